@@ -31,7 +31,7 @@ function write(sequence: KVSequence): void {
   }
 }
 
-/** A server recovers the sequence here, or begins it again: see docs/embedding.md. */
+/** A server recovers the sequence here, or begins it again: see docs/guide/embedding.md. */
 function requireDone(end: string): void {
   if (end !== 'done') throw new Error(`the sequence is ${end}`);
 }

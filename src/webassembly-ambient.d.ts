@@ -1,4 +1,5 @@
 // The part of WebAssembly's JavaScript interface that is used here. TypeScript has it in lib `dom` only,
+
 // which would bring `window` into scope. https://webassembly.github.io/spec/js-api/
 declare namespace WebAssembly {
   type ExportValue = ((...values: never[]) => unknown) | Global | Memory | Table;

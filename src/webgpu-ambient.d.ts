@@ -1,4 +1,5 @@
 // The few DOM names that @webgpu/types refers to. Declaring them keeps lib `dom`, and `window`, out of scope,
+
 // and keeps skipLibCheck off: with it on, these names would silently become `any` and a wrong writeBuffer
 // call would type-check.
 type BufferSource = ArrayBuffer | ArrayBufferView<ArrayBufferLike>;

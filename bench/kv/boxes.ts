@@ -8,18 +8,15 @@
  */
 
 import { parseArgs } from 'node:util';
-import { choosePath, hardwareRule, softwareRule } from '../../src/backends/webgpu/boxes/boxPath.ts';
-import {
-  type BoxPath,
-  type BoxPlan,
-  boxPlan,
-  HbmStore,
-  openDevice,
-} from '../../src/backends/webgpu/index.ts';
-import { type KVBox, type KVLayout, kvLayout, tokenBox } from '../../src/runtime/geometry/index.ts';
-import { poolShape } from '../../src/runtime/pool/shape.ts';
+import { openDevice } from '../../src/backends/webgpu/adapter.ts';
+import { choosePath, hardwareRule, softwareRule } from '../../src/backends/webgpu/boxes.ts';
+import { HbmStore } from '../../src/backends/webgpu/hbmStore.ts';
+import { type BoxPath, type BoxPlan, boxPlan } from '../../src/backends/webgpu/types.ts';
+import { type KVBox, tokenBox } from '../../src/runtime/geometry/box.ts';
+import { type KVLayout, kvLayout } from '../../src/runtime/geometry/layout.ts';
+import { poolShape } from '../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../src/runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../src/runtime/tier/tierStore.ts';
-import { Outcome } from '../../src/runtime/transfer/outcome.ts';
 
 const { values: options } = parseArgs({
   options: {

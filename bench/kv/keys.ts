@@ -7,7 +7,8 @@
  */
 
 import { performance } from 'node:perf_hooks';
-import { Granularity, kvLayout, unitSpec } from '../../src/runtime/geometry/index.ts';
+import { Granularity, unitSpec } from '../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../src/runtime/geometry/layout.ts';
 import { compress, messageBytes, messageWords, stateWords } from '../../src/runtime/keys/blake2s.ts';
 import {
   BlockKeys,
@@ -15,7 +16,7 @@ import {
   KeyChain,
   type KeyElements,
   type KeySource,
-} from '../../src/runtime/keys/index.ts';
+} from '../../src/runtime/keys/keyChain.ts';
 
 interface Row {
   readonly name: string;

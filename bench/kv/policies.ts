@@ -10,10 +10,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { firstRequests } from '../../src/cli/replay/study/chains.ts';
-import { type StudyRow, shareOf } from '../../src/cli/replay/study/compare.ts';
-import { Optimum } from '../../src/cli/replay/study/optimum.ts';
-import { PoolStudy } from '../../src/cli/replay/study/pool.ts';
+import { firstRequests, Optimum, PoolStudy, type StudyRow, shareOf } from '../../src/cli/replay/study.ts';
 import { loadTrace, type PublicTrace, type TraceName, traceNames } from './policies/traces.ts';
 
 interface Row extends StudyRow {

@@ -9,8 +9,8 @@
 
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { median } from '../../src/cli/bench/measuring.ts';
-import { formatBytes, renderTable } from '../../src/cli/output/index.ts';
+import { median } from '../../src/cli/bench/manager.ts';
+import { formatBytes, renderTable } from '../../src/cli/output.ts';
 import { type KVLayout, KVRuntime, kvLayout } from '../../src/index.ts';
 
 const { values } = parseArgs({

@@ -9,8 +9,8 @@
  */
 
 import { parseArgs } from 'node:util';
-import { benchLinks, fullSizes } from '../../src/cli/bench/links/index.ts';
-import { median } from '../../src/cli/bench/measuring.ts';
+import { benchLinks, fullSizes } from '../../src/cli/bench/links.ts';
+import { median } from '../../src/cli/bench/manager.ts';
 
 const { values: options } = parseArgs({
   options: {

@@ -13,10 +13,10 @@ import fs from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { HostArena } from '../../src/backends/arena/index.ts';
-import { loadLibc } from '../../src/backends/posix/index.ts';
-import { median } from '../../src/cli/bench/measuring.ts';
-import { temporaryDirectory } from '../../src/cli/process/temporaryDirectory.ts';
+import { HostArena } from '../../src/backends/host/hostArena.ts';
+import { loadLibc } from '../../src/backends/host/posix.ts';
+import { median } from '../../src/cli/bench/manager.ts';
+import { temporaryDirectory } from '../../src/cli/process.ts';
 
 const { values: options } = parseArgs({
   options: {

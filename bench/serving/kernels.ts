@@ -12,8 +12,8 @@
  */
 
 import { parseArgs } from 'node:util';
-import { BufferUsage } from '../../src/backends/webgpu/device/gpuConstants.ts';
-import { openDevice } from '../../src/backends/webgpu/index.ts';
+import { openDevice } from '../../src/backends/webgpu/adapter.ts';
+import { BufferUsage } from '../../src/backends/webgpu/device.ts';
 import {
   type AttentionKernel,
   BlockCopies,
@@ -21,7 +21,7 @@ import {
   int8Layout,
   PagedAttention,
 } from '../../src/compute/index.ts';
-import { type KVLayout, kvLayout } from '../../src/runtime/geometry/index.ts';
+import { type KVLayout, kvLayout } from '../../src/runtime/geometry/layout.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const { values: options } = parseArgs({

@@ -21,7 +21,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Engine } from '../../examples/server/engine/index.ts';
 import { makeTinyModel } from '../../examples/server/tinyModel/make.ts';
-import type { EngineStores } from '../../src/backends/engine/index.ts';
+import type { EngineStores } from '../../src/backends/engine/transferEngine.ts';
 import { loadOrRecompute, planOf, type StoreResult } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 

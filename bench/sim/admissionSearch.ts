@@ -17,10 +17,11 @@
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { runCase } from '../../src/cli/evaluate/simulations/runCase.ts';
-import { bindBundle } from '../../src/evolve/binding/index.ts';
-import type { PolicyBundle } from '../../src/evolve/bundle/index.ts';
-import { jainIndex, type RequestTable, Status } from '../../src/sim/metrics/index.ts';
+import { runCase } from '../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../src/evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../src/evolve/bundle/policyBundle.ts';
+import { type RequestTable, Status } from '../../src/sim/metrics/requestTable.ts';
+import { jainIndex } from '../../src/sim/metrics/statistics.ts';
 
 const workloads = ['overload_mixed_slo', 'bursty_adversary'] as const;
 const targetsMs: Readonly<Record<string, number>> = {

@@ -4,8 +4,8 @@
  * --json.
  */
 
-import { EventQueue } from '../../src/sim/kernel/index.ts';
-import { GoRandom } from '../../src/sim/random/index.ts';
+import { EventQueue } from '../../src/sim/kernel/eventQueue.ts';
+import { GoRandom } from '../../src/sim/random/goRand.ts';
 
 interface Row {
   pending: number;

@@ -14,15 +14,15 @@
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { Command } from 'commander';
-import { openPolicy } from '../../src/cli/evaluate/index.ts';
-import { engineSetup } from '../../src/cli/simulate/input/engine.ts';
-import { engineHardware } from '../../src/cli/simulate/input/latency.ts';
-import { addSimulateOptions, type Options } from '../../src/cli/simulate/input/options.ts';
-import { openSimulation } from '../../src/cli/simulate/input/workload.ts';
-import { type BoundBundle, bindBundle } from '../../src/evolve/binding/index.ts';
-import { type PolicyChoice, PolicyControlPlane } from '../../src/sim/control/index.ts';
-import { newSimulation } from '../../src/sim/deployment/index.ts';
-import { Status } from '../../src/sim/metrics/index.ts';
+import { openPolicy } from '../../src/cli/evaluate/run.ts';
+import { engineHardware, engineSetup } from '../../src/cli/simulate/engineOptions.ts';
+import { addSimulateOptions, type OptionValues } from '../../src/cli/simulate/options.ts';
+import { openSimulation } from '../../src/cli/simulate/workloadOptions.ts';
+import { type BoundBundle, bindBundle } from '../../src/evolve/binding/bind.ts';
+import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
+import type { PolicyChoice } from '../../src/sim/control/policy.ts';
+import { newSimulation } from '../../src/sim/description/deployment.ts';
+import { Status } from '../../src/sim/metrics/requestTable.ts';
 
 const workloads = ['glia_40qps', 'prefix_heavy'] as const;
 type WorkloadName = (typeof workloads)[number];
@@ -59,7 +59,7 @@ async function bundleOf(name: string, way: string | undefined): Promise<BoundBun
   return bindBundle(openPolicy(path.join(folder, endings[way].replace('$', files[name]))));
 }
 
-function optionsFor(file: string, seed: string, latencyModel: string): Options {
+function optionsFor(file: string, seed: string, latencyModel: string): OptionValues {
   const command = addSimulateOptions(new Command());
   const given = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
   const shape = ['--num-instances', '4', '--total-kv-blocks', '67659', '--latency-model', latencyModel];

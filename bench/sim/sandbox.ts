@@ -9,12 +9,8 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import {
-  loadProgram,
-  type PolicyFunction,
-  type PolicyLanguage,
-  type Signature,
-} from '../../src/sim/sandbox/index.ts';
+import { loadProgram } from '../../src/sandbox/loadProgram.ts';
+import type { PolicyFunction, PolicyLanguage, Signature } from '../../src/sandbox/program.ts';
 
 const { values } = parseArgs({
   options: {

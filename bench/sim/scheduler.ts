@@ -11,15 +11,11 @@
  * Blocks have 16 tokens, there is one tier, and every job ends at once.
  */
 
-import {
-  type KVPort,
-  ManagerPort,
-  Scheduler,
-  type ServingRequest,
-} from '../../src/runtime/batching/index.ts';
+import { type KVPort, ManagerPort } from '../../src/runtime/batching/kvPort.ts';
+import type { ServingRequest } from '../../src/runtime/batching/request.ts';
+import { Scheduler } from '../../src/runtime/batching/scheduler.ts';
 import { BlockKeys, ExternalKeys, KVManager, Outcome, type SequenceId } from '../../src/runtime/index.ts';
-import { Sequence } from '../../src/runtime/manager/sequences/blockTable/sequence.ts';
-import { newArrays } from '../../src/runtime/manager/sequences/blockTable/tableArrays.ts';
+import { newArrays, Sequence } from '../../src/runtime/manager/sequence.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const blockTokens = 16;

@@ -6,14 +6,11 @@
 
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import {
-  distributionSpec,
-  generateWorkload,
-  parseWorkloadSpec,
-  presetLengths,
-  SessionManager,
-  type WorkloadSpec,
-} from '../../src/sim/workload/index.ts';
+import { parseWorkloadSpec } from '../../src/sim/description/readWorkload.ts';
+import type { WorkloadSpec } from '../../src/sim/description/workloadSpec.ts';
+import { SessionManager } from '../../src/sim/workload/closedLoop.ts';
+import { distributionSpec, presetLengths } from '../../src/sim/workload/presets.ts';
+import { generateWorkload } from '../../src/sim/workload/workload.ts';
 
 const MIXED = `
 version: "2"

@@ -1,4 +1,4 @@
-/** `npm run server`: an OpenAI-compatible server on tierkv. See docs/serving.md. */
+/** `npm run server`: an OpenAI-compatible server on tierkv. See docs/guide/serving.md. */
 
 import { TierKVError } from '../../src/index.ts';
 import { Serving, serverOptions, usage } from './api/index.ts';

@@ -2,8 +2,46 @@
 
 import '../requireNode.ts';
 
-export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage, tableMemory } from './arena/index.ts';
-export { type EngineStores, type LinkTraffic, TransferEngine } from './engine/index.ts';
-export * from './file/index.ts';
-export * from './memory/index.ts';
-export * from './webgpu/index.ts';
+export type { LinkTraffic } from './engine/linkQueue.ts';
+export { type EngineStores, TransferEngine } from './engine/transferEngine.ts';
+export { type DataFile, type DirectoryOps, IoError } from './file/dataFile.ts';
+export { FileStore } from './file/fileStore.ts';
+export { type StoreFault, type StoreReport, StoreView } from './file/inspect.ts';
+export type { FileStoreOptions, StuckIo } from './file/opening.ts';
+export type { StoreIdentity } from './file/record.ts';
+export type { SlotEntry } from './file/slotTable.ts';
+export {
+  type ArenaFacts,
+  type ArenaOptions,
+  HostArena,
+  startsAtPage,
+  tableMemory,
+} from './host/hostArena.ts';
+export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
+export { type AdapterInfo, adoptDevice, isSoftwareAdapter, openDevice } from './webgpu/adapter.ts';
+export { BufferUsage, type DeviceErrors, LiveDevice, MapMode, ShaderStage } from './webgpu/device.ts';
+export { HbmStore } from './webgpu/hbmStore.ts';
+export {
+  type BufferAccess,
+  type EncodeOptions,
+  type KernelSpec,
+  KernelTable,
+  SlabKernel,
+  shaderSource,
+} from './webgpu/kernels.ts';
+export {
+  type AdapterReport,
+  type AdapterSource,
+  type BoxItem,
+  type BoxPath,
+  type BoxPlan,
+  boxPlan,
+  type DeviceOptions,
+  type DevicePool,
+  type HbmStoreOptions,
+  type MismatchResult,
+  type PatternItem,
+  type SlotBuffer,
+  type SlotLocation,
+  type Verification,
+} from './webgpu/types.ts';

@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /**
  * The `tierkv` binary. Whatever happens in a command ends here: results on stdout, one line about an error on
  * stderr, and an exit code: 0 done, 1 a fault (of tierkv, or blocks that failed verification), 2 a mistake in
@@ -24,7 +23,7 @@ async function main(args: readonly string[]): Promise<never> {
     console.error(problem);
     return finish(2);
   }
-  const { endingOf, inStandardInputsWords, withStack } = await import('./process/index.ts');
+  const { endingOf, inStandardInputsWords, withStack } = await import('./process.ts');
   let help = 'tierkv';
   const fail = (error: unknown): never => {
     const ending = endingOf(inStandardInputsWords(error), help);

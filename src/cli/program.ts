@@ -5,7 +5,7 @@
 
 import { readFileSync } from 'node:fs';
 import { Command, Help, type Option } from 'commander';
-import { refuseEmptyValues } from './process/emptyValues.ts';
+import { refuseEmptyValues } from './process.ts';
 
 interface CommandEntry {
   readonly name: string;
@@ -67,7 +67,7 @@ const entries: readonly CommandEntry[] = [
   {
     name: 'calibrate',
     summary: 'measure the links of this machine as a profile for the simulator',
-    load: async () => (await import('./calibrate/command.ts')).calibrateCommand(),
+    load: async () => (await import('./calibrate.ts')).calibrateCommand(),
   },
 ];
 
@@ -121,7 +121,7 @@ export async function makeProgram(args: readonly string[]): Promise<{ program: C
   throwErrors(program);
   program.hook('preAction', async (_, called) => {
     refuseEmptyValues(called);
-    const { useStandardStreams } = await import('./process/standardStreams.ts');
+    const { useStandardStreams } = await import('./process.ts');
     await useStandardStreams(called);
   });
   return { program, help };

@@ -1,5 +1,5 @@
 /**
- * Kernels over paged blocks, for whoever computes on a pool's slabs. docs/compute.md tells it at length.
+ * Kernels over paged blocks, for whoever computes on a pool's slabs. docs/reference/compute.md tells it at length.
  *
  *     const attention = await PagedAttention.open({
  *       device, slabs, layout,          // the pool's buffers and the layout of its blocks
@@ -20,10 +20,32 @@
  * `[row][Q heads, K heads, V heads][headDim]` in floats, `attended` is `[row][Q heads][headDim]`.
  */
 
-export type { AttentionConfig, AttentionShape, SourceShape } from './attentionShape.ts';
-export * from './blocks/index.ts';
-export { int8Layout, type KVFormat, kvFormat } from './format.ts';
-export { type AttentionKernel, attentionKernel, type KernelDevice } from './kernelChoice.ts';
-export { type BoundTensors, PagedAttention } from './pagedAttention.ts';
-export { NO_TOKEN, SPLIT_TOKENS, type StepRows } from './stepTables.ts';
-export * from './tensors/index.ts';
+export {
+  BlockConversion,
+  type BlockConversionConfig,
+  BlockCopies,
+  type BlockCopiesConfig,
+  type BlockPair,
+  type BlockPool,
+  type PairedPlace,
+} from './blocks.ts';
+export { type BlockRange, BlockTensors, type BlockTensorsConfig } from './blockTensors.ts';
+export {
+  type AttentionKernel,
+  attentionKernel,
+  int8Layout,
+  type KernelDevice,
+  type KVFormat,
+  kvFormat,
+} from './kernelText.ts';
+export {
+  type AttentionConfig,
+  type AttentionShape,
+  type BoundTensors,
+  NO_TOKEN,
+  PagedAttention,
+  type SourceShape,
+  SPLIT_TOKENS,
+  type StepRows,
+} from './pagedAttention.ts';
+export { type BlockTensor, blocksToTensor, type TfCore, type TfTensor, tensorToBlocks } from './tfjs.ts';

@@ -12,8 +12,11 @@
  *     // scaled {   to   // scaled }                 the lines between
  */
 
-import { shaderSource } from '../backends/webgpu/index.ts';
-import type { KVFormat } from './format.ts';
+import { isSoftwareAdapter } from '../backends/webgpu/adapter.ts';
+import { shaderSource } from '../backends/webgpu/kernels.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { type KVLayout, type KVLayoutConfig, kvLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
+import { requireArray, requireObject } from '../runtime/options.ts';
 
 export interface TextShape {
   readonly format: KVFormat;
@@ -78,4 +81,229 @@ function repeatMarked(text: string, what: string, times: number): string {
   const repeated = (_: string, part: string): string =>
     Array.from({ length: times }, (_, i) => part.replaceAll(name, String(i))).join('\n');
   return text.replaceAll(region, repeated).replaceAll(line, repeated);
+}
+
+/// <reference types="@webgpu/types" preserve="true" />
+
+/**
+ * Which attention kernel a device gets. Both keep the promises of docs/reference/compute.md, and differ in their last
+ * bits. So the choice depends on the device alone, never on a step.
+ *
+ *     lanes        an invocation for each split and each few query heads of a KV head. No barrier and no
+ *                  workgroup memory: software devices pay dearly for both
+ *     workgroups   a workgroup of 128 for each split and the query heads of a KV head, with 7.5 KiB of
+ *                  workgroup memory: for hardware, on which an invocation has few registers
+ */
+
+export type AttentionKernel = 'lanes' | 'workgroups';
+
+/** What is read of a device. */
+export interface KernelDevice {
+  /** Missing in old browsers. */
+  readonly adapterInfo?: GPUAdapterInfo;
+  readonly limits: Pick<
+    GPUSupportedLimits,
+    'maxComputeInvocationsPerWorkgroup' | 'maxComputeWorkgroupSizeX' | 'maxComputeWorkgroupStorageSize'
+  >;
+}
+
+/** Of shaders/attendShared.wgsl. */
+const WORKGROUP = { lanes: 128, bytes: 7680, headDimMax: 512 };
+
+/**
+ * `wished`, or by the adapter: `workgroups` on hardware that can run it, else `lanes`.
+ * @throws TKV_CONFIG when what is wished for is no kernel, or cannot run here
+ */
+export function attentionKernel(
+  wished: AttentionKernel | undefined,
+  device: KernelDevice,
+  headDim: number,
+): AttentionKernel {
+  const obstacle = obstacleToWorkgroups(device, headDim);
+  if (wished === undefined) {
+    const isHardware = device.adapterInfo !== undefined && !isSoftwareAdapter(device.adapterInfo);
+    return isHardware && obstacle === '' ? 'workgroups' : 'lanes';
+  }
+  if (wished !== 'lanes' && wished !== 'workgroups') {
+    throw configError(
+      'kernel',
+      `is ${String(wished)}`,
+      'Use lanes or workgroups, or leave it to the device.',
+    );
+  }
+  if (wished === 'workgroups' && obstacle !== '') {
+    throw configError('kernel', `is workgroups, but ${obstacle}`, 'Use lanes.');
+  }
+  return wished;
+}
+
+/** Empty where there is none. */
+function obstacleToWorkgroups({ limits }: KernelDevice, headDim: number): string {
+  const { lanes, bytes, headDimMax } = WORKGROUP;
+  if (headDim > headDimMax) return `heads have ${headDim} elements, more than ${headDimMax}`;
+  const size = Math.min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX);
+  if (size < lanes) return `the device has workgroups of ${size}, not of ${lanes}`;
+  const room = limits.maxComputeWorkgroupStorageSize;
+  if (room < bytes) return `a workgroup of the device has ${room} bytes, not ${bytes}`;
+  return '';
+}
+
+// How K and V are stored in a block, and which WGSL reads and writes it. Kernels work in units of 4 elements
+// and compute in 32-bit floats whatever the format.
+//
+//     f32    4 floats a unit
+//     f16    4 halves a unit; a device with `shader-f16` reads them as such, another one unpacks them
+//     i8     4 integers a unit; behind the D integers of each row lies its scale, a 32-bit float, so that
+//            the scale of a token and head moves with its row. The layout's headDim is D + 4 (`int8Layout`)
+
+/** Bytes of a row's scale in the format i8. */
+const SCALE_BYTES = 4;
+
+export interface KVFormat {
+  readonly layout: KVLayout;
+  /** Elements of one head's K, without a scale. */
+  readonly headDim: number;
+  /** Vectors of 4 elements that they are. */
+  readonly headDim4: number;
+  readonly unitBytes: number;
+  /** Whether a row ends with its scale. */
+  readonly scaled: boolean;
+  /** Files of `shaders/` that have the type of a unit, and WGSL that must stand before everything. */
+  readonly files: readonly string[];
+  readonly enable: string;
+}
+
+/** What every kernel over blocks is opened with. @throws TKV_CONFIG naming the part that is missing */
+export function requireDevicePool(
+  { device, slabs, layout }: DevicePoolParts,
+  fields: Readonly<Record<keyof DevicePoolParts, string>> = {
+    device: 'device',
+    slabs: 'slabs',
+    layout: 'layout',
+  },
+): void {
+  requireObject(device, fields.device, 'TKV_CONFIG');
+  requireObject(device.limits, `${fields.device}.limits`, 'TKV_CONFIG');
+  requireArray(slabs, fields.slabs, "Pass the pool's buffers.", 'TKV_CONFIG');
+  requireKVLayout(layout, fields.layout);
+}
+
+interface DevicePoolParts {
+  readonly device: GPUDevice;
+  readonly slabs: readonly GPUBuffer[];
+  readonly layout: KVLayout;
+}
+
+/**
+ * The layout of blocks in which K and V are 8-bit integers with one scale for each token and head.
+ * @param headDim elements of a head, a multiple of 4
+ * @throws TKV_CONFIG as `kvLayout`
+ */
+export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
+  requireObject(config, 'config', 'TKV_CONFIG');
+  return kvLayout({ ...config, headDim: config.headDim + SCALE_BYTES, dtype: 'i8' });
+}
+
+/** @throws TKV_CONFIG when no kernel reads blocks of this layout */
+export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
+  const scaled = layout.dtype === 'i8';
+  const headDim = layout.headDim - (scaled ? SCALE_BYTES : 0);
+  if (headDim < 4 || headDim % 4 !== 0) {
+    const of = scaled ? ' with the 4 bytes of its scale' : '';
+    const remedy = 'Kernels read vectors of 4 elements: pad heads to a multiple of 4.';
+    throw configError('layout.headDim', `is ${layout.headDim}${of}`, remedy);
+  }
+  const unitBytes = 4 * layout.bytesPerElement;
+  const common = { layout, headDim, headDim4: headDim / 4, unitBytes, scaled, enable: '' };
+  switch (layout.dtype) {
+    case 'f32':
+      return { ...common, files: ['kvF32'] };
+    case 'f16':
+      return features.has('shader-f16')
+        ? { ...common, files: ['halfBits', 'kvF16'], enable: 'enable f16;\n' }
+        : { ...common, files: ['halfBits', 'kvF16Packed'] };
+    case 'i8':
+      return { ...common, files: ['kvInt8'] };
+    default:
+      throw configError(
+        'layout.dtype',
+        `is ${layout.dtype}, which no attention kernel reads`,
+        'Use f32, f16 or int8Layout.',
+      );
+  }
+}
+
+/** What kernels over paged blocks are told of them, in units of the format. */
+export function blockConstants({ layout, headDim4, unitBytes }: KVFormat): Record<string, number> {
+  return {
+    blockTokens: layout.blockTokens,
+    rowUnits: layout.rowBytes / unitBytes,
+    kvUnits: layout.kvStrideBytes / unitBytes,
+    headUnits: layout.headStrideBytes / unitBytes,
+    unitBytes,
+    headDim4,
+  };
+}
+
+//  Pipelines over paged blocks: group 0 holds the kernel's own buffers, group 1 and on the slabs.
+
+const COMPUTE_STAGE = 0x4;
+const WORKGROUPS_MAX = 65535;
+
+export type Bindings = Readonly<Record<number, GPUBufferBindingLayout>>;
+
+export interface PipelineSpec {
+  readonly name: string;
+  readonly code: string;
+  readonly constants: Readonly<Record<string, number>>;
+  /** Of group 0, by number. */
+  readonly own: Bindings;
+  /** Groups 1 and on, one for each pool. Default: none. */
+  readonly slabs?: readonly { readonly count: number; readonly type: GPUBufferBindingType }[];
+}
+
+export interface PagedPipeline {
+  readonly pipeline: GPUComputePipeline;
+  readonly layouts: readonly GPUBindGroupLayout[];
+}
+
+/** @throws TKV_DEVICE when the device does not compile the kernel */
+export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
+  const { name, code, constants, own, slabs = [] } = spec;
+  const label = `tierkv.${name}`;
+  const layout = (bindings: Bindings): GPUBindGroupLayout =>
+    device.createBindGroupLayout({
+      label,
+      entries: Object.entries(bindings).map(([binding, buffer]) => ({
+        binding: Number(binding),
+        visibility: COMPUTE_STAGE,
+        buffer,
+      })),
+    });
+  const pools = slabs.map(({ count, type }) => ({ ...Array.from({ length: count }, () => ({ type })) }));
+  const layouts = [own, ...pools].map(layout);
+  const module = device.createShaderModule({ label, code });
+  try {
+    const pipeline = await device.createComputePipelineAsync({
+      label,
+      layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
+      compute: { module, constants: { ...constants } },
+    });
+    return { pipeline, layouts };
+  } catch (cause) {
+    const errors = (await module.getCompilationInfo()).messages.filter(({ type }) => type === 'error');
+    const ofPipeline = cause instanceof Error ? cause.message : String(cause);
+    const message = errors[0] === undefined ? ofPipeline : `line ${errors[0].lineNum}: ${errors[0].message}`;
+    throw new TierKVError(
+      'TKV_DEVICE',
+      `The kernel ${name} does not compile (${message.split('\n')[0]}). Choose another device.`,
+      { field: 'device', cause },
+    );
+  }
+}
+
+/** Dispatches `groups` workgroups, in two dimensions where one has not room for them. */
+export function dispatchMany(pass: GPUComputePassEncoder, groups: number): void {
+  const rows = Math.ceil(groups / WORKGROUPS_MAX);
+  pass.dispatchWorkgroups(rows > 1 ? Math.ceil(groups / rows) : groups, rows);
 }

@@ -11,14 +11,23 @@
  * `setStep` writes through the queue, so the encoder of a step must be submitted before the next `setStep`.
  */
 
-import { BufferUsage } from '../backends/webgpu/device/gpuConstants.ts';
-import { writeWords } from '../backends/webgpu/device/hostBytes.ts';
-import { invariant, requireInteger } from '../runtime/errors.ts';
-import { type AttentionConfig, type AttentionShape, attentionShape } from './attentionShape.ts';
-import { blockConstants } from './format.ts';
-import { kernelText } from './kernelText.ts';
-import { dispatchMany, type PagedPipeline, type PipelineSpec, pagedPipeline } from './pipelines.ts';
-import { ROW_WORDS, type StepBatch, type StepRows, stepTables } from './stepTables.ts';
+import { BufferUsage, writeWords } from '../backends/webgpu/device.ts';
+import { configError, invariant, requireInteger, requirePositive } from '../runtime/errors.ts';
+import type { KVLayout } from '../runtime/geometry/layout.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import {
+  type AttentionKernel,
+  attentionKernel,
+  blockConstants,
+  dispatchMany,
+  type KVFormat,
+  kernelText,
+  kvFormat,
+  type PagedPipeline,
+  type PipelineSpec,
+  pagedPipeline,
+  requireDevicePool,
+} from './kernelText.ts';
 
 const LANES = 64;
 /** Of a workgroup of shaders/attend.wgsl. */
@@ -256,4 +265,291 @@ function pipelineSpecs(
     own: { 0: storage, 1: uniform, 2: storage, 3: written },
   };
   return [write, attend, reduce];
+}
+
+// What an embedder says of attention, checked against the layout and the device, and the sizes that follow.
+
+/** Where Q, K and V of a row lie in the source, in floats; all multiples of 4. */
+export interface SourceShape {
+  readonly rowStride: number;
+  /** From head to head of K, and of V. Heads of Q lie one behind the other. */
+  readonly headStride: number;
+  readonly qOffset: number;
+  readonly kOffset: number;
+  readonly vOffset: number;
+}
+
+export const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
+  rowStride: true,
+  headStride: true,
+  qOffset: true,
+  kOffset: true,
+  vOffset: true,
+});
+
+export interface AttentionConfig {
+  readonly device: GPUDevice;
+  /** The pool's buffers, to which the entries of block tables refer. */
+  readonly slabs: readonly GPUBuffer[];
+  readonly layout: KVLayout;
+  /** Query heads: a multiple of `layout.kvHeads`. Heads that share a KV head are neighbours. */
+  readonly qHeads: number;
+  /** Most rows of a step. */
+  readonly rowsMax: number;
+  /** Most entries of a step's block tables, over all its sequences. */
+  readonly entriesMax: number;
+  /** Most tokens of a sequence. */
+  readonly contextTokens: number;
+  /** Tokens that a row sees, its own the last. Default 0: all. */
+  readonly window?: number;
+  /** What dot products are multiplied by. Default 1 / sqrt(headDim). */
+  readonly scale?: number;
+  /** Default: `[row][Q heads, K heads, V heads][headDim]`. */
+  readonly source?: SourceShape;
+  /**
+   * Default: by the device's adapter, see `attentionKernel`. A sequence must keep to one: their bits differ.
+   */
+  readonly kernel?: AttentionKernel;
+  /** Room for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
+  readonly partialBytesMax?: number;
+}
+
+export const attentionConfigNames: readonly string[] = optionNames<AttentionConfig>({
+  device: true,
+  slabs: true,
+  layout: true,
+  qHeads: true,
+  rowsMax: true,
+  entriesMax: true,
+  contextTokens: true,
+  window: true,
+  scale: true,
+  source: true,
+  kernel: true,
+  partialBytesMax: true,
+});
+
+export interface AttentionShape {
+  readonly format: KVFormat;
+  readonly qHeads: number;
+  readonly kernel: AttentionKernel;
+  /** Query heads that an invocation (`lanes`) or a workgroup (`workgroups`) serves. */
+  readonly headsAtOnce: number;
+  readonly scale: number;
+  readonly source: SourceShape;
+  readonly limits: TableLimits;
+  /** Where items and entries begin in the tables, in words, and how long the tables are. */
+  readonly itemsAt: number;
+  readonly entriesAt: number;
+  readonly tableWords: number;
+  readonly partialBytes: number;
+}
+
+/** Storage buffers that a kernel binds beside the slabs: tables, queries, partial results. */
+const OTHER_BUFFERS = 3;
+/**
+ * Vectors of Q that the text of the kernel of lanes has at most, over all the slabs for which its loop is
+ * repeated. A software device takes a second or two to compile so many, and far longer for twice as many.
+ */
+const LANE_VECTORS = 64;
+
+/** @throws TKV_CONFIG naming the field */
+export function attentionShape(config: AttentionConfig): AttentionShape {
+  requireOptions(config, attentionConfigNames, 'config', 'TKV_CONFIG');
+  const { device, slabs, layout } = config;
+  requireDevicePool(config);
+  if (config.source !== undefined) requireOptions(config.source, sourceShapeNames, 'source', 'TKV_CONFIG');
+  const format = kvFormat(layout, device.features);
+  const slabsMax = device.limits.maxStorageBuffersPerShaderStage - OTHER_BUFFERS;
+  if (slabs.length < 1 || slabs.length > slabsMax) {
+    const problem = `are ${slabs.length}, but a kernel of this device binds 1 to ${slabsMax}`;
+    throw configError('slabs', problem, 'Raise slabBytesMax of the pool, so that it has fewer buffers.');
+  }
+  const qHeads = requireInteger('qHeads', config.qHeads, 1);
+  if (qHeads % layout.kvHeads !== 0) {
+    const problem = `is ${qHeads}, no multiple of the ${layout.kvHeads} KV heads`;
+    throw configError('qHeads', problem, 'Give each KV head the same number of query heads.');
+  }
+  const rowsMax = requireInteger('rowsMax', config.rowsMax, 1);
+  const entriesMax = requireInteger('entriesMax', config.entriesMax, 1);
+  const contextTokens = requireInteger('contextTokens', config.contextTokens, 1, 2 ** 30);
+  const window = requireInteger('window', config.window ?? 0, 0, 2 ** 30);
+  const scale = requirePositive('scale', config.scale ?? 1 / Math.sqrt(format.headDim));
+  const source = config.source ?? packedSource(qHeads, layout.kvHeads, format.headDim);
+  for (const [name, value] of Object.entries(source)) {
+    requireInteger(`source.${name}`, value, 0);
+    if (value % 4 !== 0) throw configError(`source.${name}`, `is ${value}`, 'Use a multiple of 4 floats.');
+  }
+  const rowSplits = splitsMax({ contextTokens, window });
+  const itemBytes = qHeads * (format.headDim4 + 1) * 16;
+  const wantedBytes = requireInteger('partialBytesMax', config.partialBytesMax ?? 32 * 2 ** 20, 1);
+  const roomBytes = Math.min(wantedBytes, device.limits.maxStorageBufferBindingSize);
+  const batchItems = Math.min(rowsMax * rowSplits, Math.max(rowSplits, Math.floor(roomBytes / itemBytes)));
+  const itemsAt = rowsMax * ROW_WORDS;
+  const entriesAt = itemsAt + 2 * rowsMax * rowSplits;
+  const limits = {
+    rowsMax,
+    entriesMax,
+    contextTokens,
+    window,
+    blockTokens: layout.blockTokens,
+    slabs: slabs.length,
+    unitBytes: format.unitBytes,
+    batchItems,
+  };
+  const tableWords = entriesAt + 2 * entriesMax;
+  const partialBytes = batchItems * itemBytes;
+  const kernel = attentionKernel(config.kernel, device, format.headDim);
+  const laneHeads = Math.max(1, Math.floor(LANE_VECTORS / (format.headDim4 * slabs.length)));
+  const headsMax = kernel === 'lanes' ? laneHeads : 8;
+  const headsAtOnce = divisorUpTo(qHeads / layout.kvHeads, headsMax);
+  return {
+    format,
+    qHeads,
+    kernel,
+    headsAtOnce,
+    scale,
+    source,
+    limits,
+    itemsAt,
+    entriesAt,
+    tableWords,
+    partialBytes,
+  };
+}
+
+function packedSource(qHeads: number, kvHeads: number, headDim: number): SourceShape {
+  return {
+    rowStride: (qHeads + 2 * kvHeads) * headDim,
+    headStride: headDim,
+    qOffset: 0,
+    kOffset: qHeads * headDim,
+    vOffset: (qHeads + kvHeads) * headDim,
+  };
+}
+
+/** The largest divisor of `value` that is at most `limit`. */
+function divisorUpTo(value: number, limit: number): number {
+  let divisor = Math.min(value, limit);
+  while (value % divisor !== 0) divisor--;
+  return divisor;
+}
+
+// The rows of a step as kernels want them. A row is one token of one sequence, at its position; it attends to
+// the tokens up to its own, as far as the window goes back. It is cut into items, one for each split of 128
+// tokens at absolute positions that it sees. So what is added up before what depends on the row's position
+// and on the window, and never on the batch or on how a prompt was cut into chunks.
+//
+// Partial results of items take room, so a step is cut into batches of whole rows whose items fit there.
+
+/** Tokens of one split. shaders/pagedRows.wgsl has the same number. */
+export const SPLIT_TOKENS = 128;
+/** The position of a row that is no token: nothing is written for it, and it attends to nothing. */
+export const NO_TOKEN = 0xffffffff;
+export const ROW_WORDS = 4;
+
+export interface StepRows {
+  /**
+   * `[row][4]`: position (or `NO_TOKEN`), first entry of its sequence's block table, and two words unused.
+   */
+  readonly rows: Uint32Array;
+  /** `[entry][2]`: slab and offset in bytes of a block, the sequences' tables one behind the other. */
+  readonly entries: Uint32Array;
+}
+
+/** Rows that one dispatch of each kernel covers, and their items. */
+export interface StepBatch {
+  readonly firstRow: number;
+  readonly rows: number;
+  readonly firstItem: number;
+  readonly items: number;
+}
+
+export interface TableLimits {
+  readonly rowsMax: number;
+  readonly entriesMax: number;
+  /** Most tokens that a row sees. */
+  readonly contextTokens: number;
+  readonly blockTokens: number;
+  readonly window: number;
+  readonly slabs: number;
+  /** Bytes of which offsets are multiples. */
+  readonly unitBytes: number;
+  /** Items whose partial results have room at once. */
+  readonly batchItems: number;
+}
+
+export interface StepTables {
+  /** `[row][4]`: position, first entry, first item, items. */
+  readonly rows: Uint32Array<ArrayBuffer>;
+  /** `[item][2]`: row, split. */
+  readonly items: Uint32Array<ArrayBuffer>;
+  readonly batches: readonly StepBatch[];
+}
+
+/** Splits that a row can see: a window may begin in the middle of one. */
+export function splitsMax({ contextTokens, window }: Pick<TableLimits, 'contextTokens' | 'window'>): number {
+  const all = Math.ceil(contextTokens / SPLIT_TOKENS);
+  return window === 0 ? all : Math.min(all, Math.ceil(window / SPLIT_TOKENS) + 1);
+}
+
+/**
+ * @throws TKV_CONFIG naming the table and its place where something is out of bounds: a kernel would read
+ * whatever lies there
+ */
+export function stepTables(step: StepRows, limits: TableLimits): StepTables {
+  const count = checkedRows(step, limits);
+  const rows = new Uint32Array(count * ROW_WORDS);
+  const items: number[] = [];
+  const batches: StepBatch[] = [];
+  let firstRow = 0;
+  let firstItem = 0;
+  const close = (row: number): void => {
+    const length = items.length / 2;
+    if (row > firstRow)
+      batches.push({ firstRow, rows: row - firstRow, firstItem, items: length - firstItem });
+    firstRow = row;
+    firstItem = length;
+  };
+  for (let row = 0; row < count; row++) {
+    const position = step.rows[row * ROW_WORDS];
+    const [first, end] = splitsOf(position, limits.window);
+    if (items.length / 2 + end - first - firstItem > limits.batchItems) close(row);
+    rows.set([position, step.rows[row * ROW_WORDS + 1], items.length / 2, end - first], row * ROW_WORDS);
+    for (let split = first; split < end; split++) items.push(row, split);
+  }
+  close(count);
+  return { rows, items: Uint32Array.from(items), batches };
+}
+
+/** The half-open range of splits that a row sees. */
+function splitsOf(position: number, window: number): [first: number, end: number] {
+  if (position === NO_TOKEN) return [0, 0];
+  const seen = window === 0 ? 0 : Math.max(0, position + 1 - window);
+  return [Math.floor(seen / SPLIT_TOKENS), Math.floor(position / SPLIT_TOKENS) + 1];
+}
+
+function checkedRows({ rows, entries }: StepRows, limits: TableLimits): number {
+  const count = rows.length / ROW_WORDS;
+  requireInteger('rows.length / 4', count, 0, limits.rowsMax);
+  const blocks = entries.length / 2;
+  requireInteger('entries.length / 2', blocks, 0, limits.entriesMax);
+  for (let entry = 0; entry < blocks; entry++) {
+    requireInteger(`entries[${entry}] slab`, entries[2 * entry], 0, limits.slabs - 1);
+    if (entries[2 * entry + 1] % limits.unitBytes !== 0) {
+      throw configError(
+        `entries[${entry}] offset`,
+        `is ${entries[2 * entry + 1]}, no multiple of ${limits.unitBytes} bytes, in which kernels read`,
+        `Choose block and page sizes that are multiples of ${limits.unitBytes}.`,
+      );
+    }
+  }
+  for (let row = 0; row < count; row++) {
+    const position = rows[row * ROW_WORDS];
+    if (position === NO_TOKEN) continue;
+    requireInteger(`rows[${row}] position`, position, 0, limits.contextTokens - 1);
+    const block = rows[row * ROW_WORDS + 1] + Math.floor(position / limits.blockTokens);
+    requireInteger(`rows[${row}] last entry`, block, 0, blocks - 1);
+  }
+  return count;
 }

@@ -4,25 +4,30 @@
  * files hold since an earlier run are made known.
  */
 
-import { tableMemory } from '../backends/arena/index.ts';
+import type { FileStore } from '../backends/file/fileStore.ts';
+import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
-import { BlockMoves, ComputePace, KVManager, SharingGroups, tierName } from '../runtime/index.ts';
-import { checkRuntimeConfig, type KVRuntimeConfig, managerConfigOf } from './config.ts';
-import { inConfigNames } from './configNames.ts';
+import { tableMemory } from '../backends/host/hostArena.ts';
+import {
+  BlockMoves,
+  blake2s,
+  ComputePace,
+  KVManager,
+  layoutFingerprint,
+  SharingGroups,
+  Tier,
+  tierName,
+} from '../runtime/index.ts';
+import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
+import { AdmissionQueue, type RequestContext } from './context.ts';
+import { DeviceKeeper } from './deviceKeeper.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
-import { runtimeMigration } from './migration/runtimeMigration.ts';
-import { type DecisionLogFile, openDecisionLog } from './outputs/decisionLog.ts';
-import { CacheEvents } from './outputs/events.ts';
-import { TenantChains } from './prompts/tenantChains.ts';
-import { TenantOwners } from './prompts/tenantOwners.ts';
-import { ComputingBlocks } from './requests/computing.ts';
-import type { RequestContext } from './requests/context.ts';
-import { AdmissionQueue } from './requests/room/admissionQueue.ts';
-import { DeviceKeeper } from './stores/deviceKeeper.ts';
-import { requireMachineHolds } from './stores/machine.ts';
-import { type OpenStores, openStores } from './stores/openStores.ts';
-import { adoptRecovered, warmNvme } from './stores/warm.ts';
+import { runtimeMigration } from './migration.ts';
+import { CacheEvents, type DecisionLogFile, openDecisionLog } from './observability.ts';
+import { ComputingBlocks } from './sequenceState.ts';
+import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
+import { TenantChains, TenantOwners } from './tenancy.ts';
 
 export interface RuntimeParts {
   readonly config: KVRuntimeConfig;
@@ -101,4 +106,79 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   };
   if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
   return { config, stores, context, events, log, closing };
+}
+
+// Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, how they
+// come back, and how all that is cached gets into the files before a planned end.
+
+/** Bytes of the secret key's fingerprint: enough to tell keys apart, of no use for guessing one. */
+const FINGERPRINT_BYTES = 16;
+/** Blocks that are sent down at a time: few enough that all of them find jobs. */
+const SAVE_BLOCKS = 256;
+
+export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
+  const { nvme } = config;
+  if (nvme === undefined) return undefined;
+  const { dir, restart = 'warm', allocation = 'whole' } = nvme;
+  return { dir, options: { restart, allocation, identity: nvmeIdentity(config) } };
+}
+
+/** What gives the blocks in the files their meaning. The secret key itself is not written down. */
+export function nvmeIdentity({
+  model,
+  layout,
+  secretKey,
+  extras = {},
+  epoch = 0,
+}: Pick<KVRuntimeConfig, 'model' | 'layout' | 'secretKey' | 'extras' | 'epoch'>): StoreIdentity {
+  const fingerprint = blake2s(
+    new TextEncoder().encode('tierkv secret key fingerprint'),
+    FINGERPRINT_BYTES,
+    secretKey,
+  );
+  const sorted = Object.keys(extras)
+    .sort()
+    .map((name) => [name, extras[name]]);
+  return {
+    model,
+    layout: layoutFingerprint(layout),
+    secretKey: Buffer.from(fingerprint).toString('hex'),
+    extras: JSON.stringify(sorted),
+    epoch,
+  };
+}
+
+/**
+ * Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken
+ */
+export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: number): number {
+  const position = manager.config.tiers.findIndex(({ tier }) => tier === Tier.NVME);
+  const blocks = nvme.records();
+  const { unitBytes } = manager.config;
+  // The files can hold more than the tier may: those used longest ago come last, and find no room.
+  let room = manager.usage(position).capacityBytes;
+  let first = blocks.length;
+  while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
+    room -= unitBytes[blocks[--first].sizeClass];
+  }
+  const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
+  return ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
+}
+
+/** @returns blocks that the files hold durably then */
+export async function saveToFiles(
+  { manager, loop, nowUs }: Pick<RequestContext, 'manager' | 'loop' | 'nowUs'>,
+  nvme: FileStore,
+): Promise<number> {
+  const last = manager.tiers.length - 1;
+  for (let position = 0; position < last; position++) {
+    while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
+  }
+  try {
+    await nvme.sync();
+    nvme.requireInPlace();
+  } catch (error) {
+    throw inConfigNames(error);
+  }
+  return manager.usage(last).slots.ready;
 }

@@ -1,20 +1,20 @@
 /** What an embedder gives, and the pools that follow from it. */
 
-import type { EngineStores } from '../backends/engine/index.ts';
+import type { EngineStores } from '../backends/engine/transferEngine.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { requireKVLayout } from '../runtime/geometry/index.ts';
-import type {
-  KeyNamespace,
-  KVLayout,
-  ManagerConfig,
-  MigratorOptions,
-  OffloadChoice,
-  PolicyChoice,
-  TierSize,
-  WriteBudgetConfig,
+import { requireKVLayout } from '../runtime/geometry/layout.ts';
+import {
+  type EvictionChoice,
+  type KeyNamespace,
+  type KVLayout,
+  type ManagerConfig,
+  type MigratorOptions,
+  type OffloadChoice,
+  TierKVError,
+  type TierSize,
+  type WriteBudgetConfig,
 } from '../runtime/index.ts';
-import { resolveOffload } from '../runtime/manager/residency/offloadPolicies.ts';
-import { checkMigratorOptions } from '../runtime/migration/index.ts';
+import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import {
   oneOf,
   optionNames,
@@ -24,9 +24,10 @@ import {
   requireOptions,
   requireText,
 } from '../runtime/options.ts';
-import { HALF_LIFE_US_DEFAULT } from '../runtime/usage/index.ts';
+import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/useTable.ts';
+import { checkMigratorOptions } from '../views/kvMigrator.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
-import { OWNERS, SHARED_OWNER } from './prompts/tenantOwners.ts';
+import { OWNERS, SHARED_OWNER } from './tenancy.ts';
 
 export interface KVRuntimeConfig {
   /**
@@ -71,7 +72,7 @@ export interface KVRuntimeConfig {
     readonly allocation?: 'whole' | 'extents';
   };
   /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
-  readonly eviction?: PolicyChoice;
+  readonly eviction?: EvictionChoice;
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
@@ -246,4 +247,31 @@ function offloadOf(tier: 'hbm' | 'ddr', config: KVRuntimeConfig): Pick<TierSize,
 
 function budgetOf({ writeBudget }: NonNullable<KVRuntimeConfig['nvme']>): Pick<TierSize, 'writeBudget'> {
   return writeBudget === undefined ? {} : { writeBudget };
+}
+
+//  Faults of the stores, in the names that the configuration has for their settings.
+
+/** What the stores call their settings, in the words of the configuration. */
+const configNames: Readonly<Record<string, string>> = {
+  'hbm.capacityBytes': 'hbmBytes',
+  'ddr.capacityBytes': 'ddrBytes',
+  'nvme.capacityBytes': 'nvme.bytes',
+  dir: 'nvme.dir',
+  restart: 'nvme.restart',
+  allocation: 'nvme.allocation',
+};
+
+export function inConfigNames(error: unknown): unknown {
+  if (!(error instanceof TierKVError) || error.field === undefined) return error;
+  const name = configNames[error.field];
+  if (name === undefined) return error;
+  const word = new RegExp(`(?<![\\w./-])${error.field.replaceAll('.', '\\.')}(?![\\w/-])`, 'g');
+  const message = error.message.replace(word, name);
+  const { path, line } = error;
+  return new TierKVError(error.code, message, {
+    field: name,
+    cause: error,
+    ...(path === undefined ? {} : { path }),
+    ...(line === undefined ? {} : { line }),
+  });
 }

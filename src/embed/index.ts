@@ -1,29 +1,43 @@
 /** The runtime as embedders use it. */
 
-export type { WaitOptions } from './abort.ts';
-export type { PrefillPart } from './arriving/arrivingPrefix.ts';
-export type { ReadyLayers } from './arriving/readyLayers.ts';
+export type { Room } from './admission.ts';
+export type { BeginOptions, RetentionHint } from './begin.ts';
 export type { KVRuntimeConfig } from './config.ts';
-export { KVRuntime, type PrefetchOptions } from './kvRuntime.ts';
+export type { DeviceBlockTable, StepEnd } from './context.ts';
+export type { EntryEnd, StepEntry } from './grow.ts';
+export {
+  KVRuntime,
+  type LookupOptions,
+  type NextPartOptions,
+  type OpenUnit,
+  type PrefetchOptions,
+} from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
-export type { BlockUse, CacheEvent, EventOptions } from './outputs/events.ts';
-export type { Metrics } from './outputs/metrics.ts';
-export { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
-export type { RequestQueue, WaitingRequest } from './prompts/requestQueue.ts';
-export type { BeginOptions, RetentionHint } from './requests/beginOptions.ts';
-export type { DeviceBlockTable } from './requests/blockTables.ts';
-export type { StepEnd } from './requests/context.ts';
-export type { EntryEnd, StepEntry } from './requests/growing.ts';
-export type { KVSequence } from './requests/kvSequence.ts';
-export type { Room } from './requests/room/admitting.ts';
-export type { LookupOptions, OpenUnit } from './runtimeViews.ts';
-export { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
-export type { KVStepPlan, PlannedRequest } from './scheduling/kvStepPlan.ts';
-export type { KVRequest } from './scheduling/scheduledRequest.ts';
-export type { FinishedRequest, KVStepOutcome, SampledToken } from './scheduling/stepResults.ts';
-export type { NextPartOptions } from './sequenceCalls.ts';
-export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';
-export type { TieredStorageConfig } from './tiered/openTiers.ts';
-export type { StorageBackend, StoredUnit } from './tiered/storageBackend.ts';
-export { type CalibratedLink, type StorageTier, storageTiers, type TierConfig } from './tiered/tierConfig.ts';
-export { type StorageTierUsage, TieredKVStorage } from './tiered/tieredKVStorage.ts';
+export type { WaitOptions } from './managerLoop.ts';
+export type { RuntimeMetrics } from './metrics.ts';
+export type { BlockUseEvent, CacheEvent, EventOptions } from './observability.ts';
+export { PagedAttentionCache } from './pagedAttentionCache.ts';
+export type { ReadyLayers } from './partialPrefill.ts';
+export type { RequestQueue, WaitingRequest } from './reuse.ts';
+export {
+  type FinishedRequest,
+  type KVRequest,
+  KVScheduler,
+  type KVSchedulerConfig,
+  type KVStepOutcome,
+  type KVStepPlan,
+  type PlannedRequest,
+  type SampledToken,
+} from './scheduler.ts';
+export type { KVSequence, PrefillPart } from './sequenceState.ts';
+export { type OpenStores, openStores, type StoreConfig } from './stores.ts';
+export {
+  type CalibratedLink,
+  type StorageBackend,
+  type StorageTier,
+  type StoredUnit,
+  storageTiers,
+  type TierConfig,
+  type TieredStorageConfig,
+} from './tieredConfig.ts';
+export { type StorageTierUsage, TieredKVStorage } from './tieredKVStorage.ts';

@@ -13,31 +13,138 @@
  * next device: what other tiers hold is loaded, the rest is open.
  */
 
+import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
+import { requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
+  type BlockTable,
   type CrossRequestKVCache,
+  JobPriority,
   type KeyElements,
-  Priority,
+  type KVBudget,
+  type KVManager,
+  type KVMetrics,
+  kvBudget,
+  kvMetrics,
+  type Match,
+  type OpenBlock,
+  type RequestExtras,
   type SchedulerCounters,
   type Sequence,
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
-import { assembleRuntime, type RuntimeParts } from './assembly.ts';
+import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
+import { type Room, roomOf } from './admission.ts';
+import { assembleRuntime, type RuntimeParts, saveToFiles } from './assembly.ts';
+import {
+  type BeginOptions,
+  begin,
+  bring,
+  checkedPriority,
+  type RetentionHint,
+  retain,
+  signalsOf,
+} from './begin.ts';
+import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
-import type { DecisionLogFile } from './outputs/decisionLog.ts';
-import type { CacheEvents } from './outputs/events.ts';
-import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
-import { RequestQueue } from './prompts/requestQueue.ts';
-import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
-import { checkedPriority } from './requests/beginOptions.ts';
-import { type RequestContext, tokensToFind } from './requests/context.ts';
-import type { LookupOptions } from './runtimeViews.ts';
-import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
-import { SequenceCalls } from './sequenceCalls.ts';
-import { saveToFiles } from './stores/warm.ts';
+import {
+  type DeviceBlockTable,
+  deviceTable,
+  notInHbm,
+  type RequestContext,
+  readableBlocks,
+  requireLive,
+  type StepEnd,
+  tokensToFind,
+} from './context.ts';
+import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
+import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { metricsOf, type RuntimeMetrics } from './metrics.ts';
+import {
+  type BlockUseEvent,
+  type CacheEvent,
+  type CacheEvents,
+  type DecisionLogFile,
+  type EventOptions,
+  eventOptionsNames,
+} from './observability.ts';
+import { PagedAttentionCache } from './pagedAttentionCache.ts';
+import { dropTail, nextPart, PART_TOKENS, type ReadyLayers, readyLayers } from './partialPrefill.ts';
+import {
+  type CrossRequestOptions,
+  crossRequestCache,
+  placesOf,
+  RequestQueue,
+  ready,
+  setQuota,
+} from './reuse.ts';
+import { KVScheduler, type KVSchedulerConfig } from './scheduler.ts';
+import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from './sequenceState.ts';
+import type { OpenStores } from './stores.ts';
+
+// What a runtime shows of itself: its device, its room, its figures, and where the blocks of a sequence lie.
+
+export interface OpenUnit {
+  /** Block of the sequence, from 0. */
+  readonly index: number;
+  /** Layer group, from 0. */
+  readonly group: number;
+  readonly block: OpenBlock;
+}
+
+export interface LookupOptions {
+  readonly tenant: string;
+  /** As at `begin`. */
+  readonly extras?: RequestExtras | undefined;
+}
+
+export const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
+  tenant: true,
+  extras: true,
+});
+
+/** @throws TKV_INPUT for a block that the sequence does not have, TKV_UNKNOWN_ID where it has ended */
+function requireBlock(sequence: SequenceState, index: number): void {
+  requireLive(sequence);
+  const { blocks } = sequence;
+  if (Number.isSafeInteger(index) && index >= 0 && index < blocks) return;
+  const problem = `index is ${described(index)}, and the sequence has ${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Name 0 to ${blocks - 1}.`, { field: 'index' });
+}
+
+/** @throws TKV_INPUT for a group that is not there */
+export function groupOf(
+  context: RequestContext,
+  sequence: KVSequence,
+  group: number,
+): KVSequence['groups'][number] {
+  const { groups } = stateOf(context, sequence);
+  const found = Number.isSafeInteger(group) ? groups[group] : undefined;
+  if (found !== undefined) return found;
+  const { length } = groups;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `group is ${described(group)}, and there are ${length}. Count them from 0.`,
+    {
+      field: 'group',
+    },
+  );
+}
+
+// What a request asks of a runtime, from `begin` to `release`: how a sequence gets its blocks, grows,
+// branches and ends.
+
+export interface NextPartOptions extends WaitOptions {
+  /** Most tokens of the part. Default 512. */
+  readonly maxTokens?: number | undefined;
+}
+
+export const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
+  signal: true,
+  maxTokens: true,
+});
 
 export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
@@ -49,10 +156,13 @@ export const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptio
   priority: true,
 });
 
-export class KVRuntime extends SequenceCalls implements AsyncDisposable {
-  readonly #config: KVRuntimeConfig;
+export class KVRuntime implements AsyncDisposable {
+  readonly manager: KVManager;
+  /** The stores themselves, for inspection; they belong to the runtime. */
+  readonly stores: OpenStores;
   readonly #context: RequestContext;
   readonly #events: CacheEvents;
+  readonly #config: KVRuntimeConfig;
   readonly #log: DecisionLogFile | null;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
@@ -66,12 +176,300 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
       );
     }
     const { config, stores, context, events, log, closing } = parts;
-    super(stores, context, events);
+    this.stores = stores;
+    this.manager = context.manager;
     this.#config = config;
     this.#context = context;
     this.#events = events;
     this.#log = log;
     this.#closing = closing;
+  }
+
+  /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
+  get device(): GPUDevice {
+    return this.stores.device;
+  }
+
+  /**
+   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits
+   * itself (`wait` of its configuration). A plain wait keeps a core busy until it ends.
+   */
+  async waitFor<T>(start: () => Promise<T>): Promise<T> {
+    requireFunction(start, 'start');
+    return this.stores.waitFor(start);
+  }
+
+  /**
+   * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
+   * grows.
+   */
+  get devicesLost(): number {
+    return this.#context.keeper.losses;
+  }
+
+  /** How much of HBM a request could take now, and who waits for it. */
+  get room(): Room {
+    return roomOf(this.#context);
+  }
+
+  /** What the tenant may still use of each tier. */
+  budget(tenant: string): KVBudget {
+    return kvBudget(this.manager, this.#context.owners.of(tenant));
+  }
+
+  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
+  kvMetrics(): KVMetrics {
+    return kvMetrics(this.manager, this.#schedulerCounters());
+  }
+
+  /** Counters and gauges as plain data. */
+  metrics(): RuntimeMetrics {
+    return metricsOf(this.#context, this.stores);
+  }
+
+  /**
+   * Which block was stored in which tier, and removed from it, from now on.
+   * @throws TKV_CONFIG for a capacity that is no number of events
+   */
+  events(options?: EventOptions & { readonly uses?: false }): AsyncIterableIterator<CacheEvent>;
+
+  events(options: EventOptions): AsyncIterableIterator<CacheEvent | BlockUseEvent>;
+
+  events(options: EventOptions = {}): AsyncIterableIterator<CacheEvent | BlockUseEvent> {
+    return this.#events.read(requireOptions(options, eventOptionsNames));
+  }
+
+  /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
+  lookup(tokens: KeyElements, options: LookupOptions): Match {
+    const { tenant, extras } = requireOptions(options, lookupOptionsNames);
+    const [chain] = this.#context.chains.of(tenant, extras);
+    const keys = new BlockKeys();
+    chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
+    return this.manager.lookup(keys.words, keys.length);
+  }
+
+  /** Units that wait to be written, in order of their blocks. */
+  openBlocks(sequence: KVSequence): OpenUnit[] {
+    const open: OpenUnit[] = [];
+    const { blocks, groups } = stateOf(this.#context, sequence);
+    for (let index = 0; index < blocks; index++) {
+      groups.forEach(({ table }, group) => {
+        const block = this.manager.openBlock(table, index);
+        if (block !== undefined) open.push({ index, group, block });
+      });
+    }
+    return open;
+  }
+
+  /**
+   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded, or being sealed).
+   * @throws TKV_STATE when it is none of these
+   */
+  slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
+    const { table } = groupOf(this.#context, sequence, group);
+    requireBlock(stateOf(this.#context, sequence), index);
+    const block = this.manager.readableBlock(table, index);
+    if (block === undefined) throw notInHbm(index);
+    return this.stores.hbm.buffer(block.slot, block.sizeClass);
+  }
+
+  /**
+   * The sequence's blocks in order, for attention: as they lie now, so take it anew for each step.
+   * @throws TKV_STATE when one of them is neither loaded, open nor being sealed: a table with a gap would
+   * attend over wrong positions
+   */
+  blockTable(sequence: KVSequence, group = 0): BlockTable {
+    return readableBlocks(this.manager, groupOf(this.#context, sequence, group).table, sequence.blocks);
+  }
+
+  /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
+  deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
+    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
+  }
+
+  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
+  places(table: Sequence): DeviceBlockTable {
+    return placesOf(this.#context, table);
+  }
+
+  /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
+  nowUs(): number {
+    return this.#context.nowUs();
+  }
+
+  /**
+   * What each tier really got, and how well the whole is: `overdueTransfers` never ended and keep their slots
+   * until they do, `devicesLost` counts, and `devicePresent` says whether there is one now.
+   */
+  describe(): Record<string, Record<string, string | number | boolean>> {
+    const { keeper } = this.#context;
+    return {
+      ...this.stores.describe(),
+      runtime: {
+        overdueTransfers: this.manager.jobsOverdue,
+        devicesLost: keeper.losses,
+        devicePresent: keeper.present,
+      },
+    };
+  }
+
+  /**
+   * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and
+   * the rest get open blocks to write. What cannot be brought is among the open blocks. The last token is
+   * always left to compute. When `signal` is raised, nothing of the call stays: loads that nobody else waits
+   * for are called off, and slots on the way are free again when their last transfer has ended.
+   * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
+   * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
+   * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed,
+   * and the reason of `signal`
+   */
+  begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
+    return begin(this.#context, tokens, options);
+  }
+
+  /**
+   * The next tokens to compute of a sequence that was begun with `arriving`, as soon as there are some; call
+   * it when the kernels of the part before are submitted.
+   * @param options.maxTokens of the part (512)
+   * @returns null when nothing is left to compute, and for a sequence that was begun otherwise. `interrupted`
+   * when blocks were lost: `recover` it, or release it
+   * @throws TKV_CONFIG for a part without a token, TKV_FULL when its blocks find no room, TKV_UNKNOWN_ID,
+   * TKV_STATE, and the reason of `signal`
+   */
+  async nextPart(
+    sequence: KVSequence,
+    options: NextPartOptions = {},
+  ): Promise<PrefillPart | null | 'interrupted'> {
+    const signals = signalsOf(this.#context, requireOptions(options, nextPartOptionsNames));
+    const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
+    throwIfAborted(signals);
+    const state = stateOf(this.#context, sequence);
+    requireLive(state);
+    return nextPart(this.#context, state, most, signals);
+  }
+
+  /**
+   * Waits until a layer group of a sequence that was begun with `arriving` is in HBM, all of it verified.
+   * Groups come in their order, so compute one while the next is on its way.
+   * @returns `interrupted` when some of it failed to come: `recover` the sequence, and compute all layers of
+   * what is open then
+   * @throws TKV_INPUT for a group that is not there, TKV_UNKNOWN_ID, TKV_STATE, and the reason of `signal`
+   */
+  async readyLayers(
+    sequence: KVSequence,
+    group: number,
+    options: WaitOptions = {},
+  ): Promise<ReadyLayers | 'interrupted'> {
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    throwIfAborted(signals);
+    const state = stateOf(this.#context, sequence);
+    requireLive(state);
+    groupOf(this.#context, state, group);
+    return readyLayers(this.#context, state, group, signals);
+  }
+
+  /**
+   * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence
+   * and the new ones behind them. Seals nothing.
+   * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
+   * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
+   */
+  async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
+    return append(this.#context, stateOf(this.#context, sequence), tokens);
+  }
+
+  /**
+   * A decode step of a batch, after the device was given the work that writes the KV of all tokens so far:
+   * blocks that are full are sealed behind that work, and each sequence gets room for its new tokens.
+   * @returns the end of each entry, in order
+   * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
+   * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
+   */
+  step(entries: readonly StepEntry[]): Promise<EntryEnd[]> {
+    return step(this.#context, entries);
+  }
+
+  /**
+   * Another sequence with the first `atToken` tokens of this one: full blocks are shared, the partial one is
+   * copied.
+   * @returns `interrupted` when the sequence is to be recovered first
+   * @throws TKV_FULL when the copy finds no room
+   */
+  async fork(sequence: KVSequence, atToken?: number): Promise<KVSequence | 'interrupted'> {
+    const state = stateOf(this.#context, sequence);
+    return fork(this.#context, state, atToken === undefined ? state.length : atToken);
+  }
+
+  /**
+   * Takes tokens back, such as drafts that were not accepted: the sequence ends after `tokens` of them.
+   * @throws TKV_FULL when a sealed last block has to be copied and finds no room
+   */
+  async truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
+    return truncate(this.#context, stateOf(this.#context, sequence), tokens);
+  }
+
+  /**
+   * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits
+   * for a device. After an error the sequence stays interrupted and is still to be released or cancelled.
+   * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
+   * @throws TKV_DEVICE when no device is to be had, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID
+   * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
+   */
+  async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    throwIfAborted(signals);
+    const state = stateOf(this.#context, sequence);
+    requireLive(state);
+    dropTail(this.#context, state);
+    state.isRecovering = true;
+    await bring(this.#context, state, signals);
+    state.cachedTokens = state.readyTokens;
+    state.arriving = undefined;
+    state.isComing = false;
+    for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
+    const { count } = this.#context.deviceErrors();
+    for (const told of state.told) told.tellAnew(state.length, count);
+    state.isRecovering = false;
+    return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
+  }
+
+  /**
+   * The device work submitted so far has written all full open blocks: their digests are taken behind it, and
+   * from then on others find them.
+   * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go
+   * on from there
+   */
+  async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
+    const { tail = false } = requireOptions(options, ['tail']);
+    requireFlag(tail, 'tail');
+    return seal(this.#context, stateOf(this.#context, sequence), tail);
+  }
+
+  /**
+   * Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone.
+   * @param options.retention how its blocks should be kept; a hint to the eviction policy
+   */
+  release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
+    const { retention } = requireOptions(options, ['retention']);
+    const state = stateOf(this.#context, sequence);
+    if (retention !== undefined) retain(this.#context, state, retention);
+    this.#context.computing.end(state);
+    dropTail(this.#context, state);
+    for (const { table } of state.groups) this.manager.release(table, this.nowUs());
+    state.ended = true;
+  }
+
+  /**
+   * Ends the sequence of a request that nobody wants any more: as `release`, and loads of a `recover` under
+   * way that no other sequence waits for are called off. Calls that wait for the sequence end too: `seal` and
+   * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
+   */
+  cancel(sequence: KVSequence): void {
+    const state = stateOf(this.#context, sequence);
+    this.#context.computing.end(state);
+    dropTail(this.#context, state);
+    for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
+    state.ended = true;
   }
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
@@ -177,7 +575,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
     return this.close();
   }
 
-  protected schedulerCounters(): Readonly<SchedulerCounters> | undefined {
+  #schedulerCounters(): Readonly<SchedulerCounters> | undefined {
     return this.#scheduler?.counters;
   }
 
@@ -193,8 +591,8 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   }
 }
 
-function urgencyOf(priority: number): Priority {
+function urgencyOf(priority: number): JobPriority {
   const checked = checkedPriority(priority);
-  if (checked === 0) return Priority.PREFETCH;
-  return checked < 0 ? Priority.DEMAND_LOAD : Priority.SCRUB;
+  if (checked === 0) return JobPriority.PREFETCH;
+  return checked < 0 ? JobPriority.DEMAND_LOAD : JobPriority.SCRUB;
 }

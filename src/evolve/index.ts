@@ -1,10 +1,251 @@
 /** Policies as data: read, bound, scored, explained and searched. */
 
-export * from './binding/index.ts';
-export * from './bundle/index.ts';
-export * from './features/index.ts';
-export * from './fitness/index.ts';
-export * from './search/index.ts';
-export * from './serve/index.ts';
-export * from './summary/index.ts';
-export * from './trace/index.ts';
+export type { PolicyLanguage } from '../sandbox/program.ts';
+export { classOf, meetsTargets } from '../sim/metrics/statistics.ts';
+export { type BoundBundle, bindBundle } from './binding/bind.ts';
+export {
+  type CodePolicy,
+  type DecisionTreePolicy,
+  type ParameterizedPolicy,
+  type PolicyBundle,
+  type PolicySlot,
+  type PolicySpec,
+  policySlots,
+  type TreeBranch,
+  type TreeComparison,
+  type TreeLeaf,
+  type TreeNode,
+} from './bundle/policyBundle.ts';
+export {
+  baseline,
+  canonicalJson,
+  contentHash,
+  policyId,
+  preset,
+  presets,
+  withItsScheduler,
+} from './bundle/presets.ts';
+export { bundleLimits, parseBundle, readBundle, treeComparisons } from './bundle/readBundle.ts';
+export { bundleSchema, describePolicies, descriptionText, type PolicyDescription } from './bundle/schema.ts';
+export {
+  type BatchRule,
+  batchRuleNames,
+  evictionPolicies,
+  observerFunction,
+  type SlotAction,
+  type SlotContract,
+  type SlotFunction,
+  schedulerOrders,
+  slotContracts,
+  treeFeatures,
+  type VictimRuleEntry,
+  victimRuleNames,
+} from './bundle/slots.ts';
+export { type ClusterFacts, clusterFeatures, type RouterFacts, routerFeatures } from './features/cluster.ts';
+export {
+  anyIsReported,
+  type Feature,
+  type FeatureKind,
+  type FeatureTable,
+  type FeatureValue,
+  type Freshness,
+} from './features/feature.ts';
+export {
+  cacheFeatures,
+  type InstanceFacts,
+  instanceFeatures,
+  type MemoryName,
+  memoryNames,
+  memoryOf,
+} from './features/instance.ts';
+export { outcomeFeatures } from './features/outcome.ts';
+export { type RequestFacts, requestFeatures } from './features/request.ts';
+export { scalingFeatures } from './features/scaling.ts';
+export {
+  cachedBlocks,
+  dueUs,
+  type EngineFacts,
+  engineFeatures,
+  type SchedulingFacts,
+  schedulingFeatures,
+  uncachedTokens,
+} from './features/scheduling.ts';
+export {
+  type CaseResult,
+  type Evaluation,
+  type EvaluationError,
+  type EvaluationPlan,
+  type Evaluator,
+  meansBySetting,
+  type SuiteCase,
+  type SuiteName,
+  settingOf,
+  suiteNames,
+} from './fitness/evaluation.ts';
+export {
+  caseScore,
+  FAILED_SCORE,
+  GAIN_MAX,
+  GAIN_MIN,
+  gainOf,
+  gainsOf,
+  isMetricName,
+  type MetricDescription,
+  metricDescriptions,
+  metricsText,
+  type ObjectiveSpec,
+  policyNodes,
+  type Scalariser,
+  type ScoreMode,
+  type Scoring,
+  scalarisers,
+  scoreModes,
+} from './fitness/objectives.ts';
+export { attainmentOf, LOST_MS, type RawMetrics, RunWatch, rawMetrics } from './fitness/rawMetrics.ts';
+export {
+  type Chosen,
+  choose,
+  finalistsOf,
+  type GenerationRecord,
+  type Judged,
+  judge,
+  readState,
+  type SearchPlan,
+  type SearchState,
+} from './search/breeding.ts';
+export { SearchBudget, TimeIsUp } from './search/budget.ts';
+export {
+  askCma,
+  type CmaState,
+  cmaPopulation,
+  cmaSpread,
+  identity,
+  type Matrix,
+  newCma,
+  symmetricEigen,
+  tellCma,
+} from './search/cmaEs.ts';
+export {
+  askStrategy,
+  newStrategy,
+  type StrategyParent,
+  type StrategyState,
+  strategySpread,
+  tellStrategy,
+} from './search/evolutionStrategy.ts';
+export {
+  type BundleChild,
+  bundlesWithOneMoreTerm,
+  type Candidate,
+  contentKey,
+  echoOf,
+  type Individual,
+  individualOf,
+  kindOf,
+  NumberSpace,
+  nameOfSpec,
+  type Origin,
+  ofManyKinds,
+  type SlotGuide,
+  type SlotGuides,
+  varyBundle,
+} from './search/individual.ts';
+export { print, printProgram } from './search/printer.ts';
+export {
+  crossPrograms,
+  fieldsRead,
+  mutateProgram,
+  numbersOf,
+  type ProgramChild,
+  type ProgramFields,
+  withNumbers,
+  withOneMoreTerm,
+} from './search/programs.ts';
+export {
+  type BySetting,
+  barsOf,
+  behaviourOf,
+  bestOfEach,
+  type CaseScores,
+  caseScoresOf,
+  leadersOf,
+  type Raced,
+  type Rung,
+  race,
+  rungsOf,
+  rungsWithBars,
+  standingOf,
+} from './search/racing.ts';
+export { Search } from './search/search.ts';
+export { crossings, firstPolicies, presetsInContext, slotGuides } from './search/seeds.ts';
+export {
+  type BranchState,
+  cellOf,
+  crowdingDistances,
+  dominates,
+  type Elite,
+  elitesOf,
+  type FeatureAxis,
+  type Grid,
+  hypervolume,
+  type IslandsState,
+  migrate,
+  newBranch,
+  newIslands,
+  type Objectives,
+  offer,
+  paretoRanks,
+  pickElite,
+  qdScore,
+  rankAndCrowd,
+  stepBranch,
+  survivors,
+} from './search/selection.ts';
+export {
+  crossTrees,
+  depthOf,
+  isBranch,
+  mutateTree,
+  nodesOf,
+  replaceNode,
+  type TreeAction,
+  type TreeChild,
+  type TreeFeature,
+  type TreeVocabulary,
+} from './search/trees.ts';
+export {
+  answerOf,
+  bundleOfTexts,
+  checkFrozen,
+  combinedScore,
+  EvaluationService,
+  type RequestId,
+  type Response,
+  type ScenarioAnswer,
+  type ServiceAnswer,
+  type ServiceOptions,
+  type Texts,
+} from './serve.ts';
+export {
+  defaultSummary,
+  type Issue,
+  issuesOf,
+  type Pattern,
+  patternsOf,
+  type RequestFact,
+  type RunFacts,
+  type SummaryConfig,
+  type SummaryStrategy,
+  summarise,
+  summaryStrategies,
+} from './summary.ts';
+export {
+  type Anomaly,
+  type AnomalyType,
+  anomalyTypes,
+  type Severity,
+  severities,
+} from './trace/anomalies.ts';
+export { TraceRecorder } from './trace/recorder.ts';
+export { type RoutingRecord, type TraceLevel, type TraceRecord, traceLevels } from './trace/records.ts';
+export { type Alternative, type Regret, regretsOf, sampleDecisions } from './trace/regret.ts';

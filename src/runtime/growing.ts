@@ -4,8 +4,7 @@
  * number up, and those that came back first; that a table grows decides nothing.
  */
 
-import { kindOf } from './snapshot/packedArray.ts';
-import type { TypedArray } from './snapshot/stateVisitor.ts';
+import { kindOf, type TypedArray } from './snapshot.ts';
 
 const FIRST_ROWS = 256;
 

@@ -1,53 +1,278 @@
 /** The manager and the stores on it: what decides where KV lies. It moves no bytes; drivers do. */
 
-export * from './batching/index.ts';
-export type { TableMemory } from './content/tableMemory.ts';
-export type { Digest } from './digest.ts';
-export { digestBytes, digestWords } from './digest.ts';
-export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';
-export * from './geometry/index.ts';
-export * from './granular/index.ts';
-export * from './keys/index.ts';
-export * from './log/index.ts';
-export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
-export { type Eviction, KVManager } from './manager/kvManager.ts';
-export type { TierLoss } from './manager/loss.ts';
-export type { AdoptedBlock } from './manager/residency/adoption.ts';
-export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
-export { type OffloadChoice, offloadPolicyNames } from './manager/residency/offloadPolicies.ts';
-export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';
 export {
+  type BlockPlacement,
+  CacheAllocation,
+  type CacheBlockData,
+  CachePage,
+  type Compaction,
+  ContinuousBatchKVCacheManager,
+  compact,
+  type IKVCacheManager,
+  type IPagedAttentionCache,
+  type KVCacheConfiguration,
+  type ResolvedKVCacheConfiguration,
+} from '../views/continuousBatchKVCacheManager.ts';
+export {
+  CrossRequestKVCache,
+  type ReuseConfig,
+  type ReuseResult,
+  type ReuseStats,
+  SharingGroups,
+} from '../views/crossRequestKVCache.ts';
+export {
+  type ClassifierOptions,
+  HotColdClassifier,
+  type Temperature,
+  temperatures,
+  type Used,
+} from '../views/hotColdClassifier.ts';
+export {
+  BlockMoves,
+  CachedMigration,
+  checkMigratorOptions,
+  KVMigrator,
+  type MigratableBlock,
+  type MigratableContent,
+  type MigrationPlan,
+  type MigrationPort,
+  type MigrationResult,
+  type MigrationStats,
+  type MigrationTier,
+  type MigratorOptions,
+  type MoveEnd,
+} from '../views/kvMigrator.ts';
+export {
+  type KVStore,
+  type KVStoreConfig,
+  ManagedKVStore,
+  newKVStore,
+  SingleTierKVStore,
+  type StoreRequest,
+  TieredKVCache,
+} from '../views/kvStore.ts';
+export {
+  type CommitOptions,
+  MultiGranularKVPool,
+  type PoolStats,
+  type PoolTierUsage,
+} from '../views/multiGranularKVPool.ts';
+export { KVBlockDescriptor, type KVPoolConfig, type PoolUnit, type UnitPlace } from '../views/poolConfig.ts';
+export type { AllocateRequest, FoundBlock, PrefixOptions } from '../views/poolState.ts';
+export { StepOutcome, StepPlan } from './batching/batch.ts';
+export {
+  type PreemptionMode,
+  preemptionNames,
+  publishNames,
+  queueOrderNames,
+  RANKED,
+  type ResolvedSchedulerConfig,
+  type SchedulerConfig,
+  victimRuleNames,
+} from './batching/config.ts';
+export type { SchedulerCounters, SchedulerNames } from './batching/core.ts';
+export { type KVPort, ManagerPort, type ManagerPortConfig } from './batching/kvPort.ts';
+export { FinishReason, finishReasonNames, type ServingRequest } from './batching/request.ts';
+export {
+  type AbortResult,
+  type RequestProgress,
+  type RequestRank,
+  Scheduler,
+  type StepResult,
+} from './batching/scheduler.ts';
+export {
+  type AddedRequest,
+  SchedulerDecision,
+  SchedulerInput,
+  type SchedulerSink,
+  schedulerDecisionNames,
+  schedulerInputNames,
+} from './batching/schedulerSink.ts';
+export { type Digest, digestBytes, digestWords } from './digest.ts';
+export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';
+export type {
+  EvictionChoice,
+  EvictionPolicy,
+  EvictionWorld,
+  Retention,
+  Visit,
+} from './eviction/evictionPolicy.ts';
+export {
+  defaultEviction,
+  evictionPolicyNames,
+  makeEvictionPolicy,
+  resolvePolicy,
+} from './eviction/registry.ts';
+export { Retaining } from './eviction/retention.ts';
+export {
+  type Axis,
+  type BoxShape,
+  type BoxStrides,
+  blockBox,
+  boxBytes,
+  boxShape,
+  boxStrides,
+  type CoveringUnit,
+  contains,
+  cover,
+  Granularity,
+  type GranularityName,
+  granularityNames,
+  intersect,
+  type KVBox,
+  requireBox,
+  rowOffsetBytes,
+  sameBox,
+  split,
+  tokenBox,
+  type UnitConfig,
+  type UnitSpec,
+  unitAt,
+  unitBox,
+  unitCount,
+  unitSpec,
+} from './geometry/box.ts';
+export {
+  blockBytesLimit,
+  choosePageBytes,
+  dtypeBytes,
+  type KVDtype,
+  type KVLayout,
+  type KVLayoutConfig,
+  kvLayout,
+  layoutFingerprint,
+  type PageSize,
+  type PageSizeOptions,
+  requireKVLayout,
+  requireLayout,
+} from './geometry/layout.ts';
+export {
+  countRuns,
+  type RunArray,
+  valuesPerCopyRun,
+  valuesPerRun,
+  writeBlockRuns,
+  writeCopyRuns,
+  writeRuns,
+} from './geometry/runs.ts';
+export { blake2s } from './keys/blake2s.ts';
+export {
+  BlockKeys,
+  CanonicalWriter,
+  ExternalKeys,
+  type ExternalNamespace,
+  elementAt,
+  encodeNamespace,
+  KeyChain,
+  type KeyElements,
+  type KeyNamespace,
+  type KeySource,
+  keyToHex,
+  type RequestExtra,
+  type RequestExtras,
+  requestExtras,
+  requireElements,
+  secretKeyBytesMin,
+  tokensPerKey,
+  ValueType,
+  wordsPerKey,
+} from './keys/keyChain.ts';
+export { type LogOutput, LogReader, LogWriter, type RecordedInput } from './log/decisionLog.ts';
+export {
+  DecisionOp,
+  type DecisionSink,
+  decisionOpNames,
+  InputOp,
+  inputOpNames,
+  type SchedulerHead,
+} from './log/decisionSink.ts';
+export { LogReplayer, type ReplayListener, replayLog } from './log/replayer.ts';
+export type { RecordedSchedulerInput } from './log/schedulerLog.ts';
+export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
+export type { Counters, ManagerListener, StoredBlock } from './manager/core.ts';
+export type { ManagerDump } from './manager/dump.ts';
+export { type MoveAnswer, moveAnswers } from './manager/loads.ts';
+export type { BlockPlace, CachedBlock, CachedBlocks, Match, TierUsage } from './manager/lookup.ts';
+export type { AdoptedBlock, TierLoss } from './manager/loss.ts';
+export { type Eviction, KVManager } from './manager/manager.ts';
+export { type OffloadChoice, offloadPolicyNames, type WriteBudgetConfig } from './manager/offloadPolicies.ts';
+export {
+  type BlockSealer,
   BlockTable,
+  Entry,
+  entryNames,
   LoadedBlock,
   OpenBlock,
   type ReadableBlock,
   SealingBlock,
-} from './manager/sequences/blockTable/handles.ts';
-export {
-  Entry,
-  entryNames,
   type Sequence,
   type SequenceId,
-} from './manager/sequences/blockTable/sequence.ts';
-export { type BlockSealer, ToldBlocks } from './manager/sequences/blockTable/toldBlocks.ts';
-export type { Counters } from './manager/tables/counters.ts';
-export type { ManagerListener, StoredBlock } from './manager/tables/listener.ts';
-export type { CachedBlock, CachedBlocks } from './manager/views/cachedBlocks.ts';
-export type { ManagerDump } from './manager/views/dump.ts';
-export type { Match } from './manager/views/lookup.ts';
-export type { BlockPlace } from './manager/views/place.ts';
-export type { TierUsage } from './manager/views/usage.ts';
-export * from './migration/index.ts';
-export * from './outputs/index.ts';
-export * from './paged/index.ts';
-export * from './planning/index.ts';
-export * from './policy/index.ts';
-export { type PoolShape, poolShape } from './pool/shape.ts';
-export * from './reuse/index.ts';
-export * from './snapshot/index.ts';
-export * from './store/index.ts';
-export { SlotLocks, type SlotUse } from './tier/slotLocks.ts';
-export { linkName, Tier, type TierName, tierName, tierNames } from './tier/tier.ts';
+  ToldBlocks,
+} from './manager/sequence.ts';
+export {
+  type KVBudget,
+  type KVMetrics,
+  kvBudget,
+  kvMetrics,
+  type TierBudget,
+  type TierMetrics,
+} from './outputs.ts';
+export {
+  type ComputeEstimate,
+  type FoundPrefix,
+  isLoadBetter,
+  isOurs,
+  type LoadChoice,
+  type LoadEstimate,
+  type LoadPlan,
+  loadOrRecompute,
+  type MeetingPart,
+  nextPart,
+  type PrefixLeft,
+  passArrived,
+  planOf,
+  squaresOf,
+} from './planning/loadOrRecompute.ts';
+export { ComputePace, LinkPace } from './planning/pace.ts';
+export {
+  restoreState,
+  type SavedState,
+  type Stateful,
+  type StateVisitor,
+  saveState,
+  type TypedArray,
+} from './snapshot.ts';
+export { type JobId, JobPriority, type Place, type Transfer } from './tables/jobTable.ts';
+export { type PoolShape, poolShape } from './tables/slotPool.ts';
+export type { TableMemory } from './tables/tableMemory.ts';
+export {
+  BlockUse,
+  HALF_LIFE_US_DEFAULT,
+  halved,
+  type UseHistory,
+  type UseRates,
+  UseTable,
+  useRates,
+  YOUTH_US_DEFAULT,
+} from './tables/useTable.ts';
+export {
+  type Completion,
+  type EndListener,
+  JobCarrier,
+  type JobSource,
+  type TransferDriver,
+} from './tier/driver.ts';
+export { SlotLocks, type SlotUse } from './tier/slotLedger.ts';
+export {
+  linkName,
+  Outcome,
+  type OutcomeName,
+  outcomeNames,
+  Tier,
+  type TierName,
+  tierName,
+  tierNames,
+} from './tier/tier.ts';
 export type {
   CopyItem,
   DeviceTierStore,
@@ -59,9 +284,3 @@ export type {
   StoreResult,
   TierStore,
 } from './tier/tierStore.ts';
-export type { Completion, EndListener, TransferDriver } from './transfer/driver.ts';
-export { JobCarrier, type JobSource } from './transfer/jobCarrier.ts';
-export { type JobId, Priority } from './transfer/jobTable.ts';
-export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
-export type { Place, Transfer } from './transfer/transfer.ts';
-export * from './usage/index.ts';

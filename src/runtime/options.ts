@@ -3,8 +3,7 @@
  * what is wrong is named as the caller wrote it, with the remedy.
  */
 
-import { configError, type ErrorCode, TierKVError } from './errors.ts';
-import { nearestName } from './nearestName.ts';
+import { configError, type ErrorCode, nearestName, TierKVError } from './errors.ts';
 
 /** A value in the words of a message. It never throws, whatever the value is. */
 export function described(value: unknown): string {

@@ -4,6 +4,31 @@
  * stores, which is a suite of vitest, lies in `contract.ts` beside it.
  */
 
-export * from './faults/index.ts';
-export { emptyItem, mismatchedWords, patternItem, patternKey } from './patternItems.ts';
-export { SeededRandom, testSeed } from './seededRandom.ts';
+export {
+  ByteStore,
+  FaultClock,
+  FaultDevice,
+  FaultHost,
+  type FaultKind,
+  FaultPlan,
+  type FaultPlanOptions,
+  FaultStore,
+  type FaultSurroundings,
+  type FaultyOp,
+  type FiredFault,
+  faultKinds,
+  reportedKinds,
+  StandInDevice,
+  StandInDisk,
+  type StoreKind,
+  settled,
+  silentKinds,
+} from './faults.ts';
+export {
+  emptyItem,
+  mismatchedWords,
+  patternItem,
+  patternKey,
+  SeededRandom,
+  testSeed,
+} from './patternItems.ts';

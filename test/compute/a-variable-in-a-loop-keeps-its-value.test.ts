@@ -1,6 +1,6 @@
 import { globSync, readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { BufferUsage } from '../../src/backends/webgpu/device/gpuConstants.ts';
+import { BufferUsage } from '../../src/backends/webgpu/device.ts';
 import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
 import { bytesOf } from './cases/attentionRun.ts';
 
@@ -54,7 +54,7 @@ const texts = folders.flatMap((folder) => globSync(`${folder}/*.wgsl`).map((path
 it.each(texts)('lint: %s declares no variable without a value, and asks for no subgroups', (path) => {
   const text = readFileSync(path, 'utf8');
   expect(withoutValue(text)).toEqual([]);
-  // What is right for one size of subgroups could be wrong for another: see docs/compute.md.
+  // What is right for one size of subgroups could be wrong for another: see docs/reference/compute.md.
   expect(text.replaceAll(/\/\/.*$/gm, '')).not.toMatch(/subgroup/i);
 });
 

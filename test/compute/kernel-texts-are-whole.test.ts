@@ -5,8 +5,7 @@
 
 import { expect, it } from 'vitest';
 import { create } from 'webgpu';
-import { kvFormat } from '../../src/compute/format.ts';
-import { conversionText, copyText, kernelText } from '../../src/compute/kernelText.ts';
+import { conversionText, copyText, kernelText, kvFormat } from '../../src/compute/kernelText.ts';
 import { caseLayout } from './cases/pagedCase.ts';
 
 const dtypes = ['f32', 'f16', 'i8'] as const;

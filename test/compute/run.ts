@@ -7,7 +7,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { openDevice } from '../../src/backends/webgpu/index.ts';
+import { openDevice } from '../../src/backends/webgpu/adapter.ts';
 import { runCase } from './cases/attentionRun.ts';
 import { attendedInF64, pagedCase } from './cases/pagedCase.ts';
 import { attendedInTf } from './cases/secondOpinion.ts';

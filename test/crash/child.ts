@@ -9,10 +9,9 @@
  */
 
 import { openSync, writeSync } from 'node:fs';
-import { FileStore } from '../../src/backends/file/index.ts';
-import { Outcome } from '../../src/runtime/transfer/outcome.ts';
-import { emptyItem, mismatchedWords, patternItem } from '../../src/testing/patternItems.ts';
-import { SeededRandom } from '../../src/testing/seededRandom.ts';
+import { FileStore } from '../../src/backends/file/fileStore.ts';
+import { Outcome } from '../../src/runtime/tier/tier.ts';
+import { emptyItem, mismatchedWords, patternItem, SeededRandom } from '../../src/testing/patternItems.ts';
 import { KillSeam, type Moment } from './killSeam.ts';
 import { scenarios } from './scenario.ts';
 

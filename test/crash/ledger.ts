@@ -5,7 +5,7 @@
  * have.
  */
 
-import type { PoolShape } from '../../src/runtime/pool/shape.ts';
+import type { PoolShape } from '../../src/runtime/tables/slotPool.ts';
 
 export class Ledger {
   readonly #shape: PoolShape;

@@ -3,8 +3,8 @@
  * opened.
  */
 
-import type { FileStoreOptions } from '../../src/backends/file/index.ts';
-import { type PoolShape, poolShape } from '../../src/runtime/pool/shape.ts';
+import type { FileStoreOptions } from '../../src/backends/file/opening.ts';
+import { type PoolShape, poolShape } from '../../src/runtime/tables/slotPool.ts';
 
 export interface Scenario {
   readonly name: string;

@@ -4,7 +4,7 @@
  */
 
 import { expect, it, vi } from 'vitest';
-import { Priority } from '../../src/runtime/index.ts';
+import { JobPriority } from '../../src/runtime/index.ts';
 import {
   ask,
   blocks,
@@ -20,10 +20,10 @@ import {
 } from './liveRuntime.ts';
 
 it.each([
-  [undefined, Priority.PREFETCH],
-  [0, Priority.PREFETCH],
-  [-1, Priority.DEMAND_LOAD],
-  [5, Priority.SCRUB],
+  [undefined, JobPriority.PREFETCH],
+  [0, JobPriority.PREFETCH],
+  [-1, JobPriority.DEMAND_LOAD],
+  [5, JobPriority.SCRUB],
 ])('priority %s', async (priority, expected) => {
   await using kv = await openRuntime({ ddrBytes: blocks(20) });
   await cacheBelow(kv, 1, 1);

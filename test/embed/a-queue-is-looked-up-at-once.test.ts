@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import type { KVRuntime, WaitingRequest } from '../../src/embed/index.ts';
 import { KeyChain } from '../../src/runtime/index.ts';
-import { SeededRandom } from '../../src/testing/seededRandom.ts';
+import { SeededRandom } from '../../src/testing/patternItems.ts';
 import { blocks, cacheBelow, layout, openRuntime, prompt, tenant } from './liveRuntime.ts';
 
 const cleanups: (() => Promise<void> | void)[] = [];

@@ -1,7 +1,7 @@
 /** The slice of the random calls that every run of the tests makes: `npm run test:fuzz -- calls` makes more. */
 
 import { expect, it } from 'vitest';
-import { testSeed } from '../../src/testing/seededRandom.ts';
+import { testSeed } from '../../src/testing/patternItems.ts';
 import { anyCalls } from './anyCalls.ts';
 
 const seed = testSeed(20262);

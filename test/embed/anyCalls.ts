@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
 import { TierKVError } from '../../src/runtime/index.ts';
-import { SeededRandom } from '../../src/testing/seededRandom.ts';
+import { SeededRandom } from '../../src/testing/patternItems.ts';
 import { held } from '../soak/judging/rest.ts';
 import { blocks, openRuntime } from './liveRuntime.ts';
 

@@ -1,7 +1,7 @@
 /** Bytes that lie on a device, read back by the test itself. */
 
-import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
-import type { SlotBuffer } from '../../src/backends/webgpu/index.ts';
+import { BufferUsage, MapMode } from '../../src/backends/webgpu/device.ts';
+import type { SlotBuffer } from '../../src/backends/webgpu/types.ts';
 
 export async function deviceBytes(
   device: GPUDevice,

@@ -4,9 +4,9 @@ import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/embed/index.ts';
 import {
   type ItemEnded,
+  JobPriority,
   type Outcome,
   outcomeNames,
-  Priority,
   type Sequence,
   type TierStore,
 } from '../../src/runtime/index.ts';
@@ -101,7 +101,7 @@ describe('what is found, and where it goes', () => {
     const pinned = (): unknown => pins.push(kv.manager.open(key, 1, kv.nowUs()));
     expect(await moves(kv, pinned)).toEqual(has('heldBytes.nvme'));
     for (const pin of pins) kv.manager.release(pin, kv.nowUs());
-    const brought = (): unknown => kv.manager.move(key, 1, Priority.PREFETCH, kv.nowUs());
+    const brought = (): unknown => kv.manager.move(key, 1, JobPriority.PREFETCH, kv.nowUs());
     expect(await moves(kv, brought)).toEqual(has('promotions.ddr'));
     expect(await moves(kv, () => kv.idle())).toEqual(has(...links('nvmeToDdr')));
     expect(await moves(kv, () => kv.manager.evict(2, 40, kv.nowUs()))).toEqual(

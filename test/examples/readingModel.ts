@@ -1,5 +1,5 @@
 /**
- * A model without weights for the server of docs/embedding.md. The KV of a token is its number, and the next
+ * A model without weights for the server of docs/guide/embedding.md. The KV of a token is its number, and the next
  * token is a sum over the KV of all tokens before it, read back from the device. So one wrong or missing row
  * changes the whole answer.
  */

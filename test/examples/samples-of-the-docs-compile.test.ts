@@ -1,4 +1,4 @@
-/** The samples of docs/embedding.md compile under what `tsc --init` writes, which is stricter than this checkout. */
+/** The samples of docs/guide/embedding.md compile under what `tsc --init` writes, which is stricter than this checkout. */
 
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ const dir = mkdtempSync(join(root, 'node_modules', '.cache', 'docs-'));
 afterAll(() => rmSync(dir, { recursive: true }));
 
 it('all samples that are whole modules', async () => {
-  const page = readFileSync(join(root, 'docs', 'embedding.md'), 'utf8');
+  const page = readFileSync(join(root, 'docs', 'guide', 'embedding.md'), 'utf8');
   const samples = [...page.matchAll(/```ts\n([\s\S]*?)```/g)].flatMap(([, code = '']) =>
     /^export /m.test(code) ? [code] : [],
   );

@@ -1,4 +1,4 @@
-/** The whole server of docs/embedding.md, cut out of the page and made to import this checkout. */
+/** The whole server of docs/guide/embedding.md, cut out of the page and made to import this checkout. */
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -33,9 +33,9 @@ export type ServerClass = new (kv: KVRuntime, model: Model, blockTokens: number)
 
 /** The server's source as the page has it. */
 export function serverText(): string {
-  const page = readFileSync(join(root, 'docs', 'embedding.md'), 'utf8');
+  const page = readFileSync(join(root, 'docs', 'guide', 'embedding.md'), 'utf8');
   const code = /```ts\n(import \{ setTimeout as sleep[\s\S]*?)```/.exec(page)?.[1];
-  if (code === undefined) throw new Error('docs/embedding.md has no server');
+  if (code === undefined) throw new Error('docs/guide/embedding.md has no server');
   return code;
 }
 

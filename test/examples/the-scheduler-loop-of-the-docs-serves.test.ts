@@ -1,4 +1,4 @@
-/** The loop around the scheduler in docs/embedding.md type-checks against the public API, and serves. */
+/** The loop around the scheduler in docs/guide/embedding.md type-checks against the public API, and serves. */
 
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,9 +22,9 @@ type Serve = (
 ) => Promise<void>;
 
 function codeOfDocs(): string {
-  const page = readFileSync(join(root, 'docs', 'embedding.md'), 'utf8');
+  const page = readFileSync(join(root, 'docs', 'guide', 'embedding.md'), 'utf8');
   const code = /```ts\n(import type \{ KVScheduler[\s\S]*?)```/.exec(page)?.[1];
-  if (code === undefined) throw new Error('docs/embedding.md has no loop around the scheduler');
+  if (code === undefined) throw new Error('docs/guide/embedding.md has no loop around the scheduler');
   return code;
 }
 

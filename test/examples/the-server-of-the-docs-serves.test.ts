@@ -1,5 +1,5 @@
 /**
- * The server in docs/embedding.md type-checks against the public API, and runs: no client gets a token that
+ * The server in docs/guide/embedding.md type-checks against the public API, and runs: no client gets a token that
  * KV of others made.
  */
 

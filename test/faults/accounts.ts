@@ -19,7 +19,7 @@ import {
   faultKinds,
   reportedKinds,
   silentKinds,
-} from '../../src/testing/faults/index.ts';
+} from '../../src/testing/faults.ts';
 
 interface Fault {
   readonly kind: FaultKind;

@@ -1,7 +1,7 @@
 /** What tenants compute: chains of blocks with their keys, and for each key the only bytes that are right. */
 
 import { fillPattern } from '../../src/runtime/pattern.ts';
-import type { SeededRandom } from '../../src/testing/seededRandom.ts';
+import type { SeededRandom } from '../../src/testing/patternItems.ts';
 import { blockBytes } from './worldConfig.ts';
 
 const TENANTS = 3;

@@ -1,6 +1,6 @@
 /** Worlds, one after the other, until so many faults have fired; and what came of them. */
 
-import { type FaultKind, faultKinds } from '../../src/testing/faults/index.ts';
+import { type FaultKind, faultKinds } from '../../src/testing/faults.ts';
 import { FaultAccounts } from './accounts.ts';
 import { FaultWorld, type WorldReport } from './faultWorld.ts';
 

@@ -5,8 +5,8 @@
  * compared with what its tenant wrote.
  */
 
-import { StagingSlots } from '../../src/backends/engine/index.ts';
-import { MemoryStore } from '../../src/backends/memory/index.ts';
+import { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
+import { MemoryStore } from '../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../src/embed/managerLoop.ts';
 import {
   type DeviceTierStore,
@@ -17,6 +17,7 @@ import {
   type Transfer,
 } from '../../src/runtime/index.ts';
 import {
+  FaultClock,
   FaultDevice,
   FaultHost,
   FaultPlan,
@@ -24,9 +25,8 @@ import {
   type FaultSurroundings,
   StandInDevice,
   StandInDisk,
-  VirtualClock,
-} from '../../src/testing/faults/index.ts';
-import { SeededRandom } from '../../src/testing/seededRandom.ts';
+} from '../../src/testing/faults.ts';
+import { SeededRandom } from '../../src/testing/patternItems.ts';
 import { type FaultAccounts, WorldAccounts } from './accounts.ts';
 import { Blocks } from './blocks.ts';
 import { ObservedEngine } from './observedEngine.ts';
@@ -53,7 +53,7 @@ export class FaultWorld {
     leakedSlots: 0,
     losses: 0,
   };
-  readonly clock: VirtualClock = new VirtualClock();
+  readonly clock: FaultClock = new FaultClock();
   readonly random: SeededRandom;
   readonly config: WorldConfig;
   readonly manager: KVManager;

@@ -1,6 +1,7 @@
 /** The real engine, with somebody looking over its shoulder. */
 
-import { type EngineStores, type StagingSlots, TransferEngine } from '../../src/backends/engine/index.ts';
+import type { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
+import { type EngineStores, TransferEngine } from '../../src/backends/engine/transferEngine.ts';
 import type { Completion, EndListener, Transfer } from '../../src/runtime/index.ts';
 
 export interface EngineObserver {

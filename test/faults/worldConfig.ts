@@ -3,8 +3,8 @@
  */
 
 import type { ManagerConfig } from '../../src/runtime/index.ts';
-import { type FaultKind, type FaultPlanOptions, faultKinds } from '../../src/testing/faults/index.ts';
-import type { SeededRandom } from '../../src/testing/seededRandom.ts';
+import { type FaultKind, type FaultPlanOptions, faultKinds } from '../../src/testing/faults.ts';
+import type { SeededRandom } from '../../src/testing/patternItems.ts';
 
 export const blockBytes = 1024;
 /** Deadline of every job, in virtual microseconds. */

@@ -6,9 +6,9 @@
 
 import fs from 'node:fs';
 import { join } from 'node:path';
-import { FileStore } from '../../src/backends/file/index.ts';
+import { FileStore } from '../../src/backends/file/fileStore.ts';
 import { digestBytes, digestWords } from '../../src/runtime/digest.ts';
-import { poolShape } from '../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../src/testing/index.ts';
 import type { Random } from '../fuzz/random.ts';
 

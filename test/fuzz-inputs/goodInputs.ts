@@ -4,7 +4,7 @@
 
 import { readFileSync } from 'node:fs';
 import { KVManager, LogWriter, type ManagerConfig, Outcome } from '../../src/runtime/index.ts';
-import { LineCheck } from '../../src/runtime/log/logText.ts';
+import { LineCheck } from '../../src/runtime/log/decisionSink.ts';
 
 const shipped = (name: string): string => readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8');
 const lines = (count: number, line: (i: number) => unknown): string =>

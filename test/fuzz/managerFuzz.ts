@@ -6,12 +6,13 @@
  * same to the byte.
  */
 
-import { LogWriter, replayLog } from '../../src/runtime/log/index.ts';
+import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';
+import { LogWriter } from '../../src/runtime/log/decisionLog.ts';
+import { replayLog } from '../../src/runtime/log/replayer.ts';
 import type { ManagerConfig, TierSize } from '../../src/runtime/manager/config.ts';
-import { KVManager } from '../../src/runtime/manager/kvManager.ts';
-import { Entry, type Sequence } from '../../src/runtime/manager/sequences/blockTable/sequence.ts';
-import { evictionPolicyNames } from '../../src/runtime/policy/index.ts';
-import type { Priority } from '../../src/runtime/transfer/jobTable.ts';
+import { KVManager } from '../../src/runtime/manager/manager.ts';
+import { Entry, type Sequence } from '../../src/runtime/manager/sequence.ts';
+import type { JobPriority } from '../../src/runtime/tables/jobTable.ts';
 import { Random } from './random.ts';
 import { ShadowDriver } from './shadowDriver.ts';
 
@@ -373,7 +374,7 @@ class World {
     const keys = this.#chain(blocks);
     const at = this.#random.below(blocks) * 4;
     const tier = this.#random.below(this.#manager.config.tiers.length);
-    this.#manager.move(keys.slice(at, at + 4), tier, this.#random.below(5) as Priority, this.#nowUs);
+    this.#manager.move(keys.slice(at, at + 4), tier, this.#random.below(5) as JobPriority, this.#nowUs);
   }
 
   /** Holds some of its blocks in another tier, where that has them. */

@@ -6,24 +6,25 @@
  * have to be those of the sequence's tokens. Some worlds are recorded and run again, to the same log.
  */
 
-import { copyBox } from '../../src/embed/tiered/boxCopies.ts';
-import { resolvePoolConfig } from '../../src/runtime/granular/config.ts';
+import { copyBox } from '../../src/embed/tieredKVStorage.ts';
+import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';
 import {
   Entry,
   Granularity,
+  type JobPriority,
   type KVBlockDescriptor,
   type KVBox,
   KVMigrator,
   type KVPoolConfig,
   MultiGranularKVPool,
   type PoolUnit,
-  type Priority,
   rowOffsetBytes,
   TierKVError,
 } from '../../src/runtime/index.ts';
-import { LogWriter, replayLog } from '../../src/runtime/log/index.ts';
+import { LogWriter } from '../../src/runtime/log/decisionLog.ts';
+import { replayLog } from '../../src/runtime/log/replayer.ts';
 import { patternWord } from '../../src/runtime/pattern.ts';
-import { evictionPolicyNames } from '../../src/runtime/policy/index.ts';
+import { resolvePoolConfig } from '../../src/views/poolConfig.ts';
 import { ByteDriver } from './byteDriver.ts';
 import { Random } from './random.ts';
 
@@ -327,7 +328,7 @@ class World {
   #move(model: Model): void {
     const block = this.#random.pick(this.#blocks(model));
     const { tier } = this.#random.pick(this.#pool.tiers);
-    const priority = this.#random.pick([0, 0, 3, 4]) as Priority;
+    const priority = this.#random.pick([0, 0, 3, 4]) as JobPriority;
     this.#pool.move(block, tier, priority, this.#nowUs, ({ success, reason }) => {
       this.#count(success ? 'moved' : `not moved: ${reason.split(' ')[0]}`);
     });

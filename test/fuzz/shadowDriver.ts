@@ -4,9 +4,9 @@
  * ones still write. If the manager ever gives a slot away too early, a number ends up where another belongs.
  */
 
-import type { KVManager } from '../../src/runtime/manager/kvManager.ts';
-import { Outcome } from '../../src/runtime/transfer/outcome.ts';
-import type { Transfer } from '../../src/runtime/transfer/transfer.ts';
+import type { KVManager } from '../../src/runtime/manager/manager.ts';
+import type { Transfer } from '../../src/runtime/tables/jobTable.ts';
+import { Outcome } from '../../src/runtime/tier/tier.ts';
 import type { Random } from './random.ts';
 
 interface Flight {

@@ -3,7 +3,7 @@
  */
 
 import { existsSync, readFileSync } from 'node:fs';
-import type { ManagerPort } from '../../src/runtime/batching/index.ts';
+import type { ManagerPort } from '../../src/runtime/batching/kvPort.ts';
 import type { BlockKeys, KVManager, Sequence } from '../../src/runtime/index.ts';
 import { instantTiers, keysOf } from './schedulerRun.ts';
 import { type Repairs, type UpstreamState, UpstreamStore } from './upstream/upstreamStore.ts';

@@ -4,12 +4,10 @@
  * traces.
  */
 
-import {
-  FinishReason,
-  ManagerPort,
-  Scheduler,
-  type SchedulerConfig,
-} from '../../src/runtime/batching/index.ts';
+import type { SchedulerConfig } from '../../src/runtime/batching/config.ts';
+import { ManagerPort } from '../../src/runtime/batching/kvPort.ts';
+import { FinishReason } from '../../src/runtime/batching/request.ts';
+import { Scheduler } from '../../src/runtime/batching/scheduler.ts';
 import {
   type BlockKeys,
   Granularity,
@@ -20,7 +18,7 @@ import {
   Outcome,
   unitSpec,
 } from '../../src/runtime/index.ts';
-import type { ScheduledRequest } from '../../src/sim/latency/index.ts';
+import type { BatchedRequest } from '../../src/sim/latency/latencyModel.ts';
 import { request as scheduled } from '../sim/latency/setups.ts';
 import type { StepTrace, TraceRequest } from './stepTrace.ts';
 import type { PlannedStep, StepState, TraceEngine } from './traceLoop.ts';
@@ -150,7 +148,7 @@ export class SchedulerEngine implements TraceEngine {
     const plan = this.#scheduler.step(nowUs);
     this.#audit();
     this.#plan = [];
-    const batch: ScheduledRequest[] = [];
+    const batch: BatchedRequest[] = [];
     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
       const { id, promptTokens, maxOutputTokens } = plan.request(seat);
       const [from, tokens] = [plan.from(seat), plan.tokensOf(seat)];

@@ -5,12 +5,12 @@
  * engine runs on it: the real scheduler, or a model of upstream's.
  */
 
-import { type LatencyModel, type ScheduledRequest, sumBatch } from '../../src/sim/latency/index.ts';
+import { type BatchedRequest, type LatencyModel, sumBatch } from '../../src/sim/latency/latencyModel.ts';
 import { modelOn } from '../sim/latency/setups.ts';
 import type { StepRow, StepTrace, TraceRequest } from './stepTrace.ts';
 
 export interface PlannedStep {
-  readonly batch: readonly ScheduledRequest[];
+  readonly batch: readonly BatchedRequest[];
   readonly waitq: readonly string[];
   /** Transfers that the step waits for. Default 0. */
   readonly transferUs?: number;

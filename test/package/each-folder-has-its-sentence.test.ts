@@ -3,12 +3,12 @@ import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
 
 const root = join(import.meta.dirname, '..', '..');
-const structure = readFileSync(join(root, 'docs', 'structure.md'), 'utf8');
+const structure = readFileSync(join(root, 'ARCHITECTURE.md'), 'utf8');
 const described = new Map(
   [...structure.matchAll(/^\| `([^`]+)` \| (.+) \|$/gm)].map(([, folder, sentence]) => [folder, sentence]),
 );
 
-it('every folder with sources has one sentence in docs/structure.md', () => {
+it('every folder with sources has one sentence in ARCHITECTURE.md', () => {
   const folders = new Set(globSync('src/**/*.ts', { cwd: root }).map((path) => dirname(path)));
   folders.delete('src');
   expect(folders.size).toBeGreaterThan(10);

@@ -110,8 +110,8 @@ describe('dependencies', () => {
     }
   });
 
-  it('each one has its reason in docs/dependencies.md', () => {
-    const reasons = text('docs/dependencies.md');
+  it('each one has its reason in docs/reference/dependencies.md', () => {
+    const reasons = text('docs/reference/dependencies.md');
     const { dependencies, optionalDependencies, devDependencies, peerDependencies } = manifest;
     const names = Object.keys({
       ...dependencies,

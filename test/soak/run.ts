@@ -6,14 +6,14 @@
 
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { renderSvg } from '../../src/cli/output/chart.ts';
+import { renderSvg } from '../../src/cli/chart.ts';
 import {
   formatCount,
   formatSeconds,
   requireWritableTarget,
   startProgressBar,
   writeJsonFile,
-} from '../../src/cli/output/index.ts';
+} from '../../src/cli/output.ts';
 import { soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
 import { verdictOf } from './judging/verdict.ts';

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Outcome, poolShape, type StoreItem } from '../../src/runtime/index.ts';
 import {
+  FaultClock,
   FaultDevice,
   type FaultKind,
   FaultPlan,
@@ -8,15 +9,14 @@ import {
   type FiredFault,
   StandInDevice,
   StandInDisk,
-  VirtualClock,
-} from '../../src/testing/faults/index.ts';
+} from '../../src/testing/faults.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../src/testing/index.ts';
 
 const shape = poolShape(8, 2048, [2048]);
 const item = (slot: number, generation = 1): StoreItem => patternItem(shape, slot, 0, generation);
 
 function faulty(rates: Partial<Record<FaultKind, number>>, verify = true) {
-  const clock = new VirtualClock();
+  const clock = new FaultClock();
   const fired: FiredFault[] = [];
   const disk = new StandInDisk(shape, { verify });
   const plan = new FaultPlan({ seed: 3, rates, lateUs: [5000, 5000] });
@@ -112,7 +112,7 @@ describe('a call that is held up', () => {
 });
 
 it('a lost device ends every call at once, touches no bytes any more, and says why', async () => {
-  const clock = new VirtualClock();
+  const clock = new FaultClock();
   const inner = new StandInDevice(shape);
   const plan = new FaultPlan({ seed: 1, rates: {}, latencyUs: [100, 100] });
   const device = new FaultDevice(inner, { plan, wait: (delayUs) => clock.wait(delayUs) });

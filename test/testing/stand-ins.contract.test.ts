@@ -4,7 +4,7 @@
  */
 
 import { tierContract } from '../../src/testing/contract.ts';
-import { FaultPlan, FaultStore, StandInDevice, StandInDisk } from '../../src/testing/faults/index.ts';
+import { FaultPlan, FaultStore, StandInDevice, StandInDisk } from '../../src/testing/faults.ts';
 
 const flipBit =
   (store: StandInDevice | StandInDisk) => (slot: number, sizeClass: number, byteIndex: number) => {

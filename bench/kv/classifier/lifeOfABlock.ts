@@ -1,5 +1,5 @@
 /**
- * The temperature of one block over its life, as docs/managing.md shows it: used three times a second for a
+ * The temperature of one block over its life, as docs/guide/managing.md shows it: used three times a second for a
  * minute, then three times in ten seconds up to second 150, then no more.
  *
  *     node bench/kv/classifier/lifeOfABlock.ts

@@ -4,14 +4,14 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { chainsOf, type PrefixTrace } from '../../../src/cli/replay/study/chains.ts';
-import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
+import { chainsOf, type PrefixTrace } from '../../../src/cli/replay/study.ts';
 import {
   mooncakeRequests,
   textTraceRequests,
   tokenIdRequests,
   wekaRequests,
-} from '../../../src/sim/workload/trace/index.ts';
+} from '../../../src/sim/workload/importers.ts';
+import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 
 export interface PublicTrace extends PrefixTrace {
   readonly name: string;

@@ -10,19 +10,15 @@
 
 import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EngineSetting, ParityEngine } from '../../../src/cli/parity/serving/engine.ts';
-import type {
-  ParityRunner,
-  RealRun,
-  RunnerJob,
-  ServedRequest,
-} from '../../../src/cli/parity/serving/runner.ts';
-import { Arrivals, requestKey, TokenIds } from '../../../src/cli/parity/serving/traffic.ts';
+import type { EngineSetting, ParityEngine } from '../../../src/cli/parity/engine.ts';
+import type { ParityRunner, RealRun, RunnerJob, ServedRequest } from '../../../src/cli/parity/traffic.ts';
+import { Arrivals, requestKey, TokenIds } from '../../../src/cli/parity/traffic.ts';
 import { kvLayout } from '../../../src/index.ts';
 import { configError } from '../../../src/runtime/errors.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
-import { fitLinear, Linear } from '../../../src/sim/latency/index.ts';
-import type { WorkloadRequest } from '../../../src/sim/workload/index.ts';
+import { fitLinear } from '../../../src/sim/latency/fit/linearFit.ts';
+import { Linear } from '../../../src/sim/latency/linear.ts';
+import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 import { readModelConfig } from '../engine/checkpoint/modelConfig.ts';
 import { type Answer, Engine } from '../engine/index.ts';
 import { tinyModelDirectory } from '../tinyModel/make.ts';

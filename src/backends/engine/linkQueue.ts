@@ -11,8 +11,8 @@
  * deadline never begins. A batch past its deadline counts no longer: one that never retires closes no link.
  */
 
-import { Priority } from '../../runtime/index.ts';
-import type { Transfer } from '../../runtime/transfer/transfer.ts';
+import { JobPriority } from '../../runtime/index.ts';
+import type { Transfer } from '../../runtime/tables/jobTable.ts';
 
 export interface LinkLimits {
   /** Bytes under way at most, or two jobs. */
@@ -25,7 +25,7 @@ export interface LinkJob {
   readonly transfer: Transfer;
 }
 
-interface Flight {
+interface QueuedFlight {
   readonly bytes: number;
   readonly dueUs: number;
   counted: boolean;
@@ -38,9 +38,9 @@ export class LinkQueue<Job extends LinkJob> {
   readonly #nowUs: () => number;
   readonly #begin: (batch: readonly Job[]) => Promise<void>;
   readonly #expired: (job: Job) => void;
-  readonly #waiting: Job[][] = Object.values(Priority).map(() => []);
+  readonly #waiting: Job[][] = Object.values(JobPriority).map(() => []);
   readonly #heads: Uint32Array = new Uint32Array(this.#waiting.length);
-  readonly #flights: Set<Flight> = new Set();
+  readonly #flights: Set<QueuedFlight> = new Set();
   #bytesUnderWay = 0;
   #pumping = false;
 
@@ -113,7 +113,7 @@ export class LinkQueue<Job extends LinkJob> {
     const nowUs = this.#nowUs();
     let bytes = 0;
     for (let priority = 0; priority < this.#waiting.length; priority++) {
-      const room = priority === Priority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - DEMAND_SHARE);
+      const room = priority === JobPriority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - DEMAND_SHARE);
       for (let job = this.#peek(priority); job !== undefined; job = this.#peek(priority)) {
         const size = job.transfer.bytes;
         if (this.#bytesUnderWay + bytes + size > Math.max(room, 2 * size)) break;
@@ -130,20 +130,20 @@ export class LinkQueue<Job extends LinkJob> {
     return batch;
   }
 
-  #enter(batch: readonly Job[]): Flight {
+  #enter(batch: readonly Job[]): QueuedFlight {
     let bytes = 0;
     let dueUs = 0;
     for (const { transfer } of batch) {
       bytes += transfer.bytes;
       dueUs = Math.max(dueUs, transfer.deadlineUs);
     }
-    const flight: Flight = { bytes, dueUs, counted: true };
+    const flight: QueuedFlight = { bytes, dueUs, counted: true };
     this.#flights.add(flight);
     this.#bytesUnderWay += bytes;
     return flight;
   }
 
-  #uncount(flight: Flight): void {
+  #uncount(flight: QueuedFlight): void {
     if (flight.counted) this.#bytesUnderWay -= flight.bytes;
     flight.counted = false;
     this.#flights.delete(flight);
@@ -159,5 +159,44 @@ export class LinkQueue<Job extends LinkJob> {
     if (head < list.length) return;
     list.length = 0;
     this.#heads[priority] = 0;
+  }
+}
+
+//  Bytes that each link carried, and the time in which it carried any.
+
+export interface LinkTraffic {
+  readonly bytes: number;
+  /** Seconds in which at least one transfer was under way on the link. */
+  readonly busySeconds: number;
+}
+
+export class LinkMeter {
+  readonly #clock: () => number;
+  readonly #links: Map<string, { bytes: number; busyMs: number; active: number; sinceMs: number }> =
+    new Map();
+
+  constructor(clockMs: () => number) {
+    this.#clock = clockMs;
+  }
+
+  begin(link: string): void {
+    let state = this.#links.get(link);
+    if (state === undefined) {
+      state = { bytes: 0, busyMs: 0, active: 0, sinceMs: 0 };
+      this.#links.set(link, state);
+    }
+    if (state.active++ === 0) state.sinceMs = this.#clock();
+  }
+
+  end(link: string, bytes: number): void {
+    const state = this.#links.get(link)!;
+    state.bytes += bytes;
+    if (--state.active === 0) state.busyMs += this.#clock() - state.sinceMs;
+  }
+
+  traffic(): Map<string, LinkTraffic> {
+    return new Map(
+      [...this.#links].map(([link, { bytes, busyMs }]) => [link, { bytes, busySeconds: busyMs / 1000 }]),
+    );
   }
 }

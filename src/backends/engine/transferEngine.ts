@@ -4,20 +4,23 @@
  * link is the matter of batchMoves.ts.
  */
 
+import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
+import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
 import { refused } from '../../runtime/tier/slotLedger.ts';
-import { linkName, Tier, tierNames } from '../../runtime/tier/tier.ts';
-import type { DeviceTierStore, StoreResult } from '../../runtime/tier/tierStore.ts';
-import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
-import { Outcome } from '../../runtime/transfer/outcome.ts';
-import type { Transfer } from '../../runtime/transfer/transfer.ts';
+import { linkName, Outcome, Tier, tierName, tierNames } from '../../runtime/tier/tier.ts';
+import type {
+  DeviceTierStore,
+  HostTierStore,
+  StoreItem,
+  StoreResult,
+  TierStore,
+} from '../../runtime/tier/tierStore.ts';
 import { runningClock } from '../runningClock.ts';
-import { BatchMoves, type EngineStores } from './batchMoves.ts';
-import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
-import { type LinkLimits, LinkQueue } from './linkQueue.ts';
-import type { StagingSlots } from './stagingSlots.ts';
+import { type LinkLimits, LinkMeter, LinkQueue, type LinkTraffic } from './linkQueue.ts';
+import { moveStaged, type StagedBlock, type StagingSlots } from './stagedBatch.ts';
 
 /** A job in the engine's hands. */
-interface Flight {
+interface JobFlight {
   readonly transfer: Transfer;
   ended: boolean;
 }
@@ -30,13 +33,13 @@ const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 4 * MIB };
 
 export class TransferEngine implements TransferDriver {
   #stores: EngineStores;
-  readonly #moves: BatchMoves<Flight>;
+  readonly #moves: BatchMoves<JobFlight>;
   readonly #clockMs: () => number;
   readonly #startMs: number;
   readonly #meter: LinkMeter;
-  readonly #flights: Set<Flight> = new Set();
+  readonly #flights: Set<JobFlight> = new Set();
   /** By source, then target. */
-  readonly #queues: (LinkQueue<Flight> | undefined)[] = [];
+  readonly #queues: (LinkQueue<JobFlight> | undefined)[] = [];
   #listener: EndListener = () => {};
   readonly #watch: () => () => void;
   #unwatch: (() => void) | undefined;
@@ -96,12 +99,12 @@ export class TransferEngine implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    const copies: Flight[] = [];
-    const seals: Flight[] = [];
-    const queues = new Set<LinkQueue<Flight>>();
+    const copies: JobFlight[] = [];
+    const seals: JobFlight[] = [];
+    const queues = new Set<LinkQueue<JobFlight>>();
     if (transfers.length > 0) this.#unwatch ??= this.#watch();
     for (const transfer of transfers) {
-      const flight: Flight = { transfer, ended: false };
+      const flight: JobFlight = { transfer, ended: false };
       this.#flights.add(flight);
       const { source, target } = transfer;
       if (source === null) seals.push(flight);
@@ -118,7 +121,7 @@ export class TransferEngine implements TransferDriver {
     for (const queue of queues) queue.pump();
   }
 
-  #queueOf(from: Tier, to: Tier): LinkQueue<Flight> {
+  #queueOf(from: Tier, to: Tier): LinkQueue<JobFlight> {
     const at = from * tierNames.length + to;
     let queue = this.#queues[at];
     if (queue === undefined) {
@@ -138,7 +141,10 @@ export class TransferEngine implements TransferDriver {
   }
 
   /** A store may not reject. One that does all the same costs its own batch, and nobody waits for ever. */
-  async #carryOut(batch: readonly Flight[], act: (batch: readonly Flight[]) => Promise<void>): Promise<void> {
+  async #carryOut(
+    batch: readonly JobFlight[],
+    act: (batch: readonly JobFlight[]) => Promise<void>,
+  ): Promise<void> {
     try {
       await act(batch);
     } catch (error) {
@@ -147,7 +153,7 @@ export class TransferEngine implements TransferDriver {
     }
   }
 
-  #end(flight: Flight, { outcome, reason }: StoreResult, digestLo = 0, digestHi = 0): void {
+  #end(flight: JobFlight, { outcome, reason }: StoreResult, digestLo = 0, digestHi = 0): void {
     if (flight.ended) return;
     flight.ended = true;
     this.#flights.delete(flight);
@@ -159,7 +165,7 @@ export class TransferEngine implements TransferDriver {
     this.#listener(end);
   }
 
-  async #seal(batch: readonly Flight[]): Promise<void> {
+  async #seal(batch: readonly JobFlight[]): Promise<void> {
     const items = batch.map(({ transfer: { target, sizeClass } }) => ({ ...target, sizeClass }));
     const ends = await this.#stores.hbm.seal(items);
     for (const [i, flight] of batch.entries()) {
@@ -167,7 +173,7 @@ export class TransferEngine implements TransferDriver {
     }
   }
 
-  async #copy(batch: readonly Flight[]): Promise<void> {
+  async #copy(batch: readonly JobFlight[]): Promise<void> {
     const ends = await this.#stores.hbm.copy(
       batch.map(({ transfer: { source, target, sizeClass, unsealed } }) => ({
         sizeClass,
@@ -181,11 +187,11 @@ export class TransferEngine implements TransferDriver {
     for (const [i, flight] of batch.entries()) this.#end(flight, ends[i]);
   }
 
-  async #move(link: string, batch: readonly Flight[]): Promise<void> {
+  async #move(link: string, batch: readonly JobFlight[]): Promise<void> {
     await undefined; // what ends at once does not end inside `submit`
     this.#meter.begin(link);
     let bytes = 0;
-    const ended = (flight: Flight, end: StoreResult): void => {
+    const ended = (flight: JobFlight, end: StoreResult): void => {
       if (end.outcome === Outcome.LOADED && !flight.ended) bytes += flight.transfer.bytes;
       this.#end(flight, end);
     };
@@ -195,4 +201,131 @@ export class TransferEngine implements TransferDriver {
       this.#meter.end(link, bytes);
     }
   }
+}
+
+// How a batch crosses its link. Blocks in host memory are copied straight between the arena and the other
+// store; between device and file they pass a staging slot.
+//
+//     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
+//      ^                                                                    ^
+//      +------------------------------ staging ----------------------------+
+
+export interface EngineStores {
+  readonly hbm: DeviceTierStore;
+  readonly ddr?: HostTierStore;
+  readonly nvme?: TierStore;
+  readonly remote?: TierStore;
+}
+
+/** Told of each job of a batch as it ends. */
+export type MoveEnded<Job> = (job: Job, end: StoreResult) => void;
+
+export class BatchMoves<Job extends { readonly transfer: Transfer }> {
+  readonly #stores: () => EngineStores;
+  readonly #staging: StagingSlots | null;
+
+  /** @param stores asked for each time, since a device can be replaced */
+  constructor(stores: () => EngineStores, staging: StagingSlots | null) {
+    this.#stores = stores;
+    this.#staging = staging;
+  }
+
+  /** @param batch jobs of one link */
+  move(batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
+    const source = batch[0].transfer.source!.tier;
+    const target = batch[0].transfer.target.tier;
+    if (source !== Tier.DDR && target !== Tier.DDR) return this.#staged(source, target, batch, ended);
+    if (source !== Tier.DDR) return this.#toHost(source, batch, ended);
+    if (target !== Tier.DDR) return this.#fromHost(target, batch, ended);
+    this.#withinHost(batch, ended);
+    return Promise.resolve();
+  }
+
+  #withinHost(batch: readonly Job[], ended: MoveEnded<Job>): void {
+    const ddr = this.#host();
+    for (const job of this.#readable(ddr, batch, ended)) {
+      const { source, target, sizeClass } = job.transfer;
+      ddr.view(target.slot, sizeClass).set(ddr.view(source!.slot, sizeClass));
+      ddr.markWritten(target.slot, target.generation);
+      ended(job, { outcome: Outcome.LOADED, reason: '' });
+    }
+  }
+
+  async #fromHost(to: Tier, batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
+    const ddr = this.#host();
+    const good = this.#readable(ddr, batch, ended);
+    const items = good.map(({ transfer }) =>
+      itemOf(transfer, transfer.target, ddr.view(transfer.source!.slot, transfer.sizeClass)),
+    );
+    await this.#store(to).write(items, (i, end) => ended(good[i], end));
+  }
+
+  async #toHost(from: Tier, batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
+    const ddr = this.#host();
+    const items = batch.map(({ transfer }) =>
+      itemOf(transfer, transfer.source!, ddr.view(transfer.target.slot, transfer.sizeClass)),
+    );
+    await this.#store(from).read(items, (i, end) => {
+      const { slot, generation } = batch[i].transfer.target;
+      if (end.outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
+      ended(batch[i], end);
+    });
+  }
+
+  async #staged(from: Tier, to: Tier, batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
+    const [source, target] = [this.#store(from), this.#store(to)];
+    const checkedLater = target.verifies.onWrite;
+    const blocks = batch.map((job): StagedBlock => {
+      const { transfer } = job;
+      return {
+        bytes: transfer.bytes,
+        from: (view) => ({ ...itemOf(transfer, transfer.source!, view), checkedLater }),
+        to: (view) => itemOf(transfer, transfer.target, view),
+        ended: (end) => ended(job, end),
+      };
+    });
+    if (this.#staging === null) throw new Error(`${linkName(from, to)} needs staging memory`);
+    await moveStaged(this.#staging, source, target, blocks);
+  }
+
+  /** Those whose source is what lies in host memory; the others end. */
+  #readable(ddr: HostTierStore, batch: readonly Job[], ended: MoveEnded<Job>): Job[] {
+    return batch.filter((job) => {
+      const { source } = job.transfer;
+      const found = ddr.generationOf(source!.slot);
+      if (found === source!.generation) return true;
+      ended(job, staleBytes(source!, found));
+      return false;
+    });
+  }
+
+  #host(): HostTierStore {
+    return this.#store(Tier.DDR) as HostTierStore;
+  }
+
+  #store(tier: Tier): TierStore {
+    const { hbm, ddr, nvme, remote } = this.#stores();
+    const store = [hbm, ddr, nvme, remote][tier];
+    if (store === undefined) throw new Error(`there is no ${tierName(tier) ?? `tier ${tier}`} store`);
+    return store;
+  }
+}
+
+function staleBytes(place: Place, found: number): StoreResult {
+  if (found === 0) return { outcome: Outcome.MISSING, reason: `slot ${place.slot} holds no bytes` };
+  const reason = `slot ${place.slot} holds generation ${found}, not ${place.generation}`;
+  return { outcome: found > place.generation ? Outcome.REFUSED : Outcome.CORRUPT, reason };
+}
+
+function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem {
+  return {
+    slot: place.slot,
+    generation: place.generation,
+    sizeClass: transfer.sizeClass,
+    key: transfer.key,
+    digest: transfer.digest,
+    tokens: transfer.tokens,
+    parent: transfer.parent,
+    bytes,
+  };
 }

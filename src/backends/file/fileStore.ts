@@ -12,29 +12,27 @@
 import * as fs from 'node:fs';
 import { dirname, join } from 'node:path';
 import { requireInteger, TierKVError } from '../../runtime/errors.ts';
-import type { PoolShape } from '../../runtime/pool/shape.ts';
+import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { guarded } from '../guarded.ts';
-import { type Libc, loadLibc } from '../posix/index.ts';
+import { type Libc, loadLibc } from '../host/posix.ts';
 import { runningClock } from '../runningClock.ts';
+import { BLOCK_BYTES, bytesOnDisk, dirError, errnoOf } from './dataFile.ts';
+import { StagingPool } from './ioQueue.ts';
 import {
   checkedOptions,
   type FileStoreOptions,
   type FileStoreSettings,
+  INDEX_NAME,
+  type OpenedFile,
+  openDataFile,
   type StuckIo,
-} from './fileStoreOptions.ts';
-import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
-import { bytesOnDisk } from './io/diskSpace.ts';
-import { dirError } from './io/fileErrors.ts';
-import { StagingPool } from './io/stagingPool.ts';
-import type { OpenedFile } from './opening/openedFile.ts';
-import { openDataFile } from './opening/openFile.ts';
-import { INDEX_NAME } from './opening/storeFiles.ts';
-import { type FileLayout, fileLayout, recordBytesMax } from './record/fileLayout.ts';
-import { longestIoBytes } from './record/ioPlan.ts';
+} from './opening.ts';
+import { type FileLayout, fileLayout, recordBytesMax } from './record.ts';
+import { longestIoBytes } from './recordIo.ts';
 import { RequestFlow } from './requestFlow.ts';
-import type { SlotEntry } from './restart/slotTable.ts';
+import type { SlotEntry } from './slotTable.ts';
 
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
 /** So many I/Os of the longest kind can go by way of staging memory at once. */

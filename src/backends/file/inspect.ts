@@ -6,28 +6,26 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
-import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
-import { type Libc, loadLibc } from '../posix/index.ts';
-import { NodeDataFile } from './io/dataFile.ts';
-import { DataRanges, type RangedFile } from './io/dataRanges.ts';
-import { requireUnowned } from './io/directoryLock.ts';
-import { bytesOnDisk } from './io/diskSpace.ts';
-import { dirError } from './io/fileErrors.ts';
-import { StagingPool } from './io/stagingPool.ts';
-import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './opening/storeFiles.ts';
+import { type PoolShape, poolShape } from '../../runtime/tables/slotPool.ts';
+import { type Libc, loadLibc } from '../host/posix.ts';
+import { bytesOnDisk, DataRanges, dirError, NodeDataFile, type RangedFile } from './dataFile.ts';
+import { requireUnowned } from './directoryLock.ts';
+import { BlockKind } from './indexBlocks.ts';
+import { type IndexFault, storedGeometry } from './indexFile.ts';
+import { StagingPool } from './ioQueue.ts';
+import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './opening.ts';
 import {
   DATA_START_BYTES,
   type FileLayout,
+  familyOf,
   fileLayout,
   pageAt,
   recordBytesMax,
-} from './record/fileLayout.ts';
-import { type FoundRecord, RecordScan } from './record/recordScan.ts';
-import { familyOf, type StoreFacts } from './record/superblock.ts';
-import { BlockKind } from './restart/indexFile/indexBlocks.ts';
-import { type IndexFault, storedGeometry } from './restart/indexFile/indexFile.ts';
-import { type Recovered, recover } from './restart/recovery.ts';
-import type { SlotEntry } from './restart/slotTable.ts';
+  type StoreFacts,
+} from './record.ts';
+import { type FoundRecord, RecordScan } from './recordIo.ts';
+import type { SlotEntry } from './slotTable.ts';
+import { type Recovered, recover } from './warmState.ts';
 
 export interface StoreFault {
   /** Such as `slot 12` or `index: SLOT block 3 of half 1`. */

@@ -9,21 +9,17 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
-import { SlotLocks } from '../../runtime/tier/slotLocks.ts';
+import { refused, SlotLedger, SlotLocks } from '../../runtime/tier/slotLedger.ts';
+import { Outcome } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
-import { Outcome } from '../../runtime/transfer/outcome.ts';
-import { startsAtPage } from '../arena/index.ts';
-import type { Libc } from '../posix/index.ts';
-import type { FileStoreSettings, StuckIo } from './fileStoreOptions.ts';
-import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
-import { type IoKind, IoQueue } from './io/ioQueue.ts';
-import type { StagingPool } from './io/stagingPool.ts';
-import type { OpenedFile } from './opening/openedFile.ts';
-import { type FileLayout, recordOffset } from './record/fileLayout.ts';
-import { type IoPlan, planIos, type SlotRequest } from './record/ioPlan.ts';
-import { disposed, type IoContext, RecordIo } from './record/recordIo.ts';
-import type { SlotEntry } from './restart/slotTable.ts';
+import { startsAtPage } from '../host/hostArena.ts';
+import type { Libc } from '../host/posix.ts';
+import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
+import { type IoKind, IoQueue, type StagingPool } from './ioQueue.ts';
+import type { FileStoreSettings, OpenedFile, StuckIo } from './opening.ts';
+import { type FileLayout, recordOffset } from './record.ts';
+import { disposed, type IoContext, type IoPlan, planIos, RecordIo, type SlotRequest } from './recordIo.ts';
+import type { SlotEntry } from './slotTable.ts';
 
 export interface FlowParts {
   readonly opened: OpenedFile;
@@ -37,7 +33,7 @@ export interface FlowParts {
 }
 
 /** What one turn of the event loop has brought. */
-interface Batch {
+interface IoBatch {
   /** Refusals that their callers have not heard of. */
   readonly refusals: (() => void)[];
   readonly reads: SlotRequest[];
@@ -53,7 +49,7 @@ export class RequestFlow {
   readonly #ledger: SlotLedger;
   readonly #locks: SlotLocks = new SlotLocks();
   readonly #context: IoContext;
-  #batch: Batch | undefined;
+  #batch: IoBatch | undefined;
   #sequence = 0;
   /** Items that hold a lock. */
   #underWay = 0;
@@ -185,7 +181,7 @@ export class RequestFlow {
     return startsAtPage(bytes, this.#libc);
   }
 
-  #thisTurn(): Batch {
+  #thisTurn(): IoBatch {
     if (this.#batch === undefined) {
       this.#batch = { refusals: [], reads: [], writes: [] };
       queueMicrotask(() => this.#endTurn());

@@ -10,10 +10,15 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import { requireOptions } from '../../runtime/options.ts';
-import type { PoolShape } from '../../runtime/pool/shape.ts';
-import { SlotLedger } from '../../runtime/tier/slotLedger.ts';
-import { SlotLocks } from '../../runtime/tier/slotLocks.ts';
-import { Tier } from '../../runtime/tier/tier.ts';
+import type { PoolShape } from '../../runtime/tables/slotPool.ts';
+import {
+  refused,
+  SlotLedger,
+  SlotLocks,
+  type SlotPlace,
+  type SlotUse,
+} from '../../runtime/tier/slotLedger.ts';
+import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import type {
   CopyItem,
   ItemEnded,
@@ -22,12 +27,9 @@ import type {
   StoreItem,
   StoreResult,
 } from '../../runtime/tier/tierStore.ts';
-import { type CallKinds, callKinds } from './calls/callKinds.ts';
-import { PoolWork } from './calls/poolWork.ts';
-import { StoreCalls } from './calls/storeCalls.ts';
-import type { LiveDevice } from './device/liveDevice.ts';
-import { Slabs } from './pool/slabs.ts';
-import type { StagingSize } from './staging/mappedBuffers.ts';
+import { bytesFault, type LiveDevice } from './device.ts';
+import { PoolWork } from './poolWork.ts';
+import { Slabs } from './slabs.ts';
 import {
   type AdapterReport,
   type BoxItem,
@@ -40,6 +42,7 @@ import {
   type SlotLocation,
   type Verification,
 } from './types.ts';
+import type { StagingSize } from './uploads.ts';
 
 /** Enough bytes in flight to keep a link busy to a device that is far away. */
 const STAGING: StagingSize = { bytes: 4 * 1024 * 1024, count: 8 };
@@ -182,4 +185,306 @@ function stagingSize(live: LiveDevice, { capacityBytes }: PoolShape, options: Hb
  */
 function usualDigests(live: LiveDevice): Verification {
   return live.adapter.software ? 'readback' : 'kernel';
+}
+
+// The calls of a store that are under way. A call admits its items at once: it takes the locks of their slots
+// and notes their generations in the ledger, so the next call already sees them. Items that are not admitted
+// end in a microtask, after the call has returned; the others end when their work does. Slots are given back
+// before anybody learns that an item has ended.
+
+/** What a kind of call does with its items. */
+export interface CallKind<Item, Result extends StoreResult> {
+  /** Why the item can never be done, whatever lies in its slots; undefined where it can. */
+  misfit(item: Item): StoreResult | undefined;
+  /** The slots that the item works on, and what for. Asked only of items that fit. */
+  slots(item: Item): readonly SlotNeed[];
+  /** Why the item may not be done now; otherwise its slots take their generations. The slots are locked. */
+  admit(item: Item): StoreResult | undefined;
+  /** The result of an item that was not done. */
+  refusal(end: StoreResult): Result;
+  /** Begins the work on one of `items` items. The first call of `end` counts; others do nothing. */
+  begin(item: Item, end: (result: Result) => void, items: number): void;
+  /** Whether items of one call may name a slot together. The call then locks it once. Default false. */
+  readonly sharesSlots?: boolean;
+}
+
+export interface SlotNeed {
+  readonly slot: number;
+  readonly use: SlotUse;
+}
+
+export class StoreCalls {
+  readonly #live: LiveDevice;
+  readonly #locks: SlotLocks;
+  readonly #underWay: Set<Promise<unknown>> = new Set();
+  #closed = false;
+
+  constructor(live: LiveDevice, locks: SlotLocks) {
+    this.#live = live;
+    this.#locks = locks;
+  }
+
+  make<Item, Result extends StoreResult>(
+    kind: CallKind<Item, Result>,
+    items: readonly Item[],
+    ended: (index: number, result: Result) => void = () => {},
+  ): Promise<readonly Result[]> {
+    const call = new StoreCall<Result>(items.length, ended);
+    const held = kind.sharesSlots === true ? new SharedSlots(this.#locks) : this.#locks;
+    const unfit = this.#closed ? refused('the pool is disposed of') : this.#live.loss;
+    const refusals: [number, StoreResult][] = [];
+    items.forEach((item, index) => {
+      const refusal = unfit ?? this.#admit(kind, item, held);
+      if (refusal !== undefined) {
+        refusals.push([index, refusal]);
+        return;
+      }
+      const slots = kind.slots(item);
+      let over = false;
+      const end = (result: Result): void => {
+        if (over) return;
+        over = true;
+        for (const { slot, use } of slots) held.release(slot, use);
+        call.end(index, result);
+      };
+      kind.begin(item, end, items.length);
+    });
+    if (refusals.length > 0) {
+      queueMicrotask(() => {
+        for (const [index, refusal] of refusals) call.end(index, kind.refusal(refusal));
+      });
+    }
+    this.#underWay.add(call.results);
+    void call.results.then(() => this.#underWay.delete(call.results));
+    return call.results;
+  }
+
+  /** Refuses all later calls, and waits until those under way have ended. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+  }
+
+  #admit<Item, Result extends StoreResult>(
+    kind: CallKind<Item, Result>,
+    item: Item,
+    held: Pick<SlotLocks, 'take' | 'release'>,
+  ): StoreResult | undefined {
+    const misfit = kind.misfit(item);
+    if (misfit !== undefined) return misfit;
+    const taken: SlotNeed[] = [];
+    let refusal: StoreResult | undefined;
+    for (const need of kind.slots(item)) {
+      refusal = held.take(need.slot, need.use);
+      if (refusal !== undefined) break;
+      taken.push(need);
+    }
+    refusal ??= kind.admit(item);
+    if (refusal !== undefined) for (const { slot, use } of taken) held.release(slot, use);
+    return refusal;
+  }
+}
+
+/** Locks that one call takes once for all of its items on a slot. */
+class SharedSlots {
+  readonly #locks: SlotLocks;
+  readonly #items: Map<number, number> = new Map();
+
+  constructor(locks: SlotLocks) {
+    this.#locks = locks;
+  }
+
+  take(slot: number, use: SlotUse): StoreResult | undefined {
+    const items = this.#items.get(slot) ?? 0;
+    const busy = items === 0 ? this.#locks.take(slot, use) : undefined;
+    if (busy === undefined) this.#items.set(slot, items + 1);
+    return busy;
+  }
+
+  release(slot: number, use: SlotUse): void {
+    const items = (this.#items.get(slot) ?? 0) - 1;
+    this.#items.set(slot, items);
+    if (items === 0) this.#locks.release(slot, use);
+  }
+}
+
+/** The results of one call. */
+class StoreCall<Result extends StoreResult> {
+  readonly results: Promise<readonly Result[]>;
+  readonly #results: Result[];
+  readonly #ended: (index: number, result: Result) => void;
+  #left: number;
+  #resolve: (results: readonly Result[]) => void = () => {};
+
+  constructor(count: number, ended: (index: number, result: Result) => void) {
+    this.#results = new Array<Result>(count);
+    this.#ended = ended;
+    this.#left = count;
+    this.results = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+    if (count === 0) this.#resolve([]);
+  }
+
+  end(index: number, result: Result): void {
+    this.#results[index] = result;
+    try {
+      this.#ended(index, result);
+    } catch (error) {
+      // The store goes on; a callback that throws is the caller's fault, which must not pass unseen.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+    this.#left -= 1;
+    if (this.#left === 0) this.#resolve(this.#results);
+  }
+}
+
+// What each call of the store asks of its items and their slots, and the work that it begins for them.
+// Everything else about a call (locks, ends) is the same for all and stands in storeCalls.ts.
+
+export interface CallKinds {
+  readonly write: CallKind<StoreItem, StoreResult>;
+  readonly read: CallKind<StoreItem, StoreResult>;
+  readonly seal: CallKind<SealItem, SealResult>;
+  readonly clear: CallKind<SealItem, StoreResult>;
+  readonly fillPattern: CallKind<PatternItem, StoreResult>;
+  readonly countMismatches: CallKind<PatternItem, MismatchResult>;
+  readonly copy: CallKind<CopyItem, StoreResult>;
+  readonly readBoxes: CallKind<BoxItem, StoreResult>;
+  readonly writeBoxes: CallKind<BoxItem, StoreResult>;
+}
+
+/** @param verifies whether what `write` brings is compared with the item's digest */
+export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean): CallKinds {
+  const { slotBytes } = ledger.shape;
+  const same = (end: StoreResult): StoreResult => end;
+  const misplaced = (item: SlotPlace): StoreResult | undefined => ledger.misplaced(item);
+  const readable = (item: SlotPlace): StoreResult | undefined => ledger.refuseRead(item);
+  const misfit = (item: StoreItem): StoreResult | undefined => {
+    const wrongPlace = ledger.misplaced(item);
+    if (wrongPlace !== undefined) return wrongPlace;
+    const fault = bytesFault(item.bytes, slotBytes[item.sizeClass]);
+    return fault === '' ? undefined : refused(fault);
+  };
+  /** The slot takes the generation. */
+  const renew = (item: SlotPlace): StoreResult | undefined => {
+    const refusal = ledger.refuseWrite(item);
+    if (refusal === undefined) ledger.take(item);
+    return refusal;
+  };
+  /** The slot takes a generation whose bytes the device puts there itself, in the order of the calls. */
+  const renewFilled = (item: SlotPlace): StoreResult | undefined => {
+    const refusal = renew(item);
+    if (refusal === undefined) ledger.fill(item);
+    return refusal;
+  };
+  const boxMisfit = (item: BoxItem): StoreResult | undefined => {
+    const wrongPlace = ledger.misplaced(item);
+    if (wrongPlace !== undefined) return wrongPlace;
+    const { containerBytes, boxBytes } = item.plan;
+    if (containerBytes > slotBytes[item.sizeClass]) {
+      return refused(`a slot of ${slotBytes[item.sizeClass]} bytes holds no unit of ${containerBytes}`);
+    }
+    const fault = bytesFault(item.bytes, boxBytes, 'box');
+    return fault === '' ? undefined : refused(fault);
+  };
+  /**
+   * A box write keeps the rest of what lies in the slot, if that is of its generation: whole reads go on
+   * finding it. A newer generation takes the slot, and whole reads find nothing until `seal` says that all of
+   * it is there.
+   */
+  const admitBoxWrite = (item: BoxItem): StoreResult | undefined => {
+    const refusal = ledger.refuseWrite(item);
+    if (refusal !== undefined) return refusal;
+    const absent = ledger.refuseRead(item);
+    if (absent === undefined) return undefined;
+    const sameGeneration = item.generation === ledger.generationOf(item.slot);
+    if (absent.outcome === Outcome.CORRUPT && sameGeneration) return absent; // of another size class
+    ledger.take(item);
+    return undefined;
+  };
+
+  const filling = { misfit: misplaced, slots: needing('device'), admit: renewFilled, refusal: same };
+  return {
+    write: {
+      misfit,
+      slots: needing('write'),
+      admit: renew,
+      refusal: same,
+      begin: (item, end) => {
+        work.write(item, item.bytes, verifies ? item.digest : undefined, (result) => {
+          if (result.outcome === Outcome.LOADED) ledger.fill(item);
+          end(result);
+        });
+      },
+    },
+    read: {
+      misfit,
+      slots: needing('read'),
+      admit: readable,
+      refusal: same,
+      begin: (item, end) => work.read(item, item.bytes, end),
+    },
+    seal: {
+      ...filling,
+      refusal: (end) => ({ ...end, digest: { lo: 0, hi: 0 } }),
+      begin: (item, end) => work.seal(item, end),
+    },
+    clear: { ...filling, begin: (item, end) => work.clear(item, end) },
+    fillPattern: { ...filling, begin: (item, end) => work.fill(item, end) },
+    countMismatches: {
+      misfit: misplaced,
+      slots: needing('read'),
+      admit: readable,
+      refusal: (end) => ({ ...end, mismatchedWords: 0 }),
+      begin: (item, end) => work.check(item, end),
+    },
+    copy: {
+      misfit: (item) =>
+        item.fromSlot === item.toSlot
+          ? refused(`slot ${item.fromSlot} cannot be copied onto itself`)
+          : (ledger.misplaced(sourceOf(item)) ?? ledger.misplaced(targetOf(item))),
+      slots: ({ fromSlot, toSlot }) => [
+        { slot: fromSlot, use: 'source' },
+        { slot: toSlot, use: 'device' },
+      ],
+      admit: (item) => {
+        const source = sourceOf(item);
+        // An unsealed source may be newer than what the store knows of, but not older.
+        const refusal = item.unsealed === true ? ledger.refuseWrite(source) : ledger.refuseRead(source);
+        return refusal ?? renewFilled(targetOf(item));
+      },
+      refusal: same,
+      begin: (item, end) => work.copy(sourceOf(item), targetOf(item), end),
+    },
+    readBoxes: {
+      misfit: boxMisfit,
+      slots: needing('read'),
+      admit: readable,
+      refusal: same,
+      begin: (item, end, items) => work.readBox(item, item.plan, item.bytes, items, end),
+    },
+    writeBoxes: {
+      misfit: boxMisfit,
+      slots: needing('write'),
+      sharesSlots: true,
+      admit: admitBoxWrite,
+      refusal: same,
+      begin: (item, end, items) => work.writeBox(item, item.plan, item.bytes, items, end),
+    },
+  };
+}
+
+function needing(use: SlotUse): (item: SlotPlace) => readonly SlotNeed[] {
+  return ({ slot }) => [{ slot, use }];
+}
+
+function sourceOf(item: CopyItem): SlotPlace {
+  return { slot: item.fromSlot, sizeClass: item.sizeClass, generation: item.fromGeneration };
+}
+
+function targetOf(item: CopyItem): SlotPlace {
+  return { slot: item.toSlot, sizeClass: item.sizeClass, generation: item.toGeneration };
 }

@@ -3,16 +3,16 @@
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
+import { renderSvg } from '../chart.ts';
 import {
   formatSeconds,
   printText,
-  renderSvg,
   renderTable,
   requireWritableTarget,
   startProgressBar,
   writeJsonFile,
   writeText,
-} from '../output/index.ts';
+} from '../output.ts';
 
 interface BenchOptions {
   readonly json?: string;
@@ -76,7 +76,7 @@ function refuseIdle(what: string, { plot, quick, sustained, fio }: BenchOptions)
 
 async function linksAsAsked(options: BenchOptions): Promise<object> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
-  const bench = await import('./links/index.ts');
+  const bench = await import('./links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
   const sizes = sustained ? bench.sustainedSizes : quick ? bench.quickSizes : bench.fullSizes;
   if (plot !== undefined) await renderSvg(plotOf([], '')); // a missing package shows now, not after the bench
@@ -96,7 +96,7 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
 
 async function managerAsAsked(quick: boolean): Promise<object> {
   const { benchManager } = await import('./manager.ts');
-  const { tableMemory } = await import('../../backends/arena/index.ts');
+  const { tableMemory } = await import('../../backends/host/hostArena.ts');
   const manager = benchManager(quick, await tableMemory());
   const figure = (value: number): string => value.toLocaleString('en-US', { maximumSignificantDigits: 4 });
   const columns = [{ title: 'manager' }, { title: 'value', align: 'right' as const }, { title: 'unit' }];

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { printText, requireWritableTarget, writeJsonFile } from '../output/index.ts';
+import { printText, requireWritableTarget, writeJsonFile } from '../output.ts';
 
 export function diskCommand(): Command {
   const command = new Command('disk').description(
@@ -17,7 +17,7 @@ export function diskCommand(): Command {
     .option('--json <file>', 'write it as JSON')
     .action(async (dir: string, { json }: { json?: string }) => {
       if (json !== undefined) requireWritableTarget(json);
-      const { describeStore, renderDescription } = await import('./describe.ts');
+      const { describeStore, renderDescription } = await import('./run.ts');
       const description = await describeStore(dir);
       if (json !== undefined) writeJsonFile(json, description);
       printText(renderDescription(description));
@@ -38,7 +38,7 @@ Last line: faults N`,
     )
     .action(async (dir: string, { json }: { json?: string }) => {
       if (json !== undefined) requireWritableTarget(json);
-      const { checkStore, renderCheck } = await import('./check.ts');
+      const { checkStore, renderCheck } = await import('./run.ts');
       const report = await checkStore(dir);
       if (json !== undefined) writeJsonFile(json, report);
       printText(renderCheck(report));
@@ -54,7 +54,7 @@ Last line: faults N`,
       'write the bytes of each record to a file of this directory, which must exist',
     )
     .action(async (dir: string, options: { out?: string; payloads?: string }) => {
-      const { exportStore } = await import('./export.ts');
+      const { exportStore } = await import('./run.ts');
       await exportStore(dir, options);
     });
   return command;

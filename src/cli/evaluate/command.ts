@@ -5,13 +5,13 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import { requireWritableTarget } from '../output/index.ts';
-import { interruptible } from '../process/index.ts';
-import { numberWithin, type Options } from '../workload/options.ts';
-import { refuseIdle } from './idleOptions.ts';
-import type { PoolLimits } from './simulations/index.ts';
+import { requireWritableTarget } from '../output.ts';
+import { interruptible } from '../process.ts';
+import { numberWithin, type WorkloadOptionValues } from '../workload/options.ts';
+import type { PoolLimits } from './evaluator.ts';
+import { refuseIdle } from './run.ts';
 
-type Given = Options & { readonly json?: string | boolean };
+type Given = WorkloadOptionValues & { readonly json?: string | boolean };
 
 const helpEnd = `
 A POLICY is a bundle (.json), a program for one slot (.star, .wasm, .js with --slot), or a preset such as
@@ -64,7 +64,7 @@ export function evaluateCommand(): Command {
     .action(async (policies: string[], options: Given, command: Command) => {
       refuseIdle(policies, command);
       if (policies[0] === 'describe') {
-        const { describe } = await import('./describe.ts');
+        const { describe } = await import('./page.ts');
         process.stdout.write(describe(options.schema === true, typeof options.json !== 'undefined'));
         return;
       }
@@ -88,11 +88,11 @@ export function evaluateCommand(): Command {
 /** `--serve` and `--skydiscover`. */
 async function toFrameworks(
   policies: readonly string[],
-  options: Options,
+  options: WorkloadOptionValues,
   limits: PoolLimits,
   signal: AbortSignal,
 ): Promise<void> {
-  const { answerOnce, serve } = await import('./serve/index.ts');
+  const { answerOnce, serve } = await import('./serve.ts');
   const port = whole(options, 'http', '--http', 0, 65_535);
   const served = {
     plan: String(options.plan),
@@ -106,6 +106,12 @@ async function toFrameworks(
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
 
-function whole(options: Options, name: string, flag: string, min: number, max: number): number | undefined {
+function whole(
+  options: WorkloadOptionValues,
+  name: string,
+  flag: string,
+  min: number,
+  max: number,
+): number | undefined {
   return numberWithin(options, name, flag, { min, max, whole: true });
 }

@@ -1,20 +1,37 @@
 /** What `tierkv evaluate` does with its policies. */
 
-import { type PolicyBundle, presets } from '../../evolve/bundle/index.ts';
-import { type Evaluation, GAIN_MIN, type SuiteName, suiteNames } from '../../evolve/fitness/index.ts';
-import { hypervolume } from '../../evolve/search/index.ts';
-import { defaultSummary, summaryStrategies } from '../../evolve/summary/index.ts';
-import { traceLevels } from '../../evolve/trace/index.ts';
-import { configError } from '../../runtime/errors.ts';
-import { latencyBackends } from '../../sim/latency/index.ts';
-import { printText, startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
-import { oneOf } from '../simulate/input/latency.ts';
-import { numberWithin, type Options } from '../workload/options.ts';
-import { openPolicy } from './openPolicy.ts';
-import { evaluationTable, failureLines, frontsOf, type Ranked, rankingTable, settingsTable } from './page.ts';
-import { loadPlan, type PlanChanges, planScales } from './plans/index.ts';
-import { pairVerdicts, sensitivityText, type World } from './sensitivity.ts';
-import { type PoolLimits, SimulationEvaluator } from './simulations/index.ts';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { bindBundle } from '../../evolve/binding/bind.ts';
+import { type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/policyBundle.ts';
+import { preset, presets, withItsScheduler } from '../../evolve/bundle/presets.ts';
+import { parseBundle } from '../../evolve/bundle/readBundle.ts';
+import { type Evaluation, type SuiteName, suiteNames } from '../../evolve/fitness/evaluation.ts';
+import { GAIN_MIN } from '../../evolve/fitness/objectives.ts';
+import { hypervolume } from '../../evolve/search/selection.ts';
+import { defaultSummary, summaryStrategies } from '../../evolve/summary.ts';
+import { traceLevels } from '../../evolve/trace/records.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import type { PolicyLanguage } from '../../sandbox/program.ts';
+import { unknownName } from '../../sim/control/registry.ts';
+import { latencyBackends } from '../../sim/latency/makeModel.ts';
+import { readBytes, readText, unreadable } from '../input.ts';
+import { printText, startProgressBar, writeJsonFile, writeText } from '../output.ts';
+import { oneOf } from '../simulate/engineOptions.ts';
+import { numberWithin, type WorkloadOptionValues } from '../workload/options.ts';
+import { type PoolLimits, SimulationEvaluator } from './evaluator.ts';
+import {
+  evaluationTable,
+  failureLines,
+  frontsOf,
+  pairVerdicts,
+  type RankedBundle,
+  rankingTable,
+  sensitivityText,
+  settingsTable,
+  type World,
+} from './page.ts';
+import { loadPlan, type PlanChanges, planScales } from './plans.ts';
 
 interface Named {
   readonly name: string;
@@ -28,7 +45,7 @@ const perturbedSeeds = [201, 202, 203, 204, 205, 206];
 
 export async function runEvaluate(
   asked: readonly string[],
-  options: Options,
+  options: WorkloadOptionValues,
   limits: PoolLimits,
 ): Promise<void> {
   if (asked.length === 0 && options.presets === true) {
@@ -76,7 +93,7 @@ function writeResults(
   named: readonly Named[],
   evaluations: readonly Evaluation[],
   evaluator: SimulationEvaluator,
-  options: Options,
+  options: WorkloadOptionValues,
   page: { readonly text: string; readonly summary: string | undefined },
 ): void {
   const fronts = frontsOf(evaluations);
@@ -100,7 +117,7 @@ function writeResults(
 }
 
 /** `--json`: into a file beside the page, or printed in its place. */
-function writeReport(report: unknown, options: Options, text: string): void {
+function writeReport(report: unknown, options: WorkloadOptionValues, text: string): void {
   const json: unknown = options.json;
   if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   else {
@@ -109,7 +126,7 @@ function writeReport(report: unknown, options: Options, text: string): void {
   }
 }
 
-function tablesOf(entries: readonly Ranked[], objectiveNames: readonly string[]): string {
+function tablesOf(entries: readonly RankedBundle[], objectiveNames: readonly string[]): string {
   return `${rankingTable(entries, objectiveNames)}${settingsTable(entries)}`;
 }
 
@@ -119,7 +136,7 @@ async function pageOf(
   evaluations: readonly Evaluation[],
   suite: SuiteName,
   evaluator: SimulationEvaluator,
-  options: Options,
+  options: WorkloadOptionValues,
 ): Promise<{ readonly text: string; readonly summary: string | undefined }> {
   const { objectiveNames } = evaluator;
   const ranking =
@@ -170,7 +187,7 @@ function seedsOf(text: string): number[] {
   );
 }
 
-function whole(options: Options, name: string, flag: string, min: number, max: number): number {
+function whole(options: WorkloadOptionValues, name: string, flag: string, min: number, max: number): number {
   return numberWithin(options, name, flag, { min, max, whole: true }) ?? min;
 }
 
@@ -178,13 +195,13 @@ function whole(options: Options, name: string, flag: string, min: number, max: n
 async function sensitivity(
   named: readonly Named[],
   suite: SuiteName,
-  options: Options,
+  options: WorkloadOptionValues,
   open: (changes: PlanChanges) => SimulationEvaluator,
 ): Promise<void> {
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
   const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
   const worlds: World[] = [];
-  const failed = new Map<string, Ranked>();
+  const failed = new Map<string, RankedBundle>();
   const worldless = await allFailures(named, suite, open);
   for (const entry of worldless) failed.set(entry.name, entry);
   const changes = worldsOf(options);
@@ -221,7 +238,7 @@ async function allFailures(
   named: readonly Named[],
   suite: SuiteName,
   open: (changes: PlanChanges) => SimulationEvaluator,
-): Promise<readonly Ranked[]> {
+): Promise<readonly RankedBundle[]> {
   const evaluator = open({});
   try {
     const bundles = named.map(({ bundle }) => bundle);
@@ -234,7 +251,7 @@ async function allFailures(
   }
 }
 
-function worldsOf(options: Options): [string, PlanChanges][] {
+function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
   const worlds: [string, PlanChanges][] = [];
   if (options.latency !== undefined) {
     const asked = String(options.latency);
@@ -251,4 +268,115 @@ function worldsOf(options: Options): [string, PlanChanges][] {
       worlds.push([`perturbed ${seed}`, { seeds: [seed], perturbation: 0.2 }]);
   }
   return worlds;
+}
+
+//  A policy as it is named on the command line: a bundle, a program for one slot, or a preset.
+
+const languages: Readonly<Record<string, PolicyLanguage>> = {
+  '.star': 'starlark',
+  '.wasm': 'wasm',
+  '.js': 'javascript',
+};
+
+/**
+ * @param asked a file `.json` (a bundle), `.star`, `.wasm` or `.js` (a program), or the name of a preset
+ * @param slot of a program
+ * @throws TKV_CONFIG, TKV_INPUT, TKV_IO with what is wrong and the nearest name
+ */
+export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundle {
+  const extension = path.extname(asked);
+  if (extension === '.json') return parseBundle(readText(asked), asked);
+  if (!Object.hasOwn(languages, extension)) return preset(asked);
+  const found = policySlots.find((each): each is PolicySlot => each === slot);
+  if (found === undefined) throw unknownName('--slot', slot, policySlots);
+  const language = languages[extension];
+  const source = language === 'wasm' ? bytesOf(asked) : readText(asked);
+  return { name: path.basename(asked), ...withItsScheduler(found, { type: 'code', language, source }) };
+}
+
+function bytesOf(file: string): string {
+  try {
+    return readBytes(file, file).toString('base64');
+  } catch (error) {
+    throw unreadable(file, error);
+  }
+}
+
+/**
+ * Compiles and binds bundles, so that a mistake in a text shows before anything is simulated.
+ * @throws the first error, with the name of the policy before it
+ */
+export async function refuseUnbound(bundles: readonly PolicyBundle[]): Promise<void> {
+  for (const bundle of bundles) {
+    try {
+      await bindBundle(bundle);
+    } catch (cause) {
+      if (!(cause instanceof TierKVError)) throw cause;
+      const { code, message, field, line } = cause;
+      throw new TierKVError(code, `${bundle.name ?? 'a policy'}: ${message}`, {
+        ...(field === undefined ? {} : { field }),
+        ...(line === undefined ? {} : { line }),
+        cause,
+      });
+    }
+  }
+}
+
+// Words and options of `tierkv evaluate` that would do nothing beside the others are refused before anything
+// is done: who gives them expects something else than what would happen.
+
+const served = ['plan', 'regrets', 'cache', 'workers', 'limit'];
+
+const compared = ['slot', 'presets', 'suite', 'seeds', 'plan', 'cache', 'workers', 'limit', 'json'];
+const worlds = ['latency', 'workloads', ...compared];
+
+/** What evaluate does in place of a page, and the options that it reads then. */
+const modes = {
+  describe: ['schema', 'json'],
+  '--skydiscover': ['skydiscover', 'slot', 'suite', ...served],
+  '--serve': ['serve', 'http', 'host', ...served],
+  '--latency': worlds,
+  '--workloads': worlds,
+} as const;
+
+/** Options that only say more about another one. */
+const companions: readonly (readonly [option: string, of: string])[] = [
+  ['--trace-level', '--trace'],
+  ['--http', '--serve'],
+  ['--host', '--http'],
+  ['--schema', 'describe'],
+];
+
+/** @throws TKV_CONFIG with the first word or option that would do nothing */
+export function refuseIdle(policies: readonly string[], command: Command): void {
+  const given = command.options.filter((option) => {
+    return command.getOptionValueSource(option.attributeName()) === 'cli';
+  });
+  const isGiven = (name: string): boolean =>
+    name === 'describe' ? policies[0] === name : given.some(({ long }) => long === name);
+  for (const [option, of] of companions) {
+    if (!isGiven(option) || isGiven(of)) continue;
+    throw configError(option, `is given without ${of}`, `Add ${of}, or leave it out.`);
+  }
+  const mode = (['describe', '--skydiscover', '--serve', '--latency', '--workloads'] as const).find(isGiven);
+  if (mode === undefined) {
+    // without a policy the presets are listed, and nothing is scored
+    if (!isGiven('--presets') || policies.length > 0) return;
+    const idle = given.find(({ long }) => long !== '--presets');
+    if (idle === undefined) return;
+    const remedy = 'Name a policy, or leave it out.';
+    throw configError(idle.long ?? idle.flags, 'does nothing where --presets lists the presets', remedy);
+  }
+  const [extra] = mode === 'describe' ? policies.slice(1) : mode === '--serve' ? policies : [];
+  if (extra !== undefined) {
+    throw configError(
+      'policy',
+      `is ${JSON.stringify(extra)} beside ${mode}, which takes none`,
+      'Leave it out.',
+    );
+  }
+  const reads: readonly string[] = modes[mode];
+  const idle = given.find((option) => !reads.includes(option.attributeName()));
+  if (idle === undefined) return;
+  throw configError(idle.long ?? idle.flags, `does nothing beside ${mode}`, 'Leave one of them out.');
 }

@@ -2,7 +2,7 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import { interruptible } from '../process/index.ts';
+import { interruptible } from '../process.ts';
 import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `

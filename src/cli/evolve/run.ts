@@ -1,28 +1,40 @@
 /** A search from its first generation, or from where it was stopped, to the report. */
 
-import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
-import { type EvaluationPlan, isMetricName, metricDescriptions } from '../../evolve/fitness/index.ts';
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/policyBundle.ts';
+import { baseline } from '../../evolve/bundle/presets.ts';
+import type { EvaluationPlan } from '../../evolve/fitness/evaluation.ts';
+import { isMetricName, metricDescriptions } from '../../evolve/fitness/objectives.ts';
 import {
-  Budget,
   choose,
   finalistsOf,
-  firstPolicies,
   type GenerationRecord,
   judge,
-  Search,
+  readState,
   type SearchPlan,
-  slotGuides,
-  TimeIsUp,
-} from '../../evolve/search/index.ts';
+  type SearchState,
+} from '../../evolve/search/breeding.ts';
+import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
+import { Search } from '../../evolve/search/search.ts';
+import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
 import { configError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/index.ts';
-import { loadPlan, planScales, refuseIdleScaling, SimulationEvaluator } from '../evaluate/index.ts';
-import { openPolicy, refuseUnbound } from '../evaluate/openPolicy.ts';
-import { formatCounted, printText, renderSvg, startProgressBar } from '../output/index.ts';
+import { unknownName } from '../../sim/control/registry.ts';
+import { renderSvg } from '../chart.ts';
+import { SimulationEvaluator } from '../evaluate/evaluator.ts';
+import { loadPlan, planScales, refuseIdleScaling } from '../evaluate/plans.ts';
+import { openPolicy, refuseUnbound } from '../evaluate/run.ts';
+import { formatCounted, makeDirectory, printText, startProgressBar, writeText } from '../output.ts';
 import type { EvolveOptions } from './command.ts';
-import { SearchDirectory } from './directory.ts';
-import { archiveChart, fitnessChart, frontChart } from './plots.ts';
-import { comparisonCsv, lineageText, reportOf, reportText } from './report.ts';
+import {
+  archiveChart,
+  comparisonCsv,
+  fitnessChart,
+  frontChart,
+  lineageText,
+  reportOf,
+  reportText,
+} from './report.ts';
 
 /** Heap of a worker thread. */
 const HEAP_MIB = 1024;
@@ -92,7 +104,7 @@ function givenPolicies({ policies, slot, resume }: EvolveOptions, plan: Evaluati
 }
 
 export async function evolve(options: EvolveOptions, signal: AbortSignal): Promise<void> {
-  const budget = options.minutes === Infinity ? undefined : new Budget(60_000 * options.minutes);
+  const budget = options.minutes === Infinity ? undefined : new SearchBudget(60_000 * options.minutes);
   const suites = loadPlan(options.plan);
   const slots = slotsOf(options.slots, suites);
   const known = firstPolicies(slots);
@@ -152,7 +164,7 @@ function slotsInTurn(policies: readonly PolicyBundle[]): PolicyBundle[] {
 async function generation(
   search: Search,
   signal: AbortSignal,
-  budget: Budget | undefined,
+  budget: SearchBudget | undefined,
 ): Promise<GenerationRecord | undefined> {
   if (budget === undefined) return search.step(signal);
   if (budget.leftMs('generations') === 0) return undefined;
@@ -171,7 +183,7 @@ async function conclude(
   directory: SearchDirectory,
   signal: AbortSignal,
   first: number,
-  budget: Budget | undefined,
+  budget: SearchBudget | undefined,
 ): Promise<void> {
   const { plan, individuals } = search.state;
   const presets = individuals.filter(({ origin }) => origin === 'preset');
@@ -197,4 +209,49 @@ async function conclude(
       `${evaluator.caseIds('train').length} cases of train, and for ${formatCounted(judged.length, 'policies')} on ` +
       `${Object.keys(report.winner.cases).length} of ${evaluator.caseIds('hidden').length} hidden ones\n`,
   );
+}
+
+//  The directory of a search: its state, written whole or not at all, and what it ends with.
+
+export class SearchDirectory {
+  readonly #folder: string;
+
+  /** @throws TKV_IO where the folder cannot be made */
+  constructor(folder: string) {
+    this.#folder = folder;
+    makeDirectory(folder, '--out');
+  }
+
+  path(name: string): string {
+    return path.join(this.#folder, name);
+  }
+
+  /**
+   * The state that an earlier run left.
+   * @throws TKV_CONFIG where there is none and one is asked for, or one is there that would be overwritten
+   */
+  load(plan: SearchPlan, resume: boolean): SearchState | undefined {
+    const file = this.path('state.json');
+    if (!existsSync(file)) {
+      if (!resume) return undefined;
+      throw configError('--resume', `finds no state in ${this.#folder}`, 'Leave it out to begin there.');
+    }
+    if (!resume) {
+      const remedy = 'Add --resume to go on, or name another directory.';
+      throw configError('--out', `holds a search already (${this.#folder})`, remedy);
+    }
+    return readState(readFileSync(file, 'utf8'), plan, file);
+  }
+
+  save(state: SearchState): void {
+    writeText(this.path('state.json'), `${JSON.stringify(state)}\n`);
+  }
+
+  write(name: string, text: string): void {
+    writeText(this.path(name), text);
+  }
+
+  writeJson(name: string, value: unknown): void {
+    this.write(name, `${JSON.stringify(value, undefined, 2)}\n`);
+  }
 }

@@ -5,37 +5,36 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { Calibrated, type CalibratedCoefficients } from '../../sim/latency/calibrated.ts';
 import {
-  batchOf,
-  Calibrated,
-  type CalibratedCoefficients,
-  composedPrefillUs,
   crossValidate,
-  engineShape,
   type Fold,
   fitEngine,
   fitRun,
-  type Hardware,
-  isWarmUp,
   kernelCoefficients,
   type MeasuredRun,
   type ModelLookup,
-  newLatencyModel,
   parseMeasuredRequests,
+  predictRecords,
+  prepareRecords,
+  type RecordPrediction,
+  replayRun,
+} from '../../sim/latency/fit/engineFit.ts';
+import {
+  composedPrefillUs,
+  isWarmUp,
   predictDecodeAttention,
   predictGemm,
   predictPrefillAttention,
-  predictRecords,
   prefillTokenRange,
-  prepareRecords,
-  type RecordPrediction,
-  regimeOf,
-  type Score,
-  scoreOf,
-  scoresBy,
-  sumBatch,
-} from '../../sim/latency/index.ts';
-import { withOptionNames } from '../process/index.ts';
+} from '../../sim/latency/fit/kernelFit.ts';
+import { regimeOf, type Score, scoreOf, scoresBy } from '../../sim/latency/fit/linearFit.ts';
+import { batchOf } from '../../sim/latency/fit/stepRecords.ts';
+import { sumBatch } from '../../sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../../sim/latency/makeModel.ts';
+import type { Hardware } from '../../sim/latency/modelConfig.ts';
+import { engineShape } from '../../sim/latency/physics.ts';
+import { withOptionNames } from '../process.ts';
 import {
   latencyDataFile,
   loadCoefficients,
@@ -44,9 +43,7 @@ import {
   loadModel,
   readText,
 } from './dataFiles.ts';
-import { requireFiniteFit } from './fit.ts';
-import { fittableRuns, loadMeasurements, type Measurements, modelLookup } from './measurements.ts';
-import { type RunQuantity, runQuantities } from './runQuantities.ts';
+import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
 export interface CheckOptions {
   readonly gpu: string;
@@ -67,7 +64,7 @@ export interface CheckedStep {
   readonly floorUs: number;
 }
 
-export interface CheckReport {
+export interface LatencyCheckReport {
   /** Predictions of experiments that the fit did not see. */
   readonly heldOut: readonly NamedScore[];
   /** The same steps by a fit that saw them all, and by upstream's backends. */
@@ -168,7 +165,7 @@ export function otherGpuRun(): MeasuredRun {
 }
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist. */
-export function check(options: CheckOptions): CheckReport {
+export function check(options: CheckOptions): LatencyCheckReport {
   const report = withOptionNames({ records: '--steps', model: '--steps', GPU: '--gpu' }, () =>
     judge(options),
   );
@@ -179,7 +176,7 @@ export function check(options: CheckOptions): CheckReport {
 /** Most experiments that are held out in turn, each at the price of a fit on all the others. */
 const maxExperiments = 64;
 
-function judge(options: CheckOptions): CheckReport {
+function judge(options: CheckOptions): LatencyCheckReport {
   const hardware = loadHardware(options.gpu);
   const measurements = loadMeasurements(options.steps, options.runs);
   const experiments = new Set(measurements.steps.map(({ experiment }) => experiment)).size;
@@ -233,4 +230,65 @@ function judge(options: CheckOptions): CheckReport {
       floorUs,
     })),
   };
+}
+
+// How far the replay of a measured run is from the run: times to first token, between tokens, and of whole
+// requests.
+
+export interface RunQuantity {
+  readonly what: string;
+  readonly measuredMeanMs: number;
+  readonly replayedMeanMs: number;
+  readonly meanErrorPercent: number;
+  readonly p90ErrorPercent: number;
+}
+
+function p90(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.ceil(sorted.length * 0.9) - 1];
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+/** Errors of a replay on the requests from `first` on; quantities that no request has are left out. */
+export function runQuantities(
+  run: MeasuredRun,
+  coefficients: CalibratedCoefficients,
+  label: string,
+  first: number,
+): RunQuantity[] {
+  const times = replayRun(run, coefficients);
+  const judged = run.requests.map((request, i) => ({ request, replayed: times[i] })).slice(first);
+  const quantity = (
+    what: string,
+    of: (
+      at: { firstTokenUs: number; lastTokenUs: number },
+      request: MeasuredRun['requests'][number],
+    ) => number,
+    from: typeof judged = judged,
+  ): RunQuantity[] => {
+    const measured = from.map(({ request }) => of(request, request) / 1000);
+    const replayed = from.map((pair) => of(pair.replayed, pair.request) / 1000);
+    if (mean(measured) <= 0 || p90(measured) <= 0 || from.length === 0) return []; // nothing to be off from
+    const value: RunQuantity = {
+      what: `${label}: ${what}`,
+      measuredMeanMs: mean(measured),
+      replayedMeanMs: mean(replayed),
+      meanErrorPercent: 100 * (mean(replayed) / mean(measured) - 1),
+      p90ErrorPercent: 100 * (p90(replayed) / p90(measured) - 1),
+    };
+    return [value];
+  };
+  const several = judged.filter(({ request }) => request.outputTokens > 1);
+  return [
+    ...quantity('TTFT', (at, request) => at.firstTokenUs - request.arrivalUs),
+    ...quantity(
+      'TPOT',
+      (at, request) => (at.lastTokenUs - at.firstTokenUs) / (request.outputTokens - 1),
+      several,
+    ),
+    ...quantity('latency', (at, request) => at.lastTokenUs - request.arrivalUs),
+  ];
 }

@@ -5,15 +5,10 @@
 
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { configError } from '../../runtime/errors.ts';
-import { latencyBackends, moeCommBackends } from '../../sim/latency/index.ts';
-import {
-  formatCounted,
-  printText,
-  renderSvg,
-  requireWritableTarget,
-  writeJsonFile,
-  writeText,
-} from '../output/index.ts';
+import { latencyBackends } from '../../sim/latency/makeModel.ts';
+import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
+import { renderSvg } from '../chart.ts';
+import { formatCounted, printText, requireWritableTarget, writeJsonFile, writeText } from '../output.ts';
 import type { FitRequestsOptions } from './fitRequests.ts';
 
 function numberOption(text: string): number {

@@ -6,23 +6,24 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import { readYaml } from '../../sim/description/fields.ts';
+import { type Coefficients, parseCoefficients } from '../../sim/latency/coefficients.ts';
 import {
-  type Coefficients,
-  type Hardware,
   type KernelTables,
-  type LatencyBackend,
-  type ModelConfig,
-  modelFileName,
-  parseCoefficients,
   parseDecodeTable,
   parseGemmTable,
+  parsePrefillTable,
+} from '../../sim/latency/fit/kernelFit.ts';
+import type { LatencyBackend } from '../../sim/latency/makeModel.ts';
+import {
+  type Hardware,
+  type ModelConfig,
+  modelFileName,
   parseHardware,
   parseModelConfig,
-  parsePrefillTable,
   requireKnownName,
-} from '../../sim/latency/index.ts';
-import { readYaml } from '../../sim/workload/spec/reader.ts';
-import { readText as readFileText } from '../input/index.ts';
+} from '../../sim/latency/modelConfig.ts';
+import { readText as readFileText } from '../input.ts';
 
 const data: URL = new URL('../../../data/', import.meta.url);
 

@@ -5,20 +5,19 @@
  */
 
 import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { coefficientSchema } from '../../sim/latency/coefficients.ts';
 import {
-  coefficientSchema,
-  engineShape,
   fitEngine,
   fitRun,
   kernelCoefficients,
   parseMeasuredRequests,
-} from '../../sim/latency/index.ts';
-import { withOptionNames } from '../process/index.ts';
+} from '../../sim/latency/fit/engineFit.ts';
+import { engineShape } from '../../sim/latency/physics.ts';
+import { withOptionNames } from '../process.ts';
+import { type RunQuantity, runQuantities } from './check.ts';
 import { loadHardware, loadKernelTables, loadModel, readText } from './dataFiles.ts';
-import { requireFiniteFit, rounded } from './fit.ts';
-import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';
+import { fittableRuns, loadMeasurements, modelLookup, requireFiniteFit, rounded } from './fit.ts';
 import { engineOptions } from './predict.ts';
-import { type RunQuantity, runQuantities } from './runQuantities.ts';
 
 export interface FitRequestsOptions {
   readonly requests: string;

@@ -2,8 +2,9 @@
  * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
  */
 
-import { renderTable, type TableColumn, type VegaLiteSpec } from '../output/index.ts';
-import type { CheckReport, NamedScore } from './check.ts';
+import type { VegaLiteSpec } from '../chart.ts';
+import { renderTable, type TableColumn } from '../output.ts';
+import type { LatencyCheckReport, NamedScore } from './check.ts';
 
 const scoreColumns: readonly TableColumn[] = [
   { title: 'what' },
@@ -24,7 +25,7 @@ function scoreTable(title: string, scores: readonly NamedScore[]): string {
   return `${title}\n${renderTable(scoreColumns, rows)}`;
 }
 
-export function renderCheck(report: CheckReport): string {
+export function renderCheck(report: LatencyCheckReport): string {
   const run = renderTable(
     [
       { title: 'quantity' },
@@ -54,7 +55,7 @@ export function renderCheck(report: CheckReport): string {
 }
 
 /** Predicted against measured, one point a step, with the line on which they agree. */
-export function checkChart(report: CheckReport): VegaLiteSpec {
+export function checkChart(report: LatencyCheckReport): VegaLiteSpec {
   const ms = (us: number): number => Number((us / 1000).toFixed(4));
   const values = report.steps.map((step) => ({
     measured: ms(step.measuredUs),

@@ -6,18 +6,25 @@
  * they took.
  */
 
+import fs from 'node:fs';
 import path from 'node:path';
-import type { KVLayout } from '../../runtime/index.ts';
-import type { LinkProfile, LinkProfiles } from '../../sim/driver/index.ts';
-import { parseLinkCalibration } from '../../sim/latency/index.ts';
-import type { WorkloadRequest } from '../../sim/workload/index.ts';
-import { importedRequest, traceOrigin } from '../../sim/workload/trace/importers/imported.ts';
-import { readText } from '../input/index.ts';
-import { replayExactly } from './exactReplay.ts';
-import type { ObservedTransfer } from './observer.ts';
-import { priceTransfers } from './pricing.ts';
-import type { ParityRunner, RunnerJob } from './serving/runner.ts';
-import { type Traffic, trafficOf } from './serving/traffic.ts';
+import {
+  type KVLayout,
+  LogReader,
+  LogReplayer,
+  LogWriter,
+  type ManagerConfig,
+  type SchedulerHead,
+} from '../../runtime/index.ts';
+import { resolveConfig } from '../../runtime/manager/config.ts';
+import { parseLinkCalibration } from '../../sim/latency/capacity.ts';
+import { LinkModel, type LinkProfile, type LinkProfiles } from '../../sim/links/modeledDriver.ts';
+import { importedRequest, traceOrigin } from '../../sim/workload/importers.ts';
+import type { WorkloadRequest } from '../../sim/workload/request.ts';
+import { readText } from '../input.ts';
+import { readLines } from '../mooncakeTrace.ts';
+import { bothSinks, type ObservedTransfer, RunObserver } from './observer.ts';
+import { type ParityRunner, type RunnerJob, type ServedTraffic, trafficOf } from './traffic.ts';
 
 export interface KnownLinks {
   readonly profiles: LinkProfiles;
@@ -113,7 +120,7 @@ export function linksOfRehearsals(rehearsals: readonly Rehearsal[], blockBytes: 
 }
 
 /** Prompts of all lengths, each of blocks of its own, and between them some that were asked before. */
-function rehearsalTraffic(blockTokens: number): Traffic {
+function rehearsalTraffic(blockTokens: number): ServedTraffic {
   const longest = longestBlocks(blockTokens);
   const order = Array.from({ length: PROMPTS }, (_, i) => [i, ...COMES_BACK.map((ago) => i - ago)]);
   const prompts = order.flat().filter((prompt) => prompt >= 0);
@@ -132,7 +139,7 @@ function rehearsalTraffic(blockTokens: number): Traffic {
     } as const;
     return { ...importedRequest(row), id: `rehearsal_${number}` };
   };
-  const open = (): ReturnType<Traffic['open']> => {
+  const open = (): ReturnType<ServedTraffic['open']> => {
     let number = 0;
     return {
       stream: { next: () => (number < prompts.length ? request(prompts[number], number++) : undefined) },
@@ -172,4 +179,115 @@ function distanceOf(transfers: readonly ObservedTransfer[], profile: LinkProfile
   for (const [i, us] of priced.entries())
     sum += Math.abs(Math.log(us / Math.max(transfers[i].durationUs, 1)));
   return sum / priced.length;
+}
+
+//  What observed transfers would take on modeled links, each issued when it was.
+
+/**
+ * @param bytes of each transfer
+ * @returns microseconds, in the order of `transfers`
+ */
+export function priceTransfers(
+  transfers: readonly ObservedTransfer[],
+  links: LinkProfiles,
+  bytes: number,
+): Float64Array {
+  const model = new LinkModel(links, { baseLatencyUs: 0, bandwidthBytesPerS: 1e15 });
+  const endsUs = new Float64Array(transfers.length);
+  const inOrder = transfers.map((_, i) => i).sort((a, b) => transfers[a].issue - transfers[b].issue);
+  /** By link: the copy under way. */
+  const copies: Map<string, { issuedUs: number; bytes: number; members: number[] }> = new Map();
+  for (const i of inOrder) {
+    const { link, from, to, issuedUs } = transfers[i];
+    endsUs[i] = model.endUs(from, to, bytes, issuedUs);
+    const most = model.batchBytes(from, to);
+    const copy = copies.get(link);
+    if (copy === undefined || copy.issuedUs !== issuedUs || copy.bytes + bytes > most) {
+      copies.set(link, { issuedUs, bytes, members: [i] });
+      continue;
+    }
+    copy.bytes += bytes;
+    copy.members.push(i);
+    for (const member of copy.members) endsUs[member] = endsUs[i];
+  }
+  return endsUs.map((endUs, i) => endUs - transfers[i].issuedUs);
+}
+
+// The first half of parity: the inputs of a recorded run are given to a fresh manager and scheduler, which
+// are the simulator's. The log that they write has to be the recorded one, byte for byte.
+
+export interface ExactReplay {
+  readonly identical: boolean;
+  readonly lines: number;
+  readonly bytes: number;
+  /** Where the logs first differ, or null. */
+  readonly firstDifference: number | null;
+  readonly config: ManagerConfig;
+  readonly scheduler: SchedulerHead;
+  /** What the recorded run did. */
+  readonly observed: RunObserver;
+}
+
+/** Compares text, as it comes, with the bytes of a file. */
+class FileComparison implements Disposable {
+  firstDifference: number | null = null;
+  bytes = 0;
+  readonly #file: number;
+
+  constructor(path: string) {
+    this.#file = fs.openSync(path, 'r');
+  }
+
+  take(text: string): void {
+    const made = Buffer.from(text);
+    const there = Buffer.alloc(made.length);
+    fs.readSync(this.#file, there, 0, made.length, this.bytes);
+    if (this.firstDifference === null && !made.equals(there)) {
+      this.firstDifference = this.bytes + made.findIndex((byte, i) => byte !== there[i]);
+    }
+    this.bytes += made.length;
+  }
+
+  /** Nothing follows: what the file has more is a difference. */
+  end(): void {
+    if (this.firstDifference === null && fs.fstatSync(this.#file).size !== this.bytes) {
+      this.firstDifference = this.bytes;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    fs.closeSync(this.#file);
+  }
+}
+
+/**
+ * @param path the decision log of a run with one scheduler
+ * @throws TKV_INPUT naming file and line for a log that is damaged, cut or without a scheduler
+ */
+export async function replayExactly(path: string, signal: AbortSignal): Promise<ExactReplay> {
+  const log = new LogReader(path);
+  const progress = { bytesRead: 0, bytesTotal: 0, lines: 0 };
+  const lines = readLines(path, progress);
+  const head = await lines.next();
+  if (head.done === true) throw log.broken('is empty', 1);
+  log.read(head.value);
+  using comparison = new FileComparison(path);
+  const observed = new RunObserver(resolveConfig(log.config).tiers.map(({ tier }) => tier));
+  const writer = new LogWriter(log.config, { log: (text) => comparison.take(text) });
+  const replayer = new LogReplayer(log, bothSinks(writer, observed));
+  let scheduler: SchedulerHead | undefined;
+  for await (const line of lines) {
+    signal.throwIfAborted();
+    const input = log.read(line);
+    if (input === undefined) continue;
+    if (input.of === 'scheduler') scheduler ??= input.head;
+    replayer.apply(input);
+  }
+  log.finish();
+  writer.end();
+  comparison.end();
+  if (scheduler === undefined) throw log.broken('is the end, and no scheduler ran');
+  const { firstDifference, bytes } = comparison;
+  const identical = firstDifference === null;
+  return { identical, lines: log.line, bytes, firstDifference, config: log.config, scheduler, observed };
 }

@@ -2,8 +2,18 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import type { VegaLiteSpec } from '../output/index.ts';
-import { replayExactly } from './exactReplay.ts';
+import { defaultEviction, type ManagerConfig, type SchedulerHead } from '../../runtime/index.ts';
+import { resolveConfig } from '../../runtime/manager/config.ts';
+import { PolicyControlPlane } from '../../sim/control/plane.ts';
+import { newSimulation } from '../../sim/description/deployment.ts';
+import type { EngineConfig, LowerTier } from '../../sim/instance/engine.ts';
+import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
+import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
+import type { LinkProfiles } from '../../sim/links/modeledDriver.ts';
+import { Status } from '../../sim/metrics/requestTable.ts';
+import type { VegaLiteSpec } from '../chart.ts';
+import type { ParityOptions } from './command.ts';
+import type { ParityEngine } from './engine.ts';
 import {
   type KnownLinks,
   linksOfRehearsals,
@@ -11,19 +21,18 @@ import {
   readLinks,
   rehearsalBlocks,
   rehearse,
+  replayExactly,
 } from './links.ts';
-import type { ParityOptions } from './options.ts';
-import { predict } from './prediction.ts';
+import { RunObserver } from './observer.ts';
+import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './report.ts';
+import { StandIn } from './standIn.ts';
 import {
-  compareHits,
-  compareLatencies,
-  compareLinks,
-  type ParityReport,
-  parityChart,
-} from './report/index.ts';
-import type { ParityEngine } from './serving/engine.ts';
-import type { ParityRunner, RunnerJob } from './serving/runner.ts';
-import { StandIn } from './serving/standIn.ts';
+  type ParityRunner,
+  type RunnerJob,
+  requestKey,
+  type ServedRequest,
+  type ServedTraffic,
+} from './traffic.ts';
 
 export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
   /** A part of the run begins, for people. */
@@ -139,4 +148,104 @@ async function rehearsal(
 function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
   if (rehearsals.length === 0) return { profiles: {}, origin: 'none', stepOverheadUs: 0 };
   return linksOfRehearsals(rehearsals, layout.blockBytes);
+}
+
+// The second half of parity: the simulator serves the same traffic on the same configuration, free. It knows
+// the links as they were measured and the times of steps as the runner gives them, and nothing of the run.
+
+export interface RunPrediction {
+  readonly requests: readonly ServedRequest[];
+  readonly observed: RunObserver;
+}
+
+export interface Recorded {
+  readonly config: ManagerConfig;
+  readonly scheduler: SchedulerHead;
+}
+
+function engineOf({ config, scheduler }: Recorded, links: LinkProfiles): EngineConfig {
+  const blockBytes = config.unitBytes[scheduler.sizeClass];
+  const blocks = (bytes: number): number => Math.floor(bytes / blockBytes);
+  const lowerTiers = (['ddr', 'nvme', 'remote'] as const).flatMap((tier): LowerTier[] => {
+    const size = config[tier];
+    return size === undefined ? [] : [{ tier, blocks: blocks(size.capacityBytes) }];
+  });
+  return {
+    blockTokens: scheduler.blockTokens,
+    blockBytes,
+    hbmBlocks: blocks(config.hbm.capacityBytes),
+    lowerTiers,
+    loads: { kind: 'deferred', links, prefetch: false },
+    computeUsPerToken: Infinity, // the runtime loads whatever is there
+    eviction: config.eviction ?? defaultEviction,
+    offloadThreshold: config.offloadThreshold ?? 1,
+    lowerCopy: config.lowerCopy ?? 'keep',
+    scheduler,
+    manager: config,
+  };
+}
+
+/** @returns every request, in order of arrival */
+export function predict(
+  recorded: Recorded,
+  traffic: ServedTraffic,
+  latency: LatencyModel,
+  { profiles, stepOverheadUs }: KnownLinks,
+): RunPrediction {
+  const { config, scheduler } = recorded;
+  const observed = new RunObserver(resolveConfig(config).tiers.map(({ tier }) => tier));
+  const { maxModelTokens, maxSequences, preemption, blockTokens } = scheduler;
+  const simulation = newSimulation({
+    deployment: {
+      pools: [
+        {
+          configId: 'parity',
+          role: 'monolithic',
+          model: '',
+          replicas: 1,
+          engine: engineOf(recorded, profiles),
+          latency: stepsOnly(latency, stepOverheadUs),
+          limits: { maxModelTokens, maxSequences, preemption },
+        },
+      ],
+    },
+    workload: traffic.open(),
+    control: new PolicyControlPlane({}, { key: 0n, blockTokens, maxSequences }),
+    options: {
+      horizonUs: Infinity,
+      admissionLatencyUs: 0,
+      routingLatencyUs: 0,
+      lastTokenInContext: true,
+      handoff: { baseLatencyUs: 0, bandwidthBytesPerS: 1e9 },
+    },
+    makeEngine: ({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken, observed),
+  });
+  simulation.run();
+  simulation.close();
+  const { table } = simulation;
+  const requests: ServedRequest[] = [];
+  for (let row = 0; row < table.size; row++) {
+    if (table.status[row] !== Status.COMPLETED) continue;
+    const arrivalUs = table.arrivalUs[row];
+    requests.push({
+      key: requestKey(table.idOf(row), table.sessionOf(row), table.round[row]),
+      arrivalUs,
+      firstTokenUs: arrivalUs + table.firstTokenUs[row],
+      lastTokenUs: arrivalUs + table.e2eUs[row],
+      outputTokens: table.generatedTokens[row],
+    });
+  }
+  return { requests, observed };
+}
+
+/** The runner measures from the scheduler's door: what lies before and behind it is none of its times. */
+function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
+  return {
+    backend: latency.backend,
+    stepTimeUs: (batch) => latency.stepTimeUs(batch) + overheadUs,
+    explain: (batch) => latency.explain(batch),
+    queueingTimeUs: () => 0,
+    outputTokenProcessingUs: 0,
+    postDecodeOverheadUs: 0,
+  };
 }

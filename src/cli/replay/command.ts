@@ -6,12 +6,12 @@
 
 import { Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
-import { aboutPipe, keepPipe } from '../input/index.ts';
-import { formatBytesPerS, printText, startProgressBar, writeJsonFile } from '../output/index.ts';
-import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process/index.ts';
-import type { ReplayListener, ReplayOptions } from './options.ts';
+import { aboutPipe, keepPipe } from '../input.ts';
+import { formatBytesPerS, printText, startProgressBar, writeJsonFile } from '../output.ts';
+import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process.ts';
+import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
-import { type ReplayReport, renderReport } from './report/index.ts';
+import { type ReplayReport, renderReport } from './report.ts';
 import {
   movesBytes,
   parseStudyRun,
@@ -20,7 +20,7 @@ import {
   runStudy,
   type Study,
   type StudyRun,
-} from './study/index.ts';
+} from './study.ts';
 
 const helpEnd = `
 Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are
@@ -166,7 +166,7 @@ async function run(options: ReplayOptions, signal: AbortSignal): Promise<ReplayR
   const { runReplay } = await import('./run.ts');
   using bar = startProgressBar('requests');
   const startMs = performance.now();
-  const listener: ReplayListener = {
+  const listener: TraceReplayListener = {
     signal,
     notice: (message) => bar.notice(message),
     progress(state) {

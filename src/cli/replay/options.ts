@@ -4,8 +4,10 @@
  * capacities in blocks.
  */
 
-import type { PolicyChoice } from '../../runtime/index.ts';
-import type { ReplayReport } from './report/index.ts';
+import { configError } from '../../runtime/errors.ts';
+import type { EvictionChoice } from '../../runtime/index.ts';
+import { readMooncakeTrace } from '../mooncakeTrace.ts';
+import type { ReplayReport } from './report.ts';
 
 /**
  * Slots of a tier: a count, 0 for "this tier is off", or 'all' for "as many as the trace needs" (last tier
@@ -31,7 +33,7 @@ export interface ReplayOptions {
   readonly dir: string;
   readonly driver: DriverName;
   /** Who leaves a tier first. */
-  readonly eviction: PolicyChoice;
+  readonly eviction: EvictionChoice;
   /** Share of HBM, 0 to 1, above which cached blocks are offloaded after each request. */
   readonly offloadThreshold: number;
   /**
@@ -55,7 +57,7 @@ export interface ReplayOptions {
 }
 
 /** What a run tells while it goes. Every method returns at once and never throws. */
-export interface ReplayListener {
+export interface TraceReplayListener {
   /** After each request, or as often as is cheap: listeners limit their own rate. */
   progress(state: ReplayProgress): void;
   /**
@@ -69,7 +71,7 @@ export interface ReplayListener {
 }
 
 /** The whole of a run, from opening the stores to closing them. Exported as `runReplay` by `run.ts`. */
-export type RunReplay = (options: ReplayOptions, listener: ReplayListener) => Promise<ReplayReport>;
+export type RunReplay = (options: ReplayOptions, listener: TraceReplayListener) => Promise<ReplayReport>;
 
 export interface ReplayProgress {
   readonly requests: number;
@@ -78,4 +80,59 @@ export interface ReplayProgress {
   readonly blocksTotal: number;
   /** Bytes moved over all links so far. */
   readonly bytesMoved: number;
+}
+
+// What a trace needs, read before anything is opened: so a bad line costs no device and no disk. Blocks are
+// told apart only where a tier shall hold all of them, since that takes memory for each.
+
+export interface TraceSurvey {
+  readonly requests: number;
+  readonly blockLookups: number;
+  /** Different blocks; 0 where no tier is to hold all of them. */
+  readonly uniqueBlocks: number;
+  /** Blocks of the largest request. */
+  readonly longestRequest: number;
+}
+
+/** Most blocks that `all` may come to. */
+export const maxUniqueBlocks: number = 2 ** 22;
+
+/** The option that says `all`, if one does. */
+function optionOfAll({ hbmBlocks, ddrBlocks, nvmeBlocks }: ReplayOptions): string | undefined {
+  if (hbmBlocks === 'all') return '--hbm-blocks';
+  if (ddrBlocks === 'all') return '--ddr-blocks';
+  return nvmeBlocks === 'all' ? '--nvme-blocks' : undefined;
+}
+
+/**
+ * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped; TKV_CONFIG
+ * when `all` would be more blocks than a replay can hold. Throws the signal's reason after a stop.
+ */
+export async function surveyTrace(options: ReplayOptions, signal: AbortSignal): Promise<TraceSurvey> {
+  const all = optionOfAll(options);
+  const ids = new Set<number>();
+  let requests = 0;
+  let blockLookups = 0;
+  let longestRequest = 0;
+  for await (const request of readMooncakeTrace(options.tracePath, { ...traceOptions(options), signal })) {
+    requests++;
+    blockLookups += request.hashIds.length;
+    longestRequest = Math.max(longestRequest, request.hashIds.length);
+    if (all === undefined) continue;
+    for (const id of request.hashIds) ids.add(id);
+    if (ids.size > maxUniqueBlocks) {
+      const problem = `is all, and the trace has more than ${maxUniqueBlocks} blocks`;
+      throw configError(all, problem, `Give ${all} a number, or stop earlier with --requests.`);
+    }
+  }
+  return { requests, blockLookups, uniqueBlocks: ids.size, longestRequest };
+}
+
+export function traceOptions(options: ReplayOptions): {
+  blockTokens: number;
+  skipBad: boolean;
+  limit?: number;
+} {
+  const { blockTokens, skipBad, requests } = options;
+  return { blockTokens, skipBad, ...(requests === undefined ? {} : { limit: requests }) };
 }

@@ -14,13 +14,13 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
-import { defaultEviction, type PolicyChoice, resolvePolicy } from '../../runtime/index.ts';
-import { systemReason } from '../input/index.ts';
-import { parseBytes, requireWritableTarget } from '../output/index.ts';
-import { mooncakeBlockTokens } from '../trace/index.ts';
+import { defaultEviction, type EvictionChoice, resolvePolicy } from '../../runtime/index.ts';
+import { systemReason } from '../input.ts';
+import { mooncakeBlockTokens } from '../mooncakeTrace.ts';
+import { parseBytes, requireWritableTarget } from '../output.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
-import { singlePolicy } from './study/index.ts';
-import { maxBlocks, requireHoldable, requireRoom } from './tiers/index.ts';
+import { singlePolicy } from './study.ts';
+import { maxBlocks, requireHoldable, requireRoom } from './tiers.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
 export interface RawReplayOptions {
@@ -116,7 +116,7 @@ function blockBytesOf(text: string): number {
   return bytes;
 }
 
-function evictionOf(policy: string | undefined): PolicyChoice {
+function evictionOf(policy: string | undefined): EvictionChoice {
   const choice = policy === undefined ? defaultEviction : singlePolicy(policy);
   if (choice !== undefined) return resolvePolicy(choice);
   throw configError('--policy', `is ${JSON.stringify(policy)}`, 'Name one policy for a replay.');

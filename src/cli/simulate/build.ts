@@ -1,32 +1,40 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
-import { configError } from '../../runtime/errors.ts';
-import { type Conservation, handoffGranularities } from '../../sim/cluster/index.ts';
-import type { Role } from '../../sim/control/index.ts';
-import { type Deployment, newSimulation, type PoolConfig } from '../../sim/deployment/index.ts';
-import { KeysNeeded } from '../../sim/instance/index.ts';
-import { withOptionNames } from '../process/index.ts';
+import { configError, invariant } from '../../runtime/errors.ts';
+import type { Conservation } from '../../sim/cluster/core.ts';
+import { type HandoffConfig, handoffGranularities } from '../../sim/cluster/handoffs.ts';
+import type { Role } from '../../sim/control/policy.ts';
+import { type Deployment, newSimulation, type PoolConfig } from '../../sim/description/deployment.ts';
+import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
+import { KeysNeeded } from '../../sim/instance/simRequest.ts';
+import { readText } from '../input.ts';
+import { withOptionNames } from '../process.ts';
 import {
   type BuildExtras,
   type BuiltSimulation,
   controlPlane,
   optionNames,
   readsNoKeys,
+  simulationKey,
   withPolicies,
 } from './built.ts';
-import { buildDeployed } from './deployment/index.ts';
-import { controlSetup } from './input/control.ts';
-import { engineSetup } from './input/engine.ts';
-import { engineHardware, oneOf } from './input/latency.ts';
-import { real, textOption, whole } from './input/numbers.ts';
-import type { Options } from './input/options.ts';
-import { scalingSetup } from './input/scaling.ts';
-import { goodputTargets } from './input/targets.ts';
-import { openSimulation } from './input/workload.ts';
-import { simulationKey } from './key.ts';
+import { controlSetup, scalingSetup } from './controlOptions.ts';
+import {
+  applySettings,
+  type DeployedPool,
+  type DeployedWorkload,
+  readControl,
+  readPools,
+  readScaling,
+  readTargets,
+  readWorkload,
+} from './deployment.ts';
+import { engineHardware, engineSetup, oneOf } from './engineOptions.ts';
+import { goodputTargets, type OptionValues, real, textOption, whole } from './options.ts';
+import { openSimulation } from './workloadOptions.ts';
 
 /** Instances by role: prefill first, then decode, then those that do all. */
-function poolsOf(options: Options): [Role, number][] {
+function poolsOf(options: OptionValues): [Role, number][] {
   const total = whole(options, 'numInstances', 1, 1024);
   const prefill = whole(options, 'prefillInstances', 0, 1024);
   const decode = whole(options, 'decodeInstances', 0, 1024);
@@ -68,7 +76,7 @@ export function runToEnd(
 /** @throws {TierKVError} for anything unknown or out of range, in the words of the options */
 export function buildSimulation(
   trace: string | undefined,
-  options: Options,
+  options: OptionValues,
   extras: BuildExtras = {},
 ): BuiltSimulation {
   if (options.deployment !== undefined) return buildDeployed(trace, options, extras);
@@ -125,4 +133,118 @@ export function buildSimulation(
     const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;
     return { simulation, opened, deployment, machine, scaling, scheduler, options, gpus };
   });
+}
+
+// `--deployment FILE`: models, pools, control plane, autoscaling, workload and targets in one YAML file, read
+// strictly. What the command line says of the workload, the seed and the targets goes before the file.
+
+const VERSIONS = ['1'] as const;
+
+/** @throws {TierKVError} naming file, line and key, or the option */
+export function buildDeployed(
+  trace: string | undefined,
+  options: OptionValues,
+  extras: BuildExtras = {},
+): BuiltSimulation {
+  const file = textOption(options, 'deployment');
+  invariant(file !== undefined, 'a deployment was asked for');
+  const text = applySettings(readText(file), file, textOption(options, 'set'));
+  const root = readYaml(text, file);
+  root.choice('version', VERSIONS);
+  const { bundle: bound, adjust, ...parts } = extras;
+  const pools = readPools(root, options);
+  const deployed = readControl(root);
+  const workload = readWorkload(root, file);
+  const handoff = readHandoff(root);
+  const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
+  const { opened, options: served } = openDeployed(trace, said, workload, adjust);
+  const key = simulationKey(said, opened, [text, bound?.policyId ?? null]);
+  const targets = goodputTargets(said, opened.spec);
+  const own = bound?.scaling;
+  const scaling = readScaling(root, pools, { key, targets, ...(own === undefined ? {} : { own }) });
+  root.close();
+  const deployment: Deployment = {
+    pools: pools.map(({ config }) => {
+      return bound === undefined ? config : { ...config, engine: withPolicies(config.engine, bound) };
+    }),
+  };
+  const { blockTokens } = pools[0].config.engine;
+  const maxSequences = Math.max(...pools.map(({ config }) => config.limits.maxSequences));
+  const { control, gateway, admissionLatencyUs, routingLatencyUs } = deployed;
+  const makeEngine = extras.makeEngine ?? bound?.makeEngine;
+  const simulation = newSimulation({
+    key,
+    deployment,
+    workload: opened.workload,
+    control: controlPlane(control, key, blockTokens, maxSequences, bound),
+    options: {
+      horizonUs: opened.horizonUs,
+      admissionLatencyUs,
+      routingLatencyUs,
+      lastTokenInContext: options.asUpstream !== true,
+      handoff,
+      ...(gateway === null ? {} : { gateway }),
+    },
+    scaling,
+    ...parts,
+    ...(makeEngine === undefined ? {} : { makeEngine }),
+    skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
+  });
+  const gpusOf = ({ machine }: DeployedPool): number => machine.tp * machine.dp;
+  return {
+    simulation,
+    opened,
+    deployment,
+    machine: pools[0].machine,
+    scaling,
+    scheduler: pools[0].config.engine.scheduler.queueOrder ?? 'fcfs',
+    options: served,
+    pools,
+    gpus: () =>
+      simulation.instances.reduce((sum, { configId }) => {
+        const pool = pools.find(({ name }) => name === configId);
+        return sum + (pool === undefined ? 0 : gpusOf(pool));
+      }, 0),
+  };
+}
+
+/** Options that were given or have a default. */
+function defined(options: OptionValues): OptionValues {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+/** What a command line names goes before what the file has. */
+function openDeployed(
+  trace: string | undefined,
+  options: OptionValues,
+  { options: inFile, spec }: DeployedWorkload,
+  adjust: BuildExtras['adjust'],
+): { readonly opened: ReturnType<typeof openSimulation>; readonly options: OptionValues } {
+  const names = [trace, options.workload, options.workloadSpec, options.traceData];
+  const isNamed = names.some((name) => name !== undefined);
+  const all = isNamed ? options : { ...inFile, ...options };
+  return { opened: openSimulation(trace, all, adjust, isNamed ? undefined : spec), options: all };
+}
+
+function readRun(root: SpecNode): OptionValues {
+  const options: Record<string, string> = {};
+  if (root.has('seed')) options.seed = root.int64('seed', 0n).toString();
+  if (root.has('horizon_us')) options.horizon = root.text('horizon_us');
+  return options;
+}
+
+function readHandoff(root: SpecNode): HandoffConfig {
+  const node = root.section('handoff');
+  const handoff = {
+    baseLatencyUs: node?.number('base_latency_us', { min: 0, max: 1e12 }, 50) ?? 50,
+    bandwidthBytesPerS: 1e9 * (node?.number('bandwidth_gb_per_s', { above: 0, max: 1e9 }, 25) ?? 25),
+    granularity: node?.choice('granularity', handoffGranularities, 'request') ?? 'request',
+    pipelined: node?.flag('pipelined') ?? false,
+  };
+  if (node !== undefined && handoff.pipelined && handoff.granularity === 'request') {
+    const problem = 'has nothing to send before the prompt is done with granularity request';
+    throw node.error('pipelined', problem, 'Use chunk, block or stream');
+  }
+  node?.close();
+  return handoff;
 }

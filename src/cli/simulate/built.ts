@@ -1,20 +1,23 @@
 /** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
 
-import type { BoundBundle } from '../../evolve/binding/index.ts';
-import type {
-  ForcedDecisions,
-  ScalingSetup,
-  Simulation,
-  SimulationKey,
-  SimulationObserver,
-} from '../../sim/cluster/index.ts';
-import { type ControlConfig, PolicyControlPlane } from '../../sim/control/index.ts';
-import type { Deployment, MakeEngine, PoolConfig } from '../../sim/deployment/index.ts';
-import type { EngineConfig } from '../../sim/instance/index.ts';
-import type { WorkloadSpec } from '../../sim/workload/index.ts';
-import type { EngineHardware } from './input/latency.ts';
-import type { Options } from './input/options.ts';
-import type { OpenedSimulation } from './input/workload.ts';
+import type { BoundBundle } from '../../evolve/binding/bind.ts';
+import {
+  type ForcedDecisions,
+  policiesName,
+  type SimulationKey,
+  type SimulationObserver,
+} from '../../sim/cluster/parts.ts';
+import type { ScalingSetup } from '../../sim/cluster/scaling.ts';
+import type { Simulation } from '../../sim/cluster/simulation.ts';
+import type { ControlConfig } from '../../sim/control/controlPlane.ts';
+import { PolicyControlPlane } from '../../sim/control/plane.ts';
+import type { Deployment, MakeEngine, PoolConfig } from '../../sim/description/deployment.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import type { EngineConfig } from '../../sim/instance/engine.ts';
+import { seedOption } from '../workload/options.ts';
+import type { EngineHardware } from './engineOptions.ts';
+import type { OptionValues } from './options.ts';
+import type { OpenedSimulation } from './workloadOptions.ts';
 
 /** The options behind the names that the library gives to what it checks. */
 export const optionNames: Readonly<Record<string, string>> = {
@@ -44,7 +47,7 @@ export interface BuiltSimulation {
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
   /** The options of the run, with what a deployment file says of it. */
-  readonly options: Options;
+  readonly options: OptionValues;
   /** Of a deployment file: its pools, with the options that each came to. */
   readonly pools?: readonly BuiltPool[];
   /** GPUs of all instances, those included that an autoscaler has added. */
@@ -56,7 +59,7 @@ export interface BuiltPool {
   readonly name: string;
   readonly machine: EngineHardware;
   readonly config: PoolConfig;
-  readonly options: Options;
+  readonly options: OptionValues;
 }
 
 export interface BuildExtras {
@@ -103,5 +106,21 @@ export function withPolicies(engine: EngineConfig, { scheduler, eviction }: Boun
     ...engine,
     scheduler: { ...engine.scheduler, ...scheduler },
     ...(eviction === undefined ? {} : { eviction }),
+  };
+}
+
+//  The key of a simulation: its policies by name, and the seeds of what is drawn.
+
+/** @param policies everything that decides, as plain data */
+export function simulationKey(
+  options: OptionValues,
+  { seed, spec }: OpenedSimulation,
+  policies: readonly unknown[],
+): SimulationKey {
+  return {
+    policies: policiesName(...policies),
+    workloadSeed: spec?.seed ?? seed,
+    simulationSeed: seedOption(options, 'simulationSeed', '--simulation-seed') ?? seed,
+    jitterSeed: seedOption(options, 'jitterSeed', '--jitter-seed') ?? seed,
   };
 }

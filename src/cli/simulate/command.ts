@@ -4,9 +4,9 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, traceStem } from '../output/index.ts';
-import { refuseIdleOptions } from './input/idle.ts';
-import { addSimulateOptions, type Options, simulateOptionsOf } from './input/options.ts';
+import { requireWritableTarget, traceStem } from '../output.ts';
+import { refuseIdleOptions } from './idleOptions.ts';
+import { addSimulateOptions, type OptionValues, simulateOptionsOf } from './options.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
@@ -21,7 +21,7 @@ export function simulateCommand(): Command {
     .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)');
   return addSimulateOptions(command)
     .addHelpText('after', helpEnd)
-    .action(async (workload: string | undefined, _given: Options, self: Command) => {
+    .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
       const options = simulateOptionsOf(self);
       for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
         const target = options[name];

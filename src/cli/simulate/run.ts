@@ -1,43 +1,40 @@
 /** Runs a simulation and writes what came of it. */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { type Conservation, observers, type SimulationObserver } from '../../sim/cluster/index.ts';
-import {
-  attainedOf,
-  ChromeTrace,
-  cacheMetrics,
-  clusterMetrics,
-  Decisions,
-  metricsOutput,
-  Occupancy,
-  ScalingReport,
-  Spread,
-  transferMetrics,
-} from '../../sim/report/index.ts';
-import type { WorkloadRequest } from '../../sim/workload/index.ts';
+import type { Conservation } from '../../sim/cluster/core.ts';
+import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
+import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
+import { attainedOf, clusterMetrics, metricsOutput } from '../../sim/report/metricsOutput.ts';
+import { ScalingReport } from '../../sim/report/scaling.ts';
+import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
+import type { WorkloadRequest } from '../../sim/workload/request.ts';
+import { renderSvg } from '../chart.ts';
 import {
   formatCount,
   formatSeconds,
   printable,
   printText,
-  renderSvg,
   startProgressBar,
   traceStem,
   writeResults,
   writeText,
-} from '../output/index.ts';
+} from '../output.ts';
 import { buildSimulation, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
-import type { OpenedFacts } from './input/idle.ts';
-import { textOption, whole } from './input/numbers.ts';
-import type { Options } from './input/options.ts';
-import { goodputTargets, requireKnownTargets } from './input/targets.ts';
-import { factsOf } from './input/workload.ts';
-import { metricsText } from './output/metricsFile.ts';
-import { simulationChart } from './output/plot.ts';
-import { provenanceOf } from './output/provenance.ts';
-import { csvLines, jsonLines, requestRecords, resultsText, traceFiles } from './output/requestFiles.ts';
-import { summaryText } from './output/summary.ts';
+import type { OpenedFacts } from './idleOptions.ts';
+import { goodputTargets, type OptionValues, requireKnownTargets, textOption, whole } from './options.ts';
+import {
+  csvLines,
+  jsonLines,
+  metricsText,
+  provenanceOf,
+  requestRecords,
+  resultsText,
+  simulationChart,
+  summaryText,
+  traceFiles,
+} from './output.ts';
+import { factsOf } from './workloadOptions.ts';
 
 /** What watches a run for its outputs. */
 class Watchers {
@@ -50,7 +47,7 @@ class Watchers {
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
-  constructor(options: Options) {
+  constructor(options: OptionValues) {
     const all: SimulationObserver[] = [this.scaling, this.spread];
     if (options.traceOutput !== undefined) {
       all.push({ arrived: ({ workload }) => this.arrived.push(workload) });
@@ -76,7 +73,7 @@ class Watchers {
 /** @param refuseIdle refuses options that cannot act on what was built, before it runs */
 export async function runSimulate(
   workload: string | undefined,
-  options: Options,
+  options: OptionValues,
   refuseIdle: (opened: OpenedFacts) => void,
 ): Promise<void> {
   let watchers = new Watchers(options);

@@ -5,14 +5,8 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import {
-  printText,
-  renderSvg,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from '../output/index.ts';
+import { renderSvg } from '../chart.ts';
+import { printText, requireWritableTarget, startProgressBar, writeJsonFile, writeText } from '../output.ts';
 import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `

@@ -1,14 +1,15 @@
 /** One point of a sweep: the simulation of one command line, and what is kept of it. */
 
 import { Command } from 'commander';
-import { cacheMetrics, clusterMetrics, Spread } from '../../sim/report/index.ts';
-import { refuseEmptyValues } from '../process/index.ts';
+import { clusterMetrics } from '../../sim/report/metricsOutput.ts';
+import { cacheMetrics, Spread } from '../../sim/report/tierMetrics.ts';
+import { refuseEmptyValues } from '../process.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
-import { refuseIdleOptions } from '../simulate/input/idle.ts';
-import { addSimulateOptions, type Options, simulateOptionsOf } from '../simulate/input/options.ts';
-import { factsOf } from '../simulate/input/workload.ts';
+import { refuseIdleOptions } from '../simulate/idleOptions.ts';
+import { addSimulateOptions, type OptionValues, simulateOptionsOf } from '../simulate/options.ts';
+import { factsOf } from '../simulate/workloadOptions.ts';
 
-export interface Point {
+export interface SweepPoint {
   /** Values of the grid, by option. */
   readonly values: Readonly<Record<string, string>>;
   /** Arguments of `tierkv simulate`. */
@@ -54,7 +55,7 @@ export function hasRun(point: SweptPoint): point is PointResult {
 /** Reads the arguments as `tierkv simulate` does. */
 export function simulateArguments(args: readonly string[]): {
   workload: string | undefined;
-  options: Options;
+  options: OptionValues;
   command: Command;
 } {
   const command = addSimulateOptions(new Command('simulate'))
@@ -66,7 +67,7 @@ export function simulateArguments(args: readonly string[]): {
   return { workload: command.args[0], options: simulateOptionsOf(command), command };
 }
 
-export function runPoint({ values, args }: Point): PointResult {
+export function runPoint({ values, args }: SweepPoint): PointResult {
   const { workload, options, command } = simulateArguments(args);
   let spread = new Spread();
   const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {

@@ -1,6 +1,7 @@
 /** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
 
-import { printable, renderTable, type VegaLiteSpec } from '../output/index.ts';
+import type { VegaLiteSpec } from '../chart.ts';
+import { printable, renderTable } from '../output.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from './point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */

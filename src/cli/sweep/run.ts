@@ -5,8 +5,8 @@
 
 import { Worker } from 'node:worker_threads';
 import { configError } from '../../runtime/errors.ts';
-import { type Point, type SweptPoint, simulateArguments } from './point.ts';
-import type { Answer, Task } from './worker.ts';
+import { type SweepPoint, type SweptPoint, simulateArguments } from './point.ts';
+import type { PointAnswer, PointTask } from './worker.ts';
 
 /** Most points of one sweep. */
 const POINTS_MAX = 10_000;
@@ -22,7 +22,7 @@ export function parseAxis(text: string): { readonly name: string; readonly value
 }
 
 /** All combinations, the last axis changing first, each a command line that is read before any is run. */
-export function pointsOf(axes: readonly string[], args: readonly string[]): Point[] {
+export function pointsOf(axes: readonly string[], args: readonly string[]): SweepPoint[] {
   let points: Record<string, string>[] = [{}];
   for (const axis of axes) {
     const { name, values } = parseAxis(axis);
@@ -50,7 +50,7 @@ export function pointsOf(axes: readonly string[], args: readonly string[]): Poin
  * ends on the way (for want of memory) is such an error of the point that it ran.
  */
 export async function runPoints(
-  points: readonly Point[],
+  points: readonly SweepPoint[],
   workers: number,
   done: (count: number) => void = () => {},
 ): Promise<SweptPoint[]> {
@@ -71,7 +71,7 @@ export async function runPoints(
       const give = (): void => {
         if (next === points.length) return void worker.terminate();
         running = next++;
-        const task: Task = { index: running, point: points[running] };
+        const task: PointTask = { index: running, point: points[running] };
         worker.postMessage(task);
       };
       let problem = 'it ended before its point was done';
@@ -84,7 +84,7 @@ export async function runPoints(
         end(running, { values, error: { message: `the thread of the point failed: ${problem}` } });
         resolve(next === points.length ? undefined : serve());
       });
-      worker.on('message', ({ index, result }: Answer) => {
+      worker.on('message', ({ index, result }: PointAnswer) => {
         end(index, result);
         give();
       });

@@ -2,19 +2,19 @@
 
 import { parentPort } from 'node:worker_threads';
 import { TierKVError } from '../../runtime/errors.ts';
-import { type Point, runPoint, type SweptPoint } from './point.ts';
+import { runPoint, type SweepPoint, type SweptPoint } from './point.ts';
 
-export interface Task {
+export interface PointTask {
   readonly index: number;
-  readonly point: Point;
+  readonly point: SweepPoint;
 }
 
-export interface Answer {
+export interface PointAnswer {
   readonly index: number;
   readonly result: SweptPoint;
 }
 
-function swept(point: Point): SweptPoint {
+function swept(point: SweepPoint): SweptPoint {
   try {
     return runPoint(point);
   } catch (error) {
@@ -26,7 +26,7 @@ function swept(point: Point): SweptPoint {
   }
 }
 
-parentPort?.on('message', ({ index, point }: Task) => {
-  const answer: Answer = { index, result: swept(point) };
+parentPort?.on('message', ({ index, point }: PointTask) => {
+  const answer: PointAnswer = { index, result: swept(point) };
   parentPort?.postMessage(answer);
 });

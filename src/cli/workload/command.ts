@@ -5,41 +5,34 @@
 
 import { Command } from 'commander';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import {
-  formatWorkloadSpec,
-  type TraceColumns,
-  traceColumns,
-  traceHeader,
-  traceRow,
-  WorkloadDigest,
-  type WorkloadSpec,
-  WorkloadSummarizer,
-} from '../../sim/workload/index.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
+import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
+import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
+import { renderSvg } from '../chart.ts';
 import {
   printable,
   printText,
-  renderSvg,
   requireWritableTarget,
   traceStem,
   writeJsonFile,
   writeResults,
   writeText,
-} from '../output/index.ts';
-import { renderSummary, sessionsText, takenText } from './describe.ts';
+} from '../output.ts';
+import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
 import {
   addCommonOptions,
   addPresetOptions,
   adjustmentOf,
   numberWithin,
-  type Options,
   openFrom,
   openOptions,
   presetSpec,
   refuseIdleShaping,
   seedOption,
+  type WorkloadOptionValues,
 } from './options.ts';
-import { workloadChart } from './plot.ts';
 
 /** Which optional columns a trace needs: the clients of a spec say so, of a recorded trace only its rows. */
 function columnsOf(opened: OpenedWorkload): TraceColumns {
@@ -110,7 +103,7 @@ function noteSessions(opened: OpenedWorkload): void {
   );
 }
 
-async function describe(file: string | undefined, options: Options): Promise<void> {
+async function describe(file: string | undefined, options: WorkloadOptionValues): Promise<void> {
   for (const target of [options.json, options.plot]) {
     if (typeof target === 'string') requireWritableTarget(target);
   }
@@ -153,7 +146,7 @@ async function describe(file: string | undefined, options: Options): Promise<voi
   }
 }
 
-function convert(input: string, options: Options): void {
+function convert(input: string, options: WorkloadOptionValues): void {
   const to = String(options.to);
   if (to === 'tracev2') {
     const preset = options.from === 'preset';
@@ -174,7 +167,7 @@ function convert(input: string, options: Options): void {
 }
 
 /** Periods are made when a folder of ServeGen's becomes a spec. */
-function refusePeriods(options: Options): void {
+function refusePeriods(options: WorkloadOptionValues): void {
   const given = {
     '--window-duration-seconds': options.windowDurationSeconds,
     '--drain-timeout-seconds': options.drainTimeoutSeconds,
@@ -186,7 +179,7 @@ function refusePeriods(options: Options): void {
 }
 
 /** The spec behind a folder of profiles, a preset name or a spec file. */
-function specOf(input: string, options: Options): WorkloadSpec {
+function specOf(input: string, options: WorkloadOptionValues): WorkloadSpec {
   const seed = seedOption(options);
   if (options.from === 'preset') {
     refusePeriods(options);
@@ -224,8 +217,8 @@ function specOf(input: string, options: Options): WorkloadSpec {
 export function workloadCommand(): Command {
   const command = new Command('workload').description('Make, inspect and translate workloads.');
   const action =
-    (run: (file: string | undefined, options: Options) => void | Promise<void>) =>
-    (file: string | undefined, options: Options): void | Promise<void> =>
+    (run: (file: string | undefined, options: WorkloadOptionValues) => void | Promise<void>) =>
+    (file: string | undefined, options: WorkloadOptionValues): void | Promise<void> =>
       run(file, options);
 
   addCommonOptions(addPresetOptions(command.command('generate')))

@@ -3,43 +3,41 @@
  * its requests. Only this file knows which reader belongs to which format.
  */
 
+import fs from 'node:fs';
 import path from 'node:path';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
+import { parseWorkloadSpec } from '../../sim/description/readWorkload.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import {
   azureColumns,
   azureRequests,
-  CsvHeader,
-  generateWorkload,
-  type Limits,
   lengthFileRequests,
   mooncakeFields,
   mooncakeRequests,
-  nearestName,
-  parseWorkloadSpec,
-  readTraceHeader,
-  recordedRequests,
-  requestsOf,
-  type ServeGenChunk,
-  servegenCohorts,
-  servegenLengths,
-  servegenWindows,
-  splitCsv,
-  TakenColumns,
-  TraceLine,
   textTraceFields,
   textTraceRequests,
   tokenIdFields,
   tokenIdRequests,
-  traceRecords,
-  traceV2Columns,
-  type Workload,
-  type WorkloadRequest,
-  type WorkloadSpec,
   wekaFields,
   wekaRequests,
-} from '../../sim/workload/index.ts';
-import { fileLines, firstLine, inputError, readText } from '../input/index.ts';
-import { exists, folderFiles, isFolder } from './files.ts';
+} from '../../sim/workload/importers.ts';
+import type { Limits } from '../../sim/workload/plan.ts';
+import { requestsOf, type WorkloadRequest } from '../../sim/workload/request.ts';
+import {
+  type ServeGenChunk,
+  servegenCohorts,
+  servegenLengths,
+  servegenWindows,
+} from '../../sim/workload/servegen.ts';
+import { CsvHeader, splitCsv, TakenColumns, TraceLine } from '../../sim/workload/traceLines.ts';
+import {
+  readTraceHeader,
+  recordedRequests,
+  traceRecords,
+  traceV2Columns,
+} from '../../sim/workload/traceV2.ts';
+import { generateWorkload, type Workload } from '../../sim/workload/workload.ts';
+import { fileLines, firstLine, inputError, noteRead, readText, unreadable } from '../input.ts';
 
 export const FORMATS = [
   'spec',
@@ -338,4 +336,34 @@ function servegenChunks(folder: string): ServeGenChunk[] {
       },
     ];
   });
+}
+
+//  Folders and file names as the workload readers want them. What is in the files is read by `../input`.
+
+export function isFolder(file: string): boolean {
+  try {
+    return fs.statSync(file).isDirectory();
+  } catch (cause) {
+    throw unreadable(file, cause);
+  }
+}
+
+/** Paths in a folder whose names match, in the order of their names. */
+export function folderFiles(folder: string, pattern: RegExp): string[] {
+  try {
+    const files = fs
+      .readdirSync(folder)
+      .filter((name) => pattern.test(name))
+      .sort()
+      .map((name) => path.join(folder, name));
+    for (const file of files) noteRead(file);
+    return files;
+  } catch (cause) {
+    throw unreadable(folder, cause);
+  }
+}
+
+export function exists(file: string): boolean {
+  noteRead(file); // what is found there is read later, and what is missing may come
+  return fs.existsSync(file);
 }

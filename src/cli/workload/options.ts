@@ -5,18 +5,18 @@
 
 import type { Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import type { Limits } from '../../sim/workload/plan.ts';
 import {
   type DistributionOptions,
   distributionSpec,
   type LengthRange,
-  type Limits,
   parseProfile,
   presetLengths,
-  shownPlain,
-  type WorkloadSpec,
   withProfile,
   withTimeout,
-} from '../../sim/workload/index.ts';
+} from '../../sim/workload/presets.ts';
+import { shownPlain } from '../../sim/workload/traceLines.ts';
 import {
   type Format,
   type OpenedWorkload,
@@ -26,9 +26,9 @@ import {
   requireFormat,
 } from './open.ts';
 
-export type Options = Readonly<Record<string, string | boolean | undefined>>;
+export type WorkloadOptionValues = Readonly<Record<string, string | boolean | undefined>>;
 
-export function numberOption(options: Options, name: string, flag: string): number | undefined {
+export function numberOption(options: WorkloadOptionValues, name: string, flag: string): number | undefined {
   const text = options[name];
   if (text === undefined || typeof text === 'boolean') return undefined;
   const value = text.trim() === '' ? Number.NaN : Number(text);
@@ -38,7 +38,7 @@ export function numberOption(options: Options, name: string, flag: string): numb
 
 /** A number from `min` to `max`. */
 export function numberWithin(
-  options: Options,
+  options: WorkloadOptionValues,
   name: string,
   flag: string,
   { min, max, whole = false }: { readonly min: number; readonly max: number; readonly whole?: boolean },
@@ -50,14 +50,18 @@ export function numberWithin(
   throw configError(flag, `is ${value}`, `Set it to ${wanted}.`);
 }
 
-export function seedOption(options: Options, name = 'seed', flag = '--seed'): bigint | undefined {
+export function seedOption(
+  options: WorkloadOptionValues,
+  name = 'seed',
+  flag = '--seed',
+): bigint | undefined {
   const text = options[name];
   if (typeof text !== 'string') return undefined;
   if (/^-?\d+$/.test(text.trim()) && BigInt(text) === BigInt.asIntN(64, BigInt(text))) return BigInt(text);
   throw configError(flag, `is "${text}"`, 'Set it to an integer of 64 bits.');
 }
 
-function limitsOf(options: Options): Partial<Limits> {
+function limitsOf(options: WorkloadOptionValues): Partial<Limits> {
   const maxRequests = numberOption(options, 'numRequests', '--num-requests');
   // as far as upstream's clock goes
   const horizonUs = numberWithin(options, 'horizon', '--horizon', { min: 1, max: 2 ** 63, whole: true });
@@ -72,7 +76,10 @@ function limitsOf(options: Options): Partial<Limits> {
 }
 
 /** What --profile and --timeout do to a spec. */
-export function adjustmentOf(options: Options, synthesized: boolean): (spec: WorkloadSpec) => WorkloadSpec {
+export function adjustmentOf(
+  options: WorkloadOptionValues,
+  synthesized: boolean,
+): (spec: WorkloadSpec) => WorkloadSpec {
   const timeoutS = numberOption(options, 'timeout', '--timeout');
   const profile = typeof options.profile === 'string' ? parseProfile(options.profile) : undefined;
   return (spec) => {
@@ -82,7 +89,7 @@ export function adjustmentOf(options: Options, synthesized: boolean): (spec: Wor
 }
 
 function lengthRange(
-  options: Options,
+  options: WorkloadOptionValues,
   side: 'prompt' | 'output',
   preset: LengthRange | undefined,
 ): LengthRange {
@@ -101,7 +108,7 @@ function lengthRange(
   };
 }
 
-export function presetSpec(options: Options): WorkloadSpec {
+export function presetSpec(options: WorkloadOptionValues): WorkloadSpec {
   const preset = presetLengths(typeof options.workload === 'string' ? options.workload : 'distribution');
   const optional = (
     key: keyof DistributionOptions,
@@ -125,7 +132,7 @@ export function presetSpec(options: Options): WorkloadSpec {
   });
 }
 
-export function openOptions(options: Options): OpenOptions {
+export function openOptions(options: WorkloadOptionValues): OpenOptions {
   const seed = seedOption(options);
   const rate = numberOption(options, 'rate', '--rate');
   const blockTokens = numberWithin(options, 'blockTokens', '--block-tokens', {
@@ -167,7 +174,11 @@ const presetOptions: readonly (readonly [name: string, flag: string])[] = [
  * @param used options that are of use for it all the same, by field
  * @throws TKV_CONFIG naming the option that would do nothing
  */
-export function refusePresetOptions(options: Options, source: string, used: readonly string[] = []): void {
+export function refusePresetOptions(
+  options: WorkloadOptionValues,
+  source: string,
+  used: readonly string[] = [],
+): void {
   for (const [name, flag] of presetOptions) {
     if (options[name] === undefined || used.includes(name)) continue;
     throw configError(
@@ -194,7 +205,7 @@ const shaping: readonly (readonly [name: string, flag: string, acts: readonly Fo
 ];
 
 /** @throws TKV_CONFIG naming the first option that changes nothing of a file of this format */
-export function refuseIdleShaping(options: Options, source: string, format: Format): void {
+export function refuseIdleShaping(options: WorkloadOptionValues, source: string, format: Format): void {
   for (const [name, flag, acts] of shaping) {
     if (options[name] === undefined || acts.includes(format)) continue;
     const problem = `is for ${acts.join(' and ')}, and ${source} is ${format}`;
@@ -202,7 +213,7 @@ export function refuseIdleShaping(options: Options, source: string, format: Form
   }
 }
 
-export function openFrom(file: string | undefined, options: Options): OpenedWorkload {
+export function openFrom(file: string | undefined, options: WorkloadOptionValues): OpenedWorkload {
   const checked = openOptions(options); // also what only a file would need
   if (file !== undefined && options.workload !== undefined) {
     throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');

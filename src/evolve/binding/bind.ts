@@ -3,33 +3,35 @@
  * makers for policies that are programs or trees, and what engines and the autoscaler are given.
  */
 
-import type { SchedulerConfig } from '../../runtime/batching/index.ts';
-import type { PolicyChoice as EvictionChoice } from '../../runtime/policy/index.ts';
+import type { SchedulerConfig } from '../../runtime/batching/config.ts';
+import type { EvictionChoice } from '../../runtime/eviction/evictionPolicy.ts';
+import { loadProgram } from '../../sandbox/loadProgram.ts';
+import { PolicyError } from '../../sandbox/program.ts';
+import type { AdmissionPolicy } from '../../sim/control/admission.ts';
+import type { ControlConfig } from '../../sim/control/controlPlane.ts';
+import type { MadePolicies } from '../../sim/control/plane.ts';
 import type {
-  AdmissionPolicy,
-  AutoScalePolicy,
-  ControlConfig,
-  MadePolicies,
+  AdmissionDecision,
+  PlainState,
   PolicyChoice,
   PolicyWorld,
-  PriorityPolicy,
-  RoutingPolicy,
-} from '../../sim/control/index.ts';
-import type { MakeEngine } from '../../sim/deployment/index.ts';
-import { loadProgram, PolicyError } from '../../sim/sandbox/index.ts';
+  RequestOutcome,
+  RequestView,
+} from '../../sim/control/policy.ts';
+import type { PriorityPolicy } from '../../sim/control/priority.ts';
+import type { RoutingPolicy } from '../../sim/control/routing/routingPolicy.ts';
+import type { AutoScalePolicy } from '../../sim/control/scaling/autoScalePolicy.ts';
+import type { MakeEngine } from '../../sim/description/deployment.ts';
 import {
   type ParameterizedPolicy,
   type PolicyBundle,
   type PolicySlot,
-  policyId,
   policySlots,
   type TreeNode,
-} from '../bundle/index.ts';
-import { BoundedDelays } from './boundedDelays.ts';
-import { CodeAdmission, CodePriority, CodeRouting, CodeScaling } from './codePolicies.ts';
-import { engineWith } from './schedulingEngine.ts';
-import { schedulingOf } from './schedulingPolicies.ts';
-import type { LoadedCode } from './slotProgram.ts';
+} from '../bundle/policyBundle.ts';
+import { policyId } from '../bundle/presets.ts';
+import { CodeAdmission, CodePriority, CodeRouting, CodeScaling, type LoadedCode } from './codePolicies.ts';
+import { engineWith, schedulingOf } from './scheduling.ts';
 import { TreeAdmission, TreePriority, TreeRouting, TreeScaling } from './treePolicies.ts';
 
 export interface BoundBundle {
@@ -132,5 +134,67 @@ async function inSlot<T>(slot: PolicySlot, work: () => Promise<T>): Promise<T> {
       ...(error.line === undefined ? {} : { line: error.line }),
       cause: error,
     });
+  }
+}
+
+// An admission policy that puts requests off for ever would keep a simulation from its end. Delays are
+// counted over the run, and too many of them are an error of the policy, not of the machine's time.
+
+/** Delays for each request that has been decided about, on average. */
+export const DELAYS_A_REQUEST = 1000;
+
+export class BoundedDelays implements AdmissionPolicy {
+  readonly name: string;
+  readonly completed?: (outcome: RequestOutcome) => void;
+  readonly ended?: (request: RequestView, nowUs: number) => void;
+  readonly #policy: AdmissionPolicy;
+  #decided = 0;
+  #delayed = 0;
+  /** Rows of requests that have been put off and not decided about yet. */
+  #waiting = new Set<number>();
+
+  constructor(policy: AdmissionPolicy) {
+    this.#policy = policy;
+    this.name = policy.name;
+    if (policy.completed !== undefined) this.completed = (outcome) => policy.completed?.(outcome);
+    if (policy.ended !== undefined) this.ended = (request, nowUs) => policy.ended?.(request, nowUs);
+  }
+
+  /** @throws PolicyError invalid_decision */
+  decide(...asked: Parameters<AdmissionPolicy['decide']>): AdmissionDecision {
+    const [{ number, id }, , { nowUs }] = asked;
+    const decision = this.#policy.decide(...asked);
+    if (decision.verdict !== 'delay') {
+      if (!this.#waiting.delete(number)) this.#decided++;
+      return decision;
+    }
+    if (!this.#waiting.has(number)) {
+      this.#waiting.add(number);
+      this.#decided++;
+    }
+    if (++this.#delayed <= DELAYS_A_REQUEST * this.#decided) return decision;
+    throw new PolicyError(
+      'invalid_decision',
+      `${this.#delayed} delays for ${this.#decided} requests, the last by ${decision.durationUs} µs. ` +
+        'Delay for longer, and admit or reject once request.waitedUs is large',
+      { path: 'admission', requestId: id, simTimeUs: nowUs },
+    );
+  }
+
+  snapshot(): PlainState {
+    const counts = [this.#decided, this.#delayed];
+    return { policy: this.#policy.snapshot(), counts, waiting: [...this.#waiting] };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const { policy, counts, waiting } = state as {
+      readonly policy: PlainState;
+      readonly counts: readonly [number, number];
+      readonly waiting: readonly number[];
+    };
+    this.#policy.restore(policy);
+    [this.#decided, this.#delayed] = counts;
+    this.#waiting = new Set(waiting);
   }
 }

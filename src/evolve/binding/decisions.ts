@@ -1,7 +1,16 @@
 /** From the numbers of a program or tree to the decisions of a stage. */
 
-import type { AdmissionDecision, Priority, RequestView, SloPriorities } from '../../sim/control/index.ts';
-import { PolicyError } from '../../sim/sandbox/index.ts';
+import { PolicyError } from '../../sandbox/program.ts';
+import type {
+  AdmissionDecision,
+  PlainState,
+  RequestPriority,
+  RequestView,
+} from '../../sim/control/policy.ts';
+import type { SloPriorities } from '../../sim/control/priority.ts';
+import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts';
+import { makeScorer, type Scorer } from '../../sim/control/routing/scorers.ts';
+import { type MemoryName, memoryOf } from '../features/instance.ts';
 
 /** Ranks of schedulers are 32-bit integers; a score of 1 is so many of their steps. */
 const RANK_STEPS = 1024;
@@ -31,7 +40,7 @@ export function delayBy(
 }
 
 /** Whether a request may be shed stays the matter of its class. */
-export function priorityOf(request: RequestView, score: number, classes: SloPriorities): Priority {
+export function priorityOf(request: RequestView, score: number, classes: SloPriorities): RequestPriority {
   const dueUs = request.sloTargetUs > 0 ? request.arrivalUs + request.sloTargetUs : 0;
   const hints = { sheddable: classes.of(request.sloClass) < 0, dueUs };
   return { score, rank: rankOf(-score * RANK_STEPS), hints };
@@ -45,4 +54,59 @@ export function finiteRank(value: number): number {
 /** The nearest integer that a scheduler takes as a rank. */
 export function rankOf(value: number): number {
   return Math.round(Math.min(RANK_LIMIT, Math.max(-RANK_LIMIT, value))) + 0;
+}
+
+//  What the router remembers of where it sent requests, as far as a policy reads it.
+
+export class RouterMemory {
+  readonly #scorers: ReadonlyMap<MemoryName, { readonly scorer: Scorer; values: Float64Array }>;
+
+  constructor(names: readonly MemoryName[]) {
+    this.#scorers = new Map(
+      // none of these goes by the tokens of a block
+      names.map((name) => [name, { scorer: makeScorer(name, 0), values: new Float64Array(16) }]),
+    );
+  }
+
+  /** The memories that these features of instances are read from. */
+  static of(features: readonly string[]): RouterMemory {
+    const wanted = new Set(
+      features.filter((name) => Object.hasOwn(memoryOf, name)).map((name) => memoryOf[name]),
+    );
+    return new RouterMemory([...wanted]);
+  }
+
+  /** Before a decision. */
+  ask(context: RoutingContext): void {
+    const count = context.candidates.length;
+    for (const entry of this.#scorers.values()) {
+      if (entry.values.length < count) entry.values = new Float64Array(2 * count);
+      entry.scorer.score(context, entry.values);
+    }
+  }
+
+  /** What the memory says of the candidate, in [0, 1]; 0 for one that nobody reads. */
+  of(name: MemoryName, candidate: number): number {
+    return this.#scorers.get(name)?.values[candidate] ?? 0;
+  }
+
+  routed(context: RoutingContext, instance: number): void {
+    for (const { scorer } of this.#scorers.values()) scorer.routed?.(context, instance);
+  }
+
+  removed(instance: number): void {
+    for (const { scorer } of this.#scorers.values()) scorer.removed?.(instance);
+  }
+
+  snapshot(): PlainState {
+    return [...this.#scorers.values()].map(({ scorer }) => scorer.snapshot());
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as readonly PlainState[];
+    [...this.#scorers.values()].forEach(({ scorer }, i) => {
+      scorer.restore(saved[i]);
+    });
+  }
 }

@@ -1,42 +1,37 @@
 /** Decision trees as the stages of a control plane and as an autoscaling policy. */
 
+import type { AdmissionPolicy } from '../../sim/control/admission.ts';
 import {
   ADMIT,
   type AdmissionDecision,
-  type AdmissionPolicy,
-  type AutoScaleContext,
-  type AutoScalePolicy,
   type ClusterState,
-  type InstanceScore,
-  instanceScores,
-  makeScorer,
   type PlainState,
   type PolicyWorld,
-  type Priority,
-  type PriorityPolicy,
+  type RequestPriority,
   type RequestView,
-  type RouterState,
-  type RoutingChoice,
-  type RoutingContext,
-  type RoutingPolicy,
-  type ScaleDecision,
-  type Scorer,
-  SloPriorities,
   StatelessPolicy,
-  scorerReadsReports,
-} from '../../sim/control/index.ts';
-import type { TreeNode } from '../bundle/index.ts';
-import {
-  anyIsReported,
-  cacheFeatures,
-  clusterFeatures,
-  instanceFeatures,
-  type MemoryName,
-} from '../features/index.ts';
+} from '../../sim/control/policy.ts';
+import { type PriorityPolicy, SloPriorities } from '../../sim/control/priority.ts';
+import type { RouterState } from '../../sim/control/routerState.ts';
+import { type InstanceScore, instanceScores } from '../../sim/control/routing/routing.ts';
+import type {
+  RoutingChoice,
+  RoutingContext,
+  RoutingPolicy,
+} from '../../sim/control/routing/routingPolicy.ts';
+import { makeScorer, type Scorer, scorerReadsReports } from '../../sim/control/routing/scorers.ts';
+import type {
+  AutoScaleContext,
+  AutoScalePolicy,
+  ScaleDecision,
+} from '../../sim/control/scaling/autoScalePolicy.ts';
+import type { PolicySlot, TreeComparison, TreeLeaf, TreeNode } from '../bundle/policyBundle.ts';
+import { slotContracts } from '../bundle/slots.ts';
+import { clusterFeatures } from '../features/cluster.ts';
+import { anyIsReported, type Feature } from '../features/feature.ts';
+import { cacheFeatures, instanceFeatures, type MemoryName } from '../features/instance.ts';
 import { scaleTo } from './codePolicies.ts';
-import { delayBy, priorityOf } from './decisions.ts';
-import { RouterMemory } from './routerMemory.ts';
-import { DecisionTree } from './tree.ts';
+import { delayBy, priorityOf, RouterMemory } from './decisions.ts';
 
 const NAME = 'tree';
 
@@ -51,7 +46,7 @@ export class TreeAdmission extends StatelessPolicy implements AdmissionPolicy {
 
   decide(
     request: RequestView,
-    priority: Priority,
+    priority: RequestPriority,
     router: RouterState,
     { instances }: ClusterState,
   ): AdmissionDecision {
@@ -73,7 +68,7 @@ export class TreePriority extends StatelessPolicy implements PriorityPolicy {
     this.#tree = new DecisionTree('priority', root);
   }
 
-  prioritise(request: RequestView, router: RouterState): Priority {
+  prioritise(request: RequestView, router: RouterState): RequestPriority {
     const facts = { request: { request, priority: null, router }, cluster: { router } };
     const { action, value = 0 } = this.#tree.walk(facts);
     const score = action === 'class' ? this.#classes.of(request.sloClass) + value : value;
@@ -197,5 +192,68 @@ export class TreeScaling extends StatelessPolicy implements AutoScalePolicy {
       target: value,
     };
     return scaleTo(context, wishes[action], NAME);
+  }
+}
+
+// A decision tree ready to be walked: features found, thresholds in place. It calls nothing and allocates
+// nothing.
+
+/** Facts by group of features; which facts belong to a group is the slot's matter. */
+export type TreeFacts = Readonly<Record<string, unknown>>;
+
+type TreeWalk = (facts: TreeFacts) => TreeLeaf;
+
+function holds(comparison: TreeComparison, a: number, b: number): boolean {
+  switch (comparison) {
+    case '<':
+      return a < b;
+    case '<=':
+      return a <= b;
+    case '>':
+      return a > b;
+    case '>=':
+      return a >= b;
+    case '==':
+      return a === b;
+    case '!=':
+      return a !== b;
+  }
+}
+
+export class DecisionTree {
+  /** Features that it compares, as `group.name`, and actions of its leaves. */
+  readonly features: readonly string[];
+  readonly actions: readonly string[];
+  readonly walk: TreeWalk;
+
+  /** @param root as `readTree` returns it */
+  constructor(slot: PolicySlot, root: TreeNode) {
+    const features = new Set<string>();
+    const actions = new Set<string>();
+    const compile = (node: TreeNode): TreeWalk => {
+      if (!('condition' in node)) {
+        actions.add(node.action);
+        return () => node;
+      }
+      const { feature: name, comparison, value } = node.condition;
+      features.add(name);
+      const [group, field] = name.split('.');
+      // facts of a group are those that its features read
+      const feature = slotContracts[slot].groups[group][field] as Feature<unknown>;
+      const whenTrue = compile(node.trueChild);
+      const whenFalse = compile(node.falseChild);
+      return (facts) =>
+        holds(comparison, Number(feature.read(facts[group])), value) ? whenTrue(facts) : whenFalse(facts);
+    };
+    this.walk = compile(root);
+    this.features = [...features];
+    this.actions = [...actions];
+  }
+
+  /** Names of the compared features of one group. */
+  ofGroup(group: string): string[] {
+    return this.features
+      .filter((name) => name.startsWith(`${group}.`))
+      .map((name) => name.slice(group.length + 1));
   }
 }

@@ -3,10 +3,8 @@
  * built-in default. What is in a slot is numbers for a named policy, a program, or a decision tree.
  */
 
-import type { ParameterValue } from '../../sim/control/index.ts';
-import type { PolicyLanguage } from '../../sim/sandbox/index.ts';
-
-export type { PolicyLanguage } from '../../sim/sandbox/index.ts';
+import type { PolicyLanguage } from '../../sandbox/program.ts';
+import type { ParameterValue } from '../../sim/control/policy.ts';
 
 /** Decisions that a bundle can take over. */
 export const policySlots = [

@@ -1,12 +1,8 @@
 /** Signals of the whole cluster: what the router counts, and sums over what instances report. */
 
-import {
-  effectiveLoad,
-  type InstanceSnapshot,
-  kvUtilization,
-  type RouterState,
-  utilizationSaturation,
-} from '../../sim/control/index.ts';
+import { kvUtilization, utilizationSaturation } from '../../sim/control/admission.ts';
+import { effectiveLoad, type InstanceSnapshot } from '../../sim/control/policy.ts';
+import type { RouterState } from '../../sim/control/routerState.ts';
 import { type Feature, type FeatureTable, makers } from './feature.ts';
 
 export interface RouterFacts {

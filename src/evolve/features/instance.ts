@@ -1,12 +1,8 @@
 /** Signals of one instance that could take the request. */
 
-import {
-  effectiveLoad,
-  estimatedWaitUs,
-  type InstanceSnapshot,
-  kvUtilization,
-  type RoutingContext,
-} from '../../sim/control/index.ts';
+import { kvUtilization } from '../../sim/control/admission.ts';
+import { effectiveLoad, estimatedWaitUs, type InstanceSnapshot } from '../../sim/control/policy.ts';
+import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts';
 import { type FeatureTable, makers } from './feature.ts';
 
 /** Memories of the router that score every candidate at once. */

@@ -1,11 +1,11 @@
 /** Signals of a request that has ended, for a program's `on_complete`. */
 
-import type { Outcome } from '../../sim/control/index.ts';
+import type { RequestOutcome } from '../../sim/control/policy.ts';
 import { type FeatureTable, makers } from './feature.ts';
 
-const { int, bool, text } = makers<Outcome>();
+const { int, bool, text } = makers<RequestOutcome>();
 
-export const outcomeFeatures: FeatureTable<Outcome> = {
+export const outcomeFeatures: FeatureTable<RequestOutcome> = {
   nowUs: int('µs', 'fresh', 'simulated time', ({ nowUs }) => nowUs),
   instance: int('', 'constant', 'number of the instance where it ended', ({ instance }) => instance),
   completed: bool('constant', 'false for one that was lost or timed out', ({ completed }) => completed),

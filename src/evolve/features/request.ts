@@ -1,13 +1,14 @@
 /** Signals of the request that is decided about, and of its tenant. */
 
-import type { Priority, RequestView, RouterState, TenantState } from '../../sim/control/index.ts';
-import { SloPriorities } from '../../sim/control/index.ts';
+import type { RequestPriority, RequestView } from '../../sim/control/policy.ts';
+import { SloPriorities } from '../../sim/control/priority.ts';
+import type { RouterState, TenantState } from '../../sim/control/routerState.ts';
 import { type FeatureTable, makers } from './feature.ts';
 
 export interface RequestFacts {
   readonly request: RequestView;
   /** As the stage before gave it; null in the priority slot itself. */
-  readonly priority: Priority | null;
+  readonly priority: RequestPriority | null;
   readonly router: RouterState;
 }
 

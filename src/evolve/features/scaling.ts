@@ -1,6 +1,6 @@
 /** Signals of a deployment configuration, for its autoscaler. */
 
-import type { AutoScaleContext } from '../../sim/control/index.ts';
+import type { AutoScaleContext } from '../../sim/control/scaling/autoScalePolicy.ts';
 import { type FeatureTable, makers } from './feature.ts';
 
 const { int, float } = makers<AutoScaleContext>();

@@ -3,9 +3,10 @@
  * while it runs. The instance reads them itself, so none of them is old.
  */
 
-import type { RequestProgress } from '../../runtime/batching/index.ts';
-import { SloPriorities } from '../../sim/control/index.ts';
-import type { EngineConfig, InstanceEngine, SimRequest } from '../../sim/instance/index.ts';
+import type { RequestProgress } from '../../runtime/batching/scheduler.ts';
+import { SloPriorities } from '../../sim/control/priority.ts';
+import type { EngineConfig, InstanceEngine } from '../../sim/instance/engine.ts';
+import type { SimRequest } from '../../sim/instance/simRequest.ts';
 import { type FeatureTable, makers } from './feature.ts';
 
 /** What an instance is asked about itself. */

@@ -1,6 +1,7 @@
 /** What comes of the evaluation of one bundle, and who gives it: the seam between search and simulation. */
 
-import type { PolicyBundle } from '../bundle/policyBundle.ts';
+import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
+import type { Scoring } from './objectives.ts';
 
 /**
  * A suite of workloads with seeds. Search sees the first, chooses by the second, and is judged by the third.
@@ -55,3 +56,50 @@ export interface Evaluator {
     cases?: readonly string[],
   ): Promise<readonly Evaluation[]>;
 }
+
+//  Settings: the cases of one workload and one model of time, which differ by their seeds only.
+
+/** `shared-prefixes/roofline/7` without its seed. */
+export function settingOf(caseId: string): string {
+  return caseId.split('/').slice(0, -1).join('/');
+}
+
+/** Mean score in each setting, in the order in which settings first come. */
+export function meansBySetting(
+  cases: readonly { readonly id: string; readonly score: number }[],
+): Readonly<Record<string, number>> {
+  const sums = new Map<string, { sum: number; count: number }>();
+  for (const { id, score } of cases) {
+    const entry = sums.get(settingOf(id)) ?? { sum: 0, count: 0 };
+    sums.set(settingOf(id), { sum: entry.sum + score, count: entry.count + 1 });
+  }
+  return Object.fromEntries([...sums].map(([setting, { sum, count }]) => [setting, sum / count]));
+}
+
+//  Suites: which cases a bundle is judged by, as plain data.
+
+/** One simulation. */
+export interface SuiteCase {
+  /** Workload, model of time, seed. */
+  readonly id: string;
+  /** Arguments of `tierkv simulate` without its policies and its seed. */
+  readonly args: readonly string[];
+  readonly seed: number;
+  /**
+   * Largest relative change of rate and lengths, drawn from the seed: 0.2 is up to 20% up or down. 0 for
+   * none.
+   */
+  readonly perturbation: number;
+}
+
+export interface EvaluationPlan {
+  readonly suites: Readonly<Record<SuiteName, readonly SuiteCase[]>>;
+  readonly scoring: Scoring;
+  /** What gains are measured against. */
+  readonly baseline: PolicyBundle;
+  /** What a search changes where it is told of nothing else. */
+  readonly slots: readonly PolicySlot[];
+}
+
+/** Suites by name, in the order in which they are used. */
+export const suiteNames: readonly SuiteName[] = ['train', 'validation', 'hidden'];

@@ -3,25 +3,26 @@
  * in their unit; a part behind a dot is a class, tenant or tier.
  */
 
-import type { Simulation } from '../../sim/cluster/index.ts';
+import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
+import type { ScaleChange } from '../../sim/cluster/scaling.ts';
+import type { Simulation } from '../../sim/cluster/simulation.ts';
+import type { ShadowDivergence } from '../../sim/control/controlPlane.ts';
+import type { AdmissionDecision, RoutingDecision } from '../../sim/control/policy.ts';
+import type { TierReport } from '../../sim/instance/engine.ts';
+import type { SimRequest } from '../../sim/instance/simRequest.ts';
+import { type RequestTable, Status } from '../../sim/metrics/requestTable.ts';
 import {
+  classOf,
   jainIndex,
+  meetsTargets,
+  metTargets,
   percentileMs,
-  type RequestTable,
-  Status,
-  wasTurnedAway,
-} from '../../sim/metrics/index.ts';
-import {
-  cacheMetrics,
-  clusterMetrics,
-  headOfLineBlocking,
-  priorityInversions,
   type TargetsByClass,
-  tenantSummaries,
-  transferMetrics,
-} from '../../sim/report/index.ts';
-import { attainmentOf, classOf } from './attainment.ts';
-import type { RunWatch } from './runWatch.ts';
+  wasTurnedAway,
+} from '../../sim/metrics/statistics.ts';
+import { headOfLineBlocking, priorityInversions } from '../../sim/report/decisions.ts';
+import { clusterMetrics, tenantSummaries } from '../../sim/report/metricsOutput.ts';
+import { cacheMetrics, transferMetrics } from '../../sim/report/tierMetrics.ts';
 
 export type RawMetrics = Readonly<Record<string, number>>;
 
@@ -192,4 +193,189 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
       ]),
     ),
   };
+}
+
+//  Which requests met the targets of their class. Requests that were turned away did not.
+
+/** Weights of the published admission experiment; other classes count 1. */
+const classWeights: Readonly<Record<string, number>> = { critical: 4, standard: 2, sheddable: 1, batch: 0.5 };
+/** Classes whose rejected requests are not held against a policy there. */
+const sheddable = ['sheddable', 'batch', 'background'];
+
+export interface Attainment {
+  /** Over all requests of classes with targets; 1 without any. */
+  readonly overall: number;
+  readonly byClass: Readonly<Record<string, number>>;
+  /** Of each target alone: `critical.ttft`. */
+  readonly byTarget: Readonly<Record<string, number>>;
+  /** Mean by class weight, without rejected requests of sheddable classes; 1 without any. */
+  readonly weighted: number;
+}
+
+export function attainmentOf(table: RequestTable, targets: TargetsByClass): Attainment {
+  const counts = new Map<string, { all: number; met: number; kept: number }>();
+  const single = new Map<string, number>();
+  for (let row = 0; row < table.size; row++) {
+    const name = classOf(table, row);
+    if (!Object.hasOwn(targets, name)) continue;
+    const count = counts.get(name) ?? { all: 0, met: 0, kept: 0 };
+    counts.set(name, count);
+    count.all++;
+    if (meetsTargets(table, row, targets)) count.met++;
+    for (const [target, isMet] of Object.entries(metTargets(table, row, targets))) {
+      const key = `${name}.${target}`;
+      single.set(key, (single.get(key) ?? 0) + Number(isMet));
+    }
+    if (table.status[row] !== Status.REJECTED || !sheddable.includes(name)) count.kept++;
+  }
+  let all = 0;
+  let met = 0;
+  let weights = 0;
+  let weighted = 0;
+  const byClass: Record<string, number> = {};
+  const byTarget: Record<string, number> = {};
+  for (const [name, count] of [...counts].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    all += count.all;
+    met += count.met;
+    byClass[name] = count.met / count.all;
+    for (const target of ['ttft', 'tpot', 'e2e']) {
+      const key = `${name}.${target}`;
+      const alone = single.get(key);
+      if (alone !== undefined) byTarget[key] = alone / count.all;
+    }
+    const weight = classWeights[name] ?? 1;
+    weights += weight;
+    weighted += weight * (count.kept === 0 ? 1 : count.met / count.kept);
+  }
+  return {
+    overall: all === 0 ? 1 : met / all,
+    byClass,
+    byTarget,
+    weighted: weights === 0 ? 1 : weighted / weights,
+  };
+}
+
+// What the request table does not keep of a run: decisions, how full tiers were, how many replicas there
+// were.
+
+/** Reports of all instances, by tier. */
+export type ReadTiers = () => readonly (readonly TierReport[])[];
+
+/** How often tiers are looked at, in simulated time. */
+const SAMPLE_US = 100_000;
+
+export class RunWatch implements SimulationObserver {
+  admitted = 0;
+  rejected = 0;
+  delayed = 0;
+  routed = 0;
+  divergences = 0;
+  scaleEvents = 0;
+  /** By instance number: requests sent there. */
+  readonly sent: number[] = [];
+  /** By tier: sum of the shares in use, over the samples. */
+  readonly #usedSums: number[] = [];
+  readonly #usedMost: number[] = [];
+  #samples = 0;
+  #nextUs = 0;
+  /** How many replicas there were, and from when on. */
+  readonly #replicas: Period[] = [];
+  readonly #byConfig = new Map<string, Period[]>();
+  readonly #tiers: ReadTiers;
+
+  constructor(tiers: ReadTiers) {
+    this.#tiers = tiers;
+  }
+
+  /**
+   * @param replicas those that there are before the first event, of all configurations
+   * @param byConfig those of each
+   */
+  begin(replicas: number, byConfig: ReadonlyMap<string, number> = new Map()): void {
+    this.#replicas.push({ sinceUs: 0, count: replicas });
+    for (const [config, count] of byConfig) this.#byConfig.set(config, [{ sinceUs: 0, count }]);
+  }
+
+  admission(_request: SimRequest, { verdict }: AdmissionDecision): void {
+    if (verdict === 'admit') this.admitted++;
+    else if (verdict === 'reject') this.rejected++;
+    else this.delayed++;
+  }
+
+  routing(_request: SimRequest, decision: RoutingDecision | null): void {
+    if (decision === null) return;
+    this.routed++;
+    const { target } = decision;
+    while (this.sent.length <= target) this.sent.push(0);
+    this.sent[target]++;
+  }
+
+  diverged(_divergence: ShadowDivergence): void {
+    this.divergences++;
+  }
+
+  scaled({ configId, previousCount, newCount, timeUs }: ScaleChange): void {
+    this.scaleEvents++;
+    const { count } = this.#replicas[this.#replicas.length - 1];
+    // both are of one configuration, and there may be others
+    this.#replicas.push({ sinceUs: timeUs, count: count + newCount - previousCount });
+    const own = this.#byConfig.get(configId) ?? [{ sinceUs: 0, count: previousCount }];
+    own.push({ sinceUs: timeUs, count: newCount });
+    this.#byConfig.set(configId, own);
+  }
+
+  step({ startUs }: StepSpan): void {
+    if (startUs < this.#nextUs) return;
+    this.#nextUs = startUs + SAMPLE_US;
+    this.#samples++;
+    const used: number[] = [];
+    const capacity: number[] = [];
+    for (const tiers of this.#tiers()) {
+      for (const [tier, { usedBlocks, capacityBlocks }] of tiers.entries()) {
+        used[tier] = (used[tier] ?? 0) + usedBlocks;
+        capacity[tier] = (capacity[tier] ?? 0) + capacityBlocks;
+      }
+    }
+    for (const [tier, blocks] of used.entries()) {
+      const share = blocks / Math.max(1, capacity[tier]);
+      this.#usedSums[tier] = (this.#usedSums[tier] ?? 0) + share;
+      this.#usedMost[tier] = Math.max(this.#usedMost[tier] ?? 0, share);
+    }
+  }
+
+  /** By tier: mean share in use. */
+  meanUtilization(): number[] {
+    return this.#usedSums.map((sum) => sum / Math.max(1, this.#samples));
+  }
+
+  /** By tier: the largest share in use that was seen. */
+  mostUtilization(): readonly number[] {
+    return this.#usedMost;
+  }
+
+  /** Over the time until `endUs`; what changes later does not count. */
+  meanReplicas(endUs: number): number {
+    return meanOver(this.#replicas, endUs);
+  }
+
+  /** The same of each configuration, in the order of their names. */
+  meanReplicasByConfig(endUs: number): Record<string, number> {
+    const all = [...this.#byConfig].sort(([a], [b]) => (a < b ? -1 : 1));
+    return Object.fromEntries(all.map(([config, periods]) => [config, meanOver(periods, endUs)]));
+  }
+}
+
+/** So many replicas from a time on. */
+interface Period {
+  readonly sinceUs: number;
+  readonly count: number;
+}
+
+function meanOver(periods: readonly Period[], endUs: number): number {
+  if (endUs <= 0) return periods[0].count;
+  const sum = periods.reduce((total, { sinceUs, count }, i) => {
+    const untilUs = Math.min(endUs, periods[i + 1]?.sinceUs ?? endUs);
+    return total + count * Math.max(0, untilUs - sinceUs);
+  }, 0);
+  return sum / endUs;
 }

@@ -1,29 +1,29 @@
 /** Watches a run and records its decisions, and what the anomalies are found by. */
 
-import type {
-  Handoff,
-  HandoffSend,
-  ReplicaChange,
-  ScaleChange,
-  Simulation,
-  SimulationObserver,
-  StepSpan,
-} from '../../sim/cluster/index.ts';
+import { keyToHex } from '../../runtime/keys/keyChain.ts';
+import type { Handoff, HandoffSend } from '../../sim/cluster/handoffs.ts';
+import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
+import type { ReplicaChange, ScaleChange } from '../../sim/cluster/scaling.ts';
+import type { Simulation } from '../../sim/cluster/simulation.ts';
+import { kvUtilization } from '../../sim/control/admission.ts';
+import type { ShadowDivergence } from '../../sim/control/controlPlane.ts';
+import type { AdmissionDecision, RequestPriority, RoutingDecision } from '../../sim/control/policy.ts';
+import type { SimRequest } from '../../sim/instance/simRequest.ts';
+import { type Status, statusNames } from '../../sim/metrics/requestTable.ts';
+import { ScaleRecords } from '../../sim/report/scaling.ts';
+import { AnomalyWatch } from './anomalies.ts';
 import {
-  type AdmissionDecision,
-  kvUtilization,
-  type Priority,
-  type RoutingDecision,
-  type ShadowDivergence,
-} from '../../sim/control/index.ts';
-import type { SimRequest } from '../../sim/instance/index.ts';
-import { type Status, statusNames } from '../../sim/metrics/index.ts';
-import { ScaleRecords } from '../../sim/report/index.ts';
-import { AnomalyWatch } from './anomalyWatch.ts';
-import { bestOthers, clusterContext, engineContext, routerContext, tenantContext } from './context.ts';
-import { blockName } from './movedBlocks.ts';
-import type { RoutingRecord, TraceLevel, TraceRecord } from './records.ts';
-import { Transfers } from './transfers.ts';
+  bestOthers,
+  clusterContext,
+  engineContext,
+  type MovedBlock,
+  type RoutingRecord,
+  routerContext,
+  type TraceLevel,
+  type TraceRecord,
+  type TransferRecord,
+  tenantContext,
+} from './records.ts';
 
 function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
   requestId: string;
@@ -107,7 +107,7 @@ export class TraceRecorder implements SimulationObserver {
     });
   }
 
-  prioritised(request: SimRequest, { score, rank }: Priority, nowUs: number): void {
+  prioritised(request: SimRequest, { score, rank }: RequestPriority, nowUs: number): void {
     this.anomalies.prioritised(request, score);
     const control = this.#simulation?.control;
     if (control === undefined || this.#level === 'minimal') return;
@@ -241,5 +241,113 @@ export class TraceRecorder implements SimulationObserver {
     if (routing === undefined || simulation === undefined) return;
     routing.actualTtftUs = simulation.table.firstTokenUs[request.number];
     routing.actualE2eUs = simulation.table.e2eUs[request.number];
+  }
+}
+
+//  Which blocks of an instance come to which tier, from what its caches say.
+
+const HBM = 0;
+/** Blocks that one record names. */
+const NAMED = 16;
+
+/** The first 16 hexadecimal digits of a key: what traces name a block by. */
+export function blockName(key: Uint32Array): string {
+  return keyToHex(key).slice(0, 16);
+}
+
+export class MovedBlocks {
+  readonly #tiers: () => readonly string[];
+  /** By block: the tier below HBM that it came to last. */
+  readonly #below = new Map<string, number>();
+  #moved: MovedBlock[] = [];
+
+  /** @param tiers names of the instance's tiers, HBM first */
+  constructor(tiers: () => readonly string[]) {
+    this.#tiers = tiers;
+  }
+
+  stored(tier: number, key: Uint32Array): void {
+    const block = blockName(key);
+    const before = this.#below.get(block);
+    if (tier !== HBM) this.#below.set(block, tier);
+    // in HBM it is new, unless it was below
+    else if (before === undefined) return;
+    if (this.#moved.length === NAMED) return;
+    const names = this.#tiers();
+    this.#moved.push({ block, fromTier: names[before ?? HBM], toTier: names[tier] });
+  }
+
+  removed(tier: number, key: Uint32Array): void {
+    if (tier === HBM) return;
+    const block = blockName(key);
+    if (this.#below.get(block) === tier) this.#below.delete(block);
+  }
+
+  /** Those since the last call. */
+  take(): readonly MovedBlock[] {
+    const moved = this.#moved;
+    if (moved.length > 0) this.#moved = [];
+    return moved;
+  }
+}
+
+//  What the instances of a run move between their tiers, step by step.
+
+interface Moved {
+  readonly offloads: number;
+  readonly reloads: number;
+  readonly thrashed: number;
+}
+
+const nothing: Moved = { offloads: 0, reloads: 0, thrashed: 0 };
+
+export class Transfers {
+  #simulation: Simulation | undefined;
+  /** By instance: what it had moved by its last step. */
+  readonly #moved: Moved[] = [];
+  readonly #blocks: MovedBlocks[] = [];
+  readonly #tiers: (readonly string[])[] = [];
+
+  attach(simulation: Simulation): void {
+    this.#simulation = simulation;
+  }
+
+  blocksOf(instance: number): MovedBlocks {
+    return (this.#blocks[instance] ??= new MovedBlocks(() => this.#tierNames(instance)));
+  }
+
+  #tierNames(instance: number): readonly string[] {
+    const engine = this.#simulation?.instances[instance]?.engine;
+    return (this.#tiers[instance] ??= engine?.traffic().tiers.map(({ tier }) => tier) ?? []);
+  }
+
+  /** The slowest tier of the instance that has leading blocks of the prompt now. */
+  cacheTier({ keys, promptBlocks }: SimRequest, instance: number): string {
+    const engine = this.#simulation?.instances[instance]?.engine;
+    if (engine === undefined) return '';
+    const byTier = engine.cachedByTier(keys, Math.min(promptBlocks, keys.length));
+    const slowest = byTier.findLastIndex((blocks) => blocks > 0);
+    return slowest === -1 ? '' : this.#tierNames(instance)[slowest];
+  }
+
+  /** What was moved since the instance's step before, also where that is nothing. */
+  stepped({ instance, startUs, transferUs }: StepSpan): TransferRecord {
+    const { offloads, reloads, thrashing } = this.#simulation?.instances[instance]?.engine.counters ?? {
+      ...nothing,
+      thrashing: 0,
+    };
+    const now = { offloads, reloads, thrashed: Math.round(thrashing * reloads) };
+    const before = this.#moved[instance] ?? nothing;
+    this.#moved[instance] = now;
+    return {
+      kind: 'transfer',
+      timeUs: startUs,
+      instance,
+      offloadedBlocks: now.offloads - before.offloads,
+      reloadedBlocks: now.reloads - before.reloads,
+      thrashedBlocks: now.thrashed - before.thrashed,
+      transferUs,
+      blocks: this.#blocks[instance]?.take() ?? [],
+    };
   }
 }

@@ -5,9 +5,9 @@
  * forced.
  */
 
-import { Simulation } from '../../sim/cluster/index.ts';
-import { type RequestTable, Status } from '../../sim/metrics/index.ts';
-import { LOST_MS } from '../fitness/index.ts';
+import { Simulation } from '../../sim/cluster/simulation.ts';
+import { type RequestTable, Status } from '../../sim/metrics/requestTable.ts';
+import { LOST_MS } from '../fitness/rawMetrics.ts';
 import type { RoutingRecord } from './records.ts';
 
 export interface Alternative {

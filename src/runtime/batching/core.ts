@@ -4,18 +4,16 @@
  */
 
 import { invariant } from '../errors.ts';
-import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
-import { ComputePace } from '../planning/computePace.ts';
+import type { Sequence, SequenceId } from '../manager/sequence.ts';
 import { squaresOf } from '../planning/loadOrRecompute.ts';
-import type { ResolvedSchedulerConfig } from './config.ts';
+import { ComputePace } from '../planning/pace.ts';
+import type { StateVisitor } from '../snapshot.ts';
+import { Batch, StepOutcome, StepPlan } from './batch.ts';
+import { queueOrder, type ResolvedSchedulerConfig, type VictimRule, victimRule } from './config.ts';
 import type { KVPort } from './kvPort.ts';
+import { RequestState, type ServingRequest } from './request.ts';
 import { SchedulerDecision, type SchedulerSink } from './schedulerSink.ts';
-import { Batch } from './state/batch.ts';
-import { StepOutcome } from './state/outcome.ts';
-import { StepPlan } from './state/plan.ts';
-import { queueOrder, type VictimRule, victimRule } from './state/policies.ts';
-import type { RequestState, ServingRequest } from './state/request.ts';
-import { WaitingQueue } from './state/waitingQueue.ts';
+import { WaitingQueue } from './waitingQueue.ts';
 
 /** What happened so far. */
 export interface SchedulerCounters {
@@ -247,4 +245,76 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
 export function sequenceOf(state: RequestState): Sequence {
   invariant(state.sequence !== null, 'the request has a sequence');
   return state.sequence;
+}
+
+// What of the scheduler is written down and brought back, between two steps: each request's progress, the
+// batch and the queue. A plan, its outcome and what is left of a step's budget are made anew by every step.
+// Requests and sequences belong to others, so they are written down by name.
+
+/** How state names what it does not own. */
+export interface SchedulerNames<R extends ServingRequest> {
+  nameOf(request: R): number;
+  requestOf(name: number): R;
+  sequenceOf(id: SequenceId): Sequence | undefined;
+}
+
+/** Of a request: who it is, what its state is made with, and the id of its sequence or 0. */
+interface SavedRequest {
+  readonly name: number;
+  readonly number: number;
+  readonly limitTokens: number;
+  readonly arrivalUs: number;
+  readonly sequence: number;
+}
+
+export function visitCore<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  visitor: StateVisitor,
+  names: SchedulerNames<R>,
+): void {
+  const byNumber = new Map<number, RequestState<R>>();
+  const stateOf = (number: number): RequestState<R> => {
+    const state = byNumber.get(number);
+    invariant(state !== undefined, 'a saved request is among those that have not ended');
+    return state;
+  };
+  visitor.fields(core);
+  visitor.fields(core.counters);
+  core.pace.visitState(visitor);
+  visitor.value(
+    () => [...core.requests.values()].map((state) => saved(state, names)),
+    (all) => {
+      core.requests.clear();
+      for (const one of all) {
+        const state = restored(one, names);
+        core.requests.set(state.request.id, state);
+        byNumber.set(state.number, state);
+      }
+    },
+  );
+  for (const state of core.requests.values()) visitor.fields(state);
+  core.waiting.visitState(visitor, stateOf);
+  core.batch.visitState(visitor, stateOf);
+  visitor.value(
+    () => core.holders.map(({ number }) => number),
+    (numbers) => {
+      core.holders.length = 0;
+      for (const number of numbers) core.holders.push(stateOf(number));
+    },
+  );
+}
+
+function saved<R extends ServingRequest>(state: RequestState<R>, names: SchedulerNames<R>): SavedRequest {
+  const { request, number, limitTokens, arrivalUs, sequence } = state;
+  return { name: names.nameOf(request), number, limitTokens, arrivalUs, sequence: sequence?.id ?? 0 };
+}
+
+function restored<R extends ServingRequest>(
+  { name, number, limitTokens, arrivalUs, sequence }: SavedRequest,
+  names: SchedulerNames<R>,
+): RequestState<R> {
+  const state = new RequestState(names.requestOf(name), number, limitTokens, arrivalUs);
+  state.sequence = sequence === 0 ? null : (names.sequenceOf(sequence as SequenceId) ?? null);
+  invariant((state.sequence === null) === (sequence === 0), 'a saved sequence is open');
+  return state;
 }

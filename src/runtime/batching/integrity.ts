@@ -5,7 +5,7 @@
 
 import { invariant } from '../errors.ts';
 import { type SchedulerCore, sequenceOf } from './core.ts';
-import { Phase, type RequestState } from './state/request.ts';
+import { Phase, type RequestState } from './request.ts';
 
 export function checkIntegrity(core: SchedulerCore, isComputing: boolean): void {
   core.waiting.checkIntegrity();

@@ -5,9 +5,9 @@
  */
 
 import { requireInteger } from '../errors.ts';
-import type { BlockKeys } from '../keys/index.ts';
-import type { KVManager } from '../manager/kvManager.ts';
-import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
+import type { BlockKeys } from '../keys/keyChain.ts';
+import type { KVManager } from '../manager/manager.ts';
+import { Entry, type Sequence } from '../manager/sequence.ts';
 import { optionNames, requireOptions } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 

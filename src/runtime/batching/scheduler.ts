@@ -8,27 +8,26 @@
  *     add(request) ... step(nowUs) -> plan -> the engine runs it -> stepEnded(result, nowUs) -> outcome ...
  */
 
-import { TierKVError } from '../errors.ts';
+import { configError, requireInteger, TierKVError } from '../errors.ts';
+import type { BlockKeys } from '../keys/keyChain.ts';
 import type { ComputeEstimate } from '../planning/loadOrRecompute.ts';
-import type { StateVisitor } from '../snapshot/index.ts';
-import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
-import { SchedulerCore, type SchedulerCounters } from './core.ts';
+import type { StateVisitor } from '../snapshot.ts';
+import { admitWaiting, returnLoaded } from './admission.ts';
+import type { StepOutcome, StepPlan } from './batch.ts';
+import {
+  RANKED,
+  type ResolvedSchedulerConfig,
+  resolveSchedulerConfig,
+  type SchedulerConfig,
+} from './config.ts';
+import { SchedulerCore, type SchedulerCounters, type SchedulerNames, visitCore } from './core.ts';
+import { endStep, failStep, finish, isDisturbed, noticeLosses } from './ending.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
-import { keysFrom, logNewKeys } from './newKeys.ts';
-import { applyRanks, checkRanks, mayRunShort, type RequestRank } from './ranking.ts';
+import { preempt } from './preemption.ts';
+import { FinishReason, Phase, RequestState, type ServingRequest } from './request.ts';
+import { isCalm, planCalm, planRunning, sealPlanned } from './running.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
-import { type SchedulerNames, visitCore } from './schedulerState.ts';
-import type { StepOutcome } from './state/outcome.ts';
-import type { StepPlan } from './state/plan.ts';
-import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
-import { checkRequest, limitTokens } from './state/requestLimits.ts';
-import { admitWaiting, returnLoaded } from './steps/admission.ts';
-import { isCalm, planCalm } from './steps/calm.ts';
-import { endStep, failStep, finish } from './steps/ending.ts';
-import { isDisturbed, noticeLosses } from './steps/losses.ts';
-import { preempt } from './steps/preemption.ts';
-import { planRunning, sealPlanned } from './steps/running.ts';
 
 /** What came of a step. Every request that samples in it has one token more. */
 export interface StepResult {
@@ -386,4 +385,171 @@ function unknown(id: string): TierKVError {
   return new TierKVError('TKV_UNKNOWN_ID', `There is no request ${id}. It has ended, or was never added.`, {
     field: 'id',
   });
+}
+
+// Keys that came while a request was decoding are an input of the scheduler. They go into the log before
+// whatever may publish blocks under them, or look for them.
+
+/** Logs the keys that running requests have, and that the log does not. */
+export function logNewKeys(core: SchedulerCore, nowUs: number): void {
+  if (core.sink === null) return;
+  const { batch } = core;
+  for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
+    logKeys(core, batch.state(seat), nowUs);
+  }
+}
+
+function logKeys({ sink }: SchedulerCore, state: RequestState, nowUs: number): void {
+  const { keys, id, owner = 0 } = state.request;
+  const from = state.loggedKeys;
+  if (keys.length <= from) return;
+  state.loggedKeys = keys.length;
+  const added = { id, owner, keys: keysFrom(keys, from) };
+  sink?.input(SchedulerInput.KEYS, nowUs, state.number, 0, 0, 0, 0, added);
+  sink?.done?.();
+}
+
+/** The words of the keys from `from` on; good until the next key is appended. */
+export function keysFrom(keys: BlockKeys, from: number): Uint32Array {
+  return keys.words.subarray(4 * from, 4 * keys.length);
+}
+
+// Ranks that somebody outside gives to requests, between two steps: an input like any other, so that a log
+// holds them and a replay has them again. Under the queue order `ranked` the lowest rank of those that wait
+// joins the batch first; under the victim rule `ranked` the highest of those that run gives way first. A rank
+// stays until it is given anew, whatever becomes of the request meanwhile.
+
+/** What a request is to be ranked by from now on. */
+export interface RequestRank {
+  readonly id: string;
+  /**
+   * Finite. While the request runs: the higher, the sooner it gives way. Else: the lower, the sooner it
+   * joins.
+   */
+  readonly rank: number;
+}
+
+/**
+ * The requests that these ranks change, checked.
+ * @throws TKV_CONFIG where nobody goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is none and for a
+ * request with two
+ */
+export function checkRanks<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  ranks: readonly RequestRank[],
+): Map<RequestState<R>, number> {
+  const { queueOrder, victimRule } = core.config;
+  if (queueOrder !== RANKED && victimRule !== RANKED) {
+    const problem = `is '${queueOrder}', and victimRule is '${victimRule}': neither goes by ranks`;
+    throw configError('queueOrder', problem, `Set one of them to '${RANKED}'.`);
+  }
+  const given = new Map<RequestState<R>, number>();
+  for (const { id, rank } of ranks) {
+    const state = core.requests.get(id);
+    if (state === undefined) {
+      throw new TierKVError(
+        'TKV_UNKNOWN_ID',
+        `No request ${id} is there to be ranked. Rank those that have not ended.`,
+        {
+          field: 'id',
+        },
+      );
+    }
+    if (!Number.isFinite(rank)) {
+      throw new TierKVError('TKV_INPUT', `The rank of request ${id} is ${rank}. Give it a finite number.`, {
+        field: 'rank',
+      });
+    }
+    if (given.has(state)) {
+      throw new TierKVError('TKV_INPUT', `Request ${id} has two ranks. Give it one.`, { field: 'id' });
+    }
+    given.set(state, rank);
+  }
+  for (const [state, rank] of given) if (rankOf(state) === rank) given.delete(state);
+  return given;
+}
+
+/** Logs the ranks and puts each request where it belongs now. */
+export function applyRanks<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  ranks: ReadonlyMap<RequestState<R>, number>,
+  nowUs: number,
+): void {
+  if (core.sink !== null) {
+    const pairs: number[] = [];
+    for (const [{ number }, rank] of ranks) pairs.push(number, rank);
+    core.sink.input(SchedulerInput.RERANK, nowUs, 0, 0, 0, 0, 0, undefined, pairs);
+  }
+  const { waiting } = core;
+  for (const [state, rank] of ranks) {
+    // a rank of -0 and one of 0 have one text in a log
+    const plain = rank + 0;
+    if (state.seat !== -1) {
+      state.victimRank = plain;
+    } else if (state.phase === Phase.WAITING) {
+      waiting.remove(state);
+      state.queueRank = plain;
+      waiting.putBack(state);
+    } else {
+      state.queueRank = plain;
+    }
+  }
+  core.sink?.done?.();
+}
+
+function rankOf({ seat, victimRank, queueRank }: RequestState): number {
+  return seat === -1 ? queueRank : victimRank;
+}
+
+/**
+ * Whether blocks may run out for those that run in the step that comes next. False is certain, as long as
+ * nothing else happens before it and no owner has a quota.
+ */
+export function mayRunShort<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
+  const { batch, port, config } = core;
+  if (batch.size === 0) return false;
+  if (batch.stalledCount > 0 || port.disturbances !== core.disturbances) return true;
+  const most = config.longPrefillTokens > 0 ? config.longPrefillTokens : config.maxBatchedTokens;
+  let blocks = batch.needingBlock;
+  for (let seat = batch.firstPrefill(); seat !== -1; seat = batch.nextAlike(seat)) {
+    const state = batch.state(seat);
+    if (state.isMeeting) return true;
+    const end = Math.min(state.known, state.computed + most);
+    blocks += Math.max(0, core.blocksFor(end) - state.blocks);
+  }
+  return blocks > 0 && !port.canAllocate(blocks);
+}
+
+//  Which requests are taken, and at how many tokens each ends at the latest.
+
+/** @throws TKV_CONFIG naming the field that is out of range */
+export function checkRequest(request: ServingRequest): void {
+  requireInteger('promptTokens', request.promptTokens, 1);
+  requireInteger('maxOutputTokens', request.maxOutputTokens, 0);
+  const { priority = 0, arrivalUs = 0, owner = 0 } = request;
+  requireInteger('priority', priority, Number.MIN_SAFE_INTEGER);
+  requireInteger('arrivalUs', arrivalUs, 0);
+  requireInteger('owner', owner, 0, 2 ** 16);
+}
+
+/**
+ * Known tokens at which the request ends: its own limit, the model's, or what HBM holds. The KV of the last
+ * one is never computed, so HBM may hold one token less.
+ * @throws TKV_CAPACITY for a prompt that can never run
+ */
+export function limitTokens(
+  request: ServingRequest,
+  { maxModelTokens }: ResolvedSchedulerConfig,
+  { capacityBlocks, blockTokens }: KVPort,
+): number {
+  const ofModel = maxModelTokens > 0 ? maxModelTokens : Number.MAX_SAFE_INTEGER;
+  const most = Math.min(ofModel, capacityBlocks * blockTokens + 1);
+  const { promptTokens, maxOutputTokens } = request;
+  if (promptTokens < most) return Math.min(promptTokens + Math.max(maxOutputTokens, 1), most);
+  const bound = most === ofModel ? 'maxModelTokens' : "HBM's capacity";
+  throw new TierKVError(
+    'TKV_CAPACITY',
+    `promptTokens is ${promptTokens}, but at most ${most - 1} can run. Shorten it, or raise ${bound}.`,
+    { field: 'promptTokens' },
+  );
 }

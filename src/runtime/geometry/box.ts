@@ -9,8 +9,9 @@
  * A box is never empty: "nothing" is `undefined`, so no caller divides by, copies or pins an empty range.
  */
 
-import { configError, requireInteger } from '../errors.ts';
-import type { KVLayout } from './layout.ts';
+import { configError, invariant, requireInteger } from '../errors.ts';
+import { optionNames, requireOptions } from '../options.ts';
+import { type KVLayout, requireKVLayout } from './layout.ts';
 
 export interface KVBox {
   readonly layerStart: number;
@@ -172,4 +173,194 @@ const splitSides = {
 export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBox] {
   requireInteger('at', at, box[`${axis}Start`] + 1, box[`${axis}End`] - 1);
   return splitSides[axis](box, at);
+}
+
+// Granularities: which boxes a sequence is cut into. A unit spec tiles a region (some layers × some heads ×
+// all tokens) with units of one shape, and numbers them token range by token range, then layers, then heads.
+// A sequence that grows thus only appends units; no unit is ever renumbered.
+//
+//     BLOCK  all layers, all heads, blockTokens tokens      TOKEN  all layers, all heads, one token
+//     HEAD   some heads of some layers, a token range       LAYER  one layer, all heads, a token range
+//
+// Where the region is no multiple of the unit, the last unit along that axis is ragged: smaller, never
+// overlapping.
+
+export const Granularity = { BLOCK: 0, TOKEN: 1, HEAD: 2, LAYER: 3 } as const;
+export type Granularity = (typeof Granularity)[keyof typeof Granularity];
+
+export const granularityNames = ['block', 'token', 'head', 'layer'] as const;
+export type GranularityName = (typeof granularityNames)[number];
+
+export interface UnitConfig {
+  readonly granularity: Granularity;
+  /** HEAD and LAYER: layers [start, end) of the region; all of them when absent. */
+  readonly layers?: readonly [start: number, end: number];
+  /** HEAD: heads [start, end) of the region; all of them when absent. */
+  readonly heads?: readonly [start: number, end: number];
+  /** HEAD: layers of one unit; the whole region's when absent. */
+  readonly layersPerUnit?: number;
+  /** HEAD: heads of one unit; the whole region's when absent. */
+  readonly headsPerUnit?: number;
+  /** HEAD and LAYER: tokens of one unit; `blockTokens` when absent. */
+  readonly tokensPerUnit?: number;
+}
+
+export const unitConfigNames: readonly string[] = optionNames<UnitConfig>({
+  granularity: true,
+  layers: true,
+  heads: true,
+  layersPerUnit: true,
+  headsPerUnit: true,
+  tokensPerUnit: true,
+});
+
+export interface UnitSpec {
+  readonly granularity: Granularity;
+  readonly layerStart: number;
+  readonly layerEnd: number;
+  readonly headStart: number;
+  readonly headEnd: number;
+  readonly layersPerUnit: number;
+  readonly headsPerUnit: number;
+  readonly tokensPerUnit: number;
+  /** Units side by side over one token range. */
+  readonly unitsPerTokenRange: number;
+  /** Bytes of a unit that is not ragged: the slot size that every unit of the spec fits. */
+  readonly unitBytes: number;
+}
+
+/** One unit's part of a covered box. */
+export interface CoveringUnit {
+  /** Number of the unit in its sequence. */
+  readonly unit: number;
+  readonly box: KVBox;
+  /** Whether `box` is all of the unit. */
+  readonly whole: boolean;
+}
+
+type UnitField = Exclude<keyof UnitConfig, 'granularity'>;
+
+const freeFields: readonly (readonly UnitField[])[] = [
+  [],
+  [],
+  ['layers', 'heads', 'layersPerUnit', 'headsPerUnit', 'tokensPerUnit'],
+  ['layers', 'tokensPerUnit'],
+];
+const unitFields: readonly UnitField[] = freeFields[Granularity.HEAD];
+
+/** @throws TKV_CONFIG naming the field that the granularity fixes, or that is outside the layout. */
+export function unitSpec(layout: KVLayout, config: UnitConfig): UnitSpec {
+  requireKVLayout(layout);
+  requireOptions(config, unitConfigNames, 'config', 'TKV_CONFIG');
+  const { granularity } = config;
+  requireInteger('granularity', granularity, 0, granularityNames.length - 1);
+  for (const field of unitFields) {
+    if (config[field] !== undefined && !freeFields[granularity].includes(field)) {
+      const name = granularityNames[granularity];
+      throw configError(field, `is set, but granularity ${name} fixes it`, `Leave ${field} out.`);
+    }
+  }
+  const [layerStart, layerEnd] = config.layers ?? [0, layout.layers];
+  const [headStart, headEnd] = config.heads ?? [0, layout.kvHeads];
+  requireInteger('layers[0]', layerStart, 0, layout.layers - 1);
+  requireInteger('layers[1]', layerEnd, layerStart + 1, layout.layers);
+  requireInteger('heads[0]', headStart, 0, layout.kvHeads - 1);
+  requireInteger('heads[1]', headEnd, headStart + 1, layout.kvHeads);
+  const regionLayers = layerEnd - layerStart;
+  const regionHeads = headEnd - headStart;
+  const layersPerUnit = granularity === Granularity.LAYER ? 1 : (config.layersPerUnit ?? regionLayers);
+  const headsPerUnit = config.headsPerUnit ?? regionHeads;
+  const tokensPerUnit = granularity === Granularity.TOKEN ? 1 : (config.tokensPerUnit ?? layout.blockTokens);
+  requireInteger('layersPerUnit', layersPerUnit, 1, regionLayers);
+  requireInteger('headsPerUnit', headsPerUnit, 1, regionHeads);
+  requireInteger('tokensPerUnit', tokensPerUnit, 1, Math.floor(Number.MAX_SAFE_INTEGER / layout.tokenBytes));
+  return Object.freeze({
+    granularity,
+    layerStart,
+    layerEnd,
+    headStart,
+    headEnd,
+    layersPerUnit,
+    headsPerUnit,
+    tokensPerUnit,
+    unitsPerTokenRange: Math.ceil(regionLayers / layersPerUnit) * Math.ceil(regionHeads / headsPerUnit),
+    unitBytes: layersPerUnit * headsPerUnit * tokensPerUnit * 2 * layout.rowBytes,
+  });
+}
+
+/** Units of a sequence of `tokens` tokens, the last, partly filled token range included. */
+export function unitCount(spec: UnitSpec, tokens: number): number {
+  requireInteger('tokens', tokens, 0);
+  return Math.ceil(tokens / spec.tokensPerUnit) * spec.unitsPerTokenRange;
+}
+
+/** The box of unit number `unit`; its token range is whole, however many tokens the sequence has so far. */
+export function unitBox(layout: KVLayout, spec: UnitSpec, unit: number): KVBox {
+  requireInteger('unit', unit, 0);
+  const inRange = unit % spec.unitsPerTokenRange;
+  const tokenStart = ((unit - inRange) / spec.unitsPerTokenRange) * spec.tokensPerUnit;
+  const headTiles = Math.ceil((spec.headEnd - spec.headStart) / spec.headsPerUnit);
+  const headTile = inRange % headTiles;
+  const layerStart = spec.layerStart + ((inRange - headTile) / headTiles) * spec.layersPerUnit;
+  const headStart = spec.headStart + headTile * spec.headsPerUnit;
+  return requireBox(layout, {
+    layerStart,
+    layerEnd: Math.min(layerStart + spec.layersPerUnit, spec.layerEnd),
+    headStart,
+    headEnd: Math.min(headStart + spec.headsPerUnit, spec.headEnd),
+    tokenStart,
+    tokenEnd: tokenStart + spec.tokensPerUnit,
+  });
+}
+
+/** The number of the unit that holds one cell of the region. */
+export function unitAt(spec: UnitSpec, layer: number, head: number, token: number): number {
+  requireInteger('layer', layer, spec.layerStart, spec.layerEnd - 1);
+  requireInteger('head', head, spec.headStart, spec.headEnd - 1);
+  requireInteger('token', token, 0);
+  const headTiles = Math.ceil((spec.headEnd - spec.headStart) / spec.headsPerUnit);
+  const layerTile = Math.floor((layer - spec.layerStart) / spec.layersPerUnit);
+  const headTile = Math.floor((head - spec.headStart) / spec.headsPerUnit);
+  const tokenRange = Math.floor(token / spec.tokensPerUnit);
+  return tokenRange * spec.unitsPerTokenRange + layerTile * headTiles + headTile;
+}
+
+/**
+ * Tiles `box` exactly by units of `spec`, in order of their numbers: every cell once, ragged ends included.
+ * @throws TKV_CONFIG when the box reaches outside the spec's region.
+ */
+export function cover(layout: KVLayout, spec: UnitSpec, box: KVBox): CoveringUnit[] {
+  requireBox(layout, box);
+  if (!contains({ ...spec, tokenStart: 0, tokenEnd: box.tokenEnd }, box)) {
+    throw configError(
+      'box',
+      `reaches outside layers [${spec.layerStart}, ${spec.layerEnd}) and heads [${spec.headStart}, ` +
+        `${spec.headEnd})`,
+      'Intersect it with the region of the spec first.',
+    );
+  }
+  const covering: CoveringUnit[] = [];
+  const { tokensPerUnit, layersPerUnit, headsPerUnit } = spec;
+  for (let token = box.tokenStart; token < box.tokenEnd; token = nextTile(token, 0, tokensPerUnit)) {
+    for (let layer = box.layerStart; layer < box.layerEnd; ) {
+      for (let head = box.headStart; head < box.headEnd; ) {
+        const unit = unitAt(spec, layer, head, token);
+        const whole = unitBox(layout, spec, unit);
+        const part = intersect(whole, box);
+        invariant(part !== undefined, () => `unit ${unit} misses the box that it covers`);
+        covering.push({ unit, box: part, whole: sameBox(part, whole) });
+        head = nextTile(head, spec.headStart, headsPerUnit);
+      }
+      layer = nextTile(layer, spec.layerStart, layersPerUnit);
+    }
+  }
+  invariant(
+    covering.reduce((bytes, part) => bytes + boxBytes(layout, part.box), 0) === boxBytes(layout, box),
+    'the units of a cover hold as many bytes as its box',
+  );
+  return covering;
+}
+
+function nextTile(position: number, origin: number, size: number): number {
+  return origin + (Math.floor((position - origin) / size) + 1) * size;
 }

@@ -9,21 +9,20 @@
  * one chain serves any number of sequences.
  */
 
-import { invariant, TierKVError } from '../errors.ts';
-import { requireKVLayout } from '../geometry/index.ts';
-import { described, requireOptions } from '../options.ts';
+import { configError, invariant, requireInteger, TierKVError } from '../errors.ts';
+import { Granularity, granularityNames, type UnitSpec, unitBox, unitSpec } from '../geometry/box.ts';
+import { type KVLayout, layoutFingerprint, requireKVLayout } from '../geometry/layout.ts';
+import { described, optionNames, requireObject, requireOptions } from '../options.ts';
 import {
+  blake2s,
   compress,
   digestBytesMax,
+  keyBytesMax,
   keyedMidstate,
   messageBytes,
   messageWords,
   stateWords,
 } from './blake2s.ts';
-import { type BlockKeys, wordsPerKey } from './blockKeys.ts';
-import { elementAt, type KeyElements, type KeySource, requireElements } from './keySource.ts';
-import { deriveNamespaceKey, type KeyNamespace, keyNamespaceNames, tokensPerKey } from './namespace.ts';
-import { type RequestExtras, requestExtras } from './requestExtras.ts';
 
 const headerWords = 6;
 const digestWords = digestBytesMax / 4;
@@ -151,4 +150,506 @@ function badToken(index: number, token: unknown): TierKVError {
       `tokenizer gave them.`,
     { field: `tokens[${index}]` },
   );
+}
+
+// The keys of a sequence's blocks in order, four 32-bit words a key, in one typed array that grows by
+// doubling. An index reads key i at `words[4 * i]` and following, without an object a key. `words` is
+// replaced when it grows, so hold the BlockKeys and not its array across an append.
+
+export const wordsPerKey = 4;
+
+export class BlockKeys {
+  #words: Uint32Array;
+  #length = 0;
+
+  constructor(capacityKeys: number = 16) {
+    invariant(Number.isSafeInteger(capacityKeys) && capacityKeys >= 1, 'room for at least one key');
+    this.#words = new Uint32Array(capacityKeys * wordsPerKey);
+  }
+
+  /** Keys held; words from `length * wordsPerKey` on mean nothing. */
+  get length(): number {
+    return this.#length;
+  }
+
+  get words(): Uint32Array {
+    return this.#words;
+  }
+
+  /** Makes room for `keys` keys in all, so that appending up to there replaces no array. */
+  reserve(keys: number): void {
+    if (keys * wordsPerKey <= this.#words.length) return;
+    const grown = new Uint32Array(Math.max(keys * wordsPerKey, 2 * this.#words.length));
+    grown.set(this.#words.subarray(0, this.#length * wordsPerKey));
+    this.#words = grown;
+  }
+
+  /** Appends the four words at `source[at]`. */
+  append(source: Uint32Array, at: number): void {
+    this.reserve(this.#length + 1);
+    const to = this.#length * wordsPerKey;
+    this.#words[to] = source[at];
+    this.#words[to + 1] = source[at + 1];
+    this.#words[to + 2] = source[at + 2];
+    this.#words[to + 3] = source[at + 3];
+    this.#length++;
+  }
+
+  /** Forgets all but the first `keys` keys. */
+  truncate(keys: number): void {
+    invariant(keys >= 0 && keys <= this.#length, () => `${this.#length} keys cannot be cut to ${keys}`);
+    this.#length = keys;
+  }
+
+  /** Whether key `index` equals the four words at `other[at]`. */
+  equalsAt(index: number, other: Uint32Array, at: number): boolean {
+    const from = index * wordsPerKey;
+    return (
+      this.#words[from] === other[at] &&
+      this.#words[from + 1] === other[at + 1] &&
+      this.#words[from + 2] === other[at + 2] &&
+      this.#words[from + 3] === other[at + 3]
+    );
+  }
+
+  /** Key `index` as 32 hexadecimal digits, for logs and messages. */
+  toHex(index: number): string {
+    invariant(index >= 0 && index < this.#length, () => `there is no key ${index} among ${this.#length}`);
+    return keyToHex(this.#words, index * wordsPerKey);
+  }
+}
+
+/** The key at `words[at]` as 32 hexadecimal digits, in the order of its bytes. */
+export function keyToHex(words: Uint32Array, at: number = 0): string {
+  let hex = '';
+  for (let byte = 0; byte < 4 * wordsPerKey; byte++) {
+    const value = (words[at + (byte >> 2)] >>> ((byte & 3) * 8)) & 0xff;
+    hex += value.toString(16).padStart(2, '0');
+  }
+  return hex;
+}
+
+// The canonical encoding of what goes into a key besides tokens. Every value is written as
+//
+//      0     1      2           6
+//     +-----+------+-----------+----------------+
+//     | tag | type | length LE | length bytes   |      tag: which field      type: bytes, text or integer
+//     +-----+------+-----------+----------------+
+//
+// so the bytes can be read back in one way only: no two different lists of values have the same encoding,
+// whatever the values are. A tenant named like a model, a text that holds another field's bytes or a number
+// written as text change the encoding. Text is written as UTF-16 code units, since UTF-8 maps every unpaired
+// surrogate to the same bytes.
+
+export const ValueType = { BYTES: 1, TEXT: 2, INTEGER: 3 } as const;
+export type ValueType = (typeof ValueType)[keyof typeof ValueType];
+
+const headerBytes = 6;
+
+export class CanonicalWriter {
+  #bytes: Uint8Array = new Uint8Array(256);
+  #length = 0;
+
+  bytes(tag: number, value: Uint8Array): this {
+    this.#header(tag, ValueType.BYTES, value.length);
+    this.#bytes.set(value, this.#length);
+    this.#length += value.length;
+    return this;
+  }
+
+  text(tag: number, value: string): this {
+    this.#header(tag, ValueType.TEXT, 2 * value.length);
+    for (let i = 0; i < value.length; i++) {
+      const unit = value.charCodeAt(i);
+      this.#bytes[this.#length++] = unit & 0xff;
+      this.#bytes[this.#length++] = unit >>> 8;
+    }
+    return this;
+  }
+
+  /** A safe integer of at least 0, as eight bytes. */
+  integer(tag: number, value: number): this {
+    invariant(
+      Number.isSafeInteger(value) && value >= 0,
+      () => `${value} is not a safe integer of at least 0`,
+    );
+    this.#header(tag, ValueType.INTEGER, 8);
+    this.#word(value % 2 ** 32);
+    this.#word(Math.floor(value / 2 ** 32));
+    return this;
+  }
+
+  /** A copy of all that was written. */
+  finish(): Uint8Array {
+    return this.#bytes.slice(0, this.#length);
+  }
+
+  #header(tag: number, type: ValueType, length: number): void {
+    invariant(Number.isInteger(tag) && tag >= 1 && tag <= 255, 'a tag is one byte, and 0 is no tag');
+    const needed = this.#length + headerBytes + length;
+    if (needed > this.#bytes.length) {
+      const grown = new Uint8Array(2 * needed);
+      grown.set(this.#bytes.subarray(0, this.#length));
+      this.#bytes = grown;
+    }
+    this.#bytes[this.#length++] = tag;
+    this.#bytes[this.#length++] = type;
+    this.#word(length);
+  }
+
+  #word(value: number): void {
+    for (let shift = 0; shift < 32; shift += 8) this.#bytes[this.#length++] = (value >>> shift) & 0xff;
+  }
+}
+
+// A namespace is everything besides parent and tokens that determines the bytes of a unit of KV, or who may
+// share it. Keys of two namespaces have nothing in common, so isolation needs no check at lookup: there is
+// nothing to find.
+//
+// The secret and the tenant come from whoever embeds tierkv, from an authenticated context and never from a
+// request's body. The secret is not kept: each namespace has a key of its own, derived from it by keyed
+// BLAKE2s.
+
+export interface KeyNamespace {
+  /** 16 to 32 random bytes. Who does not know them can neither predict nor collide keys. */
+  readonly secretKey: Uint8Array;
+  /** Who may share: the tenant, or the group of tenants that trust each other. */
+  readonly tenant: string | Uint8Array;
+  /** Raised to make everything stored before unreachable. */
+  readonly epoch: number;
+  /** Name and revision of the weights. */
+  readonly model: string;
+  readonly layout: KVLayout;
+  /** How the KV is cut; whole blocks when absent. */
+  readonly unit?: UnitSpec;
+  /** Which of the units side by side over one token range: 0 for BLOCK and TOKEN. */
+  readonly unitInRange?: number;
+  /** What else determines the bytes, by name: adapter, rope scaling, quantization scales. */
+  readonly extras?: Readonly<Record<string, string>>;
+}
+
+export const keyNamespaceNames: readonly string[] = optionNames<KeyNamespace>({
+  secretKey: true,
+  tenant: true,
+  epoch: true,
+  model: true,
+  layout: true,
+  unit: true,
+  unitInRange: true,
+  extras: true,
+});
+
+/** Tags of the encoding. A tag is never reused for another meaning. */
+export const Tag = {
+  DOMAIN: 1,
+  TENANT: 2,
+  EPOCH: 3,
+  MODEL: 4,
+  LAYOUT: 5,
+  GRANULARITY: 6,
+  LAYER_START: 7,
+  LAYER_END: 8,
+  HEAD_START: 9,
+  HEAD_END: 10,
+  TOKENS_PER_KEY: 11,
+  EXTRA_NAME: 12,
+  EXTRA_VALUE: 13,
+} as const;
+
+export const secretKeyBytesMin = 16;
+
+/** Tokens that one key of the namespace covers. */
+export function tokensPerKey(namespace: KeyNamespace): number {
+  return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
+}
+
+/**
+ * The canonical encoding of all of a namespace but its secret.
+ * @throws TKV_CONFIG naming the field that is missing or malformed.
+ */
+export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
+  const { layout, unitInRange = 0, extras = {} } = namespace;
+  requireKVLayout(layout);
+  requireObject(extras, 'extras', 'TKV_CONFIG');
+  const unit = namespace.unit ?? unitSpec(layout, { granularity: Granularity.BLOCK });
+  requireInteger('unitInRange', unitInRange, 0, unit.unitsPerTokenRange - 1);
+  if (typeof namespace.model !== 'string' || namespace.model === '') {
+    throw configError(
+      'model',
+      `must be text, and it is ${namespace.model === '' ? 'empty' : described(namespace.model)}`,
+      'Name the weights, with their revision.',
+    );
+  }
+  const box = unitBox(layout, unit, unitInRange);
+  const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv key namespace 1');
+  encodeTenant(writer, namespace.tenant, namespace.epoch)
+    .text(Tag.MODEL, namespace.model)
+    .text(Tag.LAYOUT, layoutFingerprint(layout))
+    .text(Tag.GRANULARITY, granularityNames[unit.granularity])
+    .integer(Tag.LAYER_START, box.layerStart)
+    .integer(Tag.LAYER_END, box.layerEnd)
+    .integer(Tag.HEAD_START, box.headStart)
+    .integer(Tag.HEAD_END, box.headEnd)
+    .integer(Tag.TOKENS_PER_KEY, unit.tokensPerUnit);
+  for (const name of Object.keys(extras).sort()) {
+    const value = extras[name];
+    if (typeof value !== 'string') {
+      throw configError(`extras.${name}`, `is ${typeof value}`, 'Give it as text.');
+    }
+    writer.text(Tag.EXTRA_NAME, name).text(Tag.EXTRA_VALUE, value);
+  }
+  return writer.finish();
+}
+
+/** Writes tenant and epoch, the part of a namespace that keys of every kind share. */
+export function encodeTenant(
+  writer: CanonicalWriter,
+  tenant: string | Uint8Array,
+  epoch: number,
+): CanonicalWriter {
+  requireInteger('epoch', epoch, 0);
+  if (tenant instanceof Uint8Array) writer.bytes(Tag.TENANT, tenant);
+  else if (typeof tenant === 'string') writer.text(Tag.TENANT, tenant);
+  else
+    throw configError(
+      'tenant',
+      `is ${typeof tenant}`,
+      'Give the tenant as text or bytes; "" is a tenant too.',
+    );
+  return writer.integer(Tag.EPOCH, epoch);
+}
+
+/**
+ * The namespace's own key: BLAKE2s-256 of its encoding under the secret.
+ * @throws TKV_CONFIG naming the field that is missing or malformed.
+ */
+export function deriveNamespaceKey(namespace: KeyNamespace): Uint8Array {
+  const { secretKey } = namespace;
+  if (
+    !(secretKey instanceof Uint8Array) ||
+    secretKey.length < secretKeyBytesMin ||
+    secretKey.length > keyBytesMax
+  ) {
+    const found =
+      secretKey instanceof Uint8Array ? `it has ${secretKey.length}` : `it is ${described(secretKey)}`;
+    throw configError(
+      'secretKey',
+      `must be a Uint8Array of ${secretKeyBytesMin} to ${keyBytesMax} bytes, and ${found}`,
+      `Generate ${keyBytesMax} random bytes once and keep them.`,
+    );
+  }
+  return blake2s(encodeNamespace(namespace), digestBytesMax, secretKey);
+}
+
+// Where keys come from. `KeyChain` hashes tokens; `ExternalKeys` takes ids that a trace has already chained.
+// Either way two blocks have equal keys only if they, and all blocks before them, hold the same, in the same
+// namespace.
+
+/** Token ids, or block ids for `ExternalKeys`: integers of at least 0, as tokenizers give them. */
+export type KeyElements =
+  | Int32Array
+  | Uint32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array
+  | readonly (number | bigint)[];
+
+/** Element `i` as a number; NaN for what is neither a number nor a bigint. */
+export function elementAt(elements: KeyElements, i: number): number {
+  const element = elements[i];
+  if (typeof element === 'number') return element;
+  return typeof element === 'bigint' ? Number(element) : Number.NaN;
+}
+
+/** @throws TKV_INPUT for what is no list of numbers, as far as its length says */
+export function requireElements(elements: KeyElements, field = 'tokens'): void {
+  const isList = typeof elements === 'object' && elements !== null;
+  if (isList && Number.isSafeInteger(elements.length) && elements.length >= 0) return;
+  const problem = `${field} must be a list, and it is ${described(elements)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Pass an array of token ids.`, { field });
+}
+
+export interface KeySource {
+  /** Elements that one key covers: tokens of a unit, or one id. */
+  readonly elementsPerKey: number;
+
+  /**
+   * Makes `out` the keys of all full blocks among the first `elementCount` elements of a sequence, keeping
+   * its keys before `from` and appending the rest. Call it with `from = out.length` to extend a sequence that
+   * grew. `elements[0]` is the first of the sequence, `elementCount` is all of them when absent.
+   * @returns `out.length`.
+   * @throws TKV_INPUT naming the element that is no valid id; `out` then holds the keys before it.
+   */
+  hashBlocks(elements: KeyElements, from: number, out: BlockKeys, elementCount?: number): number;
+
+  /**
+   * Writes to `out[at]` the key of the first `count` elements of block `block`, fewer than a whole block: a
+   * partial tail, keyed by its exact length. `keys` holds the keys of the blocks before it.
+   * @throws TKV_INPUT naming the element that is no valid id.
+   */
+  hashPartial(
+    elements: KeyElements,
+    block: number,
+    count: number,
+    keys: BlockKeys,
+    out: Uint32Array,
+    at?: number,
+  ): void;
+}
+
+// Keys for simulators, from ids that a trace has already chained: equal id = equal whole prefix (Mooncake's
+// hash_ids).
+//
+//      word 0   word 1            word 2   word 3
+//     +--------+--------+        +--------+--------+
+//     | id, shuffled by |        | tenant and epoch |
+//     | the namespace   |        | hashed to 64 bit |
+//     +--------+--------+        +--------+--------+
+//
+// The shuffle is a three-round Feistel network: one-to-one on 64 bits, so ids never collide within a
+// namespace and `idOf` gives them back, and well mixed, so an index may take any word as its hash. It is
+// cheap and no protection against an adversary: the runtime's keys are those of `KeyChain`.
+
+export interface ExternalNamespace {
+  readonly tenant: string | Uint8Array;
+  readonly epoch: number;
+}
+
+export const externalNamespaceNames: readonly string[] = optionNames<ExternalNamespace>({
+  tenant: true,
+  epoch: true,
+});
+
+export class ExternalKeys implements KeySource {
+  readonly elementsPerKey: number = 1;
+  readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
+
+  /** @throws TKV_CONFIG naming `tenant` or `epoch`. */
+  constructor(namespace: ExternalNamespace) {
+    const { tenant, epoch } = requireOptions(namespace, externalNamespaceNames, 'namespace', 'TKV_CONFIG');
+    const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
+    const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
+    for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);
+  }
+
+  hashBlocks(ids: KeyElements, from: number, out: BlockKeys, idCount: number = ids?.length): number {
+    requireElements(ids, 'ids');
+    invariant(from <= idCount && idCount <= ids.length, 'a sequence has no more ids than its array');
+    out.truncate(from);
+    out.reserve(idCount);
+    for (let i = from; i < idCount; i++) {
+      this.#shuffle(elementAt(ids, i), ids[i], i);
+      out.append(this.#key, 0);
+    }
+    return out.length;
+  }
+
+  hashPartial(): void {
+    invariant(false, 'an id names a whole block, so there is no part of one to key');
+  }
+
+  /** The id behind the key at `words[at]`, or undefined when the key is of another namespace. */
+  idOf(words: Uint32Array, at: number = 0): number | undefined {
+    const key = this.#key;
+    if (words[at + 2] !== key[2] || words[at + 3] !== key[3]) return undefined;
+    let low = words[at];
+    let high = words[at + 1];
+    high ^= mix(low + key[2]);
+    low ^= mix(high + key[3]);
+    high ^= mix(low + key[2]);
+    return (high >>> 0) * 2 ** 32 + (low >>> 0);
+  }
+
+  #shuffle(id: number, given: unknown, index: number): void {
+    if (!Number.isSafeInteger(id) || id < 0) {
+      throw new TierKVError(
+        'TKV_INPUT',
+        `ids[${index}] is ${described(given)}, not an integer from 0 to 2^53 - 1. Number the blocks of the trace from 0.`,
+        { field: `ids[${index}]` },
+      );
+    }
+    const key = this.#key;
+    let low = id | 0;
+    let high = Math.floor(id / 2 ** 32);
+    high ^= mix(low + key[2]);
+    low ^= mix(high + key[3]);
+    high ^= mix(low + key[2]);
+    key[0] = low;
+    key[1] = high;
+  }
+}
+
+/** The 32-bit finalizer of MurmurHash3 (Appleby, public domain). */
+function mix(value: number): number {
+  let x = value | 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return x ^ (x >>> 16);
+}
+
+// What determines the KV of one request beside its tokens: an adapter, the images that placeholders stand for,
+// a salt. It enters the key of one block, and through the chain the keys of all blocks behind it; the blocks
+// before it are shared as if it were not there.
+//
+//     block        0        1        2        3
+//     key          k0 ----> k1 ----> k2' ---> k3'        an image whose first token lies in block 2
+//                                    ^ image
+
+/** A part of the key by name: `{ adapter: 'sql-7' }`, `{ image: { value: sha256, fromToken: 35 } }`. */
+export type RequestExtras = Readonly<Record<string, string | Uint8Array | RequestExtra>>;
+
+export interface RequestExtra {
+  readonly value: string | Uint8Array;
+  /** The first token whose KV depends on it: its block is the first with another key. Default 0. */
+  readonly fromToken?: number | undefined;
+}
+
+const extraNames = optionNames<RequestExtra>({ value: true, fromToken: true });
+
+/**
+ * 32 bytes for each block whose key extras enter, which stand for all of them there.
+ * @throws TKV_INPUT naming the extra that is none
+ */
+export function requestExtras(
+  extras: RequestExtras,
+  tokensPerKey: number,
+  field = 'extras',
+): ReadonlyMap<number, Uint8Array> {
+  requireObject(extras, field);
+  const writers = new Map<number, CanonicalWriter>();
+  for (const name of Object.keys(extras).sort()) {
+    const { value, fromToken } = checkedExtra(extras[name], `${field}.${name}`);
+    const block = Math.floor(fromToken / tokensPerKey);
+    const writer = writers.get(block) ?? new CanonicalWriter().text(Tag.DOMAIN, 'tierkv request extras 1');
+    writers.set(block, writer.text(Tag.EXTRA_NAME, name));
+    if (typeof value === 'string') writer.text(Tag.EXTRA_VALUE, value);
+    else writer.bytes(Tag.EXTRA_VALUE, value);
+  }
+  return new Map([...writers].map(([block, writer]) => [block, blake2s(writer.finish())]));
+}
+
+function checkedExtra(
+  extra: RequestExtras[string],
+  field: string,
+): { readonly value: string | Uint8Array; readonly fromToken: number } {
+  if (isValue(extra)) return { value: extra, fromToken: 0 };
+  if (typeof extra !== 'object' || extra === null || Array.isArray(extra) || ArrayBuffer.isView(extra)) {
+    throw badExtra(field, extra);
+  }
+  const { value, fromToken = 0 } = requireOptions(extra, extraNames, field);
+  if (!isValue(value)) throw badExtra(`${field}.value`, value);
+  if (Number.isSafeInteger(fromToken) && fromToken >= 0) return { value, fromToken };
+  const problem = `${field}.fromToken must be an integer from 0 on, and it is ${described(fromToken)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Name the first token that depends on it.`, {
+    field: `${field}.fromToken`,
+  });
+}
+
+function isValue(value: unknown): value is string | Uint8Array {
+  return typeof value === 'string' || value instanceof Uint8Array;
+}
+
+function badExtra(field: string, value: unknown): TierKVError {
+  const problem = `${field} must be text or a Uint8Array, and it is ${described(value)}`;
+  return new TierKVError('TKV_INPUT', `${problem}. Pass what determines the KV, or a hash of it.`, { field });
 }

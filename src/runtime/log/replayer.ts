@@ -3,16 +3,20 @@
  * is. Its decisions are then the recorded ones, or the log is not of this version of the manager.
  */
 
+import { ManagerPort } from '../batching/kvPort.ts';
+import type { ServingRequest } from '../batching/request.ts';
+import { type RequestRank, Scheduler } from '../batching/scheduler.ts';
+import { SchedulerInput } from '../batching/schedulerSink.ts';
 import { TierKVError } from '../errors.ts';
-import { KVManager } from '../manager/kvManager.ts';
-import { adoptedFrom } from '../manager/residency/adoption.ts';
-import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
-import type { JobId, Priority } from '../transfer/jobTable.ts';
-import type { Outcome } from '../transfer/outcome.ts';
+import { BlockKeys } from '../keys/keyChain.ts';
+import { adoptedFrom } from '../manager/loss.ts';
+import { KVManager } from '../manager/manager.ts';
+import type { Sequence } from '../manager/sequence.ts';
+import type { JobId, JobPriority } from '../tables/jobTable.ts';
+import type { Outcome } from '../tier/tier.ts';
+import { LogReader, type RecordedInput } from './decisionLog.ts';
 import { type DecisionSink, InputOp } from './decisionSink.ts';
-import { LogReader, type RecordedInput } from './logReader.ts';
-import type { RecordedSchedulerInput } from './schedulerInput.ts';
-import { SchedulerReplay } from './schedulerReplay.ts';
+import type { RecordedSchedulerInput } from './schedulerLog.ts';
 
 export interface ReplayListener {
   /** A sequence was opened that asked for so many blocks. */
@@ -62,10 +66,10 @@ export class LogReplayer {
     else if (op === InputOp.COPY) manager.copy(this.#sequence(a), b, this.#sequence(c), d, nowUs);
     else if (op === InputOp.TRUNCATE) manager.truncate(this.#sequence(a), b, nowUs);
     else if (op === InputOp.KEEP) manager.keepIn(this.#sequence(a), b, c, d, nowUs);
-    else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs, b as Priority);
+    else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs, b as JobPriority);
     else if (op === InputOp.QUOTA) manager.setQuota(a, b, c === -1 ? null : c, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
-    else if (op === InputOp.MOVE) manager.move(words, a, b as Priority, nowUs);
+    else if (op === InputOp.MOVE) manager.move(words, a, b as JobPriority, nowUs);
     else if (op === InputOp.RETAIN) {
       manager.retain(this.#sequence(a), { priority: b, keepUntilUs: c }, nowUs);
     } else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
@@ -132,4 +136,91 @@ export function replayLog(
   }
   log.finish();
   return (replayer as LogReplayer).manager;
+}
+
+// The scheduler of a recorded run again, on the manager of the run: it makes its calls as it made them then.
+
+export class SchedulerReplay {
+  readonly #manager: KVManager;
+  readonly #sink: DecisionSink | null;
+  #scheduler: Scheduler | undefined;
+  #requests: Map<number, ServingRequest> = new Map();
+  #stopped: string[] = [];
+
+  constructor(manager: KVManager, sink: DecisionSink | null) {
+    this.#manager = manager;
+    this.#sink = sink;
+  }
+
+  /** @throws TKV_INPUT for what no run can have had */
+  apply({ op, nowUs, head, args, owner, id, words }: RecordedSchedulerInput): void {
+    if (head !== undefined) {
+      const { blockTokens, sizeClass, ...config } = head;
+      const port = new ManagerPort(this.#manager, { blockTokens, sizeClass });
+      const sink = this.#sink?.scheduler?.(head, nowUs) ?? null;
+      // Logs from before there was a choice have none: equal requests of a step all computed.
+      const sharedPrefixes = config.sharedPrefixes ?? 'computed';
+      this.#scheduler = new Scheduler({ ...config, sharedPrefixes }, port, sink);
+      this.#requests = new Map();
+      return;
+    }
+    const scheduler = this.#scheduler;
+    if (scheduler === undefined) throw new TierKVError('TKV_INPUT', 'no scheduler has begun');
+    if (op === SchedulerInput.ADD) {
+      const [number, promptTokens, maxOutputTokens, priority, arrivalUs] = args;
+      const keys = keysOf(words);
+      const request = { id, promptTokens, maxOutputTokens, priority, arrivalUs, owner, keys };
+      this.#requests.set(number, request);
+      scheduler.add(request, nowUs);
+    } else if (op === SchedulerInput.KEYS) {
+      append(this.#request(args[0]).keys, words);
+    } else if (op === SchedulerInput.STEP) {
+      scheduler.step(nowUs);
+    } else if (op === SchedulerInput.STOP) {
+      this.#stopped.push(this.#request(args[0]).id);
+    } else if (op === SchedulerInput.STEP_ENDED) {
+      scheduler.stepEnded({ stopped: this.#stopped.splice(0) }, nowUs);
+    } else if (op === SchedulerInput.STEP_FAILED) {
+      scheduler.stepFailed(nowUs);
+    } else if (op === SchedulerInput.RERANK) {
+      scheduler.rerank(this.#ranks(args), nowUs);
+    } else if (op === SchedulerInput.ABORT) {
+      scheduler.abort(this.#request(args[0]).id, nowUs);
+    } else {
+      scheduler.requeue(this.#request(args[0]).id, nowUs);
+    }
+    this.#forgetEnded(scheduler);
+  }
+
+  #ranks(pairs: readonly number[]): RequestRank[] {
+    const ranks: RequestRank[] = [];
+    for (let i = 0; i < pairs.length; i += 2) {
+      ranks.push({ id: this.#request(pairs[i]).id, rank: pairs[i + 1] });
+    }
+    return ranks;
+  }
+
+  #request(number: number): ServingRequest {
+    const request = this.#requests.get(number);
+    if (request === undefined) throw new TierKVError('TKV_INPUT', `request ${number} was not added`);
+    return request;
+  }
+
+  /** Now and then, so that a long log is replayed in bounded memory. */
+  #forgetEnded(scheduler: Scheduler): void {
+    if (this.#requests.size < 2 * scheduler.size + 64) return;
+    for (const [number, { id }] of this.#requests) {
+      if (scheduler.progress(id) === undefined) this.#requests.delete(number);
+    }
+  }
+}
+
+function keysOf(words: Uint32Array): BlockKeys {
+  const keys = new BlockKeys(words.length / 4 + 1);
+  append(keys, words);
+  return keys;
+}
+
+function append(keys: BlockKeys, words: Uint32Array): void {
+  for (let at = 0; at < words.length; at += 4) keys.append(words, at);
 }

@@ -4,15 +4,21 @@
  * still take a load.
  */
 
-import type { TableMemory } from '../content/tableMemory.ts';
 import { configError, requireFraction, requireInteger } from '../errors.ts';
+import type { EvictionChoice } from '../eviction/evictionPolicy.ts';
+import { defaultEviction, resolvePolicy } from '../eviction/registry.ts';
 import { described, oneOf, optionNames, requireOptions } from '../options.ts';
-import { defaultEviction, type PolicyChoice, resolvePolicy } from '../policy/index.ts';
-import { type PoolShape, poolShape } from '../pool/shape.ts';
+import { type PoolShape, poolShape } from '../tables/slotPool.ts';
+import type { TableMemory } from '../tables/tableMemory.ts';
+import { type UseRates, useRates } from '../tables/useTable.ts';
 import { Tier, tierName } from '../tier/tier.ts';
-import { type UseRates, useRates } from '../usage/index.ts';
-import { type OffloadChoice, type ResolvedOffload, resolveOffload } from './residency/offloadPolicies.ts';
-import { checkedBudget, type WriteBudgetConfig } from './residency/writeBudget.ts';
+import {
+  checkedBudget,
+  type OffloadChoice,
+  type ResolvedOffload,
+  resolveOffload,
+  type WriteBudgetConfig,
+} from './offloadPolicies.ts';
 
 export interface TierSize {
   /** What the tier may hold at rest. At least one page. */
@@ -45,7 +51,7 @@ export interface ManagerConfig {
   nvme?: TierSize;
   remote?: TierSize;
   /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
-  eviction?: PolicyChoice;
+  eviction?: EvictionChoice;
   /** Owners that `open` may name, whose bytes are counted apart: 0 up to this number less one. Default 1. */
   owners?: number;
   /** An owner that stands for several, who must not see each other's bytes. Default: none. */
@@ -132,7 +138,7 @@ export interface ResolvedConfig {
   readonly offload: readonly ResolvedOffload[];
   readonly leavingShare: number;
   readonly transferDeadlineUs: number;
-  readonly eviction: PolicyChoice;
+  readonly eviction: EvictionChoice;
   readonly owners: number;
   /** -1 for none. */
   readonly sharedOwner: number;

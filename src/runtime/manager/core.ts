@@ -6,15 +6,285 @@
  */
 
 import { invariant } from '../errors.ts';
-import { DecisionOp } from '../log/decisionSink.ts';
-import type { Visit } from '../policy/index.ts';
-import { State } from '../replica/state.ts';
-import type { Sequence } from './sequences/blockTable/sequence.ts';
-import { Whereabouts } from './tables/whereabouts.ts';
+import type { Visit } from '../eviction/evictionPolicy.ts';
+import { makeEvictionPolicy } from '../eviction/registry.ts';
+import type { Retaining } from '../eviction/retention.ts';
+import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
+import { LinkPace } from '../planning/pace.ts';
+import type { StateVisitor } from '../snapshot.ts';
+import { ContentTable } from '../tables/contentTable.ts';
+import { Deadlines, type JobId, JobState, JobTable, WaiterTable } from '../tables/jobTable.ts';
+import { ReplicaState, ReplicaTable } from '../tables/replicaTable.ts';
+import { PageCensus, SlotPool } from '../tables/slotPool.ts';
+import type { TableMemory } from '../tables/tableMemory.ts';
+import { UseTable } from '../tables/useTable.ts';
+import { JobQueue } from '../tier/driver.ts';
+import type { Outcome } from '../tier/tier.ts';
+import type { ResolvedConfig } from './config.ts';
+import { Pace, WriteBudget } from './offloadPolicies.ts';
+import { OwnerQuotas } from './ownerQuotas.ts';
+import { newArrays, Sequence, type SequenceId, SpareArrays } from './sequence.ts';
+
+// What the manager keeps: the tables of slots, replicas, contents and jobs, who waits, and the bytes by tier
+// and owner. What is a field here and a number or an array is what a snapshot has.
+
+// Where a content is: the chain of its ready replicas, from the fastest tier down, and the chain of jobs that
+// bring it into a tier, at most one for each. Both run through the tables of replicas and jobs, by row.
 
 export const HBM = 0;
 
-export class Core extends Whereabouts {
+export class Core {
+  readonly config: ResolvedConfig;
+  readonly tiers: number;
+  readonly pools: readonly SlotPool[];
+  readonly replicas: ReplicaTable;
+  readonly contents: ContentTable;
+  readonly policy: Retaining;
+  /** By tier, null where every page holds one slot of the only size class. */
+  readonly census: readonly (PageCensus | null)[];
+  readonly jobs: JobTable;
+  readonly deadlines: Deadlines;
+  readonly agenda: Agenda = new Agenda();
+  readonly waiters: WaiterTable = new WaiterTable();
+  /** By tier, 1 where blocks that become evictable are copied down at once. */
+  readonly copiesEagerly: Uint8Array;
+  /** Jobs that wait for a slot, by tier, in order of claim. */
+  readonly claims: readonly JobQueue[];
+  /** Issued jobs that the driver has not taken yet. */
+  readonly outbox: JobQueue = new JobQueue();
+  /** Loads into HBM that no sequence asked for, in the order in which they were made. */
+  readonly unasked: Set<JobId> = new Set();
+  readonly sequences: Map<SequenceId, Sequence> = new Map();
+  readonly spares: SpareArrays = new SpareArrays();
+  /** Sequences that wait for nothing any more, to be told of at the end of the call. */
+  readonly settled: Sequence[] = [];
+  /** Transfers between tiers that have ended, to be told of at the end of the call. */
+  readonly moved: { readonly key: Uint32Array; readonly tier: number; readonly outcome: Outcome }[] = [];
+  /** How often contents are used; null where nobody asks. */
+  readonly use: UseTable | null;
+  /** Sequences opened so far, as the eviction policy counts uses. */
+  visits = 0;
+  /** Bytes that count against a tier's capacity, replicas and jobs on their way in. */
+  readonly residentBytes: Float64Array;
+  /** Of these, bytes that can be evicted now. */
+  readonly cachedBytes: Float64Array;
+  /** Of these, bytes of replicas that sequences hold. */
+  readonly heldBytes: Float64Array;
+  /** Bytes of replicas that are on their way down and keep their slot until they have arrived. */
+  readonly leavingBytes: Float64Array;
+  /** Resident bytes by owner, then tier. */
+  readonly ownedBytes: Float64Array;
+  readonly capacityBytes: Float64Array;
+  /** Null while no owner has a quota. */
+  quotas: OwnerQuotas | null = null;
+  /** By tier: how long its blocks take on their way down. */
+  readonly paces: readonly Pace[];
+  /** By tier: how long loads from there to HBM take. That of HBM itself is not used. */
+  readonly links: readonly LinkPace[];
+  /** By tier, null where writes are not bounded. */
+  readonly writeBudgets: readonly (WriteBudget | null)[];
+  readonly counters: Counters;
+  readonly sink: DecisionSink | null;
+  listener: ManagerListener = {};
+  nowUs = 0;
+  /** Time that was computed, but for what began at `computesSinceUs`, -1 for nothing. */
+  computeUs = 0;
+  computesSinceUs = -1;
+  sequencesOpened = 0;
+  /** How often entries have lost their bytes so far, over all sequences. */
+  disturbances = 0;
+
+  constructor(config: ResolvedConfig, sink: DecisionSink | null, memory?: TableMemory) {
+    this.config = config;
+    this.sink = sink;
+    this.tiers = config.tiers.length;
+    // tables in memory of their own are whole from the start, so that no call waits for one to grow
+    const whole = memory !== undefined;
+    this.pools = config.tiers.map((tier) => new SlotPool(tier.shape, whole));
+    this.replicas = new ReplicaTable(
+      config.tiers.map((tier) => tier.shape.slotLimit),
+      whole,
+    );
+    this.census = this.pools.map((pool) =>
+      pool.shape.slotsPerPageMax === 1 && config.unitBytes.length === 1 ? null : new PageCensus(pool),
+    );
+    this.jobs = new JobTable(config.maxJobs, whole);
+    this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
+    this.links = config.tiers.map(() => new LinkPace());
+    this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
+    const contents = new ContentTable(
+      this.replicas.size + config.maxJobs,
+      this.tiers,
+      memory,
+      (content) => this.#forgotten(content),
+      whole,
+    );
+    this.contents = contents;
+    this.use = config.useRates === null ? null : new UseTable(this.contents.capacity, config.useRates);
+    this.residentBytes = new Float64Array(this.tiers);
+    this.policy = makeEvictionPolicy(config.eviction, {
+      tiers: this.tiers,
+      base: this.replicas.base,
+      unitBytes: config.unitBytes,
+      capacityBytes: config.tiers.map((tier) => tier.capacityBytes),
+      residentBytes: this.residentBytes,
+      contents: contents.capacity,
+      whole,
+      nowUs: () => this.nowUs,
+      generationOf: (replica) => this.generationOf(replica),
+      parentOf: (content) => this.contents.parentOf(content),
+      get keys() {
+        return contents.keys;
+      },
+      get tokens() {
+        return contents.tokens;
+      },
+      get owner() {
+        return contents.owner;
+      },
+    });
+    this.copiesEagerly = Uint8Array.from(config.offload, ({ policy }, tier) =>
+      policy === 'eager' && tier + 1 < config.tiers.length ? 1 : 0,
+    );
+    for (const _ of config.tiers) this.agenda.fresh.push([]);
+    this.claims = config.tiers.map(() => new JobQueue());
+    this.cachedBytes = new Float64Array(this.tiers);
+    this.heldBytes = new Float64Array(this.tiers);
+    this.leavingBytes = new Float64Array(this.tiers);
+    this.ownedBytes = new Float64Array(config.owners * this.tiers);
+    this.capacityBytes = Float64Array.from(config.tiers, (tier) => tier.capacityBytes);
+    this.writeBudgets = config.tiers.map(({ writeBudget, capacityBytes }) =>
+      writeBudget === undefined ? null : new WriteBudget(writeBudget, capacityBytes),
+    );
+    this.counters = new Counters(this.tiers);
+  }
+
+  /** How long the engine has computed so far, in microseconds, as far as the manager was told. */
+  computedUs(): number {
+    return this.computeUs + (this.computesSinceUs === -1 ? 0 : this.nowUs - this.computesSinceUs);
+  }
+
+  log(op: DecisionOp, a: number, b = 0, c = 0, d = 0, e = 0): void {
+    this.sink?.decision(op, a, b, c, d, e);
+  }
+
+  logReplica(op: DecisionOp, replica: number): void {
+    if (this.sink === null) return;
+    const tier = this.replicas.tierOf(replica);
+    const slot = this.replicas.slotOf(replica, tier);
+    this.sink.decision(op, tier, slot, this.pools[tier].generation[slot], 0, 0);
+  }
+
+  unitBytes(sizeClass: number): number {
+    return this.config.unitBytes[sizeClass];
+  }
+
+  sizeClassOf(replica: number, tier: number): number {
+    return this.pools[tier].sizeClassOf(this.replicas.slotOf(replica, tier));
+  }
+
+  generationOf(replica: number): number {
+    const tier = this.replicas.tierOf(replica);
+    return this.pools[tier].generation[this.replicas.slotOf(replica, tier)];
+  }
+
+  #hasDeadline(job: JobId): boolean {
+    if (!this.jobs.isLive(job)) return false;
+    const row = this.jobs.rowOf(job);
+    return this.jobs.state[row] !== JobState.WAITING && this.jobs.overdue[row] === 0;
+  }
+
+  #forgotten(content: number): void {
+    this.policy.forgotten(content);
+    this.use?.forget(content);
+  }
+
+  /** A ready replica of the content in the tier, or -1. */
+  readyIn(content: number, tier: number): number {
+    const { alias, base } = this.replicas;
+    for (let at = this.contents.replica[content]; at !== -1; at = alias[at]) {
+      if (at >= base[tier]) return at < base[tier + 1] ? at : -1;
+    }
+    return -1;
+  }
+
+  /** The fastest ready replica in tiers `from` and below, or -1. */
+  fastestReady(content: number, from: number): number {
+    const { alias, base } = this.replicas;
+    let at = this.contents.replica[content];
+    while (at !== -1 && at < base[from]) at = alias[at];
+    return at;
+  }
+
+  /** The job that brings the content into the tier, or -1. */
+  incomingTo(content: number, tier: number): number {
+    const { jobs } = this;
+    let row = this.contents.incoming[content];
+    while (row !== -1 && jobs.targetTier[row] !== tier) row = jobs.nextIncoming[row];
+    return row;
+  }
+
+  /** From here on the job is the one that brings the content into its target tier. */
+  addIncoming(content: number, row: number): void {
+    this.jobs.nextIncoming[row] = this.contents.incoming[content];
+    this.contents.incoming[content] = row;
+    this.contents.addCopy(content);
+  }
+
+  /** The job brings the content no more, if it did. */
+  removeIncoming(content: number, row: number): void {
+    const { incoming } = this.contents;
+    const { nextIncoming } = this.jobs;
+    if (incoming[content] === row) {
+      incoming[content] = nextIncoming[row];
+    } else {
+      let before = incoming[content];
+      while (before !== -1 && nextIncoming[before] !== row) before = nextIncoming[before];
+      if (before === -1) return;
+      nextIncoming[before] = nextIncoming[row];
+    }
+    nextIncoming[row] = -1;
+    this.contents.removeCopy(content);
+  }
+
+  /** The replica is a copy of the content from here on. */
+  #link(replica: number, content: number, tier: number): void {
+    const { replicas, contents } = this;
+    const next = contents.replica[content];
+    if (next === -1 || replica < replicas.base[replicas.tierOf(next) + 1]) {
+      replicas.alias[replica] = next;
+      contents.replica[content] = replica;
+    } else {
+      this.#linkBehind(next, replica, tier);
+    }
+    contents.addCopy(content);
+  }
+
+  /** Links a replica into its content's chain, which is ordered by tier, somewhere behind its head. */
+  #linkBehind(head: number, replica: number, tier: number): void {
+    const { alias, base } = this.replicas;
+    let before = head;
+    while (alias[before] !== -1 && alias[before] < base[tier]) before = alias[before];
+    alias[replica] = alias[before];
+    alias[before] = replica;
+  }
+
+  /** The replica is no copy of its content any more. */
+  #unlink(replica: number): void {
+    const { replicas, contents } = this;
+    const content = replicas.content[replica];
+    if (contents.replica[content] === replica) {
+      contents.replica[content] = replicas.alias[replica];
+    } else {
+      let before = contents.replica[content];
+      while (replicas.alias[before] !== replica) before = replicas.alias[before];
+      replicas.alias[before] = replicas.alias[replica];
+    }
+    replicas.alias[replica] = -1;
+    replicas.content[replica] = -1;
+    contents.removeCopy(content);
+  }
+
   /** A RESERVED replica of the class in the tier, or -1 when no slot is free. */
   reserve(tier: number, sizeClass: number, owner: number): number {
     const slot = this.pools[tier].take(sizeClass);
@@ -25,7 +295,7 @@ export class Core extends Whereabouts {
     const { owner: owners } = this.replicas;
     this.replicas.foreign[replica] = owners[replica] === owner && owner !== this.config.sharedOwner ? 0 : 1;
     owners[replica] = owner;
-    this.replicas.become(replica, State.RESERVED);
+    this.replicas.become(replica, ReplicaState.RESERVED);
     this.logReplica(DecisionOp.RESERVE, replica);
     return replica;
   }
@@ -34,11 +304,11 @@ export class Core extends Whereabouts {
   publish(replica: number, content: number): void {
     const { replicas, contents } = this;
     const tier = replicas.tierOf(replica);
-    replicas.become(replica, State.READY);
+    replicas.become(replica, ReplicaState.READY);
     replicas.content[replica] = content;
     if (this.listener.stored !== undefined) this.#tellStored(replica, content, tier);
     contents.hold(content);
-    this.link(replica, content, tier);
+    this.#link(replica, content, tier);
     this.logReplica(DecisionOp.PUBLISH, replica);
     if (replicas.refs[replica] === 0) this.makeEvictable(replica, tier);
   }
@@ -46,12 +316,12 @@ export class Core extends Whereabouts {
   /** From here on no lookup finds the replica. Its slot stays taken until readers and holders are gone. */
   unpublish(replica: number): void {
     const { replicas } = this;
-    invariant(replicas.state[replica] === State.READY, 'only a ready replica can be unpublished');
+    invariant(replicas.state[replica] === ReplicaState.READY, 'only a ready replica can be unpublished');
     const tier = replicas.tierOf(replica);
     if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
     const content = replicas.content[replica];
-    this.unlink(replica);
-    replicas.become(replica, State.DRAINING);
+    this.#unlink(replica);
+    replicas.become(replica, ReplicaState.DRAINING);
     if (this.listener.removed !== undefined && this.readyIn(content, tier) === -1) {
       this.listener.removed(tier, this.contents.key(content));
     }
@@ -153,7 +423,7 @@ export class Core extends Whereabouts {
   /** Lets the slot go if nothing needs it any more; true when it is free. */
   freeIfDrained(replica: number): boolean {
     const { replicas } = this;
-    if (replicas.state[replica] !== State.DRAINING) return false;
+    if (replicas.state[replica] !== ReplicaState.DRAINING) return false;
     if (replicas.readers[replica] !== 0 || replicas.refs[replica] !== 0 || replicas.writing[replica] !== 0)
       return false;
     this.giveBack(replica);
@@ -164,7 +434,7 @@ export class Core extends Whereabouts {
     const tier = this.replicas.tierOf(replica);
     this.setResident(replica, 0);
     this.logReplica(DecisionOp.FREE, replica);
-    this.replicas.become(replica, State.FREE);
+    this.replicas.become(replica, ReplicaState.FREE);
     const slot = this.replicas.slotOf(replica, tier);
     this.census[tier]?.gaveBack(slot);
     this.pools[tier].giveBack(slot);
@@ -195,4 +465,205 @@ export class Core extends Whereabouts {
   stoppedWaiting(sequence: Sequence): void {
     if (--sequence.pending === 0) this.settled.push(sequence);
   }
+}
+
+// Work that one step leaves behind for the end of the call: slots that came free may be given to jobs that
+// wait, a tier may hold more than its capacity, a job's waiters are to be served. A step only notes it here;
+// `drain` (jobs/drain.ts) does it, so that no step calls back into the one that caused it.
+
+export class Agenda {
+  /** Jobs whose waiters are to be served, in the order in which they ended. */
+  readonly ended: JobQueue = new JobQueue();
+  /** Replicas of HBM whose bytes were found wrong while sequences read them. */
+  readonly wrong: number[] = [];
+  /** By tier that copies eagerly: replicas that became evictable. */
+  readonly fresh: number[][] = [];
+  /** Bit t: slots of tier t came free. */
+  freed = 0;
+  /** Bit t: tier t may hold more than its capacity. */
+  crowded = 0;
+
+  slotsFreed(tier: number): void {
+    this.freed |= 1 << tier;
+  }
+
+  mayBeCrowded(tier: number): void {
+    this.crowded |= 1 << tier;
+  }
+
+  get isEmpty(): boolean {
+    return (this.freed | this.crowded | this.wrong.length) === 0 && this.ended.size === 0;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.ended.visitState(visitor);
+    visitor.list(this.wrong);
+    for (const list of this.fresh) visitor.list(list);
+    this.freed = visitor.number(this.freed);
+    this.crowded = visitor.number(this.crowded);
+  }
+}
+
+// What the manager tells whoever drives it, at the end of the call in which it came about. A listener may
+// call the manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. It
+// is no input: what it does with the news reaches the manager through calls, which are logged.
+
+export interface ManagerListener {
+  /** Jobs wait to be taken by `nextJob`. */
+  jobsIssued?(): void;
+  /** No block of the sequence waits for a job any more, or the sequence has ended while some did. */
+  settled?(sequence: Sequence): void;
+  /** A transfer of the block with this key to the tier at `position` has ended, whoever asked for it. */
+  moved?(position: number, key: Uint32Array, outcome: Outcome): void;
+  /** Room came free in HBM: a sequence let blocks go, or a job gave its slots back. */
+  roomFreed?(): void;
+  /** A block can be found in the tier at `position` from now on, where it was not before. */
+  stored?(position: number, block: StoredBlock): void;
+  /** A sequence uses the block of this number, which `contentKey` names: it was found, or is sealed. */
+  used?(content: number): void;
+  /** The block with this key can be found in the tier at `position` no more. */
+  removed?(position: number, key: Uint32Array): void;
+}
+
+export interface StoredBlock {
+  /** Four words. */
+  readonly key: Uint32Array;
+  /** Key of the block before it; zeros for the first of a chain, undefined where it is not known. */
+  readonly parent: Uint32Array | undefined;
+  readonly tokens: number;
+  readonly bytes: number;
+}
+
+//  What happened so far, in blocks. Every counter is moved by at least one test.
+
+export class Counters {
+  /** Matched blocks of opened sequences, by the tier in which they lay or were to arrive. */
+  readonly hits: Float64Array;
+  /** Blocks of opened sequences that were not matched. */
+  misses = 0;
+  /** Matched blocks that joined a job in flight. Part of `hits`. */
+  joined = 0;
+  /** Blocks sent from a tier to a lower one. Index: the tier above. */
+  readonly demotions: Float64Array;
+  /** Blocks that left HBM and stayed in a lower tier, whether they were sent or lay there already. */
+  offloads = 0;
+  /** Blocks sent from a tier to HBM. Index: the tier below. */
+  readonly reloads: Float64Array;
+  /** Evictions by tier, whether moved or dropped. */
+  readonly evictions: Float64Array;
+  /** Bytes sent to each tier from the one above. */
+  readonly writtenBytes: Float64Array;
+  /** Bytes that loads brought from each tier. */
+  readonly readBytes: Float64Array;
+  /**
+   * Blocks that were dropped because the write budget of the tier below did not pay for them. Part of
+   * `dropped`.
+   */
+  writesDeclined = 0;
+  /**
+   * Blocks that were dropped because too much of their tier was on its way down already. Part of `dropped`.
+   */
+  demotionsSkipped = 0;
+  /** Blocks brought up to a tier other than HBM. Index: the tier they came to. */
+  readonly promotions: Float64Array;
+  /** Blocks copied within HBM for sequences. */
+  copies = 0;
+  /** Contents whose last copy was evicted. */
+  dropped = 0;
+  /** Demotions that failed, so that their content was lost. */
+  demotionsFailed = 0;
+  /** Loads that ended otherwise than loaded, by outcome. */
+  readonly loadsFailed: Float64Array = new Float64Array(6);
+  /** Reloads within the thrashing window of the block's own offload. */
+  thrashed = 0;
+  /** Second copies of a content that was sealed twice. */
+  aliases = 0;
+  /** Sealed blocks whose digest differs from that of the content's first copy. */
+  diverged = 0;
+  /** Contents whose last copy went with the bytes of a lost tier. */
+  lost = 0;
+  /** Blocks that a lower tier held since an earlier run. */
+  adopted = 0;
+  /** Blocks that a lower tier held and that were computed all the same, because that was sooner. */
+  recomputed = 0;
+  refusedAllocations = 0;
+  preemptions = 0;
+
+  constructor(tiers: number) {
+    this.hits = new Float64Array(tiers);
+    this.demotions = new Float64Array(tiers);
+    this.reloads = new Float64Array(tiers);
+    this.writtenBytes = new Float64Array(tiers);
+    this.readBytes = new Float64Array(tiers);
+    this.evictions = new Float64Array(tiers);
+    this.promotions = new Float64Array(tiers);
+  }
+
+  get hitBlocks(): number {
+    return this.hits.reduce((sum, hits) => sum + hits, 0);
+  }
+
+  /** Hits / (hits + misses) over blocks of opened sequences; 0 before any. */
+  get hitRate(): number {
+    const hits = this.hitBlocks;
+    return hits + this.misses === 0 ? 0 : hits / (hits + this.misses);
+  }
+}
+
+// What of the manager is written down and brought back, between two calls: all tables and counts. What a call
+// leaves to its own end is empty then. Who listens, and the log, belong to whoever made the manager.
+
+export function visitCore(core: Core, visitor: StateVisitor): void {
+  invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
+  visitor.fields(core);
+  visitor.fields(core.counters);
+  for (const pool of core.pools) pool.visitState(visitor);
+  for (const census of core.census) census?.visitState(visitor);
+  core.replicas.visitState(visitor);
+  core.contents.visitState(visitor);
+  core.policy.visitState(visitor);
+  core.use?.visitState(visitor);
+  core.jobs.visitState(visitor);
+  core.deadlines.visitState(visitor);
+  core.agenda.visitState(visitor);
+  core.waiters.visitState(visitor);
+  for (const queue of core.claims) queue.visitState(visitor);
+  core.outbox.visitState(visitor);
+  visitor.value(
+    () => [...core.unasked],
+    (saved) => {
+      core.unasked.clear();
+      for (const job of saved) core.unasked.add(job);
+    },
+  );
+  for (const pace of core.paces) pace.visitState(visitor);
+  for (const link of core.links) link.visitState(visitor);
+  for (const budget of core.writeBudgets) budget?.visitState(visitor);
+  visitQuotas(core, visitor);
+  visitSequences(core, visitor);
+}
+
+/** There are none until an owner gets the first one. */
+function visitQuotas(core: Core, visitor: StateVisitor): void {
+  if (!visitor.flag(core.quotas !== null)) {
+    core.quotas = null;
+    return;
+  }
+  const { tiers, replicas, ownedBytes } = core;
+  const { owners } = core.config;
+  core.quotas ??= new OwnerQuotas({ tiers, owners, replicas: replicas.size, ownedBytes });
+  core.quotas.visitState(visitor);
+}
+
+function visitSequences(core: Core, visitor: StateVisitor): void {
+  const { sequences } = core;
+  visitor.value(
+    () => [...sequences.values()].map(({ id, visit, owner }) => ({ id, visit, owner })),
+    (saved) => {
+      sequences.clear();
+      for (const { id, visit, owner } of saved)
+        sequences.set(id, new Sequence(core, id, visit, owner, newArrays(visit.blocks)));
+    },
+  );
+  for (const sequence of sequences.values()) sequence.visitState(visitor);
 }

@@ -10,16 +10,18 @@
  *   by then.
  */
 
+import type { Digest } from '../digest.ts';
+import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
-import { State } from '../replica/state.ts';
-import { type JobId, JobState } from '../transfer/jobTable.ts';
-import { Outcome } from '../transfer/outcome.ts';
+import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
+import { type JobId, JobState } from '../tables/jobTable.ts';
+import { ReplicaState } from '../tables/replicaTable.ts';
+import { Outcome } from '../tier/tier.ts';
 import { type Core, HBM } from './core.ts';
-import { serveEnded } from './jobs/drain.ts';
-import { cancelWaiting, detach } from './jobs/withdrawing.ts';
-import { Entry, type Sequence } from './sequences/blockTable/sequence.ts';
-import { letGo } from './sequences/holding.ts';
-import { fail, repinOrFail } from './sequences/settling.ts';
+import { serveEnded } from './drain.ts';
+import { cancelWaiting, detach, letGo } from './holds.ts';
+import { fail, repinOrFail } from './loads.ts';
+import { Entry, type Sequence } from './sequence.ts';
 
 export interface TierLoss {
   /** Ready replicas that went. */
@@ -28,7 +30,7 @@ export interface TierLoss {
   readonly lost: number;
 }
 
-interface Held {
+interface HeldAtLoss {
   readonly sequence: Sequence;
   readonly block: number;
   readonly generation: number;
@@ -51,8 +53,8 @@ export function loseTier(core: Core, tier: number): TierLoss {
 }
 
 /** Block table entries that hold a replica of the tier, before anything changes. */
-function heldIn(core: Core, tier: number): Held[] {
-  const held: Held[] = [];
+function heldIn(core: Core, tier: number): HeldAtLoss[] {
+  const held: HeldAtLoss[] = [];
   for (const sequence of core.sequences.values()) {
     for (let block = 0; block < sequence.length; block++) {
       const replica = sequence.replica[block];
@@ -84,7 +86,7 @@ function unpublishAll(core: Core, tier: number): number[] {
   const { replicas, contents } = core;
   const gone: number[] = [];
   for (let r = replicas.base[tier]; r < replicas.end(tier); r++) {
-    if (replicas.state[r] !== State.READY) continue;
+    if (replicas.state[r] !== ReplicaState.READY) continue;
     const content = replicas.content[r];
     contents.hold(content);
     gone.push(content);
@@ -112,7 +114,7 @@ function endJob(core: Core, id: JobId, tier: number): void {
     detach(core, row, Outcome.MISSING);
 }
 
-function settleEntry(core: Core, { sequence, block, generation }: Held, tier: number): void {
+function settleEntry(core: Core, { sequence, block, generation }: HeldAtLoss, tier: number): void {
   const { replicas, waiters, jobs } = core;
   const replica = sequence.replica[block];
   if (replica === -1 || replicas.tierOf(replica) !== tier || core.generationOf(replica) !== generation)
@@ -122,7 +124,8 @@ function settleEntry(core: Core, { sequence, block, generation }: Held, tier: nu
     letGo(core, replica);
     return;
   }
-  const wasPublished = sequence.state[block] === Entry.MATCHED || replicas.state[replica] === State.DRAINING;
+  const wasPublished =
+    sequence.state[block] === Entry.MATCHED || replicas.state[replica] === ReplicaState.DRAINING;
   if (!wasPublished) {
     fail(core, sequence, block, Outcome.REFUSED);
     return;
@@ -145,4 +148,100 @@ function arrivingBelow(core: Core, content: number): number {
     if (core.incomingTo(content, tier) !== -1) return core.incomingTo(content, tier);
   }
   return -1;
+}
+
+// Blocks that a lower tier holds since an earlier run become replicas again, under the same keys. Nothing is
+// moved and nothing read: the store has said that the bytes are there, and every later read is verified as
+// always.
+//
+// A block names the block before it, so that the index knows again that what it holds are whole prefixes. One
+// that comes before its parent gets a row for it; a parent that never comes leaves a hole, which only makes
+// lookups walk.
+
+export interface AdoptedBlock {
+  readonly slot: number;
+  readonly generation: number;
+  readonly sizeClass: number;
+  /** The content's key: four words. */
+  readonly key: Uint32Array;
+  /** Key of the block before it; zeros for the first of a chain, undefined where it is not known. */
+  readonly parent: Uint32Array | undefined;
+  readonly digest: Digest;
+  readonly tokens: number;
+}
+
+export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
+  const { contents, replicas } = core;
+  const { slot, generation, sizeClass, key, digest, tokens } = block;
+  const pool = core.pools[tier];
+  const exists =
+    slot < pool.shape.slotLimit &&
+    sizeClass < core.config.unitBytes.length &&
+    slot % pool.shape.slotsPerPageMax < pool.shape.slotsPerPage[sizeClass];
+  if (!exists) return false;
+  pool.reach(slot);
+  if (generation < pool.generation[slot]) return false;
+  const known = contents.find(key, 0);
+  const fits = core.residentBytes[tier] + core.unitBytes(sizeClass) <= core.capacityBytes[tier];
+  const redundant = known !== -1 && (core.readyIn(known, tier) !== -1 || contents.sealed[known] === 1);
+  const replica = replicas.base[tier] + slot;
+  replicas.reach(replica);
+  if (!fits || redundant || !pool.takeSlot(slot, sizeClass, generation)) {
+    if (replicas.state[replica] === ReplicaState.FREE) pool.generation[slot] = generation;
+    return false;
+  }
+
+  core.census[tier]?.took(slot);
+  replicas.owner[replica] = 0;
+  const parent = parentOf(core, block);
+  const content = contents.intern(key, 0, sizeClass, tokens, parent);
+  contents.learnParent(content, parent);
+  contents.dropUnused(parent);
+  contents.sizeClass[content] = sizeClass;
+  contents.tokens[content] = tokens;
+  contents.sealed[content] = 1;
+  contents.digestLo[content] = digest.lo;
+  contents.digestHi[content] = digest.hi;
+  for (const state of [ReplicaState.RESERVED, ReplicaState.FILLING, ReplicaState.VERIFYING])
+    replicas.become(replica, state);
+  core.setResident(replica, 1);
+  core.publish(replica, content);
+  core.counters.adopted++;
+  return true;
+}
+
+function parentOf(core: Core, { parent, sizeClass, tokens }: AdoptedBlock): number {
+  if (parent === undefined || !core.config.chainedKeys) return UNKNOWN_PARENT;
+  if (parent.every((word) => word === 0)) return NO_PARENT;
+  return core.contents.intern(parent, 0, sizeClass, tokens, UNKNOWN_PARENT);
+}
+
+const HAS_PARENT = 1;
+
+/** What the decision log keeps of a block besides its place. */
+export function adoptionWords({ key, parent, digest, tokens }: AdoptedBlock): Uint32Array {
+  const words = new Uint32Array(12);
+  words.set(key);
+  words.set(parent ?? [0, 0, 0, 0], 4);
+  words.set([digest.lo, digest.hi, tokens, parent === undefined ? 0 : HAS_PARENT], 8);
+  return words;
+}
+
+/** The block that the words came from. */
+export function adoptedFrom(
+  slot: number,
+  generation: number,
+  sizeClass: number,
+  words: Uint32Array,
+): AdoptedBlock {
+  invariant(words.length === 12, 'an adopted block is logged in twelve words');
+  return {
+    slot,
+    generation,
+    sizeClass,
+    key: words.slice(0, 4),
+    parent: words[11] === HAS_PARENT ? words.slice(4, 8) : undefined,
+    digest: { lo: words[8], hi: words[9] },
+    tokens: words[10],
+  };
 }

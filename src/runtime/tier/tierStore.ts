@@ -18,8 +18,7 @@
  */
 
 import type { Digest } from '../digest.ts';
-import type { Outcome } from '../transfer/outcome.ts';
-import type { Tier } from './tier.ts';
+import type { Outcome, Tier } from './tier.ts';
 
 export interface StoreItem {
   readonly slot: number;

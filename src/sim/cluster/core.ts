@@ -5,21 +5,29 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import type { ControlPlane } from '../control/index.ts';
-import type { Timeline } from '../driver/index.ts';
-import type { Instance, InstanceHost, SimRequest } from '../instance/index.ts';
-import { EventQueue, VirtualClock } from '../kernel/index.ts';
-import { RequestTable } from '../metrics/index.ts';
-import { SessionManager, type WorkloadRequest } from '../workload/index.ts';
-import { eventPriorities, HANDOFF_ARRIVED, SimEvent } from './events.ts';
-import type { GatewayQueue } from './flow/gatewayQueue.ts';
-import { Handoffs } from './flow/handoffs.ts';
-import type { ForcedDecisions } from './forced.ts';
-import { probeOf } from './instanceProbe.ts';
-import type { SimulationObserver } from './observer.ts';
-import type { SimulationOptions, SimulationParts } from './parts.ts';
-import type { ScalingLoops } from './scaling/scalingLoops.ts';
-import { RequestTape } from './snapshot/requestTape.ts';
+import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import type { ControlPlane } from '../control/controlPlane.ts';
+import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
+import type { Instance, InstanceHost } from '../instance/instance.ts';
+import type { SimRequest } from '../instance/simRequest.ts';
+import { VirtualClock } from '../kernel/clock.ts';
+import { EventQueue } from '../kernel/eventQueue.ts';
+import type { Timeline } from '../links/modeledDriver.ts';
+import { RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
+import { SessionManager } from '../workload/closedLoop.ts';
+import type { RequestStream, WorkloadRequest } from '../workload/request.ts';
+import type { GatewayQueue } from './gatewayQueue.ts';
+import { Handoffs } from './handoffs.ts';
+import {
+  eventPriorities,
+  type ForcedDecisions,
+  HANDOFF_ARRIVED,
+  SimEvent,
+  type SimulationObserver,
+  type SimulationOptions,
+  type SimulationParts,
+} from './parts.ts';
+import type { ScalingLoops } from './scaling.ts';
 
 export class ClusterCore {
   readonly parts: SimulationParts;
@@ -135,5 +143,137 @@ export class ClusterCore {
       schedule: (timeUs, flight) =>
         this.queue.schedule(timeUs, SimEvent.TRANSFER, instance, flight, instance),
     };
+  }
+}
+
+// The audit at the end of a run: every request that came in is in exactly one place, times are in order, and
+// the counters of the instances agree with the rows.
+
+/** Requests by what became of them. */
+export type Conservation = Readonly<Record<(typeof statusNames)[number], number>> & {
+  readonly injected: number;
+};
+
+export function conservationOf(table: RequestTable): Conservation {
+  const counts = new Array<number>(statusNames.length).fill(0);
+  for (let row = 0; row < table.size; row++) counts[table.status[row]]++;
+  const byName = Object.fromEntries(statusNames.map((name, i) => [name, counts[i]]));
+  return { injected: table.size, ...byName } as Conservation;
+}
+
+/** @throws an error of ours where the books do not add up */
+export function checkConservation(
+  table: RequestTable,
+  instances: readonly Instance[],
+  unfinished: readonly SimRequest[],
+): Conservation {
+  const found = conservationOf(table);
+  const open = found.arrived + found.queued + found.running + found.handedOff;
+  invariant(open === unfinished.length, 'each request that has not ended is known to the simulation');
+  const sum = (pick: (instance: Instance) => number): number =>
+    instances.reduce((total, instance) => total + pick(instance), 0);
+  invariant(found.completed === sum(({ counters }) => counters.completed), 'completed requests add up');
+  invariant(found.unservable === sum(({ counters }) => counters.unservable), 'unservable requests add up');
+  invariant(found.timedOut >= sum(({ counters }) => counters.timedOut), 'timed-out requests add up');
+  for (let row = 0; row < table.size; row++) checkRow(table, row);
+  return found;
+}
+
+/** Arrival, admission into a batch, first token and end follow each other. */
+function checkRow(table: RequestTable, row: number): void {
+  const delay = table.schedulingDelayUs[row];
+  const first = table.firstTokenUs[row];
+  const end = table.e2eUs[row];
+  const isComplete = table.status[row] === Status.COMPLETED;
+  invariant(isComplete === end >= 0, 'a completed request has an end, and no other');
+  invariant(delay < 0 || first < 0 || table.status[row] !== Status.COMPLETED || delay <= first, () => {
+    return `request ${table.idOf(row)} has its first token before it joins a batch`;
+  });
+  if (!isComplete) return;
+  invariant(first >= 0 && first <= end, 'a completed request has its first token before its end');
+  const generated = table.generatedTokens[row];
+  invariant(generated >= 1, 'a completed request has a token');
+  invariant(generated <= Math.max(1, table.outputTokens[row]), 'nobody generates more than asked for');
+}
+
+//  How the control plane reads an instance.
+
+export function probeOf(instance: Instance): InstanceProbe {
+  const { engine } = instance;
+  return {
+    instance: instance.number,
+    id: instance.id,
+    role: instance.role,
+    model: instance.model,
+    configId: instance.configId,
+    capacityBlocks: engine.tiers().map(({ capacityBlocks }) => capacityBlocks),
+    changes: (): number => instance.changes,
+    report: (into: InstanceReport): void => report(instance, into),
+    cachedBlocks: (keys: BlockKeys, blocks: number): number => engine.cachedBlocks(keys, blocks),
+  };
+}
+
+function report(instance: Instance, into: InstanceReport): void {
+  const { engine, recent } = instance;
+  const { hits, openedBlocks, preemptions, offloads, reloads } = engine.counters;
+  const tiers = engine.tiers();
+  into.queueDepth = engine.waitingCount;
+  into.batchSize = engine.runningCount;
+  into.maxBatch = instance.limits.maxSequences;
+  into.preemptions = preemptions;
+  into.usedBlocks = tiers.map(({ usedBlocks }) => usedBlocks);
+  into.freeBlocks = tiers.map(({ freeBlocks }) => freeBlocks);
+  into.hitBlocks = hits.reduce((sum, count) => sum + count, 0);
+  into.lookupBlocks = into.hitBlocks + openedBlocks;
+  into.offloadedBlocks = offloads;
+  into.reloadedBlocks = reloads;
+  into.recentTtftUs = recent.ttftUs;
+  into.recentTpotUs = recent.tpotUs;
+  into.adapters = [];
+}
+
+// A stream of requests that forks of a simulation share: each reads on from its own place, and a request is
+// drawn from the source once, by whoever comes to it first. What every reader has passed is let go.
+
+/** A place between two requests: the one before it, and the next place once somebody has looked. */
+interface TapePlace {
+  readonly request: WorkloadRequest | undefined;
+  next: TapePlace | null;
+}
+
+export class RequestTape implements RequestStream {
+  readonly #source: RequestStream;
+  #place: TapePlace = { request: undefined, next: null };
+  /** Requests taken so far. */
+  #taken = 0;
+
+  constructor(source: RequestStream) {
+    this.#source = source;
+  }
+
+  get taken(): number {
+    return this.#taken;
+  }
+
+  next(): WorkloadRequest | undefined {
+    const place = this.#place;
+    const next = (place.next ??= { request: this.#source.next(), next: null });
+    if (next.request === undefined) return undefined;
+    this.#place = next;
+    this.#taken++;
+    return next.request;
+  }
+
+  /** Another reader at this place. */
+  fork(): RequestTape {
+    const fork = new RequestTape(this.#source);
+    fork.#place = this.#place;
+    fork.#taken = this.#taken;
+    return fork;
+  }
+
+  /** Moves on to the place behind so many requests of the source, of which none was taken yet. */
+  skipTo(taken: number): void {
+    while (this.#taken < taken && this.next() !== undefined);
   }
 }

@@ -8,18 +8,13 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import type { ControlPlane } from '../control/index.ts';
-import {
-  type EngineStep,
-  type Instance,
-  type InstanceHost,
-  KeysNeeded,
-  type SimRequest,
-} from '../instance/index.ts';
-import type { RequestTable } from '../metrics/index.ts';
-import { type Conservation, checkConservation } from './conservation.ts';
-import { ClusterCore } from './core.ts';
-import { SimEvent } from './events.ts';
+import type { ControlPlane } from '../control/controlPlane.ts';
+import type { Role } from '../control/policy.ts';
+import type { EngineStep } from '../instance/engine.ts';
+import type { Instance, InstanceHost } from '../instance/instance.ts';
+import { KeysNeeded, type SimRequest } from '../instance/simRequest.ts';
+import type { RequestTable } from '../metrics/requestTable.ts';
+import { ClusterCore, type Conservation, checkConservation } from './core.ts';
 import {
   admit,
   arrived,
@@ -28,21 +23,28 @@ import {
   enqueue,
   expire,
   gaveWay,
-  type Handoffs,
   handOff,
   makeGateway,
   prefilled,
   pull,
+  redirect,
+  remove,
   route,
   timeOut,
   transferred,
-} from './flow/index.ts';
-import { checkForced, type ForcedDecisions } from './forced.ts';
-import type { SimulationObserver } from './observer.ts';
-import type { SimulationParts } from './parts.ts';
-import { makeScaling } from './scaling/index.ts';
-import type { SimulationKey } from './simulationKey.ts';
-import { restoreCluster, SimulationSnapshot, type SnapshotData, saveCluster } from './snapshot/index.ts';
+} from './flow.ts';
+import type { Handoffs } from './handoffs.ts';
+import {
+  checkForced,
+  type ForcedDecisions,
+  type PoolPart,
+  SimEvent,
+  type SimulationKey,
+  type SimulationObserver,
+  type SimulationParts,
+} from './parts.ts';
+import { ScalingLoop, ScalingLoops, type ScalingSetup } from './scaling.ts';
+import { restoreCluster, SimulationSnapshot, type SnapshotData, saveCluster } from './snapshot.ts';
 
 /** What a fork has of its own. */
 export interface ForkOptions {
@@ -283,4 +285,60 @@ export class Simulation implements InstanceHost {
         invariant(false, `event of kind ${type} has no handler`);
     }
   }
+}
+
+//  The autoscaling of a cluster: what its loops ask for, done on the cluster's state.
+
+export function makeScaling(core: ClusterCore, setups: readonly ScalingSetup[]): ScalingLoops {
+  const { pools } = core.parts;
+  const byPool = pools.map(({ configId }, pool) => {
+    const number = setups.findIndex((setup) => setup.configId === configId);
+    return number === -1 ? undefined : loopOf(core, setups[number], number, pool);
+  });
+  return new ScalingLoops(byPool, core.poolOf);
+}
+
+/** @param number of the autoscaler: of events at one time, lower ones go first */
+function loopOf(core: ClusterCore, setup: ScalingSetup, number: number, pool: number): ScalingLoop {
+  const { control } = core;
+  const { pools, instances } = core.parts;
+  const own = pools[pool];
+  const place = {
+    pool,
+    initial: instances.flatMap((each, instance) => (each === pool ? [instance] : [])),
+    alike: pools.filter((other) => isAlike(own, other)).length,
+    serves: (model: string): boolean => own.model === '' || model === '' || own.model === model,
+    computesForOthers: own.role === 'prefill',
+  };
+  return new ScalingLoop(setup, place, {
+    scheduleCheck: (timeUs) => {
+      core.queue.schedule(timeUs, SimEvent.SCALE_CHECK, number, 0, number);
+    },
+    scheduleDue: (timeUs, replica) => {
+      core.queue.schedule(timeUs, SimEvent.SCALE_ACTION, replica, number, number);
+    },
+    pendingRequests: () => control.gateway?.count(({ model }) => place.serves(model)) ?? 0,
+    hasWork: () => core.hasWork,
+    snapshots: (nowUs) => {
+      return control.cluster(nowUs).instances.filter(({ instance }) => core.poolOf[instance] === pool);
+    },
+    table: core.table,
+    makeInstance: () => core.addInstance(pool).number,
+    setRoutable: (instance, routable) => control.setRoutable(instance, routable),
+    isEmpty: (instance) => {
+      const { sent, expected, handoffs } = core;
+      return sent[instance] === 0 && expected[instance] === 0 && !handoffs.holdsAny(instance);
+    },
+    redirect: (instance, nowUs) => redirect(core, instance, nowUs),
+    remove: (instance, nowUs) => remove(core, instance, nowUs),
+    scaled: (change) => core.observer.scaled?.(change),
+    replica: (change) => core.observer.replica?.(change),
+  });
+}
+
+/** Whether a request could go to either of them. */
+function isAlike(one: PoolPart, other: PoolPart): boolean {
+  const computes = (role: Role): boolean => role === 'prefill';
+  if (computes(one.role) !== computes(other.role)) return false;
+  return one.model === '' || other.model === '' || one.model === other.model;
 }

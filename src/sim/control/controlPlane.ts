@@ -9,11 +9,19 @@
  * it, and any other end counts for both.
  */
 
-import type { AdmissionDecision, ForcedRouting, Priority, RoutingDecision, Stay } from './decisions.ts';
-import type { FlowControl } from './flowControl/gateway.ts';
-import type { ClusterState, InstanceProbe } from './instances.ts';
-import type { PolicyChoice, Stateful } from './policy.ts';
-import type { RequestView } from './request.ts';
+import type { FlowControl } from './flowControl.ts';
+import type {
+  AdmissionDecision,
+  ClusterState,
+  ForcedRouting,
+  InstanceProbe,
+  PolicyChoice,
+  RequestPriority,
+  RequestView,
+  RoutingDecision,
+  SnapshotState,
+  Stay,
+} from './policy.ts';
 import type { RouterState, ShadowName } from './routerState.ts';
 
 /** How old the router's signals are; 0 reads them at each decision. Upstream's default is 50,000 for both. */
@@ -85,7 +93,7 @@ export interface ControlCounters {
   shadowChecks: number;
 }
 
-export interface ControlPlane extends Stateful {
+export interface ControlPlane extends SnapshotState {
   /** Another one of the same policies that has seen nothing. */
   fresh(): ControlPlane;
 
@@ -113,7 +121,7 @@ export interface ControlPlane extends Stateful {
   arrived(request: RequestView, nowUs: number): void;
   /** @param forced what is done, whatever the policy would do */
   admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision;
-  prioritise(request: RequestView, nowUs: number): Priority;
+  prioritise(request: RequestView, nowUs: number): RequestPriority;
   /**
    * @param forced what is done, whatever the policies would choose
    * @param stay for a request that is routed again: it stays in its configurations, and with its hand-off,
@@ -123,7 +131,7 @@ export interface ControlPlane extends Stateful {
    */
   route(
     request: RequestView,
-    priority: Priority,
+    priority: RequestPriority,
     nowUs: number,
     forced?: ForcedRouting,
     stay?: Stay,
@@ -133,7 +141,13 @@ export interface ControlPlane extends Stateful {
    * configuration.
    * @returns that instance; -1, with nothing changed, when none is routable
    */
-  rehome(request: RequestView, priority: Priority, from: number, configId: string, nowUs: number): number;
+  rehome(
+    request: RequestView,
+    priority: RequestPriority,
+    from: number,
+    configId: string,
+    nowUs: number,
+  ): number;
 
   /**
    * The request joined the batch of the instance for the first time.

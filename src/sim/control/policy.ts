@@ -4,8 +4,9 @@
  * is given.
  */
 
-import type { GoRandom, SourceState } from '../random/index.ts';
-import type { Outcome } from './outcome.ts';
+import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import type { GoRandom } from '../random/goRand.ts';
+import type { SourceState } from '../random/laggedFibonacci.ts';
 
 export type ParameterValue = number | string | boolean | Readonly<Record<string, number>>;
 
@@ -41,21 +42,21 @@ export type PlainState =
   | readonly PlainState[]
   | { readonly [key: string]: PlainState };
 
-export interface Stateful {
+export interface SnapshotState {
   /** What it remembers now, independent of what it does later; null for a policy without memory. */
   snapshot(): PlainState;
   /** Goes on from what `snapshot` of a policy of the same name and parameters gave. */
   restore(state: PlainState): void;
 }
 
-export interface NamedPolicy extends Stateful {
+export interface NamedPolicy extends SnapshotState {
   readonly name: string;
   /** Told of each routed request as it ends; what a policy learns from outcomes, it learns here. */
-  completed?(outcome: Outcome): void;
+  completed?(outcome: RequestOutcome): void;
 }
 
 /** What a policy without memory has in the place of one. */
-export const noMemory: Stateful = { snapshot: () => null, restore: () => {} };
+export const noMemory: SnapshotState = { snapshot: () => null, restore: () => {} };
 
 /** A policy whose decisions depend on nothing that it saw before. */
 export abstract class StatelessPolicy {
@@ -64,4 +65,278 @@ export abstract class StatelessPolicy {
   }
 
   restore(): void {}
+}
+
+//  What the stages of the control plane answer, one after the other.
+
+/** What admission says to a request. A delayed one comes to admission again after `durationUs`. */
+export type AdmissionDecision =
+  | { readonly verdict: 'admit' }
+  | { readonly verdict: 'reject'; readonly reason: string }
+  | { readonly verdict: 'delay'; readonly durationUs: number; readonly reason: string };
+
+export const ADMIT: AdmissionDecision = { verdict: 'admit' };
+
+export interface PriorityHints {
+  /** Whether admission and gateway may turn it away under load. */
+  readonly sheddable: boolean;
+  /** When its first token should be there, absolute in microseconds; 0 for no target. */
+  readonly dueUs: number;
+}
+
+export interface RequestPriority {
+  /** Higher is more urgent. */
+  readonly score: number;
+  /** What the instance's scheduler is told, a whole number: lower is more urgent. */
+  readonly rank: number;
+  readonly hints: PriorityHints;
+}
+
+export interface CandidateScore {
+  readonly instance: number;
+  readonly id: string;
+  readonly score: number;
+  /** By scorer: its weighted part of the score. Empty for policies that do not add up scores. */
+  readonly scoreBreakdown: Readonly<Record<string, number>>;
+}
+
+export interface FilteredOut {
+  readonly instance: number;
+  readonly id: string;
+  readonly filter: string;
+}
+
+/** A routing decision that is taken out of the policies' hands, or a part of it. */
+export interface ForcedRouting {
+  /** The instance that gets the request, or its output. Default: what the policy chooses. */
+  readonly target?: number;
+  /** The instance that computes the prompt for it, -1 for no hand-off. Default: what the policies choose. */
+  readonly prefillInstance?: number;
+}
+
+/** The configurations that a request was routed to before, and stays in when it is routed again. */
+export interface Stay {
+  readonly target: string;
+  /** Of the instance that was to compute its prompt for another one; '' without a hand-off. */
+  readonly prefill: string;
+}
+
+export interface RoutingDecision {
+  /** Number of the instance that the request runs on; with a hand-off the one that decodes. */
+  readonly target: number;
+  /** Where its prompt is computed, -1 where that is `target`. */
+  readonly prefillInstance: number;
+  /** Where it goes on after a hand-off, -1 without one. */
+  readonly decodeInstance: number;
+  readonly reason: string;
+  /** By instance, in order of their numbers; empty where details are not asked for. */
+  readonly scores: readonly CandidateScore[];
+  readonly filteredOut: readonly FilteredOut[];
+  /** The best others, the best first; ties to the lowest instance. */
+  readonly topKCandidates: readonly CandidateScore[];
+  /** Leading blocks that the router believed to be cached where the prompt is computed. */
+  readonly expectedBlocks: number;
+  /** Instances that could have been `target`: of the model and role, routable. Empty where details are not asked for. */
+  readonly couldTake: readonly number[];
+}
+
+// What the control plane sees of instances. A snapshot is written by the `SignalBoard` alone; policies read
+// it. Each signal is as old as its group says: counts that the router keeps itself are always fresh, what
+// instances report is as old as the last report.
+
+export type Role = 'monolithic' | 'prefill' | 'decode';
+
+/** Seen of one tier of an instance, HBM first. Shares lie in [0, 1]. */
+export interface ObservedTier {
+  readonly capacityBlocks: number;
+  /** Blocks that requests hold; in lower tiers all blocks that hold anything. */
+  readonly usedBlocks: number;
+  /** Free or evictable. */
+  readonly freeBlocks: number;
+  /** used / capacity. */
+  readonly utilization: number;
+}
+
+/** The KV cache of an instance as it reports it: right when it was read, and coarse. */
+export interface ObservedKV {
+  readonly tiers: readonly ObservedTier[];
+  /** Hits over lookups in blocks since the start. */
+  readonly cacheHitRate: number;
+  /** Blocks a second down and up a tier, between the last two reports. */
+  readonly offloadRate: number;
+  readonly reloadRate: number;
+}
+
+export interface InstanceSnapshot {
+  /** Place in the cluster from 0. Ties between instances go to the lowest. */
+  readonly instance: number;
+  readonly id: string;
+  readonly role: Role;
+  readonly model: string;
+  readonly configId: string;
+
+  /** Reported: requests that wait in the instance's queue, and requests in its batch. */
+  readonly queueDepth: number;
+  readonly batchSize: number;
+  /** Reported: preemptions since the start. */
+  readonly preemptions: number;
+  /** Reported. */
+  readonly kv: ObservedKV;
+  /** Reported: mean of the recent requests in microseconds, 0 before the first. */
+  readonly recentTtftUs: number;
+  readonly recentTpotUs: number;
+  /** Reported: batch slots that are free. */
+  readonly availableCapacity: number;
+  /** Reported: adapters in its memory. */
+  readonly adapters: readonly string[];
+  /** When the reported signals were read; 0 before the first report, when all of them are 0. */
+  readonly reportedUs: number;
+
+  /** Fresh: requests that the router sent there and that have not ended. */
+  readonly inFlight: number;
+  /** Fresh: prompt tokens of these that had no first token yet, less those that were found cached. */
+  readonly inFlightTokens: number;
+}
+
+/** `queueDepth + batchSize + inFlight`, upstream's load of an instance; a request in flight counts twice. */
+export function effectiveLoad(instance: InstanceSnapshot): number {
+  return instance.queueDepth + instance.batchSize + instance.inFlight;
+}
+
+/**
+ * Expected wait for the batch in microseconds: queued requests times the recent time to the first token, over
+ * the requests in the batch. Coarse on purpose: it is made of reported signals only.
+ */
+export function estimatedWaitUs(instance: InstanceSnapshot): number {
+  return (instance.queueDepth * instance.recentTtftUs) / Math.max(1, instance.batchSize);
+}
+
+/** All instances that could take a request now, in order of their numbers. */
+export interface ClusterState {
+  readonly nowUs: number;
+  readonly instances: readonly InstanceSnapshot[];
+}
+
+/** Reads one instance, when a report of it is due. The cluster implements it for its instances. */
+export interface InstanceProbe {
+  readonly instance: number;
+  readonly id: string;
+  readonly role: Role;
+  readonly model: string;
+  readonly configId: string;
+  /** Blocks of each tier, HBM first. */
+  readonly capacityBlocks: readonly number[];
+  /** Grows with whatever changes a report. Left out, or -1, where nobody counts: then each report is new. */
+  changes?(): number;
+  /** Fills in what the instance knows of itself now. */
+  report(into: InstanceReport): void;
+  /** Leading blocks of `keys` that are cached in HBM now. */
+  cachedBlocks(keys: BlockKeys, blocks: number): number;
+}
+
+/** The raw figures of a report; counters count since the start of the instance. */
+export interface InstanceReport {
+  queueDepth: number;
+  batchSize: number;
+  maxBatch: number;
+  preemptions: number;
+  /** By tier, HBM first. */
+  usedBlocks: number[];
+  freeBlocks: number[];
+  hitBlocks: number;
+  lookupBlocks: number;
+  offloadedBlocks: number;
+  reloadedBlocks: number;
+  recentTtftUs: number;
+  recentTpotUs: number;
+  adapters: readonly string[];
+}
+
+// What the control plane may know of a request. The number of tokens that it will generate is not among it:
+// a policy that reads it would be an oracle.
+
+export interface RequestView {
+  /** Unique in the simulation, from 0 in order of arrival. */
+  readonly number: number;
+  readonly id: string;
+  readonly tenantId: string;
+  /** `critical`, `standard`, `batch`, `sheddable`, `background`, another name, or '' for none. */
+  readonly sloClass: string;
+  readonly model: string;
+  /** LoRA adapter, '' for none. */
+  readonly adapter: string;
+  /** '' for none. */
+  readonly sessionId: string;
+  readonly arrivalUs: number;
+  readonly promptTokens: number;
+  /** Absolute, 0 for none. */
+  readonly deadlineUs: number;
+  /** Time to the first token that the request asks for in microseconds, 0 for none. */
+  readonly sloTargetUs: number;
+  /** Full blocks of the prompt. */
+  readonly promptBlocks: number;
+  /**
+   * Keys of the blocks in order; the first `promptBlocks` of them are the prompt's, and policies read no
+   * more. May be a getter that makes them when they are first asked for.
+   */
+  readonly keys: BlockKeys;
+}
+
+//  What became of a routed request, for policies that learn from it.
+
+export interface RequestOutcome {
+  readonly request: RequestView;
+  /** Where it ended. */
+  readonly instance: number;
+  /** False for one that was lost, timed out, or could not be served. */
+  readonly completed: boolean;
+  readonly outputTokens: number;
+  /** From arrival to the step that gave its first token, -1 where none did. */
+  readonly ttftUs: number;
+  /** From arrival to the step in which it ended. */
+  readonly e2eUs: number;
+  readonly nowUs: number;
+}
+
+//  Times that the router predicts from its own counts and from reports; what llm-d's latency rules go by.
+
+/** Prompt tokens a second of one instance, where nobody has measured: llm-d's figure. */
+export const PREFILL_TOKENS_PER_S = 15_928;
+
+/**
+ * Time to the first token of a request with so many uncached tokens: they and the uncached tokens that the
+ * router sent there and that had no first token yet, over the rate of prefill. Fresh.
+ */
+export function predictedTtftUs(
+  instance: InstanceSnapshot,
+  uncachedTokens: number,
+  tokensPerS: number,
+): number {
+  return ((instance.inFlightTokens + uncachedTokens) * 1e6) / tokensPerS;
+}
+
+/** Time between its tokens: what the instance reported of recent requests, 0 before the first. */
+export function predictedTpotUs(instance: InstanceSnapshot): number {
+  return instance.recentTpotUs;
+}
+
+export interface LatencyTargets {
+  /** Of a request that brings none; 0 for none. */
+  readonly ttftUs: number;
+  readonly tpotUs: number;
+  readonly tokensPerS: number;
+}
+
+/** Target less prediction of both kinds; 0 where there is no target. */
+export function headroomUs(
+  { sloTargetUs }: RequestView,
+  instance: InstanceSnapshot,
+  uncachedTokens: number,
+  { ttftUs, tpotUs, tokensPerS }: LatencyTargets,
+): { readonly ttft: number; readonly tpot: number } {
+  const target = sloTargetUs > 0 ? sloTargetUs : ttftUs;
+  return {
+    ttft: target === 0 ? 0 : target - predictedTtftUs(instance, uncachedTokens, tokensPerS),
+    tpot: tpotUs === 0 ? 0 : tpotUs - predictedTpotUs(instance),
+  };
 }

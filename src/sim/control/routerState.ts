@@ -4,7 +4,16 @@
  * reconciles the two: a policy takes which it wants, and their difference is counted.
  */
 
-import type { RequestView } from './request.ts';
+import { invariant } from '../../runtime/errors.ts';
+import type {
+  InstanceProbe,
+  InstanceReport,
+  InstanceSnapshot,
+  ObservedTier,
+  PlainState,
+  RequestView,
+  SnapshotState,
+} from './policy.ts';
 
 export interface TenantState {
   readonly tenantId: string;
@@ -87,4 +96,473 @@ export interface RouterState {
   readonly observedKv: PrefixView;
   /** Null where no shadow is kept. */
   readonly shadowKv: ShadowView | null;
+}
+
+// Events counted over a window that slides in tenths: ten whole cells and the one under way. The rate is over
+// the time that the cells cover, so it needs no correction at the start of a run.
+
+const CELLS = 10;
+
+export class RateWindow {
+  readonly #cellUs: number;
+  /** Counts of the last `CELLS + 1` cells; cell n lies at n mod (CELLS + 1). */
+  readonly #counts: Float64Array = new Float64Array(CELLS + 1);
+  /** Cell under way. */
+  #cell = 0;
+
+  constructor(windowUs: number) {
+    this.#cellUs = Math.max(1, Math.ceil(windowUs / CELLS));
+  }
+
+  add(nowUs: number, count: number = 1): void {
+    this.#advance(nowUs);
+    this.#counts[this.#cell % (CELLS + 1)] += count;
+  }
+
+  /** Events a second over the window that ends at `nowUs`; over what has passed where that is less. */
+  rate(nowUs: number): number {
+    this.#advance(nowUs);
+    let sum = 0;
+    for (const count of this.#counts) sum += count;
+    const firstUs = Math.max(0, this.#cell - CELLS) * this.#cellUs;
+    return perSecond(sum, nowUs - firstUs);
+  }
+
+  /** Events a second over the last whole cell and the one under way. */
+  recentRate(nowUs: number): number {
+    this.#advance(nowUs);
+    const firstUs = Math.max(0, this.#cell - 1) * this.#cellUs;
+    const last = this.#cell === 0 ? 0 : this.#counts[(this.#cell - 1) % (CELLS + 1)];
+    return perSecond(last + this.#counts[this.#cell % (CELLS + 1)], nowUs - firstUs);
+  }
+
+  #advance(nowUs: number): void {
+    const cell = Math.floor(nowUs / this.#cellUs);
+    if (cell <= this.#cell) return;
+    const passed = Math.min(cell - this.#cell, CELLS + 1);
+    for (let i = 1; i <= passed; i++) this.#counts[(cell - passed + i) % (CELLS + 1)] = 0;
+    this.#cell = cell;
+  }
+
+  snapshot(): { readonly cell: number; readonly counts: Float64Array } {
+    return { cell: this.#cell, counts: this.#counts.slice() };
+  }
+
+  restore(state: { readonly cell: number; readonly counts: Float64Array }): void {
+    this.#cell = state.cell;
+    this.#counts.set(state.counts);
+  }
+}
+
+/** A rate needs some time to have passed; before the first millisecond it is taken over one. */
+function perSecond(events: number, elapsedUs: number): number {
+  return (events * 1e6) / Math.max(elapsedUs, 1000);
+}
+
+// The snapshots that policies read. Reported signals are read again when a decision needs them and the last
+// report is as old as the interval; until the first report they are 0. Counts that the router keeps itself
+// are always fresh.
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+interface SignalEntry {
+  readonly probe: InstanceProbe;
+  readonly snapshot: Mutable<InstanceSnapshot>;
+  routable: boolean;
+  /** `changes` of the probe at the last report; -1 before, and where it does not say. */
+  changes: number;
+  /** Counters of the last report, for rates. */
+  offloadedBlocks: number;
+  reloadedBlocks: number;
+}
+
+export class SignalBoard implements SnapshotState {
+  readonly #intervalUs: number;
+  readonly #entries = new Map<number, SignalEntry>();
+  /** In order of their numbers. */
+  #routable: InstanceSnapshot[] = [];
+  /** No report of a routable instance is due before this. */
+  #dueUs = -Infinity;
+  /** Reports read so far, and changes of the list. */
+  #reports = 0;
+  readonly #report: InstanceReport = {
+    queueDepth: 0,
+    batchSize: 0,
+    maxBatch: 0,
+    preemptions: 0,
+    usedBlocks: [],
+    freeBlocks: [],
+    hitBlocks: 0,
+    lookupBlocks: 0,
+    offloadedBlocks: 0,
+    reloadedBlocks: 0,
+    recentTtftUs: 0,
+    recentTpotUs: 0,
+    adapters: [],
+  };
+
+  /** @param intervalUs 0 to read at every decision */
+  constructor(intervalUs: number) {
+    this.#intervalUs = intervalUs;
+  }
+
+  add(probe: InstanceProbe): void {
+    invariant(!this.#entries.has(probe.instance), 'an instance number is used once');
+    const tiers = probe.capacityBlocks.map(() => noTier);
+    this.#entries.set(probe.instance, {
+      probe,
+      routable: false,
+      changes: -1,
+      offloadedBlocks: 0,
+      reloadedBlocks: 0,
+      snapshot: {
+        instance: probe.instance,
+        id: probe.id,
+        role: probe.role,
+        model: probe.model,
+        configId: probe.configId,
+        queueDepth: 0,
+        batchSize: 0,
+        preemptions: 0,
+        kv: { tiers, cacheHitRate: 0, offloadRate: 0, reloadRate: 0 },
+        recentTtftUs: 0,
+        recentTpotUs: 0,
+        availableCapacity: 0,
+        adapters: [],
+        reportedUs: 0,
+        inFlight: 0,
+        inFlightTokens: 0,
+      },
+    });
+  }
+
+  remove(instance: number): void {
+    this.#entries.delete(instance);
+    this.#list();
+  }
+
+  setRoutable(instance: number, routable: boolean): void {
+    this.#entry(instance).routable = routable;
+    this.#list();
+  }
+
+  /** The routable instances with what is due read again. */
+  routable(nowUs: number): readonly InstanceSnapshot[] {
+    if (nowUs < this.#dueUs) return this.#routable;
+    this.#dueUs = Infinity;
+    for (const snapshot of this.#routable) {
+      if (nowUs - snapshot.reportedUs >= this.#intervalUs) this.#read(this.#entry(snapshot.instance), nowUs);
+      this.#dueUs = Math.min(this.#dueUs, snapshot.reportedUs + this.#intervalUs);
+    }
+    return this.#routable;
+  }
+
+  /** As long as it is the same, so are the reported signals of the same instances. */
+  get reports(): number {
+    return this.#reports;
+  }
+
+  /** Undefined for an instance that was removed. */
+  find(instance: number): InstanceSnapshot | undefined {
+    return this.#entries.get(instance)?.snapshot;
+  }
+
+  /** Requests and uncached prompt tokens that came to the instance, or left it with negative numbers. */
+  inFlight(instance: number, requests: number, tokens: number): void {
+    const snapshot = this.#entries.get(instance)?.snapshot;
+    if (snapshot === undefined) return;
+    snapshot.inFlight += requests;
+    snapshot.inFlightTokens += tokens;
+    invariant(snapshot.inFlight >= 0, () => `instance ${instance} ended more requests than it was sent`);
+  }
+
+  #entry(instance: number): SignalEntry {
+    const entry = this.#entries.get(instance);
+    invariant(entry !== undefined, () => `there is no instance ${instance}`);
+    return entry;
+  }
+
+  #list(): void {
+    this.#routable = [...this.#entries.values()]
+      .filter(({ routable }) => routable)
+      .map(({ snapshot }) => snapshot)
+      .sort((a, b) => a.instance - b.instance);
+    this.#dueUs = -Infinity;
+  }
+
+  #read(entry: SignalEntry, nowUs: number): void {
+    const { probe, snapshot } = entry;
+    const changes = probe.changes?.() ?? -1;
+    if (changes !== -1 && changes === entry.changes && isStill(snapshot)) {
+      // everything is as it was reported before
+      snapshot.reportedUs = nowUs;
+      return;
+    }
+    entry.changes = changes;
+    this.#reports++;
+    const report = this.#report;
+    probe.report(report);
+    const elapsedUs = nowUs - snapshot.reportedUs;
+    const perSecond = (blocks: number): number => (elapsedUs > 0 ? (blocks * 1e6) / elapsedUs : 0);
+    snapshot.queueDepth = report.queueDepth;
+    snapshot.batchSize = report.batchSize;
+    snapshot.preemptions = report.preemptions;
+    snapshot.recentTtftUs = report.recentTtftUs;
+    snapshot.recentTpotUs = report.recentTpotUs;
+    snapshot.availableCapacity = Math.max(0, report.maxBatch - report.batchSize);
+    snapshot.adapters = report.adapters;
+    snapshot.kv = {
+      tiers: probe.capacityBlocks.map((capacityBlocks, tier): ObservedTier => {
+        const usedBlocks = report.usedBlocks[tier];
+        const utilization = capacityBlocks > 0 ? usedBlocks / capacityBlocks : 0;
+        return { capacityBlocks, usedBlocks, freeBlocks: report.freeBlocks[tier], utilization };
+      }),
+      cacheHitRate: report.lookupBlocks > 0 ? report.hitBlocks / report.lookupBlocks : 0,
+      offloadRate: perSecond(report.offloadedBlocks - entry.offloadedBlocks),
+      reloadRate: perSecond(report.reloadedBlocks - entry.reloadedBlocks),
+    };
+    entry.offloadedBlocks = report.offloadedBlocks;
+    entry.reloadedBlocks = report.reloadedBlocks;
+    snapshot.reportedUs = nowUs;
+  }
+
+  snapshot(): PlainState {
+    return [...this.#entries.values()].map(({ snapshot, routable, offloadedBlocks, reloadedBlocks }) => ({
+      // interfaces have no index signature; the fields are plain data
+      snapshot: structuredClone(snapshot) as unknown as PlainState,
+      routable,
+      offloadedBlocks,
+      reloadedBlocks,
+    }));
+  }
+
+  /** The instances themselves are added before; only what is known of them is restored. */
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    type Saved = Omit<SignalEntry, 'probe' | 'changes'>;
+    for (const saved of state as unknown as readonly Saved[]) {
+      const entry = this.#entry(saved.snapshot.instance);
+      Object.assign(entry.snapshot, structuredClone(saved.snapshot));
+      entry.routable = saved.routable;
+      entry.changes = -1;
+      entry.offloadedBlocks = saved.offloadedBlocks;
+      entry.reloadedBlocks = saved.reloadedBlocks;
+    }
+    this.#list();
+  }
+}
+
+/** Whether a report of an instance to which nothing happened would say the same again. */
+function isStill({ kv }: InstanceSnapshot): boolean {
+  return kv.offloadRate === 0 && kv.reloadRate === 0;
+}
+
+const noTier: ObservedTier = { capacityBlocks: 0, usedBlocks: 0, freeBlocks: 0, utilization: 0 };
+
+//  What the router counts of each tenant. A request without a tenant counts for the tenant ''.
+
+interface TenantRow {
+  sloClass: string;
+  requestCount: number;
+  activeRequests: number;
+  admitted: number;
+  rejected: number;
+  outputTokens: number;
+  window: RateWindow;
+}
+
+/** A burst needs at least so many arrivals in the last tenth of the window. */
+const BURST_ARRIVALS_MIN = 3;
+
+export class TenantTable implements SnapshotState {
+  readonly #windowUs: number;
+  readonly #burstFactor: number;
+  /** In order of first arrival. */
+  readonly #rows = new Map<string, TenantRow>();
+
+  constructor(windowUs: number, burstFactor: number) {
+    this.#windowUs = windowUs;
+    this.#burstFactor = burstFactor;
+  }
+
+  arrived(tenantId: string, sloClass: string, nowUs: number): void {
+    const row = this.#row(tenantId);
+    row.sloClass = sloClass;
+    row.requestCount++;
+    row.window.add(nowUs);
+  }
+
+  admitted(tenantId: string): void {
+    this.#row(tenantId).admitted++;
+  }
+
+  rejected(tenantId: string): void {
+    this.#row(tenantId).rejected++;
+  }
+
+  routed(tenantId: string): void {
+    this.#row(tenantId).activeRequests++;
+  }
+
+  ended(tenantId: string, outputTokens: number): void {
+    const row = this.#row(tenantId);
+    row.activeRequests--;
+    row.outputTokens += outputTokens;
+  }
+
+  activeRequests(tenantId: string): number {
+    return this.#rows.get(tenantId)?.activeRequests ?? 0;
+  }
+
+  state(tenantId: string, nowUs: number): TenantState {
+    const row = this.#rows.get(tenantId);
+    if (row === undefined) {
+      return {
+        tenantId,
+        sloClass: '',
+        requestCount: 0,
+        activeRequests: 0,
+        admitted: 0,
+        rejected: 0,
+        recentRate: 0,
+        burstDetected: false,
+        outputTokens: 0,
+      };
+    }
+    const { window, ...counts } = row;
+    const recentRate = window.rate(nowUs);
+    const last = window.recentRate(nowUs);
+    const arrivals = (last * this.#windowUs) / 1e7;
+    const burstDetected = arrivals >= BURST_ARRIVALS_MIN && last > this.#burstFactor * recentRate;
+    return { tenantId, ...counts, recentRate, burstDetected };
+  }
+
+  all(nowUs: number): TenantState[] {
+    return [...this.#rows.keys()].map((tenantId) => this.state(tenantId, nowUs));
+  }
+
+  snapshot(): PlainState {
+    return [...this.#rows].map(([tenantId, { window, ...counts }]) => ({
+      tenantId,
+      ...counts,
+      window: window.snapshot(),
+    }));
+  }
+
+  restore(state: PlainState): void {
+    this.#rows.clear();
+    // the state is what `snapshot` made
+    type Saved = Omit<TenantRow, 'window'> & { tenantId: string; window: ReturnType<RateWindow['snapshot']> };
+    for (const { tenantId, window, ...counts } of state as unknown as readonly Saved[]) {
+      const row = this.#row(tenantId);
+      Object.assign(row, counts);
+      row.window.restore(window);
+    }
+  }
+
+  #row(tenantId: string): TenantRow {
+    let row = this.#rows.get(tenantId);
+    if (row === undefined) {
+      row = {
+        sloClass: '',
+        requestCount: 0,
+        activeRequests: 0,
+        admitted: 0,
+        rejected: 0,
+        outputTokens: 0,
+        window: new RateWindow(this.#windowUs),
+      };
+      this.#rows.set(tenantId, row);
+    }
+    return row;
+  }
+}
+
+//  The traffic in windows of equal width, and what is going on over all.
+
+type Counted = 'arrivals' | 'admitted' | 'rejected' | 'completions' | 'promptTokens';
+
+function emptyPoint(startUs: number): Record<Counted | 'startUs', number> {
+  return { startUs, arrivals: 0, admitted: 0, rejected: 0, completions: 0, promptTokens: 0 };
+}
+
+export class TrafficHistory implements SnapshotState {
+  readonly #windowUs: number;
+  readonly #kept: number;
+  readonly #arrivals: RateWindow;
+  readonly #completions: RateWindow;
+  #points: HistoryPoint[] = [];
+  #current: Record<Counted | 'startUs', number> = emptyPoint(0);
+  inFlight = 0;
+  pending = 0;
+
+  constructor(windowUs: number, kept: number) {
+    this.#windowUs = windowUs;
+    this.#kept = kept;
+    this.#arrivals = new RateWindow(windowUs);
+    this.#completions = new RateWindow(windowUs);
+  }
+
+  count(what: Counted, nowUs: number, by: number = 1): void {
+    this.#advance(nowUs);
+    this.#current[what] += by;
+    if (what === 'arrivals') this.#arrivals.add(nowUs, by);
+    else if (what === 'completions') this.#completions.add(nowUs, by);
+  }
+
+  /** Complete windows up to `nowUs`, the newest last; windows in which nothing happened included. */
+  points(nowUs: number): readonly HistoryPoint[] {
+    this.#advance(nowUs);
+    return this.#points;
+  }
+
+  global(nowUs: number): GlobalRouterMetrics {
+    return {
+      inFlight: this.inFlight,
+      pending: this.pending,
+      throughput: this.#completions.rate(nowUs),
+      requestRate: this.#arrivals.rate(nowUs),
+    };
+  }
+
+  #advance(nowUs: number): void {
+    let startUs = this.#current.startUs;
+    if (nowUs < startUs + this.#windowUs) return;
+    const target = Math.floor(nowUs / this.#windowUs) * this.#windowUs;
+    const points = [...this.#points, { ...this.#current }];
+    // of a long silence only the windows that are kept are written
+    startUs = Math.max(startUs + this.#windowUs, target - this.#kept * this.#windowUs);
+    for (; startUs < target; startUs += this.#windowUs) points.push(emptyPoint(startUs));
+    this.#points = this.#kept === 0 ? [] : points.slice(-this.#kept);
+    this.#current = emptyPoint(target);
+  }
+
+  snapshot(): PlainState {
+    return {
+      points: this.#points.map((point) => ({ ...point })),
+      current: { ...this.#current },
+      arrivals: this.#arrivals.snapshot(),
+      completions: this.#completions.snapshot(),
+      inFlight: this.inFlight,
+      pending: this.pending,
+    };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as unknown as {
+      points: readonly HistoryPoint[];
+      current: Record<Counted | 'startUs', number>;
+      arrivals: ReturnType<RateWindow['snapshot']>;
+      completions: ReturnType<RateWindow['snapshot']>;
+      inFlight: number;
+      pending: number;
+    };
+    this.#points = saved.points.map((point) => ({ ...point }));
+    this.#current = { ...saved.current };
+    this.#arrivals.restore(saved.arrivals);
+    this.#completions.restore(saved.completions);
+    this.inFlight = saved.inFlight;
+    this.pending = saved.pending;
+  }
 }

@@ -9,21 +9,13 @@
  * tokens carry the time of its end.
  */
 
-import type { StateVisitor } from '../../runtime/snapshot/index.ts';
-import type { Role } from '../control/index.ts';
-import type { LatencyModel } from '../latency/index.ts';
-import { type RequestTable, Status } from '../metrics/index.ts';
-import type { InstanceEngine } from './engine/index.ts';
-import {
-  type InstanceConfig,
-  type InstanceCounters,
-  type InstanceHost,
-  type InstanceLimits,
-  noCounts,
-} from './instanceConfig.ts';
-import type { SimRequest } from './simRequest.ts';
-import { StepBooks } from './stepBooks.ts';
-import { TokenTimes } from './tokenTimes.ts';
+import type { PreemptionMode } from '../../runtime/batching/config.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
+import type { Role } from '../control/policy.ts';
+import type { LatencyModel } from '../latency/latencyModel.ts';
+import { type RequestTable, Status } from '../metrics/requestTable.ts';
+import type { EngineStep, InstanceEngine } from './engine.ts';
+import { type SimRequest, TokenTimes } from './simRequest.ts';
 
 export class Instance {
   readonly number: number;
@@ -204,5 +196,198 @@ export class Instance {
     this.endUs = visitor.number(this.endUs);
     this.#busyUntilUs = visitor.number(this.#busyUntilUs);
     this.#stepAtUs = visitor.number(this.#stepAtUs);
+  }
+}
+
+//  What an instance is made of, what it asks of the simulation around it, and what it counts.
+
+/** What an instance asks of the simulation around it. */
+export interface InstanceHost {
+  /** Last time that the simulation reaches. */
+  readonly horizonUs: number;
+  scheduleStep(instance: number, timeUs: number): void;
+  stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void;
+  /** A request gave its blocks up. */
+  gaveWay(request: SimRequest, instance: number): void;
+  /** The request joined the batch. */
+  admitted(request: SimRequest, instance: number): void;
+  /** Its first token is on its way. */
+  started(request: SimRequest, instance: number): void;
+  /** So many tokens of a prompt that goes to another instance are there at `timeUs`, the end of a step. */
+  computed(request: SimRequest, instance: number, tokens: number, timeUs: number): void;
+  /** Its prompt is computed, and its output is another instance's. `timeUs` is the end of that step. */
+  prefilled(request: SimRequest, instance: number, timeUs: number): void;
+  /** The request ended here; its row says how. `timeUs` is when its last token was there. */
+  ended(request: SimRequest, instance: number, timeUs: number): void;
+}
+
+export interface InstanceLimits {
+  /** Prompt and output of a request together; 0 for no limit. */
+  readonly maxModelTokens: number;
+  /** Most requests in the batch. */
+  readonly maxSequences: number;
+  /** What a request that gives way keeps of its tokens. */
+  readonly preemption: PreemptionMode;
+}
+
+/** What an instance is, beside its engine. */
+export interface InstanceConfig {
+  readonly id: string;
+  readonly role: Role;
+  /** Model that it serves, '' for any. */
+  readonly model: string;
+  /** Deployment configuration that it belongs to. */
+  readonly configId: string;
+  readonly blockTokens: number;
+  readonly latency: LatencyModel;
+  readonly limits: InstanceLimits;
+}
+
+export interface InstanceCounters {
+  inputTokens: number;
+  outputTokens: number;
+  completed: number;
+  unservable: number;
+  timedOut: number;
+  lengthCapped: number;
+  /** Sum of the waiting requests seen by each step. */
+  waitingSum: number;
+  /** Microseconds in which a step ran. */
+  busyUs: number;
+  /** Part of `busyUs` in which steps waited for transfers. */
+  transferUs: number;
+}
+
+export function noCounts(): InstanceCounters {
+  return {
+    inputTokens: 0,
+    outputTokens: 0,
+    completed: 0,
+    unservable: 0,
+    timedOut: 0,
+    lengthCapped: 0,
+    waitingSum: 0,
+    busyUs: 0,
+    transferUs: 0,
+  };
+}
+
+// What a step means for the rows of its requests: who joined the batch, gave way, got a first token or is
+// done, and when its client saw that.
+
+/** Weight of a new value in the running means of an instance. */
+const RECENT_WEIGHT = 0.1;
+
+export class StepBooks {
+  /** Means in which the newest completed requests weigh most, 0 before the first. */
+  readonly recent: { ttftUs: number; tpotUs: number } = { ttftUs: 0, tpotUs: 0 };
+  readonly #instance: number;
+  readonly #limits: InstanceLimits;
+  readonly #latency: LatencyModel;
+  readonly #times: TokenTimes;
+  readonly #counters: InstanceCounters;
+  readonly #table: RequestTable;
+  readonly #host: InstanceHost;
+
+  constructor(
+    instance: number,
+    limits: InstanceLimits,
+    latency: LatencyModel,
+    times: TokenTimes,
+    counters: InstanceCounters,
+    table: RequestTable,
+    host: InstanceHost,
+  ) {
+    this.#instance = instance;
+    this.#limits = limits;
+    this.#latency = latency;
+    this.#times = times;
+    this.#counters = counters;
+    this.#table = table;
+    this.#host = host;
+  }
+
+  gaveWay(preempted: readonly SimRequest[]): void {
+    for (let i = 0; i < preempted.length; i++) this.#gaveWay(preempted[i]);
+  }
+
+  /** The step begins at `nowUs`. */
+  admitted(admitted: readonly SimRequest[], nowUs: number): void {
+    for (let i = 0; i < admitted.length; i++) this.#admitted(admitted[i], nowUs);
+  }
+
+  /** What comes of the step of that number, which ends at `endUs`. */
+  settled(step: EngineStep, number: number, endUs: number): void {
+    const { leftOut, leaving, leavingTokens, started, finished, outputTokens } = step;
+    for (let i = 0; i < leftOut.length; i++) (leftOut[i].skipped ??= []).push(number);
+    for (let i = 0; i < started.length; i++) this.#firstToken(started[i], number, endUs);
+    for (let i = 0; i < finished.length; i++) {
+      const request = finished[i];
+      if (request.part === 'prefill') this.#prefilled(request, endUs);
+      else this.#completed(request, outputTokens[i], number, endUs);
+    }
+    // prompts that are done go first
+    for (let i = 0; i < leaving.length; i++) {
+      this.#host.computed(leaving[i], this.#instance, leavingTokens[i], endUs);
+    }
+  }
+
+  #admitted(request: SimRequest, nowUs: number): void {
+    this.#table.status[request.number] = Status.RUNNING;
+    // a request that goes on after a preemption has its first token already
+    if (request.part !== 'decode' && request.lastTokenUs === -1) {
+      this.#table.schedulingDelayUs[request.number] = nowUs - request.arrivalUs;
+    }
+    this.#host.admitted(request, this.#instance);
+  }
+
+  #gaveWay(request: SimRequest): void {
+    this.#host.gaveWay(request, this.#instance);
+    this.#table.status[request.number] = Status.QUEUED;
+    this.#table.preemptions[request.number]++;
+    const last = this.#times.steps - 1;
+    if (this.#limits.preemption === 'restart') this.#times.forget(request, last);
+    else this.#times.pause(request, last);
+  }
+
+  #firstToken(request: SimRequest, step: number, endUs: number): void {
+    if (request.part === 'prefill') return;
+    request.startedStep = step;
+    if (request.lastTokenUs !== -1) {
+      this.#times.resume(request, endUs);
+      return;
+    }
+    const seenUs = endUs + this.#latency.outputTokenProcessingUs;
+    this.#table.firstTokenUs[request.number] = seenUs - request.arrivalUs;
+    this.#host.started(request, this.#instance);
+  }
+
+  #prefilled(request: SimRequest, endUs: number): void {
+    request.startedStep = -1;
+    this.#table.status[request.number] = Status.HANDED_OFF;
+    this.#host.prefilled(request, this.#instance, endUs);
+  }
+
+  #completed(request: SimRequest, generated: number, number: number, endUs: number): void {
+    const table = this.#table;
+    const { number: row } = request;
+    this.#times.settle(request, number);
+    if (generated < request.maxOutputTokens) this.#counters.lengthCapped++;
+    this.#counters.completed++;
+    this.#counters.outputTokens += generated;
+    table.generatedTokens[row] = generated;
+    table.gapUs[row] = request.gapUs;
+    const overheadUs = request.maxOutputTokens > 0 ? this.#latency.postDecodeOverheadUs : 0;
+    table.e2eUs[row] = table.firstTokenUs[row] + request.gapUs + overheadUs;
+    this.#remember(table.firstTokenUs[row], table.meanGapUs(row));
+    table.status[row] = Status.COMPLETED;
+    this.#host.ended(request, this.#instance, endUs);
+  }
+
+  #remember(ttftUs: number, tpotUs: number): void {
+    const { recent } = this;
+    const weight = this.#counters.completed === 1 ? 1 : RECENT_WEIGHT;
+    recent.ttftUs += weight * (ttftUs - recent.ttftUs);
+    recent.tpotUs += weight * (tpotUs - recent.tpotUs);
   }
 }

@@ -4,13 +4,13 @@
  * strict rules.
  */
 
-import type { LinkProfiles } from '../driver/linkModel.ts';
-import { readYaml, type SpecNode } from '../workload/spec/reader.ts';
-import type { CalibratedCoefficients } from './backends/calibrated.ts';
-import { type LinearCoefficients, linearTerms } from './backends/linear.ts';
-import type { TrainedPhysicsCoefficients } from './backends/trainedPhysics.ts';
-import { readLinks } from './links.ts';
-import type { GemmEfficiency } from './physics/kernels.ts';
+import { readYaml, type SpecNode } from '../description/fields.ts';
+import type { LinkProfiles } from '../links/modeledDriver.ts';
+import type { CalibratedCoefficients } from './calibrated.ts';
+import { readLinks } from './capacity.ts';
+import { type LinearCoefficients, linearTerms } from './linear.ts';
+import type { GemmEfficiency } from './physics.ts';
+import type { TrainedPhysicsCoefficients } from './trainedPhysics.ts';
 
 export const coefficientSchema = 'tierkv.latency/1';
 

@@ -4,7 +4,7 @@
  * and runs.
  */
 
-import type { BatchSums } from './batchSums.ts';
+import { invariant } from '../../runtime/errors.ts';
 
 export interface LatencyModel {
   readonly backend: string;
@@ -56,4 +56,113 @@ export function toStepTicks(us: number): number {
  */
 export function withAdapterOverhead(stepUs: number, factor: number): number {
   return Number.isFinite(factor) && factor > 1 ? toStepTicks(stepUs * factor) : stepUs;
+}
+
+// The sums over a batch that step times are made of. A scheduler adds a request when it schedules it, takes
+// it out when it does not any more, and moves all decodes on by a token after a step; so a step costs what
+// changed and not the batch's size. Every sum is a whole number far below 2^53, therefore removing a request
+// leaves exactly what adding it had brought.
+
+/**
+ * One scheduled request: prompt length, tokens processed so far, tokens of this step, and tokens it is to
+ * generate.
+ */
+export interface BatchedRequest {
+  readonly promptTokens: number;
+  readonly progressTokens: number;
+  readonly newTokens: number;
+  readonly outputTokens: number;
+}
+
+export class BatchSums {
+  /** Requests of any kind. */
+  requests: number = 0;
+  prefillRequests: number = 0;
+  /** New prompt tokens. */
+  prefillTokens: number = 0;
+  /** Tokens before the new ones, over the prefills: KV that is read and not computed. */
+  prefillCachedTokens: number = 0;
+  /** Sum of t (2 p + t - 1), twice the pairs of a new token and one before it. t new tokens after p. */
+  prefillCausalPairs2: number = 0;
+  /** Sum of t (2 S + t) with the whole prompt S, which `trained-physics` was trained on. */
+  prefillPromptPairs2: number = 0;
+  /** Prefills that end in this step and so sample a token. */
+  finishingPrefills: number = 0;
+  decodeRequests: number = 0;
+  /** Tokens in the caches of the decodes. */
+  decodeContextTokens: number = 0;
+
+  /** Adds a request, as prefill while its prompt is not processed, else as decode if it generates at all. */
+  add(request: BatchedRequest): void {
+    this.#count(request, 1);
+  }
+
+  /** Takes a request out that was added with the same numbers. */
+  remove(request: BatchedRequest): void {
+    this.#count(request, -1);
+    invariant(this.requests >= 0 && this.decodeRequests >= 0, 'a request left a batch that it was not in');
+  }
+
+  /** Adds (or with a negative count removes) decodes whose caches hold `contextTokens` together. */
+  addDecodes(count: number, contextTokens: number): void {
+    this.requests += count;
+    this.decodeRequests += count;
+    this.decodeContextTokens += contextTokens;
+  }
+
+  /** After a step: every decode has one token more in its cache. */
+  advanceDecodes(): void {
+    this.decodeContextTokens += this.decodeRequests;
+  }
+
+  clear(): void {
+    this.copy(emptyBatch);
+  }
+
+  copy(from: BatchSums): void {
+    this.requests = from.requests;
+    this.prefillRequests = from.prefillRequests;
+    this.prefillTokens = from.prefillTokens;
+    this.prefillCachedTokens = from.prefillCachedTokens;
+    this.prefillCausalPairs2 = from.prefillCausalPairs2;
+    this.prefillPromptPairs2 = from.prefillPromptPairs2;
+    this.finishingPrefills = from.finishingPrefills;
+    this.decodeRequests = from.decodeRequests;
+    this.decodeContextTokens = from.decodeContextTokens;
+  }
+
+  /** New tokens of both kinds: the rows of the weight matrix products. */
+  get tokens(): number {
+    return this.prefillTokens + this.decodeRequests;
+  }
+
+  /** Rows of the last matrix product, one for each token that is sampled. */
+  get sampledTokens(): number {
+    return this.finishingPrefills + this.decodeRequests;
+  }
+
+  #count(request: BatchedRequest, sign: 1 | -1): void {
+    const { promptTokens, progressTokens, newTokens, outputTokens } = request;
+    this.requests += sign;
+    if (progressTokens < promptTokens) {
+      this.prefillRequests += sign;
+      this.prefillTokens += sign * newTokens;
+      this.prefillCachedTokens += sign * progressTokens;
+      this.prefillCausalPairs2 += sign * newTokens * (2 * progressTokens + newTokens - 1);
+      this.prefillPromptPairs2 += sign * newTokens * (2 * promptTokens + newTokens);
+      if (progressTokens + newTokens >= promptTokens) this.finishingPrefills += sign;
+    } else if (outputTokens > 0) {
+      this.decodeRequests += sign;
+      this.decodeContextTokens += sign * progressTokens;
+    }
+  }
+}
+
+const emptyBatch: BatchSums = new BatchSums();
+
+/** The sums of a whole batch. */
+export function sumBatch(requests: Iterable<BatchedRequest>): BatchSums {
+  const sums = new BatchSums();
+  for (const request of requests) sums.add(request);
+  return sums;
 }

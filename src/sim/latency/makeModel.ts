@@ -1,17 +1,14 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { Blackbox } from './backends/blackbox.ts';
-import { Calibrated } from './backends/calibrated.ts';
-import { Linear } from './backends/linear.ts';
-import { Roofline } from './backends/roofline.ts';
-import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './backends/trainedPhysics.ts';
+import { Calibrated } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
-import type { Hardware } from './description/hardware.ts';
-import type { ModelConfig } from './description/modelConfig.ts';
 import type { LatencyModel } from './latencyModel.ts';
-import { engineShape } from './physics/engineShape.ts';
-import { FlooredModel, PhysicalFloor } from './physics/floor.ts';
+import { Blackbox, Linear } from './linear.ts';
+import type { Hardware, ModelConfig } from './modelConfig.ts';
+import { engineShape, FlooredModel, PhysicalFloor } from './physics.ts';
+import { Roofline } from './roofline.ts';
+import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './trainedPhysics.ts';
 
 export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
 export type LatencyBackend = (typeof latencyBackends)[number];

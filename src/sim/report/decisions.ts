@@ -3,10 +3,13 @@
  * upstream's: the best score less the chosen one's.
  */
 
-import type { ReplicaChange, ScaleChange, SimulationObserver } from '../cluster/index.ts';
-import type { AdmissionDecision, RoutingDecision } from '../control/index.ts';
-import type { SimRequest } from '../instance/index.ts';
-import { ScaleRecords } from './scaling/index.ts';
+import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
+import type { ReplicaChange, ScaleChange } from '../cluster/scaling.ts';
+import type { AdmissionDecision, RoutingDecision } from '../control/policy.ts';
+import type { Instance } from '../instance/instance.ts';
+import type { SimRequest } from '../instance/simRequest.ts';
+import { type RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
+import { ScaleRecords } from './scaling.ts';
 
 export interface DecisionSummary {
   readonly admitted: number;
@@ -88,4 +91,144 @@ export class Decisions implements SimulationObserver {
 
 function aboutRequest({ id, tenantId, sloClass, promptTokens }: SimRequest): object {
   return { request: id, tenant: tenantId, sloClass, promptTokens };
+}
+
+// Counters of what went wrong. Priority inversions are counted twice: as upstream does, among requests of one
+// class, and across classes, where a less urgent request joined a batch before a more urgent one that waited.
+
+/** Counts pairs (a before b in the list) with `above(value of a) > value of b`, in O(n log n). */
+function pairsAbove(values: readonly number[], factor: number): number {
+  const order = [...new Set(values)].sort((a, b) => a - b);
+  const tree = new Float64Array(order.length + 1);
+  let added = 0;
+  let pairs = 0;
+  const rankOf = (value: number): number => {
+    let low = 0;
+    let high = order.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (order[middle] <= value) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  };
+  for (const value of values) {
+    // earlier ones at most `factor` times this one are no inversion
+    let within = 0;
+    for (let i = rankOf(factor * value); i > 0; i -= i & -i) within += tree[i];
+    pairs += added - within;
+    for (let i = rankOf(value); i <= order.length; i += i & -i) tree[i]++;
+    added++;
+  }
+  return pairs;
+}
+
+/**
+ * Upstream's priority inversions: pairs of one class on one instance of which the earlier took more than
+ * twice as long as the later.
+ */
+export function priorityInversions(table: RequestTable): number {
+  const groups = new Map<string, number[]>();
+  for (let row = 0; row < table.size; row++) {
+    if (table.status[row] !== Status.COMPLETED) continue;
+    const key = `${table.instance[row]} ${table.originOf(row).sloClass}`;
+    const rows = groups.get(key);
+    if (rows === undefined) groups.set(key, [row]);
+    else rows.push(row);
+  }
+  let pairs = 0;
+  for (const rows of groups.values()) {
+    rows.sort((a, b) => table.arrivalUs[a] - table.arrivalUs[b]);
+    pairs += pairsAbove(
+      rows.map((row) => table.e2eUs[row]),
+      2,
+    );
+  }
+  return pairs;
+}
+
+/** Instances whose queue was on average more than twice as long as that of all instances. */
+export function headOfLineBlocking(instances: readonly Instance[]): number {
+  if (instances.length < 2) return 0;
+  const means = instances.map(({ counters, times }) =>
+    times.steps === 0 ? 0 : counters.waitingSum / times.steps,
+  );
+  const mean = means.reduce((sum, value) => sum + value, 0) / means.length;
+  return means.filter((value) => mean > 0 && value > 2 * mean).length;
+}
+
+// A run as a Chrome trace (the Trace Event Format of about:tracing and Perfetto): a process an instance, its
+// steps on one line, and each request as a span from its arrival to its end. It stops at a number of events,
+// and says so in the file.
+
+interface TraceEvent {
+  readonly name: string;
+  readonly ph: 'X' | 'b' | 'e' | 'M';
+  readonly ts: number;
+  readonly pid: number;
+  readonly tid: number;
+  readonly dur?: number;
+  readonly cat?: string;
+  readonly id?: string;
+  readonly args?: Readonly<Record<string, unknown>>;
+}
+
+export class ChromeTrace implements SimulationObserver {
+  readonly #most: number;
+  readonly #events: TraceEvent[] = [];
+  /** Events that there was no room for. */
+  left = 0;
+
+  constructor(mostEvents: number) {
+    this.#most = mostEvents;
+  }
+
+  step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs }: StepSpan): void {
+    this.#add({
+      name: prefills > 0 ? 'prefill' : 'decode',
+      ph: 'X',
+      ts: startUs,
+      dur: endUs - startUs,
+      pid: instance,
+      tid: 0,
+      args: { tokens, decodes, prefills, transferUs },
+    });
+  }
+
+  ended(request: SimRequest, status: Status, timeUs: number, instance: number): void {
+    const span = { name: request.id, cat: 'request', id: String(request.number), pid: instance, tid: 1 };
+    const { promptTokens } = request;
+    const outputTokens = request.workload.outputTokens;
+    const args = { promptTokens, outputTokens, status: statusNames[status] };
+    if (!this.#add({ ...span, ph: 'b', ts: request.arrivalUs, args })) return;
+    this.#events.push({ ...span, ph: 'e', ts: timeUs });
+  }
+
+  /** The file in parts. @param ids of the instances @param provenance what the run was */
+  *text(ids: readonly string[], provenance: unknown): Generator<string> {
+    const names: TraceEvent[] = ids.map((name, pid) => ({
+      name: 'process_name',
+      ph: 'M',
+      ts: 0,
+      pid,
+      tid: 0,
+      args: { name },
+    }));
+    yield '{"traceEvents":[\n';
+    let isFirst = true;
+    for (const event of [...names, ...this.#events]) {
+      yield `${isFirst ? '' : ',\n'}${JSON.stringify(event)}`;
+      isFirst = false;
+    }
+    yield `\n],"otherData":${JSON.stringify({ provenance, eventsLeftOut: this.left })}}\n`;
+  }
+
+  #add(event: TraceEvent): boolean {
+    if (this.#events.length >= this.#most) {
+      this.left++;
+      return false;
+    }
+    this.#events.push(event);
+    return true;
+  }
 }

@@ -1,9 +1,13 @@
 /** What went on in the tiers of a run's instances, summed up over the instances. */
 
-import type { Instance, LinkMetrics, TierMetrics } from '../instance/index.ts';
+import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
+import type { RoutingDecision } from '../control/policy.ts';
+import type { InstanceTierMetrics, LinkMetrics, TierReport } from '../instance/engine.ts';
+import type { Instance } from '../instance/instance.ts';
+import type { SimRequest } from '../instance/simRequest.ts';
 
 export interface TransferMetrics {
-  readonly tiers: readonly TierMetrics[];
+  readonly tiers: readonly InstanceTierMetrics[];
   readonly links: readonly LinkMetrics[];
   /** Blocks that went down from HBM, and that came back to it. */
   readonly offloads: number;
@@ -43,7 +47,7 @@ export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
 }
 
 export function transferMetrics(instances: readonly Instance[]): TransferMetrics {
-  const tiers: TierMetrics[] = [];
+  const tiers: InstanceTierMetrics[] = [];
   const links = new Map<string, LinkMetrics>();
   let offloads = 0;
   let reloads = 0;
@@ -67,7 +71,7 @@ export function transferMetrics(instances: readonly Instance[]): TransferMetrics
   return { tiers, links: [...links.values()], offloads, reloads, thrashed, stepTransferUs };
 }
 
-function addTiers(a: TierMetrics, b: TierMetrics): TierMetrics {
+function addTiers(a: InstanceTierMetrics, b: InstanceTierMetrics): InstanceTierMetrics {
   return {
     tier: a.tier,
     capacityBlocks: a.capacityBlocks + b.capacityBlocks,
@@ -76,4 +80,96 @@ function addTiers(a: TierMetrics, b: TierMetrics): TierMetrics {
     writtenBytes: a.writtenBytes + b.writtenBytes,
     readBytes: a.readBytes + b.readBytes,
   };
+}
+
+//  How full the tiers are over time, sampled at steps; the samples thin out as the run grows.
+
+export interface OccupancySample {
+  readonly timeUs: number;
+  /** By tier, HBM first: share in use, over all instances. */
+  readonly shares: readonly number[];
+}
+
+/** Most samples that are kept. */
+const SAMPLES_MAX = 2048;
+
+export class Occupancy implements SimulationObserver {
+  #samples: OccupancySample[] = [];
+  #everyUs = 1000;
+  #nextUs = 0;
+  readonly #tiers: () => readonly (readonly TierReport[])[];
+
+  /** @param tiers reports of all instances */
+  constructor(tiers: () => readonly (readonly TierReport[])[]) {
+    this.#tiers = tiers;
+  }
+
+  get samples(): readonly OccupancySample[] {
+    return this.#samples;
+  }
+
+  step({ startUs }: StepSpan): void {
+    if (startUs < this.#nextUs) return;
+    const used: number[] = [];
+    const capacity: number[] = [];
+    for (const tiers of this.#tiers()) {
+      for (const [i, { usedBlocks, capacityBlocks }] of tiers.entries()) {
+        used[i] = (used[i] ?? 0) + usedBlocks;
+        capacity[i] = (capacity[i] ?? 0) + capacityBlocks;
+      }
+    }
+    this.#samples.push({ timeUs: startUs, shares: used.map((blocks, i) => blocks / capacity[i]) });
+    if (this.#samples.length === SAMPLES_MAX) {
+      this.#samples = this.#samples.filter((_, i) => i % 2 === 0);
+      this.#everyUs *= 2;
+    }
+    this.#nextUs = startUs + this.#everyUs;
+  }
+}
+
+// How requests were spread over the instances of each pool, and what is wrong with it: an instance that idles
+// costs as much as one that works, and a cluster of which one instance does the work is not the cluster that
+// was meant.
+
+/** Requests for each instance below which chance alone leaves instances out. */
+const REQUESTS_MIN = 4;
+
+export class Spread implements SimulationObserver {
+  /** By instance number: requests that were routed there, as a whole or for one of their parts. */
+  readonly #routed: number[] = [];
+
+  routing(_request: SimRequest, decision: RoutingDecision | null): void {
+    if (decision === null) return;
+    const { target, prefillInstance } = decision;
+    this.#routed[target] = (this.#routed[target] ?? 0) + 1;
+    if (prefillInstance !== -1) this.#routed[prefillInstance] = (this.#routed[prefillInstance] ?? 0) + 1;
+  }
+
+  /** @param scaled names of pools whose replicas come and go, and so cannot have equal shares */
+  warnings(instances: readonly Instance[], scaled: ReadonlySet<string>): string[] {
+    const pools = new Map<string, Instance[]>();
+    for (const instance of instances) {
+      if (scaled.has(instance.configId)) continue;
+      // without a deployment file, pools of different roles have one name
+      const name = `${instance.configId} ${instance.role}`;
+      pools.set(name, [...(pools.get(name) ?? []), instance]);
+    }
+    return [...pools.values()].flatMap((pool) => this.#ofPool(pool));
+  }
+
+  #ofPool(pool: readonly Instance[]): string[] {
+    const counts = pool.map(({ number }) => this.#routed[number] ?? 0);
+    const all = counts.reduce((sum, count) => sum + count, 0);
+    if (pool.length < 2 || all < REQUESTS_MIN * pool.length) return [];
+    const most = Math.max(...counts);
+    const idle = counts.filter((count) => count === 0).length;
+    const [{ configId, role }] = pool;
+    const of = `instances of ${configId}${role === 'monolithic' ? '' : ` (${role})`}`;
+    const busiest = `${pool[counts.indexOf(most)].id} got ${most} of ${all} requests`;
+    const remedy = 'Look at the routing policy: the weights of its scorers, and how old its signals are.';
+    if (idle > 0) return [`${idle} of ${pool.length} ${of} got no request, and ${busiest}. ${remedy}`];
+    // of two instances one has half or more in any case
+    if (most <= all * Math.max(0.5, 1.5 / pool.length)) return [];
+    return [`of ${pool.length} ${of} one took over half: ${busiest}. ${remedy}`];
+  }
 }

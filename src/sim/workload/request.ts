@@ -4,7 +4,7 @@
  * and no token arrays.
  */
 
-import type { SloClass } from './spec/types.ts';
+import type { SloClass } from '../description/workloadSpec.ts';
 
 /** Most tokens of one side of a request: some ten times the longest contexts of models. */
 export const maxRequestTokens: number = 100_000_000;
@@ -107,4 +107,25 @@ export const SESSION_TIMEOUT_US = 300_000_000;
 export function deadlineUs(arrivalUs: number, timeoutUs: number | undefined, session: boolean): number {
   if (timeoutUs === undefined) return session ? arrivalUs + SESSION_TIMEOUT_US : 0;
   return timeoutUs === 0 ? 0 : arrivalUs + timeoutUs;
+}
+
+//  A growing column of numbers in a typed array.
+
+export class NumberColumn {
+  #values: Float64Array = new Float64Array(1024);
+  #size = 0;
+
+  push(value: number): void {
+    if (this.#size === this.#values.length) {
+      const grown = new Float64Array(this.#size * 2);
+      grown.set(this.#values);
+      this.#values = grown;
+    }
+    this.#values[this.#size++] = value;
+  }
+
+  /** The values so far; valid until the next push. */
+  view(): Float64Array {
+    return this.#values.subarray(0, this.#size);
+  }
 }

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { HostArena } from '../../../src/backends/arena/index.ts';
-import { loadLibc } from '../../../src/backends/posix/index.ts';
+import { HostArena } from '../../../src/backends/host/hostArena.ts';
+import { loadLibc } from '../../../src/backends/host/posix.ts';
 
 const MiB = 1024 * 1024;
 

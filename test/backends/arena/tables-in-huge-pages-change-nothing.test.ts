@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { tableMemory } from '../../../src/backends/arena/index.ts';
+import { tableMemory } from '../../../src/backends/host/hostArena.ts';
 import { KVManager } from '../../../src/runtime/index.ts';
 
 const config = { unitBytes: [1], hbm: { capacityBytes: 400_000 } };

@@ -1,9 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { wasmBytes } from '../../../src/backends/arena/index.ts';
-import { hostDigest, portableDigest, simdDigester } from '../../../src/backends/digest/hostDigest.ts';
-import { digestEngine } from '../../../src/backends/digest/index.ts';
-import { CHUNK_BYTES } from '../../../src/backends/digest/inPlace.ts';
-import { STEP_BYTES } from '../../../src/backends/digest/simdModule.ts';
+import { wasmBytes } from '../../../src/backends/host/hostArena.ts';
+import {
+  CHUNK_BYTES,
+  digestEngine,
+  hostDigest,
+  portableDigest,
+  STEP_BYTES,
+  simdDigester,
+} from '../../../src/backends/host/hostDigest.ts';
 import { type Digest, digestBytes, digestWords, digestWordsFrom } from '../../../src/runtime/digest.ts';
 import { fillPattern } from '../../../src/runtime/pattern.ts';
 

@@ -1,7 +1,15 @@
 import { expect, it } from 'vitest';
-import { StagingSlots, TransferEngine } from '../../../src/backends/engine/index.ts';
-import { type JobId, Outcome, Priority, poolShape, Tier, type Transfer } from '../../../src/runtime/index.ts';
-import { StandInDevice, StandInDisk } from '../../../src/testing/faults/index.ts';
+import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
+import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
+import {
+  type JobId,
+  JobPriority,
+  Outcome,
+  poolShape,
+  Tier,
+  type Transfer,
+} from '../../../src/runtime/index.ts';
+import { StandInDevice, StandInDisk } from '../../../src/testing/faults.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 
 const shape = poolShape(1, 65_536, [4096]);
@@ -41,7 +49,7 @@ async function load(
         bytes: 4096,
         key,
         digest,
-        priority: Priority.DEMAND_LOAD,
+        priority: JobPriority.DEMAND_LOAD,
         deadlineUs: Number.POSITIVE_INFINITY,
       }),
     ),

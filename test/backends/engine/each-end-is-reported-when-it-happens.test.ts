@@ -1,17 +1,18 @@
 import { expect, it } from 'vitest';
-import { StagingSlots, TransferEngine } from '../../../src/backends/engine/index.ts';
-import { MemoryStore } from '../../../src/backends/memory/index.ts';
+import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
+import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
+import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
 import {
   type Completion,
   type JobId,
+  JobPriority,
   Outcome,
-  Priority,
   poolShape,
   Tier,
   type TierStore,
   type Transfer,
 } from '../../../src/runtime/index.ts';
-import { StandInDevice, StandInDisk, settled } from '../../../src/testing/faults/index.ts';
+import { StandInDevice, StandInDisk, settled } from '../../../src/testing/faults.ts';
 
 const shape = poolShape(8, 64, [64]);
 
@@ -26,7 +27,7 @@ function move(job: number, from: Tier, to: Tier, deadlineUs: number = Number.POS
     key: new Uint32Array(4),
     digest: { lo: 0, hi: 0 },
     tokens: 16,
-    priority: Priority.DEMAND_LOAD,
+    priority: JobPriority.DEMAND_LOAD,
     deadlineUs,
   };
 }

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { type LinkJob, type LinkLimits, LinkQueue } from '../../../src/backends/engine/linkQueue.ts';
-import { type JobId, Priority, Tier, type Transfer } from '../../../src/runtime/index.ts';
+import { type JobId, JobPriority, Tier, type Transfer } from '../../../src/runtime/index.ts';
 
 const KIB = 1024;
 const limits = { windowBytes: 64 * KIB, batchBytes: 16 * KIB };
 
-function transfer(job: number, priority: Priority, bytes = 8 * KIB, deadlineUs = 1000): Transfer {
+function transfer(job: number, priority: JobPriority, bytes = 8 * KIB, deadlineUs = 1000): Transfer {
   return {
     job: job as JobId,
     kind: 'move',
@@ -54,10 +54,10 @@ describe('the queue of a link', () => {
   it('begins the most urgent first, in batches of bounded size', async () => {
     const { state, push } = world();
     await push(
-      transfer(1, Priority.SCRUB),
-      transfer(2, Priority.WRITE_THROUGH),
-      transfer(3, Priority.DEMAND_LOAD),
-      transfer(4, Priority.PREFETCH),
+      transfer(1, JobPriority.SCRUB),
+      transfer(2, JobPriority.WRITE_THROUGH),
+      transfer(3, JobPriority.DEMAND_LOAD),
+      transfer(4, JobPriority.PREFETCH),
     );
     expect(state.begun).toEqual([
       [3, 4],
@@ -67,13 +67,13 @@ describe('the queue of a link', () => {
 
   it('bounds the bytes under way, keeps a quarter for demand loads, and goes on as batches end', async () => {
     const { queue, state, push, end } = world();
-    await push(...Array.from({ length: 20 }, (_, i) => transfer(i, Priority.WRITE_THROUGH)));
+    await push(...Array.from({ length: 20 }, (_, i) => transfer(i, JobPriority.WRITE_THROUGH)));
     expect(queue.bytesUnderWay).toBe(48 * KIB);
     expect(queue.waiting).toBe(14);
     await push(
-      transfer(100, Priority.DEMAND_LOAD),
-      transfer(101, Priority.DEMAND_LOAD),
-      transfer(102, Priority.DEMAND_LOAD),
+      transfer(100, JobPriority.DEMAND_LOAD),
+      transfer(101, JobPriority.DEMAND_LOAD),
+      transfer(102, JobPriority.DEMAND_LOAD),
     );
     expect(state.begun.at(-1)).toEqual([100, 101]);
     expect(queue.bytesUnderWay).toBe(64 * KIB);
@@ -89,10 +89,10 @@ describe('the queue of a link', () => {
   it('lets jobs go of which not two fit into the window, two at a time', async () => {
     const { queue, state, push, end } = world();
     await push(
-      transfer(1, Priority.PREFETCH, 100 * KIB),
-      transfer(2, Priority.DEMAND_LOAD, 100 * KIB),
-      transfer(3, Priority.PREFETCH, 40 * KIB),
-      transfer(4, Priority.PREFETCH, 100 * KIB),
+      transfer(1, JobPriority.PREFETCH, 100 * KIB),
+      transfer(2, JobPriority.DEMAND_LOAD, 100 * KIB),
+      transfer(3, JobPriority.PREFETCH, 40 * KIB),
+      transfer(4, JobPriority.PREFETCH, 100 * KIB),
     );
     expect(state.begun).toEqual([[2], [1]]);
     await end(0);
@@ -107,7 +107,7 @@ describe('the queue of a link', () => {
   it('never begins what is due, and is not closed by what never ends', async () => {
     const { queue, state, push } = world();
     await push(
-      ...Array.from({ length: 10 }, (_, i) => transfer(i, Priority.PREFETCH, 8 * KIB, i < 8 ? 10 : 50)),
+      ...Array.from({ length: 10 }, (_, i) => transfer(i, JobPriority.PREFETCH, 8 * KIB, i < 8 ? 10 : 50)),
     );
     expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5]);
     state.nowUs = 20;

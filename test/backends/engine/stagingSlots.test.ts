@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { StagingSlots } from '../../../src/backends/engine/index.ts';
+import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
 
 it('staging slots are taken in turn, and whoever finds none waits for one', async () => {
   using staging = await StagingSlots.open(4096, 4);

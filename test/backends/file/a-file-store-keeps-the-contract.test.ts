@@ -1,10 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
-import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions } from '../../../src/backends/file/opening.ts';
+import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
 import { digestWords } from '../../../src/runtime/digest.ts';
-import type { PoolShape } from '../../../src/runtime/pool/shape.ts';
+import type { PoolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
 import { editFile } from './scratch.ts';
 

@@ -3,9 +3,10 @@ import { once } from 'node:events';
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { FileStore, StoreView } from '../../../src/backends/file/index.ts';
-import { loadLibc } from '../../../src/backends/posix/index.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import { StoreView } from '../../../src/backends/file/inspect.ts';
+import { loadLibc } from '../../../src/backends/host/posix.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { scratchDir } from './scratch.ts';
 

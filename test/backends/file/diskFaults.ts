@@ -1,10 +1,10 @@
 /** A store of 32 pages, and a disk that does what a test says. */
 
 import { expect } from 'vitest';
-import type { DataFile } from '../../../src/backends/file/index.ts';
-import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { DataFile } from '../../../src/backends/file/dataFile.ts';
+import { type PoolShape, poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreItem, TierStore } from '../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 
 export const KiB = 1024;

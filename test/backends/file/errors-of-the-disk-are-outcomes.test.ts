@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { type DataFile, FileStore, IoError } from '../../../src/backends/file/index.ts';
-import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
-import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
+import { type DataFile, IoError } from '../../../src/backends/file/dataFile.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
+import { type PoolShape, poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 import { ends, faulty, item, items, KiB, shape } from './diskFaults.ts';

@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions } from '../../../src/backends/file/opening.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import {
   emptyItem,
   mismatchedWords,

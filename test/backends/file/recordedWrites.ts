@@ -1,4 +1,4 @@
-import { type DataFile, IoError } from '../../../src/backends/file/index.ts';
+import { type DataFile, IoError } from '../../../src/backends/file/dataFile.ts';
 
 /**
  * A file whose writes leave their places in `written`, in the order of their ends, unless `fault` names an

@@ -11,11 +11,12 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
-import { loadLibc } from '../../../src/backends/posix/index.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions } from '../../../src/backends/file/opening.ts';
+import { loadLibc } from '../../../src/backends/host/posix.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
-import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import { emptyItem, patternItem } from '../../../src/testing/index.ts';
 import { editFile, mountedDir, scratchDir } from './scratch.ts';
 

@@ -1,11 +1,11 @@
 import { copyFileSync, rmSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FileStore } from '../../../src/backends/file/index.ts';
-import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, patternItem, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { ends, item, items, KiB, shape } from './diskFaults.ts';
 import { editFile, scratchDir } from './scratch.ts';

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { MemoryStore } from '../../../src/backends/memory/index.ts';
-import { loadLibc } from '../../../src/backends/posix/index.ts';
+import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
+import { loadLibc } from '../../../src/backends/host/posix.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
-import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import { tierContract } from '../../../src/testing/contract.ts';
 import {
   emptyItem,

@@ -2,7 +2,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { makeDirectories } from '../../../src/backends/posix/index.ts';
+import { makeDirectories } from '../../../src/backends/host/posix.ts';
 
 function scratch(): string {
   const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-directories-'));

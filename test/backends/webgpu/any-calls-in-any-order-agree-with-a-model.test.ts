@@ -1,10 +1,12 @@
 import { expect, it } from 'vitest';
-import { boxPlan, HbmStore, type HbmStoreOptions } from '../../../src/backends/webgpu/index.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
+import { boxPlan, type HbmStoreOptions } from '../../../src/backends/webgpu/types.ts';
 import { digestBytes } from '../../../src/runtime/digest.ts';
-import { blockBox, kvLayout, tokenBox } from '../../../src/runtime/geometry/index.ts';
+import { blockBox, tokenBox } from '../../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { countPatternMismatches, fillPattern } from '../../../src/runtime/pattern.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
-import type { SlotUse } from '../../../src/runtime/tier/slotLocks.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import type { SlotUse } from '../../../src/runtime/tier/slotLedger.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { gathered, scatter } from './boxes/boxTruth.ts';

@@ -1,10 +1,12 @@
 import v8 from 'node:v8';
 import vm from 'node:vm';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { HbmStore, type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
+import type { LiveDevice } from '../../../src/backends/webgpu/device.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
-import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, patternItem } from '../../../src/testing/index.ts';
 
 const shape = poolShape(4, 1 << 20, [65_536]);

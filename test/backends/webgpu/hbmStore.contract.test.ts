@@ -1,4 +1,5 @@
-import { HbmStore, type HbmStoreOptions } from '../../../src/backends/webgpu/index.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
+import type { HbmStoreOptions } from '../../../src/backends/webgpu/types.ts';
 import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
 import { softwareDevice } from './softwareDevice.ts';
 

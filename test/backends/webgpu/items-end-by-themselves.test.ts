@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { HbmStore } from '../../../src/backends/webgpu/index.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
 import type { SlotUse } from '../../../src/runtime/index.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { softwareDevice } from './softwareDevice.ts';
 

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { HbmStore } from '../../../src/backends/webgpu/index.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { Outcome, outcomeNames } from '../../../src/runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../../src/runtime/tier/tierStore.ts';
-import { Outcome, outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { softwareDevice } from './softwareDevice.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { HbmStore } from '../../../src/backends/webgpu/index.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
 import { poolShape } from '../../../src/runtime/index.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 import { softwareDevice } from './softwareDevice.ts';

@@ -4,7 +4,8 @@
  */
 
 import { afterAll, beforeAll } from 'vitest';
-import { type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';
+import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
+import type { LiveDevice } from '../../../src/backends/webgpu/device.ts';
 
 export function softwareDevice(): { readonly live: LiveDevice } {
   let opened: LiveDevice | undefined;

@@ -1,8 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { BufferUsage } from '../../../src/backends/webgpu/device/gpuConstants.ts';
-import { HbmStore, openDevice } from '../../../src/backends/webgpu/index.ts';
-import { governed, looksPutOff } from '../../../src/backends/webgpu/wait/waitGovernor.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
+import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
+import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
+import { governed, looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/patternItems.ts';
 
 const before = globalThis.setImmediate;

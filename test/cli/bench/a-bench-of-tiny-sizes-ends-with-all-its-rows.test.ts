@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { tableMemory } from '../../../src/backends/arena/index.ts';
+import { tableMemory } from '../../../src/backends/host/hostArena.ts';
 import {
   benchLinks,
   fioJob,
@@ -11,11 +11,11 @@ import {
   plotOf,
   renderRows,
   sustainedSizes,
-} from '../../../src/cli/bench/links/index.ts';
+} from '../../../src/cli/bench/links.ts';
 import { lookupRows } from '../../../src/cli/bench/manager.ts';
-import { profileOf } from '../../../src/cli/calibrate/command.ts';
-import { renderSvg } from '../../../src/cli/output/chart.ts';
-import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
+import { profileOf } from '../../../src/cli/calibrate.ts';
+import { renderSvg } from '../../../src/cli/chart.ts';
+import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 
 const sizes = {
   unitsOfKib: [16, 64],

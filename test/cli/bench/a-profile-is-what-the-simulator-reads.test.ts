@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import type { LinkRow } from '../../../src/cli/bench/links/index.ts';
-import { profileOf } from '../../../src/cli/calibrate/command.ts';
-import { LinkModel } from '../../../src/sim/driver/index.ts';
-import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
+import type { LinkRow } from '../../../src/cli/bench/links.ts';
+import { profileOf } from '../../../src/cli/calibrate.ts';
+import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
+import { LinkModel } from '../../../src/sim/links/modeledDriver.ts';
 
 const KIB = 1024;
 const about = { device: 'a device', driver: 'a driver', date: '2026-01-01T00:00:00Z', software: true };

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { measureRounds, shuffled } from '../../../src/cli/bench/links/rounds.ts';
-import { median } from '../../../src/cli/bench/measuring.ts';
+import { measureRounds, shuffled } from '../../../src/cli/bench/contestants.ts';
+import { median } from '../../../src/cli/bench/manager.ts';
 
 const never = new AbortController().signal;
 

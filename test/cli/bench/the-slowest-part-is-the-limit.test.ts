@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { nameOf } from '../../../src/cli/bench/links/contestants.ts';
-import { limitOf, linkOf, type Route, routes, type Stage } from '../../../src/cli/bench/links/routes.ts';
-import { rowOf } from '../../../src/cli/bench/links/row.ts';
+import {
+  limitOf,
+  linkOf,
+  nameOf,
+  type Route,
+  routes,
+  type Stage,
+} from '../../../src/cli/bench/contestants.ts';
+import { rowOf } from '../../../src/cli/bench/links.ts';
 import { Tier } from '../../../src/runtime/index.ts';
 
 const { HBM, DDR, NVME } = Tier;

@@ -4,8 +4,8 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { FileStore } from '../../../src/backends/file/index.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
 

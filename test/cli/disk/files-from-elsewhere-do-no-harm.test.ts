@@ -18,9 +18,9 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { FileStore } from '../../../src/backends/file/index.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { digestBytes } from '../../../src/runtime/digest.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
 

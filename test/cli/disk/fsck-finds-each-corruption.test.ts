@@ -4,9 +4,10 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, t
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
-import { checkStore } from '../../../src/cli/disk/check.ts';
-import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions } from '../../../src/backends/file/opening.ts';
+import { checkStore } from '../../../src/cli/disk/run.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { patternItem, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
 

@@ -4,15 +4,13 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import {
-  loadPlan,
-  openPolicy,
-  refuseIdleScaling,
-  SimulationEvaluator,
-} from '../../../src/cli/evaluate/index.ts';
-import { CaseCache } from '../../../src/cli/evaluate/simulations/caseCache.ts';
-import { baseline, type PolicyBundle, preset } from '../../../src/evolve/bundle/index.ts';
-import { type Evaluation, FAILED_SCORE, type SuiteCase } from '../../../src/evolve/fitness/index.ts';
+import { CaseCache, SimulationEvaluator } from '../../../src/cli/evaluate/evaluator.ts';
+import { loadPlan, refuseIdleScaling } from '../../../src/cli/evaluate/plans.ts';
+import { openPolicy } from '../../../src/cli/evaluate/run.ts';
+import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
+import { baseline, preset } from '../../../src/evolve/bundle/presets.ts';
+import type { Evaluation, SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
+import { FAILED_SCORE } from '../../../src/evolve/fitness/objectives.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evaluate-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));

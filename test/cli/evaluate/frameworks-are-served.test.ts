@@ -7,7 +7,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Answer } from '../../../src/evolve/serve/index.ts';
+import type { ServiceAnswer } from '../../../src/evolve/serve.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
 const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
@@ -26,9 +26,9 @@ afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));
 
 it('a process answers by lines of JSON until its input ends, the same as SkyDiscover gets', async () => {
   const child = spawn(process.execPath, [main, 'evaluate', '--serve', '--plan', plan, '--workers', '2']);
-  const answers = new Map<unknown, { result: Answer }>();
+  const answers = new Map<unknown, { result: ServiceAnswer }>();
   createInterface({ input: child.stdout }).on('line', (line) => {
-    const answer = JSON.parse(line) as { id: unknown; result: Answer };
+    const answer = JSON.parse(line) as { id: unknown; result: ServiceAnswer };
     answers.set(answer.id, answer);
   });
   const ended = new Promise((resolve) => child.once('exit', resolve));
@@ -59,7 +59,7 @@ it('a process answers by lines of JSON until its input ends, the same as SkyDisc
   const args = [main, 'evaluate', file, '--skydiscover', '--plan', plan];
   const { stdout, status } = spawnSync(process.execPath, args, { encoding: 'utf8' });
   expect(status).toBe(0);
-  const { status: state, combined_score, metrics, artifacts } = good as Answer;
+  const { status: state, combined_score, metrics, artifacts } = good as ServiceAnswer;
   expect(JSON.parse(stdout)).toEqual({ status: state, combined_score, metrics, artifacts });
 });
 

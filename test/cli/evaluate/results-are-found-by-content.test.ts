@@ -7,11 +7,11 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import { loadPlan, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
-import { CaseCache } from '../../../src/cli/evaluate/simulations/caseCache.ts';
-import { filesReadBy, hashOfFolders, readText } from '../../../src/cli/input/index.ts';
-import { baseline } from '../../../src/evolve/bundle/index.ts';
-import { readState, type SearchPlan } from '../../../src/evolve/search/index.ts';
+import { CaseCache, SimulationEvaluator } from '../../../src/cli/evaluate/evaluator.ts';
+import { loadPlan } from '../../../src/cli/evaluate/plans.ts';
+import { filesReadBy, hashOfFolders, readText } from '../../../src/cli/input.ts';
+import { baseline } from '../../../src/evolve/bundle/presets.ts';
+import { readState, type SearchPlan } from '../../../src/evolve/search/breeding.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
 const root = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-content-'));

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { pairVerdicts, sensitivityText } from '../../../src/cli/evaluate/sensitivity.ts';
+import { pairVerdicts, sensitivityText } from '../../../src/cli/evaluate/page.ts';
 
 const names = ['a', 'b', 'c'];
 const worlds = [

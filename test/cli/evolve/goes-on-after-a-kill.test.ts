@@ -6,8 +6,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { readBundle } from '../../../src/evolve/bundle/index.ts';
-import type { SearchState } from '../../../src/evolve/search/index.ts';
+import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import type { SearchState } from '../../../src/evolve/search/breeding.ts';
 import { smallWorkload } from '../evaluate/smallWorkload.ts';
 
 const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));

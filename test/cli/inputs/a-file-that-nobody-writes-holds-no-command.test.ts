@@ -11,11 +11,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { fileLines, firstLine, readBytes, readText } from '../../../src/cli/input/index.ts';
-import { parseBundle } from '../../../src/evolve/bundle/index.ts';
+import { fileLines, firstLine, readBytes, readText } from '../../../src/cli/input.ts';
+import { parseBundle } from '../../../src/evolve/bundle/readBundle.ts';
 import { maxJsonDepth, maxJsonValues, parseJson } from '../../../src/runtime/boundedJson.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
-import { generateWorkload, parseWorkloadSpec } from '../../../src/sim/workload/index.ts';
+import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
+import { generateWorkload } from '../../../src/sim/workload/workload.ts';
 import { runCommand, wrongWith } from '../../fuzz-inputs/judge.ts';
 
 let folder: string;

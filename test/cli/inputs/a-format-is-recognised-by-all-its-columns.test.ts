@@ -10,7 +10,8 @@ import { gzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { takenText } from '../../../src/cli/workload/describe.ts';
 import { type OpenOptions, openWorkload } from '../../../src/cli/workload/open.ts';
-import { WorkloadDigest, type WorkloadRequest } from '../../../src/sim/workload/index.ts';
+import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
+import { WorkloadDigest } from '../../../src/sim/workload/summary.ts';
 
 let folder: string;
 beforeEach(() => {

@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { endingOf } from '../../../src/cli/process.ts';
 import { printed } from './printed.ts';
 
 let folder: string;

@@ -6,8 +6,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
-import { inOptionNames } from '../../../src/cli/process/optionNames.ts';
+import { endingOf, inOptionNames } from '../../../src/cli/process.ts';
 import { configError, requireInteger, TierKVError } from '../../../src/runtime/errors.ts';
 import { printed } from './printed.ts';
 

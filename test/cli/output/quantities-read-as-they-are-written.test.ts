@@ -8,7 +8,7 @@ import {
   formatSeconds,
   formatShare,
   parseBytes,
-} from '../../../src/cli/output/index.ts';
+} from '../../../src/cli/output.ts';
 
 describe('sizes', () => {
   it.each([

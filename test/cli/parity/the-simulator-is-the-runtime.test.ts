@@ -8,9 +8,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
-import { replayExactly } from '../../../src/cli/parity/exactReplay.ts';
-import type { ParityReport } from '../../../src/cli/parity/report/index.ts';
-import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { replayExactly } from '../../../src/cli/parity/links.ts';
+import type { ParityReport } from '../../../src/cli/parity/report.ts';
+import { endingOf } from '../../../src/cli/process.ts';
 import { printedBy } from '../printed.ts';
 
 let folder: string;

@@ -4,8 +4,7 @@ import { closeSync, existsSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommanderError } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
-import { Interrupted } from '../../../src/cli/process/interrupt.ts';
+import { endingOf, Interrupted } from '../../../src/cli/process.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 
 const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');

@@ -6,16 +6,16 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
-import { comparePolicies } from '../../../src/cli/replay/study/compare.ts';
 import {
+  comparePolicies,
   movesBytes,
+  Optimum,
   parseStudyRun,
   type RawStudyOptions,
+  readChains,
   renderStudy,
   runStudy,
-} from '../../../src/cli/replay/study/index.ts';
-import { Optimum } from '../../../src/cli/replay/study/optimum.ts';
-import { readChains } from '../../../src/cli/replay/study/read.ts';
+} from '../../../src/cli/replay/study.ts';
 import { evictionPolicyNames } from '../../../src/runtime/index.ts';
 import { Random } from '../../fuzz/random.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';

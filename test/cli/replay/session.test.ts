@@ -1,9 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { DecisionLog } from '../../../src/cli/replay/decisionLog.ts';
-import { ReplaySession } from '../../../src/cli/replay/session.ts';
+import { DecisionLog, ReplaySession } from '../../../src/cli/replay/run.ts';
 import { KVManager, type ManagerConfig } from '../../../src/runtime/index.ts';
-import { LinkModel, ModeledDriver, TransferTimeline } from '../../../src/sim/driver/index.ts';
+import { LinkModel, ModeledDriver, TransferTimeline } from '../../../src/sim/links/modeledDriver.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';
 
 const link = { baseLatencyUs: 3, bandwidthBytesPerS: 1e9 };

@@ -4,10 +4,10 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
-import { hasRun, type Point } from '../../../src/cli/sweep/point.ts';
+import { endingOf } from '../../../src/cli/process.ts';
+import { hasRun, type SweepPoint } from '../../../src/cli/sweep/point.ts';
 import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
-import { Spread } from '../../../src/sim/report/index.ts';
+import { Spread } from '../../../src/sim/report/tierMetrics.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
 import { printed } from './printed.ts';
 
@@ -165,7 +165,7 @@ it('can be swept over a field', async () => {
 it('a tier of size 0 is no tier, in a sweep over sizes', async () => {
   const tiered = base.replace(', kv_cpu_blocks: 800}', '}\n    tiers: {cpu_bytes_to_use: 1}');
   const args = ['--deployment', write(tiered), '--num-requests', '60'];
-  const point = (cpu: number, disk: string): Point => ({
+  const point = (cpu: number, disk: string): SweepPoint => ({
     values: { cpu: String(cpu), disk },
     args: [
       ...args,

@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { stringify } from 'yaml';
-import { conservationOf } from '../../../src/sim/cluster/index.ts';
+import { conservationOf } from '../../../src/sim/cluster/core.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-timeout-'));

@@ -8,8 +8,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { addSimulateOptions } from '../../../src/cli/simulate/input/options.ts';
-import { upstreamOnlyFlags } from '../../../src/cli/simulate/input/upstreamOnly.ts';
+import { addSimulateOptions, upstreamOnlyFlags } from '../../../src/cli/simulate/options.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
 import { printed } from './printed.ts';
 
@@ -236,7 +235,7 @@ describe('beside what it needs', () => {
   });
 
   it('each option of upstream that is not here is refused with a remedy and stands in the page', async () => {
-    const page = fs.readFileSync('docs/blis-differences.md', 'utf8');
+    const page = fs.readFileSync('docs/reference/blis-differences.md', 'utf8');
     for (const flag of upstreamOnlyFlags) {
       expect(page).toContain(`\`${flag}\``);
       const option = addSimulateOptions(new Command()).options.find(({ long }) => long === flag)!;

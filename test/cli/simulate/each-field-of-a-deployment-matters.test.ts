@@ -7,7 +7,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { SpecNode } from '../../../src/sim/workload/spec/reader.ts';
+import { SpecNode } from '../../../src/sim/description/fields.ts';
 import { printed } from './printed.ts';
 
 let folder: string;

@@ -7,8 +7,8 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
-import { inertBundleKeys } from '../../../src/cli/simulate/input/bundle.ts';
+import { endingOf } from '../../../src/cli/process.ts';
+import { inertBundleKeys } from '../../../src/cli/simulate/controlOptions.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -88,7 +88,10 @@ describe('instances of the start', () => {
 });
 
 it('each key of a bundle that changes nothing is in the page of differences, with its reason', () => {
-  const page = fs.readFileSync(path.join(import.meta.dirname, '../../../docs/blis-differences.md'), 'utf8');
+  const page = fs.readFileSync(
+    path.join(import.meta.dirname, '../../../docs/reference/blis-differences.md'),
+    'utf8',
+  );
   for (const [key, reason] of Object.entries(inertBundleKeys)) {
     expect(
       page.split('\n').some((line) => line.includes(`\`${key}\``) && line.includes(reason)),

@@ -6,8 +6,8 @@ import path from 'node:path';
 import { Command } from 'commander';
 import { afterAll, describe, expect, it } from 'vitest';
 import { buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
-import { addSimulateOptions, deployedNames, type Options } from '../../../src/cli/simulate/input/options.ts';
-import { type Provenance, provenanceOf } from '../../../src/cli/simulate/output/provenance.ts';
+import { addSimulateOptions, deployedNames, type OptionValues } from '../../../src/cli/simulate/options.ts';
+import { type Provenance, provenanceOf } from '../../../src/cli/simulate/output.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
@@ -15,7 +15,7 @@ afterAll(() => fs.rmSync(folder, { recursive: true }));
 function provenance(...args: string[]): Provenance {
   const command = addSimulateOptions(new Command('simulate')).exitOverride();
   command.parse([...args, '--num-requests', '3'], { from: 'user' });
-  const options: Options = command.opts();
+  const options: OptionValues = command.opts();
   return provenanceOf(runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys })));
 }
 

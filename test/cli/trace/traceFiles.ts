@@ -7,7 +7,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { type ReadTraceOptions, readMooncakeTrace, type TraceRequest } from '../../../src/cli/trace/index.ts';
+import {
+  type ReadTraceOptions,
+  readMooncakeTrace,
+  type TraceRequest,
+} from '../../../src/cli/mooncakeTrace.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 
 export function traceFile(name: string, content: string | Buffer): string {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { BlockConversion, BlockCopies, type BlockPair } from '../../../src/compute/index.ts';
-import { kvLayout } from '../../../src/runtime/geometry/index.ts';
+import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { testSeed } from '../../../src/testing/index.ts';
 import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
 import { bytesOf } from '../cases/attentionRun.ts';

@@ -1,8 +1,8 @@
 /** Blocks of random bits in slabs, copies of some of them, and what the host says must lie there then. */
 
-import { BufferUsage } from '../../../src/backends/webgpu/device/gpuConstants.ts';
-import { BlockCopies, type BlockPair, type BlockPlace } from '../../../src/compute/index.ts';
-import type { KVLayout } from '../../../src/runtime/geometry/index.ts';
+import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
+import { BlockCopies, type BlockPair, type PairedPlace } from '../../../src/compute/index.ts';
+import type { KVLayout } from '../../../src/runtime/geometry/layout.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { bytesOf } from '../cases/attentionRun.ts';
 
@@ -10,7 +10,7 @@ const blocksOfSlab = 5;
 
 /** Within a slab and between slabs, one source twice, none, one, some and all tokens. */
 export function somePairs({ blockBytes, blockTokens }: KVLayout): BlockPair[] {
-  const at = (slab: number, block: number): BlockPlace => ({ slab, offsetBytes: block * blockBytes });
+  const at = (slab: number, block: number): PairedPlace => ({ slab, offsetBytes: block * blockBytes });
   return [
     { from: at(0, 1), to: at(0, 3) },
     { from: at(0, 1), to: at(2, 4), tokens: blockTokens - 1 },

@@ -1,6 +1,6 @@
 /** Runs the kernels over a case on a device, with everything that is not written yet poisoned with NaN. */
 
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
+import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device.ts';
 import { type AttentionKernel, PagedAttention } from '../../../src/compute/index.ts';
 import type { PagedCase } from './pagedCase.ts';
 

@@ -5,7 +5,7 @@
  */
 
 import { int8Layout, NO_TOKEN } from '../../../src/compute/index.ts';
-import { type KVLayout, kvLayout } from '../../../src/runtime/geometry/index.ts';
+import { type KVLayout, kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 
 export interface CaseShape {

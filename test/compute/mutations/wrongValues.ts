@@ -1,7 +1,7 @@
 /** Runs what tests a kernel on a device that changes the kernel's text, and counts what is found wrong. */
 
 import { BlockTensors, NO_TOKEN } from '../../../src/compute/index.ts';
-import { kvLayout } from '../../../src/runtime/geometry/index.ts';
+import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { wrongBytesOfConversion } from '../blocks/convertedBlocks.ts';
 import { filled, wrongBytesOfCopies } from '../blocks/copiedBlocks.ts';
 import { openCase, runCase } from '../cases/attentionRun.ts';

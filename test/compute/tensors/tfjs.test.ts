@@ -2,7 +2,7 @@
 
 import { createRequire } from 'node:module';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { BufferUsage } from '../../../src/backends/webgpu/device/gpuConstants.ts';
+import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
 import { BlockTensors, blocksToTensor, tensorToBlocks } from '../../../src/compute/index.ts';
 import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
 import { bytesOf, runCase } from '../cases/attentionRun.ts';

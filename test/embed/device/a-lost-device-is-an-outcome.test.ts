@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { KVRuntime } from '../../../src/embed/index.ts';
-import { FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
+import { FaultPlan, FaultStore } from '../../../src/testing/faults.ts';
 import {
   ask,
   blocks,

@@ -1,7 +1,7 @@
 /**
  * A block is sealed only if its owner was told that it is open, on this device, after it was last opened, and
  * no error of the device since then touches it. Each row is an order of calls after which a block is open
- * that its caller never heard of. The loop of docs/embedding.md must end well then, and whoever asks for the
+ * that its caller never heard of. The loop of docs/guide/embedding.md must end well then, and whoever asks for the
  * same tokens finds what was written, or nothing.
  */
 
@@ -61,7 +61,7 @@ async function crowded(kv: KVRuntime): Promise<void> {
   kv.release(other);
 }
 
-/** As docs/embedding.md shows it. */
+/** As docs/guide/embedding.md shows it. */
 async function sealAsTheDocsDo(kv: KVRuntime, sequence: KVSequence): Promise<void> {
   while ((await kv.seal(sequence)) === 'interrupted') {
     const open = await kv.recover(sequence);

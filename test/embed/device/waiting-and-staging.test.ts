@@ -7,9 +7,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { StagingSlots } from '../../../src/backends/engine/index.ts';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
-import { looksPutOff } from '../../../src/backends/webgpu/wait/waitGovernor.ts';
+import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
+import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device.ts';
+import { looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime } from '../liveRuntime.ts';
 
 const before = globalThis.setImmediate;

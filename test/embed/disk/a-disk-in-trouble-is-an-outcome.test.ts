@@ -18,7 +18,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { KVRuntime } from '../../../src/embed/index.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
-import { type FaultKind, FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
+import { type FaultKind, FaultPlan, FaultStore } from '../../../src/testing/faults.ts';
 import { mountedDir } from '../../backends/file/scratch.ts';
 import { ask, blocks, cacheBelow, openRuntime, prompt, tenant } from '../liveRuntime.ts';
 

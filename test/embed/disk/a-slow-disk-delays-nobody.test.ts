@@ -4,8 +4,9 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { StagingSlots, TransferEngine } from '../../../src/backends/engine/index.ts';
-import { MemoryStore } from '../../../src/backends/memory/index.ts';
+import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
+import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
+import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../../src/embed/managerLoop.ts';
 import {
   type DeviceTierStore,
@@ -14,7 +15,7 @@ import {
   type Sequence,
   type TierStore,
 } from '../../../src/runtime/index.ts';
-import { StandInDevice, StandInDisk, settled, VirtualClock } from '../../../src/testing/faults/index.ts';
+import { FaultClock, StandInDevice, StandInDisk, settled } from '../../../src/testing/faults.ts';
 
 const BLOCK = 64;
 const WRITE_US = 500_000;
@@ -23,7 +24,7 @@ const MOVE_US = 200;
 /** The store with calls that take their time. */
 function slowed<Store extends TierStore>(
   store: Store,
-  clock: VirtualClock,
+  clock: FaultClock,
   writeUs: number,
   readUs: number,
 ): Store {
@@ -41,7 +42,7 @@ function slowed<Store extends TierStore>(
 }
 
 class World implements AsyncDisposable {
-  readonly clock: VirtualClock = new VirtualClock();
+  readonly clock: FaultClock = new FaultClock();
   readonly manager: KVManager;
   readonly loop: ManagerLoop;
   readonly engine: TransferEngine;

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect } from 'vitest';
 import type { KVRuntime } from '../../../src/embed/index.ts';
-import { FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
+import { FaultPlan, FaultStore } from '../../../src/testing/faults.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 export const cleanups: (() => Promise<void> | void)[] = [];

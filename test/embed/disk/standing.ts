@@ -8,7 +8,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
+import { FaultPlan, FaultStore } from '../../../src/testing/faults.ts';
 import { blocks, cacheBelow, openRuntime, prompt, tenant } from '../liveRuntime.ts';
 
 const [deadlineMs, blockMs] = process.argv.slice(2).map(Number);

@@ -4,7 +4,7 @@
  */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { SeededRandom } from '../../../src/testing/seededRandom.ts';
+import { SeededRandom } from '../../../src/testing/patternItems.ts';
 import {
   cleanups,
   HBM_BLOCKS,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { OpenParts } from '../../../src/embed/stores/openParts.ts';
+import { OpenParts } from '../../../src/embed/stores.ts';
 
 it('parts close in the opposite order, also after one that fails, and once', async () => {
   const closed: string[] = [];

@@ -1,8 +1,7 @@
 /** What can never be, or would cost without end, is refused before any work; what failed has taken nothing. */
 
 import { describe, expect, it, vi } from 'vitest';
-import { TenantChains } from '../../../src/embed/prompts/tenantChains.ts';
-import { OWNERS, TenantOwners } from '../../../src/embed/prompts/tenantOwners.ts';
+import { OWNERS, TenantChains, TenantOwners } from '../../../src/embed/tenancy.ts';
 import { KeyChain } from '../../../src/runtime/index.ts';
 import { scratchDir } from '../../backends/file/scratch.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime, prompt, tenant } from '../liveRuntime.ts';

@@ -3,8 +3,8 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { type AdmissionPolicy, admissionPolicies } from '../../../src/sim/control/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { type AdmissionPolicy, admissionPolicies } from '../../../src/sim/control/admission.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
 

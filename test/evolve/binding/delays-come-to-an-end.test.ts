@@ -1,9 +1,9 @@
 /** Programs and trees that put requests off for ever end in an error of the policy, in a fork as well. */
 
 import { expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { readBundle } from '../../../src/evolve/bundle/index.ts';
-import type { AdmissionPolicy } from '../../../src/sim/control/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import type { AdmissionPolicy } from '../../../src/sim/control/admission.ts';
 import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
 
 const priority = { score: 0, rank: 0, hints: { sheddable: true, dueUs: 0 } };

@@ -1,15 +1,13 @@
 /** Programs and trees as policies: what they are told, what they may answer, and what they remember. */
 
 import { describe, expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import type { PolicyBundle, PolicySlot, TreeNode } from '../../../src/evolve/bundle/index.ts';
-import {
-  type AdmissionPolicy,
-  PolicyControlPlane,
-  type PriorityPolicy,
-  type RoutingPolicy,
-} from '../../../src/sim/control/index.ts';
-import { PolicyError } from '../../../src/sim/sandbox/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import type { PolicyBundle, PolicySlot, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
+import { PolicyError } from '../../../src/sandbox/program.ts';
+import type { AdmissionPolicy } from '../../../src/sim/control/admission.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import type { PriorityPolicy } from '../../../src/sim/control/priority.ts';
+import type { RoutingPolicy } from '../../../src/sim/control/routing/routingPolicy.ts';
 import { cluster, instance, probe, request, router, world } from '../../sim/control/fixtures.ts';
 
 const star = (slot: PolicySlot, source: string, entrypoint?: string): PolicyBundle => ({

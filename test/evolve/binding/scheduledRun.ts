@@ -1,10 +1,15 @@
 /** Simulations whose instances are scheduled by a bundle. */
 
-import { type BoundBundle, bindBundle } from '../../../src/evolve/binding/index.ts';
-import type { PolicyBundle, TreeNode } from '../../../src/evolve/bundle/index.ts';
-import type { Simulation, SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import { PolicyControlPlane } from '../../../src/sim/control/index.ts';
-import { newSimulation, type PoolConfig, type SimulationSetup } from '../../../src/sim/deployment/index.ts';
+import { type BoundBundle, bindBundle } from '../../../src/evolve/binding/bind.ts';
+import type { PolicyBundle, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import {
+  newSimulation,
+  type PoolConfig,
+  type SimulationSetup,
+} from '../../../src/sim/description/deployment.ts';
 import { type SmallRequest, smallPool, smallWorkload, streamOf } from '../../sim/cluster/smallCluster.ts';
 
 export function program(

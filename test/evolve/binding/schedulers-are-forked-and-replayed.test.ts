@@ -4,16 +4,22 @@
  */
 
 import { expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { PolicyEngine, type SchedulingPolicy } from '../../../src/evolve/binding/schedulingEngine.ts';
-import { schedulingOf } from '../../../src/evolve/binding/schedulingPolicies.ts';
-import type { CodePolicy } from '../../../src/evolve/bundle/index.ts';
-import { type TraceRecord, TraceRecorder } from '../../../src/evolve/trace/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { PolicyEngine, type SchedulingPolicy, schedulingOf } from '../../../src/evolve/binding/scheduling.ts';
+import type { CodePolicy } from '../../../src/evolve/bundle/policyBundle.ts';
+import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
+import type { TraceRecord } from '../../../src/evolve/trace/records.ts';
 import { LogWriter, replayLog } from '../../../src/runtime/index.ts';
-import { Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import { newSimulation, resumeSimulation, type SimulationSetup } from '../../../src/sim/deployment/index.ts';
-import { managerConfigOf, PromptKeys, SimRequest } from '../../../src/sim/instance/index.ts';
-import { loadProgram } from '../../../src/sim/sandbox/index.ts';
+import { loadProgram } from '../../../src/sandbox/loadProgram.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import {
+  newSimulation,
+  resumeSimulation,
+  type SimulationSetup,
+} from '../../../src/sim/description/deployment.ts';
+import { managerConfigOf } from '../../../src/sim/instance/engine.ts';
+import { PromptKeys, SimRequest } from '../../../src/sim/instance/simRequest.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { randomSetup } from '../../sim/cluster/randomCluster.ts';
 import { smallPool, smallWorkload } from '../../sim/cluster/smallCluster.ts';

@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { loadPlan } from '../../../src/cli/evaluate/index.ts';
-import { runCase } from '../../../src/cli/evaluate/simulations/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { type PolicyBundle, policyId } from '../../../src/evolve/bundle/index.ts';
-import type { RawMetrics } from '../../../src/evolve/fitness/index.ts';
-import type { SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import { loadPlan } from '../../../src/cli/evaluate/plans.ts';
+import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
+import { policyId } from '../../../src/evolve/bundle/presets.ts';
+import type { RawMetrics } from '../../../src/evolve/fitness/rawMetrics.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import { bundleOf, rules, ways } from './threeWays.ts';
 
 interface Run {

@@ -1,15 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import {
-  bundleSchema,
-  descriptionText,
-  parseBundle,
-  policyId,
-  policySlots,
-  presets,
-  readBundle,
-  slotContracts,
-} from '../../../src/evolve/bundle/index.ts';
-import { routingPolicies } from '../../../src/sim/control/index.ts';
+import { policySlots } from '../../../src/evolve/bundle/policyBundle.ts';
+import { policyId, presets } from '../../../src/evolve/bundle/presets.ts';
+import { parseBundle, readBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import { bundleSchema, descriptionText } from '../../../src/evolve/bundle/schema.ts';
+import { slotContracts } from '../../../src/evolve/bundle/slots.ts';
+import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
 
 function problemOf(json: string): string {
   try {

@@ -2,10 +2,10 @@
 
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { runCase } from '../../../src/cli/evaluate/simulations/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { preset } from '../../../src/evolve/bundle/index.ts';
-import { metricDescriptions, metricsText } from '../../../src/evolve/fitness/index.ts';
+import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { preset } from '../../../src/evolve/bundle/presets.ts';
+import { metricDescriptions, metricsText } from '../../../src/evolve/fitness/objectives.ts';
 
 const workload = path.join(import.meta.dirname, '../frameworks/two-groups.yaml');
 const args = ['--workload-spec', workload, '--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100'];

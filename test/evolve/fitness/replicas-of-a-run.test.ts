@@ -4,10 +4,10 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { runCase } from '../../../src/cli/evaluate/simulations/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { preset } from '../../../src/evolve/bundle/index.ts';
-import { RunWatch } from '../../../src/evolve/fitness/index.ts';
+import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { preset } from '../../../src/evolve/bundle/presets.ts';
+import { RunWatch } from '../../../src/evolve/fitness/rawMetrics.ts';
 import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 
 test('those of the beginning, where nothing scales', () => {

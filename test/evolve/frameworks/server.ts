@@ -1,7 +1,7 @@
 /** The evaluation service on stdio over an evaluator that needs no simulation. */
 
-import { serveLines } from '../../../src/cli/evaluate/serve/index.ts';
-import { EvaluationService } from '../../../src/evolve/serve/index.ts';
+import { serveLines } from '../../../src/cli/evaluate/serve.ts';
+import { EvaluationService } from '../../../src/evolve/serve.ts';
 import { WeightEvaluator } from '../serve/weightEvaluator.ts';
 
 const service = new EvaluationService({ evaluator: new WeightEvaluator() });

@@ -1,8 +1,10 @@
 /** Presets of admission: verdicts worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import { admissionPolicies, type InstanceSnapshot, SloPriorities } from '../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import { admissionPolicies } from '../../../src/sim/control/admission.ts';
+import type { InstanceSnapshot } from '../../../src/sim/control/policy.ts';
+import { SloPriorities } from '../../../src/sim/control/priority.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';
 

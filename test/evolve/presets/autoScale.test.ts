@@ -1,12 +1,12 @@
 /** Presets of autoscaling: targets worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import {
-  type AutoScaleContext,
-  type LoadSample,
-  type ReplicaSignals,
-  scalingPolicies,
-} from '../../../src/sim/control/index.ts';
+import type {
+  AutoScaleContext,
+  LoadSample,
+  ReplicaSignals,
+} from '../../../src/sim/control/scaling/autoScalePolicy.ts';
+import { scalingPolicies } from '../../../src/sim/control/scaling/registry.ts';
 import { world } from '../../sim/control/fixtures.ts';
 import { idleMetrics } from '../../sim/control/idleMetrics.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';

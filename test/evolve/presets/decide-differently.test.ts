@@ -1,18 +1,14 @@
 /** Each preset decides otherwise than its neighbours somewhere: runs of one workload on a small cluster. */
 
 import { expect, test } from 'vitest';
-import type { SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import {
-  AutoScaler,
-  admissionPolicies,
-  type ControlConfig,
-  noTriggers,
-  type PolicyChoice,
-  Replicas,
-  routingPolicies,
-  scalingPolicies,
-} from '../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { admissionPolicies } from '../../../src/sim/control/admission.ts';
+import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import type { PolicyChoice } from '../../../src/sim/control/policy.ts';
+import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
+import { AutoScaler, noTriggers, Replicas } from '../../../src/sim/control/scaling/autoScaler.ts';
+import { scalingPolicies } from '../../../src/sim/control/scaling/registry.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { type SmallRequest, smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 import { choiceOf } from './rows.ts';
 

@@ -1,7 +1,7 @@
 /** Presets of the instance scheduler: the order in which requests run, and who gives way. */
 
 import { describe, expect, test } from 'vitest';
-import { schedulerOrders, slotContracts, victimRuleNames } from '../../../src/evolve/bundle/index.ts';
+import { schedulerOrders, slotContracts, victimRuleNames } from '../../../src/evolve/bundle/slots.ts';
 import { World } from '../../runtime/batching/world.ts';
 import type { SmallRequest } from '../../sim/cluster/smallCluster.ts';
 import { named, orderOf } from '../binding/scheduledRun.ts';

@@ -1,6 +1,6 @@
 /** For slots whose templates are plain configuration, and draw nothing. */
 
-import type { PolicyWorld } from '../../../src/sim/control/index.ts';
+import type { PolicyWorld } from '../../../src/sim/control/policy.ts';
 
 export const noPolicyWorld: PolicyWorld = {
   blockTokens: 4,

@@ -1,10 +1,12 @@
 /** Presets of priority: scores and ranks worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { preset } from '../../../src/evolve/bundle/index.ts';
-import { PolicyControlPlane, priorityPolicies, type RequestView } from '../../../src/sim/control/index.ts';
-import { newSimulation } from '../../../src/sim/deployment/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { preset } from '../../../src/evolve/bundle/presets.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import type { RequestView } from '../../../src/sim/control/policy.ts';
+import { priorityPolicies } from '../../../src/sim/control/priority.ts';
+import { newSimulation } from '../../../src/sim/description/deployment.ts';
 import { type SmallRequest, smallPool } from '../../sim/cluster/smallCluster.ts';
 import { request, router, world } from '../../sim/control/fixtures.ts';
 import { audited, scheduledBy, smallSetup } from '../binding/scheduledRun.ts';

@@ -1,8 +1,8 @@
 /** Presets of routing: scores and choices worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import { routingPolicies } from '../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { instance, request, router, world } from '../../sim/control/fixtures.ts';
 import { expectRow, priority, type RoutingRow } from './routingRow.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';

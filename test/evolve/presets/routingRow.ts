@@ -1,14 +1,10 @@
 /** What a preset of routing is asked, and what comes out. */
 
 import { expect } from 'vitest';
-import {
-  type InstanceSnapshot,
-  type PolicyChoice,
-  type RequestView,
-  type RouterState,
-  type RoutingPolicy,
-  routingPolicies,
-} from '../../../src/sim/control/index.ts';
+import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../src/sim/control/policy.ts';
+import type { RouterState } from '../../../src/sim/control/routerState.ts';
+import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
+import type { RoutingPolicy } from '../../../src/sim/control/routing/routingPolicy.ts';
 import { request, router, world } from '../../sim/control/fixtures.ts';
 
 export interface RoutingRow {

@@ -1,6 +1,6 @@
 /** Whole-router rules: scores and choices worked out by hand from the formulas. Blocks are of 16 tokens. */
 
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { instance, request, router } from '../../sim/control/fixtures.ts';
 import type { RoutingRow } from './routingRow.ts';
 

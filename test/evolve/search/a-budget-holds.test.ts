@@ -4,18 +4,12 @@
  */
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import type { PolicyBundle } from '../../../src/evolve/bundle/index.ts';
-import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/index.ts';
-import {
-  Budget,
-  choose,
-  contentKey,
-  finalistsOf,
-  judge,
-  Search,
-  type SearchPlan,
-  TimeIsUp,
-} from '../../../src/evolve/search/index.ts';
+import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
+import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
+import { choose, finalistsOf, judge, type SearchPlan } from '../../../src/evolve/search/breeding.ts';
+import { SearchBudget, TimeIsUp } from '../../../src/evolve/search/budget.ts';
+import { contentKey } from '../../../src/evolve/search/individual.ts';
+import { Search } from '../../../src/evolve/search/search.ts';
 import { guides } from './analyticEvaluator.ts';
 
 const plan: SearchPlan = {
@@ -110,7 +104,7 @@ interface Ended {
 
 async function searched(minutes: number, generations: number): Promise<Ended> {
   const began = performance.now();
-  const budget = new Budget(60_000 * minutes);
+  const budget = new SearchBudget(60_000 * minutes);
   const evaluator = new SlowEvaluator();
   const search = await Search.begin(plan, presets, evaluator, guides, undefined, budget);
   while (search.state.generation < generations && budget.leftMs('generations') > 0) {

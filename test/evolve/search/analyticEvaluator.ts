@@ -6,17 +6,14 @@
 
 import type { PolicyBundle, PolicySpec, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
 import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
-import { policyNodes } from '../../../src/evolve/fitness/index.ts';
-import { contentKey, isBranch, type SlotGuides } from '../../../src/evolve/search/index.ts';
-import type { ParameterRules } from '../../../src/sim/control/registry/index.ts';
-import { GoRandom } from '../../../src/sim/random/index.ts';
-import {
-  PolicyError,
-  RecordShape,
-  StarFloat,
-  StarlarkProgram,
-  StarRecord,
-} from '../../../src/sim/sandbox/index.ts';
+import { policyNodes } from '../../../src/evolve/fitness/objectives.ts';
+import { contentKey, type SlotGuides } from '../../../src/evolve/search/individual.ts';
+import { isBranch } from '../../../src/evolve/search/trees.ts';
+import { PolicyError } from '../../../src/sandbox/program.ts';
+import { StarlarkProgram } from '../../../src/sandbox/starlark/starlarkPolicy.ts';
+import { RecordShape, StarFloat, StarRecord } from '../../../src/sandbox/starlark/value.ts';
+import type { ParameterRules } from '../../../src/sim/control/registry.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 
 const rules: ParameterRules = {
   load: { kind: 'number', default: 1, min: 0, max: 8 },

@@ -1,16 +1,14 @@
 import { expect, it } from 'vitest';
 import {
   askCma,
-  askStrategy,
   type CmaState,
   cmaSpread,
   newCma,
-  newStrategy,
   symmetricEigen,
   tellCma,
-  tellStrategy,
-} from '../../../src/evolve/search/numeric/index.ts';
-import { GoRandom } from '../../../src/sim/random/index.ts';
+} from '../../../src/evolve/search/cmaEs.ts';
+import { askStrategy, newStrategy, tellStrategy } from '../../../src/evolve/search/evolutionStrategy.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { ellipsoid, medianOf, rastrigin, sphere } from './problems.ts';
 import { askPython, lacksPackage } from './python/askPython.ts';
 

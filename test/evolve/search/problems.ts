@@ -1,6 +1,6 @@
 /** Problems with known optima in the unit cube, more is better. */
 
-import type { GoRandom } from '../../../src/sim/random/index.ts';
+import type { GoRandom } from '../../../src/sim/random/goRand.ts';
 
 /** The optimum lies at 0.3 in each coordinate and is 0. */
 function scaled(x: readonly number[]): number[] {

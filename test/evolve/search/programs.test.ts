@@ -1,15 +1,15 @@
 import { expect, it } from 'vitest';
+import { printProgram } from '../../../src/evolve/search/printer.ts';
 import {
   crossPrograms,
   mutateProgram,
   numbersOf,
-  printProgram,
   withNumbers,
   withOneMoreTerm,
-} from '../../../src/evolve/search/programs/index.ts';
-import { GoRandom } from '../../../src/sim/random/index.ts';
-import { StarlarkProgram } from '../../../src/sim/sandbox/index.ts';
-import { parse } from '../../../src/sim/sandbox/starlark/syntax/index.ts';
+} from '../../../src/evolve/search/programs.ts';
+import { parse } from '../../../src/sandbox/starlark/parser.ts';
+import { StarlarkProgram } from '../../../src/sandbox/starlark/starlarkPolicy.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { RandomPrograms } from '../../sim/sandbox/starlark/randomPrograms.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 11);

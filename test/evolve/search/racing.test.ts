@@ -3,19 +3,17 @@
 import { expect, it } from 'vitest';
 import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
-import { FAILED_SCORE } from '../../../src/evolve/fitness/index.ts';
+import { FAILED_SCORE } from '../../../src/evolve/fitness/objectives.ts';
+import { type Individual, individualOf } from '../../../src/evolve/search/individual.ts';
 import {
   barsOf,
   behaviourOf,
-  crossings,
-  type Individual,
-  individualOf,
-  presetsInContext,
   race,
   rungsOf,
   rungsWithBars,
   standingOf,
-} from '../../../src/evolve/search/index.ts';
+} from '../../../src/evolve/search/racing.ts';
+import { crossings, presetsInContext } from '../../../src/evolve/search/seeds.ts';
 
 const cases = ['a/roofline', 'b/roofline'].flatMap((setting) =>
   Array.from({ length: 8 }, (_, seed) => `${setting}/${seed}`),

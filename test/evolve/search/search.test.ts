@@ -3,12 +3,12 @@ import {
   choose,
   finalistsOf,
   judge,
-  NumberSpace,
   readState,
-  Search,
   type SearchPlan,
   type SearchState,
-} from '../../../src/evolve/search/index.ts';
+} from '../../../src/evolve/search/breeding.ts';
+import { NumberSpace } from '../../../src/evolve/search/individual.ts';
+import { Search } from '../../../src/evolve/search/search.ts';
 import { AnalyticEvaluator, guides, presets } from './analyticEvaluator.ts';
 
 const plan: SearchPlan = {

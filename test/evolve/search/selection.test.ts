@@ -13,8 +13,9 @@ import {
   qdScore,
   stepBranch,
   survivors,
-} from '../../../src/evolve/search/selection/index.ts';
-import { elementary, GoRandom } from '../../../src/sim/random/index.ts';
+} from '../../../src/evolve/search/selection.ts';
+import * as elementary from '../../../src/sim/random/elementary.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import { medianOf, randomPoints, zdt1 } from './problems.ts';
 import { askPython, lacksPackage } from './python/askPython.ts';
 

@@ -1,8 +1,11 @@
 import { expect, it } from 'vitest';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { type PolicyBundle, policyId, policySlots, readBundle } from '../../../src/evolve/bundle/index.ts';
-import { firstPolicies, NumberSpace, slotGuides, varyBundle } from '../../../src/evolve/search/index.ts';
-import { GoRandom } from '../../../src/sim/random/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { type PolicyBundle, policySlots } from '../../../src/evolve/bundle/policyBundle.ts';
+import { policyId } from '../../../src/evolve/bundle/presets.ts';
+import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import { NumberSpace, varyBundle } from '../../../src/evolve/search/individual.ts';
+import { firstPolicies, slotGuides } from '../../../src/evolve/search/seeds.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 17);
 const slots = policySlots;

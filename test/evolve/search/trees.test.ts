@@ -8,8 +8,8 @@ import {
   nodesOf,
   replaceNode,
   type TreeVocabulary,
-} from '../../../src/evolve/search/trees/index.ts';
-import { GoRandom } from '../../../src/sim/random/index.ts';
+} from '../../../src/evolve/search/trees.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 
 const vocabulary: TreeVocabulary = {
   features: [

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { baseline } from '../../../src/evolve/bundle/index.ts';
-import { type Answer, combinedScore, EvaluationService } from '../../../src/evolve/serve/index.ts';
+import { baseline } from '../../../src/evolve/bundle/presets.ts';
+import { combinedScore, EvaluationService, type ServiceAnswer } from '../../../src/evolve/serve.ts';
 import { WeightEvaluator } from './weightEvaluator.ts';
 
 const program = (weight: number, more = ''): string => `WEIGHT = ${weight}
@@ -17,10 +17,10 @@ function service(wallMs = 10_000): EvaluationService {
   return new EvaluationService({ evaluator: new WeightEvaluator(), wallMs });
 }
 
-async function evaluate(params: object, wallMs?: number): Promise<Answer> {
+async function evaluate(params: object, wallMs?: number): Promise<ServiceAnswer> {
   const response = await service(wallMs).handle({ id: 1, method: 'evaluate', params });
   if (!('result' in response)) throw new Error(response.error.message);
-  return response.result as Answer;
+  return response.result as ServiceAnswer;
 }
 
 it('a candidate is answered with score, metrics, cases and artifacts', async () => {

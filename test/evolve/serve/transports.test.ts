@@ -1,8 +1,8 @@
 import type { AddressInfo } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { afterEach, expect, it } from 'vitest';
-import { serveHttp, serveLines } from '../../../src/cli/evaluate/serve/index.ts';
-import { EvaluationService } from '../../../src/evolve/serve/index.ts';
+import { serveHttp, serveLines } from '../../../src/cli/evaluate/serve.ts';
+import { EvaluationService } from '../../../src/evolve/serve.ts';
 import { WeightEvaluator } from './weightEvaluator.ts';
 
 const program =

@@ -1,21 +1,16 @@
 /** What a run is told by: regret that a whole run confirms, anomalies that are there, summaries that fit. */
 
 import { describe, expect, test } from 'vitest';
-import { loadPlan } from '../../../src/cli/evaluate/index.ts';
-import { explainCase } from '../../../src/cli/evaluate/simulations/explain.ts';
-import { caseBuilder } from '../../../src/cli/evaluate/simulations/runCase.ts';
-import { bindBundle } from '../../../src/evolve/binding/index.ts';
-import { preset } from '../../../src/evolve/bundle/index.ts';
-import type { SuiteCase } from '../../../src/evolve/fitness/index.ts';
-import { defaultSummary, summaryStrategies } from '../../../src/evolve/summary/index.ts';
-import {
-  type RoutingRecord,
-  regretsOf,
-  sampleDecisions,
-  type TraceRecord,
-  TraceRecorder,
-} from '../../../src/evolve/trace/index.ts';
-import type { Simulation } from '../../../src/sim/cluster/index.ts';
+import { loadPlan } from '../../../src/cli/evaluate/plans.ts';
+import { caseBuilder, explainCase } from '../../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { preset } from '../../../src/evolve/bundle/presets.ts';
+import type { SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
+import { defaultSummary, summaryStrategies } from '../../../src/evolve/summary.ts';
+import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
+import type { RoutingRecord, TraceRecord } from '../../../src/evolve/trace/records.ts';
+import { regretsOf, sampleDecisions } from '../../../src/evolve/trace/regret.ts';
+import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 
 const [prefixes] = loadPlan('routing').suites.train;

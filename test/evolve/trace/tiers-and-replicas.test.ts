@@ -1,16 +1,13 @@
 /** Anomalies of tiers, hand-offs and replicas, and the blocks that a trace names. */
 
 import { describe, expect, test } from 'vitest';
-import {
-  type Anomaly,
-  type AnomalyType,
-  type RoutingRecord,
-  type TraceRecord,
-  TraceRecorder,
-} from '../../../src/evolve/trace/index.ts';
-import { keyToHex } from '../../../src/runtime/keys/index.ts';
-import { observers, type Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import { managerConfigOf } from '../../../src/sim/instance/index.ts';
+import type { Anomaly, AnomalyType } from '../../../src/evolve/trace/anomalies.ts';
+import { TraceRecorder } from '../../../src/evolve/trace/recorder.ts';
+import type { RoutingRecord, TraceRecord } from '../../../src/evolve/trace/records.ts';
+import { keyToHex } from '../../../src/runtime/keys/keyChain.ts';
+import { observers, type SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import { managerConfigOf } from '../../../src/sim/instance/engine.ts';
 import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 import {
   type SmallPool,

@@ -1,7 +1,7 @@
 /** A device that takes each block a little later, so that there is something to compute meanwhile. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EngineStores } from '../../../src/backends/engine/index.ts';
+import type { EngineStores } from '../../../src/backends/engine/transferEngine.ts';
 import type { StoreResult } from '../../../src/runtime/index.ts';
 
 export function slowed(hbm: EngineStores['hbm'], msPerBlock: number): EngineStores['hbm'] {

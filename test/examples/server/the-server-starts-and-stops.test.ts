@@ -9,7 +9,7 @@ import { serverOptions } from '../../../examples/server/api/index.ts';
 import { metricsText } from '../../../examples/server/api/metricsText.ts';
 import { Engine } from '../../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
-import { parseStepRecords } from '../../../src/sim/latency/index.ts';
+import { parseStepRecords } from '../../../src/sim/latency/fit/stepRecords.ts';
 import { blockBytes, LiveServer, model, removeStateDirectories, stateDirectory } from './liveServer.ts';
 
 afterAll(removeStateDirectories);

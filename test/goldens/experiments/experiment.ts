@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { stringify } from 'yaml';
 import type { BuildExtras } from '../../../src/cli/simulate/built.ts';
-import { clusterMetrics } from '../../../src/sim/report/index.ts';
+import { clusterMetrics } from '../../../src/sim/report/metricsOutput.ts';
 import { caseAsUpstream, UpstreamCaseEngine } from '../upstream/upstreamCaseEngine.ts';
 import { simulated } from '../upstream/wholeCases.ts';
 

@@ -3,11 +3,13 @@
  * and a roofline of a model and a GPU that are the same for all of its tests, whatever they name.
  */
 
-import type { Hardware } from '../../../src/sim/latency/description/hardware.ts';
-import type { ModelConfig } from '../../../src/sim/latency/description/modelConfig.ts';
-import { type LatencyModel, newLatencyModel } from '../../../src/sim/latency/index.ts';
-import { GoRandom, lengthSampler } from '../../../src/sim/random/index.ts';
-import { VOCABULARY, type WorkloadRequest } from '../../../src/sim/workload/index.ts';
+import type { LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
+import type { Hardware, ModelConfig } from '../../../src/sim/latency/modelConfig.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
+import { lengthSampler } from '../../../src/sim/random/samplers.ts';
+import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
+import { VOCABULARY } from '../../../src/sim/workload/tokens.ts';
 
 export interface DatasetTest {
   readonly model: string;

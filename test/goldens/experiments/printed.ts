@@ -1,9 +1,10 @@
 /** What `tierkv simulate` prints of a whole case, without its metrics, which are compared elsewhere. */
 
 import type { BuildExtras } from '../../../src/cli/simulate/built.ts';
-import { goodputTargets } from '../../../src/cli/simulate/input/targets.ts';
-import { summaryText } from '../../../src/cli/simulate/output/summary.ts';
-import { clusterMetrics, Decisions, metricsOutput } from '../../../src/sim/report/index.ts';
+import { goodputTargets } from '../../../src/cli/simulate/options.ts';
+import { summaryText } from '../../../src/cli/simulate/output.ts';
+import { Decisions } from '../../../src/sim/report/decisions.ts';
+import { clusterMetrics, metricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 import { simulated } from '../upstream/wholeCases.ts';
 
 /** Sections by title, each with its lines. */

@@ -6,9 +6,9 @@
 
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { PolicyControlPlane } from '../../../src/sim/control/index.ts';
-import { type MakeEngine, newSimulation } from '../../../src/sim/deployment/index.ts';
-import { clusterMetrics } from '../../../src/sim/report/index.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import { type MakeEngine, newSimulation } from '../../../src/sim/description/deployment.ts';
+import { clusterMetrics } from '../../../src/sim/report/metricsOutput.ts';
 import { streamOf } from '../../sim/cluster/smallCluster.ts';
 import { copies } from '../goldenFolders.ts';
 import { caseAsUpstream, UpstreamCaseEngine } from '../upstream/upstreamCaseEngine.ts';

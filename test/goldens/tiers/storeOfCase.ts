@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
-import type { EngineConfig } from '../../../src/sim/instance/index.ts';
+import type { EngineConfig } from '../../../src/sim/instance/engine.ts';
 import type { UpstreamStore } from '../upstream/upstreamStore.ts';
 import { ChainStore } from './chainStore.ts';
 import { MirrorStore } from './mirrorStore.ts';

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { calibrateCommand } from '../../../src/cli/calibrate/command.ts';
-import { compareRecorded } from '../../../src/sim/report/index.ts';
+import { calibrateCommand } from '../../../src/cli/calibrate.ts';
+import { compareRecorded } from '../../../src/sim/report/recordedComparison.ts';
 import { printedBy } from '../../cli/printed.ts';
 
 const cases = new URL('../../../../shared/goldens/blis/cases/', import.meta.url);

@@ -4,18 +4,18 @@
  * the two differ by the named repairs and by nothing else.
  */
 
-import type { PoolConfig } from '../../../src/sim/deployment/index.ts';
-import type { Timeline } from '../../../src/sim/driver/index.ts';
+import type { PoolConfig } from '../../../src/sim/description/deployment.ts';
 import type {
   EngineCounters,
   EngineStep,
   EngineTraffic,
   InstanceEngine,
-  SimRequest,
   TierReport,
-} from '../../../src/sim/instance/index.ts';
-import { type LatencyModel, sumBatch } from '../../../src/sim/latency/index.ts';
-import { TokenReader } from '../../../src/sim/workload/index.ts';
+} from '../../../src/sim/instance/engine.ts';
+import type { SimRequest } from '../../../src/sim/instance/simRequest.ts';
+import { type LatencyModel, sumBatch } from '../../../src/sim/latency/latencyModel.ts';
+import type { Timeline } from '../../../src/sim/links/modeledDriver.ts';
+import { TokenReader } from '../../../src/sim/workload/tokens.ts';
 import type { StepTrace, TraceRequest } from '../stepTrace.ts';
 import { UpstreamEngine } from './upstreamEngine.ts';
 import { asUpstream, type Repairs, repaired, type UpstreamStore } from './upstreamStore.ts';

@@ -3,7 +3,7 @@
  * its description and for comparison only. A request that gives way starts over from its prompt.
  */
 
-import type { ScheduledRequest } from '../../../src/sim/latency/index.ts';
+import type { BatchedRequest } from '../../../src/sim/latency/latencyModel.ts';
 import { request as scheduled } from '../../sim/latency/setups.ts';
 import { priorityOf } from '../schedulerRun.ts';
 import type { StepTrace, TraceRequest } from '../stepTrace.ts';
@@ -223,6 +223,6 @@ export class UpstreamEngine implements TraceEngine {
   }
 }
 
-function asScheduled({ raw, progress, newTokens }: Req): ScheduledRequest {
+function asScheduled({ raw, progress, newTokens }: Req): BatchedRequest {
   return scheduled(raw.input.length, progress, newTokens, raw.output.length);
 }

@@ -7,9 +7,8 @@ import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
 import { buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
 import type { BuildExtras, BuiltSimulation } from '../../../src/cli/simulate/built.ts';
-import { addSimulateOptions, type Options } from '../../../src/cli/simulate/input/options.ts';
-import { goodputTargets } from '../../../src/cli/simulate/input/targets.ts';
-import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/index.ts';
+import { addSimulateOptions, goodputTargets, type OptionValues } from '../../../src/cli/simulate/options.ts';
+import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 
 export interface WholeCase {
   readonly name: string;
@@ -39,10 +38,10 @@ function fileArgument(root: URL, word: string): string {
 export function simulated(
   args: readonly string[],
   extras: BuildExtras = {},
-): BuiltSimulation & { readonly options: Options } {
+): BuiltSimulation & { readonly options: OptionValues } {
   const command = addSimulateOptions(new Command('simulate')).exitOverride();
   command.parse([...args], { from: 'user' });
-  const options: Options = command.opts();
+  const options: OptionValues = command.opts();
   const built = runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys, ...extras }));
   built.simulation.checkIntegrity();
   return { ...built, options };

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { Outcome, Priority, type Transfer } from '../../../src/runtime/index.ts';
+import { JobPriority, Outcome, type Transfer } from '../../../src/runtime/index.ts';
 import { keysOf, World, type WorldConfig } from './world.ts';
 
 const blocks = Array.from({ length: 16 }, (_, i) => i + 1);
@@ -122,7 +122,7 @@ describe('a request whose prefix lies below HBM', () => {
     const world = withPrefixBelow(50_000);
     const { words } = keysOf(blocks);
     for (const i of [3, 4]) {
-      world.manager.move(words.subarray(4 * i, 4 * i + 4), 0, Priority.PREFETCH, world.now);
+      world.manager.move(words.subarray(4 * i, 4 * i + 4), 0, JobPriority.PREFETCH, world.now);
     }
     world.now += 250_000;
     world.settle();

@@ -6,7 +6,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { Outcome } from '../../../src/runtime/index.ts';
-import { SeededRandom } from '../../../src/testing/seededRandom.ts';
+import { SeededRandom } from '../../../src/testing/patternItems.ts';
 import { keysOf, World } from './world.ts';
 
 const HBM_BLOCKS = 14;

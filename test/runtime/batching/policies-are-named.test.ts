@@ -5,7 +5,7 @@ import {
   queueOrderNames,
   type SchedulerConfig,
   victimRuleNames,
-} from '../../../src/runtime/batching/index.ts';
+} from '../../../src/runtime/batching/config.ts';
 import { World } from './world.ts';
 
 describe('queue orders', () => {

@@ -4,11 +4,13 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { ManagerPort, Scheduler, type ServingRequest } from '../../../src/runtime/batching/index.ts';
+import { ManagerPort } from '../../../src/runtime/batching/kvPort.ts';
+import type { ServingRequest } from '../../../src/runtime/batching/request.ts';
+import { Scheduler } from '../../../src/runtime/batching/scheduler.ts';
 import { KVManager, LogWriter, Outcome, replayLog } from '../../../src/runtime/index.ts';
-import { parseSchedulerInput } from '../../../src/runtime/log/schedulerInput.ts';
-import { restoreState, saveState } from '../../../src/runtime/snapshot/index.ts';
-import type { JobId } from '../../../src/runtime/transfer/jobTable.ts';
+import { parseSchedulerInput } from '../../../src/runtime/log/schedulerLog.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
+import type { JobId } from '../../../src/runtime/tables/jobTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { keysOf, World, type WorldConfig } from './world.ts';
 

@@ -11,7 +11,7 @@ import {
   type SchedulerSink,
   schedulerDecisionNames,
   schedulerInputNames,
-} from '../../../src/runtime/batching/index.ts';
+} from '../../../src/runtime/batching/schedulerSink.ts';
 import { BlockKeys } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { keysOf, World, type WorldConfig } from './world.ts';

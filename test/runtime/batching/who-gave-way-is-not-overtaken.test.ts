@@ -4,7 +4,7 @@
  */
 
 import { expect, it } from 'vitest';
-import { SchedulerDecision, type SchedulerSink } from '../../../src/runtime/batching/index.ts';
+import { SchedulerDecision, type SchedulerSink } from '../../../src/runtime/batching/schedulerSink.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { keysOf, World } from './world.ts';
 

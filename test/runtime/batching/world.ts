@@ -3,15 +3,15 @@
  * with the same leading numbers share blocks. Every call is followed by an audit of both.
  */
 
+import type { SchedulerConfig } from '../../../src/runtime/batching/config.ts';
+import { ManagerPort } from '../../../src/runtime/batching/kvPort.ts';
 import {
   FinishReason,
   finishReasonNames,
-  ManagerPort,
-  Scheduler,
-  type SchedulerConfig,
-  type SchedulerSink,
   type ServingRequest,
-} from '../../../src/runtime/batching/index.ts';
+} from '../../../src/runtime/batching/request.ts';
+import { Scheduler } from '../../../src/runtime/batching/scheduler.ts';
+import type { SchedulerSink } from '../../../src/runtime/batching/schedulerSink.ts';
 import {
   BlockKeys,
   ExternalKeys,

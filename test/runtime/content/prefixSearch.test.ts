@@ -2,8 +2,8 @@
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { ContentTable, NO_PARENT } from '../../../src/runtime/content/contentTable.ts';
-import { hashOf } from '../../../src/runtime/content/prefixIndex.ts';
+import { ContentTable, NO_PARENT } from '../../../src/runtime/tables/contentTable.ts';
+import { hashOf } from '../../../src/runtime/tables/prefixIndex.ts';
 
 const BLOCKS_MAX = 9;
 

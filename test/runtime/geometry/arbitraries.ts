@@ -4,12 +4,8 @@
  */
 
 import fc from 'fast-check';
-import {
-  type KVBox,
-  type KVLayout,
-  type KVLayoutConfig,
-  kvLayout,
-} from '../../../src/runtime/geometry/index.ts';
+import type { KVBox } from '../../../src/runtime/geometry/box.ts';
+import { type KVLayout, type KVLayoutConfig, kvLayout } from '../../../src/runtime/geometry/layout.ts';
 
 export const layoutConfigs: fc.Arbitrary<KVLayoutConfig> = fc
   .record({

@@ -9,12 +9,12 @@ import {
   contains,
   intersect,
   type KVBox,
-  kvLayout,
   requireBox,
   rowOffsetBytes,
   sameBox,
   split,
-} from '../../../src/runtime/geometry/index.ts';
+} from '../../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { boxes, layouts, walkBytes } from './arbitraries.ts';
 
 const layoutAndBox = layouts.chain((layout) => fc.tuple(fc.constant(layout), boxes(layout)));

@@ -7,7 +7,7 @@ import {
   kvLayout,
   layoutFingerprint,
   requireLayout,
-} from '../../../src/runtime/geometry/index.ts';
+} from '../../../src/runtime/geometry/layout.ts';
 import { layoutConfigs, layouts } from './arbitraries.ts';
 
 const llama8b: KVLayoutConfig = { layers: 32, kvHeads: 8, headDim: 128, dtype: 'bf16', blockTokens: 16 };

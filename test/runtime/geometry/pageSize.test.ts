@@ -1,12 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import {
-  choosePageBytes,
-  Granularity,
-  kvLayout,
-  type PageSizeOptions,
-  unitSpec,
-} from '../../../src/runtime/geometry/index.ts';
+import { Granularity, unitSpec } from '../../../src/runtime/geometry/box.ts';
+import { choosePageBytes, kvLayout, type PageSizeOptions } from '../../../src/runtime/geometry/layout.ts';
 
 describe('choosePageBytes', () => {
   test('takes the least common multiple when it is small enough, and then wastes nothing', () => {

@@ -3,19 +3,20 @@ import { describe, expect, test } from 'vitest';
 import {
   blockBox,
   boxBytes,
-  countRuns,
   Granularity,
   intersect,
   type KVBox,
-  type KVLayout,
-  kvLayout,
   unitBox,
   unitSpec,
+} from '../../../src/runtime/geometry/box.ts';
+import { type KVLayout, kvLayout } from '../../../src/runtime/geometry/layout.ts';
+import {
+  countRuns,
   valuesPerCopyRun,
   writeBlockRuns,
   writeCopyRuns,
   writeRuns,
-} from '../../../src/runtime/geometry/index.ts';
+} from '../../../src/runtime/geometry/runs.ts';
 import { boxes, boxesIn, layouts, walkBytes } from './arbitraries.ts';
 
 const nested = layouts.chain((layout) =>

@@ -7,8 +7,6 @@ import {
   cover,
   Granularity,
   intersect,
-  type KVLayout,
-  kvLayout,
   requireBox,
   sameBox,
   type UnitConfig,
@@ -17,7 +15,8 @@ import {
   unitBox,
   unitCount,
   unitSpec,
-} from '../../../src/runtime/geometry/index.ts';
+} from '../../../src/runtime/geometry/box.ts';
+import { type KVLayout, kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import { boxesIn, layouts, walkBytes } from './arbitraries.ts';
 
 function specsOf(layout: KVLayout): fc.Arbitrary<UnitSpec> {

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import {
   Granularity,
+  JobPriority,
   type KVBlockDescriptor,
   KVMigrator,
   type MoveEnd,
   Outcome,
-  Priority,
   Tier,
 } from '../../../src/runtime/index.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
@@ -26,7 +26,7 @@ function move(
   world: PoolWorld,
   block: KVBlockDescriptor,
   to: Tier,
-  priority: Priority = Priority.SCRUB,
+  priority: JobPriority = JobPriority.SCRUB,
 ): MoveEnd {
   const ends: MoveEnd[] = [];
   world.pool.move(block, to, priority, world.pool.nowUs, (end) => ends.push(end));
@@ -59,7 +59,7 @@ describe('a block of a running sequence', () => {
     expect(move(world, rest[0], Tier.NVME).success).toBe(true);
     expect([near[0].tier, far[0].tier, rest[0].tier]).toEqual([Tier.HBM, Tier.DDR, Tier.NVME]);
     for (const [block] of [near, far, rest]) expect(world.holds(block, 1)).toBe(true);
-    expect(move(world, rest[0], Tier.HBM, Priority.DEMAND_LOAD).success).toBe(true);
+    expect(move(world, rest[0], Tier.HBM, JobPriority.DEMAND_LOAD).success).toBe(true);
     expect(world.holds(rest[0], 1)).toBe(true);
   });
 
@@ -87,7 +87,7 @@ describe('a block of a running sequence', () => {
     expect(move(world, first, Tier.DDR).success).toBe(true);
     expect(second.tier).toBe(Tier.DDR);
     expect(world.pool.manager.usage(0).residentBytes).toBe(blockBytes);
-    expect(move(world, second, Tier.HBM, Priority.DEMAND_LOAD).success).toBe(true);
+    expect(move(world, second, Tier.HBM, JobPriority.DEMAND_LOAD).success).toBe(true);
     expect(world.holds(first, 1) && world.holds(second, 1)).toBe(true);
   });
 
@@ -120,7 +120,7 @@ describe('a block of a running sequence', () => {
     const [block] = compute(flat, 'a');
     expect(() => move(flat, block, Tier.DDR)).toThrow(/Switch enableTiering on/);
     flat.pool.deallocate([block]);
-    expect(() => flat.pool.move(block, Tier.HBM, Priority.SCRUB, 0, () => {})).toThrow(
+    expect(() => flat.pool.move(block, Tier.HBM, JobPriority.SCRUB, 0, () => {})).toThrow(
       /blockId \d+ is not known/,
     );
   });

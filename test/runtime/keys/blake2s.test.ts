@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { blake2s as nobleBlake2s } from '@noble/hashes/blake2.js';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { blake2s } from '../../../src/runtime/keys/index.ts';
+import { blake2s } from '../../../src/runtime/keys/blake2s.ts';
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const utf8 = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { BlockKeys, ExternalKeys, wordsPerKey } from '../../../src/runtime/keys/index.ts';
+import { BlockKeys, ExternalKeys, wordsPerKey } from '../../../src/runtime/keys/keyChain.ts';
 
 const id = fc.oneof(fc.maxSafeNat(), fc.nat(1000), fc.constantFrom(0, 2 ** 32, 2 ** 32 - 1, 2 ** 53 - 1));
 

@@ -1,14 +1,15 @@
 import { blake2s as nobleBlake2s } from '@noble/hashes/blake2.js';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Granularity, kvLayout, unitSpec } from '../../../src/runtime/geometry/index.ts';
+import { Granularity, unitSpec } from '../../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import {
   BlockKeys,
   encodeNamespace,
   KeyChain,
   type KeyNamespace,
   keyToHex,
-} from '../../../src/runtime/keys/index.ts';
+} from '../../../src/runtime/keys/keyChain.ts';
 
 const secretKey = Uint8Array.from({ length: 32 }, (_, i) => 255 - i);
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Granularity, kvLayout, unitSpec } from '../../../src/runtime/geometry/index.ts';
+import { Granularity, unitSpec } from '../../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../../src/runtime/geometry/layout.ts';
 import {
   BlockKeys,
   CanonicalWriter,
@@ -8,7 +9,7 @@ import {
   KeyChain,
   type KeyNamespace,
   ValueType,
-} from '../../../src/runtime/keys/index.ts';
+} from '../../../src/runtime/keys/keyChain.ts';
 
 const layout = kvLayout({ layers: 4, kvHeads: 4, headDim: 8, dtype: 'bf16', blockTokens: 4 });
 const secretKey = Uint8Array.from({ length: 32 }, (_, i) => i);

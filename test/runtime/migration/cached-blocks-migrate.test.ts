@@ -7,7 +7,8 @@ import {
   Outcome,
   type Transfer,
 } from '../../../src/runtime/index.ts';
-import { LogWriter, replayLog } from '../../../src/runtime/log/index.ts';
+import { LogWriter } from '../../../src/runtime/log/decisionLog.ts';
+import { replayLog } from '../../../src/runtime/log/replayer.ts';
 import { World } from '../manager/world.ts';
 
 const S = 1_000_000;

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import {
   BlockUse,
+  JobPriority,
   KVMigrator,
   type MigratableBlock,
   type MigrationPort,
   type MigrationResult,
   type MoveEnd,
-  Priority,
   Tier,
   useRates,
 } from '../../../src/runtime/index.ts';
@@ -30,7 +30,7 @@ class Block implements MigratableBlock {
 interface Started {
   readonly block: Block;
   readonly to: Tier;
-  readonly priority: Priority;
+  readonly priority: JobPriority;
   readonly ended: (end: MoveEnd) => void;
 }
 
@@ -48,7 +48,7 @@ class Port implements MigrationPort<Block> {
     return this.blocks.filter(({ tier }) => tier === position);
   }
 
-  move(block: Block, to: Tier, priority: Priority, _nowUs: number, ended: (end: MoveEnd) => void): void {
+  move(block: Block, to: Tier, priority: JobPriority, _nowUs: number, ended: (end: MoveEnd) => void): void {
     this.started.push({ block, to, priority, ended });
   }
 
@@ -188,9 +188,9 @@ describe('an execution', () => {
     expect(plans).toHaveLength(7);
     migrator.executeMigrationAsync(plans, port.blocks, NOW);
     expect(port.started.map(({ priority }) => priority)).toEqual([
-      Priority.SCRUB,
-      Priority.SCRUB,
-      Priority.SCRUB,
+      JobPriority.SCRUB,
+      JobPriority.SCRUB,
+      JobPriority.SCRUB,
     ]);
     expect(migrator.underWay).toBe(7);
     port.end();

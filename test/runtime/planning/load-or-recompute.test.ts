@@ -5,7 +5,7 @@ import {
   loadOrRecompute,
   type PrefixLeft,
   planOf,
-} from '../../../src/runtime/planning/index.ts';
+} from '../../../src/runtime/planning/loadOrRecompute.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 
 const left: PrefixLeft = { blocks: 64, blockTokens: 16, blockBytes: 131072, computedTokens: 0 };

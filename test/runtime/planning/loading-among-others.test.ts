@@ -1,7 +1,7 @@
 /** Whether blocks are loaded or computed again goes by the delay of all, not of the one request alone. */
 
 import { describe, expect, it } from 'vitest';
-import { isLoadBetter, type LoadChoice } from '../../../src/runtime/planning/index.ts';
+import { isLoadBetter, type LoadChoice } from '../../../src/runtime/planning/loadOrRecompute.ts';
 
 const alone: LoadChoice = {
   computeUs: 1000,

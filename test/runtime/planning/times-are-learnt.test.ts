@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { ComputePace, LinkPace, squaresOf } from '../../../src/runtime/index.ts';
-import { RecentFit } from '../../../src/runtime/planning/recentFit.ts';
+import { RecentFit } from '../../../src/runtime/planning/pace.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 
 const seed = testSeed(11);

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { PolicyChoice } from '../../../src/runtime/policy/index.ts';
+import type { EvictionChoice } from '../../../src/runtime/eviction/evictionPolicy.ts';
 import { Random } from '../../fuzz/random.ts';
 import { OnePool } from './onePool.ts';
 import {
@@ -16,7 +16,7 @@ const seed = Number(process.env.TIERKV_POLICY_SEED ?? 27_04);
 const ownerOf = (id: number): number => id % 3;
 const levels = [2, 0, 1];
 
-const cases: ReadonlyArray<readonly [PolicyChoice, (capacity: number) => Textbook]> = [
+const cases: ReadonlyArray<readonly [EvictionChoice, (capacity: number) => Textbook]> = [
   [{ policy: 'lru' }, lruTextbook],
   [{ policy: 'fifo' }, fifoTextbook],
   [{ policy: 'lfu' }, lfuTextbook],

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { GhostKeys } from '../../../src/runtime/policy/parts/index.ts';
+import { GhostKeys } from '../../../src/runtime/eviction/ghostKeys.ts';
 import { Random } from '../../fuzz/random.ts';
 
 const seed = 27_05;

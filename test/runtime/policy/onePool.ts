@@ -4,8 +4,12 @@
  * request begins, and all are let go from the last to the first.
  */
 
-import type { EvictionPolicy, PolicyChoice, PolicyWorld } from '../../../src/runtime/policy/index.ts';
-import { makeEvictionPolicy, resolvePolicy } from '../../../src/runtime/policy/index.ts';
+import type {
+  EvictionChoice,
+  EvictionPolicy,
+  EvictionWorld,
+} from '../../../src/runtime/eviction/evictionPolicy.ts';
+import { makeEvictionPolicy, resolvePolicy } from '../../../src/runtime/eviction/registry.ts';
 
 export class OnePool {
   readonly policy: EvictionPolicy;
@@ -24,7 +28,7 @@ export class OnePool {
   nowUs = 0;
 
   /** @param longest most blocks of a request, at most `capacity` */
-  constructor(choice: PolicyChoice, capacity: number, ownerOf: (id: number) => number = () => 0) {
+  constructor(choice: EvictionChoice, capacity: number, ownerOf: (id: number) => number = () => 0) {
     this.#capacity = capacity;
     this.#ownerOf = ownerOf;
     this.#parent = new Int32Array(capacity).fill(-1);
@@ -33,7 +37,7 @@ export class OnePool {
     this.#generation = new Uint32Array(capacity);
     this.#ids = new Int32Array(capacity);
     this.#free = Array.from({ length: capacity }, (_, row) => row).reverse();
-    const world: PolicyWorld = {
+    const world: EvictionWorld = {
       whole: false,
       tiers: 1,
       base: [0, capacity],

@@ -5,12 +5,8 @@
  * that.
  */
 
-import {
-  type EvictionPolicy,
-  makeEvictionPolicy,
-  type PolicyChoice,
-  resolvePolicy,
-} from '../../../src/runtime/policy/index.ts';
+import type { EvictionChoice, EvictionPolicy } from '../../../src/runtime/eviction/evictionPolicy.ts';
+import { makeEvictionPolicy, resolvePolicy } from '../../../src/runtime/eviction/registry.ts';
 import { Random } from '../../fuzz/random.ts';
 
 const CONTENTS = 40;
@@ -40,7 +36,7 @@ export class PolicyModel {
   #nowUs = 0;
 
   /** @param audited whether to check everything after each step, which must not change what follows */
-  constructor(choice: PolicyChoice, seed: number, audited: boolean) {
+  constructor(choice: EvictionChoice, seed: number, audited: boolean) {
     this.#random = new Random(seed);
     this.#audited = audited;
     const unitBytes = this.#random.chance(0.5) ? [4] : [4, 1];

@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest';
+import { evictionPolicyNames } from '../../../src/runtime/eviction/registry.ts';
 import { type DecisionSink, LogWriter, type OffloadChoice, replayLog } from '../../../src/runtime/index.ts';
 import type { ManagerConfig } from '../../../src/runtime/manager/config.ts';
-import { KVManager } from '../../../src/runtime/manager/kvManager.ts';
-import { Entry, type Sequence } from '../../../src/runtime/manager/sequences/blockTable/sequence.ts';
-import { evictionPolicyNames } from '../../../src/runtime/policy/index.ts';
-import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
-import type { Transfer } from '../../../src/runtime/transfer/transfer.ts';
+import { KVManager } from '../../../src/runtime/manager/manager.ts';
+import { Entry, type Sequence } from '../../../src/runtime/manager/sequence.ts';
+import type { Transfer } from '../../../src/runtime/tables/jobTable.ts';
+import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import { Random } from '../../fuzz/random.ts';
 
 const seed = Number(process.env.TIERKV_POLICY_SEED ?? 27_09);

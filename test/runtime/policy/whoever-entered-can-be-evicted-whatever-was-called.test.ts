@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { evictionPolicyNames } from '../../../src/runtime/policy/index.ts';
+import { evictionPolicyNames } from '../../../src/runtime/eviction/registry.ts';
 import { PolicyModel } from './policyModel.ts';
 
 const seed = Number(process.env.TIERKV_POLICY_SEED ?? 27_06);

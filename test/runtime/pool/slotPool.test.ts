@@ -9,8 +9,7 @@ import {
   unitBox,
   unitSpec,
 } from '../../../src/runtime/index.ts';
-import { slotOffsetBytes } from '../../../src/runtime/pool/shape.ts';
-import { SlotPool } from '../../../src/runtime/pool/slotPool.ts';
+import { SlotPool, slotOffsetBytes } from '../../../src/runtime/tables/slotPool.ts';
 import { Random } from '../../fuzz/random.ts';
 
 describe('a pool of one size', () => {

@@ -4,7 +4,8 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { ManagerPort, Scheduler } from '../../../src/runtime/batching/index.ts';
+import { ManagerPort } from '../../../src/runtime/batching/kvPort.ts';
+import { Scheduler } from '../../../src/runtime/batching/scheduler.ts';
 import {
   BlockKeys,
   evictionPolicyNames,

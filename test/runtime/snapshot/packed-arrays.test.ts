@@ -1,8 +1,8 @@
 /** A packed array is the array, of whatever kind, length and end. */
 
 import { expect, it } from 'vitest';
-import type { TypedArray } from '../../../src/runtime/snapshot/index.ts';
-import { packed, unpack } from '../../../src/runtime/snapshot/packedArray.ts';
+import type { TypedArray } from '../../../src/runtime/snapshot.ts';
+import { packed, unpack } from '../../../src/runtime/snapshot.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 
 const kinds = [Float64Array, Int32Array, Uint32Array, Int16Array, Uint16Array, Int8Array, Uint8Array];

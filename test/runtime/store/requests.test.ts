@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type KVRequest, newKVStore } from '../../../src/runtime/index.ts';
+import { newKVStore, type StoreRequest } from '../../../src/runtime/index.ts';
 import { admit, release, request, tiered, tokens } from './stores.ts';
 
 describe('requests', () => {
@@ -70,7 +70,7 @@ describe('requests', () => {
   it('generated tokens fill blocks that the next turn finds', () => {
     const store = newKVStore({ hbmBlocks: 8, blockSize: 4 });
     const grown = tokens(0, 12);
-    const a: KVRequest = { id: 'a', tokens: grown, promptTokens: 6 };
+    const a: StoreRequest = { id: 'a', tokens: grown, promptTokens: 6 };
     expect(store.allocateKVBlocks(a, 0, 6, [])).toBe(true);
     for (let t = 6; t < 12; t++) {
       expect(store.allocateKVBlocks(a, t, t + 1, [])).toBe(true);
@@ -83,7 +83,7 @@ describe('requests', () => {
 
   it('tenants share nothing, and each finds its own', () => {
     const store = newKVStore({ hbmBlocks: 8, blockSize: 4 });
-    const a: KVRequest = { ...request('a', 0, 12), tenant: 'red' };
+    const a: StoreRequest = { ...request('a', 0, 12), tenant: 'red' };
     admit(store, a);
     release(store, a);
     expect(store.getCachedBlocks(a.tokens, 'red')).toHaveLength(3);

@@ -1,28 +1,28 @@
 /** Stores of a few blocks, and requests as a scheduler admits and releases them. */
 
 import {
-  type KVRequest,
   type KVStoreConfig,
   newKVStore,
+  type StoreRequest,
   type TieredKVCache,
 } from '../../../src/runtime/index.ts';
 
 export const tokens = (from: number, count: number): number[] =>
   Array.from({ length: count }, (_, i) => from + i);
-export const request = (id: string, from: number, count: number): KVRequest => ({
+export const request = (id: string, from: number, count: number): StoreRequest => ({
   id,
   tokens: tokens(from, count),
 });
 
 /** Admits a request as a scheduler does: look up, allocate the rest. */
-export function admit(store: ReturnType<typeof newKVStore>, r: KVRequest): boolean {
+export function admit(store: ReturnType<typeof newKVStore>, r: StoreRequest): boolean {
   const cached = store.getCachedBlocks(r.tokens, r.tenant);
   const admitted = store.allocateKVBlocks(r, cached.length * store.blockSize(), r.tokens.length, cached);
   store.checkIntegrity();
   return admitted;
 }
 
-export function release(store: ReturnType<typeof newKVStore>, r: KVRequest): void {
+export function release(store: ReturnType<typeof newKVStore>, r: StoreRequest): void {
   store.releaseKVBlocks(r);
   store.checkIntegrity();
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { Deadlines } from '../../../src/runtime/transfer/deadlines.ts';
-import type { JobId } from '../../../src/runtime/transfer/jobTable.ts';
+import type { JobId } from '../../../src/runtime/tables/jobTable.ts';
+import { Deadlines } from '../../../src/runtime/tables/jobTable.ts';
 
 it('gives due jobs out in the order of their deadlines, whoever has ended meanwhile', () => {
   const step = fc.oneof(

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import type { BatchSums } from '../../../src/sim/latency/index.ts';
-import { sumBatch } from '../../../src/sim/latency/index.ts';
+import type { BatchSums } from '../../../src/sim/latency/latencyModel.ts';
+import { sumBatch } from '../../../src/sim/latency/latencyModel.ts';
 import { plainLatency, type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 it('the first step of a request with a cached prefix attends over that prefix', () => {

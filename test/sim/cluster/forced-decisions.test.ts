@@ -4,14 +4,11 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import {
-  type ForcedDecisions,
-  Simulation,
-  type SimulationObserver,
-  type SimulationSnapshot,
-} from '../../../src/sim/cluster/index.ts';
-import { newSimulation } from '../../../src/sim/deployment/index.ts';
-import { clusterMetrics } from '../../../src/sim/report/index.ts';
+import type { ForcedDecisions, SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import type { SimulationSnapshot } from '../../../src/sim/cluster/snapshot.ts';
+import { newSimulation } from '../../../src/sim/description/deployment.ts';
+import { clusterMetrics } from '../../../src/sim/report/metricsOutput.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { randomSetup } from './randomCluster.ts';
 import { smallPool, smallSimulation } from './smallCluster.ts';

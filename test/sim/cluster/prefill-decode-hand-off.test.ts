@@ -1,8 +1,9 @@
 /** Prefill and decode instances: who owns the KV when, and what happens when the decode side is full. */
 
 import { describe, expect, it } from 'vitest';
-import type { Handoff, HandoffConfig, SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import { Status } from '../../../src/sim/metrics/index.ts';
+import type { Handoff, HandoffConfig } from '../../../src/sim/cluster/handoffs.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { Status } from '../../../src/sim/metrics/requestTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 

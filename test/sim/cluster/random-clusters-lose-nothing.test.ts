@@ -4,8 +4,8 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { Simulation } from '../../../src/sim/cluster/index.ts';
-import { Status } from '../../../src/sim/metrics/index.ts';
+import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import { Status } from '../../../src/sim/metrics/requestTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 

@@ -4,30 +4,22 @@
  */
 
 import { evictionPolicyNames } from '../../../src/runtime/index.ts';
-import {
-  type HandoffConfig,
-  handoffGranularities,
-  keyOfSeed,
-  type ScalingSetup,
-  type SimulationKey,
-  type SimulationObserver,
-} from '../../../src/sim/cluster/index.ts';
-import {
-  AutoScaler,
-  admissionPolicies,
-  type ControlConfig,
-  noTriggers,
-  PolicyControlPlane,
-  prefillDecodeDeciders,
-  priorityPolicies,
-  Replicas,
-  routingPolicies,
-  scalingPolicies,
-  shadowNames,
-} from '../../../src/sim/control/index.ts';
-import type { PoolConfig, SimulationSetup } from '../../../src/sim/deployment/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
-import { distributionSpec, generateWorkload } from '../../../src/sim/workload/index.ts';
+import { type HandoffConfig, handoffGranularities } from '../../../src/sim/cluster/handoffs.ts';
+import { keyOfSeed, type SimulationKey, type SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import type { ScalingSetup } from '../../../src/sim/cluster/scaling.ts';
+import { admissionPolicies } from '../../../src/sim/control/admission.ts';
+import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import { prefillDecodeDeciders } from '../../../src/sim/control/disaggregation.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import { priorityPolicies } from '../../../src/sim/control/priority.ts';
+import { shadowNames } from '../../../src/sim/control/routerState.ts';
+import { routingPolicies } from '../../../src/sim/control/routing/routing.ts';
+import { AutoScaler, noTriggers, Replicas } from '../../../src/sim/control/scaling/autoScaler.ts';
+import { scalingPolicies } from '../../../src/sim/control/scaling/registry.ts';
+import type { PoolConfig, SimulationSetup } from '../../../src/sim/description/deployment.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
+import { distributionSpec } from '../../../src/sim/workload/presets.ts';
+import { generateWorkload } from '../../../src/sim/workload/workload.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { plainLatency, type SmallRequest, smallWorkload, streamOf } from './smallCluster.ts';
 

@@ -4,8 +4,9 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { RoutingDecision, ShadowDivergence } from '../../../src/sim/control/index.ts';
-import { Status } from '../../../src/sim/metrics/index.ts';
+import type { ShadowDivergence } from '../../../src/sim/control/controlPlane.ts';
+import type { RoutingDecision } from '../../../src/sim/control/policy.ts';
+import { Status } from '../../../src/sim/metrics/requestTable.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 const live = { snapshotIntervalUs: 0, cacheSignalUs: 0 };

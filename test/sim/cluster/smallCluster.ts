@@ -1,16 +1,14 @@
 /** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
 
-import type {
-  ForcedDecisions,
-  HandoffConfig,
-  ScalingSetup,
-  Simulation,
-  SimulationObserver,
-} from '../../../src/sim/cluster/index.ts';
-import { type ControlConfig, PolicyControlPlane } from '../../../src/sim/control/index.ts';
-import { newSimulation, type PoolConfig } from '../../../src/sim/deployment/index.ts';
-import type { BatchSums, LatencyModel } from '../../../src/sim/latency/index.ts';
-import type { RequestStream, WorkloadRequest } from '../../../src/sim/workload/index.ts';
+import type { HandoffConfig } from '../../../src/sim/cluster/handoffs.ts';
+import type { ForcedDecisions, SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import type { ScalingSetup } from '../../../src/sim/cluster/scaling.ts';
+import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import { newSimulation, type PoolConfig } from '../../../src/sim/description/deployment.ts';
+import type { BatchSums, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
+import type { RequestStream, WorkloadRequest } from '../../../src/sim/workload/request.ts';
 
 /** A step takes 1 ms, and 10 µs for each token. */
 export const plainLatency: LatencyModel = {

@@ -5,10 +5,12 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { type ControlConfig, PolicyControlPlane, type RequestView } from '../../../src/sim/control/index.ts';
-import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/kvView/index.ts';
-import { scorerNames } from '../../../src/sim/control/routing/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/cacheView.ts';
+import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import type { RequestView } from '../../../src/sim/control/policy.ts';
+import { scorerNames } from '../../../src/sim/control/routing/scorers.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { blockTokens, type FakeProbe, keyOf, probe, request } from './fixtures.ts';
 
 const THOUSAND = 1000;

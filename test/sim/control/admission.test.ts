@@ -1,13 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import {
-  type AdmissionPolicy,
-  admissionPolicies,
-  type InstanceSnapshot,
-  type PolicyChoice,
-  priorityPolicies,
-  type RequestView,
-  type RouterState,
-} from '../../../src/sim/control/index.ts';
+import { type AdmissionPolicy, admissionPolicies } from '../../../src/sim/control/admission.ts';
+import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../src/sim/control/policy.ts';
+import { priorityPolicies } from '../../../src/sim/control/priority.ts';
+import type { RouterState } from '../../../src/sim/control/routerState.ts';
 import { cluster, instance, request, router, world } from './fixtures.ts';
 
 const priorities = priorityPolicies.make({ policy: 'slo-class' }, world());

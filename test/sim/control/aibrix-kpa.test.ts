@@ -1,12 +1,12 @@
 /** AIBrix's KPA over time: panic keeps what there is and ends at once, and a snapshot has it. */
 
 import { expect, it } from 'vitest';
-import {
-  type AutoScaleContext,
-  type AutoScalePolicy,
-  type LoadSample,
-  scalingPolicies,
-} from '../../../src/sim/control/index.ts';
+import type {
+  AutoScaleContext,
+  AutoScalePolicy,
+  LoadSample,
+} from '../../../src/sim/control/scaling/autoScalePolicy.ts';
+import { scalingPolicies } from '../../../src/sim/control/scaling/registry.ts';
 import { world } from './fixtures.ts';
 import { idleMetrics } from './idleMetrics.ts';
 

@@ -5,8 +5,8 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { Simulation } from '../../../src/sim/cluster/index.ts';
-import { type PrefillDecodeDecider, prefillDecodeDeciders } from '../../../src/sim/control/index.ts';
+import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import { type PrefillDecodeDecider, prefillDecodeDeciders } from '../../../src/sim/control/disaggregation.ts';
 import { type SmallRequest, smallPool, smallSimulation } from '../cluster/smallCluster.ts';
 import { instance, request, router, world } from './fixtures.ts';
 

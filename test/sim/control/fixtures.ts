@@ -1,6 +1,6 @@
 /** Requests, instances and router states made by hand, for tests of single policies. */
 
-import { BlockKeys } from '../../../src/runtime/keys/index.ts';
+import { BlockKeys } from '../../../src/runtime/keys/keyChain.ts';
 import type {
   ClusterState,
   InstanceProbe,
@@ -8,9 +8,9 @@ import type {
   InstanceSnapshot,
   PolicyWorld,
   RequestView,
-  RouterState,
-} from '../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+} from '../../../src/sim/control/policy.ts';
+import type { RouterState } from '../../../src/sim/control/routerState.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 
 export const blockTokens = 16;
 

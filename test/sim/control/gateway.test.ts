@@ -1,11 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { Gateway } from '../../../src/sim/control/flowControl/index.ts';
-import {
-  type FlowControl,
-  gateways,
-  priorityPolicies,
-  type RequestView,
-} from '../../../src/sim/control/index.ts';
+import type { Gateway } from '../../../src/sim/control/flowControl.ts';
+import { type FlowControl, gateways } from '../../../src/sim/control/flowControl.ts';
+import type { RequestView } from '../../../src/sim/control/policy.ts';
+import { priorityPolicies } from '../../../src/sim/control/priority.ts';
 import { cluster, instance, request, router, world } from './fixtures.ts';
 
 const priorities = priorityPolicies.make({ policy: 'slo-class' }, world());

@@ -1,6 +1,6 @@
 /** Metrics of a deployment that serves nothing, for tests to fill in what they ask about. */
 
-import type { DeploymentMetrics } from '../../../src/sim/control/index.ts';
+import type { DeploymentMetrics } from '../../../src/sim/control/scaling/autoScalePolicy.ts';
 
 export const idleMetrics: DeploymentMetrics = {
   avgQueueDepth: 0,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { KeyLru, newShadow, ObservedView } from '../../../src/sim/control/kvView/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import { KeyLru, newShadow, ObservedView } from '../../../src/sim/control/cacheView.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { keyOf, keysOf, probe, request } from './fixtures.ts';
 
 const shadowOf = (model: 'approximate' | 'events' | 'speculative', fields = {}) => {

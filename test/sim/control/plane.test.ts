@@ -1,11 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  type ControlConfig,
-  checkControl,
-  type InstanceProbe,
-  PolicyControlPlane,
-  type RequestView,
-} from '../../../src/sim/control/index.ts';
+import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import { checkControl, PolicyControlPlane } from '../../../src/sim/control/plane.ts';
+import type { InstanceProbe, RequestView } from '../../../src/sim/control/policy.ts';
 import { blockTokens, keyOf, probe, request } from './fixtures.ts';
 
 const plane = (

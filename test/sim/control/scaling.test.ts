@@ -1,19 +1,21 @@
 import { describe, expect, it } from 'vitest';
+import type { PolicyChoice } from '../../../src/sim/control/policy.ts';
 import {
   type AutoScaleContext,
+  type LoadSample,
+  type ReplicaSignals,
+  type ScalingActuationConfig,
+  warmupFactor,
+} from '../../../src/sim/control/scaling/autoScalePolicy.ts';
+import {
   AutoScaler,
   type AutoScalerConfig,
-  type LoadSample,
   noTriggers,
-  type PolicyChoice,
   type ReplicaAction,
-  type ReplicaSignals,
   Replicas,
-  type ScalingActuationConfig,
-  scalingPolicies,
-  warmupFactor,
-} from '../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+} from '../../../src/sim/control/scaling/autoScaler.ts';
+import { scalingPolicies } from '../../../src/sim/control/scaling/registry.ts';
+import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { world } from './fixtures.ts';
 import { idleMetrics } from './idleMetrics.ts';
 

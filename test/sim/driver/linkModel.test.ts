@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Tier } from '../../../src/runtime/index.ts';
-import { LinkModel } from '../../../src/sim/driver/index.ts';
+import { LinkModel } from '../../../src/sim/links/modeledDriver.ts';
 
 const link = { baseLatencyUs: 10, bandwidthBytesPerS: 1e9 };
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EventQueue, horizonFromInt64, NO_HORIZON, VirtualClock } from '../../../src/sim/kernel/index.ts';
+import { horizonFromInt64, NO_HORIZON, VirtualClock } from '../../../src/sim/kernel/clock.ts';
+import { EventQueue } from '../../../src/sim/kernel/eventQueue.ts';
 
 const PRIORITIES = [0, 1, 2, 3, -2, 5, -64];
 

@@ -3,21 +3,21 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { type CheckReport, check } from '../../../src/cli/latency/check.ts';
+import { check, type LatencyCheckReport } from '../../../src/cli/latency/check.ts';
 import { fitCoefficients } from '../../../src/cli/latency/fit.ts';
 import { fitToRequests } from '../../../src/cli/latency/fitRequests.ts';
-import { parseEngineLog } from '../../../src/sim/latency/index.ts';
+import { parseEngineLog } from '../../../src/sim/latency/fit/stepRecords.ts';
 import { loadMeasurements, loadModel } from './setups.ts';
 
 const data = (name: string): URL => new URL(`../../../data/latency/${name}`, import.meta.url);
 const readJson = (name: string): unknown => JSON.parse(readFileSync(data(name), 'utf8'));
 
-let report: CheckReport;
+let report: LatencyCheckReport;
 beforeAll(() => {
   report = check({ gpu: 'H100' });
 });
 
-function score(scores: CheckReport['heldOut'], what: string): CheckReport['heldOut'][number] {
+function score(scores: LatencyCheckReport['heldOut'], what: string): LatencyCheckReport['heldOut'][number] {
   const found = scores.find((one) => one.what === what);
   if (found === undefined) throw new Error(`no score of ${what}`);
   return found;

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { parseCoefficients, sumBatch } from '../../../src/sim/latency/index.ts';
+import { parseCoefficients } from '../../../src/sim/latency/coefficients.ts';
+import { sumBatch } from '../../../src/sim/latency/latencyModel.ts';
 import { modelOn, request, setups } from './setups.ts';
 
 describe('blackbox', () => {

@@ -1,7 +1,7 @@
 /** Block counts: weights against published parameter counts, the budget by hand, and what does not fit. */
 
 import { describe, expect, it } from 'vitest';
-import { automaticBlockCount, kvBytesPerToken, weightBytes } from '../../../src/sim/latency/index.ts';
+import { automaticBlockCount, kvBytesPerToken, weightBytes } from '../../../src/sim/latency/capacity.ts';
 import { h100, loadModel } from './setups.ts';
 
 const options = { tp: 1, dp: 1, blockTokens: 16, memoryUtilization: 0.9, adapterBytes: 0 };

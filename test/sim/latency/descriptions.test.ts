@@ -2,16 +2,15 @@
 
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
+import { type Coefficients, parseCoefficients } from '../../../src/sim/latency/coefficients.ts';
 import {
-  type Coefficients,
   modelFileName,
-  parseCoefficients,
   parseHardware,
-  parseLinkCalibration,
   parseModelConfig,
   parseUpstreamHardware,
   requireKnownName,
-} from '../../../src/sim/latency/index.ts';
+} from '../../../src/sim/latency/modelConfig.ts';
 import { h100, loadHardware, loadModel } from './setups.ts';
 
 const base = {

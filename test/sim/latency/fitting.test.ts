@@ -2,25 +2,29 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { fitLink } from '../../../src/sim/latency/capacity.ts';
+import {
+  fitEngine,
+  kernelCoefficients,
+  predictRecords,
+  prepareRecords,
+  replayRequests,
+} from '../../../src/sim/latency/fit/engineFit.ts';
+import {
+  fitLinear,
+  nonNegativeLeastSquares,
+  regimeOf,
+  scoreOf,
+  scoresBy,
+} from '../../../src/sim/latency/fit/linearFit.ts';
 import {
   averageStep,
   batchOf,
-  fitEngine,
-  fitLinear,
-  fitLink,
   formatStepRecords,
-  kernelCoefficients,
-  nonNegativeLeastSquares,
   parseEngineLog,
   parseStepRecords,
-  predictRecords,
-  prepareRecords,
-  regimeOf,
-  replayRequests,
   type StepRecord,
-  scoreOf,
-  scoresBy,
-} from '../../../src/sim/latency/index.ts';
+} from '../../../src/sim/latency/fit/stepRecords.ts';
 import { h100, loadKernelTables, modelLookup, modelOn, setups } from './setups.ts';
 
 const lookup = modelLookup();

@@ -3,22 +3,22 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  type BatchedRequest,
   BatchSums,
-  latencyBackends,
-  type ScheduledRequest,
   sumBatch,
   withAdapterOverhead,
-} from '../../../src/sim/latency/index.ts';
+} from '../../../src/sim/latency/latencyModel.ts';
+import { latencyBackends } from '../../../src/sim/latency/makeModel.ts';
 import { floorOf, modelOn, request, setups } from './setups.ts';
 
-const prefill: fc.Arbitrary<ScheduledRequest> = fc
+const prefill: fc.Arbitrary<BatchedRequest> = fc
   .record({
     cached: fc.integer({ min: 0, max: 20_000 }),
     fresh: fc.integer({ min: 1, max: 16_384 }),
     later: fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 9000 })),
   })
   .map(({ cached, fresh, later }) => request(cached + fresh + later, cached, fresh, 64));
-const decode: fc.Arbitrary<ScheduledRequest> = fc
+const decode: fc.Arbitrary<BatchedRequest> = fc
   .record({ prompt: fc.integer({ min: 1, max: 60_000 }), made: fc.integer({ min: 0, max: 4000 }) })
   .map(({ prompt, made }) => request(prompt, prompt + made, 1, 8192));
 const anyRequest = fc.oneof(prefill, decode, decode);
@@ -35,7 +35,7 @@ describe('sums over a batch', () => {
         fc.array(fc.tuple(fc.nat(), fc.option(anyRequest, { nil: undefined })), { maxLength: 60 }),
         (moves) => {
           const sums = new BatchSums();
-          let present: ScheduledRequest[] = [];
+          let present: BatchedRequest[] = [];
           for (const [pick, added] of moves) {
             if (added !== undefined) {
               sums.add(added);

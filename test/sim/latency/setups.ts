@@ -6,16 +6,11 @@ import {
   loadKernelTables,
   loadModel,
 } from '../../../src/cli/latency/dataFiles.ts';
-import { loadMeasurements, type Measurements, modelLookup } from '../../../src/cli/latency/measurements.ts';
-import {
-  engineShape,
-  type Hardware,
-  type LatencyBackend,
-  type LatencyModel,
-  newLatencyModel,
-  PhysicalFloor,
-  type ScheduledRequest,
-} from '../../../src/sim/latency/index.ts';
+import { loadMeasurements, type Measurements, modelLookup } from '../../../src/cli/latency/fit.ts';
+import type { BatchedRequest, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
+import { type LatencyBackend, newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
+import type { Hardware } from '../../../src/sim/latency/modelConfig.ts';
+import { engineShape, PhysicalFloor } from '../../../src/sim/latency/physics.ts';
 
 export type { Measurements };
 export { loadCoefficients, loadHardware, loadKernelTables, loadMeasurements, loadModel, modelLookup };
@@ -57,6 +52,6 @@ export function request(
   progressTokens: number,
   newTokens: number,
   outputTokens: number,
-): ScheduledRequest {
+): BatchedRequest {
   return { promptTokens, progressTokens, newTokens, outputTokens };
 }

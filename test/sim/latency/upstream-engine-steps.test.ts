@@ -4,7 +4,7 @@
 
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { sumBatch } from '../../../src/sim/latency/index.ts';
+import { sumBatch } from '../../../src/sim/latency/latencyModel.ts';
 import { modelOn, request } from './setups.ts';
 
 interface StepTrace {

@@ -2,7 +2,9 @@
 
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { kvBytesPerToken, newLatencyModel, sumBatch } from '../../../src/sim/latency/index.ts';
+import { kvBytesPerToken } from '../../../src/sim/latency/capacity.ts';
+import { sumBatch } from '../../../src/sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
 import { loadCoefficients, loadHardware, loadModel, request } from './setups.ts';
 
 interface Case {

@@ -7,13 +7,14 @@ import {
   PartitionedRandom,
   partitionSeed,
   StreamPool,
-} from '../../../src/sim/random/index.ts';
-import { advanceRegister, seedRegister } from '../../../src/sim/random/source/register.ts';
+} from '../../../src/sim/random/goRand.ts';
 import {
+  advanceRegister,
   advanceRegisterSimd,
   hasSimdRegister,
+  seedRegister,
   seedRegisterSimd,
-} from '../../../src/sim/random/source/registerSimd.ts';
+} from '../../../src/sim/random/register.ts';
 
 interface Stream {
   seed: string;

@@ -1,15 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { lengthSpecOf } from '../../../src/sim/description/distribution.ts';
+import { GoRandom } from '../../../src/sim/random/goRand.ts';
 import {
   type ArrivalProcess,
   arrivalSampler,
-  GoRandom,
   lengthSampler,
   normalizedExponentialGaps,
   weibullScale,
   weibullShape,
-} from '../../../src/sim/random/index.ts';
-import { lengthSpecOf } from '../../../src/sim/workload/spec/distribution.ts';
+} from '../../../src/sim/random/samplers.ts';
 
 interface Row {
   kind: 'arrival' | 'length' | 'normalized_exponential';

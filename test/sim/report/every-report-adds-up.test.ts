@@ -5,20 +5,19 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import type { RoutingDecision } from '../../../src/sim/control/index.ts';
-import { newSimulation } from '../../../src/sim/deployment/index.ts';
-import type { SimRequest } from '../../../src/sim/instance/index.ts';
-import { Status } from '../../../src/sim/metrics/index.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import type { RoutingDecision } from '../../../src/sim/control/policy.ts';
+import { newSimulation } from '../../../src/sim/description/deployment.ts';
+import type { SimRequest } from '../../../src/sim/instance/simRequest.ts';
+import { Status } from '../../../src/sim/metrics/requestTable.ts';
 import {
   attainedOf,
-  cacheMetrics,
   clusterMetrics,
   metricsOutput,
-  Spread,
   tenantSummaries,
-  transferMetrics,
-} from '../../../src/sim/report/index.ts';
+} from '../../../src/sim/report/metricsOutput.ts';
+import { cacheMetrics, Spread, transferMetrics } from '../../../src/sim/report/tierMetrics.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { randomSetup } from '../cluster/randomCluster.ts';
 import { type SmallRequest, smallPool, smallSimulation } from '../cluster/smallCluster.ts';

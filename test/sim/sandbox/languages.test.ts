@@ -1,11 +1,7 @@
 import fs from 'node:fs';
 import { expect, test } from 'vitest';
-import {
-  loadProgram,
-  type PolicyFunction,
-  type PolicyLanguage,
-  type Signature,
-} from '../../../src/sim/sandbox/index.ts';
+import { loadProgram } from '../../../src/sandbox/loadProgram.ts';
+import type { PolicyFunction, PolicyLanguage, Signature } from '../../../src/sandbox/program.ts';
 import { Random } from '../../fuzz/random.ts';
 
 const score: Signature = {

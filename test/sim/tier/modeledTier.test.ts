@@ -1,5 +1,5 @@
 import { Tier } from '../../../src/runtime/tier/tier.ts';
-import { ModeledTier } from '../../../src/sim/tier/modeledTier.ts';
+import { ModeledTier } from '../../../src/sim/links/modeledTier.ts';
 import { tierContract } from '../../../src/testing/contract.ts';
 
 tierContract('modeled', (shape) => {

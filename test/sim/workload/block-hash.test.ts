@@ -2,8 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { blockHash, blockHashes } from '../../../src/sim/workload/index.ts';
-import { sha256Hex } from '../../../src/sim/workload/tokens/sha256.ts';
+import { blockHash, blockHashes, sha256Hex } from '../../../src/sim/workload/tokens.ts';
 
 const vectors = JSON.parse(
   readFileSync(new URL('../random/fixtures/hash.json', import.meta.url), 'utf8'),

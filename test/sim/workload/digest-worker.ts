@@ -1,13 +1,11 @@
 /** A worker thread that generates the workload it is given and answers with its digest, tokens included. */
 
 import { parentPort, workerData } from 'node:worker_threads';
-import {
-  generateWorkload,
-  parseWorkloadSpec,
-  requestsOf,
-  TokenReader,
-  WorkloadDigest,
-} from '../../../src/sim/workload/index.ts';
+import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
+import { requestsOf } from '../../../src/sim/workload/request.ts';
+import { WorkloadDigest } from '../../../src/sim/workload/summary.ts';
+import { TokenReader } from '../../../src/sim/workload/tokens.ts';
+import { generateWorkload } from '../../../src/sim/workload/workload.ts';
 
 const { text } = workerData as { text: string };
 const digest = new WorkloadDigest();

@@ -1,17 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { ArrivalSpec, LengthSpec } from '../../../src/sim/random/index.ts';
-import {
-  type ClientSpec,
-  distributionSpec,
-  generateWorkload,
-  parseWorkloadSpec,
-  requestsOf,
-  SessionManager,
-  TokenReader,
-  WorkloadDigest,
-  type WorkloadSpec,
-} from '../../../src/sim/workload/index.ts';
+import { parseWorkloadSpec } from '../../../src/sim/description/readWorkload.ts';
+import type { ClientSpec, WorkloadSpec } from '../../../src/sim/description/workloadSpec.ts';
+import type { ArrivalSpec, LengthSpec } from '../../../src/sim/random/samplers.ts';
+import { SessionManager } from '../../../src/sim/workload/closedLoop.ts';
+import { distributionSpec } from '../../../src/sim/workload/presets.ts';
+import { requestsOf } from '../../../src/sim/workload/request.ts';
+import { WorkloadDigest } from '../../../src/sim/workload/summary.ts';
+import { TokenReader } from '../../../src/sim/workload/tokens.ts';
+import { generateWorkload } from '../../../src/sim/workload/workload.ts';
 import { naiveRequests } from './naive.ts';
 
 const lengths: fc.Arbitrary<LengthSpec> = fc.oneof(

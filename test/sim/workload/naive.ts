@@ -4,14 +4,9 @@
  * purpose.
  */
 
-import {
-  type ArrivalSampler,
-  arrivalSampler,
-  GoRandom,
-  lengthSampler,
-  PartitionedRandom,
-} from '../../../src/sim/random/index.ts';
-import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../../../src/sim/workload/index.ts';
+import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../../../src/sim/description/workloadSpec.ts';
+import { GoRandom, PartitionedRandom } from '../../../src/sim/random/goRand.ts';
+import { type ArrivalSampler, arrivalSampler, lengthSampler } from '../../../src/sim/random/samplers.ts';
 
 export interface NaiveRequest {
   arrivalUs: number;

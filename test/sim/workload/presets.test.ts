@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { distributionSpec, PRESETS, presetLengths } from '../../../src/sim/workload/index.ts';
+import { distributionSpec, PRESETS, presetLengths } from '../../../src/sim/workload/presets.ts';
 
 const data = parse(
   readFileSync(new URL('../../../data/workload-presets/presets.yaml', import.meta.url), 'utf8'),

@@ -27,8 +27,8 @@ describe('same key, same bytes', () => {
   it('without WebAssembly, on the portable register', async () => {
     const draw = async (): Promise<string> => {
       vi.resetModules();
-      const { GoRandom } = await import('../../../src/sim/random/streams/rand.ts');
-      const { hasSimdRegister } = await import('../../../src/sim/random/source/registerSimd.ts');
+      const { GoRandom } = await import('../../../src/sim/random/goRand.ts');
+      const { hasSimdRegister } = await import('../../../src/sim/random/register.ts');
       const random = new GoRandom(-77n);
       random.skipIntn(12_345, 128_000);
       random.skipTo(random.position + 5_000);

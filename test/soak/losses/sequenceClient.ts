@@ -1,5 +1,5 @@
 /**
- * A client that does all that can be done with a sequence, in any order, as docs/embedding.md says: it writes
+ * A client that does all that can be done with a sequence, in any order, as docs/guide/embedding.md says: it writes
  * what it was told to write and nothing else, and recovers, takes back or lets go what is interrupted, or
  * goes on as if nothing had happened, which must do no harm.
  */
@@ -172,7 +172,7 @@ export class SequenceClient {
     if (end === 'interrupted') await this.#recover(sequence, tokens);
   }
 
-  /** As docs/embedding.md shows it. */
+  /** As docs/guide/embedding.md shows it. */
   async #seal(sequence: KVSequence, tokens: number[], tail: boolean): Promise<void> {
     while ((await this.#call('seal', () => this.#kv.seal(sequence, { tail }))) === 'interrupted') {
       if (this.#random.chance(0.1)) throw new GaveUp();

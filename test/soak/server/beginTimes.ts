@@ -7,7 +7,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/index.ts';
-import { Priority } from '../../../src/runtime/index.ts';
+import { JobPriority } from '../../../src/runtime/index.ts';
 
 /** Where the cached blocks of a request lay when it got its room, and what it had read from the disk before. */
 interface Admitted {
@@ -45,7 +45,7 @@ export class BeginTimes {
     manager.move = (key, position, priority, nowUs) => {
       const admitted = this.#admitted.getStore();
       // The migrator's moves may run within a `begin` too, at a lower priority.
-      if (admitted !== undefined && priority === Priority.DEMAND_LOAD) admitted.staged++;
+      if (admitted !== undefined && priority === JobPriority.DEMAND_LOAD) admitted.staged++;
       return move(key, position, priority, nowUs);
     };
     const openIfFits = manager.openIfFits.bind(manager);

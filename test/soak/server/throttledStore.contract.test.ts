@@ -1,7 +1,7 @@
 /** A throttled disk is a tier store as any other; how fast it is, is no part of that. */
 
 import { tierContract } from '../../../src/testing/contract.ts';
-import { StandInDisk } from '../../../src/testing/faults/index.ts';
+import { StandInDisk } from '../../../src/testing/faults.ts';
 import { ThrottledStore } from './throttledStore.ts';
 
 tierContract('stand-in disk, throttled', (shape) => {

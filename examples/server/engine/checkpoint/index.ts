@@ -3,8 +3,8 @@
 export { jsonBounds, readBounded, readJsonObject } from './boundedJson.ts';
 export { type Checkpoint, openCheckpoint, tensorShapes } from './checkpoint.ts';
 export { GgufFile, halvesOf } from './gguf.ts';
-export { identified } from './identity.ts';
 export { requireSameModel } from './ggufModel.ts';
+export { identified } from './identity.ts';
 export { type ModelConfig, parseModelConfig, readModelConfig } from './modelConfig.ts';
 export { fromBf16, fromQ41, fromQ80, toBf16 } from './numberFormats.ts';
 export { SafetensorsFile } from './safetensors.ts';

@@ -1,5 +1,6 @@
 /** How many replicas a deployment configuration should have, from what was measured of it. */
 
+import * as elementary from '../../random/elementary.ts';
 import type { NamedPolicy } from '../policy.ts';
 
 export interface DeploymentMetrics {
@@ -72,4 +73,73 @@ export interface ScaleDecision {
 export interface AutoScalePolicy extends NamedPolicy {
   /** The wish of the policy; the autoscaler keeps it within its bounds and its stabilisation windows. */
   evaluate(context: AutoScaleContext): ScaleDecision;
+}
+
+//  How long scaling takes and how replicas come and go. Times are in microseconds unless the name says so.
+
+/** A delay that is drawn for each action: normal, cut at 0. Without spread nothing is drawn. */
+export interface DelayDistribution {
+  readonly meanUs: number;
+  readonly stddevUs: number;
+}
+
+export const warmupCurves = ['linear', 'exponential', 'step'] as const;
+export type WarmupCurve = (typeof warmupCurves)[number];
+
+/** A new replica is slower at first, in simulated time. Its cache starts cold by itself. */
+export interface WarmupProfile {
+  readonly durationUs: number;
+  readonly curve: WarmupCurve;
+  /** How much longer a step takes at the start: 1.5 is half as long again; at least 1. */
+  readonly initialPenaltyFactor: number;
+}
+
+export const drainModes = ['immediate', 'wait', 'redirect'] as const;
+export type DrainMode = (typeof drainModes)[number];
+
+export interface DrainPolicy {
+  /**
+   * `immediate`: what it runs is lost. `wait`: it takes nothing new and ends what it has. `redirect`: what
+   * waits there is routed again, what runs there is ended.
+   */
+  readonly mode: DrainMode;
+  /** With `wait` and `redirect`: after so long the rest is lost; 0 for no limit. */
+  readonly drainTimeoutUs: number;
+}
+
+export interface ScalingActuationConfig {
+  /** From the decision until the order takes effect. */
+  readonly decisionDelay: DelayDistribution;
+  /** Until a machine is there. */
+  readonly provisioningDelay: DelayDistribution;
+  /** Until the model is in its memory. */
+  readonly modelLoadTime: DelayDistribution;
+  readonly warmup: WarmupProfile;
+  readonly drain: DrainPolicy;
+}
+
+//  How much slower a new replica is. The curve lies in simulated time, so every step in it takes longer.
+
+/** Of the initial penalty, so much is left of an exponential curve at the end of the warm-up. */
+const LEFT_AT_END = 0.01;
+const DECAY = -elementary.log(LEFT_AT_END);
+
+/**
+ * Factor on the time of a step that begins `sinceReadyUs` after the replica was ready; 1 when it is warm.
+ * With f the initial factor and x the share of the warm-up that has passed: linear f - (f - 1) x, exponential
+ * 1 + (f - 1) e^(-x ln 100), step f until the end.
+ */
+export function warmupFactor(profile: WarmupProfile, sinceReadyUs: number): number {
+  const { durationUs, curve, initialPenaltyFactor } = profile;
+  if (sinceReadyUs >= durationUs || initialPenaltyFactor <= 1) return 1;
+  const share = Math.max(0, sinceReadyUs) / durationUs;
+  const penalty = initialPenaltyFactor - 1;
+  switch (curve) {
+    case 'linear':
+      return 1 + penalty * (1 - share);
+    case 'exponential':
+      return 1 + penalty * elementary.exp(-DECAY * share);
+    case 'step':
+      return initialPenaltyFactor;
+  }
 }

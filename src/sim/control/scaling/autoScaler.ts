@@ -4,11 +4,22 @@
  * without a break during its window; acting, and wishing otherwise, starts the window anew.
  */
 
-import { configError, requireInteger } from '../../../runtime/errors.ts';
-import type { PlainState, PolicyChoice, PolicyWorld, Stateful } from '../policy.ts';
-import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
-import { towards } from './policies/reactive.ts';
-import { scalingPolicies } from './policies/registry.ts';
+import { configError, invariant, requireInteger } from '../../../runtime/errors.ts';
+import type { GoRandom } from '../../random/goRand.ts';
+import type { SourceState } from '../../random/laggedFibonacci.ts';
+import type { PlainState, PolicyChoice, PolicyWorld, SnapshotState } from '../policy.ts';
+import {
+  type AutoScaleContext,
+  type AutoScalePolicy,
+  type DelayDistribution,
+  type DrainMode,
+  type LoadSample,
+  type ScaleDecision,
+  type ScalingActuationConfig,
+  warmupFactor,
+} from './autoScalePolicy.ts';
+import { towards } from './reactive.ts';
+import { scalingPolicies } from './registry.ts';
 
 /** What makes the autoscaler look before its poll is due; Infinity, and 0 for the attainment, for never. */
 export interface ScaleTriggers {
@@ -59,7 +70,7 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
   return { ...config, policy: scalingPolicies.resolve(config.policy) };
 }
 
-export class AutoScaler implements Stateful {
+export class AutoScaler implements SnapshotState {
   readonly config: AutoScalerConfig;
   readonly #world: PolicyWorld;
   readonly #makePolicy: ((world: PolicyWorld) => AutoScalePolicy) | undefined;
@@ -166,4 +177,285 @@ export class AutoScaler implements Stateful {
     this.#downSinceUs = saved.downSinceUs;
     this.#lastRate = saved.lastRate;
   }
+}
+
+// The life of the replicas of one deployment configuration. It makes no events itself: every call says what
+// is to come, and when; the cluster schedules it and calls back.
+//
+//     ordered --decision delay--> PROVISIONING --provisioning--> LOADING --model load--> READY
+//     there from the start ------------------ cold ------------> LOADING, or READY and warm at once
+//     READY (slower while the warm-up lasts) --scaled down--> DRAINING --empty, or time is up--> TERMINATED
+//
+// The count of replicas that are not draining or gone never leaves the bounds.
+
+export type ReplicaPhase = 'ordered' | 'provisioning' | 'loading' | 'ready' | 'draining' | 'terminated';
+
+export interface ServingReplica {
+  /** From 0 in order of their making; the lowest goes first when one of equals has to go. */
+  readonly number: number;
+  phase: ReplicaPhase;
+  /** When its phase ends by itself, Infinity where it does not. */
+  untilUs: number;
+  /** When it became ready, -1 before. */
+  readyUs: number;
+  /** Whether it was ready from the start, and so is warm. */
+  readonly initial: boolean;
+}
+
+/** How replicas of the start begin: ready and warm, or cold, with a model to load. */
+export type ReplicaStart = 'warm' | 'cold';
+
+/** What the cluster has to do because of a call. */
+export type ReplicaAction =
+  /** Call `due` for the replica at that time. */
+  | { readonly kind: 'wait'; readonly replica: number; readonly untilUs: number }
+  /** It takes requests from now on. */
+  | { readonly kind: 'ready'; readonly replica: number }
+  /** It takes no new ones; `mode` says what becomes of those that it has. */
+  | {
+      readonly kind: 'drain';
+      readonly replica: number;
+      readonly mode: DrainMode;
+      /** When what it still has is lost; -1 for never. */
+      readonly untilUs: number;
+    }
+  /** It is gone; what it still had is lost. */
+  | { readonly kind: 'terminate'; readonly replica: number };
+
+/** @throws TKV_CONFIG with the field at fault */
+export function checkActuation(config: ScalingActuationConfig): ScalingActuationConfig {
+  const { warmup, drain } = config;
+  for (const name of ['decisionDelay', 'provisioningDelay', 'modelLoadTime'] as const) {
+    for (const part of ['meanUs', 'stddevUs'] as const) {
+      const value = config[name][part];
+      if (Number.isFinite(value) && value >= 0 && value <= 1e12) continue;
+      throw configError(`${name}.${part}`, `is ${value}`, 'Give microseconds from 0 to 10^12.');
+    }
+  }
+  requireInteger('warmup.durationUs', warmup.durationUs, 0, 1e12);
+  if (!(warmup.initialPenaltyFactor >= 1 && warmup.initialPenaltyFactor <= 1000)) {
+    const problem = `is ${warmup.initialPenaltyFactor}`;
+    throw configError('warmup.initialPenaltyFactor', problem, 'Give a factor from 1 to 1000; 1 is none.');
+  }
+  requireInteger('drain.drainTimeoutUs', drain.drainTimeoutUs, 0, 1e12);
+  return config;
+}
+
+export class Replicas implements SnapshotState {
+  readonly #config: ScalingActuationConfig;
+  readonly #min: number;
+  readonly #max: number;
+  readonly #orders: GoRandom;
+  readonly #machines: GoRandom;
+  readonly #loads: GoRandom;
+  readonly #replicas: ServingReplica[] = [];
+  readonly #world: PolicyWorld;
+  readonly #initial: number;
+  readonly #start: ReplicaStart;
+
+  /** @param initial replicas that there are at the start, warm, or cold: then they load their model first */
+  constructor(
+    config: ScalingActuationConfig,
+    bounds: { readonly min: number; readonly max: number },
+    initial: number,
+    world: PolicyWorld,
+    start: ReplicaStart = 'warm',
+  ) {
+    this.#world = world;
+    this.#initial = initial;
+    this.#start = start;
+    this.#config = checkActuation(config);
+    this.#min = bounds.min;
+    this.#max = bounds.max;
+    requireInteger('replicas', initial, bounds.min, bounds.max);
+    this.#orders = world.stream('autoscaler');
+    this.#machines = world.stream('node-provisioning');
+    this.#loads = world.stream('instance-loading');
+    const isWarm = start === 'warm';
+    for (let number = 0; number < initial; number++) {
+      const phase = isWarm ? 'ready' : 'loading';
+      this.#replicas.push({ number, phase, untilUs: Infinity, readyUs: isWarm ? 0 : -1, initial: isWarm });
+    }
+  }
+
+  /** Another one with the replicas of the start. */
+  fresh(): Replicas {
+    const bounds = { min: this.#min, max: this.#max };
+    return new Replicas(this.#config, bounds, this.#initial, this.#world, this.#start);
+  }
+
+  /** The run begins: cold replicas of the start load their model. */
+  begin(nowUs: number): ReplicaAction[] {
+    return this.#replicas.flatMap((replica): ReplicaAction[] => {
+      if (replica.phase !== 'loading' || replica.untilUs !== Infinity) return [];
+      const actions = this.#advance(replica, 'loading', this.#config.modelLoadTime, this.#loads, nowUs);
+      return replica.untilUs > nowUs ? actions : this.due(replica.number, nowUs);
+    });
+  }
+
+  get all(): readonly Readonly<ServingReplica>[] {
+    return this.#replicas;
+  }
+
+  /** Ready ones and those on their way. */
+  get current(): number {
+    return this.#count('ready') + this.pending;
+  }
+
+  get ready(): number {
+    return this.#count('ready');
+  }
+
+  get pending(): number {
+    return this.#count('ordered') + this.#count('provisioning') + this.#count('loading');
+  }
+
+  /** Carries a decision out, as far as the bounds allow. */
+  apply(decision: ScaleDecision, nowUs: number): ReplicaAction[] {
+    const target = Math.min(this.#max, Math.max(this.#min, decision.targetReplicas));
+    const actions: ReplicaAction[] = [];
+    while (this.current < target) actions.push(...this.#order(nowUs));
+    while (this.current > target) actions.push(...this.#takeAway(nowUs));
+    return actions;
+  }
+
+  /** The time of the replica's phase is up. Calls that come for a phase that is over change nothing. */
+  due(number: number, nowUs: number): ReplicaAction[] {
+    const replica = this.#find(number);
+    if (replica.untilUs > nowUs) return [];
+    switch (replica.phase) {
+      case 'ordered':
+        return this.#advance(replica, 'provisioning', this.#config.provisioningDelay, this.#machines, nowUs);
+      case 'provisioning':
+        return this.#advance(replica, 'loading', this.#config.modelLoadTime, this.#loads, nowUs);
+      case 'loading':
+        replica.phase = 'ready';
+        replica.untilUs = Infinity;
+        replica.readyUs = nowUs;
+        return [{ kind: 'ready', replica: number }];
+      case 'draining':
+        return this.#terminate(replica);
+      case 'ready':
+      case 'terminated':
+        return [];
+    }
+  }
+
+  /** A replica that drains has nothing left. */
+  empty(number: number): ReplicaAction[] {
+    const replica = this.#find(number);
+    return replica.phase === 'draining' ? this.#terminate(replica) : [];
+  }
+
+  /** Factor on the time of a step that the replica begins now; 1 for one that was there from the start. */
+  slowdown(number: number, nowUs: number): number {
+    const { initial, readyUs } = this.#find(number);
+    return initial || readyUs < 0 ? 1 : warmupFactor(this.#config.warmup, nowUs - readyUs);
+  }
+
+  /** When the last warm-up that is under way ends; -1 without one. */
+  warmUntilUs(number: number): number {
+    const { initial, readyUs } = this.#find(number);
+    return initial || readyUs < 0 ? -1 : readyUs + this.#config.warmup.durationUs;
+  }
+
+  #order(nowUs: number): ReplicaAction[] {
+    const number = this.#replicas.length;
+    const replica: ServingReplica = {
+      number,
+      phase: 'ordered',
+      untilUs: Infinity,
+      readyUs: -1,
+      initial: false,
+    };
+    this.#replicas.push(replica);
+    return this.#advance(replica, 'ordered', this.#config.decisionDelay, this.#orders, nowUs);
+  }
+
+  /** One that is on its way is called off first, the newest of them; else the lowest ready one drains. */
+  #takeAway(nowUs: number): ReplicaAction[] {
+    const pending = this.#replicas.findLast(({ phase }) =>
+      ['ordered', 'provisioning', 'loading'].includes(phase),
+    );
+    if (pending !== undefined) return this.#terminate(pending);
+    const replica = this.#replicas.find(({ phase }) => phase === 'ready');
+    invariant(replica !== undefined, 'a replica that counts is ready or on its way');
+    const { mode, drainTimeoutUs } = this.#config.drain;
+    replica.phase = 'draining';
+    const { number } = replica;
+    if (mode === 'immediate') {
+      return [{ kind: 'drain', replica: number, mode, untilUs: nowUs }, ...this.#terminate(replica)];
+    }
+    if (drainTimeoutUs === 0) {
+      replica.untilUs = Infinity;
+      return [{ kind: 'drain', replica: number, mode, untilUs: -1 }];
+    }
+    const untilUs = nowUs + drainTimeoutUs;
+    replica.untilUs = untilUs;
+    return [
+      { kind: 'drain', replica: number, mode, untilUs },
+      { kind: 'wait', replica: number, untilUs },
+    ];
+  }
+
+  #advance(
+    replica: ServingReplica,
+    phase: ReplicaPhase,
+    delay: DelayDistribution,
+    random: GoRandom,
+    nowUs: number,
+  ): ReplicaAction[] {
+    replica.phase = phase;
+    replica.untilUs = nowUs + drawn(delay, random);
+    return [{ kind: 'wait', replica: replica.number, untilUs: replica.untilUs }];
+  }
+
+  #terminate(replica: ServingReplica): ReplicaAction[] {
+    replica.phase = 'terminated';
+    replica.untilUs = Infinity;
+    return [{ kind: 'terminate', replica: replica.number }];
+  }
+
+  #count(phase: ReplicaPhase): number {
+    return this.#replicas.reduce((sum, replica) => sum + (replica.phase === phase ? 1 : 0), 0);
+  }
+
+  #find(number: number): ServingReplica {
+    const replica = this.#replicas[number];
+    invariant(replica !== undefined, () => `there is no replica ${number}`);
+    return replica;
+  }
+
+  checkIntegrity(): void {
+    const { current } = this;
+    invariant(
+      current >= this.#min && current <= this.#max,
+      () => `${current} replicas are outside the bounds`,
+    );
+  }
+
+  snapshot(): PlainState {
+    return {
+      replicas: this.#replicas.map((replica) => ({ ...replica })),
+      streams: [this.#orders, this.#machines, this.#loads].map((stream) => stream.snapshot()),
+    };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as unknown as {
+      replicas: readonly ServingReplica[];
+      streams: readonly SourceState[];
+    };
+    this.#replicas.splice(0, this.#replicas.length, ...saved.replicas.map((replica) => ({ ...replica })));
+    [this.#orders, this.#machines, this.#loads].forEach((stream, i) => {
+      stream.restore(saved.streams[i]);
+    });
+  }
+}
+
+/** max(0, N(mean, stddev)) in whole microseconds; nothing is drawn without a spread. */
+function drawn({ meanUs, stddevUs }: DelayDistribution, random: GoRandom): number {
+  const us = stddevUs === 0 ? meanUs : meanUs + stddevUs * random.normFloat64();
+  return Math.max(0, Math.trunc(us));
 }

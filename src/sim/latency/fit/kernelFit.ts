@@ -4,17 +4,18 @@
  * and attention decode (also batch_size and kv_len).
  */
 
-import type { Hardware } from '../description/hardware.ts';
+import { invariant } from '../../../runtime/errors.ts';
+import { type Hardware, type ModelConfig, trueHeadDim } from '../modelConfig.ts';
 import {
   type AttentionEfficiency,
   attentionDecodeUs,
   attentionPrefillUs,
+  type EngineShape,
   type GemmEfficiency,
   gemmUs,
-} from '../physics/kernels.ts';
-import { readTable } from './measured/table.ts';
-import { minimise } from './minimise.ts';
-import type { Prediction } from './score.ts';
+} from '../physics.ts';
+import { minimise, type StepPrediction } from './linearFit.ts';
+import { readTable } from './stepRecords.ts';
 
 export interface GemmSample {
   readonly rows: number;
@@ -81,7 +82,7 @@ const peak8 = (hardware: Hardware): { flopsPerUs: number; bytesPerUs: number } =
   bytesPerUs: hardware.memoryTbPerS * 1e6,
 });
 
-function logLoss(predictions: readonly Prediction[]): number {
+function logLoss(predictions: readonly StepPrediction[]): number {
   let sum = 0;
   for (const { predictedUs, measuredUs } of predictions) sum += Math.log(predictedUs / measuredUs) ** 2;
   return sum / predictions.length;
@@ -92,7 +93,7 @@ export function predictGemm(
   efficiency: GemmEfficiency,
   hardware: Hardware,
   samples: readonly GemmSample[],
-): Prediction[] {
+): StepPrediction[] {
   const peak = peak8(hardware);
   return samples.map(({ rows, depth, columns, latencyUs }) => ({
     predictedUs: gemmUs(efficiency, peak, rows, depth, columns, 1, 1),
@@ -125,7 +126,7 @@ export function predictPrefillAttention(
   efficiency: AttentionEfficiency,
   hardware: Hardware,
   samples: readonly PrefillSample[],
-): Prediction[] {
+): StepPrediction[] {
   return samples.map(({ heads, headDim, tokens, latencyUs }) => ({
     predictedUs: attentionPrefillUs(efficiency, hardware.peakTflops * 1e6, heads, headDim, tokens),
     measuredUs: latencyUs,
@@ -136,7 +137,7 @@ export function predictDecodeAttention(
   efficiency: AttentionEfficiency,
   hardware: Hardware,
   samples: readonly DecodeSample[],
-): Prediction[] {
+): StepPrediction[] {
   return samples.map(({ kvHeads, headDim, requests, contextTokens, latencyUs }) => ({
     predictedUs: attentionDecodeUs(
       efficiency,
@@ -179,4 +180,87 @@ export function fitAttention(hardware: Hardware, tables: KernelTables): Attentio
     decode: ofDecode.values[1],
     decodeLaunchUs: ofDecode.values[0],
   };
+}
+
+// A prefill put together from measured kernels alone: for each matrix product the share of the peak that the
+// table has at its rows for the nearest shape, for attention the measured time of the nearest number of
+// heads. It is what a prefill costs if kernels in 16 bits reach the share of their peak that the table's
+// 8-bit ones reach, and nothing else takes time.
+
+interface MeasuredPoint {
+  readonly x: number;
+  readonly y: number;
+}
+
+/** Linear in log x between points, the nearest point outside. */
+function interpolate(points: readonly MeasuredPoint[], x: number): number {
+  const above = points.findIndex((point) => point.x >= x);
+  if (above === -1) return points.at(-1)!.y;
+  if (above === 0) return points[0].y;
+  const [a, b] = [points[above - 1], points[above]];
+  const t = Math.log(x / a.x) / Math.log(b.x / a.x);
+  return a.y * (1 - t) + b.y * t;
+}
+
+function nearest<T>(candidates: readonly T[], distance: (candidate: T) => number): T {
+  invariant(candidates.length > 0, 'a prefill was composed from an empty table');
+  return candidates.reduce((best, one) => (distance(one) < distance(best) ? one : best));
+}
+
+function peakShare(
+  hardware: Hardware,
+  samples: readonly GemmSample[],
+  rows: number,
+  depth: number,
+  columns: number,
+): number {
+  const far = (sample: GemmSample): number =>
+    Math.abs(Math.log(sample.depth / depth)) + Math.abs(Math.log(sample.columns / columns));
+  const shape = nearest(samples, far);
+  const points = samples
+    .filter((sample) => sample.depth === shape.depth && sample.columns === shape.columns)
+    .map((sample) => ({
+      x: sample.rows,
+      y:
+        (2 * sample.rows * sample.depth * sample.columns) /
+        (sample.latencyUs * hardware.peakTflops8bit * 1e6),
+    }))
+    .sort((a, b) => a.x - b.x);
+  return interpolate(points, rows);
+}
+
+function attentionUs(
+  hardware: Hardware,
+  samples: readonly PrefillSample[],
+  heads: number,
+  headDim: number,
+  tokens: number,
+): number {
+  const near = nearest(samples, (sample) => Math.abs(Math.log(sample.heads / heads))).heads;
+  const table = samples.filter((sample) => sample.heads === near).sort((a, b) => a.tokens - b.tokens);
+  if (tokens <= table[0].tokens) return table[0].latencyUs;
+  const points = table.map((sample) => ({
+    x: sample.tokens,
+    y:
+      (2 * sample.heads * sample.headDim * sample.tokens ** 2) /
+      (sample.latencyUs * hardware.peakTflops * 1e6),
+  }));
+  return (2 * heads * headDim * tokens ** 2) / (interpolate(points, tokens) * hardware.peakTflops * 1e6);
+}
+
+/** µs of the matrix products and the attention of a prefill of `tokens` tokens, without the output head. */
+export function composedPrefillUs(
+  tables: KernelTables,
+  hardware: Hardware,
+  model: ModelConfig,
+  shape: EngineShape,
+  tokens: number,
+): number {
+  let us =
+    model.layers * attentionUs(hardware, tables.prefill, model.heads / shape.tp, trueHeadDim(model), tokens);
+  for (const { depth, columns, count } of shape.tokenMatrices) {
+    const share = peakShare(hardware, tables.gemm, tokens, depth, columns);
+    us += (count * 2 * tokens * depth * columns) / (share * shape.peakFlopsPerUs);
+  }
+  return us;
 }

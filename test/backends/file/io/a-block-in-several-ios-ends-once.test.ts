@@ -1,15 +1,11 @@
 import { expect, it, vi } from 'vitest';
-import {
-  type DataFile,
-  FileStore,
-  type FileStoreOptions,
-  IoError,
-  type StuckIo,
-} from '../../../../src/backends/file/index.ts';
-import { fileLayout, recordOffset } from '../../../../src/backends/file/record/fileLayout.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { type DataFile, IoError } from '../../../../src/backends/file/dataFile.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions, StuckIo } from '../../../../src/backends/file/opening.ts';
+import { fileLayout, recordOffset } from '../../../../src/backends/file/record.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../../src/testing/index.ts';
 import { editFile, scratchDir, stopClock } from '../scratch.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { remaining } from '../../../../src/backends/file/io/dataFile.ts';
+import { remaining } from '../../../../src/backends/file/dataFile.ts';
 
 it('goes on exactly where the system cut a vectored call short, wherever that was', () => {
   const whole = Uint8Array.from({ length: 24 }, (_, index) => index);

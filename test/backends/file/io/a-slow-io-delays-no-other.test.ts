@@ -1,9 +1,10 @@
 import { expect, it } from 'vitest';
-import { type DataFile, FileStore } from '../../../../src/backends/file/index.ts';
-import { IoQueue, type QueuedIo } from '../../../../src/backends/file/io/ioQueue.ts';
-import { fileLayout, recordOffset } from '../../../../src/backends/file/record/fileLayout.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
-import { outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
+import type { DataFile } from '../../../../src/backends/file/dataFile.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import { IoQueue, type QueuedIo } from '../../../../src/backends/file/ioQueue.ts';
+import { fileLayout, recordOffset } from '../../../../src/backends/file/record.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import { emptyItem, patternItem } from '../../../../src/testing/index.ts';
 import { scratchDir } from '../scratch.ts';
 

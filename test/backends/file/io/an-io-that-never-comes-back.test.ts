@@ -1,6 +1,8 @@
 import { describe, expect, it, vi } from 'vitest';
-import { type DataFile, FileStore, type StuckIo } from '../../../../src/backends/file/index.ts';
-import { fileLayout, recordOffset } from '../../../../src/backends/file/record/fileLayout.ts';
+import type { DataFile } from '../../../../src/backends/file/dataFile.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import type { StuckIo } from '../../../../src/backends/file/opening.ts';
+import { fileLayout, recordOffset } from '../../../../src/backends/file/record.ts';
 import { ends, faulty, item, items, KiB, shape } from '../diskFaults.ts';
 import { scratchDir, stopClock } from '../scratch.ts';
 

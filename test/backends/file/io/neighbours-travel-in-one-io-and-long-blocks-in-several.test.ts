@@ -1,13 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { type DataFile, FileStore } from '../../../../src/backends/file/index.ts';
-import {
-  type FileLayout,
-  fileLayout,
-  recordOffset,
-} from '../../../../src/backends/file/record/fileLayout.ts';
-import { longestIoBytes, planIos, type SlotRequest } from '../../../../src/backends/file/record/ioPlan.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
-import { outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
+import type { DataFile } from '../../../../src/backends/file/dataFile.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import { type FileLayout, fileLayout, recordOffset } from '../../../../src/backends/file/record.ts';
+import { longestIoBytes, planIos, type SlotRequest } from '../../../../src/backends/file/recordIo.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import {
   emptyItem,
   mismatchedWords,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { StagingPool } from '../../../../src/backends/file/io/stagingPool.ts';
+import { StagingPool } from '../../../../src/backends/file/ioQueue.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 
 const seed = testSeed(31);

@@ -1,11 +1,13 @@
 import { readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions, type StoreIdentity } from '../../../../src/backends/file/index.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions } from '../../../../src/backends/file/opening.ts';
+import type { StoreIdentity } from '../../../../src/backends/file/record.ts';
 import { TierKVError } from '../../../../src/runtime/errors.ts';
-import { type PoolShape, poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { type PoolShape, poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { Outcome, outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
-import { Outcome, outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
 import {
   emptyItem,
   mismatchedWords,

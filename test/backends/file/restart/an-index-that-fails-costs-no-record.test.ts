@@ -6,16 +6,13 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
-import {
-  type DataFile,
-  FileStore,
-  type FileStoreOptions,
-  IoError,
-  StoreView,
-} from '../../../../src/backends/file/index.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { type DataFile, IoError } from '../../../../src/backends/file/dataFile.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import { StoreView } from '../../../../src/backends/file/inspect.ts';
+import type { FileStoreOptions } from '../../../../src/backends/file/opening.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, mismatchedWords, patternItem, SeededRandom } from '../../../../src/testing/index.ts';
 import { crashed, scratchDir, stopClock } from '../scratch.ts';
 

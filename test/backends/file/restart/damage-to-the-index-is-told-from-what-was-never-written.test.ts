@@ -1,16 +1,18 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions, StoreView } from '../../../../src/backends/file/index.ts';
-import { fileLayout } from '../../../../src/backends/file/record/fileLayout.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
 import {
   BlockKind,
   blockOffset,
   geometryOf,
   INDEX_VERSION,
-} from '../../../../src/backends/file/restart/indexFile/indexBlocks.ts';
+} from '../../../../src/backends/file/indexBlocks.ts';
+import { StoreView } from '../../../../src/backends/file/inspect.ts';
+import type { FileStoreOptions } from '../../../../src/backends/file/opening.ts';
+import { fileLayout } from '../../../../src/backends/file/record.ts';
 import { digestWords } from '../../../../src/runtime/digest.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../../../src/testing/index.ts';
 import { crashed, editFile, scratchDir } from '../scratch.ts';
 

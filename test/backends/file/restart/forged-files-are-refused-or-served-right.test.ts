@@ -1,11 +1,13 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions, StoreView } from '../../../../src/backends/file/index.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import { StoreView } from '../../../../src/backends/file/inspect.ts';
+import type { FileStoreOptions } from '../../../../src/backends/file/opening.ts';
 import { digestBytes, digestWords } from '../../../../src/runtime/digest.ts';
 import { TierKVError } from '../../../../src/runtime/errors.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
-import { Outcome } from '../../../../src/runtime/transfer/outcome.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../../../src/runtime/tier/tier.ts';
 import {
   emptyItem,
   mismatchedWords,

@@ -1,9 +1,10 @@
 import { cpSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions } from '../../../../src/backends/file/index.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
-import { outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import type { FileStoreOptions } from '../../../../src/backends/file/opening.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../../src/testing/index.ts';
 import { scratchDir } from '../scratch.ts';
 

@@ -1,10 +1,12 @@
 import { closeSync, ftruncateSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FileStore, type FileStoreOptions, StoreView } from '../../../../src/backends/file/index.ts';
-import { loadLibc } from '../../../../src/backends/posix/index.ts';
+import { FileStore } from '../../../../src/backends/file/fileStore.ts';
+import { StoreView } from '../../../../src/backends/file/inspect.ts';
+import type { FileStoreOptions } from '../../../../src/backends/file/opening.ts';
+import { loadLibc } from '../../../../src/backends/host/posix.ts';
 import { digestBytes, digestWords } from '../../../../src/runtime/digest.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../../../src/testing/index.ts';
 import { editFile, scratchDir } from '../scratch.ts';
 

@@ -2,10 +2,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import {
-  softwareArchive,
-  unpackSoftwareDriver,
-} from '../../../../src/backends/webgpu/adapter/softwareAdapter.ts';
+import { softwareArchive, unpackSoftwareDriver } from '../../../../src/backends/webgpu/softwareAdapter.ts';
 
 const archive = softwareArchive()!;
 const user = 31_001;

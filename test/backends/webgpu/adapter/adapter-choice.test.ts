@@ -5,14 +5,15 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { requestDevice } from '../../../../src/backends/webgpu/adapter/instance.ts';
-import { deviceFault } from '../../../../src/backends/webgpu/adapter/selfTest.ts';
 import {
-  softwareArchive,
-  unpackSoftwareDriver,
-} from '../../../../src/backends/webgpu/adapter/softwareAdapter.ts';
-import { adoptDevice, HbmStore, openDevice } from '../../../../src/backends/webgpu/index.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+  adoptDevice,
+  deviceFault,
+  openDevice,
+  requestDevice,
+} from '../../../../src/backends/webgpu/adapter.ts';
+import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import { softwareArchive, unpackSoftwareDriver } from '../../../../src/backends/webgpu/softwareAdapter.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../../../src/testing/index.ts';
 
 const root = fileURLToPath(new URL('../../../../', import.meta.url));
@@ -140,8 +141,7 @@ describe('the self-test', () => {
 describe('the software device from npm', () => {
   it('is unpacked by several processes at once into one folder, whole', async () => {
     const cache = path.join(scratch, 'race');
-    const module = new URL('../../../../src/backends/webgpu/adapter/softwareAdapter.ts', import.meta.url)
-      .href;
+    const module = new URL('../../../../src/backends/webgpu/softwareAdapter.ts', import.meta.url).href;
     const program = `
       const { softwareArchive, unpackSoftwareDriver } = await import(${JSON.stringify(module)});
       console.log(unpackSoftwareDriver(softwareArchive(), ${JSON.stringify(cache)}).icdPath);`;

@@ -4,11 +4,13 @@
  */
 
 import { expect } from 'vitest';
-import type { HbmStore } from '../../../../src/backends/webgpu/index.ts';
-import { countRuns, type KVBox, type KVLayout, writeRuns } from '../../../../src/runtime/geometry/index.ts';
-import type { PoolShape } from '../../../../src/runtime/pool/shape.ts';
+import type { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import type { KVBox } from '../../../../src/runtime/geometry/box.ts';
+import type { KVLayout } from '../../../../src/runtime/geometry/layout.ts';
+import { countRuns, writeRuns } from '../../../../src/runtime/geometry/runs.ts';
+import type { PoolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { outcomeNames } from '../../../../src/runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../../../src/runtime/tier/tierStore.ts';
-import { outcomeNames } from '../../../../src/runtime/transfer/outcome.ts';
 import { emptyItem, patternItem } from '../../../../src/testing/index.ts';
 
 export const names = (ends: readonly StoreResult[]): string[] => ends.map((end) => outcomeNames[end.outcome]);

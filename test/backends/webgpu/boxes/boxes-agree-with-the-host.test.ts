@@ -2,27 +2,33 @@ import fc from 'fast-check';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   type BoxKernelShape,
+  BoxTables,
   hardwareBoxShape,
   openBoxKernels,
+  packedBuffer,
   softwareBoxShape,
-} from '../../../../src/backends/webgpu/boxes/boxKernels.ts';
-import { inUnitsOf, runOffsetBytes } from '../../../../src/backends/webgpu/boxes/boxPlan.ts';
-import { BoxTables, packedBuffer } from '../../../../src/backends/webgpu/boxes/boxTables.ts';
-import { type BoxItem, type BoxPath, boxPlan, HbmStore } from '../../../../src/backends/webgpu/index.ts';
-import { Slabs } from '../../../../src/backends/webgpu/pool/slabs.ts';
-import { ReadbackBuffers } from '../../../../src/backends/webgpu/staging/mappedBuffers.ts';
+} from '../../../../src/backends/webgpu/boxes.ts';
+import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import { Slabs } from '../../../../src/backends/webgpu/slabs.ts';
+import {
+  type BoxItem,
+  type BoxPath,
+  boxPlan,
+  inUnitsOf,
+  runOffsetBytes,
+} from '../../../../src/backends/webgpu/types.ts';
+import { ReadbackBuffers } from '../../../../src/backends/webgpu/uploads.ts';
 import {
   blockBox,
   Granularity,
   type KVBox,
-  type KVLayout,
-  kvLayout,
   type UnitConfig,
   unitBox,
   unitSpec,
-} from '../../../../src/runtime/geometry/index.ts';
+} from '../../../../src/runtime/geometry/box.ts';
+import { type KVLayout, kvLayout } from '../../../../src/runtime/geometry/layout.ts';
 import { fillPattern } from '../../../../src/runtime/pattern.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 import { boxesIn, layouts } from '../../../runtime/geometry/arbitraries.ts';

@@ -1,13 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import {
-  type BoxItem,
-  boxPlan,
-  HbmStore,
-  type HbmStoreOptions,
-} from '../../../../src/backends/webgpu/index.ts';
+import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import { type BoxItem, boxPlan, type HbmStoreOptions } from '../../../../src/backends/webgpu/types.ts';
 import { digestBytes } from '../../../../src/runtime/digest.ts';
-import { blockBox, kvLayout, tokenBox } from '../../../../src/runtime/geometry/index.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { blockBox, tokenBox } from '../../../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../../../src/runtime/geometry/layout.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, patternItem } from '../../../../src/testing/index.ts';
 import { softwareDevice } from '../softwareDevice.ts';

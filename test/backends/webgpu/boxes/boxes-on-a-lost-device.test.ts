@@ -1,14 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import {
-  type BoxItem,
-  type BoxPlan,
-  boxPlan,
-  HbmStore,
-  type LiveDevice,
-  openDevice,
-} from '../../../../src/backends/webgpu/index.ts';
-import { blockBox, kvLayout, tokenBox } from '../../../../src/runtime/geometry/index.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { openDevice } from '../../../../src/backends/webgpu/adapter.ts';
+import type { LiveDevice } from '../../../../src/backends/webgpu/device.ts';
+import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import { type BoxItem, type BoxPlan, boxPlan } from '../../../../src/backends/webgpu/types.ts';
+import { blockBox, tokenBox } from '../../../../src/runtime/geometry/box.ts';
+import { kvLayout } from '../../../../src/runtime/geometry/layout.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem, StoreResult } from '../../../../src/runtime/tier/tierStore.ts';
 import { expectLoaded, fillPool, names } from './boxTruth.ts';
 

@@ -1,20 +1,21 @@
 import { describe, expect, it } from 'vitest';
-import { type KernelItem, KernelRuns } from '../../../../src/backends/webgpu/calls/kernelRuns.ts';
-import { HbmStore, type PatternItem } from '../../../../src/backends/webgpu/index.ts';
+import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
 import {
   hardwareShape,
   type SlotKernel,
   type SlotKernelShape,
   SlotKernels,
   softwareShape,
-} from '../../../../src/backends/webgpu/kernels/slotKernels.ts';
-import { Slabs } from '../../../../src/backends/webgpu/pool/slabs.ts';
-import { ReadbackBuffers } from '../../../../src/backends/webgpu/staging/mappedBuffers.ts';
+} from '../../../../src/backends/webgpu/kernels.ts';
+import { type KernelItem, KernelRuns } from '../../../../src/backends/webgpu/poolWork.ts';
+import { Slabs } from '../../../../src/backends/webgpu/slabs.ts';
+import type { PatternItem } from '../../../../src/backends/webgpu/types.ts';
+import { ReadbackBuffers } from '../../../../src/backends/webgpu/uploads.ts';
 import { digestBytes, digestWords } from '../../../../src/runtime/digest.ts';
 import { fillPattern, patternWord } from '../../../../src/runtime/pattern.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../../../src/runtime/tier/tier.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
-import { Outcome } from '../../../../src/runtime/transfer/outcome.ts';
 import { patternItem, SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 import { softwareDevice } from '../softwareDevice.ts';
 

@@ -1,8 +1,9 @@
 import { expect, it } from 'vitest';
-import { BufferUsage, MapMode } from '../../../../src/backends/webgpu/device/gpuConstants.ts';
-import { HbmStore, type KernelSpec, SlabKernel } from '../../../../src/backends/webgpu/index.ts';
+import { BufferUsage, MapMode } from '../../../../src/backends/webgpu/device.ts';
+import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import { type KernelSpec, SlabKernel } from '../../../../src/backends/webgpu/kernels.ts';
 import { fillPattern } from '../../../../src/runtime/pattern.ts';
-import { poolShape } from '../../../../src/runtime/pool/shape.ts';
+import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 import { softwareDevice } from '../softwareDevice.ts';
 

@@ -7,7 +7,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-import { shaderSource } from '../../../../src/backends/webgpu/kernels/shaders.ts';
+import { shaderSource } from '../../../../src/backends/webgpu/kernels.ts';
 
 const root = fileURLToPath(new URL('../../../..', import.meta.url));
 const files = readdirSync(`${root}/shaders`).filter((file) => file.endsWith('.wgsl'));
@@ -26,7 +26,7 @@ ${files
 `;
 
 it('the generated module is up to date', async () => {
-  await expect(module).toMatchFileSnapshot(`${root}/src/backends/webgpu/kernels/shaderTexts.ts`);
+  await expect(module).toMatchFileSnapshot(`${root}/src/backends/webgpu/shaderTexts.ts`);
 });
 
 it('each text is that of its file, byte for byte, and a name that is unknown is an error', () => {

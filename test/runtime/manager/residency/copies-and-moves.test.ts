@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Entry, Outcome, Priority, Tier } from '../../../../src/runtime/index.ts';
+import { Entry, JobPriority, Outcome, Tier } from '../../../../src/runtime/index.ts';
 import { World } from '../world.ts';
 
 const threeTiers = { hbm: { capacityBytes: 4 }, ddr: { capacityBytes: 4 }, nvme: { capacityBytes: 4 } };
@@ -58,16 +58,16 @@ describe('a move', () => {
   it('takes a block between any two tiers, and gives its room above up', () => {
     const world = new World(threeTiers);
     world.cache(1);
-    expect(world.manager.move(keyOf(1), 2, Priority.SCRUB, 0)).toBe('started');
-    expect(world.manager.move(keyOf(1), 2, Priority.SCRUB, 0)).toBe('pending');
+    expect(world.manager.move(keyOf(1), 2, JobPriority.SCRUB, 0)).toBe('started');
+    expect(world.manager.move(keyOf(1), 2, JobPriority.SCRUB, 0)).toBe('pending');
     world.settle();
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([0, 0, 1]);
     expect(world.manager.usage(0).residentBytes).toBe(0);
-    expect(world.manager.move(keyOf(1), 1, Priority.PREFETCH, 0)).toBe('started');
+    expect(world.manager.move(keyOf(1), 1, JobPriority.PREFETCH, 0)).toBe('started');
     world.settle();
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([0, 1, 0]);
     expect(world.manager.counters.promotions[1]).toBe(1);
-    expect(world.manager.move(keyOf(1), 0, Priority.PREFETCH, 0)).toBe('started');
+    expect(world.manager.move(keyOf(1), 0, JobPriority.PREFETCH, 0)).toBe('started');
     world.settle();
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([1, 0, 0]);
   });
@@ -75,7 +75,7 @@ describe('a move', () => {
   it('down of a block that a sequence holds is a copy', () => {
     const world = new World(threeTiers);
     const sequence = world.compute(1);
-    expect(world.manager.move(keyOf(1), 1, Priority.SCRUB, 0)).toBe('started');
+    expect(world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0)).toBe('started');
     world.settle();
     expect(sequence.readyPrefix()).toBe(1);
     world.manager.release(sequence, 0);
@@ -86,22 +86,22 @@ describe('a move', () => {
 
   it('says what there is not: the block, or room', () => {
     const world = new World({ hbm: { capacityBytes: 2 }, ddr: { capacityBytes: 1 } });
-    expect(world.manager.move(keyOf(9), 1, Priority.SCRUB, 0)).toBe('absent');
+    expect(world.manager.move(keyOf(9), 1, JobPriority.SCRUB, 0)).toBe('absent');
     world.cache(1);
-    expect(world.manager.move(keyOf(1), 0, Priority.SCRUB, 0)).toBe('there');
-    world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+    expect(world.manager.move(keyOf(1), 0, JobPriority.SCRUB, 0)).toBe('there');
+    world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
     world.settle();
     const holder = world.compute(5, 6);
-    expect(world.manager.move(keyOf(1), 0, Priority.SCRUB, 0)).toBe('full');
+    expect(world.manager.move(keyOf(1), 0, JobPriority.SCRUB, 0)).toBe('full');
     world.manager.release(holder, 0);
-    expect(() => world.manager.move(keyOf(1), 7, Priority.SCRUB, 0)).toThrow(/position is 7/);
+    expect(() => world.manager.move(keyOf(1), 7, JobPriority.SCRUB, 0)).toThrow(/position is 7/);
   });
 });
 
 it('wrong bytes under a sequence that reads them fail its block, and nobody finds them again', () => {
   const world = new World(threeTiers);
   const sequence = world.compute(1);
-  world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+  world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
   world.end(world.issued()[0], Outcome.CORRUPT);
   expect(sequence.state[0]).toBe(Entry.FAILED);
   expect(sequence.disturbances).toBe(1);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Entry, Outcome, Priority } from '../../../../src/runtime/index.ts';
+import { Entry, JobPriority, Outcome } from '../../../../src/runtime/index.ts';
 import { World } from '../world.ts';
 
 const threeTiers = { hbm: { capacityBytes: 4 }, ddr: { capacityBytes: 4 }, nvme: { capacityBytes: 4 } };
@@ -9,7 +9,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
   it('below, its room above is free at once, and a load brings it back', () => {
     const world = new World(threeTiers);
     const sequence = world.compute(1, 2, 3);
-    world.manager.move(keyOf(2), 1, Priority.SCRUB, 0);
+    world.manager.move(keyOf(2), 1, JobPriority.SCRUB, 0);
     expect(world.manager.keepIn(sequence, 0, 3, 1, 0), 'nothing is there yet').toBe(0);
     world.settle();
     expect(world.manager.keepIn(sequence, 0, 3, 1, 0)).toBe(1);
@@ -26,7 +26,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
   it('below, what it is held in cannot be evicted', () => {
     const world = new World(threeTiers);
     const sequence = world.compute(1);
-    world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+    world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
     world.settle();
     world.manager.keepIn(sequence, 0, 1, 1, 0);
     expect(world.manager.evict(1, 1, 0)).toMatchObject({ evicted: 0, blockers: [sequence.id] });
@@ -38,7 +38,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     const world = new World(threeTiers);
     const first = world.compute(1);
     const second = world.compute(1);
-    world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+    world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
     world.settle();
     expect(world.manager.keepIn(first, 0, 1, 1, 0)).toBe(1);
     expect(second.readyPrefix()).toBe(1);
@@ -52,7 +52,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     const world = new World(threeTiers);
     const sequence = world.compute(1);
     for (const position of [2, 0]) {
-      world.manager.move(keyOf(1), position, Priority.SCRUB, 0);
+      world.manager.move(keyOf(1), position, JobPriority.SCRUB, 0);
       world.settle();
       expect(world.manager.keepIn(sequence, 0, 1, position, 0)).toBe(1);
     }
@@ -72,7 +72,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     world.manager.allocate(other, 0, 1, 0);
     world.manager.seal(other, 0, 1, world.keys(1), 0, 16, 0);
     world.end(world.issued()[0], Outcome.LOADED, 6);
-    world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+    world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
     world.settle();
     expect(world.manager.keepIn(other, 0, 1, 1, 0), 'its bytes are its own').toBe(0);
     expect(world.manager.keepIn(sequence, 0, 1, 1, 0)).toBe(1);
@@ -86,9 +86,9 @@ it('the end of each transfer is told once, also when it was given up before', ()
   const told: unknown[] = [];
   world.manager.listen({ moved: (position, key, outcome) => told.push([position, key[0], outcome]) });
   world.cache(1);
-  world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+  world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
   world.settle();
-  world.manager.move(keyOf(1), 2, Priority.SCRUB, 0);
+  world.manager.move(keyOf(1), 2, JobPriority.SCRUB, 0);
   const [late] = world.issued();
   world.now = 11;
   expect(world.manager.tick(11)).toBe(1);
@@ -102,12 +102,12 @@ it('the end of each transfer is told once, also when it was given up before', ()
 it('a move to a tier that has the block gives up the copies above that nobody holds', () => {
   const world = new World(threeTiers);
   world.cache(1);
-  world.manager.move(keyOf(1), 1, Priority.SCRUB, 0);
+  world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);
   world.settle();
-  world.manager.move(keyOf(1), 0, Priority.SCRUB, 0);
+  world.manager.move(keyOf(1), 0, JobPriority.SCRUB, 0);
   world.settle();
   expect(world.manager.usage(0).residentBytes).toBe(1);
-  expect(world.manager.move(keyOf(1), 1, Priority.SCRUB, 0)).toBe('there');
+  expect(world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0)).toBe('there');
   expect(world.manager.usage(0).residentBytes).toBe(0);
   expect(world.manager.usage(1).residentBytes).toBe(1);
 });

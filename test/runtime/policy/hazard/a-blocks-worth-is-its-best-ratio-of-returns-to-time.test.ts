@@ -1,7 +1,13 @@
 import { expect, it } from 'vitest';
-import { BUCKETS, bucketOf, bucketStartUs } from '../../../../src/runtime/policy/hazard/learning/ages.ts';
-import { CLASSES, classOf, Part } from '../../../../src/runtime/policy/hazard/learning/classes.ts';
-import { Estimates } from '../../../../src/runtime/policy/hazard/learning/estimates.ts';
+import {
+  BUCKETS,
+  bucketOf,
+  bucketStartUs,
+  CLASSES,
+  ClassPart,
+  classOf,
+  Estimates,
+} from '../../../../src/runtime/eviction/hazard/learning.ts';
 import { Random } from '../../../fuzz/random.ts';
 
 const seed = 27_08;
@@ -101,7 +107,7 @@ it('buckets cover all ages in half octaves, and every age lies within its own', 
 
 it('every mix of features has a class of its own', () => {
   const seen = new Set<number>();
-  for (const part of Object.values(Part)) {
+  for (const part of Object.values(ClassPart)) {
     for (const uses of [1, 2, 3, 5, 9, 33]) {
       for (const pace of [0, 8, 40, 72, 104, 136, 168, 200, 255]) {
         for (const tokens of [0, 65, 513, 2_049, 8_193, 32_769]) seen.add(classOf(part, uses, pace, tokens));

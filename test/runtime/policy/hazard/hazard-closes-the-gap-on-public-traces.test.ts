@@ -9,8 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { loadTrace, type TraceName } from '../../../../bench/kv/policies/traces.ts';
-import { Optimum } from '../../../../src/cli/replay/study/optimum.ts';
-import { runPool } from '../../../../src/cli/replay/study/pool.ts';
+import { Optimum, runPool } from '../../../../src/cli/replay/study.ts';
 
 const directory =
   process.env.TIERKV_TRACES ?? fileURLToPath(new URL('../../../../../shared/traces', import.meta.url));

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { PolicyChoice } from '../../../../src/runtime/policy/index.ts';
+import type { EvictionChoice } from '../../../../src/runtime/eviction/evictionPolicy.ts';
 import { Random } from '../../../fuzz/random.ts';
 import { type ChainRequest, chatsAmongOneOffs } from '../chainedLoads.ts';
 import { OnePool } from '../onePool.ts';
@@ -11,7 +11,7 @@ interface Served {
   readonly evicted: number[][];
 }
 
-function serve(choice: PolicyChoice, capacity: number, load: readonly ChainRequest[]): Served {
+function serve(choice: EvictionChoice, capacity: number, load: readonly ChainRequest[]): Served {
   const pool = new OnePool(choice, capacity);
   const evicted: number[][] = [];
   let hits = 0;

@@ -4,24 +4,19 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type {
-  ReplicaChange,
-  ScaleChange,
-  ScalingSetup,
-  Simulation,
-} from '../../../../src/sim/cluster/index.ts';
+import type { ReplicaChange, ScaleChange, ScalingSetup } from '../../../../src/sim/cluster/scaling.ts';
+import type { Simulation } from '../../../../src/sim/cluster/simulation.ts';
+import { StatelessPolicy } from '../../../../src/sim/control/policy.ts';
+import type { AutoScaleContext, DrainMode } from '../../../../src/sim/control/scaling/autoScalePolicy.ts';
 import {
-  type AutoScaleContext,
   AutoScaler,
   type AutoScalerConfig,
-  type DrainMode,
   noTriggers,
   Replicas,
-  StatelessPolicy,
-} from '../../../../src/sim/control/index.ts';
-import { Status } from '../../../../src/sim/metrics/index.ts';
-import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
-import { type ScaleRecord, ScaleRecords } from '../../../../src/sim/report/index.ts';
+} from '../../../../src/sim/control/scaling/autoScaler.ts';
+import { Status } from '../../../../src/sim/metrics/requestTable.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
+import { type ScaleRecord, ScaleRecords } from '../../../../src/sim/report/scaling.ts';
 import { type SmallRequest, smallPool, smallSimulation } from '../smallCluster.ts';
 
 const world = {

@@ -4,15 +4,11 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import {
-  type ReplicaChange,
-  type ScaleChange,
-  type ScalingSetup,
-  Simulation,
-  type SimulationObserver,
-} from '../../../../src/sim/cluster/index.ts';
-import { newSimulation, type SimulationSetup } from '../../../../src/sim/deployment/index.ts';
-import { clusterMetrics } from '../../../../src/sim/report/index.ts';
+import type { SimulationObserver } from '../../../../src/sim/cluster/parts.ts';
+import type { ReplicaChange, ScaleChange, ScalingSetup } from '../../../../src/sim/cluster/scaling.ts';
+import { Simulation } from '../../../../src/sim/cluster/simulation.ts';
+import { newSimulation, type SimulationSetup } from '../../../../src/sim/description/deployment.ts';
+import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
 import { SeededRandom } from '../../../../src/testing/index.ts';
 import { randomPools } from './randomPools.ts';
 

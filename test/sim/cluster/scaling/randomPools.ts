@@ -3,9 +3,9 @@
  * decode pools, pools of a fixed size among them. The same seed gives the same deployment.
  */
 
-import { keyOfSeed, type SimulationObserver } from '../../../../src/sim/cluster/index.ts';
-import { PolicyControlPlane } from '../../../../src/sim/control/index.ts';
-import type { PoolConfig, SimulationSetup } from '../../../../src/sim/deployment/index.ts';
+import { keyOfSeed, type SimulationObserver } from '../../../../src/sim/cluster/parts.ts';
+import { PolicyControlPlane } from '../../../../src/sim/control/plane.ts';
+import type { PoolConfig, SimulationSetup } from '../../../../src/sim/description/deployment.ts';
 import { SeededRandom } from '../../../../src/testing/index.ts';
 import { controlOf, engineOf, handoffOf, pick, requestsOf, scalingOf } from '../randomCluster.ts';
 import { plainLatency, smallWorkload, streamOf } from '../smallCluster.ts';

@@ -1,16 +1,14 @@
 /** Autoscaling in a running cluster: replicas take their time to come, are slow at first, and lose nothing. */
 
 import { describe, expect, it } from 'vitest';
-import type { ScalingSetup } from '../../../../src/sim/cluster/index.ts';
-import {
-  AutoScaler,
-  type DrainMode,
-  noTriggers,
-  Replicas,
-  type ScalingActuationConfig,
-} from '../../../../src/sim/control/index.ts';
-import { Status } from '../../../../src/sim/metrics/index.ts';
-import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import type { ScalingSetup } from '../../../../src/sim/cluster/scaling.ts';
+import type {
+  DrainMode,
+  ScalingActuationConfig,
+} from '../../../../src/sim/control/scaling/autoScalePolicy.ts';
+import { AutoScaler, noTriggers, Replicas } from '../../../../src/sim/control/scaling/autoScaler.ts';
+import { Status } from '../../../../src/sim/metrics/requestTable.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
 import { type SmallRequest, smallPool, smallSimulation } from '../smallCluster.ts';
 
 const world = {

@@ -1,6 +1,6 @@
 /** A decision of an autoscaler, for tests of what is made of it. */
 
-import type { ScaleChange } from '../../../../src/sim/cluster/index.ts';
+import type { ScaleChange } from '../../../../src/sim/cluster/scaling.ts';
 import { idleMetrics } from '../../control/idleMetrics.ts';
 
 export function scaleChange(

@@ -4,12 +4,15 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { policiesName, type Simulation, type SimulationKey } from '../../../../src/sim/cluster/index.ts';
-import { AutoScaler, noTriggers, PolicyControlPlane, Replicas } from '../../../../src/sim/control/index.ts';
-import { newSimulation } from '../../../../src/sim/deployment/index.ts';
-import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
-import { clusterMetrics } from '../../../../src/sim/report/index.ts';
-import { distributionSpec, generateWorkload } from '../../../../src/sim/workload/index.ts';
+import { policiesName, type SimulationKey } from '../../../../src/sim/cluster/parts.ts';
+import type { Simulation } from '../../../../src/sim/cluster/simulation.ts';
+import { PolicyControlPlane } from '../../../../src/sim/control/plane.ts';
+import { AutoScaler, noTriggers, Replicas } from '../../../../src/sim/control/scaling/autoScaler.ts';
+import { newSimulation } from '../../../../src/sim/description/deployment.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
+import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
+import { distributionSpec } from '../../../../src/sim/workload/presets.ts';
+import { generateWorkload } from '../../../../src/sim/workload/workload.ts';
 import { smallPool } from '../smallCluster.ts';
 
 interface Run {

@@ -1,14 +1,10 @@
 /** Filters of weighted routing: who is left out, worked out by hand from llm-d's rules. */
 
 import { describe, expect, it } from 'vitest';
-import {
-  type InstanceSnapshot,
-  type PolicyChoice,
-  type RequestView,
-  type RoutingPolicy,
-  routingPolicies,
-} from '../../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../../src/sim/control/policy.ts';
+import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
+import type { RoutingPolicy } from '../../../../src/sim/control/routing/routingPolicy.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
 type Filters = Readonly<Record<string, number | string | boolean>>;

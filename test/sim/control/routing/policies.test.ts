@@ -1,15 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import {
-  type InstanceSnapshot,
-  type PolicyChoice,
-  type RequestView,
-  type RouterState,
-  type RoutingChoice,
-  type RoutingPolicy,
-  routingPolicies,
-  scorerNames,
-} from '../../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../../src/sim/control/policy.ts';
+import type { RouterState } from '../../../../src/sim/control/routerState.ts';
+import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
+import type { RoutingChoice, RoutingPolicy } from '../../../../src/sim/control/routing/routingPolicy.ts';
+import { scorerNames } from '../../../../src/sim/control/routing/scorers.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
 const make = (choice: PolicyChoice): RoutingPolicy => routingPolicies.make(choice, world());

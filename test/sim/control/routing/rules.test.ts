@@ -1,14 +1,11 @@
 /** Whole-router rules beyond their defaults: parameters, draws, and what they learn from requests that end. */
 
 import { describe, expect, it } from 'vitest';
-import {
-  type PolicyChoice,
-  type RequestView,
-  type RouterState,
-  type RoutingPolicy,
-  routingPolicies,
-} from '../../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import type { PolicyChoice, RequestView } from '../../../../src/sim/control/policy.ts';
+import type { RouterState } from '../../../../src/sim/control/routerState.ts';
+import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
+import type { RoutingPolicy } from '../../../../src/sim/control/routing/routingPolicy.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
 const make = (choice: PolicyChoice): RoutingPolicy => routingPolicies.make(choice, world());

@@ -1,13 +1,9 @@
 /** Policies that say that they go by no report of an instance read none, and scorers say so rightly. */
 
 import { describe, expect, test } from 'vitest';
-import {
-  type InstanceSnapshot,
-  makeScorer,
-  routingPolicies,
-  scorerNames,
-  scorerReadsReports,
-} from '../../../../src/sim/control/index.ts';
+import type { InstanceSnapshot } from '../../../../src/sim/control/policy.ts';
+import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
+import { makeScorer, scorerNames, scorerReadsReports } from '../../../../src/sim/control/routing/scorers.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
 const fresh = ['instance', 'id', 'role', 'model', 'configId', 'inFlight', 'inFlightTokens'];

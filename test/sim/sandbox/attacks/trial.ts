@@ -1,15 +1,16 @@
 /** One program, tried as a policy: loaded, bound and called, until it ends in a decision or in an error. */
 
+import { type Engine, newEngine } from '../../../../src/sandbox/javascript/engine.ts';
+import { JavaScriptPolicy } from '../../../../src/sandbox/javascript/javascriptPolicy.ts';
+import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
 import {
   type Budget,
-  loadProgram,
   PolicyError,
   type PolicyInstance,
   type PolicyLanguage,
   type PolicyProgram,
   type Signature,
-} from '../../../../src/sim/sandbox/index.ts';
-import { type Engine, JavaScriptPolicy, newEngine } from '../../../../src/sim/sandbox/javascript/index.ts';
+} from '../../../../src/sandbox/program.ts';
 
 export const run: Signature = {
   name: 'run',

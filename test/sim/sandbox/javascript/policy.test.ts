@@ -1,5 +1,6 @@
 import { describe, expect, test, vi } from 'vitest';
-import { loadProgram, type PolicyInstance, type Signature } from '../../../../src/sim/sandbox/index.ts';
+import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
+import type { PolicyInstance, Signature } from '../../../../src/sandbox/program.ts';
 import { thrownKind } from '../thrownKind.ts';
 
 const route: Signature = {

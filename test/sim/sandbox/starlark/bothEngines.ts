@@ -1,7 +1,8 @@
 /** Runs a program in both engines and insists that they agree, in result, error, steps and memory. */
 
-import { PolicyError } from '../../../../src/sim/sandbox/policyError.ts';
-import { repr, type StarlarkEngine, StarlarkProgram } from '../../../../src/sim/sandbox/starlark/index.ts';
+import { PolicyError } from '../../../../src/sandbox/program.ts';
+import { repr } from '../../../../src/sandbox/starlark/operations.ts';
+import { type StarlarkEngine, StarlarkProgram } from '../../../../src/sandbox/starlark/starlarkPolicy.ts';
 
 export interface RunResult {
   /** `repr` of what `main()` returned. */

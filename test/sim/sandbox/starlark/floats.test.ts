@@ -1,12 +1,8 @@
 import { expect, test } from 'vitest';
-import { PolicyError } from '../../../../src/sim/sandbox/policyError.ts';
-import {
-  RecordShape,
-  repr,
-  type StarlarkEngine,
-  StarlarkProgram,
-  StarRecord,
-} from '../../../../src/sim/sandbox/starlark/index.ts';
+import { PolicyError } from '../../../../src/sandbox/program.ts';
+import { repr } from '../../../../src/sandbox/starlark/operations.ts';
+import { type StarlarkEngine, StarlarkProgram } from '../../../../src/sandbox/starlark/starlarkPolicy.ts';
+import { RecordShape, StarRecord } from '../../../../src/sandbox/starlark/value.ts';
 import { Random } from '../../../fuzz/random.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 5);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { loadProgram, type Signature, textHash } from '../../../../src/sim/sandbox/index.ts';
-import { WasmPolicy } from '../../../../src/sim/sandbox/wasm/index.ts';
+import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
+import type { Signature } from '../../../../src/sandbox/program.ts';
+import { textHash, WasmPolicy } from '../../../../src/sandbox/wasm/wasmPolicy.ts';
 import { thrownKind } from '../thrownKind.ts';
 import { assemble, policyText, run, running, runOf } from './fromText.ts';
 

@@ -1,7 +1,8 @@
 import fs from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { compilePolicy, policies, wasmFile } from '../../../../examples/policies/compileWasm.ts';
-import { loadProgram, type PolicyFunction, type Signature } from '../../../../src/sim/sandbox/index.ts';
+import { loadProgram } from '../../../../src/sandbox/loadProgram.ts';
+import type { PolicyFunction, Signature } from '../../../../src/sandbox/program.ts';
 import { Random } from '../../../fuzz/random.ts';
 
 const fields = [

@@ -1,8 +1,8 @@
 /** Modules out of WebAssembly's text format, by binaryen; and one function of a module, called as a policy. */
 
 import binaryen from 'binaryen';
-import type { Budget, PolicyFunction, PolicyInstance, Signature } from '../../../../src/sim/sandbox/index.ts';
-import { WasmPolicy } from '../../../../src/sim/sandbox/wasm/index.ts';
+import type { Budget, PolicyFunction, PolicyInstance, Signature } from '../../../../src/sandbox/program.ts';
+import { WasmPolicy } from '../../../../src/sandbox/wasm/wasmPolicy.ts';
 
 /** As it is written: nothing is optimised. */
 export function assemble(text: string): Uint8Array {

@@ -1,7 +1,7 @@
 import binaryen from 'binaryen';
 import { describe, expect, test } from 'vitest';
-import { parseModule } from '../../../../src/sim/sandbox/wasm/binary/index.ts';
-import { rewriteModule } from '../../../../src/sim/sandbox/wasm/metering/index.ts';
+import { rewriteModule } from '../../../../src/sandbox/wasm/metering.ts';
+import { parseModule } from '../../../../src/sandbox/wasm/module.ts';
 import { thrownKind } from '../thrownKind.ts';
 import { assemble, policyText, running, runOf } from './fromText.ts';
 import { RandomModules, Trap } from './randomModules.ts';

@@ -1,13 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import {
-  generateWorkload,
-  parseProfile,
-  parseWorkloadSpec,
-  requestsOf,
-  type WorkloadRequest,
-  WorkloadSummarizer,
-  withProfile,
-} from '../../../../src/sim/workload/index.ts';
+import { parseWorkloadSpec } from '../../../../src/sim/description/readWorkload.ts';
+import { parseProfile, withProfile } from '../../../../src/sim/workload/presets.ts';
+import { requestsOf, type WorkloadRequest } from '../../../../src/sim/workload/request.ts';
+import { WorkloadSummarizer } from '../../../../src/sim/workload/summary.ts';
+import { generateWorkload } from '../../../../src/sim/workload/workload.ts';
 
 const client = (more: string): string => `
   - id: a

@@ -1,17 +1,12 @@
 /** What workloads have beyond upstream's: sessions that walk, tenants that misbehave, prefixes to choose from. */
 
 import { describe, expect, it } from 'vitest';
-import {
-  closedLoopTrace,
-  formatWorkloadSpec,
-  generateWorkload,
-  parseWorkloadSpec,
-  requestsOf,
-  SessionManager,
-  type TokenSpan,
-  type Workload,
-  type WorkloadRequest,
-} from '../../../../src/sim/workload/index.ts';
+import { parseWorkloadSpec } from '../../../../src/sim/description/readWorkload.ts';
+import { formatWorkloadSpec } from '../../../../src/sim/description/writeWorkload.ts';
+import { SessionManager } from '../../../../src/sim/workload/closedLoop.ts';
+import { requestsOf, type TokenSpan, type WorkloadRequest } from '../../../../src/sim/workload/request.ts';
+import { closedLoopTrace } from '../../../../src/sim/workload/traceV2.ts';
+import { generateWorkload, type Workload } from '../../../../src/sim/workload/workload.ts';
 
 const clientOf = (extra: string, input = true): string => `version: "2"
 seed: 3

@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { TierKVError } from '../../../../src/runtime/errors.ts';
-import { formatWorkloadSpec, nearestName, parseWorkloadSpec } from '../../../../src/sim/workload/index.ts';
+import { nearestName, TierKVError } from '../../../../src/runtime/errors.ts';
+import { parseWorkloadSpec } from '../../../../src/sim/description/readWorkload.ts';
+import { formatWorkloadSpec } from '../../../../src/sim/description/writeWorkload.ts';
 
 const CLIENT = `
   - id: a

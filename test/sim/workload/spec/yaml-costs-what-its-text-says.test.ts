@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../../src/runtime/errors.ts';
-import { readYaml } from '../../../../src/sim/workload/spec/reader.ts';
-import { maxMappings, maxYamlCharacters } from '../../../../src/sim/workload/spec/yamlText.ts';
+import { maxMappings, maxYamlCharacters, readYaml } from '../../../../src/sim/description/fields.ts';
 
 const read = (text: string) => readYaml(text, 'f.yaml');
 const times = (count: number, text: string): string => Array.from({ length: count }, () => text).join('');

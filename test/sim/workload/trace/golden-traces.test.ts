@@ -1,18 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
-import {
-  distributionSpec,
-  generateWorkload,
-  parseWorkloadSpec,
-  presetLengths,
-  requestsOf,
-  SessionManager,
-  type Workload,
-  type WorkloadRequest,
-  type WorkloadSpec,
-} from '../../../../src/sim/workload/index.ts';
-import { traceColumns, traceRow } from '../../../../src/sim/workload/trace/v2/write.ts';
+import { parseWorkloadSpec } from '../../../../src/sim/description/readWorkload.ts';
+import type { WorkloadSpec } from '../../../../src/sim/description/workloadSpec.ts';
+import { SessionManager } from '../../../../src/sim/workload/closedLoop.ts';
+import { distributionSpec, presetLengths } from '../../../../src/sim/workload/presets.ts';
+import { requestsOf, type WorkloadRequest } from '../../../../src/sim/workload/request.ts';
+import { traceColumns, traceRow } from '../../../../src/sim/workload/traceV2.ts';
+import { generateWorkload, type Workload } from '../../../../src/sim/workload/workload.ts';
 
 const fixture = (name: string): URL => new URL(`../fixtures/${name}`, import.meta.url);
 const goldenLines = (name: string): string[] =>
@@ -102,7 +97,7 @@ describe('closed-loop workloads equal upstream in all that does not need the eng
   afterAll(() => {
     console.warn(
       'NOTE: in ex-multiturn-chat-demo and concurrency8 the arrivals of follow-ups were taken from the golden, since they ' +
-        'are completions of the engine; ids, lengths, deadlines, order of draws and budget were compared (docs/blis-differences.md)',
+        'are completions of the engine; ids, lengths, deadlines, order of draws and budget were compared (docs/reference/blis-differences.md)',
     );
   });
 

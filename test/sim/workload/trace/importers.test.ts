@@ -1,22 +1,24 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import type { ServeGenSpec } from '../../../../src/sim/description/workloadSpec.ts';
 import {
   azureRequests,
-  fitLognormal,
   lengthFileRequests,
   mooncakeRequests,
-  type ServeGenSpec,
+  textTraceRequests,
+  tokenIdRequests,
+  wekaRequests,
+} from '../../../../src/sim/workload/importers.ts';
+import type { WorkloadRequest } from '../../../../src/sim/workload/request.ts';
+import {
+  fitLognormal,
   servegenCohorts,
   servegenLengths,
   servegenWindows,
-  TokenReader,
-  textTraceRequests,
-  tokenIdRequests,
-  type WorkloadRequest,
-  WorkloadSummarizer,
-  wekaRequests,
-} from '../../../../src/sim/workload/index.ts';
+} from '../../../../src/sim/workload/servegen.ts';
+import { WorkloadSummarizer } from '../../../../src/sim/workload/summary.ts';
+import { TokenReader } from '../../../../src/sim/workload/tokens.ts';
 import { sharedFile } from './trace-fixtures.ts';
 
 const all = (requests: Iterable<WorkloadRequest>): WorkloadRequest[] => [...requests];

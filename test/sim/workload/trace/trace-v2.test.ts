@@ -2,20 +2,20 @@ import { readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { GoRandom } from '../../../../src/sim/random/index.ts';
+import { GoRandom } from '../../../../src/sim/random/goRand.ts';
+import { distributionSpec } from '../../../../src/sim/workload/presets.ts';
+import { requestsOf } from '../../../../src/sim/workload/request.ts';
+import { TokenReader } from '../../../../src/sim/workload/tokens.ts';
+import { csvCell, splitCsv } from '../../../../src/sim/workload/traceLines.ts';
 import {
-  distributionSpec,
-  generateWorkload,
   readTraceHeader,
   recordedRequests,
-  requestsOf,
-  TokenReader,
   traceColumns,
   traceHeader,
   traceRecords,
   traceRow,
-} from '../../../../src/sim/workload/index.ts';
-import { csvCell, splitCsv } from '../../../../src/sim/workload/trace/csv.ts';
+} from '../../../../src/sim/workload/traceV2.ts';
+import { generateWorkload } from '../../../../src/sim/workload/workload.ts';
 import { sharedFile } from './trace-fixtures.ts';
 
 const COLUMNS = { sloTarget: false, adapter: false, thinkTime: false };

@@ -1,0 +1,361 @@
+/**
+ * A file of the tier, as positioned vectored I/O on an open descriptor. This is the seam where a fault driver
+ * stands; one that knows crashes also stands at `DirectoryOps`, what changes names in the directory. A call
+ * either moves every byte or rejects with an error whose `code` names the errno; a call cut short by the
+ * system goes on where it stopped.
+ */
+
+import * as fs from 'node:fs';
+import { join } from 'node:path';
+import { TierKVError } from '../../runtime/errors.ts';
+import type { Libc } from '../host/posix.ts';
+
+/** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
+export const BLOCK_BYTES = 4096;
+
+export interface DataFile {
+  /** @throws with `code`: the errno, or 'EOF' when the file ends before the parts are full. */
+  readv(parts: readonly Uint8Array[], positionBytes: number): Promise<void>;
+  /** @throws with `code`: the errno. */
+  writev(parts: readonly Uint8Array[], positionBytes: number): Promise<void>;
+  /** Makes sure that the range has disk space, or can be written at all where `sparse`. */
+  allocate(positionBytes: number, bytes: number): Promise<void>;
+  /** Everything written before the call survives a loss of power once it is fulfilled (fdatasync). */
+  sync(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Stands between a store and one of its files, to count or to inject faults. */
+export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
+
+/** Changes of names in the tier's directory. `sync` makes those before it survive a loss of power. */
+export interface DirectoryOps {
+  rename(from: string, to: string): Promise<void>;
+  /** Removes a file; one that is not there is no error. */
+  remove(name: string): Promise<void>;
+  sync(): Promise<void>;
+}
+
+/** An error as the file system gives it. */
+export class IoError extends Error {
+  readonly code: string;
+
+  constructor(code: string, call: string) {
+    super(`${code}: ${call}`);
+    this.code = code;
+  }
+}
+
+/** The errno name of whatever an I/O call rejected with. */
+export function errnoOf(error: unknown): string {
+  if (typeof error === 'object' && error !== null && 'code' in error && typeof error.code === 'string')
+    return error.code;
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Whether there is no room for more bytes, by disk, quota or limit. */
+export function isFull(errno: string): boolean {
+  return errno === 'ENOSPC' || errno === 'EDQUOT' || errno === 'EFBIG';
+}
+
+export class NodeDirectoryOps implements DirectoryOps {
+  readonly #dir: string;
+
+  constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  rename(from: string, to: string): Promise<void> {
+    return fs.promises.rename(join(this.#dir, from), join(this.#dir, to));
+  }
+
+  remove(name: string): Promise<void> {
+    return fs.promises.rm(join(this.#dir, name), { force: true });
+  }
+
+  async sync(): Promise<void> {
+    const handle = await fs.promises.open(this.#dir, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  }
+}
+
+type Vectored = typeof fs.readv | typeof fs.writev;
+
+export class NodeDataFile implements DataFile {
+  readonly fd: number;
+  readonly #libc: Libc | undefined;
+  #closing: Promise<void> | undefined;
+
+  /** Without `libc` space is not allocated, the file only grows: sparse. */
+  constructor(fd: number, libc: Libc | undefined) {
+    this.fd = fd;
+    this.#libc = libc;
+  }
+
+  readv(parts: readonly Uint8Array[], positionBytes: number): Promise<void> {
+    return transfer(fs.readv, 'readv', this.fd, parts, positionBytes);
+  }
+
+  writev(parts: readonly Uint8Array[], positionBytes: number): Promise<void> {
+    return transfer(fs.writev, 'writev', this.fd, parts, positionBytes);
+  }
+
+  async allocate(positionBytes: number, bytes: number): Promise<void> {
+    if (this.#libc === undefined) return this.#growTo(positionBytes + bytes);
+    const error = await this.#libc.allocate(this.fd, positionBytes, bytes);
+    if (error !== '') throw new IoError(error, 'fallocate');
+  }
+
+  sync(): Promise<void> {
+    return new Promise((resolve, reject) =>
+      fs.fdatasync(this.fd, (error) => (error ? reject(error) : resolve())),
+    );
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= new Promise((resolve, reject) =>
+      fs.close(this.fd, (error) => (error ? reject(error) : resolve())),
+    );
+    return this.#closing;
+  }
+
+  #growTo(bytes: number): Promise<void> {
+    return new Promise((resolve, reject) =>
+      fs.fstat(this.fd, (error, stats) => {
+        if (error) return reject(error);
+        if (stats.size >= bytes) return resolve();
+        fs.ftruncate(this.fd, bytes, (failure) => (failure ? reject(failure) : resolve()));
+      }),
+    );
+  }
+}
+
+function transfer(
+  call: Vectored,
+  name: string,
+  fd: number,
+  parts: readonly Uint8Array[],
+  positionBytes: number,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const step = (left: readonly Uint8Array[], position: number): void =>
+      call(fd, left, position, (error, moved) => {
+        if (error) return reject(error);
+        const rest = remaining(left, moved);
+        if (rest.length === 0) return resolve();
+        if (moved === 0)
+          return reject(new IoError(name === 'readv' ? 'EOF' : 'ENOSPC', `${name} moved nothing`));
+        step(rest, position + moved);
+      });
+    step(parts, positionBytes);
+  });
+}
+
+/** What is left of `parts` once their first `moved` bytes are done. */
+export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
+  let done = moved;
+  let index = 0;
+  while (index < parts.length && done >= parts[index].byteLength) done -= parts[index++].byteLength;
+  const rest = parts.slice(index);
+  if (done > 0) rest[0] = rest[0].subarray(done);
+  return rest;
+}
+
+// Which parts of a file were ever written. Holes, and space that was set aside and never written, read as
+// zeros: nothing of a store is there, so that a scan may leap over them. A file of terabytes that holds a few
+// blocks is scanned in an instant. Where the system does not tell, all of the file counts as written.
+
+/** A file, and what of it was ever written when it was opened. */
+export interface RangedFile {
+  readonly file: DataFile;
+  readonly ranges: DataRanges;
+}
+
+export class DataRanges {
+  readonly fileBytes: number;
+  readonly #fd: number;
+  readonly #libc: Libc | undefined;
+  /** What was found last: zeros from `#from` to `#start`, data from there to `#end`. */
+  #from = 0;
+  #start = 0;
+  #end = 0;
+
+  /** Of the file as it is now; nobody may write to it while the ranges are in use. */
+  constructor(fd: number, fileBytes: number, libc: Libc | undefined) {
+    this.fileBytes = fileBytes;
+    this.#fd = fd;
+    this.#libc = libc;
+  }
+
+  /** The first byte at or behind `at` that may be other than zero; Infinity where there is none. */
+  next(at: number): number {
+    if (at >= this.fileBytes) return Number.POSITIVE_INFINITY;
+    if (at < this.#from || at >= this.#end) this.#find(at);
+    return Math.max(at, this.#start);
+  }
+
+  #find(at: number): void {
+    const start = this.#libc?.seek(this.#fd, at, 'data') ?? at;
+    this.#from = at;
+    this.#start = start === 'ENXIO' ? Number.POSITIVE_INFINITY : typeof start === 'string' ? at : start;
+    const end = this.#start < this.fileBytes ? this.#libc?.seek(this.#fd, this.#start, 'hole') : undefined;
+    this.#end = typeof end === 'number' ? end : Number.POSITIVE_INFINITY;
+  }
+}
+
+// Which pages of the file have disk space. Under `whole` all have it from the start; under `extents` a page's
+// extent is allocated when a slot in it is first written. On a disk that has no room for a whole extent it
+// goes page by page, so that the last free space is used too.
+
+/** Where the pages of a file lie. */
+export interface PageRows {
+  readonly startBytes: number;
+  readonly strideBytes: number;
+  readonly pages: number;
+}
+
+export class Extents {
+  readonly #file: DataFile;
+  readonly #rows: PageRows;
+  readonly #pagesPerExtent: number;
+  /** 1 for each page that has space; grows with the highest page touched. */
+  #allocated: Uint8Array = new Uint8Array(0);
+  readonly #inProgress: Map<number, Promise<void>> = new Map();
+  #pages = 0;
+
+  /** Begins with the space of `pages` pages set aside already. */
+  constructor(file: DataFile, rows: PageRows, extentBytes: number, pages: number) {
+    this.#file = file;
+    this.#rows = rows;
+    this.#pagesPerExtent = Math.max(1, Math.floor(extentBytes / rows.strideBytes));
+    this.#note(0, pages);
+  }
+
+  /** Bytes of the file that have space. */
+  get allocatedBytes(): number {
+    return this.#rows.startBytes + this.#pages * this.#rows.strideBytes;
+  }
+
+  has(page: number): boolean {
+    return this.#allocated[page] === 1;
+  }
+
+  /** Resolves once the page has space. @throws with the errno as `code`. */
+  async ensure(page: number): Promise<void> {
+    const extent = Math.floor(page / this.#pagesPerExtent);
+    while (!this.has(page)) {
+      const others = this.#inProgress.get(extent);
+      if (others !== undefined) {
+        await others.catch(() => {}); // whoever began it learns of its failure; this page tries for itself
+        continue;
+      }
+      const attempt = this.#allocateExtentOf(page, extent).finally(() => this.#inProgress.delete(extent));
+      this.#inProgress.set(extent, attempt);
+      await attempt;
+    }
+  }
+
+  async #allocateExtentOf(page: number, extent: number): Promise<void> {
+    const first = extent * this.#pagesPerExtent;
+    const pages = Math.min(this.#pagesPerExtent, this.#rows.pages - first);
+    try {
+      await this.#allocate(first, pages);
+    } catch (error) {
+      if (!isFull(errnoOf(error)) || pages === 1) throw error;
+      await this.#allocate(page, 1);
+    }
+  }
+
+  async #allocate(first: number, pages: number): Promise<void> {
+    const { startBytes, strideBytes } = this.#rows;
+    await this.#file.allocate(startBytes + first * strideBytes, pages * strideBytes);
+    this.#note(first, pages);
+  }
+
+  #note(first: number, pages: number): void {
+    if (first + pages > this.#allocated.length) {
+      const grown = new Uint8Array(
+        Math.min(this.#rows.pages, Math.max(first + pages, 2 * this.#allocated.length)),
+      );
+      grown.set(this.#allocated);
+      this.#allocated = grown;
+    }
+    for (let page = first; page < first + pages; page++) {
+      this.#pages += 1 - this.#allocated[page];
+      this.#allocated[page] = 1;
+    }
+  }
+}
+
+//  What a directory's file system is, whether a tier fits on it, and what a file takes of it.
+
+/** @param haveBytes what the file has already @throws TKV_IO on `dir` */
+export function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
+  const { blocks, bavail, bsize } = fs.statfsSync(dir);
+  const freeBytes = bavail * bsize + haveBytes;
+  // A file system without size, such as ramfs, reports no blocks.
+  if (blocks === 0 || bytes <= freeBytes) return;
+  throw new TierKVError(
+    'TKV_IO',
+    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ` +
+      'Lower the number of blocks, or name a directory on a larger disk.',
+    { field: 'dir', path: dir },
+  );
+}
+
+/** Bytes that a file takes, 0 when there is none. */
+export function bytesOnDisk(path: string): number {
+  return (fs.statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
+}
+
+const filesystems: Record<number, string> = {
+  61267: 'ext4',
+  1481003842: 'xfs',
+  2435016766: 'btrfs',
+  16914836: 'tmpfs',
+  2035054128: 'overlay',
+  801189825: 'zfs',
+  26985: 'nfs',
+  1702057286: 'fuse',
+};
+
+/** By name where it is a known one, else its number. */
+export function filesystemName(dir: string): string {
+  const { type } = fs.statfsSync(dir);
+  return filesystems[type] ?? `0x${type.toString(16)}`;
+}
+
+//  Errors of opening a tier's directory: which call failed, on what, and what to do about it.
+
+const remedies: Record<string, string> = {
+  ENOENT: 'Create the directory first, or name one that exists.',
+  ENOTDIR: 'Name a directory, not a file.',
+  EACCES: 'Name a directory that this user may write.',
+  EPERM: 'Name a directory that this user may write.',
+  EROFS: 'The file system is mounted read-only: name a directory on another one.',
+  ENOSPC: 'Lower the number of blocks, or name a directory on a larger disk.',
+  EDQUOT: 'Lower the number of blocks, or raise the disk quota.',
+  EFBIG: 'Lower the number of blocks: the file would be larger than the file system or limits allow.',
+  EMFILE: 'Raise the limit on open files (ulimit -n).',
+  ENFILE: 'Close files elsewhere: the system has no more of them.',
+  ELOOP: 'Remove the symbolic link: a data file must be a file itself.',
+};
+
+/** `error` as a TKV_IO error about the directory. One that is a TierKVError already stays as it is. */
+export function dirError(dir: string, doing: string, error: unknown): TierKVError {
+  if (error instanceof TierKVError) return error;
+  const errno = errnoOf(error);
+  const takesNone = errno === 'ENOENT' && fs.existsSync(dir);
+  const remedy = takesNone
+    ? 'The file system there takes no new files: name a directory on a disk.'
+    : (remedies[errno] ?? 'Name another directory.');
+  return new TierKVError('TKV_IO', `dir ${dir}: ${doing} failed with ${errno}. ${remedy}`, {
+    field: 'dir',
+    path: dir,
+    cause: error,
+  });
+}

@@ -1,0 +1,233 @@
+/**
+ * One process owns a tier's directory. Two things say so, and both are needed to own it:
+ *
+ * - The kernel's lock on the directory itself, where there are native calls. Nobody can take it away by
+ *   removing a file, and it ends with its process.
+ * - A claim, a file whose name says who it is. It tells people and processes without native calls who the
+ *   owner is. A process creates its claim and only then looks for living claims of others: of two that come
+ *   at once at most one goes on. A claim of a dead process counts for nothing and is removed, so a crash
+ *   locks nobody out.
+ *
+ *     tierkv.lock.<pid>-<start time>-<boot>-<host and pid namespace>
+ *
+ * Whether a claim lives is seen from its name where its process can be seen from here, else (another host or
+ * container) from the kernel's lock on the file, else it is taken to live.
+ */
+
+import { createHash } from 'node:crypto';
+import * as fs from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { TierKVError } from '../../runtime/errors.ts';
+import type { Libc } from '../host/posix.ts';
+import { errnoOf } from './dataFile.ts';
+
+const PREFIX = 'tierkv.lock.';
+const ATTEMPTS = 4;
+
+interface Identity {
+  readonly pid: number;
+  /** Ticks from boot to the start of the process, '0' where the system does not say. */
+  readonly start: string;
+  readonly boot: string;
+  /** Hash of the host's name and of the pid namespace: within one, process numbers mean the same. */
+  readonly host: string;
+}
+
+export class DirectoryLock {
+  readonly #path: string;
+  readonly #fd: number;
+  /** Holds the directory's own lock; undefined where the system has none. */
+  readonly #dirFd: number | undefined;
+
+  private constructor(path: string, fd: number, dirFd: number | undefined) {
+    this.#path = path;
+    this.#fd = fd;
+    this.#dirFd = dirFd;
+  }
+
+  /** @throws TKV_LOCKED when a living process has it; an errno when the directory cannot be written. */
+  static async acquire(dir: string, libc: Libc | undefined): Promise<DirectoryLock> {
+    const path = join(dir, PREFIX + nameOf(ownIdentity()));
+    for (let attempt = 1; ; attempt++) {
+      const dirFd = lockDirectory(dir, libc, 'exclusive');
+      let lock: DirectoryLock;
+      try {
+        const owner = livingClaim(dir, path, libc);
+        if (owner !== undefined) throw locked(dir, owner);
+        lock = DirectoryLock.#claim(dir, path, dirFd);
+      } catch (error) {
+        if (dirFd !== undefined) fs.closeSync(dirFd);
+        throw error;
+      }
+      const rival = livingClaim(dir, path, libc);
+      if (rival === undefined && lock.#isIntact(libc)) return lock;
+      lock.release();
+      if (attempt === ATTEMPTS) throw locked(dir, rival ?? path);
+      await delay(crypto.getRandomValues(new Uint8Array(1))[0]);
+    }
+  }
+
+  static #claim(dir: string, path: string, dirFd: number | undefined): DirectoryLock {
+    let fd: number;
+    try {
+      fd = fs.openSync(path, 'wx', 0o600);
+    } catch (error) {
+      if (errnoOf(error) === 'EEXIST') throw locked(dir, path);
+      throw error;
+    }
+    return new DirectoryLock(path, fd, dirFd);
+  }
+
+  /**
+   * Locks the claim, and makes sure that nobody took it for a dead one before that. Where the file system has
+   * no locks, the name of the claim must do.
+   */
+  #isIntact(libc: Libc | undefined): boolean {
+    return libc?.tryFlock(this.#fd) !== 'EAGAIN' && this.#isNamed();
+  }
+
+  #isNamed(): boolean {
+    const named = fs.statSync(this.#path, { throwIfNoEntry: false });
+    return named !== undefined && named.ino === fs.fstatSync(this.#fd).ino;
+  }
+
+  /** Leaves the directory to others. A directory that vanished meanwhile is nobody's. */
+  release(): void {
+    if (this.#isNamed()) fs.rmSync(this.#path, { force: true });
+    fs.closeSync(this.#fd);
+    if (this.#dirFd !== undefined) fs.closeSync(this.#dirFd);
+  }
+}
+
+/**
+ * Locks the directory's inode.
+ * @returns what holds the lock; undefined where there are no native calls, or the file system has no locks on
+ * directories
+ * @throws TKV_LOCKED when another open file description has it
+ */
+function lockDirectory(
+  dir: string,
+  libc: Libc | undefined,
+  mode: 'exclusive' | 'shared',
+): number | undefined {
+  if (libc === undefined) return undefined;
+  const fd = fs.openSync(dir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
+  const error = libc.tryFlock(fd, mode);
+  if (error === '') return fd;
+  fs.closeSync(fd);
+  if (error === 'EAGAIN') throw locked(dir, livingClaim(dir, '', libc, false));
+  return undefined;
+}
+
+/** @throws TKV_LOCKED when a living process owns the directory. Changes nothing, unlike `acquire`. */
+export function requireUnowned(dir: string, libc: Libc | undefined): void {
+  const fd = lockDirectory(dir, libc, 'shared');
+  if (fd !== undefined) fs.closeSync(fd);
+  const owner = livingClaim(dir, '', libc, false);
+  if (owner !== undefined) throw locked(dir, owner);
+}
+
+/** The name of a claim other than `own` whose process lives. Removes those of dead processes. */
+function livingClaim(
+  dir: string,
+  own: string,
+  libc: Libc | undefined,
+  remove: boolean = true,
+): string | undefined {
+  for (const name of fs.readdirSync(dir)) {
+    const path = join(dir, name);
+    if (!name.startsWith(PREFIX) || path === own) continue;
+    const identity = identityIn(name);
+    if (identity === undefined || !isDead(path, identity, libc, remove)) return path;
+  }
+  return undefined;
+}
+
+/** @param remove whether the claim of a dead process is taken away, before anybody else can lock it */
+function isDead(path: string, claim: Identity, libc: Libc | undefined, remove: boolean): boolean {
+  const own = ownIdentity();
+  if (claim.host === own.host) {
+    if (claim.boot === own.boot && isAlive(claim)) return false;
+    if (remove) fs.rmSync(path, { force: true });
+    return true;
+  }
+  if (libc === undefined) return false;
+  let fd: number;
+  try {
+    fd = fs.openSync(path, 'r+');
+  } catch (error) {
+    return errnoOf(error) === 'ENOENT';
+  }
+  const dead = libc.tryFlock(fd) === '';
+  if (dead && remove) fs.rmSync(path, { force: true });
+  fs.closeSync(fd);
+  return dead;
+}
+
+function isAlive(claim: Identity): boolean {
+  try {
+    process.kill(claim.pid, 0);
+  } catch (error) {
+    if (errnoOf(error) === 'ESRCH') return false;
+  }
+  const now = processFacts(claim.pid);
+  if (now === undefined) return true;
+  return now.state !== 'Z' && now.state !== 'X' && now.start === claim.start;
+}
+
+let own: Identity | undefined;
+
+function ownIdentity(): Identity {
+  own ??= {
+    pid: process.pid,
+    start: processFacts(process.pid)?.start ?? '0',
+    boot: shortHash(textOf(() => fs.readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'))),
+    host: shortHash(`${hostname()} ${textOf(() => fs.readlinkSync('/proc/self/ns/pid'))}`),
+  };
+  return own;
+}
+
+/** State and start time of a process, where /proc tells. */
+function processFacts(pid: number): { state: string; start: string } | undefined {
+  const stat = textOf(() => fs.readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  // The command's name, in parentheses, may hold anything; what follows it starts with field 3, the state.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return fields.length < 20 ? undefined : { state: fields[0], start: fields[19] };
+}
+
+function textOf(read: () => string): string {
+  try {
+    return read();
+  } catch {
+    return '';
+  }
+}
+
+function shortHash(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
+}
+
+function nameOf({ pid, start, boot, host }: Identity): string {
+  return [pid, start, boot, host].join('-');
+}
+
+function identityIn(name: string): Identity | undefined {
+  const found = /^(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/.exec(name.slice(PREFIX.length));
+  return found === null
+    ? undefined
+    : { pid: Number(found[1]), start: found[2], boot: found[3], host: found[4] };
+}
+
+/** @param claim the owner's; undefined where only the kernel knows of the owner */
+function locked(dir: string, claim: string | undefined): TierKVError {
+  const pid = claim === undefined ? undefined : identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
+  const owner = pid === undefined ? 'another process' : `process ${pid}`;
+  const unless = claim === undefined ? '' : `; if it runs no more, remove ${claim}`;
+  return new TierKVError(
+    'TKV_LOCKED',
+    `dir ${dir} belongs to ${owner}. Use another directory, or end that process${unless}.`,
+    { field: 'dir', path: dir },
+  );
+}

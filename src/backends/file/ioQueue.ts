@@ -1,0 +1,311 @@
+/**
+ * A bounded number of I/Os in flight and the rest waiting, first in, first out, with a deadline on each I/O
+ * from the moment it begins, in time in which the process ran. Reads and writes wait apart and begin in turn, so that a read never waits behind
+ * a queue of writes.
+ *
+ * An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it
+ * holds is free before it retires. While every I/O in flight is past its deadline, nothing can move, and
+ * those that wait are given up instead of waiting for ever.
+ */
+
+import * as fs from 'node:fs';
+import { invariant } from '../../runtime/errors.ts';
+import { fillPattern } from '../../runtime/pattern.ts';
+import { HostArena } from '../host/hostArena.ts';
+import { type RunningClock, runningClock, TICK_MS } from '../runningClock.ts';
+import { BLOCK_BYTES, type DataFile, errnoOf, IoError } from './dataFile.ts';
+
+export type IoKind = 'read' | 'write';
+
+export interface QueuedIo {
+  readonly kind: IoKind;
+  /** Begins and returns the end, which never rejects; undefined while there is no memory for it. */
+  begin(): Promise<void> | undefined;
+  /** The deadline has passed and the I/O has not retired. */
+  overdue(): void;
+  /** It will not begin, since nothing in flight ends or since the store closes. */
+  giveUp(why: 'stuck' | 'closed'): void;
+}
+
+export class IoQueue {
+  readonly #depth: number;
+  readonly #deadlineMs: number;
+  /** Sets keep the order in which their members came. */
+  readonly #waiting: Record<IoKind, Set<QueuedIo>> = { read: new Set(), write: new Set() };
+  /** When each I/O in flight is due, oldest first; Infinity once it was reported as overdue. */
+  readonly #inFlight: Map<QueuedIo, number> = new Map();
+  #lastBegun: IoKind = 'write';
+  #overdue = 0;
+  readonly #clock: RunningClock;
+  #stopAlarm: (() => void) | undefined;
+
+  constructor(depth: number, deadlineMs: number, clock: RunningClock = runningClock) {
+    this.#depth = depth;
+    this.#deadlineMs = deadlineMs;
+    this.#clock = clock;
+  }
+
+  /** I/Os that are past their deadline and have not retired. */
+  get overdue(): number {
+    return this.#overdue;
+  }
+
+  push(io: QueuedIo): void {
+    this.#waiting[io.kind].add(io);
+    this.#beginWaiting();
+  }
+
+  /** Gives up everything that has not begun. */
+  giveUpWaiting(why: 'stuck' | 'closed'): void {
+    const { read, write } = this.#waiting;
+    const waiting = [...read, ...write];
+    read.clear();
+    write.clear();
+    for (const io of waiting) io.giveUp(why);
+  }
+
+  #beginWaiting(): void {
+    while (this.#inFlight.size < this.#depth) {
+      const io = this.#next();
+      if (io === undefined) break;
+      const end = io.begin();
+      if (end === undefined) break;
+      this.#waiting[io.kind].delete(io);
+      this.#lastBegun = io.kind;
+      this.#inFlight.set(io, this.#clock.nowMs() + this.#deadlineMs);
+      void end.then(() => this.#retire(io));
+    }
+    if (this.#inFlight.size > 0 && this.#overdue === this.#inFlight.size) this.giveUpWaiting('stuck');
+    this.#watch();
+  }
+
+  /** The oldest I/O of the kind that did not begin last, if one waits; else the oldest of the other kind. */
+  #next(): QueuedIo | undefined {
+    const { read, write } = this.#waiting;
+    const [first, second] = this.#lastBegun === 'read' ? [write, read] : [read, write];
+    for (const io of first) return io;
+    for (const io of second) return io;
+    return undefined;
+  }
+
+  #retire(io: QueuedIo): void {
+    if (this.#inFlight.get(io) === Number.POSITIVE_INFINITY) this.#overdue -= 1;
+    this.#inFlight.delete(io);
+    this.#beginWaiting();
+  }
+
+  /** Keeps one alarm, for the I/O in flight that is due first, and none while none can be late. */
+  #watch(): void {
+    if (this.#inFlight.size === this.#overdue) {
+      this.#stopAlarm?.();
+      this.#stopAlarm = undefined;
+    }
+    if (this.#stopAlarm !== undefined || this.#inFlight.size === this.#overdue) return;
+    let soonestMs = Number.POSITIVE_INFINITY;
+    for (const dueMs of this.#inFlight.values()) soonestMs = Math.min(soonestMs, dueMs);
+    this.#stopAlarm = this.#clock.alarm(soonestMs - this.#clock.nowMs(), () => this.#report());
+  }
+
+  #report(): void {
+    this.#stopAlarm = undefined;
+    const nowMs = this.#clock.nowMs();
+    for (const [io, dueMs] of this.#inFlight) {
+      if (dueMs - nowMs >= TICK_MS) continue;
+      this.#inFlight.set(io, Number.POSITIVE_INFINITY);
+      this.#overdue += 1;
+      io.overdue();
+    }
+    this.#beginWaiting();
+  }
+}
+
+// Deadlines for I/Os outside the queue: marks, durability points, checkpoints. One past its deadline is
+// counted until it retires; who waits for it to write a record is told to go on without.
+
+export class IoWatch {
+  readonly #deadlineMs: number;
+  readonly #clock: RunningClock;
+  #overdue = 0;
+
+  constructor(deadlineMs: number, clock: RunningClock = runningClock) {
+    this.#deadlineMs = deadlineMs;
+    this.#clock = clock;
+  }
+
+  /** I/Os that are past their deadline and have not retired. */
+  get overdue(): number {
+    return this.#overdue;
+  }
+
+  /** The file, with its writes and syncs under watch. */
+  wrap(file: DataFile): DataFile {
+    return {
+      readv: (parts, at) => file.readv(parts, at),
+      writev: (parts, at) => this.#track(file.writev(parts, at)),
+      allocate: (at, bytes) => file.allocate(at, bytes),
+      sync: () => this.#track(file.sync()),
+      close: () => file.close(),
+    };
+  }
+
+  /** Ends as the I/O does, or at the deadline as ETIMEDOUT; then the I/O goes on by itself. */
+  within(io: Promise<void>): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const stop = this.#clock.alarm(this.#deadlineMs, () => reject(new IoError('ETIMEDOUT', 'index')));
+      io.then(resolve, reject).finally(stop);
+    });
+  }
+
+  #track(io: Promise<void>): Promise<void> {
+    let late = false;
+    const stop = this.#clock.alarm(this.#deadlineMs, () => {
+      late = true;
+      this.#overdue++;
+    });
+    return io.finally(() => {
+      stop();
+      if (late) this.#overdue--;
+    });
+  }
+}
+
+// Page-aligned scratch memory for I/Os in flight: record headers, and whole records whose bytes are not where
+// direct I/O can reach them. A fixed arena; `take` gives the first free range that is long enough, or
+// nothing, and then the I/O waits until another gives its range back. Ranges are whole blocks, so all of them
+// are aligned.
+
+interface MemoryRange {
+  start: number;
+  end: number;
+}
+
+export class StagingPool implements Disposable {
+  readonly capacityBytes: number;
+  readonly #arena: HostArena;
+  /** Free ranges by address, never touching each other. */
+  readonly #free: MemoryRange[];
+
+  private constructor(arena: HostArena, capacityBytes: number) {
+    this.#arena = arena;
+    this.capacityBytes = capacityBytes;
+    this.#free = [{ start: 0, end: capacityBytes }];
+  }
+
+  static async open(capacityBytes: number, native: boolean): Promise<StagingPool> {
+    invariant(capacityBytes % BLOCK_BYTES === 0, 'a staging pool is whole blocks');
+    const arena = await HostArena.open({
+      chunkBytes: [capacityBytes],
+      resident: false,
+      native,
+      field: 'queueDepth',
+    });
+    return new StagingPool(arena, capacityBytes);
+  }
+
+  /** A range of `bytes`, rounded up to whole blocks, or undefined while none is free. */
+  take(bytes: number): Uint8Array | undefined {
+    const length = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
+    invariant(length > 0 && length <= this.capacityBytes, () => `staging for ${bytes} bytes`);
+    const at = this.#free.findIndex((range) => range.end - range.start >= length);
+    if (at < 0) return undefined;
+    const range = this.#free[at];
+    const taken = new Uint8Array(this.#arena.chunks[0], range.start, length);
+    range.start += length;
+    if (range.start === range.end) this.#free.splice(at, 1);
+    return taken;
+  }
+
+  give(taken: Uint8Array): void {
+    const start = taken.byteOffset;
+    const end = start + taken.byteLength;
+    let at = 0;
+    while (at < this.#free.length && this.#free[at].start < start) at++;
+    const before = this.#free[at - 1];
+    const after = this.#free[at];
+    invariant(
+      (before?.end ?? 0) <= start && end <= (after?.start ?? this.capacityBytes),
+      'staging given back twice',
+    );
+    const joinsBefore = before?.end === start;
+    const joinsAfter = after?.start === end;
+    if (joinsBefore && joinsAfter) {
+      before.end = after.end;
+      this.#free.splice(at, 1);
+    } else if (joinsBefore) before.end = end;
+    else if (joinsAfter) after.start = start;
+    else this.#free.splice(at, 0, { start, end });
+  }
+
+  /** @throws an invariant unless every range is back. */
+  checkIntegrity(): void {
+    const [only] = this.#free;
+    const whole = this.#free.length === 1 && only.start === 0 && only.end === this.capacityBytes;
+    invariant(whole, 'staging memory is still in use');
+  }
+
+  [Symbol.dispose](): void {
+    this.#arena[Symbol.dispose]();
+  }
+}
+
+// Whether the file system really does direct I/O the way the store will use it, with the memory of real
+// records. In an empty file that is one round trip of the largest record, header and payload in one vectored
+// call, where a record lies. In a file with records it is a round trip through the scratch block, and a
+// read of the largest record. An answer that differs from what was written counts as a refusal, as does any
+// error.
+
+/** Where the probe may read and write. */
+export interface ProbeOffsets {
+  /** A block that may be overwritten at any time. */
+  readonly scratchAt: number;
+  /** The first record of the file. */
+  readonly recordAt: number;
+  /** Length of the longest record. */
+  readonly recordBytes: number;
+  /** Whether the file has records, which the probe must not overwrite. */
+  readonly holdsRecords: boolean;
+}
+
+/** A descriptor for direct I/O, or why there is none. */
+export function probeDirectIo(path: string, offsets: ProbeOffsets, staging: StagingPool): number | string {
+  const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
+  if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
+  let fd: number;
+  try {
+    fd = fs.openSync(path, O_RDWR | O_DIRECT | O_NOFOLLOW);
+  } catch (error) {
+    return `open with O_DIRECT failed with ${errnoOf(error)}`;
+  }
+  const { scratchAt, recordAt, recordBytes, holdsRecords } = offsets;
+  const why = holdsRecords
+    ? tryIo(fd, scratchAt, BLOCK_BYTES, true, staging) || tryIo(fd, recordAt, recordBytes, false, staging)
+    : tryIo(fd, recordAt, recordBytes, true, staging);
+  if (why === '') return fd;
+  fs.closeSync(fd);
+  return why;
+}
+
+/** Reads at `at`, after writing there where `writes`, into aligned memory. @returns what went wrong */
+function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: StagingPool): string {
+  const memory = staging.take(bytes);
+  if (memory === undefined) return 'no aligned memory for the probe';
+  const words = new Uint32Array(memory.buffer, memory.byteOffset, bytes / 4);
+  const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)];
+  if (bytes === BLOCK_BYTES) parts.pop();
+  try {
+    if (!writes) {
+      fs.readvSync(fd, parts, at);
+      return '';
+    }
+    fillPattern(words, bytes, 0);
+    const written = words.slice();
+    if (fs.writevSync(fd, parts, at) !== bytes) return 'a direct write was cut short';
+    words.fill(0);
+    if (fs.readvSync(fd, parts, at) !== bytes) return 'a direct read was cut short';
+    return Buffer.compare(Buffer.from(written.buffer), memory) === 0 ? '' : 'direct I/O returned other bytes';
+  } catch (error) {
+    return `direct I/O of ${bytes} bytes failed with ${errnoOf(error)}`;
+  } finally {
+    staging.give(memory);
+  }
+}

@@ -1,0 +1,437 @@
+/**
+ * The record: what lies on disk for one slot. It says by itself whose bytes it holds, so that a reader trusts
+ * nothing but the record and the item it asks for. Little-endian; all lengths in bytes. docs/internals/disk-format.md
+ * has every field.
+ *
+ *      0        8    12     16          32           40           44         48        56       64       72
+ *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+
+ *      | magic  | v  | head | key       | generation | size class | payload  | layout  | digest | store  |
+ *      | 8      | 4  | 4    | 16        | 8          | 4          | 4        | 8       | 8      | 8      |
+ *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+
+ *     72       80         88       92       108               120                128
+ *      +--------+----------+--------+--------+-----------------+-------------------+
+ *      | slot   | sequence | tokens | parent | zero (reserved) | header's digest   |
+ *      | 8      | 8        | 4      | 16     | 12              | 8                 |
+ *      +--------+----------+--------+--------+-----------------+-------------------+
+ *
+ * `parent` is the key of the block before it in its chain, and the header's digest is that of the 30 words
+ * before it. `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so
+ * that direct I/O moves them from and to the caller's memory; others follow it in the same block:
+ *
+ *      0            128          4096                     4096 + payload
+ *      +------------+----- 0 ----+------------------------+
+ *      | header     |            | payload                |       apart:    payload a multiple of 4096
+ *      +------------+------------+------------------------+
+ *      +------------+---------------------+--- 0 ---+
+ *      | header     | payload             |         |             packed:   any other, up to the next 4096
+ *      +------------+---------------------+---------+
+ */
+
+import { createHash } from 'node:crypto';
+import { type Digest, digestBytes, digestWords } from '../../runtime/digest.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import { optionNames } from '../../runtime/options.ts';
+import type { PoolShape } from '../../runtime/tables/slotPool.ts';
+import type { StoreItem } from '../../runtime/tier/tierStore.ts';
+import { BLOCK_BYTES } from './dataFile.ts';
+
+export const HEADER_BYTES = 128;
+export const RECORD_VERSION = 3;
+
+const MAGIC_LO = 0x42564b54; // 'TKVB' in the file
+const MAGIC_HI = 0x4b434f4c; // 'LOCK'
+const CHECKED_WORDS = 30;
+
+/** What all records of one store share. */
+export interface RecordFamily {
+  /** Fingerprint of the pool's shape and of what its bytes mean. */
+  readonly layout: Digest;
+  /** Drawn when the store was created: records of an earlier life are not its own. */
+  readonly store: Digest;
+}
+
+export interface FileRecordShape {
+  readonly payloadBytes: number;
+  readonly payloadOffset: number;
+  /** The whole record, a multiple of BLOCK_BYTES. */
+  readonly recordBytes: number;
+  /** Whether the payload lies in blocks of its own. */
+  readonly apart: boolean;
+}
+
+export function recordShape(payloadBytes: number): FileRecordShape {
+  const apart = payloadBytes % BLOCK_BYTES === 0;
+  const payloadOffset = apart ? BLOCK_BYTES : HEADER_BYTES;
+  const recordBytes = Math.ceil((payloadOffset + payloadBytes) / BLOCK_BYTES) * BLOCK_BYTES;
+  return { payloadBytes, payloadOffset, recordBytes, apart };
+}
+
+/** Writes the header of `item`'s record into the first 32 words of `words`. */
+export function encodeHeader(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: FileRecordShape,
+  item: StoreItem,
+  sequence: number,
+): void {
+  words[0] = MAGIC_LO;
+  words[1] = MAGIC_HI;
+  words[2] = RECORD_VERSION;
+  words[3] = shape.payloadOffset;
+  words.set(item.key, 4);
+  setWide(words, 8, item.generation);
+  words[10] = item.sizeClass;
+  words[11] = shape.payloadBytes;
+  setDigest(words, 12, family.layout);
+  setDigest(words, 14, item.digest);
+  setDigest(words, 16, family.store);
+  setWide(words, 18, item.slot);
+  setWide(words, 20, sequence);
+  words[22] = item.tokens ?? 0;
+  setParent(words, 23, item.parent);
+  words.fill(0, 27, CHECKED_WORDS);
+  setDigest(words, CHECKED_WORDS, digestWords(words.subarray(0, CHECKED_WORDS)));
+}
+
+/** Whether the words begin as a record does; free space does not. */
+export function hasMagic(words: Uint32Array): boolean {
+  return words[0] === MAGIC_LO && words[1] === MAGIC_HI;
+}
+
+/** Why the header in `words` is not that of a record of this store in this slot; empty where it is. */
+export function headerFault(
+  words: Uint32Array,
+  family: RecordFamily,
+  target: { readonly slot: number; readonly sizeClass: number },
+  shape: FileRecordShape,
+): string {
+  if (!hasMagic(words)) return 'there is no record (magic)';
+  const checksum = digestWords(words.subarray(0, CHECKED_WORDS));
+  if (!isDigest(words, CHECKED_WORDS, checksum)) return "the header's digest is wrong";
+  if (words[2] !== RECORD_VERSION) return `record version ${words[2]}, not ${RECORD_VERSION}`;
+  if (!isDigest(words, 16, family.store)) return 'the record is of another store';
+  if (!isDigest(words, 12, family.layout)) return 'the record is of another layout';
+  if (wide(words, 18) !== target.slot) return `the record is of slot ${wide(words, 18)}`;
+  if (words[10] !== target.sizeClass) return `the record is of size class ${words[10]}`;
+  if (words[3] !== shape.payloadOffset || words[11] !== shape.payloadBytes)
+    return 'the record is of another length';
+  return '';
+}
+
+/** Whether the header is that of the record `sequence`, whoever may ask for it. */
+export function isRecord(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: FileRecordShape,
+  target: { readonly slot: number; readonly sizeClass: number },
+  sequence: number,
+): boolean {
+  return headerFault(words, family, target, shape) === '' && wide(words, 20) === sequence;
+}
+
+/** What a header without fault says of its record. */
+export interface RecordFacts {
+  readonly key: Uint32Array;
+  readonly generation: number;
+  readonly digest: Digest;
+  /** Grows with each record that the store writes. */
+  readonly sequence: number;
+  readonly tokens: number;
+  /** Key of the block before it in its chain; zeros for the first, undefined where it is not known. */
+  readonly parent: Uint32Array | undefined;
+}
+
+export function recordFacts(words: Uint32Array): RecordFacts {
+  return {
+    key: words.slice(4, 8),
+    generation: wide(words, 8),
+    digest: { lo: words[14], hi: words[15] },
+    sequence: wide(words, 20),
+    tokens: words[22],
+    parent: parentIn(words, 23),
+  };
+}
+
+/**
+ * What disagrees between the header in `words` and the item asked for; empty where nothing does.
+ * @param sequence number of the record that was written there last, 0 where that is not known
+ */
+export function headerDisagreement(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: FileRecordShape,
+  item: StoreItem,
+  sequence: number,
+): string {
+  const fault = headerFault(words, family, item, shape);
+  if (fault !== '') return fault;
+  if (wide(words, 8) !== item.generation) return `the record is of generation ${wide(words, 8)}`;
+  if (sequence !== 0 && wide(words, 20) !== sequence) return 'the record is an older one (sequence)';
+  for (let word = 0; word < 4; word++)
+    if (words[4 + word] !== item.key[word]) return 'the record is of another key';
+  if (!isDigest(words, 14, item.digest)) return 'the record is of other content (digest)';
+  return '';
+}
+
+// The first block of a data file: whose file it is and what its bytes mean. A file without it, or with that
+// of another version, is not touched; one of another model, layout or key is refused by the name of what
+// differs.
+//
+//      0          8         12        16         24                     4096
+//      +----------+---------+---------+----------+----------------------+
+//      | TKVSTORE | version | length  | digest   | JSON, then zeros     |   digest of the 4072 bytes after it
+//      +----------+---------+---------+----------+----------------------+
+
+const MAGIC = 'TKVSTORE';
+const VERSION = 3;
+const TEXT_START = 24;
+/** The index has 8 bits for a size class. */
+const SIZE_CLASSES_MAX = 256;
+/** So that offsets in the file stay below 2^53, however small the slots are. */
+const PAGE_BYTES_MAX = 2 ** 40;
+
+/** What gives a store's bytes and keys their meaning. Texts are compared, never interpreted. */
+export interface StoreIdentity {
+  /** Name and revision of the weights. */
+  readonly model: string;
+  /** Shape and type of the KV. */
+  readonly layout: string;
+  /** A fingerprint of the secret key, from which the key does not follow. */
+  readonly secretKey: string;
+  /** What else determines the bytes. */
+  readonly extras: string;
+  /** Contents of another epoch are forgotten, not refused. */
+  readonly epoch: number;
+}
+
+export const storeIdentityNames: readonly string[] = optionNames<StoreIdentity>({
+  model: true,
+  layout: true,
+  secretKey: true,
+  extras: true,
+  epoch: true,
+});
+
+export interface StoreFacts {
+  readonly storeId: Digest;
+  readonly identity: StoreIdentity;
+  readonly pageBytes: number;
+  readonly slotBytes: readonly number[];
+  /** `empty` stores keep no index. Absent in older stores, which count as `warm`. */
+  readonly restart?: 'empty' | 'warm';
+}
+
+/** @throws TKV_CONFIG when the identity's texts do not fit a block */
+export function encodeSuperblock(facts: StoreFacts): Uint8Array {
+  const block = new Uint8Array(BLOCK_BYTES);
+  const text = new TextEncoder().encode(JSON.stringify(facts));
+  if (text.byteLength > BLOCK_BYTES - TEXT_START) {
+    throw configError('identity', `takes ${text.byteLength} bytes as text`, 'Use shorter names.');
+  }
+  const header = new DataView(block.buffer, 0, TEXT_START);
+  block.set(new TextEncoder().encode(MAGIC));
+  block.set(text, TEXT_START);
+  header.setUint32(8, VERSION, true);
+  header.setUint32(12, text.byteLength, true);
+  const digest = digestBytes(block.subarray(TEXT_START));
+  header.setUint32(16, digest.lo, true);
+  header.setUint32(20, digest.hi, true);
+  return block;
+}
+
+/** The facts in the first block of a file, or why the file is not one of ours to touch. */
+export function decodeSuperblock(block: Uint8Array): StoreFacts | string {
+  if (block.byteLength < TEXT_START || new TextDecoder().decode(block.subarray(0, 8)) !== MAGIC) {
+    return 'is not a tierkv file';
+  }
+  const header = new DataView(block.buffer, block.byteOffset, TEXT_START);
+  const version = header.getUint32(8, true);
+  if (version !== VERSION) return `has format version ${version}, this tierkv reads ${VERSION}`;
+  if (block.byteLength < BLOCK_BYTES) return 'is cut off';
+  const digest = digestBytes(block.slice(TEXT_START, BLOCK_BYTES));
+  const isWhole = header.getUint32(16, true) === digest.lo && header.getUint32(20, true) === digest.hi;
+  const text = block.subarray(TEXT_START, TEXT_START + header.getUint32(12, true));
+  const facts = isWhole ? factsIn(new TextDecoder().decode(text)) : undefined;
+  return facts ?? 'has a damaged superblock';
+}
+
+/** Facts that a store can have; undefined for a text that no tierkv wrote, whatever its digest. */
+function factsIn(text: string): StoreFacts | undefined {
+  let facts: Partial<StoreFacts> | null;
+  try {
+    facts = JSON.parse(text) as Partial<StoreFacts> | null;
+  } catch {
+    return undefined;
+  }
+  const { storeId, identity, pageBytes, slotBytes } = facts ?? {};
+  const isWord = (value: unknown): boolean => Number.isInteger(value) && value === (value as number) >>> 0;
+  const texts = [identity?.model, identity?.layout, identity?.secretKey, identity?.extras];
+  const isKnown =
+    isWord(storeId?.lo) &&
+    isWord(storeId?.hi) &&
+    texts.every((one) => typeof one === 'string') &&
+    Number.isSafeInteger(identity?.epoch) &&
+    Number.isInteger(pageBytes) &&
+    Number(pageBytes) <= PAGE_BYTES_MAX &&
+    Array.isArray(slotBytes) &&
+    slotBytes.length > 0 &&
+    slotBytes.length <= SIZE_CLASSES_MAX &&
+    slotBytes.every((bytes) => isWord(bytes) && bytes > 0 && bytes % 4 === 0 && bytes <= Number(pageBytes));
+  return isKnown ? (facts as StoreFacts) : undefined;
+}
+
+/** What all records of the store share. */
+export function familyOf({ storeId, identity, pageBytes, slotBytes }: StoreFacts): RecordFamily {
+  return { store: storeId, layout: layoutFingerprint(pageBytes, slotBytes, JSON.stringify(identity)) };
+}
+
+/**
+ * @throws TKV_MISMATCH with the part of the identity that differs as its field, when the store in `stored`
+ * holds bytes of another meaning than `wanted` gives them
+ */
+export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: string, path: string): void {
+  const sizes = ({ pageBytes, slotBytes }: Pick<PoolShape, 'pageBytes' | 'slotBytes'>): string =>
+    `pages of ${pageBytes} bytes cut into ${slotBytes.join(', ')}`;
+  const compared: readonly (readonly [field: string, has: string, want: string])[] = [
+    ['model', `model '${stored.identity.model}'`, `model '${wanted.identity.model}'`],
+    ['layout', `'${stored.identity.layout}'`, `'${wanted.identity.layout}'`],
+    ['layout', sizes(stored), sizes(wanted)],
+    ['extras', `extras ${stored.identity.extras}`, `extras ${wanted.identity.extras}`],
+  ];
+  for (const [field, has, want] of compared) {
+    if (has !== want) throw mismatch(field, `dir ${dir} holds blocks of ${has}, not of ${want}`, path);
+  }
+  if (stored.identity.secretKey !== wanted.identity.secretKey) {
+    throw mismatch('secretKey', `dir ${dir} holds blocks under another secret key`, path);
+  }
+}
+
+function mismatch(field: string, problem: string, path: string): TierKVError {
+  return new TierKVError(
+    'TKV_MISMATCH',
+    `${printable(problem)}. Use the ${field} that wrote it or another directory, ` +
+      `or remove ${path} to begin empty.`,
+    { field, path },
+  );
+}
+
+export function factsOf(
+  storeId: Digest,
+  identity: StoreIdentity,
+  layout: FileLayout,
+  restart: 'empty' | 'warm',
+): StoreFacts {
+  const { pageBytes, slotBytes } = layout.shape;
+  return { storeId, identity, pageBytes, slotBytes, restart };
+}
+
+// Where the records of a pool lie in its file. Pages keep the pool's order and each is as long as its longest
+// cut, so that a slot's record has one place whatever other pages hold:
+//
+//      0            4096      8192
+//      +------------+---------+---------------------------+---------------------------+---
+//      | superblock | scratch | page 0: record 0, 1, 2 .. | page 1                    |
+//      +------------+---------+---------------------------+---------------------------+---
+//                             |<------- pageStride ------>|
+//
+// The scratch block is written and read back when a store is opened, to see whether direct I/O works.
+
+export const SCRATCH_START_BYTES: number = BLOCK_BYTES;
+export const DATA_START_BYTES: number = 2 * BLOCK_BYTES;
+
+export interface FileLayout {
+  readonly shape: PoolShape;
+  /** The record of each size class. */
+  readonly records: readonly FileRecordShape[];
+  readonly pageStrideBytes: number;
+  /** Size of the file when every page is in it. */
+  readonly fileBytes: number;
+}
+
+/** @throws TKV_CONFIG when a slot is not whole 32-bit words, or the file would pass 2^53 bytes. */
+export function fileLayout(shape: PoolShape): FileLayout {
+  const records = shape.slotBytes.map((bytes, sizeClass) => {
+    if (bytes % 4 !== 0) {
+      const remedy = 'Digests need whole 32-bit words: pad the slot.';
+      throw configError(`slotBytes[${sizeClass}]`, `is ${bytes}, not a multiple of 4`, remedy);
+    }
+    return recordShape(bytes);
+  });
+  const cuts = records.map((record, sizeClass) => record.recordBytes * shape.slotsPerPage[sizeClass]);
+  const pageStrideBytes = Math.max(...cuts);
+  const fileBytes = DATA_START_BYTES + shape.pages * pageStrideBytes;
+  if (!Number.isSafeInteger(fileBytes)) {
+    const problem = `is ${shape.pages}, a file of ${fileBytes} bytes`;
+    throw configError('pages', problem, 'Lower the number of blocks.');
+  }
+  return { shape, records, pageStrideBytes, fileBytes };
+}
+
+/** Length of the longest record. */
+export function recordBytesMax({ records }: FileLayout): number {
+  return Math.max(...records.map(({ recordBytes }) => recordBytes));
+}
+
+export function pageOf(layout: FileLayout, slot: number): number {
+  return Math.floor(slot / layout.shape.slotsPerPageMax);
+}
+
+/** The page that the byte of the file lies in, or the pages end before. */
+export function pageAt(layout: FileLayout, at: number): number {
+  return Math.floor((at - DATA_START_BYTES) / layout.pageStrideBytes);
+}
+
+export function recordOffset(layout: FileLayout, slot: number, sizeClass: number): number {
+  const { slotsPerPageMax } = layout.shape;
+  const page = Math.floor(slot / slotsPerPageMax);
+  const index = slot - page * slotsPerPageMax;
+  return DATA_START_BYTES + page * layout.pageStrideBytes + index * layout.records[sizeClass].recordBytes;
+}
+
+/** Fingerprint of how bytes are laid out and of what they mean: 64 bits of a SHA-256. */
+export function layoutFingerprint(pageBytes: number, slotBytes: readonly number[], meaning: string): Digest {
+  const facts = JSON.stringify([RECORD_VERSION, pageBytes, slotBytes, meaning]);
+  const hash = createHash('sha256').update(facts).digest();
+  return { lo: hash.readUInt32LE(0), hi: hash.readUInt32LE(4) };
+}
+
+//  How numbers, digests and parents stand in the 32-bit words of records and of the index.
+
+const UNKNOWN_WORD = 0xffff_ffff;
+
+/** All ones stand for a parent that is not known. */
+export function setParent(words: Uint32Array, at: number, parent: Uint32Array | undefined): void {
+  if (parent === undefined) words.fill(UNKNOWN_WORD, at, at + 4);
+  else words.set(parent, at);
+}
+
+export function parentIn(words: Uint32Array, at: number): Uint32Array | undefined {
+  const parent = words.slice(at, at + 4);
+  return parent.every((word) => word === UNKNOWN_WORD) ? undefined : parent;
+}
+
+export function setDigest(words: Uint32Array, at: number, digest: Digest): void {
+  words[at] = digest.lo;
+  words[at + 1] = digest.hi;
+}
+
+export function isDigest(words: Uint32Array, at: number, digest: Digest): boolean {
+  return words[at] === digest.lo && words[at + 1] === digest.hi;
+}
+
+export function setWide(words: Uint32Array, at: number, value: number): void {
+  words[at] = value >>> 0;
+  words[at + 1] = Math.floor(value / 2 ** 32);
+}
+
+export function wide(words: Uint32Array, at: number): number {
+  return words[at] + words[at + 1] * 2 ** 32;
+}
+
+// Texts out of files, such as a model's name, for people: a file from elsewhere must not command their
+// terminal.
+
+/** The text with control and format characters, line ends among them, as `\u{1b}`. */
+export function printable(text: string): string {
+  return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0)?.toString(16)}}`);
+}

@@ -1,0 +1,348 @@
+/**
+ * What the store knows of the record in each slot, in the form in which the index file keeps it: an entry of
+ * 16 words a slot, 0 for none. Memory grows with the highest slot that was written.
+ *
+ *      0          8          16       32       40           44              48       64
+ *      +----------+----------+--------+--------+------------+---------------+--------+
+ *      | sequence | last use | key    | digest | generation | class, tokens | parent |
+ *      +----------+----------+--------+--------+------------+---------------+--------+
+ *
+ * The class stands in the upper 8 bits of its word. `last use` is the number of the record that was written
+ * last when this one was read or written last: the order of use.
+ */
+
+import type { Digest } from '../../runtime/digest.ts';
+import { invariant } from '../../runtime/errors.ts';
+import type { PoolShape } from '../../runtime/tables/slotPool.ts';
+import type { DataFile } from './dataFile.ts';
+import {
+  BlockKind,
+  blockOffset,
+  bytesOf,
+  ENTRIES_PER_BLOCK,
+  ENTRY_WORDS,
+  HEAD_WORDS,
+  type IndexGeometry,
+  REGIONS_PER_BLOCK,
+  RegionBits,
+  sealBlock,
+} from './indexBlocks.ts';
+import { parentIn, setDigest, setParent, setWide, wide } from './record.ts';
+
+const TOKENS_MAX = 0xff_ffff;
+
+export interface SlotEntry {
+  readonly slot: number;
+  readonly sizeClass: number;
+  readonly generation: number;
+  readonly key: Uint32Array;
+  readonly digest: Digest;
+  readonly tokens: number;
+  readonly sequence: number;
+  readonly lastUse: number;
+  readonly parent: Uint32Array | undefined;
+}
+
+export class SlotTable {
+  #words: Uint32Array = new Uint32Array(0);
+  /** Bit h: the block in half h of the index file is not what this table says. */
+  #stale: Uint8Array = new Uint8Array(0);
+  #records = 0;
+
+  /** Slots that have a record. */
+  get records(): number {
+    return this.#records;
+  }
+
+  /** Blocks up to the highest slot that was ever set. */
+  get blocks(): number {
+    return this.#stale.length;
+  }
+
+  sequenceOf(slot: number): number {
+    const at = slot * ENTRY_WORDS;
+    return at < this.#words.length ? wide(this.#words, at) : 0;
+  }
+
+  sizeClassOf(slot: number): number {
+    return this.#words[slot * ENTRY_WORDS + 11] >>> 24;
+  }
+
+  /**
+   * Whether a store of that shape can have made the slot's entry by the time that it had written `sequence`
+   * records. A slot without a record fits too.
+   */
+  fits(slot: number, { slotsPerPage, slotsPerPageMax }: PoolShape, sequence: number): boolean {
+    if (this.sequenceOf(slot) === 0) return true;
+    const at = slot * ENTRY_WORDS;
+    return (
+      slot % slotsPerPageMax < (slotsPerPage[this.sizeClassOf(slot)] ?? 0) &&
+      this.#words[at + 10] > 0 &&
+      this.sequenceOf(slot) <= sequence &&
+      wide(this.#words, at + 2) <= sequence
+    );
+  }
+
+  entry(slot: number): SlotEntry {
+    const words = this.#words;
+    const at = slot * ENTRY_WORDS;
+    invariant(this.sequenceOf(slot) !== 0, 'the slot has a record');
+    return {
+      slot,
+      sizeClass: words[at + 11] >>> 24,
+      generation: words[at + 10],
+      key: words.slice(at + 4, at + 8),
+      digest: { lo: words[at + 8], hi: words[at + 9] },
+      tokens: words[at + 11] & TOKENS_MAX,
+      sequence: wide(words, at),
+      lastUse: wide(words, at + 2),
+      parent: parentIn(words, at + 12),
+    };
+  }
+
+  set(entry: SlotEntry): void {
+    const { slot } = entry;
+    this.cover(Math.floor(slot / ENTRIES_PER_BLOCK));
+    if (this.sequenceOf(slot) === 0) this.#records++;
+    const words = this.#words;
+    const at = slot * ENTRY_WORDS;
+    setWide(words, at, entry.sequence);
+    setWide(words, at + 2, entry.lastUse);
+    words.set(entry.key, at + 4);
+    setDigest(words, at + 8, entry.digest);
+    words[at + 10] = entry.generation;
+    words[at + 11] = (entry.sizeClass << 24) | Math.min(entry.tokens, TOKENS_MAX);
+    setParent(words, at + 12, entry.parent);
+    this.#touchBlock(slot);
+  }
+
+  clear(slot: number): void {
+    if (this.sequenceOf(slot) === 0) return;
+    const at = slot * ENTRY_WORDS;
+    this.#words.fill(0, at, at + ENTRY_WORDS);
+    this.#records--;
+    this.#touchBlock(slot);
+  }
+
+  /** A record was used at `clock`. No block gets stale: the order of use alone is not worth writes. */
+  use(slot: number, clock: number): void {
+    if (this.sequenceOf(slot) !== 0) setWide(this.#words, slot * ENTRY_WORDS + 2, clock);
+  }
+
+  /** Slots that have a record, the one used longest ago first. */
+  byLastUse(): Uint32Array {
+    const slots = new Uint32Array(this.#records);
+    let count = 0;
+    const limit = this.#words.length / ENTRY_WORDS;
+    for (let slot = 0; slot < limit; slot++) if (this.sequenceOf(slot) !== 0) slots[count++] = slot;
+    const words = this.#words;
+    const lastUse = (slot: number): number => wide(words, slot * ENTRY_WORDS + 2);
+    return slots.sort((a, b) => lastUse(a) - lastUse(b) || this.sequenceOf(a) - this.sequenceOf(b));
+  }
+
+  isStale(block: number, half: number): boolean {
+    return (this.#stale[block] & (1 << half)) !== 0;
+  }
+
+  makeStale(half: number): void {
+    for (let block = 0; block < this.#stale.length; block++) this.#stale[block] |= 1 << half;
+  }
+
+  /** Copies a block's entries behind the head of an index block; from here on the half has them. */
+  copyOut(block: number, half: number, into: Uint32Array): void {
+    const at = block * ENTRIES_PER_BLOCK * ENTRY_WORDS;
+    into.fill(0);
+    into.set(this.#words.subarray(at, at + ENTRIES_PER_BLOCK * ENTRY_WORDS), HEAD_WORDS);
+    this.#stale[block] &= ~(1 << half);
+  }
+
+  /** The block did not reach the half after all. */
+  copyFailed(block: number, half: number): void {
+    this.#stale[block] |= 1 << half;
+  }
+
+  /** Takes a block's entries as half `half` of the index file has them. */
+  copyIn(block: number, half: number, from: Uint32Array): void {
+    const first = block * ENTRIES_PER_BLOCK;
+    this.cover(block);
+    this.#words.set(from.subarray(HEAD_WORDS), first * ENTRY_WORDS);
+    for (let slot = first; slot < first + ENTRIES_PER_BLOCK; slot++) {
+      if (this.sequenceOf(slot) !== 0) this.#records++;
+    }
+    this.#stale[block] = 3 & ~(1 << half);
+  }
+
+  /** Forgets what lies at `slotLimit` and above. */
+  truncate(slotLimit: number): void {
+    const limit = this.#words.length / ENTRY_WORDS;
+    for (let slot = slotLimit; slot < limit; slot++) this.clear(slot);
+    const blocks = Math.min(this.#stale.length, Math.ceil(slotLimit / ENTRIES_PER_BLOCK));
+    this.#words = this.#words.slice(0, blocks * ENTRIES_PER_BLOCK * ENTRY_WORDS);
+    this.#stale = this.#stale.slice(0, blocks);
+  }
+
+  #touchBlock(slot: number): void {
+    this.#stale[Math.floor(slot / ENTRIES_PER_BLOCK)] = 3;
+  }
+
+  /** Has room for the block's slots; until they are copied to a half, neither has them. */
+  cover(block: number): void {
+    const needed = block + 1;
+    const had = this.#stale.length;
+    if (needed <= had) return;
+    const blocks = Math.max(needed, Math.ceil(had * 1.5));
+    const words = new Uint32Array(blocks * ENTRIES_PER_BLOCK * ENTRY_WORDS);
+    words.set(this.#words);
+    this.#words = words;
+    const stale = new Uint8Array(blocks).fill(3, had);
+    stale.set(this.#stale);
+    this.#stale = stale;
+  }
+}
+
+// Which regions of the data file may differ from the last finished checkpoint. A region's mark is in the
+// index file before the first record of the epoch is written there, so that after a crash only marked regions
+// have to be read. Marks asked for together are written together; a region is marked once an epoch, and then
+// costs nothing.
+
+export class RegionMarks {
+  readonly #file: DataFile;
+  readonly #geometry: IndexGeometry;
+  readonly #store: Digest;
+  readonly #wanted: RegionBits = new RegionBits();
+  readonly #written: RegionBits = new RegionBits();
+  /** How many writes are under way in each region. A write that spans two epochs counts in both. */
+  readonly #inFlight: Map<number, number> = new Map();
+  /**
+   * Writes of a MARK block, one after the other whatever the epoch, so that an older state never lands on a
+   * newer one.
+   */
+  readonly #writes: Map<number, SharedRun> = new Map();
+  #epoch: number;
+
+  constructor(file: DataFile, geometry: IndexGeometry, store: Digest, epoch: number) {
+    this.#file = file;
+    this.#geometry = geometry;
+    this.#store = store;
+    this.#epoch = epoch;
+  }
+
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  get isEmpty(): boolean {
+    return this.#wanted.isEmpty;
+  }
+
+  get count(): number {
+    return [...this.#wanted.below(this.#geometry.regions)].length;
+  }
+
+  /** Takes over the marks that a load found: they are in the file already. */
+  restore(marked: RegionBits): void {
+    for (const region of marked.below(this.#geometry.regions)) {
+      this.#wanted.add(region);
+      this.#written.add(region);
+    }
+  }
+
+  /**
+   * A write to each region is about to begin; `end` says that it is over.
+   * @returns fulfilled once their marks are in the file, rejected with the errno as `code`; undefined when
+   * they are already
+   */
+  begin(regions: readonly number[]): Promise<void> | undefined {
+    let waits: Promise<void>[] | undefined;
+    let flushed = -1;
+    for (const region of regions) {
+      this.#inFlight.set(region, (this.#inFlight.get(region) ?? 0) + 1);
+      if (this.#written.has(region)) continue;
+      this.#wanted.add(region);
+      const block = Math.floor(region / REGIONS_PER_BLOCK);
+      if (block === flushed) continue;
+      flushed = block;
+      waits ??= [];
+      waits.push(this.#flush(block));
+    }
+    return waits === undefined ? undefined : Promise.all(waits).then(() => undefined);
+  }
+
+  end(region: number): void {
+    const left = (this.#inFlight.get(region) ?? 0) - 1;
+    invariant(left >= 0, 'a write ends once');
+    if (left === 0) this.#inFlight.delete(region);
+    else this.#inFlight.set(region, left);
+  }
+
+  /** Begins an epoch that marks what is being written now. @returns fulfilled once that is in the file */
+  advance(epoch: number): Promise<void> {
+    this.#epoch = epoch;
+    this.#wanted.clear();
+    this.#written.clear();
+    for (const region of this.#inFlight.keys()) this.#wanted.add(region);
+    return this.writeAll();
+  }
+
+  /** Writes every block that has marks which are not in the file. */
+  async writeAll(): Promise<void> {
+    const blocks = new Set<number>();
+    for (const region of this.#wanted.below(this.#geometry.regions)) {
+      if (!this.#written.has(region)) blocks.add(Math.floor(region / REGIONS_PER_BLOCK));
+    }
+    await Promise.all([...blocks].map((block) => this.#flush(block)));
+  }
+
+  #flush(block: number): Promise<void> {
+    let writes = this.#writes.get(block);
+    if (writes === undefined) {
+      writes = new SharedRun(() => this.#write(block));
+      this.#writes.set(block, writes);
+    }
+    return writes.ask();
+  }
+
+  /**
+   * Writes the block as it is now. A mark that was asked for in an earlier epoch is part of this one too,
+   * since the write that wants it is still in flight.
+   */
+  async #write(block: number): Promise<void> {
+    const epoch = this.#epoch;
+    const words = this.#wanted.block(block);
+    sealBlock(words, BlockKind.MARK, block, this.#store, epoch);
+    await this.#file.writev([bytesOf(words)], blockOffset(this.#geometry, epoch, BlockKind.MARK, block));
+    if (epoch === this.#epoch) this.#written.addBlock(block, words);
+  }
+}
+
+// Work that one run does for everybody who asked before it began: while a run is under way there is one more
+// behind it at the most, and whoever asks meanwhile shares that one.
+
+export class SharedRun {
+  readonly #work: () => Promise<void>;
+  #running: Promise<void> | undefined;
+  #next: Promise<void> | undefined;
+
+  constructor(work: () => Promise<void>) {
+    this.#work = work;
+  }
+
+  /** Whether a run has not begun yet. */
+  get isAwaited(): boolean {
+    return this.#next !== undefined;
+  }
+
+  /** The end of a run that begins after this call. */
+  ask(): Promise<void> {
+    if (this.#next !== undefined) return this.#next;
+    const turn = (): Promise<void> => {
+      this.#running = this.#next;
+      this.#next = undefined;
+      return this.#work().finally(() => {
+        this.#running = undefined;
+      });
+    };
+    this.#next = (this.#running ?? Promise.resolve()).then(turn, turn);
+    return this.#next;
+  }
+}

@@ -1,0 +1,507 @@
+/**
+ * What makes a restart warm, while the store runs: the table of what lies in every slot, marks of the regions
+ * that are written, durability points, and checkpoints, which write the table to the index file and so make
+ * the marks needless.
+ *
+ *     write:       mark the region -> write the record -> note it in the table -> (a durability point)
+ *     checkpoint:  begin an epoch -> its marks -> durability point -> changed SLOT blocks -> fdatasync
+ *                  -> DONE -> fdatasync
+ *
+ * A checkpoint runs beside writes: a slot that is written meanwhile lies in a region that the new epoch has
+ * marked, so whatever the checkpoint says of it counts for nothing.
+ */
+
+import { invariant } from '../../runtime/errors.ts';
+import type { StoreItem } from '../../runtime/tier/tierStore.ts';
+import { type DataFile, errnoOf, type RangedFile } from './dataFile.ts';
+import {
+  bytesOf,
+  type DoneFacts,
+  ENTRIES_PER_BLOCK,
+  ENTRY_WORDS,
+  geometryOf,
+  headBlock,
+  type IndexGeometry,
+  RegionBits,
+  regionOf,
+} from './indexBlocks.ts';
+import { CheckpointWriter, type LoadedIndex, loadIndex, writtenRegions } from './indexFile.ts';
+import { IoWatch, type StagingPool } from './ioQueue.ts';
+import { type FileLayout, pageAt, pageOf, type RecordFamily, recordOffset } from './record.ts';
+import { type FoundRecord, RecordScan } from './recordIo.ts';
+import { RegionMarks, SharedRun, SlotTable } from './slotTable.ts';
+
+export interface WarmSettings extends DurabilitySettings {
+  /** A checkpoint follows after so many bytes were written. */
+  readonly checkpointBytes: number;
+  readonly deadlineMs: number;
+}
+
+export interface WarmParts {
+  readonly blocks: DataFile;
+  readonly index: DataFile;
+  readonly layout: FileLayout;
+  readonly geometry: IndexGeometry;
+  readonly family: RecordFamily;
+  readonly table: SlotTable;
+  /** Regions that are marked in the file already, and the newest epoch of their marks. */
+  readonly marked: RegionBits;
+  readonly markEpoch: number;
+  readonly done: DoneFacts;
+  /** Number of the last record on disk. */
+  readonly sequence: number;
+  readonly settings: WarmSettings;
+}
+
+/** A checkpoint is worth its bytes once so many times as many were written since the last. */
+const BYTES_PER_CHECKPOINT_BYTE = 32;
+
+export class WarmState {
+  readonly #parts: Omit<WarmParts, 'blocks'>;
+  readonly #table: SlotTable;
+  readonly #marks: RegionMarks;
+  readonly #durability: Durability;
+  readonly #writer: CheckpointWriter;
+  readonly #watch: IoWatch;
+  readonly #multiClass: boolean;
+  #done: DoneFacts;
+  #sequence: number;
+  #writtenBytes = 0;
+  #used = false;
+  #checkpoints = 0;
+  #checkpointing: Promise<void> | undefined;
+  #failures = 0;
+  #lastError = '';
+
+  constructor(parts: WarmParts) {
+    this.#watch = new IoWatch(parts.settings.deadlineMs);
+    const index = this.#watch.wrap(parts.index);
+    this.#parts = { ...parts, index };
+    this.#table = parts.table;
+    this.#marks = new RegionMarks(index, parts.geometry, parts.family.store, parts.markEpoch);
+    this.#marks.restore(parts.marked);
+    this.#writer = new CheckpointWriter(index, parts.geometry, parts.family.store, parts.table);
+    this.#done = parts.done;
+    this.#sequence = parts.sequence;
+    this.#multiClass = parts.layout.shape.slotBytes.length > 1;
+    this.#durability = new Durability([this.#watch.wrap(parts.blocks), index], parts.settings, (error) => {
+      if (error !== undefined) this.#failed(error);
+    });
+  }
+
+  get table(): SlotTable {
+    return this.#table;
+  }
+
+  /** Number of the next record written. */
+  nextSequence(): number {
+    return ++this.#sequence;
+  }
+
+  sequenceOf(slot: number): number {
+    return this.#table.sequenceOf(slot);
+  }
+
+  /**
+   * The slots are about to be written; `end` says for each that it is over.
+   * @returns fulfilled once they may be; rejected with the errno as `code` when they may not; undefined when
+   * they may at once
+   */
+  begin(items: readonly StoreItem[]): Promise<void> | undefined {
+    for (const { slot, sizeClass } of items) this.#forgetReplaced(slot, sizeClass);
+    const { layout, geometry } = this.#parts;
+    const marked = this.#marks.begin(items.map(({ slot }) => regionOf(layout, geometry, slot)));
+    if (marked === undefined) return undefined;
+    marked.catch((error: unknown) => this.#failed(error));
+    return this.#watch.within(marked);
+  }
+
+  /** @param sequence number of the record where it was written, 0 where it was not */
+  end(item: StoreItem, sequence: number): void {
+    const { layout, geometry } = this.#parts;
+    this.#marks.end(regionOf(layout, geometry, item.slot));
+    if (sequence === 0) return;
+    const { tokens = 0, parent } = item;
+    this.#table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
+    const { recordBytes } = layout.records[item.sizeClass];
+    this.#writtenBytes += recordBytes;
+    this.#durability.wrote(recordBytes);
+    this.#checkpointIfWorth();
+  }
+
+  used(slot: number): void {
+    this.#table.use(slot, this.#sequence);
+    this.#used = true;
+  }
+
+  /** What lies in the slot is not what was written: the next start does not find it. */
+  spoiled(slot: number): void {
+    this.#table.clear(slot);
+  }
+
+  /** Fulfilled when every write that has ended is durable. @throws with the errno as `code` */
+  sync(): Promise<void> {
+    return this.#durability.sync();
+  }
+
+  /** Writes a checkpoint, or joins the one that is being written. @throws with the errno as `code` */
+  checkpoint(): Promise<void> {
+    this.#checkpointing ??= this.#checkpoint(false).finally(() => {
+      this.#checkpointing = undefined;
+    });
+    return this.#checkpointing;
+  }
+
+  /** The store is opened for writing: from here on damage may be the trace of a crash. */
+  async open(): Promise<void> {
+    if (!this.#done.closed) return;
+    await this.#writeDone({ ...this.#done, closed: false });
+    // Before any mark, so that no crash leaves marks in a store that seems closed.
+    await this.#parts.index.sync();
+  }
+
+  /** With nothing in flight: leaves all durable and nothing marked, so the next start reads no record. */
+  async close(): Promise<void> {
+    await this.#checkpointing?.catch(() => {});
+    this.#durability.stop();
+    try {
+      if (this.#used || !this.#marks.isEmpty) await this.#checkpoint(true);
+      else {
+        await this.#writeDone({ ...this.#done, closed: true });
+        await this.#parts.index.sync();
+      }
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  describe(): Record<string, string | number | boolean> {
+    return {
+      records: this.#table.records,
+      epoch: this.#done.epoch,
+      markedRegions: this.#marks.count,
+      checkpoints: this.#checkpoints,
+      durabilityPoints: this.#durability.points,
+      unsyncedBytes: this.#durability.unsyncedBytes,
+      indexBytes: this.#parts.geometry.fileBytes,
+      indexStuck: this.#watch.overdue,
+      indexErrors: this.#failures,
+      indexLastError: this.#lastError,
+    };
+  }
+
+  /** For tests, while nothing is in flight. @throws when table and marks disagree */
+  checkIntegrity(): void {
+    let records = 0;
+    for (const slot of this.#table.byLastUse()) {
+      const entry = this.#table.entry(slot);
+      invariant(Math.max(entry.sequence, entry.lastUse) <= this.#sequence, 'nothing is of the future');
+      records++;
+    }
+    invariant(records === this.#table.records, 'the table counts its records');
+  }
+
+  /**
+   * Forgets what a write to the slot replaces: its old record and, if the write cuts the page anew, the
+   * records of other size classes in the page.
+   */
+  #forgetReplaced(slot: number, sizeClass: number): void {
+    this.#table.clear(slot);
+    if (!this.#multiClass) return;
+    const { layout } = this.#parts;
+    const { slotsPerPageMax } = layout.shape;
+    const first = pageOf(layout, slot) * slotsPerPageMax;
+    for (let other = first; other < first + slotsPerPageMax; other++) {
+      if (this.#table.sequenceOf(other) !== 0 && this.#table.sizeClassOf(other) !== sizeClass) {
+        this.#table.clear(other);
+      }
+    }
+  }
+
+  #checkpointIfWorth(): void {
+    const checkpointed = this.#table.records * ENTRY_WORDS * 4 * BYTES_PER_CHECKPOINT_BYTE;
+    if (this.#writtenBytes < Math.max(this.#parts.settings.checkpointBytes, checkpointed)) return;
+    if (this.#checkpointing === undefined) this.checkpoint().catch(() => {});
+  }
+
+  async #checkpoint(closing: boolean): Promise<void> {
+    this.#writtenBytes = 0;
+    try {
+      await this.#writeCheckpoint(closing);
+    } catch (error) {
+      this.#failed(error);
+      throw error;
+    }
+  }
+
+  async #writeCheckpoint(closing: boolean): Promise<void> {
+    const { index } = this.#parts;
+    const epoch = this.#done.epoch + 1;
+    // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay
+    // whole.
+    await (this.#marks.epoch === epoch ? this.#marks.writeAll() : this.#marks.advance(epoch));
+    await this.#durability.sync();
+    if (closing) this.#table.makeStale(epoch % 2);
+    const slotBlocks = await this.#writer.writeSlots(epoch);
+    await index.sync();
+    await this.#writeDone({
+      epoch,
+      sequence: this.#sequence,
+      records: this.#table.records,
+      closed: closing && this.#marks.isEmpty,
+      slotBlocks,
+    });
+    await index.sync();
+    this.#checkpoints++;
+  }
+
+  async #writeDone(done: DoneFacts): Promise<void> {
+    await this.#writer.writeDone(done);
+    this.#done = done;
+  }
+
+  #failed(error: unknown): void {
+    this.#failures++;
+    this.#lastError = errnoOf(error);
+  }
+}
+
+// From files to a store that runs: recovery, then an index file that says what was recovered and has nothing
+// marked.
+
+/**
+ * More records than any life writes between two checkpoints. A loss of power may take back marks, but leave
+ * records that they announced; so after whatever was not a close, numbers go on above those that such records
+ * can have, and are durably so before the first of them is used. Else a record of a lost life could pass for
+ * newer than one of this life in the same page.
+ */
+const UNSEEN_RECORDS = 2 ** 32;
+
+export interface WarmStartRequest {
+  readonly blocks: RangedFile;
+  readonly layout: FileLayout;
+  readonly family: RecordFamily;
+  readonly settings: WarmSettings;
+  readonly staging: StagingPool;
+  /** The index file of a store that was there, that it has none, or that the store is new. */
+  readonly kept: RangedFile | 'none' | 'new';
+  /** Makes an empty index file under a preliminary name. */
+  readonly create: () => Promise<DataFile>;
+}
+
+export interface WarmStarted {
+  readonly warm: WarmState;
+  readonly recovered: Recovered;
+  readonly index: DataFile;
+  /** Whether the index file is a new one, that still has its preliminary name. */
+  readonly created: boolean;
+}
+
+export async function warmStart(request: WarmStartRequest): Promise<WarmStarted> {
+  const { blocks, layout, family, settings, staging, kept } = request;
+  const old = typeof kept === 'string' ? undefined : kept;
+  const recovered =
+    kept === 'new' ? nothingRecovered(layout) : await recover(blocks, old, layout, family, staging);
+  const geometry = geometryOf(layout);
+  const reuse = old !== undefined && recovered.indexProblem === '' && isSame(geometry, recovered.geometry);
+  const { table } = recovered;
+  const sequence = recovered.sequence + (kept === 'new' || recovered.closed ? 0 : UNSEEN_RECORDS);
+  const parts = { blocks: blocks.file, layout, geometry, family, table, sequence, settings };
+
+  if (reuse) {
+    const { epoch, markEpoch, marked, closed, slotBlocks } = recovered;
+    const done = { epoch, sequence: recovered.sequence, records: table.records, closed, slotBlocks };
+    const warm = new WarmState({ ...parts, index: old.file, marked, markEpoch, done });
+    await warm.open();
+    // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one
+    // without marks.
+    if (!closed || !marked.isEmpty) await warm.checkpoint();
+    if (markEpoch > epoch) await warm.checkpoint();
+    return { warm, recovered, index: old.file, created: false };
+  }
+
+  await old?.file.close();
+  const index = await request.create();
+  await index.allocate(0, geometry.fileBytes);
+  await index.writev([bytesOf(headBlock(geometry, family.store))], 0);
+  for (const half of [0, 1]) table.makeStale(half);
+  const done = { epoch: 0, sequence, records: 0, closed: false, slotBlocks: 0 };
+  const warm = new WarmState({ ...parts, index, marked: new RegionBits(), markEpoch: 0, done });
+  await warm.checkpoint();
+  return { warm, recovered, index, created: true };
+}
+
+function isSame(a: IndexGeometry, b: IndexGeometry): boolean {
+  return a.pages === b.pages && a.slotsPerPageMax === b.slotsPerPageMax && a.regionPages === b.regionPages;
+}
+
+// A start on a directory that was used before: the checkpoint's table where nothing was written since, the
+// records themselves where something was. What comes out is what the next run may read; all of it is either
+// durable and untouched since the checkpoint, or was read and checked just now. The time it takes grows with
+// what was written between the checkpoint and the end, not with the store.
+
+/** What a start found: the checkpoint as it counts, with the records of marked regions as they were read. */
+export interface Recovered extends LoadedIndex {
+  /** Why the index could not be used at all; empty where it could. */
+  readonly indexProblem: string;
+  /** Records in marked regions that are not whole: what a crash leaves of a write. */
+  readonly leftovers: readonly FoundRecord[];
+  readonly regionsRead: number;
+  readonly bytesRead: number;
+}
+
+/** Pages read at once: what staging memory is enough for. */
+const READERS = 3;
+
+/** @param index undefined when there is none */
+export async function recover(
+  blocks: RangedFile,
+  index: RangedFile | undefined,
+  layout: FileLayout,
+  family: RecordFamily,
+  staging: StagingPool,
+): Promise<Recovered> {
+  const loaded =
+    index === undefined ? 'there is no index file' : await loadIndex(index, layout, family.store);
+  const lost = typeof loaded === 'string';
+  const known: Recovered = {
+    ...nothingRecovered(layout),
+    ...(lost ? { marked: writtenRegions(blocks.ranges, layout), indexProblem: loaded } : loaded),
+  };
+  const { geometry, table, marked } = known;
+
+  const pagesInFile = Math.min(layout.shape.pages, pageAt(layout, blocks.ranges.fileBytes - 1) + 1);
+  const slotsInTable = table.blocks * ENTRIES_PER_BLOCK;
+  const pages = Math.max(pagesInFile, Math.ceil(slotsInTable / geometry.slotsPerPageMax));
+  const scan = new RecordScan(blocks, layout, family, staging);
+  const leftovers: FoundRecord[] = [];
+  let { sequence } = known;
+  let regionsRead = 0;
+  const regions = marked.below(Math.min(geometry.regions, Math.ceil(pages / geometry.regionPages)));
+  const reader = async (): Promise<void> => {
+    for (const region of regions) {
+      regionsRead++;
+      const first = region * geometry.regionPages;
+      const end = Math.min(first + geometry.regionPages, geometry.pages);
+      const slotEnd = Math.min(end * geometry.slotsPerPageMax, slotsInTable);
+      for (let slot = first * geometry.slotsPerPageMax; slot < slotEnd; slot++) table.clear(slot);
+      for (let page = first; page < Math.min(end, pagesInFile); page++) {
+        const at = recordOffset(layout, page * geometry.slotsPerPageMax, 0);
+        page += Math.floor((blocks.ranges.next(at) - at) / layout.pageStrideBytes);
+        if (page >= Math.min(end, pagesInFile)) break;
+        for (const record of await scan.page(page)) {
+          sequence = Math.max(sequence, record.sequence);
+          if (record.problem === '') table.set({ ...record, lastUse: record.sequence });
+          else leftovers.push(record);
+        }
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: READERS }, reader));
+  table.truncate(layout.shape.slotLimit);
+
+  return { ...known, sequence, leftovers, regionsRead, bytesRead: scan.bytesRead };
+}
+
+/** What a store that was just created has. */
+export function nothingRecovered(layout: FileLayout): Recovered {
+  return {
+    geometry: geometryOf(layout),
+    table: new SlotTable(),
+    marked: new RegionBits(),
+    epoch: 0,
+    markEpoch: 0,
+    sequence: 0,
+    closed: false,
+    records: 0,
+    slotBlocks: 0,
+    indexProblem: '',
+    indexFaults: [],
+    leftovers: [],
+    regionsRead: 0,
+    bytesRead: 0,
+  };
+}
+
+// Durability points: one fdatasync for many writes. A record survives a loss of power once a point that began
+// after its write has ended; a crash of the process alone loses nothing that was written. Points are taken
+// when enough bytes have gathered, when the oldest of them has waited long enough, and when somebody asks.
+// Without writes there is no timer.
+
+export interface DurabilitySettings {
+  readonly syncBytes: number;
+  readonly syncMs: number;
+}
+
+export class Durability {
+  readonly #files: readonly DataFile[];
+  readonly #settings: DurabilitySettings;
+  readonly #ended: (error: unknown) => void;
+  #unsyncedBytes = 0;
+  readonly #point: SharedRun = new SharedRun(() => this.#takePoint());
+  #timer: NodeJS.Timeout | undefined;
+  #points = 0;
+
+  /** @param ended called at the end of each point, with the error of the disk if there was one */
+  constructor(
+    files: readonly DataFile[],
+    settings: DurabilitySettings,
+    ended: (error: unknown) => void = () => {},
+  ) {
+    this.#files = files;
+    this.#settings = settings;
+    this.#ended = ended;
+  }
+
+  /** Bytes written that no finished point covers. */
+  get unsyncedBytes(): number {
+    return this.#unsyncedBytes;
+  }
+
+  get points(): number {
+    return this.#points;
+  }
+
+  wrote(bytes: number): void {
+    this.#unsyncedBytes += bytes;
+    if (this.#unsyncedBytes >= this.#settings.syncBytes) this.#take();
+    else this.#arm();
+  }
+
+  /** Fulfilled when everything written before the call is durable. @throws with the errno as `code` */
+  sync(): Promise<void> {
+    return this.#point.ask();
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #arm(): void {
+    if (this.#timer !== undefined) return;
+    this.#timer = setTimeout(() => this.#take(), this.#settings.syncMs);
+    this.#timer.unref();
+  }
+
+  /** Takes a point unless one is on its way that covers everything so far. */
+  #take(): void {
+    this.stop();
+    if (!this.#point.isAwaited) this.sync().catch(() => {});
+  }
+
+  async #takePoint(): Promise<void> {
+    this.stop();
+    const covered = this.#unsyncedBytes;
+    try {
+      await Promise.all(this.#files.map((file) => file.sync()));
+    } catch (error) {
+      this.#ended(error);
+      throw error;
+    }
+    this.#unsyncedBytes -= covered;
+    this.#points++;
+    if (this.#unsyncedBytes > 0) this.#arm();
+    this.#ended(undefined);
+  }
+}

@@ -1,0 +1,284 @@
+/**
+ * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and
+ * locked. `facts` says what came of it; a refusal to lock or to give huge pages is a fact, too little memory
+ * an error. Every chunk is a memory of WebAssembly, digested where it lies. Each takes some GiB of addresses;
+ * where a limit (ulimit -v) forbids that, a chunk is ordinary memory, digested by way of a copy.
+ *
+ * `dispose` gives the pages back at once. The address range goes with the last buffer object: a forgotten
+ * view, or a system call under way, finds memory, and nobody's bytes in it.
+ */
+
+import { readFileSync } from 'node:fs';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { configError } from '../../runtime/errors.ts';
+import { optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
+import { Advice, type Libc, loadLibc } from './posix.ts';
+
+export interface ArenaOptions {
+  /** Sizes of the chunks; each is one buffer of at least that many bytes, starting at a page boundary. */
+  readonly chunkBytes: readonly number[];
+  /** Populate and lock the pages now. Scratch memory that comes and goes does without. Default true. */
+  readonly resident?: boolean;
+  /** Whether native calls may be used. Default true. */
+  readonly native?: boolean;
+  /** The setting that an error names. */
+  readonly field: string;
+}
+
+export const arenaOptionsNames: readonly string[] = optionNames<ArenaOptions>({
+  chunkBytes: true,
+  resident: true,
+  native: true,
+  field: true,
+});
+
+export interface ArenaFacts {
+  readonly bytes: number;
+  readonly pageAligned: boolean;
+  readonly populated: boolean;
+  readonly locked: boolean;
+  /** Bytes that lay in huge pages when the arena was opened. */
+  readonly hugePageBytes: number;
+  /** Why something above was not granted; empty where everything was. */
+  readonly notGranted: string;
+}
+
+/** Where a chunk lies in the process. */
+interface AddressRange {
+  readonly address: bigint;
+  readonly bytes: number;
+}
+
+const PAGE_BYTES = 4096;
+/** Populating blocks the event loop, so it goes in steps. */
+const POPULATE_STEP_BYTES = 128 * 1024 * 1024;
+
+export class HostArena implements Disposable {
+  readonly facts: ArenaFacts;
+  #chunks: readonly ArrayBuffer[];
+  readonly #giveBack: () => void;
+
+  private constructor(chunks: readonly ArrayBuffer[], facts: ArenaFacts, giveBack: () => void) {
+    this.#chunks = chunks;
+    for (const chunk of chunks) arenaBuffers.add(chunk);
+    this.facts = facts;
+    this.#giveBack = giveBack;
+  }
+
+  /** @throws TKV_CONFIG on `field` when the system has not that much memory. */
+  static async open(options: ArenaOptions): Promise<HostArena> {
+    requireOptions(options, arenaOptionsNames, 'options', 'TKV_CONFIG');
+    requireArray(options.chunkBytes, 'chunkBytes', 'Pass the bytes of each chunk.', 'TKV_CONFIG');
+    const { chunkBytes, field, resident = true, native = true } = options;
+    const bytes = chunkBytes.reduce((sum, one) => sum + one, 0);
+    if (bytes === 0) throw configError(field, 'asks for no memory at all', `Raise ${field}.`);
+    const availableBytes = process.availableMemory();
+    if (resident && bytes > availableBytes * 0.95) throw tooLittle(field, bytes, availableBytes);
+    const libc = native ? await loadLibc() : 'native calls are switched off';
+    const chunks = allocate(chunkBytes, field, libc);
+    if (typeof libc !== 'string') return HostArena.#granted(chunks, libc, resident);
+    if (resident) for (const chunk of chunks) touchPages(chunk);
+    const facts: ArenaFacts = {
+      bytes: bytesIn(chunks),
+      pageAligned: true,
+      populated: resident,
+      locked: false,
+      hugePageBytes: 0,
+      notGranted: libc,
+    };
+    return new HostArena(chunks, facts, () => {});
+  }
+
+  /** The memory. Empty after `dispose`. */
+  get chunks(): readonly ArrayBuffer[] {
+    return this.#chunks;
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#chunks.length === 0) return;
+    this.#chunks = [];
+    this.#giveBack();
+  }
+
+  /** Asks the system for all that it grants. */
+  static async #granted(chunks: readonly ArrayBuffer[], libc: Libc, resident: boolean): Promise<HostArena> {
+    const ranges = chunks.map(
+      (chunk): AddressRange => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
+    );
+    const problems = new Set<string>();
+    if (chunks.some((chunk) => memoryOf(chunk) === undefined)) problems.add('no memory of WebAssembly');
+    const granted = (call: string, error: string): boolean => {
+      if (error !== '') problems.add(`${call}: ${error}`);
+      return error === '';
+    };
+    for (const { address, bytes } of ranges) {
+      granted('madvise(HUGEPAGE)', libc.advise(address, bytes, Advice.HUGEPAGE));
+      libc.advise(address, bytes, Advice.DONTDUMP);
+    }
+    let populated = resident;
+    for (const { address, bytes } of ranges) {
+      for (let at = 0; at < bytes && populated; at += POPULATE_STEP_BYTES) {
+        const step = Math.min(POPULATE_STEP_BYTES, bytes - at);
+        const error = libc.advise(address + BigInt(at), step, Advice.POPULATE_WRITE);
+        populated = granted('madvise(POPULATE_WRITE)', error);
+        await nextTurn();
+      }
+    }
+    const locked =
+      resident && ranges.every(({ address, bytes }) => granted('mlock', libc.lock(address, bytes)));
+    const facts: ArenaFacts = {
+      bytes: bytesIn(chunks),
+      pageAligned: true,
+      populated: populated || locked,
+      locked,
+      hugePageBytes: resident ? hugePageBytesIn(ranges) : 0,
+      notGranted: [...problems].join(', '),
+    };
+    return new HostArena(chunks, facts, () => {
+      for (const { address, bytes } of ranges) {
+        if (resident) libc.unlock(address, bytes);
+        libc.advise(address, bytes, Advice.DONTNEED);
+      }
+    });
+  }
+}
+
+/** The buffers handed out here, all of which start at a page. */
+const arenaBuffers = new WeakSet<ArrayBufferLike>();
+
+/** Whether the bytes start at a page, as direct I/O wants it; others' memory is known through `libc` only. */
+export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
+  if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
+  return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;
+}
+
+/** @throws TKV_CONFIG on `field` */
+function allocate(chunkBytes: readonly number[], field: string, libc: Libc | string): ArrayBuffer[] {
+  let bytes = 0;
+  return chunkBytes.map((one) => {
+    bytes += one;
+    const chunk = wasmBytes(one) ?? (typeof libc === 'string' ? undefined : mappedBytes(libc, one));
+    if (chunk === undefined) throw tooLittle(field, bytes, bytes - one);
+    return chunk;
+  });
+}
+
+function bytesIn(chunks: readonly ArrayBuffer[]): number {
+  return chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0);
+}
+
+function touchPages(chunk: ArrayBuffer): void {
+  const bytes = new Uint8Array(chunk);
+  for (let at = 0; at < bytes.length; at += PAGE_BYTES) bytes[at] = 0;
+}
+
+/** How much the kernel backs with huge pages, from /proc/self/smaps; 0 where it does not say. */
+function hugePageBytesIn(ranges: readonly AddressRange[]): number {
+  let kibibytes = 0;
+  let inside = false;
+  try {
+    for (const line of readFileSync('/proc/self/smaps', 'utf8').split('\n')) {
+      const range = /^([0-9a-f]+)-([0-9a-f]+) /.exec(line);
+      if (range !== null) {
+        const start = BigInt(`0x${range[1]}`);
+        const end = BigInt(`0x${range[2]}`);
+        inside = ranges.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
+      } else if (inside && line.startsWith('AnonHugePages:')) kibibytes += Number(/\d+/.exec(line)![0]);
+    }
+  } catch {
+    return 0;
+  }
+  return kibibytes * 1024;
+}
+
+function tooLittle(field: string, wantedBytes: number, availableBytes: number): Error {
+  return configError(
+    field,
+    `needs ${wantedBytes} bytes of host memory, ${availableBytes} are available`,
+    `Lower ${field}, or free memory.`,
+  );
+}
+
+// Memory from the system itself, in huge pages where it grants them; given back when nobody holds the buffer
+// any more.
+
+export const HUGE_PAGE_BYTES: number = 2 * 1024 * 1024;
+
+interface Mapping {
+  readonly address: bigint;
+  readonly bytes: number;
+  readonly unmap: (address: bigint, bytes: number) => string;
+}
+
+const mappings = new FinalizationRegistry<Mapping>(({ address, bytes, unmap }) => void unmap(address, bytes));
+
+/** Zeroed memory that starts at a huge page's boundary; undefined when the system has not got it. */
+export function mappedBytes(libc: Libc, bytes: number): ArrayBuffer | undefined {
+  const withRoom = bytes + HUGE_PAGE_BYTES;
+  const { address, error } = libc.map(withRoom);
+  if (error !== '') return undefined;
+  const huge = BigInt(HUGE_PAGE_BYTES);
+  const start = ((address + huge - 1n) / huge) * huge;
+  libc.advise(start, bytes, Advice.HUGEPAGE); // a refusal leaves ordinary pages
+  const buffer = libc.view(start, bytes);
+  mappings.register(buffer, { address, bytes: withRoom, unmap: libc.unmap });
+  return buffer;
+}
+
+// Memory for tables that are read at random, such as the manager's index: in huge pages, where the system
+// gives them, since most of the time of such a read goes into finding the page. Small tables, and systems
+// without, get ordinary memory.
+
+/** A function that gives zeroed memory of at least so many bytes. */
+export async function tableMemory(): Promise<(bytes: number) => ArrayBuffer> {
+  const libc = await loadLibc();
+  if (typeof libc === 'string') return (bytes) => new ArrayBuffer(bytes);
+  return (bytes) => {
+    const mapped = bytes < HUGE_PAGE_BYTES ? undefined : mappedBytes(libc, bytes);
+    return mapped ?? new ArrayBuffer(bytes);
+  };
+}
+
+// Host memory that WebAssembly works on in place. It sees its own memories only, so bytes that it shall see
+// lie in one: a buffer that starts at a page boundary.
+
+/** By their buffers. */
+const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
+
+/** Zeroed memory of at least so many bytes, without pages behind it yet; undefined when there is none. */
+export function wasmBytes(bytes: number): ArrayBuffer | undefined {
+  if (wasm === undefined || bytes > WASM_MEMORY_BYTES_MAX) return undefined;
+  const pages = Math.ceil(bytes / WASM_PAGE_BYTES);
+  try {
+    const memory = new wasm.Memory({ initial: pages, maximum: pages });
+    memories.set(memory.buffer, memory);
+    return memory.buffer;
+  } catch (cause) {
+    if (cause instanceof RangeError) return undefined;
+    throw cause;
+  }
+}
+
+/** The memory that the buffer is of; undefined for a buffer from elsewhere. */
+export function memoryOf(buffer: ArrayBufferLike): WasmMemory | undefined {
+  return memories.get(buffer);
+}
+
+//  The part of the global that neither the ES library nor @types/node declares.
+
+export interface WasmMemory {
+  readonly buffer: ArrayBuffer;
+}
+
+interface WebAssemblyLike {
+  readonly Memory: new (descriptor: { readonly initial: number; readonly maximum: number }) => WasmMemory;
+  readonly Module: new (bytes: Uint8Array) => object;
+  readonly Instance: new (module: object, imports: object) => { readonly exports: object };
+}
+
+export const wasm: WebAssemblyLike | undefined = (globalThis as { WebAssembly?: WebAssemblyLike })
+  .WebAssembly;
+
+export const WASM_PAGE_BYTES = 65536;
+/** One page below the whole of 4 GiB, so that the end of every range is a 32-bit address. */
+export const WASM_MEMORY_BYTES_MAX: number = 65535 * WASM_PAGE_BYTES;

@@ -1,0 +1,263 @@
+/**
+ * The digest of bytes in host memory, as fast as this engine computes it: in WebAssembly where that runs and
+ * passes a comparison with `runtime/digest.ts`, else there. The answer is the same either way.
+ *
+ * A part of a unit's words, from word `firstWord` on, has a digest of its own, and the digest of a unit is
+ * the lane-wise sum over its parts: so a unit that arrives in several I/Os is digested as they end.
+ */
+
+import { type Digest, digestWordsFrom } from '../../runtime/digest.ts';
+import { memoryOf, type WasmMemory, wasm, wasmBytes } from './hostArena.ts';
+
+type Digester = (bytes: Uint8Array, firstWord: number) => Digest;
+
+export type DigestEngine = 'wasm-simd' | 'javascript';
+
+/** Chosen before anybody opens an arena: the addresses of a process may be few. */
+const chosen = choose();
+
+function choose(): { readonly engine: DigestEngine; readonly digest: Digester } {
+  const simd = simdDigester();
+  return simd !== undefined && agrees(simd)
+    ? { engine: 'wasm-simd', digest: simd }
+    : { engine: 'javascript', digest: portableDigest };
+}
+
+/** Which of them computes. */
+export function digestEngine(): DigestEngine {
+  return chosen.engine;
+}
+
+/** Digest of `bytes`, a multiple of 4 long and anywhere: the words of a unit from `firstWord` on. */
+export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
+  return chosen.digest(bytes, firstWord);
+}
+
+/** As `hostDigest`, without WebAssembly. */
+export function portableDigest(bytes: Uint8Array, firstWord: number): Digest {
+  const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+  const words = new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
+  return digestWordsFrom(words, firstWord);
+}
+
+/** As `hostDigest` in WebAssembly, or undefined where the engine does not run it. */
+export function simdDigester(): Digester | undefined {
+  let copying: Digester;
+  try {
+    copying = copyingDigest();
+  } catch {
+    return undefined; // no WebAssembly, or one without SIMD
+  }
+  return (bytes, firstWord) => {
+    const length = wholeSteps(bytes.byteLength);
+    if (length === 0) return portableDigest(bytes, firstWord);
+    const inPlace = inPlaceDigest(bytes.buffer);
+    const whole = length === bytes.byteLength ? bytes : bytes.subarray(0, length);
+    const found =
+      inPlace === undefined ? copying(whole, firstWord) : inPlace(bytes.byteOffset, length, firstWord);
+    if (whole === bytes) return found;
+    const rest = portableDigest(bytes.slice(length), firstWord + length / 4);
+    return { lo: (found.lo + rest.lo) >>> 0, hi: (found.hi + rest.hi) >>> 0 };
+  };
+}
+
+/** Whether `digest` computes what the definition says, over several chunks and at both ends of the loop. */
+function agrees(digest: Digester): boolean {
+  const words = new Uint32Array(CHUNK_BYTES / 2 + 13);
+  for (let i = 0; i < words.length; i++) words[i] = Math.imul(i + 1, 0x2c1b3c6d) ^ (i << 7);
+  const bytes = new Uint8Array(words.buffer);
+  return [0, 4, 28, 32, 36, CHUNK_BYTES, bytes.byteLength].every((length) => {
+    const part = bytes.subarray(0, length);
+    const found = digest(part, length);
+    const wanted = portableDigest(part, length);
+    return found.lo === wanted.lo && found.hi === wanted.hi;
+  });
+}
+
+// The digest's module on the memories that bytes lie in: an instance for each, made when its memory is first
+// digested.
+
+/** Digest of `bytes` bytes (whole steps, above 0) at `at`, which are a unit's words from `first` on. */
+export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
+
+interface DigestExports {
+  readonly lo: (at: number, end: number, first: number) => number;
+  readonly hi: () => number;
+}
+
+/** A chunk and its source fit into a core's first-level cache together. */
+export const CHUNK_BYTES = 16384;
+
+const instances = new WeakMap<ArrayBufferLike, InPlaceDigest>();
+let compiled: object | undefined;
+
+/** The digest on the buffer's memory, undefined for a buffer from elsewhere. @throws without SIMD */
+export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
+  const known = instances.get(buffer);
+  if (known !== undefined) return known;
+  const memory = memoryOf(buffer);
+  if (memory === undefined) return undefined;
+  const digest = digestOn(memory);
+  instances.set(buffer, digest);
+  return digest;
+}
+
+/** @throws where there is no WebAssembly, or no SIMD in it */
+export function digestOn(memory: WasmMemory): InPlaceDigest {
+  compiled ??= new wasm!.Module(simdModule());
+  const { lo, hi } = new wasm!.Instance(compiled, { e: { m: memory } }).exports as DigestExports;
+  return (at, bytes, first) => ({ lo: lo(at, at + bytes, first) >>> 0, hi: hi() >>> 0 });
+}
+
+/** Digest of words anywhere, by way of chunks in a memory of their own. @throws where there is none */
+export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
+  const memory = wasmBytes(CHUNK_BYTES);
+  if (memory === undefined) throw new Error('no memory of WebAssembly is to be had');
+  const chunk = new Uint8Array(memory);
+  const digest = digestOn(memoryOf(memory)!);
+  return (bytes, first) => {
+    if (bytes.byteLength <= CHUNK_BYTES) {
+      chunk.set(bytes);
+      return digest(0, bytes.byteLength, first);
+    }
+    let lo = 0;
+    let hi = 0;
+    for (let from = 0; from < bytes.byteLength; from += CHUNK_BYTES) {
+      const part = bytes.subarray(from, from + CHUNK_BYTES);
+      chunk.set(part);
+      const found = digest(0, part.byteLength, first + from / 4);
+      lo += found.lo;
+      hi += found.hi;
+    }
+    return { lo: lo >>> 0, hi: hi >>> 0 };
+  };
+}
+
+/** How much of so many bytes goes through the loop. */
+export function wholeSteps(bytes: number): number {
+  return bytes - (bytes % STEP_BYTES);
+}
+
+// The digest's loop as a WebAssembly module, four words an instruction, assembled here from named
+// instructions so that no build step stands between this text and what runs. It works in place, on a memory
+// that it is given as `e.m`.
+//
+// `lo(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, and returns
+// `lo`; `hi()` returns `hi` of the same. Lane j of a vector holds each fourth word. Of each vector w it takes
+// x = spread(w ^ position), adds x to S and then S to T, and moves the positions on by four words: S is the
+// sum of the n x, T of all sums so far, which holds x[k] n - k times. The word 4 k + j of the part has the
+// weight 2 (first + 4 k + j) + 1, so that
+//
+//     lo = sum over the lanes of S        hi = sum over the lanes of 8 (n S - T) + (2 (first + j) + 1) S
+
+/** The loop takes so many bytes a turn, and `end - at` is a multiple of it, above 0. */
+export const STEP_BYTES = 32;
+
+type ModuleCode = readonly number[];
+
+/** Unsigned LEB128, the integer format of WebAssembly. */
+function leb(value: number): number[] {
+  return value < 128 ? [value] : [(value & 127) | 128, ...leb(value >>> 7)];
+}
+
+function signedLeb(value: number): number[] {
+  const byte = value & 127;
+  const left = value >> 7;
+  const last = (left === 0 && byte < 64) || (left === -1 && byte >= 64);
+  return last ? [byte] : [byte | 128, ...signedLeb(left)];
+}
+
+const I32 = 0x7f;
+const V128 = 0x7b;
+const get = (local: number): ModuleCode => [0x20, local];
+const set = (local: number): ModuleCode => [0x21, local];
+const tee = (local: number): ModuleCode => [0x22, local];
+const getHi: ModuleCode = [0x23, 0];
+const setHi: ModuleCode = [0x24, 0];
+const i32Const = (value: number): ModuleCode => [0x41, ...signedLeb(value | 0)];
+const i32Add: ModuleCode = [0x6a];
+const i32Subtract: ModuleCode = [0x6b];
+const i32ShiftRight: ModuleCode = [0x76];
+const i32Below: ModuleCode = [0x49];
+const simd = (opcode: number, ...operands: number[]): ModuleCode => [0xfd, ...leb(opcode), ...operands];
+const load = (offset: number): ModuleCode => simd(0x00, 4, ...leb(offset));
+const lanes = (...words: number[]): ModuleCode => simd(0x0c, ...words.flatMap((word) => [word, 0, 0, 0]));
+const splat: ModuleCode = simd(0x11);
+const lane = (index: number): ModuleCode => simd(0x1b, index);
+const xor: ModuleCode = simd(0x51);
+const shiftLeft: ModuleCode = simd(0xab);
+const shiftRight: ModuleCode = simd(0xad);
+const add: ModuleCode = simd(0xae);
+const subtract: ModuleCode = simd(0xb1);
+const multiply: ModuleCode = simd(0xb5);
+
+const [at, end, first, from] = [0, 1, 2, 3];
+const [place, position, sum, sums, factor, stride, x] = [4, 5, 6, 7, 8, 9, 10];
+const LOCALS: ModuleCode = [2, 1, I32, 7, V128];
+
+function digestBody(): ModuleCode {
+  const xorShift = (bits: number): ModuleCode => [
+    ...tee(x),
+    ...get(x),
+    ...i32Const(bits),
+    ...shiftRight,
+    ...xor,
+  ];
+  const vector = (offset: number): ModuleCode => [
+    ...[...get(at), ...load(offset), ...get(position), ...xor],
+    ...[...xorShift(16), ...get(factor), ...multiply, ...xorShift(15)],
+    ...[...get(sum), ...add, ...tee(sum), ...get(sums), ...add, ...set(sums)],
+    ...[...get(position), ...get(stride), ...add, ...set(position)],
+  ];
+  const splatted = (value: ModuleCode, local: number): ModuleCode => [...value, ...splat, ...set(local)];
+  const loop: ModuleCode = [
+    ...Array.from({ length: STEP_BYTES / 16 }, (_, i) => vector(16 * i)).flat(),
+    ...[...get(at), ...i32Const(STEP_BYTES), ...i32Add, ...tee(at), ...get(end), ...i32Below],
+  ];
+  const acrossLanes = (vectorOf: ModuleCode): ModuleCode => [
+    ...[...vectorOf, ...tee(x), ...lane(0)],
+    ...[1, 2, 3].flatMap((index) => [...get(x), ...lane(index), ...i32Add]),
+  ];
+  const vectors: ModuleCode = [...get(end), ...get(from), ...i32Subtract, ...i32Const(4), ...i32ShiftRight];
+  const weighted: ModuleCode = [
+    ...[...vectors, ...splat, ...get(sum), ...multiply, ...get(sums), ...subtract],
+    ...[...i32Const(3), ...shiftLeft],
+    ...[...get(place), ...i32Const(1), ...shiftLeft, ...lanes(1, 1, 1, 1), ...add, ...get(sum), ...multiply],
+    ...add,
+  ];
+  return [
+    ...[...get(at), ...set(from)],
+    ...splatted(i32Const(0x21f0aaad), factor),
+    ...splatted(i32Const(Math.imul(4, 0x9e3779b1)), stride),
+    ...[...get(first), ...splat, ...lanes(0, 1, 2, 3), ...add, ...tee(place)],
+    ...[...i32Const(0x9e3779b1), ...splat, ...multiply, ...set(position)],
+    ...[0x03, 0x40, ...loop, 0x0d, 0x00, 0x0b], // loop, branch back while below
+    ...[...acrossLanes(weighted), ...setHi],
+    ...acrossLanes(get(sum)),
+  ];
+}
+
+function named(name: string): ModuleCode {
+  return [name.length, ...Array.from(name, (letter) => letter.charCodeAt(0))];
+}
+
+export function simdModule(): Uint8Array<ArrayBuffer> {
+  const section = (id: number, ...items: ModuleCode[]): ModuleCode => {
+    const body = [...leb(items.length), ...items.flat()];
+    return [id, ...leb(body.length), ...body];
+  };
+  const bodies: ModuleCode[] = [
+    [...LOCALS, ...digestBody(), 0x0b],
+    [0, ...getHi, 0x0b],
+  ];
+  const variable: ModuleCode = [I32, 1, ...i32Const(0), 0x0b];
+  return Uint8Array.from([
+    ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
+    ...section(1, [0x60, 3, I32, I32, I32, 1, I32], [0x60, 0, 1, I32]),
+    ...section(2, [...named('e'), ...named('m'), 0x02, 0x00, 0]), // a memory of any size
+    ...section(3, [0], [1]),
+    ...section(6, variable),
+    ...section(7, [...named('lo'), 0x00, 0], [...named('hi'), 0x00, 1]),
+    ...section(10, ...bodies.map((body): ModuleCode => [...leb(body.length), ...body])),
+  ]);
+}

@@ -1,0 +1,171 @@
+/**
+ * The DDR tier: slots in one host arena, moved by memcpy in the turn of the call, so that calls take effect
+ * in the order in which they are made and no slot is ever busy. Only the reports come later: `ended` is
+ * called once the call has returned. Chunks of the arena hold whole pages; a slot never straddles two.
+ *
+ * Host memory is not checked on arrival unless `verifyReads` asks for it: what goes up to the device is
+ * checked there, and what comes back from a file was checked when it was read.
+ */
+
+import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
+import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
+import { Tier } from '../../runtime/tier/tier.ts';
+import type { HostTierStore, ItemEnded, StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
+import { HostArena } from './hostArena.ts';
+import { hostDigest } from './hostDigest.ts';
+
+export interface MemoryStoreOptions {
+  /** Compare each read with the item's digest. Default false. */
+  readonly verifyReads?: boolean;
+  /** Whether native calls (mmap, mlock, huge pages) may be used. Default true. */
+  readonly native?: boolean;
+  /** Largest buffer that slots are cut from; at least one page. Default 1 GiB. */
+  readonly chunkBytes?: number;
+  /** The setting that an error about too little memory names. Default 'ddr.capacityBytes'. */
+  readonly field?: string;
+}
+
+export const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStoreOptions>({
+  verifyReads: true,
+  native: true,
+  chunkBytes: true,
+  field: true,
+});
+
+const CHUNK_BYTES_DEFAULT = 1024 ** 3;
+
+export class MemoryStore implements HostTierStore {
+  readonly tier: Tier = Tier.DDR;
+  readonly capacityBytes: number;
+  readonly verifies: HostTierStore['verifies'];
+  readonly #shape: PoolShape;
+  readonly #arena: HostArena;
+  readonly #pagesPerChunk: number;
+  readonly #ledger: SlotLedger;
+  /** The size class that the slot was last viewed as, for `markWritten`. */
+  readonly #viewedClass: Uint8Array;
+  #disposed = false;
+
+  private constructor(shape: PoolShape, arena: HostArena, pagesPerChunk: number, verifyReads: boolean) {
+    this.#shape = shape;
+    this.#arena = arena;
+    this.#pagesPerChunk = pagesPerChunk;
+    this.#ledger = new SlotLedger(shape);
+    this.#viewedClass = new Uint8Array(shape.slotLimit);
+    this.capacityBytes = shape.capacityBytes;
+    this.verifies = { onWrite: false, onRead: verifyReads };
+  }
+
+  /** @throws TKV_CONFIG when the memory is not there, or slots to be verified are not whole 32-bit words. */
+  static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
+    requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
+    const verifyReads = options.verifyReads ?? false;
+    const oddClass = shape.slotBytes.findIndex((bytes) => bytes % 4 !== 0);
+    if (verifyReads && oddClass >= 0) {
+      const problem = `is ${shape.slotBytes[oddClass]}, not a multiple of 4`;
+      throw configError(`slotBytes[${oddClass}]`, problem, 'Digests need whole 32-bit words: pad the slot.');
+    }
+    const chunkBytesMax = requireInteger('chunkBytes', options.chunkBytes ?? CHUNK_BYTES_DEFAULT, 1);
+    const pagesPerChunk = Math.max(1, Math.floor(chunkBytesMax / shape.pageBytes));
+    const chunkBytes: number[] = [];
+    for (let page = 0; page < shape.pages; page += pagesPerChunk) {
+      chunkBytes.push(Math.min(pagesPerChunk, shape.pages - page) * shape.pageBytes);
+    }
+    const arena = await HostArena.open({
+      chunkBytes,
+      native: options.native ?? true,
+      field: options.field ?? 'ddr.capacityBytes',
+    });
+    return new MemoryStore(shape, arena, pagesPerChunk, verifyReads);
+  }
+
+  describe(): Record<string, string | number | boolean> {
+    const facts = Object.entries(this.#arena.facts).filter(([, value]) => value !== '');
+    return { store: 'memory', ...Object.fromEntries(facts) };
+  }
+
+  write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    const results = items.map((item) => this.#write(item));
+    return report(results, ended);
+  }
+
+  read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    const results = items.map((item) => this.#read(item));
+    return report(results, ended);
+  }
+
+  view(slot: number, sizeClass: number): Uint8Array {
+    if (this.#disposed) {
+      throw new TierKVError('TKV_STATE', 'the memory store is disposed. Take views only while it is open.');
+    }
+    this.#viewedClass[slot] = sizeClass;
+    return this.#bytesOf(slot, sizeClass);
+  }
+
+  generationOf(slot: number): number {
+    return this.#ledger.holds(slot) ? this.#ledger.generationOf(slot) : 0;
+  }
+
+  /** @throws TKV_STALE when the slot has moved on to a newer generation. */
+  markWritten(slot: number, generation: number): void {
+    const place = { slot, generation, sizeClass: this.#viewedClass[slot] ?? 0 };
+    const refusal = this.#ledger.refuseWrite(place);
+    if (refusal !== undefined) {
+      throw new TierKVError('TKV_STALE', `${refusal.reason}. Reserve the slot again before writing it.`);
+    }
+    this.#ledger.take(place);
+    this.#ledger.fill(place);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#disposed = true;
+    this.#arena[Symbol.dispose]();
+  }
+
+  #write(item: StoreItem): StoreResult {
+    const refusal = this.#refuse(item) ?? this.#ledger.refuseWrite(item);
+    if (refusal !== undefined) return refusal;
+    this.#ledger.take(item);
+    this.#bytesOf(item.slot, item.sizeClass).set(item.bytes);
+    this.#ledger.fill(item);
+    return loaded;
+  }
+
+  #read(item: StoreItem): StoreResult {
+    const refusal = this.#refuse(item) ?? this.#ledger.refuseRead(item);
+    if (refusal !== undefined) return refusal;
+    const bytes = this.#bytesOf(item.slot, item.sizeClass);
+    if (this.verifies.onRead && item.checkedLater !== true) {
+      const found = hostDigest(bytes);
+      if (found.lo !== item.digest.lo || found.hi !== item.digest.hi) {
+        return corrupt(`slot ${item.slot} holds other bytes than its digest says`);
+      }
+    }
+    item.bytes.set(bytes);
+    return loaded;
+  }
+
+  #refuse(item: StoreItem): StoreResult | undefined {
+    if (this.#disposed) return refused('the store is disposed');
+    const slotBytes = this.#shape.slotBytes[item.sizeClass];
+    if (slotBytes === undefined || item.bytes.byteLength === slotBytes) return undefined;
+    return refused(`${item.bytes.byteLength} bytes for a slot of ${slotBytes}`);
+  }
+
+  #bytesOf(slot: number, sizeClass: number): Uint8Array {
+    const offset = slotOffsetBytes(this.#shape, slot, sizeClass);
+    const chunkBytes = this.#pagesPerChunk * this.#shape.pageBytes;
+    const chunk = this.#arena.chunks[Math.floor(offset / chunkBytes)];
+    return new Uint8Array(chunk, offset % chunkBytes, this.#shape.slotBytes[sizeClass]);
+  }
+}
+
+/** Hands out results that are known already, after the call that they are of has returned. */
+async function report(results: readonly StoreResult[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+  if (ended === undefined) return results;
+  await Promise.resolve();
+  results.forEach((result, index) => void ended(index, result));
+  return results;
+}

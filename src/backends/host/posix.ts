@@ -1,0 +1,145 @@
+/**
+ * The calls of the C library that Node does not offer, through koffi, an optional dependency. Where koffi is
+ * not installed, or the system is not Linux, `loadLibc` says why and every caller goes on with less.
+ *
+ * A call that fails returns the name of its errno ('ENOMEM'), a call that succeeds the empty string; none
+ * throws.
+ */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { getSystemErrorName } from 'node:util';
+
+export interface Libc {
+  /** Private anonymous memory, readable and writable, not yet backed by pages. */
+  map(bytes: number): { readonly address: bigint; readonly error: string };
+  unmap(address: bigint, bytes: number): string;
+  advise(address: bigint, bytes: number, advice: Advice): string;
+  lock(address: bigint, bytes: number): string;
+  unlock(address: bigint, bytes: number): string;
+  /** The memory itself. Reading or writing it after `unmap` ends the process. */
+  view(address: bigint, bytes: number): ArrayBuffer;
+  addressOf(bytes: Uint8Array): bigint;
+  /** Takes the lock of a file or directory for this open file description, or fails at once with EAGAIN. */
+  tryFlock(fd: number, mode?: 'exclusive' | 'shared'): string;
+  /** Where data or a hole begins at or behind `at`: an offset, or an errno; 'ENXIO' where there is none. */
+  seek(fd: number, at: number, what: 'data' | 'hole'): number | string;
+  /** Whether the file system can allocate ranges by itself: '' or why not. Allocates the first `bytes`. */
+  tryAllocate(fd: number, bytes: number): string;
+  /** Forgets what the page cache holds of the file and the disk has too. */
+  dropCache(fd: number): string;
+  /** Allocates a range on a thread of the pool. */
+  allocate(fd: number, offset: number, bytes: number): Promise<string>;
+}
+
+/** Linux values of the advice that madvise(2) takes. */
+export const Advice = { DONTNEED: 4, HUGEPAGE: 14, DONTDUMP: 16, POPULATE_WRITE: 23 } as const;
+export type Advice = (typeof Advice)[keyof typeof Advice];
+
+const PROT_READ_WRITE = 3;
+const MAP_PRIVATE_ANONYMOUS = 0x22;
+const MAP_FAILED = 0xffff_ffff_ffff_ffffn;
+const FADVISE_DONTNEED = 4;
+const LOCK_NONBLOCKING = 4;
+const LOCKS = { shared: 1, exclusive: 2 } as const;
+const SEEKS = { data: 3, hole: 4 } as const;
+
+type Call<A extends unknown[], R> = ((...args: A) => R) & {
+  async(...args: [...A, (error: unknown, result: R) => void]): void;
+};
+
+let loading: Promise<Libc | string> | undefined;
+
+/** The C library, or a sentence that says why there is none. */
+export function loadLibc(): Promise<Libc | string> {
+  loading ??= bind();
+  return loading;
+}
+
+async function bind(): Promise<Libc | string> {
+  if (process.platform !== 'linux')
+    return `native calls are bound on Linux only, this is ${process.platform}`;
+  try {
+    const { default: koffi } = await import('koffi');
+    const process_ = koffi.load(null);
+    const bound = <A extends unknown[], R = number>(signature: string): Call<A, R> =>
+      process_.func(signature) as Call<A, R>;
+    const mmap = bound<[null, number, number, number, number, number], unknown>(
+      'void *mmap(void *at, size_t bytes, int protection, int flags, int fd, int64_t offset)',
+    );
+    const munmap = bound<[bigint, number]>('int munmap(void *at, size_t bytes)');
+    const madvise = bound<[bigint, number, number]>('int madvise(void *at, size_t bytes, int advice)');
+    const mlock = bound<[bigint, number]>('int mlock(void *at, size_t bytes)');
+    const munlock = bound<[bigint, number]>('int munlock(void *at, size_t bytes)');
+    const flock = bound<[number, number]>('int flock(int fd, int operation)');
+    const lseek = bound<[number, number, number], number | bigint>(
+      'int64_t lseek(int fd, int64_t offset, int whence)',
+    );
+    const fallocate = bound<[number, number, number, number]>(
+      'int fallocate(int fd, int mode, int64_t offset, int64_t bytes)',
+    );
+    const posixFadvise = bound<[number, number, number, number]>(
+      'int posix_fadvise(int fd, int64_t offset, int64_t bytes, int advice)',
+    );
+    const posixFallocate = bound<[number, number, number]>(
+      'int posix_fallocate(int fd, int64_t offset, int64_t bytes)',
+    );
+    const ended = (status: number): string => (status === 0 ? '' : errnoName(koffi.errno()));
+    return {
+      map(bytes) {
+        const address = koffi.address(mmap(null, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0));
+        return { address, error: address === MAP_FAILED ? errnoName(koffi.errno()) : '' };
+      },
+      unmap: (address, bytes) => ended(munmap(address, bytes)),
+      advise: (address, bytes, advice) => ended(madvise(address, bytes, advice)),
+      lock: (address, bytes) => ended(mlock(address, bytes)),
+      unlock: (address, bytes) => ended(munlock(address, bytes)),
+      view: (address, bytes) => koffi.view(address, bytes),
+      addressOf: (bytes) => koffi.address(bytes),
+      tryFlock: (fd, mode = 'exclusive') => ended(flock(fd, LOCKS[mode] | LOCK_NONBLOCKING)),
+      seek(fd, at, what) {
+        const found = lseek(fd, at, SEEKS[what]);
+        return found < 0 ? errnoName(koffi.errno()) : Number(found);
+      },
+      tryAllocate: (fd, bytes) => ended(fallocate(fd, 0, 0, bytes)),
+      dropCache(fd) {
+        const errno = posixFadvise(fd, 0, 0, FADVISE_DONTNEED);
+        return errno === 0 ? '' : errnoName(errno);
+      },
+      allocate: (fd, offset, bytes) =>
+        new Promise((resolve, reject) => {
+          // posix_fallocate returns the errno itself, so it does not matter on which thread it was set.
+          posixFallocate.async(fd, offset, bytes, (error, errno) =>
+            error ? reject(error) : resolve(errno === 0 ? '' : errnoName(errno)),
+          );
+        }),
+    };
+  } catch (error) {
+    return `koffi is not usable: ${error instanceof Error ? error.message.split('\n')[0] : String(error)}`;
+  }
+}
+
+function errnoName(errno: number): string {
+  return getSystemErrorName(-errno);
+}
+
+// A directory and those above it that are missing, made one by one. With `recursive`, Node's `mkdirSync`
+// tries for ever in a file system that makes no directories, such as /proc.
+
+/** @throws an error of the operating system where one cannot be made, or a file has its name */
+export function makeDirectories(directory: string, mode = 0o777): void {
+  const missing: string[] = [];
+  for (let at = path.resolve(directory); !fs.existsSync(at); at = path.dirname(at)) missing.push(at);
+  for (const each of missing.reverse()) makeOne(each, mode);
+  if (missing.length === 0) makeOne(directory, mode);
+}
+
+/** Another process may have made it meanwhile. */
+function makeOne(directory: string, mode: number): void {
+  try {
+    fs.mkdirSync(directory, { mode });
+  } catch (error) {
+    const isThere = fs.statSync(directory, { throwIfNoEntry: false })?.isDirectory() === true;
+    if (!isThere) throw error;
+  }
+}

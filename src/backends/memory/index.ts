@@ -1,3 +1,0 @@
-/** The DDR tier. */
-
-export { MemoryStore, type MemoryStoreOptions } from './memoryStore.ts';

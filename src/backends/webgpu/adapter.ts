@@ -1,0 +1,410 @@
+/**
+ * Which adapter the runtime uses. Without an order from the user, the first of these that passes the
+ * self-test:
+ *
+ *     1  what the platform offers: hardware; or the user's own driver where VK_DRIVER_FILES or
+ *        VK_ICD_FILENAMES is set
+ *     2  the software driver of a system Chromium
+ *     3  the software driver from npm
+ *
+ * A driver that the user named is never overridden: if it does not work, that is an error and not a reason to
+ * take another. TIERKV_ADAPTER forces one, and what it asks for is given or refused with a remedy, never
+ * replaced. A device that moves no bytes is never accepted, and a software device is announced.
+ */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { digestWords } from '../../runtime/digest.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import { described, oneOf, requireFunction, requireOptions } from '../../runtime/options.ts';
+import { fillPattern } from '../../runtime/pattern.ts';
+import { poolShape } from '../../runtime/tables/slotPool.ts';
+import { Outcome } from '../../runtime/tier/tier.ts';
+import { guarded } from '../guarded.ts';
+import { LiveDevice } from './device.ts';
+import { HbmStore } from './hbmStore.ts';
+import {
+  anyManifest,
+  hasSystemLoader,
+  INSTALL_REMEDY,
+  preloadVulkanLoader,
+  SOFTWARE_PACKAGE,
+  softwareArchive,
+  systemSoftwareIcd,
+  unpackSoftwareDriver,
+} from './softwareAdapter.ts';
+import { type AdapterReport, type AdapterSource, type DeviceOptions, deviceOptionsNames } from './types.ts';
+
+/** Choices change the environment for a moment, so they take turns. */
+let previousChoice: Promise<unknown> = Promise.resolve();
+
+/** @throws TKV_DEVICE, with what was tried and a remedy, when no adapter works or none as forced */
+export async function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
+  checkDeviceOptions(options);
+  const choice = previousChoice.then(() => new AdapterChoice(options).choose());
+  previousChoice = choice.then(
+    () => {},
+    () => {},
+  );
+  return choice;
+}
+
+/** @throws TKV_CONFIG naming the option at fault */
+function checkDeviceOptions(options: DeviceOptions): void {
+  const { adapter, notice, wait, cacheDir } = requireOptions(
+    options,
+    deviceOptionsNames,
+    'options',
+    'TKV_CONFIG',
+  );
+  if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
+  if (notice !== undefined) requireFunction(notice, 'notice', 'TKV_CONFIG');
+  for (const [field, value] of Object.entries({ adapter, cacheDir })) {
+    if (value === undefined || typeof value === 'string') continue;
+    throw configError(field, `must be text, and it is ${described(value)}`, 'Leave it out for the default.');
+  }
+}
+
+/** A device of the embedder's own, who keeps it, and the object that `create` returned, alive. */
+export async function adoptDevice(
+  device: GPUDevice,
+  adapter: Omit<AdapterReport, 'source'>,
+): Promise<LiveDevice> {
+  const live = new LiveDevice(device, { ...adapter, source: 'embedder' }, undefined);
+  const fault = await deviceFault(live);
+  if (fault === '') return live;
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `The device given does not work: ${fault}. Give one that copies and computes.`,
+  );
+}
+
+class AdapterChoice {
+  readonly #forced: string;
+  /** What the caller sets it with, and both as an error shows them. */
+  readonly #setting: 'adapter' | 'TIERKV_ADAPTER';
+  readonly #wish: string;
+  readonly #notice: (line: string) => void;
+  readonly #sleeps: boolean;
+  readonly #cacheDir: string | undefined;
+  readonly #userDriver: 'VK_DRIVER_FILES' | 'VK_ICD_FILENAMES' | undefined;
+  readonly #tried: string[] = [];
+
+  constructor(options: DeviceOptions) {
+    this.#forced = (options.adapter ?? process.env.TIERKV_ADAPTER ?? '').trim();
+    this.#setting = options.adapter === undefined ? 'TIERKV_ADAPTER' : 'adapter';
+    this.#wish = `${this.#setting}${options.adapter === undefined ? '=' : ' '}${this.#forced}`;
+    this.#notice = guarded(options.notice);
+    this.#sleeps = options.wait !== 'spin';
+    this.#cacheDir = options.cacheDir;
+    this.#userDriver = (['VK_DRIVER_FILES', 'VK_ICD_FILENAMES'] as const).find(
+      (name) => (process.env[name] ?? '') !== '',
+    );
+  }
+
+  async choose(): Promise<LiveDevice> {
+    const live = await this.#byWish();
+    if (this.#sleeps) live.sleepWhileWaiting();
+    const { name, software, source } = live.adapter;
+    if (software) {
+      this.#notice(
+        `tierkv: running on the SOFTWARE device ${name} (${source}). Its speed says nothing about a GPU's.`,
+      );
+    }
+    return live;
+  }
+
+  #byWish(): Promise<LiveDevice> {
+    const forced = this.#forced;
+    if (forced === '') return this.#automatic();
+    if (forced === 'hardware') return this.#hardware();
+    if (forced === 'software') return this.#software();
+    if (forced.endsWith('.json') || forced.includes(path.sep)) return this.#manifest(forced);
+    return this.#named(forced);
+  }
+
+  async #automatic(): Promise<LiveDevice> {
+    const named = this.#userDriver;
+    const live = (await this.#platform()) ?? (named === undefined ? await this.#anySoftware() : undefined);
+    if (live !== undefined) return live;
+    const correction = `Correct ${named}, or unset it to let tierkv choose.`;
+    throw this.#failure('No usable GPU adapter', named === undefined ? this.#softwareRemedy() : correction);
+  }
+
+  async #hardware(): Promise<LiveDevice> {
+    const live = await this.#platform();
+    if (live !== undefined && !live.adapter.software) return live;
+    if (live !== undefined) await this.#reject(live, 'is a software device');
+    throw this.#failure(
+      `${this.#wish} finds no hardware GPU`,
+      `Install its Vulkan driver, or unset ${this.#setting} to run on the software device.`,
+    );
+  }
+
+  async #software(): Promise<LiveDevice> {
+    if (this.#userDriver !== undefined) {
+      const live = await this.#platform();
+      if (live?.adapter.software) return live;
+      if (live !== undefined) await this.#reject(live, 'is no software device');
+    }
+    const live = (await this.#anySoftware()) ?? (await this.#platform({ forceFallback: true }));
+    if (live?.adapter.software) return live;
+    if (live !== undefined) await this.#reject(live, 'is no software device');
+    throw this.#failure(`${this.#wish} finds no software device`, this.#softwareRemedy());
+  }
+
+  async #manifest(icdPath: string): Promise<LiveDevice> {
+    if (!fs.existsSync(icdPath)) this.#tried.push(`${icdPath}: no such file`);
+    else if (this.#ensureLoader()) {
+      const live = await this.#accept({ source: 'TIERKV_ADAPTER', icdPath: path.resolve(icdPath) });
+      if (live !== undefined) return live;
+    }
+    throw this.#failure(
+      `${this.#wish} gives no usable adapter`,
+      `Set ${this.#setting} to the path of a Vulkan ICD manifest (.json) whose driver works, or unset it.`,
+    );
+  }
+
+  async #named(part: string): Promise<LiveDevice> {
+    const matches = (live: LiveDevice | undefined): boolean =>
+      live?.adapter.name.toLowerCase().includes(part.toLowerCase()) ?? false;
+    const live = (await this.#platform({ nameContains: part })) ?? (await this.#platform());
+    if (live !== undefined && matches(live)) return live;
+    if (live !== undefined) await this.#reject(live, `has no "${part}" in its name`);
+    const software = await this.#anySoftware();
+    if (software !== undefined && matches(software)) return software;
+    if (software !== undefined) await this.#reject(software, `has no "${part}" in its name`);
+    throw this.#failure(
+      `${this.#wish} matches no adapter`,
+      'Set it to hardware, software, an ICD path or a part of the name of an adapter listed here.',
+    );
+  }
+
+  /** What the platform offers, or the driver that the user named in the environment. */
+  async #platform(more: Partial<InstanceRequest> = {}): Promise<LiveDevice | undefined> {
+    const source: AdapterSource = this.#userDriver ?? 'platform';
+    if (process.platform === 'linux') {
+      if (this.#userDriver === undefined && !anyManifest()) {
+        this.#note(source, 'no Vulkan driver is installed');
+        return undefined;
+      }
+      if (!this.#ensureLoader()) return undefined;
+    }
+    return this.#accept({ ...more, source });
+  }
+
+  async #anySoftware(): Promise<LiveDevice | undefined> {
+    if (process.platform !== 'linux') return undefined;
+    const system = systemSoftwareIcd();
+    if (system !== undefined && this.#ensureLoader()) {
+      const live = await this.#accept({ source: 'system-software', icdPath: system });
+      if (live !== undefined) return live;
+    }
+    const archive = softwareArchive();
+    if (archive === undefined) {
+      this.#note('npm-software', `${SOFTWARE_PACKAGE} is not installed`);
+      return undefined;
+    }
+    const driver = unpackSoftwareDriver(archive, this.#cacheDir);
+    if (!hasSystemLoader()) preloadVulkanLoader(driver.loaderPath);
+    return this.#accept({ source: 'npm-software', icdPath: driver.icdPath });
+  }
+
+  /** A Vulkan loader: the system's, else the one from npm. */
+  #ensureLoader(): boolean {
+    if (process.platform !== 'linux' || hasSystemLoader()) return true;
+    const archive = softwareArchive();
+    if (archive === undefined || process.arch !== 'x64') {
+      this.#note('platform', `there is no Vulkan loader (libvulkan.so.1), and none from ${SOFTWARE_PACKAGE}`);
+      return false;
+    }
+    preloadVulkanLoader(unpackSoftwareDriver(archive, this.#cacheDir).loaderPath);
+    return true;
+  }
+
+  async #accept(request: InstanceRequest): Promise<LiveDevice | undefined> {
+    const live = await requestDevice(request, this.#notice);
+    if (typeof live === 'string') {
+      this.#note(request.source, live);
+      return undefined;
+    }
+    const fault = await deviceFault(live);
+    if (fault === '') return live;
+    await this.#reject(live, `failed its self-test: ${fault}`);
+    return undefined;
+  }
+
+  async #reject(live: LiveDevice, why: string): Promise<void> {
+    this.#tried.push(`${live.adapter.source}: ${live.adapter.name} ${why}`);
+    await live[Symbol.asyncDispose]();
+  }
+
+  #note(source: AdapterSource, why: string): void {
+    const line = `${source}: ${why}`;
+    if (!this.#tried.includes(line)) this.#tried.push(line);
+  }
+
+  #softwareRemedy(): string {
+    if (process.platform !== 'linux') return 'Install a driver that WebGPU supports.';
+    if (softwareArchive() === undefined) return `For a software device: ${INSTALL_REMEDY}`;
+    return (
+      'Set VK_ICD_FILENAMES to a Vulkan driver before the process starts ' +
+      '(a worker thread passes its environment on only with env: SHARE_ENV).'
+    );
+  }
+
+  #failure(problem: string, remedy: string): TierKVError {
+    const tried = this.#tried.length === 0 ? '' : ` Tried: ${this.#tried.join('; ')}.`;
+    return new TierKVError('TKV_DEVICE', `${problem}.${tried} ${remedy}`, { field: this.#setting });
+  }
+}
+
+/// <reference types="@webgpu/types" preserve="true" />
+
+/** What an adapter says of itself, in tierkv's words. */
+
+/** What is read of a `GPUAdapterInfo`. */
+export type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'>;
+
+export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterReport {
+  const name = nameOf(info) || 'unnamed adapter';
+  return { name, vendor: info.vendor || 'unknown', software: isSoftwareAdapter(info), source };
+}
+
+/** Whether the adapter computes on the host's own cores. */
+export function isSoftwareAdapter(info: AdapterInfo): boolean {
+  return info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|warp/i.test(nameOf(info));
+}
+
+function nameOf({ device, description }: AdapterInfo): string {
+  const model = device.replace(/-+$/, '');
+  return model === '' || description === '' ? model || description : `${model} (${description})`;
+}
+
+// One Dawn instance and one device from it, under a Vulkan driver of our choosing. The Vulkan loader reads
+// the environment when the adapter is requested, so a driver is named for exactly that long, and a child
+// process never inherits it. Callers must not overlap.
+//
+// Hazard, quantized timestamps: by default Dawn rounds timestamps to 65,536 ns. The toggle below gives real
+// ones.
+
+const TOGGLES = 'disable-dawn-features=timestamp_quantization';
+const WANTED_FEATURES: readonly GPUFeatureName[] = ['timestamp-query', 'shader-f16', 'subgroups'];
+const WANTED_LIMITS = [
+  'maxBufferSize',
+  'maxStorageBufferBindingSize',
+  'maxStorageBuffersPerShaderStage',
+  'maxComputeInvocationsPerWorkgroup',
+  'maxComputeWorkgroupSizeX',
+  'maxComputeWorkgroupSizeY',
+  'maxComputeWorkgroupStorageSize',
+  'maxComputeWorkgroupsPerDimension',
+] as const;
+
+export interface InstanceRequest {
+  readonly source: AdapterSource;
+  /** The ICD manifest to use instead of what the environment says. */
+  readonly icdPath?: string;
+  /** Only an adapter with this in its name. */
+  readonly nameContains?: string;
+  readonly forceFallback?: boolean;
+  /** Dawn's backend, by name. */
+  readonly backend?: string;
+}
+
+/** The device, or why there is none. */
+export async function requestDevice(
+  request: InstanceRequest,
+  notice: (line: string) => void,
+): Promise<LiveDevice | string> {
+  const { create } = await import('webgpu');
+  const flags = [TOGGLES];
+  if (request.nameContains !== undefined) flags.push(`adapter=${request.nameContains}`);
+  if (request.backend !== undefined) flags.push(`backend=${request.backend}`);
+  try {
+    const instance = create(flags);
+    const adapter = await withIcd(request.icdPath, () =>
+      instance.requestAdapter({
+        powerPreference: 'high-performance',
+        forceFallbackAdapter: request.forceFallback ?? false,
+      }),
+    );
+    if (adapter === null) return 'no adapter';
+    const requiredLimits = Object.fromEntries(WANTED_LIMITS.map((name) => [name, adapter.limits[name]]));
+    const requiredFeatures = WANTED_FEATURES.filter((name) => adapter.features.has(name));
+    const device = await adapter.requestDevice({ label: 'tierkv', requiredLimits, requiredFeatures });
+    return new LiveDevice(device, reportOf(adapter.info, request.source), instance, notice);
+  } catch (error) {
+    return firstLine(error instanceof Error ? error.message : String(error));
+  }
+}
+
+/** The driver is named by VK_ICD_FILENAMES alone, which VK_DRIVER_FILES would outrank. */
+async function withIcd<T>(icdPath: string | undefined, act: () => Promise<T>): Promise<T> {
+  if (icdPath === undefined) return act();
+  const saved = ['VK_ICD_FILENAMES', 'VK_DRIVER_FILES'].map((name) => [name, process.env[name]] as const);
+  delete process.env.VK_DRIVER_FILES;
+  process.env.VK_ICD_FILENAMES = icdPath;
+  try {
+    return await act();
+  } finally {
+    for (const [name, value] of saved) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  }
+}
+
+function firstLine(message: string): string {
+  return message.split('\n')[0];
+}
+
+// What an adapter must do before it is accepted: copy, compute and hand back bytes that are not zero. Some
+// devices validate every call and move nothing (Dawn's null backend, broken drivers); on them a cache would
+// serve zeros. The test is the pool's own path over a few slots, so what passes here is what runs later.
+
+const SLOT_BYTES = 4100;
+const SLOTS = 3;
+const SEED = 0x7e57;
+
+/** What is wrong with the device; empty when it works. */
+export async function deviceFault(live: LiveDevice): Promise<string> {
+  const shape = poolShape(1, SLOTS * SLOT_BYTES, [SLOT_BYTES]);
+  const store = await HbmStore.open(live, shape, {
+    label: 'tierkv.selfTest',
+    stagingBytes: 8192,
+    stagingBuffers: 2,
+    verifyWrites: 'kernel',
+  }).catch((error: Error) => error);
+  if (store instanceof Error) return store.message;
+  try {
+    return await poolFault(store);
+  } finally {
+    await store[Symbol.asyncDispose]();
+  }
+}
+
+async function poolFault(store: HbmStore): Promise<string> {
+  const words = new Uint32Array(SLOT_BYTES / 4);
+  fillPattern(words, SEED, 0);
+  const digest = digestWords(words);
+  const uploaded = { slot: 0, sizeClass: 0, generation: 1, seedLo: SEED, seedHi: 0 };
+  const generated = { ...uploaded, slot: 2 };
+
+  const item = { ...uploaded, key: new Uint32Array(4), digest, bytes: new Uint8Array(words.buffer) };
+  const [write] = await store.write([item]);
+  if (write.outcome !== Outcome.LOADED) return `an upload does not arrive (${write.reason})`;
+
+  const [fill] = await store.fillPattern([generated]);
+  const [check] = await store.countMismatches([generated]);
+  const [seal] = await store.seal([generated]);
+  if (fill.outcome !== Outcome.LOADED || check.mismatchedWords !== 0) return 'its kernels do not compute';
+  if (seal.digest.lo !== digest.lo || seal.digest.hi !== digest.hi) return 'its kernels compute wrong sums';
+
+  const landed = new Uint32Array(words.length);
+  const [read] = await store.read([{ ...item, ...generated, bytes: new Uint8Array(landed.buffer) }]);
+  if (read.outcome !== Outcome.LOADED) return `a readback does not arrive (${read.reason})`;
+  if (landed.some((word, index) => word !== words[index]))
+    return 'a readback brings other bytes than lie there';
+  return '';
+}

@@ -1,0 +1,440 @@
+/**
+ * What a kernel over slabs is made of: each of its items lies in one slab of a pool. Slots of a pool may lie
+ * in several GPUBuffers while a kernel binds one, so a table of items is sorted by slab, with one dispatch
+ * for each slab. What the kernel sees:
+ *
+ *     @group(0) @binding(0)   the slab
+ *     @group(0) @binding(1)   array of items, `itemWords` words each
+ *     @group(0) @binding(2)   array of results, `resultWords` words an item, zero before; none for 0 words
+ *     @group(1) @binding(i)   buffers of the kernel's own, if it has any
+ *
+ * Item `workgroup_id.y` is this workgroup's, and its results have the same index. `num_workgroups.x`
+ * workgroups work on each item of a slab: as many as the most that one of them asks for.
+ */
+
+import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
+import { shaderTexts } from './shaderTexts.ts';
+import type { SlotLocation } from './types.ts';
+
+export type BufferAccess = 'read' | 'write';
+
+export interface KernelSpec {
+  /** For labels and errors. */
+  readonly name: string;
+  /** WGSL, for example of `shaderSource`. */
+  readonly code: string;
+  readonly entryPoint: string;
+  /** Values of the code's `override` constants. */
+  readonly constants?: Readonly<Record<string, number>>;
+  readonly slab: BufferAccess;
+  /** 32-bit words of one item, 1 or more. */
+  readonly itemWords: number;
+  /** 32-bit words of one item's results, 0 or more. */
+  readonly resultWords: number;
+  /** How the kernel uses its own buffers, in the order of their bindings. Default: it has none. */
+  readonly own?: readonly BufferAccess[];
+}
+
+/** A kernel of one device, over the slabs of one pool. */
+export interface CompiledKernel {
+  readonly spec: KernelSpec;
+  readonly live: LiveDevice;
+  readonly slabs: readonly GPUBuffer[];
+  readonly label: string;
+  readonly pipeline: GPUComputePipeline;
+  /** Of group 0. */
+  readonly layout: GPUBindGroupLayout;
+}
+
+// The items of one dispatch of a kernel over slabs. They are collected in any order and sorted by slab when
+// they are encoded, each slab's from a row on that a dynamic offset can name:
+//
+//     rows     0 .. 2         16 .. 20            (for items of 4 words: 16 rows are 256 bytes)
+//            +---------+----+--------------+--
+//            | slab 0  |    | slab 3       |      dispatch(workgroups, 3)   dispatch(workgroups, 5)
+//            +---------+----+--------------+--
+//
+// Buffers and bind groups are made once and used again. `encode` writes the items through the queue, so the
+// encoder must be submitted before this table is encoded again. Who needs more dispatches in one encoder
+// makes more tables.
+
+/** Dynamic offsets are multiples of this; no device of WebGPU asks for more. */
+const OFFSET_WORDS = 64;
+const WORKGROUPS_MAX = 65535;
+
+export interface EncodeOptions {
+  /** The kernel's own buffers (`SlabKernel.bindOwn`). */
+  readonly own?: GPUBindGroup;
+  /** Where the results go, from byte 0 on; of `SlabKernel.resultBytesMax` bytes. Default: nowhere. */
+  readonly resultsTo?: GPUBuffer;
+}
+
+export class KernelTable {
+  readonly itemsMax: number;
+  readonly #kernel: CompiledKernel;
+  readonly #rowsPerOffset: number;
+  readonly #items: GPUBuffer;
+  readonly #results: GPUBuffer | undefined;
+  readonly #groups: readonly GPUBindGroup[];
+  readonly #slabOf: Uint32Array;
+  readonly #words: Uint32Array;
+  readonly #sorted: Uint32Array<ArrayBuffer>;
+  /** For each slab: its items, the first of its rows, the workgroups of its largest item. */
+  readonly #count: Uint32Array;
+  readonly #row: Uint32Array;
+  readonly #workgroups: Uint32Array;
+  #length = 0;
+
+  /** Made by `SlabKernel.table`. */
+  constructor(kernel: CompiledKernel, itemsMax: number) {
+    invariant(itemsMax >= 1 && itemsMax <= WORKGROUPS_MAX, 'a table has 1 to 65535 items');
+    this.#kernel = kernel;
+    this.itemsMax = itemsMax;
+    const { itemWords, resultWords } = kernel.spec;
+    const slabs = kernel.slabs.length;
+    this.#rowsPerOffset = rowsPerOffset(kernel);
+    const rowsMax = itemsMax + this.#rowsPerOffset * slabs;
+    // A binding has one size whatever its dynamic offset, so there is room for a whole table behind the last
+    // row.
+    const rows = rowsMax + itemsMax;
+    const { device } = kernel.live;
+    this.#items = device.createBuffer({
+      label: `${kernel.label}.items`,
+      size: rows * itemWords * 4,
+      usage: BufferUsage.STORAGE | BufferUsage.COPY_DST,
+    });
+    if (resultWords > 0) {
+      this.#results = device.createBuffer({
+        label: `${kernel.label}.results`,
+        size: rows * resultWords * 4,
+        usage: BufferUsage.STORAGE | BufferUsage.COPY_SRC | BufferUsage.COPY_DST,
+      });
+    }
+    this.#groups = kernel.slabs.map((slab) => this.#bind(slab));
+    this.#slabOf = new Uint32Array(itemsMax);
+    this.#words = new Uint32Array(itemsMax * itemWords);
+    this.#sorted = new Uint32Array(rowsMax * itemWords);
+    this.#count = new Uint32Array(slabs);
+    this.#row = new Uint32Array(slabs);
+    this.#workgroups = new Uint32Array(slabs);
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  get full(): boolean {
+    return this.#length === this.itemsMax;
+  }
+
+  /**
+   * @param slab index of the slab in which the item lies
+   * @param workgroups that are to work on it, 1 or more
+   * @param words `itemWords` of them
+   */
+  add(slab: number, workgroups: number, ...words: readonly number[]): void {
+    const { itemWords } = this.#kernel.spec;
+    invariant(!this.full && words.length === itemWords, 'an item fits into its table');
+    const index = this.#length++;
+    this.#slabOf[index] = slab;
+    this.#words.set(words, index * itemWords);
+    this.#count[slab]++;
+    this.#workgroups[slab] = Math.max(this.#workgroups[slab], Math.min(WORKGROUPS_MAX, workgroups));
+  }
+
+  /**
+   * Encodes the kernel over all items, one dispatch a slab, and empties the table.
+   *
+   * @returns for each item in the order of `add`, the index of the first word of its results in `resultsTo`
+   */
+  encode(encoder: GPUCommandEncoder, { own, resultsTo }: EncodeOptions = {}): Uint32Array {
+    const positions = new Uint32Array(this.#length);
+    if (this.#length === 0) return positions;
+    const { live, label, pipeline, spec, slabs } = this.#kernel;
+    const rows = this.#sort(positions);
+    const sorted = new Uint8Array(this.#sorted.buffer, 0, rows * spec.itemWords * 4);
+    writeWords(live.device.queue, this.#items, sorted, 0);
+    const resultBytes = rows * spec.resultWords * 4;
+    if (this.#results !== undefined) encoder.clearBuffer(this.#results, 0, resultBytes);
+    const pass = encoder.beginComputePass({ label });
+    pass.setPipeline(pipeline);
+    if (own !== undefined) pass.setBindGroup(1, own);
+    for (let slab = 0; slab < slabs.length; slab++) {
+      if (this.#count[slab] === 0) continue;
+      const offsets = [this.#row[slab] * spec.itemWords * 4, this.#row[slab] * spec.resultWords * 4];
+      pass.setBindGroup(0, this.#groups[slab], spec.resultWords > 0 ? offsets : offsets.slice(0, 1));
+      pass.dispatchWorkgroups(this.#workgroups[slab], this.#count[slab]);
+    }
+    pass.end();
+    if (this.#results !== undefined && resultsTo !== undefined) {
+      encoder.copyBufferToBuffer(this.#results, 0, resultsTo, 0, resultBytes);
+    }
+    this.#length = 0;
+    this.#count.fill(0);
+    this.#workgroups.fill(0);
+    return positions;
+  }
+
+  destroy(): void {
+    this.#items.destroy();
+    this.#results?.destroy();
+  }
+
+  /** Puts the items in rows by slab. @returns how many rows that takes */
+  #sort(positions: Uint32Array): number {
+    const { itemWords, resultWords } = this.#kernel.spec;
+    let rows = 0;
+    this.#count.forEach((count, slab) => {
+      this.#row[slab] = rows;
+      rows += Math.ceil(count / this.#rowsPerOffset) * this.#rowsPerOffset;
+    });
+    const next = this.#row.slice();
+    for (let index = 0; index < this.#length; index++) {
+      const row = next[this.#slabOf[index]]++;
+      positions[index] = row * resultWords;
+      for (let word = 0; word < itemWords; word++) {
+        this.#sorted[row * itemWords + word] = this.#words[index * itemWords + word];
+      }
+    }
+    return rows;
+  }
+
+  #bind(slab: GPUBuffer): GPUBindGroup {
+    const { live, layout, spec } = this.#kernel;
+    const entries: GPUBindGroupEntry[] = [
+      { binding: 0, resource: { buffer: slab } },
+      { binding: 1, resource: { buffer: this.#items, size: this.itemsMax * spec.itemWords * 4 } },
+    ];
+    if (this.#results !== undefined) {
+      const size = this.itemsMax * spec.resultWords * 4;
+      entries.push({ binding: 2, resource: { buffer: this.#results, size } });
+    }
+    return live.device.createBindGroup({ label: `${slab.label}.${spec.name}`, layout, entries });
+  }
+}
+
+export function resultBytesMax(kernel: CompiledKernel, itemsMax: number): number {
+  return (itemsMax + rowsPerOffset(kernel) * kernel.slabs.length) * kernel.spec.resultWords * 4;
+}
+
+/** Rows between two that dynamic offsets can name, of items and of results alike. */
+function rowsPerOffset({ spec }: CompiledKernel): number {
+  return Math.max(rowsTo(spec.itemWords), rowsTo(spec.resultWords));
+}
+
+/** Rows of `words` words between two multiples of 256 bytes: a power of two, so the larger serves both. */
+function rowsTo(words: number): number {
+  let rows = 1;
+  while ((rows * words) % OFFSET_WORDS !== 0) rows *= 2;
+  return rows;
+}
+
+// The WGSL of the package's `shaders/` folder. Its text is part of the program (shaderTexts.ts), so that a
+// bundled program needs no file beside it.
+
+/** The text of the files named, one behind the other: what several kernels share, then the kernel. */
+export function shaderSource(...names: readonly string[]): string {
+  return names.map(textOf).join('\n');
+}
+
+/** @throws TKV_INPUT naming the shader that is not there */
+function textOf(name: string): string {
+  if (Object.hasOwn(shaderTexts, name)) return shaderTexts[name];
+  const known = Object.keys(shaderTexts).join(', ');
+  throw new TierKVError('TKV_INPUT', `There is no shader ${String(name)}. There are ${known}.`, {
+    field: 'names',
+  });
+}
+
+// A kernel over slabs (kernelSpec.ts), compiled for one device. `table` makes room for the items of a
+// dispatch:
+//
+//     const kernel = await SlabKernel.open(live, store.slabs, spec);
+//     const table = kernel.table(1024);
+//     table.add(slab, workgroups, ...words);
+//     table.encode(encoder, { own, resultsTo });
+
+export class SlabKernel implements CompiledKernel {
+  readonly spec: KernelSpec;
+  readonly live: LiveDevice;
+  readonly slabs: readonly GPUBuffer[];
+  readonly pipeline: GPUComputePipeline;
+  readonly layout: GPUBindGroupLayout;
+  readonly label: string;
+  readonly #ownLayout: GPUBindGroupLayout | undefined;
+
+  private constructor(
+    spec: KernelSpec,
+    live: LiveDevice,
+    slabs: readonly GPUBuffer[],
+    label: string,
+    pipeline: GPUComputePipeline,
+    layouts: readonly GPUBindGroupLayout[],
+  ) {
+    this.spec = spec;
+    this.live = live;
+    this.slabs = slabs;
+    this.label = label;
+    this.pipeline = pipeline;
+    this.layout = layouts[0];
+    this.#ownLayout = layouts[1];
+  }
+
+  /** @param slabs `HbmStore.slabs` @throws TKV_DEVICE when the device does not compile the kernel */
+  static async open(
+    live: LiveDevice,
+    slabs: readonly GPUBuffer[],
+    spec: KernelSpec,
+    prefix: string = 'tierkv',
+  ): Promise<SlabKernel> {
+    const { device } = live;
+    const label = `${prefix}.${spec.name}`;
+    try {
+      const layouts = groupLayouts(device, spec, label);
+      const pipeline = await device.createComputePipelineAsync({
+        label,
+        layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
+        compute: {
+          module: device.createShaderModule({ label, code: spec.code }),
+          entryPoint: spec.entryPoint,
+          constants: { ...spec.constants },
+        },
+      });
+      return new SlabKernel(spec, live, slabs, label, pipeline, layouts);
+    } catch (cause) {
+      const message = cause instanceof Error ? cause.message : String(cause);
+      const why = live.lostReason || message.split('\n')[0];
+      throw new TierKVError(
+        'TKV_DEVICE',
+        `The kernel ${spec.name} does not compile on ${live.adapter.name} (${why}). ` +
+          'Correct its code, or choose another adapter with TIERKV_ADAPTER.',
+        { field: 'TIERKV_ADAPTER', cause },
+      );
+    }
+  }
+
+  /** @param itemsMax items that the table has room for, from 1 to 65535 */
+  table(itemsMax: number): KernelTable {
+    return new KernelTable(this, itemsMax);
+  }
+
+  /** Bytes that the results of a full table take at most: what a buffer for them must hold. */
+  resultBytesMax(itemsMax: number): number {
+    return resultBytesMax(this, itemsMax);
+  }
+
+  /** Binds the kernel's own buffers, in the order of `spec.own`; once, for `KernelTable.encode`. */
+  bindOwn(buffers: readonly GPUBuffer[]): GPUBindGroup {
+    const layout = this.#ownLayout;
+    invariant(layout !== undefined, () => `the kernel ${this.spec.name} has buffers of its own`);
+    return this.live.device.createBindGroup({
+      label: `${this.label}.own`,
+      layout,
+      entries: buffers.map((buffer, binding) => ({ binding, resource: { buffer } })),
+    });
+  }
+}
+
+const bindingTypes = { read: 'read-only-storage', write: 'storage' } as const;
+
+/** Of group 0 and, where the kernel has buffers of its own, of group 1. */
+function groupLayouts(device: GPUDevice, spec: KernelSpec, label: string): GPUBindGroupLayout[] {
+  const { slab, resultWords, own = [] } = spec;
+  const layout = (name: string, buffers: readonly GPUBufferBindingLayout[]): GPUBindGroupLayout =>
+    device.createBindGroupLayout({
+      label: name,
+      entries: buffers.map((buffer, binding) => ({ binding, visibility: ShaderStage.COMPUTE, buffer })),
+    });
+  const results = { type: 'storage', hasDynamicOffset: true } as const;
+  const items = layout(label, [
+    { type: bindingTypes[slab] },
+    { type: 'read-only-storage', hasDynamicOffset: true },
+    ...(resultWords > 0 ? [results] : []),
+  ]);
+  if (own.length === 0) return [items];
+  const ownBuffers = own.map((access) => ({ type: bindingTypes[access] }));
+  return [items, layout(`${label}.own`, ownBuffers)];
+}
+
+// The kernels over whole slots: digest, fill with a pattern, count words that are not the pattern's. An item
+// is (word offset in the slab, words, two seeds), as shaders/slots.wgsl declares it. Results are two words;
+// those of a fill stay zero, and their arrival is the fence behind which the slot is full.
+
+export type SlotKernel = 'digest' | 'fill' | 'check';
+
+/** How the work of a slot is spread over the device. */
+export interface SlotKernelShape {
+  /** Invocations of a workgroup, a power of two. */
+  readonly workgroupSize: number;
+  /** Vectors of 16 bytes that an invocation walks in a large slot. */
+  readonly vectorsPerInvocation: number;
+  /** Whether each invocation adds its sum to the result, or a workgroup once for all of its own. */
+  readonly digest: 'scattered' | 'reduced';
+}
+
+/** A CPU pays for every barrier by switching between invocations, and gains nothing from wide workgroups. */
+export const softwareShape: SlotKernelShape = {
+  workgroupSize: 16,
+  vectorsPerInvocation: 64,
+  digest: 'scattered',
+};
+export const hardwareShape: SlotKernelShape = {
+  workgroupSize: 64,
+  vectorsPerInvocation: 16,
+  digest: 'reduced',
+};
+
+const ITEMS_MAX = 4096;
+
+export class SlotKernels {
+  readonly #shape: SlotKernelShape;
+  readonly #kernels: Record<SlotKernel, SlabKernel>;
+
+  private constructor(shape: SlotKernelShape, kernels: Record<SlotKernel, SlabKernel>) {
+    this.#shape = shape;
+    this.#kernels = kernels;
+  }
+
+  /** @throws TKV_DEVICE when the device does not compile the kernels */
+  static async open(
+    live: LiveDevice,
+    slabs: readonly GPUBuffer[],
+    label: string,
+    shape: SlotKernelShape = live.adapter.software ? softwareShape : hardwareShape,
+  ): Promise<SlotKernels> {
+    const open = (kernel: SlotKernel): Promise<SlabKernel> =>
+      SlabKernel.open(live, slabs, specOf(kernel, shape), label);
+    const [digest, fill, check] = await Promise.all([open('digest'), open('fill'), open('check')]);
+    return new SlotKernels(shape, { digest, fill, check });
+  }
+
+  /** Bytes that the results of a full table take at most, for any of the kernels. */
+  get resultBytesMax(): number {
+    return this.#kernels.digest.resultBytesMax(ITEMS_MAX);
+  }
+
+  table(kernel: SlotKernel, itemsMax: number = ITEMS_MAX): KernelTable {
+    return this.#kernels[kernel].table(itemsMax);
+  }
+
+  /** Adds a slot of `bytes` bytes to a table that `table` made. */
+  addSlot(table: KernelTable, location: SlotLocation, bytes: number, seedLo = 0, seedHi = 0): void {
+    const { workgroupSize, vectorsPerInvocation } = this.#shape;
+    const vectors = Math.ceil(bytes / 16) + 1;
+    const workgroups = Math.ceil(vectors / (workgroupSize * vectorsPerInvocation));
+    table.add(location.slab, workgroups, location.offsetBytes / 4, bytes / 4, seedLo, seedHi);
+  }
+}
+
+function specOf(kernel: SlotKernel, shape: SlotKernelShape): KernelSpec {
+  return {
+    name: kernel,
+    code: shaderSource('slots', kernel),
+    entryPoint: kernel === 'digest' ? shape.digest : 'scattered',
+    constants: { workgroupSize: shape.workgroupSize },
+    slab: kernel === 'fill' ? 'write' : 'read',
+    itemWords: 4,
+    resultWords: 2,
+  };
+}

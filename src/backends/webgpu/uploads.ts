@@ -1,0 +1,501 @@
+/**
+ * Host to device: whole slots of `write` and boxes of `writeBoxes`. Items are copied into a mapped upload
+ * buffer. A batch is one such buffer and one submit that brings its bytes into the slabs. The host fills one
+ * buffer while the device empties others, and an item larger than a buffer takes several.
+ */
+
+import { loaded, refused } from '../../runtime/tier/slotLedger.ts';
+import type { StoreResult } from '../../runtime/tier/tierStore.ts';
+import { type BoxTables, VECTOR_BYTES } from './boxes.ts';
+import { BufferUsage, BYTES_TAKEN_AWAY, type LiveDevice, MapMode } from './device.ts';
+import { type BoxPath, type BoxPlan, runOffsetBytes, type SlotLocation } from './types.ts';
+import type { BatchKind, Work, WorkBatch } from './workLine.ts';
+
+export interface UploadItem {
+  readonly plan: BoxPlan;
+  readonly location: SlotLocation;
+  readonly path: BoxPath;
+  readonly bytes: Uint8Array;
+  /** All bytes are on their way: whatever is submitted from now on finds them in the slot. */
+  sent?(): void;
+  /** All bytes lie in the slot, or not all ever will. */
+  end(result: StoreResult): void;
+}
+
+export class Uploads implements BatchKind<UploadBatch> {
+  readonly name = 'upload';
+  readonly live: LiveDevice;
+  readonly buffers: UploadBuffers;
+  readonly layout: StagingLayout;
+
+  constructor(live: LiveDevice, buffers: UploadBuffers, layout: StagingLayout) {
+    this.live = live;
+    this.buffers = buffers;
+    this.layout = layout;
+  }
+
+  async open(): Promise<UploadBatch | undefined> {
+    const buffer = await this.buffers.acquire();
+    return buffer === undefined ? undefined : new UploadBatch(this, buffer);
+  }
+
+  upload(item: UploadItem): Work<UploadBatch> {
+    const upload: Upload = { item, copied: 0, pending: item.plan.boxBytes };
+    return { kind: this, addTo: (batch) => batch.add(upload), refuse: (end) => item.end(end) };
+  }
+}
+
+interface Upload {
+  readonly item: UploadItem;
+  /** Bytes that were copied into mapped buffers. */
+  copied: number;
+  /** Bytes that are not known to have arrived. */
+  pending: number;
+}
+
+class UploadBatch implements WorkBatch {
+  readonly #uploads: Uploads;
+  readonly #buffer: GPUBuffer;
+  readonly #bytes: Uint8Array;
+  readonly #parts: { readonly upload: Upload; readonly bytes: number }[] = [];
+  /** Items of which the last bytes ride here. */
+  readonly #complete: UploadItem[] = [];
+  /** Items whose memory was taken away. They end with this batch, which is behind all of their bytes. */
+  readonly #cut: UploadItem[] = [];
+
+  constructor(uploads: Uploads, buffer: GPUBuffer) {
+    this.#uploads = uploads;
+    this.#buffer = buffer;
+    this.#bytes = uploads.buffers.bytesOf(buffer);
+  }
+
+  get full(): boolean {
+    return this.#uploads.layout.full;
+  }
+
+  /** True when all of the item is in buffers, false when this one has no more room for it. */
+  add(upload: Upload): boolean {
+    const { item } = upload;
+    const { plan, location, path, bytes } = item;
+    while (upload.copied < plan.boxBytes) {
+      if (bytes.byteLength !== plan.boxBytes) {
+        this.#cut.push(item);
+        return true;
+      }
+      const from = upload.copied;
+      const part = this.full ? undefined : this.#uploads.layout.add(plan, location, from, path);
+      if (part === undefined) return false;
+      this.#bytes.set(bytes.subarray(from, from + part.bytes), part.at);
+      this.#parts.push({ upload, bytes: part.bytes });
+      upload.copied += part.bytes;
+    }
+    this.#complete.push(item);
+    return true;
+  }
+
+  encode(encoder: GPUCommandEncoder): void {
+    this.#buffer.unmap();
+    this.#uploads.layout.encodeToSlabs(encoder, this.#buffer);
+  }
+
+  async finish(errors: Promise<string>): Promise<void> {
+    const { live, buffers } = this.#uploads;
+    for (const item of this.#complete) item.sent?.();
+    const [mapped, error] = await Promise.all([buffers.recycle(this.#buffer), errors]);
+    const failure = mapped ? (error === '' ? undefined : refused(error)) : live.refusal();
+    for (const { upload, bytes } of this.#parts) {
+      upload.pending -= bytes;
+      if (failure !== undefined || upload.pending === 0) upload.item.end(failure ?? loaded);
+    }
+    for (const item of this.#cut) item.end(failure ?? refused(BYTES_TAKEN_AWAY));
+  }
+}
+
+// Device to host: whole slots of `read`, slots that the host digests for `seal`, and boxes of `readBoxes`. A
+// batch is one mapped readback buffer and one submit that fills it; as a buffer lands, its bytes are handed
+// to the items while the device fills the next ones. An item larger than a buffer takes several.
+
+export interface ReadbackItem {
+  readonly plan: BoxPlan;
+  readonly location: SlotLocation;
+  readonly path: BoxPath;
+  /** Takes bytes from the item's byte `from` on; the view is gone afterwards. False when they cannot be. */
+  take(landed: Uint8Array, from: number): boolean;
+  /** All bytes were taken (undefined), or why not. */
+  end(failure: StoreResult | undefined): void;
+}
+
+export class Readbacks implements BatchKind<ReadbackBatch> {
+  readonly name = 'readback';
+  readonly live: LiveDevice;
+  readonly buffers: ReadbackBuffers;
+  readonly layout: StagingLayout;
+
+  constructor(live: LiveDevice, buffers: ReadbackBuffers, layout: StagingLayout) {
+    this.live = live;
+    this.buffers = buffers;
+    this.layout = layout;
+  }
+
+  async open(): Promise<ReadbackBatch | undefined> {
+    const buffer = await this.buffers.acquire();
+    return buffer === undefined ? undefined : new ReadbackBatch(this, buffer);
+  }
+
+  readback(item: ReadbackItem): Work<ReadbackBatch> {
+    const readback: Readback = { item, planned: 0, pending: item.plan.boxBytes, taken: true };
+    return { kind: this, addTo: (batch) => batch.add(readback), refuse: (end) => item.end(end) };
+  }
+}
+
+interface Readback {
+  readonly item: ReadbackItem;
+  /** Bytes that have room in buffers. */
+  planned: number;
+  /** Bytes that were not handed over. */
+  pending: number;
+  taken: boolean;
+}
+
+interface ReadbackPart {
+  readonly readback: Readback;
+  readonly from: number;
+  readonly at: number;
+  readonly bytes: number;
+}
+
+class ReadbackBatch implements WorkBatch {
+  readonly #readbacks: Readbacks;
+  readonly #buffer: GPUBuffer;
+  readonly #parts: ReadbackPart[] = [];
+  #used = 0;
+
+  constructor(readbacks: Readbacks, buffer: GPUBuffer) {
+    this.#readbacks = readbacks;
+    this.#buffer = buffer;
+  }
+
+  get full(): boolean {
+    return this.#readbacks.layout.full;
+  }
+
+  /** True when all of the item has room in buffers, false when this one has no more room for it. */
+  add(readback: Readback): boolean {
+    const { layout } = this.#readbacks;
+    const { plan, location, path } = readback.item;
+    while (readback.planned < plan.boxBytes) {
+      const from = readback.planned;
+      const part = this.full ? undefined : layout.add(plan, location, from, path);
+      if (part === undefined) return false;
+      this.#parts.push({ readback, from, at: part.at, bytes: part.bytes });
+      readback.planned += part.bytes;
+    }
+    return true;
+  }
+
+  encode(encoder: GPUCommandEncoder): void {
+    this.#used = this.#readbacks.layout.used;
+    this.#readbacks.layout.encodeFromSlabs(encoder, this.#buffer);
+  }
+
+  async finish(errors: Promise<string>): Promise<void> {
+    const { live, buffers } = this.#readbacks;
+    let failure: StoreResult | undefined;
+    const take = (range: ArrayBuffer, error: string): void => {
+      if (error !== '') failure = refused(error);
+      for (const { readback, from, at, bytes } of failure === undefined ? this.#parts : []) {
+        if (readback.taken) readback.taken = readback.item.take(new Uint8Array(range, at, bytes), from);
+      }
+    };
+    if (!(await buffers.land(this.#buffer, this.#used, take, errors))) failure = live.refusal();
+    for (const { readback, bytes } of this.#parts) {
+      const { item, taken } = readback;
+      readback.pending -= bytes;
+      if (failure !== undefined) item.end(failure);
+      else if (readback.pending === 0) item.end(taken ? undefined : refused(BYTES_TAKEN_AWAY));
+    }
+  }
+}
+
+// Host memory that the GPU reaches directly: for each direction a fixed number of equal mappable buffers,
+// lent one by one. Whoever finds none free waits in line, which bounds the bytes in flight. When the device
+// is gone, everyone who waits or asks gets `undefined`.
+//
+//     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies --> recycle(): mapped, free
+//     ReadbackBuffers   acquire --> submit copies --> land(): `use` sees the bytes --> free
+//
+// Upload memory may be uncached, so nothing here reads it back.
+//
+// Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and
+// touching a view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped
+// ranges are taken in this file only, and no view is used after `unmap`, or outside of `use`.
+
+/** The mapped buffers of one direction. */
+export interface StagingSize {
+  readonly bytes: number;
+  readonly count: number;
+}
+
+class MappedBuffers {
+  readonly size: StagingSize;
+  protected readonly live: LiveDevice;
+  readonly #buffers: readonly GPUBuffer[];
+  readonly #free: GPUBuffer[];
+  readonly #waiters: ((buffer: GPUBuffer | undefined) => void)[] = [];
+  readonly #unsubscribe: () => void;
+  #allBack: (() => void) | undefined;
+  #closed = false;
+
+  protected constructor(
+    live: LiveDevice,
+    size: StagingSize,
+    label: string,
+    usage: GPUBufferUsageFlags,
+    mappedAtCreation: boolean,
+  ) {
+    this.live = live;
+    this.size = size;
+    this.#buffers = Array.from({ length: size.count }, (_, index) =>
+      live.device.createBuffer({ label: `${label}${index}`, size: size.bytes, usage, mappedAtCreation }),
+    );
+    this.#free = [...this.#buffers];
+    this.#unsubscribe = live.onLost(() => this.#close());
+  }
+
+  /** A buffer as soon as one is free; undefined when the device is gone. */
+  async acquire(): Promise<GPUBuffer | undefined> {
+    if (this.#closed) return undefined;
+    const free = this.#free.pop();
+    if (free !== undefined) return free;
+    return new Promise((resolve) => {
+      this.#waiters.push(resolve);
+    });
+  }
+
+  /** Waits until every buffer is back, unless the device is gone, and frees the memory. */
+  async destroy(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#allBack = resolve;
+      if (this.#closed || this.#free.length === this.#buffers.length) resolve();
+    });
+    this.#close();
+    for (const buffer of this.#buffers) buffer.destroy();
+  }
+
+  protected release(buffer: GPUBuffer): void {
+    const next = this.#waiters.shift();
+    if (next !== undefined) {
+      next(buffer);
+      return;
+    }
+    this.#free.push(buffer);
+    if (this.#free.length === this.#buffers.length) this.#allBack?.();
+  }
+
+  #close(): void {
+    this.#closed = true;
+    this.#unsubscribe();
+    this.#allBack?.();
+    for (const resolve of this.#waiters.splice(0)) resolve(undefined);
+  }
+}
+
+export class UploadBuffers extends MappedBuffers {
+  constructor(live: LiveDevice, size: StagingSize, label: string) {
+    super(live, size, `${label}.upload`, BufferUsage.MAP_WRITE | BufferUsage.COPY_SRC, true);
+  }
+
+  /** The bytes to fill, of a buffer just acquired. They are gone after `unmap`. */
+  bytesOf(buffer: GPUBuffer): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(buffer.getMappedRange());
+  }
+
+  /** Once the copies out of it are submitted. True when they are done, false on a lost device. */
+  async recycle(buffer: GPUBuffer): Promise<boolean> {
+    const mapped = await this.live.whenMapped(buffer, MapMode.WRITE, this.size.bytes);
+    if (mapped) this.release(buffer);
+    return mapped;
+  }
+}
+
+export class ReadbackBuffers extends MappedBuffers {
+  constructor(live: LiveDevice, size: StagingSize, label: string) {
+    super(live, size, `${label}.readback`, BufferUsage.MAP_READ | BufferUsage.COPY_DST, false);
+  }
+
+  /**
+   * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the
+   * buffer. The view is gone when `use` returns. False when the device is gone, also when it goes in the
+   * moment of arrival.
+   * @param errors what the device finds wrong with the commands that fill the buffer: `use` is told
+   */
+  async land(
+    buffer: GPUBuffer,
+    bytes: number,
+    use: (landed: ArrayBuffer, error: string) => void,
+    errors: Promise<string> = Promise.resolve(''),
+  ): Promise<boolean> {
+    const [mapped, error] = await Promise.all([this.live.whenMapped(buffer, MapMode.READ, bytes), errors]);
+    if (!mapped || this.live.loss !== undefined) return false;
+    try {
+      use(buffer.getMappedRange(0, bytes), error);
+      buffer.unmap();
+    } catch (error) {
+      this.live.giveUp(`reading ${buffer.label}`, error);
+      return false;
+    }
+    this.release(buffer);
+    return true;
+  }
+}
+
+// What lies where in one mapped buffer, and how it gets between there and the slabs: by copies, where
+// neighbours on both sides become one command, or, for boxes of many short runs, by the gather and scatter
+// kernels through the packed buffer:
+//
+//     mapped    | box a (short runs) | box b (short runs) | slot c, whole       |
+//     packed    | a                  | b                  |                     |     one copy between both
+//     slabs     .. a a .. a a .. b b .. b b .. c c c c c c ..
+//
+// A whole slot is a box of one run. Boxes of short runs begin at a vector of 16 bytes, and the gaps between
+// them are copied along, so that neighbours are still one copy.
+
+/** So many parts of boxes at most ride in one buffer. */
+const PARTS_MAX = 4096;
+
+/** Where bytes of a box lie in the mapped buffer. */
+export interface StagedPart {
+  readonly at: number;
+  readonly bytes: number;
+}
+
+export class StagingLayout {
+  readonly #buffers: readonly GPUBuffer[];
+  readonly #capacity: number;
+  readonly #tables: BoxTables | undefined;
+  /** So much of the buffer goes through the packed buffer at most. */
+  readonly #packedCapacity: number;
+  #copies: CopyRuns = new CopyRuns();
+  #used = 0;
+  #parts = 0;
+
+  /** @param capacity of a mapped buffer @param tables absent where no box ever goes through kernels */
+  constructor(slabs: readonly GPUBuffer[], capacity: number, tables?: BoxTables) {
+    this.#buffers = tables === undefined ? slabs : [...slabs, tables.packed];
+    this.#capacity = capacity;
+    this.#tables = tables;
+    const packedBytes = tables?.packed.size ?? 0;
+    this.#packedCapacity = Math.min(capacity - (capacity % VECTOR_BYTES), packedBytes);
+  }
+
+  get used(): number {
+    return this.#used;
+  }
+
+  get full(): boolean {
+    return this.#used === this.#capacity || this.#parts === PARTS_MAX;
+  }
+
+  /** Adds what fits of a box from its packed byte `from` on; undefined for nothing, never when empty. */
+  add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): StagedPart | undefined {
+    const part =
+      path === 'kernel' && plan.runBytes <= this.#packedCapacity
+        ? this.#addRuns(plan, slot, from / plan.runBytes)
+        : this.#addBytes(plan, slot, from);
+    if (part !== undefined) this.#parts++;
+    return part;
+  }
+
+  /** Encodes the way from the slabs into `mapped`; the layout is empty afterwards. */
+  encodeFromSlabs(encoder: GPUCommandEncoder, mapped: GPUBuffer): void {
+    this.#tables?.encode(encoder);
+    this.#copies.encodeToStaging(encoder, this.#buffers, mapped);
+    this.#clear();
+  }
+
+  /** Encodes the way from `mapped` into the slabs; the layout is empty afterwards. */
+  encodeToSlabs(encoder: GPUCommandEncoder, mapped: GPUBuffer): void {
+    this.#copies.encodeFromStaging(encoder, mapped, this.#buffers);
+    this.#tables?.encode(encoder);
+    this.#clear();
+  }
+
+  #clear(): void {
+    this.#copies = new CopyRuns();
+    this.#used = 0;
+    this.#parts = 0;
+  }
+
+  /** Whole runs, through the kernels. */
+  #addRuns(plan: BoxPlan, slot: SlotLocation, firstRun: number): StagedPart | undefined {
+    const at = wholeVectors(this.#used);
+    const runsThatFit = Math.floor((this.#packedCapacity - at) / plan.runBytes);
+    const runs = Math.min(plan.runs - firstRun, runsThatFit);
+    if (runs <= 0 || this.#tables === undefined || this.#tables.full) return undefined;
+    this.#tables.add(plan, slot, at, firstRun, runs);
+    const bytes = runs * plan.runBytes;
+    this.#used = wholeVectors(at + bytes);
+    this.#copies.add(this.#buffers.length - 1, at, at, this.#used - at);
+    return { at, bytes };
+  }
+
+  /** Any part of any run, by copies. */
+  #addBytes(plan: BoxPlan, slot: SlotLocation, from: number): StagedPart | undefined {
+    const at = this.#used;
+    const end = Math.min(plan.boxBytes, from + this.#capacity - at);
+    if (end <= from) return undefined;
+    for (let done = from; done < end; ) {
+      const inRun = done % plan.runBytes;
+      const bytes = Math.min(plan.runBytes - inRun, end - done);
+      const offset = slot.offsetBytes + runOffsetBytes(plan, (done - inRun) / plan.runBytes) + inRun;
+      this.#copies.add(slot.slab, offset, at + done - from, bytes);
+      done += bytes;
+    }
+    this.#used = at + end - from;
+    return { at, bytes: end - from };
+  }
+}
+
+function wholeVectors(bytes: number): number {
+  return Math.ceil(bytes / VECTOR_BYTES) * VECTOR_BYTES;
+}
+
+//  Copies between staging memory and slabs, where neighbours on both sides become one command.
+
+export class CopyRuns {
+  readonly #slabs: number[] = [];
+  readonly #slabOffsets: number[] = [];
+  readonly #stagingOffsets: number[] = [];
+  readonly #bytes: number[] = [];
+
+  add(slab: number, slabOffset: number, stagingOffset: number, bytes: number): void {
+    const last = this.#slabs.length - 1;
+    if (
+      last >= 0 &&
+      this.#slabs[last] === slab &&
+      this.#slabOffsets[last] + this.#bytes[last] === slabOffset &&
+      this.#stagingOffsets[last] + this.#bytes[last] === stagingOffset
+    ) {
+      this.#bytes[last] += bytes;
+      return;
+    }
+    this.#slabs.push(slab);
+    this.#slabOffsets.push(slabOffset);
+    this.#stagingOffsets.push(stagingOffset);
+    this.#bytes.push(bytes);
+  }
+
+  encodeFromStaging(encoder: GPUCommandEncoder, staging: GPUBuffer, slabs: readonly GPUBuffer[]): void {
+    this.#bytes.forEach((bytes, i) => {
+      const slab = slabs[this.#slabs[i]];
+      encoder.copyBufferToBuffer(staging, this.#stagingOffsets[i], slab, this.#slabOffsets[i], bytes);
+    });
+  }
+
+  encodeToStaging(encoder: GPUCommandEncoder, slabs: readonly GPUBuffer[], staging: GPUBuffer): void {
+    this.#bytes.forEach((bytes, i) => {
+      const slab = slabs[this.#slabs[i]];
+      encoder.copyBufferToBuffer(slab, this.#slabOffsets[i], staging, this.#stagingOffsets[i], bytes);
+    });
+  }
+}

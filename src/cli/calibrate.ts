@@ -1,0 +1,273 @@
+/**
+ * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator
+ * and `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with
+ * the usual checks are what the runtime does, so only they count.
+ */
+
+import { Command } from 'commander';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { readYaml } from '../sim/description/fields.ts';
+import { fitLink, type LinkSample, linkSchema } from '../sim/latency/capacity.ts';
+import { compareRecorded, type RequestTiming } from '../sim/report/recordedComparison.ts';
+import { readTraceHeader, traceRecords } from '../sim/workload/traceV2.ts';
+import type { LinkRow } from './bench/links.ts';
+import { median } from './bench/manager.ts';
+import { fileLines, readText } from './input.ts';
+import {
+  formatBytes,
+  formatSeconds,
+  printText,
+  renderTable,
+  requireWritableTarget,
+  startProgressBar,
+  writeJsonFile,
+  writeText,
+} from './output.ts';
+import { jsonText } from './simulate/output.ts';
+
+export interface LinkFigures {
+  /** Each size, and what one transfer of it takes of the link in a batch. */
+  readonly sizes: readonly LinkSample[];
+  /** How much longer one takes that travels alone. */
+  readonly delayUs: number;
+  /** Of its bandwidth, what a direction keeps while the opposite one is busy. */
+  readonly bothWaysShare: number;
+}
+
+export interface MeasuredProfile {
+  readonly schema: typeof linkSchema;
+  /** The adapter of HBM. */
+  readonly device: string;
+  readonly driver: string;
+  readonly date: string;
+  readonly software: boolean;
+  /** False for short bursts, which a disk under load does not keep up. */
+  readonly sustained?: boolean;
+  readonly links: Readonly<Record<string, LinkFigures>>;
+}
+
+interface CalibrateOptions extends Partial<RecordedFiles> {
+  readonly out?: string;
+  readonly dir?: string;
+  readonly adapter?: string;
+  readonly quick: boolean;
+}
+
+const helpEnd = `
+The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how
+much longer one takes that travels alone (µs), and the share of its bandwidth that a direction keeps while the
+opposite one is busy. Every sample lasts a second, so that a disk shows what it gives under load; --quick takes
+short bursts, and the profile says so. It also says whether the adapter is software, whose times say nothing about a GPU's.
+
+Use it with: tierkv replay TRACE --driver modeled --links FILE, or tierkv parity --links FILE
+
+With --trace-data, --sim-results and --report it is upstream's calibrate instead: a recorded trace beside a
+simulation of it, request by request.
+`;
+
+export function calibrateCommand(): Command {
+  return new Command('calibrate')
+    .description('Measure the links between GPU memory, host memory and disk, and write them as a profile.')
+    .option('--out <file>', 'where to write the profile')
+    .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
+    .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
+    .option('--quick', 'fewer sizes and rounds', false)
+    .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
+    .option('--trace-header <file>', 'its header')
+    .option('--sim-results <file>', 'what --results-path of a simulation of the trace wrote')
+    .option('--report <file>', 'where to write the report, as JSON')
+    .addHelpText('after', helpEnd)
+    .action(async (given: CalibrateOptions) => {
+      const recorded = recordedFiles(given);
+      if (recorded !== undefined) {
+        const { reportRecorded } = await import('./calibrate.ts');
+        printText(reportRecorded(recorded));
+        return;
+      }
+      const { out, dir, adapter: wanted, quick } = given;
+      if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
+      requireWritableTarget(out);
+      const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('./bench/links.ts');
+      const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
+      using bar = startProgressBar('samples');
+      if (!quick) bar.notice(`takes ${formatSeconds(leastSeconds(sizes))} at the least`);
+      const { adapter, rows } = await benchLinks(sizes, dir, wanted, {
+        say: (line) => bar.notice(line),
+        progress: (done, all) => bar.update({ share: done / all, done }),
+      });
+      const { name: device, source, software } = adapter;
+      const date = new Date().toISOString();
+      const about = { device, driver: `webgpu (${source})`, date, software, sustained: !quick };
+      const profile = profileOf(rows, about);
+      writeJsonFile(out, profile);
+      printText(renderProfile(profile));
+    });
+}
+
+/** Upstream's use of the command, which compares a recorded trace with a simulation of it. */
+function recordedFiles({
+  traceHeader,
+  traceData,
+  simResults,
+  report,
+  out,
+}: CalibrateOptions): RecordedFiles | undefined {
+  const given = { '--trace-data': traceData, '--sim-results': simResults, '--report': report };
+  if (Object.values(given).every((file) => file === undefined)) return undefined;
+  for (const [option, file] of Object.entries(given)) {
+    if (file === undefined)
+      throw configError(option, 'is missing', 'A report needs trace, results and itself.');
+  }
+  if (out !== undefined) throw configError('--out', 'excludes --report', 'Keep one of them.');
+  if (traceData === undefined || simResults === undefined || report === undefined) return undefined;
+  requireWritableTarget(report);
+  return { traceData, simResults, report, ...(traceHeader === undefined ? {} : { traceHeader }) };
+}
+
+/** @param rows of all links and pairs, at two sizes or more */
+export function profileOf(
+  rows: readonly LinkRow[],
+  about: Omit<MeasuredProfile, 'schema' | 'links'>,
+): MeasuredProfile {
+  const scattered = rows.filter((row) => row.pattern === 'scattered');
+  const verifiedLinks = new Set(scattered.filter((row) => row.verified).map((row) => row.link));
+  const usual = scattered.filter((row) => row.verified || !verifiedLinks.has(row.link));
+  const oneWay = usual.filter((row) => !row.link.includes('+'));
+  const links: Record<string, LinkFigures> = {};
+  for (const link of new Set(oneWay.map((row) => row.link))) {
+    const measured = oneWay.filter((row) => row.link === link);
+    const sizes = measured.map(({ unitBytes, gbps }) => ({
+      bytes: unitBytes,
+      latencyUs: round(unitBytes / gbps / 1e3),
+    }));
+    const { baseLatencyUs, bandwidthBytesPerS } = fitLink(sizes);
+    const delaysUs = measured.map(
+      ({ unitBytes, aloneUs = 0 }) => aloneUs - baseLatencyUs - (unitBytes * 1e6) / bandwidthBytesPerS,
+    );
+    const shares = usual
+      .filter((row) => row.link.includes('+') && row.link.split('+').includes(link))
+      .map((row) => shareOf(row, oneWay));
+    links[link] = {
+      sizes,
+      delayUs: round(Math.max(0, Math.min(...delaysUs))),
+      bothWaysShare: round(shares.length === 0 ? 1 : median(shares)),
+    };
+  }
+  return { schema: linkSchema, ...about, links };
+}
+
+/** What a pair reaches, of what it would if neither way minded the other. Half of the bytes go each way. */
+function shareOf(pair: LinkRow, oneWay: readonly LinkRow[]): number {
+  const ways = oneWay.filter(
+    (row) => row.unitBytes === pair.unitBytes && pair.link.split('+').includes(row.link),
+  );
+  const idealGbps = 2 / Math.max(...ways.map(({ gbps }) => 1 / gbps));
+  return Math.min(1, pair.gbps / idealGbps);
+}
+
+function round(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+function renderProfile({ device, software, sustained, links }: MeasuredProfile): string {
+  const [first] = Object.values(links);
+  const right = (title: string) => ({ title, align: 'right' as const });
+  const table = renderTable(
+    [
+      { title: 'link, GB/s at' },
+      ...first.sizes.map(({ bytes }) => right(formatBytes(bytes))),
+      right('alone: + µs'),
+      right('both ways: share'),
+    ],
+    Object.entries(links).map(([link, { sizes, delayUs, bothWaysShare }]) => [
+      link,
+      ...sizes.map(({ bytes, latencyUs }) => (bytes / latencyUs / 1e3).toFixed(2)),
+      delayUs.toFixed(0),
+      bothWaysShare.toFixed(2),
+    ]),
+  );
+  const bursts = 'of short bursts (--quick): a disk under load is slower than it says\n';
+  return `${device}${software ? ', a SOFTWARE device' : ''}\n${table}${sustained === false ? bursts : ''}`;
+}
+
+// `tierkv calibrate --trace-data ... --sim-results ...`: upstream's `calibrate`. A recorded trace beside the
+// results of a simulation of it (`--results-path`), as upstream's report.
+
+export interface RecordedFiles {
+  readonly traceHeader?: string;
+  readonly traceData: string;
+  readonly simResults: string;
+  readonly report: string;
+}
+
+const TTFT_THRESHOLD = 0.15;
+
+/** @throws {TierKVError} TKV_INPUT naming file and place for what is no trace or no results */
+export function reportRecorded({ traceHeader, traceData, simResults, report }: RecordedFiles): string {
+  const warmUp =
+    traceHeader === undefined ? 0 : readTraceHeader(readText(traceHeader), traceHeader).warmUpRequests;
+  const records = [...traceRecords(fileLines(traceData), traceData)];
+  const recorded = records
+    .filter(({ requestId }) => requestId >= warmUp)
+    .map(
+      (record): RequestTiming => ({
+        id: record.requestId,
+        ttftUs: record.firstChunkUs - record.sendUs,
+        e2eUs: record.lastChunkUs - record.sendUs,
+        inputTokens: record.inputTokens,
+        outputTokens: record.outputTokens,
+      }),
+    );
+  const { matched, tokenMismatches, metrics } = compareRecorded(recorded, readResults(simResults));
+  const { mape } = metrics.ttft.request_level;
+  const text = {
+    trace_info: {
+      num_requests: records.length,
+      warm_up_excluded: records.length - recorded.length,
+      matched_pairs: matched,
+      token_mismatches: tokenMismatches,
+    },
+    metrics,
+    config_match: {},
+    known_limitations: [],
+    ttft_tolerance: { mape, threshold: TTFT_THRESHOLD, within: mape <= TTFT_THRESHOLD },
+  };
+  writeText(report, `${jsonText(text)}\n`);
+  const share = (value: number): string => `${(100 * value).toFixed(2)} %`;
+  const line = (
+    name: string,
+    { mape: off, pearson_r: r, quality }: (typeof metrics)['e2e']['request_level'],
+  ) => `${name} mean absolute error ${share(off)}, correlation ${r.toFixed(3)}: ${quality}\n`;
+  return (
+    `${matched} of ${records.length} requests matched\n` +
+    line('TTFT', metrics.ttft.request_level) +
+    line('E2E ', metrics.e2e.request_level)
+  );
+}
+
+/** A list of results under `results`, as a mapping is what the strict reader takes. */
+function readResults(file: string): RequestTiming[] {
+  const text = readText(file);
+  if (!text.trimStart().startsWith('[')) {
+    throw new TierKVError('TKV_INPUT', `${file}: is no list of results. Name what --results-path wrote.`, {
+      path: file,
+    });
+  }
+  const root = readYaml(`{"results": ${text}}`, file);
+  const time = { min: 0, max: 2 ** 53 };
+  return root.list('results').map((node) => {
+    for (const key of ['slo_class', 'model', 'itl_mean_us']) node.has(key);
+    for (const key of ['request_id', 'ttft_us', 'e2e_us']) {
+      if (!node.has(key)) throw node.error(key, 'is missing', 'Write the results again');
+    }
+    const timing = {
+      id: node.integer('request_id', time, 0),
+      ttftUs: node.number('ttft_us', time, 0),
+      e2eUs: node.number('e2e_us', time, 0),
+      inputTokens: node.integer('input_tokens', time, 0),
+      outputTokens: node.integer('output_tokens', time, 0),
+    };
+    node.close();
+    return timing;
+  });
+}

@@ -1,0 +1,517 @@
+/**
+ * The evaluator that simulates: every case of a suite on worker threads, gains over the baseline, one score.
+ * What comes out is the same for any number of threads, and with or without a cache.
+ */
+
+import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+import { bindBundle } from '../../evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
+import { contentHash, policyId } from '../../evolve/bundle/presets.ts';
+import { readBundle } from '../../evolve/bundle/readBundle.ts';
+import type {
+  CaseResult,
+  Evaluation,
+  EvaluationError,
+  EvaluationPlan,
+  Evaluator,
+  SuiteCase,
+  SuiteName,
+} from '../../evolve/fitness/evaluation.ts';
+import {
+  caseScore,
+  FAILED_SCORE,
+  GAIN_MIN,
+  gainsOf,
+  metricDescriptions,
+  policyNodes,
+} from '../../evolve/fitness/objectives.ts';
+import type { RawMetrics } from '../../evolve/fitness/rawMetrics.ts';
+import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { PolicyError } from '../../sandbox/program.ts';
+import { unknownName } from '../../sim/control/registry.ts';
+import { FileContents, filesReadBy, hashOfFolders } from '../input.ts';
+import { makeDirectory } from '../output.ts';
+import { buildSimulation } from '../simulate/build.ts';
+import { simulateArguments } from '../sweep/point.ts';
+import { refuseIdleScaling } from './plans.ts';
+import type { CaseTask, ExplainOptions, Explanation } from './runCase.ts';
+import type { CaseAnswer } from './worker.ts';
+
+export interface EvaluatorOptions {
+  readonly plan: EvaluationPlan;
+  readonly limits: PoolLimits;
+  /** Where results are kept between runs. */
+  readonly cacheFolder?: string;
+  /** Told of each case that has ended. */
+  readonly progress?: (ended: number, asked: number) => void;
+}
+
+type Failed = { readonly error: EvaluationError };
+type CaseOutcome = { readonly metrics: RawMetrics } | Failed;
+
+export class SimulationEvaluator implements Evaluator {
+  readonly objectiveNames: readonly string[];
+  readonly plan: EvaluationPlan;
+  readonly #pool: WorkerPool;
+  readonly #cache: CaseCache;
+  readonly #progress: (ended: number, asked: number) => void;
+  /** Runs that are under way, by key: who asks for the same one waits for it. */
+  readonly #running = new Map<string, Promise<CaseOutcome | undefined>>();
+  #asked = 0;
+  #ended = 0;
+
+  constructor({ plan, limits, cacheFolder, progress = () => {} }: EvaluatorOptions) {
+    this.plan = plan;
+    this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
+    this.#pool = new WorkerPool(limits);
+    this.#cache = new CaseCache(cacheFolder);
+    this.#progress = progress;
+  }
+
+  caseIds(suite: SuiteName): readonly string[] {
+    return this.plan.suites[suite].map(({ id }) => id);
+  }
+
+  /** Hash of all that scores rest on: cases with the bytes of their files, baseline, objectives, tierkv itself. */
+  identity(): string {
+    const contents = new FileContents();
+    const { suites, scoring, baseline } = this.plan;
+    const cases = Object.values(suites).flatMap((suite) =>
+      suite.map((each) => this.#cache.caseHash(each, contents)),
+    );
+    return contentHash([cases, scoring, policyId(readBundle(baseline)), programHash()]);
+  }
+
+  /** @throws the signal's reason once it is aborted, TKV_CONFIG where the baseline cannot be run */
+  async evaluate(
+    bundles: readonly PolicyBundle[],
+    suite: SuiteName,
+    signal?: AbortSignal,
+    ids?: readonly string[],
+  ): Promise<readonly Evaluation[]> {
+    const all = this.plan.suites[suite];
+    const cases = ids === undefined ? all : all.filter(({ id }) => ids.includes(id));
+    // texts are compiled before anything is simulated: a missing colon costs no run of the baseline
+    const checked = await Promise.all(bundles.map((bundle) => this.check(bundle)));
+    if (bundles.length > 0 && checked.every((each) => 'error' in each)) {
+      return bundles.map((bundle, i) => this.#evaluation(bundle, cases, [checked[i] as Failed], []));
+    }
+    const contents = new FileContents();
+    const [baseline, ...outcomes] = await Promise.all([
+      this.#cases(readBundle(this.plan.baseline), cases, contents, signal),
+      ...checked.map((each) =>
+        'error' in each ? [each] : this.#cases(each.bundle, cases, contents, signal),
+      ),
+    ]);
+    const failed = baseline.find((outcome) => 'error' in outcome);
+    if (failed !== undefined && 'error' in failed) {
+      throw new TierKVError('TKV_CONFIG', `baseline: ${failed.error.message}`, { field: 'baseline' });
+    }
+    const metrics = baseline.map((outcome) => ('metrics' in outcome ? outcome.metrics : {}));
+    return bundles.map((bundle, i) => this.#evaluation(bundle, cases, outcomes[i], metrics));
+  }
+
+  /**
+   * Tells one case of a suite: what went wrong and why.
+   * @throws TKV_CONFIG for a case that the suite lacks; the errors of the bundle stand in `error`
+   */
+  async explain(
+    bundle: PolicyBundle,
+    suite: SuiteName,
+    caseId: string,
+    options: Omit<ExplainOptions, 'baseline'>,
+  ): Promise<{ readonly explanation: Explanation } | { readonly error: EvaluationError }> {
+    const each = this.plan.suites[suite].find(({ id }) => id === caseId);
+    if (each === undefined) {
+      const known = this.plan.suites[suite].map(({ id }) => id);
+      throw unknownName('case', caseId, known);
+    }
+    const [base] = await this.#cases(readBundle(this.plan.baseline), [each], new FileContents());
+    const answer = await this.#pool.run(
+      {
+        bundle: readBundle(bundle),
+        case: each,
+        explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
+      },
+      () => false,
+    );
+    if (answer === undefined)
+      throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
+    if ('error' in answer) return answer;
+    const { explanation } = answer.result;
+    invariant(explanation !== undefined, 'a task with explain is explained');
+    return { explanation };
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.close();
+  }
+
+  /** The bundle as it is run, or why it cannot be: read, compiled and bound, and nothing simulated. */
+  async check(bundle: PolicyBundle): Promise<{ readonly bundle: PolicyBundle } | Failed> {
+    try {
+      const checked = readBundle(bundle);
+      refuseIdleScaling(checked, this.plan);
+      await bindBundle(checked);
+      return { bundle: checked };
+    } catch (error) {
+      if (!(error instanceof TierKVError)) throw error;
+      const { message, line } = error;
+      const kind = error instanceof PolicyError ? error.kind : 'contract';
+      return { error: { kind, message, ...(line === undefined ? {} : { line }) } };
+    }
+  }
+
+  /** In the order of the cases; after one that failed, later ones may be left out. */
+  async #cases(
+    bundle: PolicyBundle,
+    cases: readonly SuiteCase[],
+    contents: FileContents,
+    signal?: AbortSignal,
+  ): Promise<readonly CaseOutcome[]> {
+    let failedAt = Infinity;
+    const outcomes = await Promise.all(
+      cases.map(async (each, i) => {
+        const off = (): boolean => signal?.aborted === true || i > failedAt;
+        const outcome = await this.#run(bundle, each, contents, off);
+        if (outcome !== undefined && 'error' in outcome) failedAt = Math.min(failedAt, i);
+        return outcome;
+      }),
+    );
+    signal?.throwIfAborted();
+    return outcomes.filter((outcome) => outcome !== undefined);
+  }
+
+  async #run(
+    bundle: PolicyBundle,
+    each: SuiteCase,
+    contents: FileContents,
+    off: () => boolean,
+  ): Promise<CaseOutcome | undefined> {
+    const key = this.#cache.key(bundle, each, contents);
+    const known = this.#cache.get(key);
+    if (known !== undefined) return { metrics: known };
+    let running = this.#running.get(key);
+    if (running === undefined) {
+      running = this.#start(key, bundle, each, contents, off).finally(() => this.#running.delete(key));
+      this.#running.set(key, running);
+    }
+    const outcome = await running;
+    // whoever began it may have called it off
+    return outcome === undefined && !off() ? this.#run(bundle, each, contents, off) : outcome;
+  }
+
+  async #start(
+    key: string,
+    bundle: PolicyBundle,
+    each: SuiteCase,
+    contents: FileContents,
+    off: () => boolean,
+  ): Promise<CaseOutcome | undefined> {
+    this.#asked++;
+    const answer = await this.#pool.run({ bundle, case: each }, off);
+    this.#progress(++this.#ended, this.#asked);
+    if (answer === undefined || 'error' in answer) return answer;
+    const { metrics } = answer.result;
+    refuseChanged(contents);
+    this.#cache.set(key, metrics);
+    return { metrics };
+  }
+
+  #evaluation(
+    bundle: PolicyBundle,
+    cases: readonly SuiteCase[],
+    outcomes: readonly CaseOutcome[],
+    baseline: readonly RawMetrics[],
+  ): Evaluation {
+    const { scoring } = this.plan;
+    const failed = outcomes.find((outcome) => 'error' in outcome);
+    if (failed !== undefined && 'error' in failed) {
+      const ran = Object.keys(meanMetrics(baseline));
+      const names = ran.length > 0 ? ran : metricDescriptions.map(({ name }) => name);
+      return {
+        policyId: idOf(bundle),
+        score: FAILED_SCORE,
+        objectives: scoring.objectives.map(() => GAIN_MIN),
+        metrics: Object.fromEntries([...names, 'policy_nodes'].map((name) => [name, 0])),
+        error: failed.error,
+      };
+    }
+    const results = cases.map((each, i): CaseResult => {
+      const outcome = outcomes[i];
+      const metrics = 'metrics' in outcome ? outcome.metrics : {};
+      const objectives = gainsOf(metrics, baseline[i], scoring.objectives);
+      return { id: each.id, score: caseScore(metrics, objectives, scoring), objectives, metrics };
+    });
+    const mean = (of: (result: CaseResult) => number): number =>
+      results.reduce((sum, result) => sum + of(result), 0) / results.length;
+    return {
+      policyId: policyId(bundle),
+      score: mean(({ score }) => score),
+      objectives: scoring.objectives.map((_, i) => mean(({ objectives }) => objectives[i])),
+      metrics: {
+        ...meanMetrics(results.map(({ metrics }) => metrics)),
+        policy_nodes: policyNodes(bundle),
+      },
+      cases: results,
+    };
+  }
+}
+
+/**
+ * A run reads its files itself: bytes that are not those of its key would be kept under a wrong one, and
+ * compared with a baseline on other ones.
+ * @throws TKV_INPUT with the file
+ */
+function refuseChanged(contents: FileContents): void {
+  const file = contents.changed();
+  if (file === undefined) return;
+  throw new TierKVError('TKV_INPUT', `${file} changed while it was evaluated on. Run it again.`, {
+    path: file,
+  });
+}
+
+/** Of each metric the mean over the cases that have it. */
+function meanMetrics(all: readonly RawMetrics[]): RawMetrics {
+  const sums = new Map<string, { sum: number; count: number }>();
+  for (const metrics of all) {
+    for (const [name, value] of Object.entries(metrics)) {
+      const entry = sums.get(name) ?? { sum: 0, count: 0 };
+      sums.set(name, { sum: entry.sum + value, count: entry.count + 1 });
+    }
+  }
+  return Object.fromEntries([...sums].map(([name, { sum, count }]) => [name, sum / count]));
+}
+
+/** '' for a bundle that cannot be read. */
+function idOf(bundle: PolicyBundle): string {
+  try {
+    return policyId(bundle);
+  } catch {
+    return '';
+  }
+}
+
+// Worker threads that run tasks in the order asked, as many at once as there are threads. A task that takes
+// longer than its limit is ended with its thread, and a new thread takes the next: it costs no other task
+// anything but the time of a start. The limit is for the machine; what a policy may do is counted in steps.
+
+interface Waiting {
+  readonly task: CaseTask;
+  readonly done: (answer: CaseAnswer) => void;
+  /** Whether nobody wants it any more. */
+  readonly isCalledOff: () => boolean;
+}
+
+export interface PoolLimits {
+  /** Threads. */
+  readonly workers: number;
+  /** Longest time of one task in milliseconds. */
+  readonly wallMs: number;
+  /** Heap of a thread. */
+  readonly heapMiB: number;
+}
+
+export class WorkerPool {
+  readonly #limits: PoolLimits;
+  readonly #waiting: Waiting[] = [];
+  readonly #idle: Worker[] = [];
+  readonly #all = new Set<Worker>();
+  #closed = false;
+
+  constructor(limits: PoolLimits) {
+    this.#limits = limits;
+  }
+
+  /** @returns undefined where it was called off before it began */
+  run(task: CaseTask, isCalledOff: () => boolean): Promise<CaseAnswer | undefined> {
+    return new Promise((resolve) => {
+      this.#waiting.push({
+        task,
+        done: resolve,
+        isCalledOff: () => {
+          const off = this.#closed || isCalledOff();
+          if (off) resolve(undefined);
+          return off;
+        },
+      });
+      this.#next();
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const { isCalledOff } of this.#waiting.splice(0)) isCalledOff();
+    await Promise.all([...this.#all].map((worker) => worker.terminate()));
+  }
+
+  #next(): void {
+    while (this.#waiting.length > 0 && (this.#idle.length > 0 || this.#all.size < this.#limits.workers)) {
+      const next = this.#waiting.shift() as Waiting;
+      if (next.isCalledOff()) continue;
+      this.#give(this.#idle.pop() ?? this.#start(), next);
+    }
+  }
+
+  #start(): Worker {
+    const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+    const worker = new Worker(new URL(`./worker.${extension}`, import.meta.url), {
+      resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
+    });
+    worker.unref();
+    this.#all.add(worker);
+    return worker;
+  }
+
+  #give(worker: Worker, { task, done }: Waiting): void {
+    const { wallMs } = this.#limits;
+    const end = (answer: CaseAnswer, reusable: boolean): void => {
+      clearTimeout(timer);
+      worker.off('message', answered).off('error', broke).off('exit', ended);
+      if (reusable) {
+        worker.unref();
+        this.#idle.push(worker);
+      } else {
+        // what it still says is of no interest
+        worker.on('error', () => {});
+        this.#all.delete(worker);
+        void worker.terminate();
+      }
+      done(answer);
+      this.#next();
+    };
+    const failed = (message: string): void =>
+      end({ error: { kind: 'infrastructure_timeout', message } }, false);
+    const answered = (answer: CaseAnswer): void => end(answer, true);
+    const broke = (error: Error): void => failed(`the thread of the run failed: ${error.message}`);
+    const ended = (): void => failed('the thread of the run ended before its answer');
+    const timer = setTimeout(
+      () =>
+        failed(`the run took longer than ${wallMs} ms of the machine's time. Raise the limit, or do less`),
+      wallMs,
+    );
+    worker.ref();
+    worker.on('message', answered).on('error', broke).on('exit', ended);
+    worker.postMessage(task);
+  }
+}
+
+// Results of cases by content: the same policies, workload, arguments, seed and program give the same result,
+// bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named. Files
+// count by their bytes, those that other files name and those of tierkv itself among them.
+
+/** Most results in memory; the oldest go first. */
+const RESULTS_MAX = 10_000;
+
+const folderOf = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
+
+let program: string | undefined;
+
+/** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
+export function programHash(): string {
+  program ??= hashOfFolders([folderOf('../../../'), folderOf('../../../../data/')]);
+  return program;
+}
+
+export class CaseCache {
+  readonly #results = new Map<string, RawMetrics>();
+  readonly #folder: string | undefined;
+  /** Files that arguments lead to and what was in them, by the arguments. */
+  readonly #inputs = new Map<
+    string,
+    { readonly files: readonly string[]; readonly hashes: readonly string[] }
+  >();
+
+  /** @param folder made where it is missing */
+  constructor(folder?: string) {
+    this.#folder = folder;
+    if (folder !== undefined) makeDirectory(folder, '--cache');
+  }
+
+  /** @param contents files that several keys read once. Default: all are read again */
+  key(bundle: PolicyBundle, suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
+    return contentHash([policyId(bundle), this.caseHash(suiteCase, contents)]);
+  }
+
+  /** What a case is, whatever its files are named. */
+  caseHash({ args, seed, perturbation }: SuiteCase, contents: FileContents = new FileContents()): string {
+    const given = args.map((arg, i) => withoutFileName(arg, args[i - 1], contents));
+    const read = this.#inputsOf(args, contents);
+    const program = this.#folder === undefined ? '' : programHash();
+    return contentHash([given, read, seed, perturbation, program]);
+  }
+
+  get(key: string): RawMetrics | undefined {
+    const known = this.#results.get(key);
+    if (known !== undefined || this.#folder === undefined) return known;
+    try {
+      const metrics: unknown = JSON.parse(readFileSync(this.#path(this.#folder, key), 'utf8'));
+      if (!isMetrics(metrics)) return undefined;
+      this.#keep(key, metrics);
+      return metrics;
+    } catch {
+      return undefined; // not there, or cut short: it is computed
+    }
+  }
+
+  set(key: string, metrics: RawMetrics): void {
+    this.#keep(key, metrics);
+    if (this.#folder === undefined) return;
+    const file = this.#path(this.#folder, key);
+    writeFileSync(`${file}.${process.pid}`, JSON.stringify(metrics));
+    renameSync(`${file}.${process.pid}`, file);
+  }
+
+  #keep(key: string, metrics: RawMetrics): void {
+    this.#results.set(key, metrics);
+    if (this.#results.size <= RESULTS_MAX) return;
+    const [oldest] = this.#results.keys();
+    this.#results.delete(oldest);
+  }
+
+  #path(folder: string, key: string): string {
+    return path.join(folder, `${key}.json`);
+  }
+
+  /**
+   * Hashes of the files that the simulation of these arguments reads, in the order in which it does. Building
+   * it once says which, also those that a specification names; when one of them changes it may name others.
+   */
+  #inputsOf(args: readonly string[], contents: FileContents): readonly string[] {
+    const asText = JSON.stringify(args);
+    const known = this.#inputs.get(asText);
+    if (known?.files.every((file, i) => contents.of(file) === known.hashes[i])) return known.hashes;
+    const files = filesReadBy(() => {
+      const { workload, options } = simulateArguments(args);
+      buildSimulation(workload, options, { skipsKeys: false });
+    });
+    const hashes = files.map((file) => contents.of(file));
+    this.#inputs.set(asText, { files, hashes });
+    return hashes;
+  }
+}
+
+/**
+ * An argument with the hash of a file in place of its path. Names of models stay, of their files and of their
+ * folders: a model has defaults by its name.
+ */
+function withoutFileName(arg: string, before: string | undefined, contents: FileContents): string {
+  const [, option = '', value = arg] = /^(--[\w-]+=)?(.*)$/s.exec(arg) ?? [];
+  const hash = contents.of(value);
+  if (hash === '') return isFolder(value) ? `${option}${path.basename(path.resolve(value))}/` : arg;
+  const isModel = option === '--model=' || before === '--model';
+  return `${option}${hash}${isModel ? path.basename(value) : ''}`;
+}
+
+function isFolder(name: string): boolean {
+  return name !== '' && statSync(name, { throwIfNoEntry: false })?.isDirectory() === true;
+}
+
+function isMetrics(value: unknown): value is RawMetrics {
+  if (typeof value !== 'object' || value === null) return false;
+  const numbers = Object.values(value);
+  return numbers.length > 0 && numbers.every((each) => typeof each === 'number');
+}

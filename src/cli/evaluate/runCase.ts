@@ -1,0 +1,248 @@
+/** One case of a suite with one bundle: a simulation, and its raw metrics. */
+
+import { type BoundBundle, bindBundle } from '../../evolve/binding/bind.ts';
+import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
+import { policyId } from '../../evolve/bundle/presets.ts';
+import type { SuiteCase } from '../../evolve/fitness/evaluation.ts';
+import { type RawMetrics, RunWatch, rawMetrics } from '../../evolve/fitness/rawMetrics.ts';
+import { type RequestFact, type SummaryConfig, summarise } from '../../evolve/summary.ts';
+import type { Anomaly } from '../../evolve/trace/anomalies.ts';
+import { TraceRecorder } from '../../evolve/trace/recorder.ts';
+import type { TraceLevel } from '../../evolve/trace/records.ts';
+import { type Regret, regretsOf, sampleDecisions } from '../../evolve/trace/regret.ts';
+import { type ForcedDecisions, observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
+import type { Simulation } from '../../sim/cluster/simulation.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import { type RequestTable, statusNames } from '../../sim/metrics/requestTable.ts';
+import { meetsTargets, type TargetsByClass } from '../../sim/metrics/statistics.ts';
+import { PartitionedRandom } from '../../sim/random/goRand.ts';
+import type { LengthSpec } from '../../sim/random/samplers.ts';
+import { buildSimulation } from '../simulate/build.ts';
+import type { BuiltSimulation } from '../simulate/built.ts';
+import { goodputTargets, type OptionValues } from '../simulate/options.ts';
+import { simulateArguments } from '../sweep/point.ts';
+
+/** Binds bundles, and keeps the last one: a bundle runs through all cases of a suite. */
+export class Binder {
+  #last: { readonly id: string; readonly bound: BoundBundle } | undefined;
+
+  async bind(bundle: PolicyBundle): Promise<BoundBundle> {
+    const id = policyId(bundle);
+    if (this.#last?.id !== id) this.#last = { id, bound: await bindBundle(bundle) };
+    return this.#last.bound;
+  }
+}
+
+export interface RunCase {
+  readonly metrics: RawMetrics;
+  readonly built: BuiltSimulation;
+  readonly targets: TargetsByClass;
+}
+
+/** Makes the simulation of a case, as often as it is asked. */
+export function caseBuilder(
+  bound: BoundBundle,
+  { args, seed, perturbation }: SuiteCase,
+): {
+  readonly options: OptionValues;
+  build(observer: SimulationObserver, forced?: ForcedDecisions): BuiltSimulation;
+} {
+  const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
+  const factors = drawFactors(BigInt(seed), perturbation);
+  return {
+    options,
+    // policies of a bundle may look at blocks, so keys are made from the first
+    build: (observer, forced) =>
+      buildSimulation(workload, options, {
+        bundle: bound,
+        observer,
+        skipsKeys: false,
+        ...(forced === undefined ? {} : { forced }),
+        ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
+      }),
+  };
+}
+
+/**
+ * @param watchers observers of the run
+ * @param begun told of the simulation before its first event
+ * @throws PolicyError of the bundle's programs, TierKVError for arguments at fault
+ */
+export function runCase(
+  bound: BoundBundle,
+  suiteCase: SuiteCase,
+  watchers: readonly SimulationObserver[] = [],
+  begun: (simulation: Simulation) => void = () => {},
+): RunCase {
+  const { build } = caseBuilder(bound, suiteCase);
+  const running: { simulation: Simulation | null } = { simulation: null };
+  const watch = new RunWatch(() => running.simulation?.instances.map(({ engine }) => engine.tiers()) ?? []);
+  const built = build(observers([watch, ...watchers]));
+  const { simulation } = built;
+  running.simulation = simulation;
+  const byConfig = new Map<string, number>();
+  for (const { configId } of simulation.instances) byConfig.set(configId, (byConfig.get(configId) ?? 0) + 1);
+  watch.begin(simulation.instances.length, byConfig);
+  begun(simulation);
+  simulation.run();
+  simulation.close();
+  const targets = goodputTargets(built.options, built.opened.spec);
+  return { metrics: rawMetrics(simulation, watch, targets), built, targets };
+}
+
+//  What a worker is asked, and what it answers.
+
+export interface CaseTask {
+  /** As `readBundle` returns it. */
+  readonly bundle: PolicyBundle;
+  readonly case: SuiteCase;
+  readonly explain?: ExplainOptions;
+}
+
+export interface TaskResult {
+  readonly metrics: RawMetrics;
+  readonly explanation?: Explanation;
+}
+
+export function runTask(bound: BoundBundle, { case: suiteCase, explain }: CaseTask): TaskResult {
+  if (explain !== undefined) return explainCase(bound, suiteCase, explain);
+  return { metrics: runCase(bound, suiteCase).metrics };
+}
+
+// One case told: its decisions, what went wrong, what the alternatives would have given, and a page about it.
+
+export interface ExplainOptions {
+  readonly summary: SummaryConfig;
+  /** Routing decisions that are taken again otherwise; each costs a run for every other instance. */
+  readonly regrets: number;
+  readonly level: TraceLevel;
+  /** Of the baseline on the same case. */
+  readonly baseline?: RawMetrics;
+}
+
+export interface Explanation {
+  readonly summary: string;
+  readonly anomalies: readonly Anomaly[];
+  readonly regrets: readonly Regret[];
+  /** JSON lines; none at the level `minimal`. */
+  readonly trace: readonly string[];
+}
+
+function factsOf(table: RequestTable, targets: TargetsByClass, recorder: TraceRecorder): RequestFact[] {
+  const ms = (us: number): number => (us < 0 ? -1 : us / 1000);
+  return Array.from({ length: table.size }, (_, row): RequestFact => {
+    const { tenantId, sloClass } = table.originOf(row);
+    const status = statusNames[table.status[row]];
+    return {
+      id: table.idOf(row),
+      tenant: tenantId,
+      sloClass,
+      arrivalMs: table.arrivalUs[row] / 1000,
+      promptTokens: table.promptTokens[row],
+      status,
+      ttftMs: ms(table.firstTokenUs[row]),
+      e2eMs: ms(table.e2eUs[row]),
+      tpotMs: status === 'completed' ? table.meanGapUs(row) / 1000 : -1,
+      preemptions: table.preemptions[row],
+      good: meetsTargets(table, row, targets),
+      routing: recorder.routings.get(row),
+    };
+  });
+}
+
+export function explainCase(
+  bound: BoundBundle,
+  suiteCase: SuiteCase,
+  options: ExplainOptions,
+): { readonly metrics: RawMetrics; readonly explanation: Explanation } {
+  const recorder = new TraceRecorder(options.level);
+  const { metrics, built, targets } = runCase(bound, suiteCase, [recorder], (simulation) =>
+    recorder.attach(simulation),
+  );
+  const { simulation } = built;
+  const rows = new Map([...recorder.routings].map(([row, record]) => [record, row]));
+  const sampled = sampleDecisions([...recorder.routings.values()], options.regrets);
+  const { build } = caseBuilder(bound, suiteCase);
+  // each sampled record is one of those that were listed with their rows
+  const regrets = regretsOf(
+    () => build({}).simulation,
+    simulation,
+    sampled,
+    (record) => rows.get(record) as number,
+  );
+  const anomalies = recorder.anomalies.found(targets);
+  const summary = summarise(
+    {
+      caseId: suiteCase.id,
+      policyId: bound.policyId,
+      metrics,
+      baseline: options.baseline,
+      targets,
+      routesByReports: simulation.control.routesByReports,
+      requests: factsOf(simulation.table, targets, recorder),
+      anomalies,
+      regrets,
+    },
+    options.summary,
+  );
+  const trace = recorder.records.map((record) => JSON.stringify(record));
+  return { metrics, explanation: { summary, anomalies, regrets, trace } };
+}
+
+// A workload that is a little different: rate and lengths times factors that are drawn from a key, so that a
+// search does not learn one workload by heart. The same key gives the same factors.
+
+export interface Factors {
+  readonly rate: number;
+  readonly prompt: number;
+  readonly output: number;
+}
+
+/** Factors within 1 - most and 1 + most. */
+export function drawFactors(key: bigint, most: number): Factors {
+  const random = new PartitionedRandom(key).stream('perturbation');
+  const draw = (): number => 1 + most * (2 * random.float64() - 1);
+  return { rate: draw(), prompt: draw(), output: draw() };
+}
+
+function scaled(length: LengthSpec, by: number): LengthSpec {
+  switch (length.type) {
+    case 'gaussian': {
+      const { mean, std_dev: deviation, min, max } = length;
+      return {
+        ...length,
+        mean: mean * by,
+        std_dev: deviation * by,
+        min: Math.max(1, min * by),
+        max: max * by,
+      };
+    }
+    case 'exponential':
+      return { ...length, mean: length.mean * by };
+    case 'constant':
+      return { ...length, value: Math.max(1, Math.round(length.value * by)) };
+    case 'empirical':
+      return {
+        ...length,
+        bins: length.bins.map(([tokens, weight]) => [Math.max(1, Math.round(tokens * by)), weight] as const),
+      };
+    // their scale is a logarithm: they stay as they are
+    case 'lognormal':
+    case 'pareto_lognormal':
+      return length;
+  }
+}
+
+export function perturbed(spec: WorkloadSpec, { rate, prompt, output }: Factors): WorkloadSpec {
+  const change = <T extends { inputLength: LengthSpec; outputLength: LengthSpec }>(traffic: T): T => ({
+    ...traffic,
+    inputLength: scaled(traffic.inputLength, prompt),
+    outputLength: scaled(traffic.outputLength, output),
+  });
+  return {
+    ...spec,
+    aggregateRate: spec.aggregateRate * rate,
+    clients: spec.clients.map(change),
+    cohorts: spec.cohorts.map(change),
+  };
+}

@@ -1,0 +1,45 @@
+/**
+ * An engine that `tierkv parity --engine` serves the traffic on, in place of the stand-in: a module of
+ * whoever has one, which exports it as its default. It computes, so the times of its steps are its own, and
+ * the prediction takes them from the latency model that its runner fits to them.
+ */
+
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { KVSchedulerConfig } from '../../embed/index.ts';
+import { configError } from '../../runtime/errors.ts';
+import type { KVLayout } from '../../runtime/index.ts';
+import type { ParityRunner } from './traffic.ts';
+
+/** What the runtime of a runner is opened with. */
+export interface EngineSetting {
+  readonly tierBytes: { readonly hbm: number; readonly ddr: number; readonly nvme: number };
+  readonly eviction: string;
+  readonly scheduler: KVSchedulerConfig;
+  readonly adapter: string | undefined;
+  /** Where the disk tier lies. */
+  readonly dir: string;
+}
+
+export interface ParityEngine {
+  readonly name: string;
+  /** Of the engine's model; tiers have so many of its blocks. */
+  readonly layout: KVLayout;
+  runner(setting: EngineSetting): ParityRunner;
+}
+
+/** @throws TKV_CONFIG for a module that cannot be loaded or exports no engine */
+export async function loadEngine(file: string): Promise<ParityEngine> {
+  let loaded: { readonly default?: Partial<ParityEngine> };
+  try {
+    loaded = await import(pathToFileURL(path.resolve(file)).href);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw configError('--engine', `is ${file}, which cannot be loaded (${why})`, 'Name a module.');
+  }
+  const engine = loaded.default;
+  const isEngine = typeof engine?.runner === 'function' && engine.layout !== undefined;
+  if (isEngine && typeof engine.name === 'string') return engine as ParityEngine;
+  const remedy = 'Export { name, layout, runner } as its default.';
+  throw configError('--engine', `is ${file}, which exports no engine`, remedy);
+}

@@ -1,0 +1,334 @@
+/** An option or argument that is given and empty: mostly a variable of the shell that was not set. */
+
+import fs from 'node:fs';
+import os, { constants } from 'node:os';
+import path from 'node:path';
+import { type Command, CommanderError } from 'commander';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { printable, takeStandardOutput } from './output.ts';
+
+/** @throws TKV_CONFIG naming the first that is empty */
+export function refuseEmptyValues(command: Command): void {
+  for (const [i, argument] of command.registeredArguments.entries()) {
+    if (!argument.variadic && isEmpty(command.processedArgs[i])) {
+      throw configError(
+        argument.name(),
+        'is empty',
+        argument.required ? 'Name one.' : 'Name one, or leave it out.',
+      );
+    }
+  }
+  for (const option of command.options) {
+    const name = option.attributeName();
+    if (command.getOptionValueSource(name) !== 'cli' || !isEmpty(command.getOptionValue(name))) continue;
+    throw configError(option.long ?? option.flags, 'is empty', 'Give it a value, or leave it out.');
+  }
+}
+
+function isEmpty(value: unknown): boolean {
+  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
+  return values.some((each) => typeof each === 'string' && each.trim() === '');
+}
+
+// How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2,
+// never a stack; a fault of ours says so and exits with 1; a stop from outside exits as shells expect.
+// TIERKV_DEBUG=1 adds the stack.
+
+export interface ProcessEnding {
+  readonly exitCode: number;
+  /** For stderr, without a newline at its end; empty for nothing to say. */
+  readonly text: string;
+}
+
+/** Longest message. Of a longer one the beginning and the end stay: what is wrong, and what to do. */
+const maxCharacters = 2000;
+
+/**
+ * One line whatever the message holds: file names and trace lines may carry line ends, terminal codes and any
+ * length.
+ */
+function oneLine(message: string): string {
+  const half = maxCharacters / 2;
+  const short =
+    message.length <= maxCharacters ? message : `${message.slice(0, half)} ... ${message.slice(-half)}`;
+  return printable(short.replace(/\s+/g, ' ')).trim();
+}
+
+/** The command that refused its arguments, where it is known better than by the caller. */
+function callOf(error: CommanderError): string | undefined {
+  return 'call' in error && typeof error.call === 'string' ? error.call : undefined;
+}
+
+function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'syscall' in error && 'errno' in error;
+}
+
+/** @param help the command whose `--help` shows the way: `tierkv replay`. */
+export function endingOf(error: unknown, help: string): ProcessEnding {
+  // what failed first says more than what could not be closed after it; Node 22 has no class for the pair
+  if (error instanceof Error && error.name === 'SuppressedError' && 'suppressed' in error)
+    return endingOf(error.suppressed, help);
+  if (error instanceof Interrupted) return { exitCode: error.exitCode, text: `tierkv: ${error.message}` };
+  if (error instanceof TierKVError) {
+    return { exitCode: 2, text: `tierkv: ${oneLine(error.message)} [${error.code}]` };
+  }
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return { exitCode: 0, text: '' }; // --help, --version
+    const said =
+      error.code === 'commander.help' ? 'name one of the commands' : error.message.replace(/^error: /, '');
+    const message = oneLine(said).replace(/\.$/, '');
+    return { exitCode: 2, text: `tierkv: ${message}. See ${callOf(error) ?? help} --help.` };
+  }
+  if (isSystemError(error)) {
+    return { exitCode: 2, text: `tierkv: the system refused: ${oneLine(error.message)} [TKV_IO]` };
+  }
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return {
+    exitCode: 1,
+    text:
+      `tierkv: unexpected ${oneLine(message)}\n` +
+      'This is a fault in tierkv, not in what you asked for. TIERKV_DEBUG=1 shows where; please ' +
+      'report it with that.',
+  };
+}
+
+export function withStack(ending: ProcessEnding, error: unknown): ProcessEnding {
+  if (ending.text === '' || !(error instanceof Error) || error.stack === undefined) return ending;
+  const cause = error.cause instanceof Error ? `\ncaused by ${error.cause.stack}` : '';
+  return { ...ending, text: `${ending.text}\n${error.stack}${cause}` };
+}
+
+// Stopping a command from outside. The first SIGINT, SIGTERM or SIGHUP raises an abort signal, so that the
+// command closes what it holds and ends; the second ends the process at once. Commands that hold nothing need
+// none of this: without a handler the signal just ends them.
+
+const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/**
+ * What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells
+ * expect.
+ */
+export class Interrupted extends Error {
+  override readonly name: string = 'Interrupted';
+  readonly exitCode: number;
+
+  constructor(signal: NodeJS.Signals) {
+    super(`stopped by ${signal}`);
+    this.exitCode = 128 + constants.signals[signal];
+  }
+}
+
+/** Runs `work` with an abort signal that the stop signals raise. */
+export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  const stop = (name: NodeJS.Signals): void => {
+    const reason = new Interrupted(name);
+    if (controller.signal.aborted) process.exit(reason.exitCode);
+    controller.abort(reason);
+  };
+  for (const name of stopSignals) process.on(name, stop);
+  try {
+    return await work(controller.signal);
+  } finally {
+    for (const name of stopSignals) process.off(name, stop);
+  }
+}
+
+//  Errors of the library in the words of the command line: a field becomes the option that sets it.
+
+/** Runs `act`; its errors about a field in `names` are about that option, which also begins their message. */
+export function withOptionNames<T>(names: Readonly<Record<string, string>>, act: () => T): T {
+  try {
+    return act();
+  } catch (error) {
+    throw inOptionNames(names, error);
+  }
+}
+
+export function inOptionNames(names: Readonly<Record<string, string>>, error: unknown): unknown {
+  if (!(error instanceof TierKVError) || error.field === undefined) return error;
+  const { field } = error;
+  const option = Object.hasOwn(names, field) ? names[field] : undefined;
+  if (option === undefined) return error;
+  let { message } = error;
+  if (message.startsWith(`${field} `)) message = option + message.slice(field.length);
+  return new TierKVError(error.code, message.replaceAll(`Set ${field} `, `Set ${option} `), {
+    field: option,
+    cause: error,
+    ...(error.path === undefined ? {} : { path: error.path }),
+    ...(error.line === undefined ? {} : { line: error.line }),
+  });
+}
+
+// `-` on the command line: standard output where a file is written, standard input where one is read. What is
+// read comes into a file first, since most inputs are read more than once and known by the end of their name.
+
+/** Options that name a file to be written, by command where a name has two meanings. */
+const outputs = [
+  'json',
+  'plot',
+  'metricsPath',
+  'resultsPath',
+  'decisions',
+  'chromeTrace',
+  'report',
+  'fio',
+  'trace',
+  'output',
+];
+const ownOutputs: Readonly<Record<string, readonly string[]>> = {
+  simulate: ['requests'],
+  calibrate: ['out'],
+  fit: ['out'],
+  export: ['out'],
+};
+/** Options of which the file is read again, or that stand for several files. */
+const noStreams = ['log', 'traceOutput', 'cache', 'dir', 'payloads'];
+/** Options that name a file to be read. */
+const inputs = [
+  ...['workloadSpec', 'traceData', 'traceHeader', 'policyConfig', 'kvOffloadConfig', 'deployment', 'model'],
+  ...[
+    'hardware',
+    'hardwareConfig',
+    'coefficients',
+    'links',
+    'plan',
+    'simResults',
+    'runs',
+    'steps',
+    'requests',
+  ],
+];
+
+let kept: { readonly folder: TemporaryDirectory; readonly file: string } | undefined;
+
+/** Takes `-` in the options and arguments of a command that is about to run. */
+export async function useStandardStreams(command: Command): Promise<void> {
+  const dashes = command.options.filter((option) => {
+    const name = option.attributeName();
+    return command.getOptionValueSource(name) === 'cli' && command.getOptionValue(name) === '-';
+  });
+  const written = [...outputs, ...(ownOutputs[command.name()] ?? [])];
+  const targets = dashes.filter((option) => written.includes(option.attributeName()));
+  if (targets.length > 1) {
+    const [first, second] = targets.map(({ long }) => String(long));
+    throw configError(second, `is standard output, as ${first} is`, 'Name a file for one of them.');
+  }
+  if (targets.length === 1) takeStandardOutput();
+  const refused = dashes.find((option) => noStreams.includes(option.attributeName()));
+  if (refused !== undefined) {
+    throw configError(String(refused.long), 'is -, and cannot be a stream', 'Name a file or a folder.');
+  }
+  const sources = dashes.filter(
+    (option) => !targets.includes(option) && inputs.includes(option.attributeName()),
+  );
+  const places = command.processedArgs.flatMap((value: unknown, i) =>
+    value === '-' || (Array.isArray(value) && value.includes('-')) ? [i] : [],
+  );
+  const count = sources.length + command.args.filter((arg) => arg === '-').length;
+  if (count === 0) return;
+  if (count > 1) {
+    const field = sources.at(-1)?.long ?? command.registeredArguments[places[0]].name();
+    throw configError(field, 'is standard input, as another one is', 'Name a file for one of them.');
+  }
+  const takesPolicies = places.length > 0 && ['evaluate', 'evolve'].includes(command.name());
+  const file = await keepStandardInput(takesPolicies);
+  for (const option of sources) command.setOptionValue(option.attributeName(), file);
+  for (const i of places) {
+    const value: unknown = command.processedArgs[i];
+    command.processedArgs[i] = Array.isArray(value)
+      ? value.map((each: unknown) => (each === '-' ? file : each))
+      : file;
+  }
+}
+
+/** An error about the file in which standard input is kept is one about standard input. */
+export function inStandardInputsWords(error: unknown): unknown {
+  if (kept === undefined || !(error instanceof TierKVError) || !error.message.includes(kept.file)) {
+    return error;
+  }
+  const { code, field, line } = error;
+  return new TierKVError(code, error.message.replaceAll(kept.file, 'standard input'), {
+    path: '-',
+    cause: error,
+    ...(field === undefined ? {} : { field }),
+    ...(line === undefined ? {} : { line }),
+  });
+}
+
+const maxBytes = 2 ** 32;
+
+async function keepStandardInput(isPolicy: boolean): Promise<string> {
+  const folder = temporaryDirectory('tierkv-stdin-');
+  const draft = path.join(folder.path, 'stdin');
+  const handle = fs.openSync(draft, 'wx', 0o600);
+  let bytes = 0;
+  try {
+    for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > maxBytes) {
+        throw new TierKVError('TKV_INPUT', 'standard input has more than 4 GiB. Name a file.', { path: '-' });
+      }
+      fs.writeSync(handle, chunk);
+    }
+  } finally {
+    fs.closeSync(handle);
+  }
+  const file = `${draft}${endOfName(draft, isPolicy)}`;
+  fs.renameSync(draft, file);
+  kept = { folder, file };
+  return file;
+}
+
+/** The end of a file's name by what is in it, since readers go by names. */
+function endOfName(file: string, isPolicy: boolean): string {
+  const head = Buffer.alloc(4096);
+  const handle = fs.openSync(file, 'r');
+  const count = fs.readSync(handle, head, 0, head.length, 0);
+  fs.closeSync(handle);
+  const magic = count >= 4 ? head.readUInt32BE(0) : 0;
+  if (magic >>> 16 === 0x1f8b) return '.gz';
+  if (magic === 0x28b52ffd) return '.zst';
+  if (magic === 0x0061736d) return '.wasm';
+  const text = head
+    .toString('utf8', 0, count)
+    .replace(/^\u{feff}/u, '')
+    .trimStart();
+  if (text.startsWith('{') || text.startsWith('[')) return '.json';
+  if (isPolicy) return '.star';
+  const [line] = text.split('\n');
+  return line.includes(',') && !line.includes(': ') ? '.csv' : '.yaml';
+}
+
+// A fresh directory, by default under the system's temporary directory, that goes with all it holds when
+// disposed or at process exit.
+
+export interface TemporaryDirectory extends Disposable {
+  readonly path: string;
+}
+
+/**
+ * @param parent where it is made; default: the system's temporary directory.
+ * @throws {TierKVError} TKV_IO when none can be made.
+ */
+export function temporaryDirectory(prefix: string, parent: string = os.tmpdir()): TemporaryDirectory {
+  let made: string;
+  try {
+    made = fs.mkdtempSync(path.join(parent, prefix));
+  } catch (cause) {
+    throw new TierKVError(
+      'TKV_IO',
+      `no directory can be made in ${parent}. Name another with --dir, or set TMPDIR.`,
+      { path: parent, field: '--dir', cause },
+    );
+  }
+  const remove = (): void => fs.rmSync(made, { recursive: true, force: true });
+  process.once('exit', remove);
+  return {
+    path: made,
+    [Symbol.dispose]() {
+      process.off('exit', remove);
+      remove();
+    },
+  };
+}

@@ -1,0 +1,63 @@
+/** A replay on real bytes: a WebGPU device, host memory and files behind the transfer engine. */
+
+import type { DevicePool } from '../../backends/webgpu/types.ts';
+import { openStores } from '../../embed/index.ts';
+import { type KVManager, Outcome } from '../../runtime/index.ts';
+import { inOptionNames } from '../process.ts';
+import type { ReplayOptions, TraceReplayListener } from './options.ts';
+import { type BlockBytes, type ReplayedPlace, type ReplayTiers, trafficOf } from './tiers.ts';
+
+/** @throws {TierKVError} when a device, the memory or the directory is not to be had */
+export async function openTiers(
+  manager: KVManager,
+  options: ReplayOptions,
+  listener: TraceReplayListener,
+): Promise<ReplayTiers> {
+  const stores = await openStores({ nvme: { dir: options.dir }, notice: listener.notice }, manager).catch(
+    (error) => {
+      throw inOptionNames(optionOf, error);
+    },
+  );
+  const { engine, hbm } = stores;
+  return {
+    driver: engine,
+    advance: null,
+    bytes: patternBytes(hbm),
+    adapter: { name: hbm.adapter.name, software: hbm.adapter.software },
+    describe: stores.describe,
+    bytesMoved: () => [...engine.traffic().values()].reduce((sum, link) => sum + link.bytes, 0),
+    traffic: () => trafficOf(engine.traffic()),
+    [Symbol.asyncDispose]: () => stores[Symbol.asyncDispose](),
+  };
+}
+
+const optionOf: Readonly<Record<string, string>> = {
+  'hbm.capacityBytes': '--hbm-blocks',
+  hbmBytes: '--hbm-blocks',
+  'ddr.capacityBytes': '--ddr-blocks',
+  ddrBytes: '--ddr-blocks',
+  'nvme.dir': '--dir',
+  dir: '--dir',
+};
+
+/** Blocks whose bytes the device generates from the trace's id, so that only this block can have them. */
+function patternBytes(hbm: DevicePool): BlockBytes {
+  const items = (places: readonly ReplayedPlace[]) =>
+    places.map(({ slot, generation, id }) => ({
+      slot,
+      generation,
+      sizeClass: 0,
+      seedLo: id >>> 0,
+      seedHi: Math.floor(id / 2 ** 32) >>> 0,
+    }));
+  return {
+    write(places) {
+      void hbm.fillPattern(items(places));
+    },
+    async verify(places) {
+      if (places.length === 0) return 0;
+      const results = await hbm.countMismatches(items(places));
+      return results.filter((r) => r.outcome !== Outcome.LOADED || r.mismatchedWords > 0).length;
+    },
+  };
+}

@@ -1,0 +1,343 @@
+/** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
+
+import path from 'node:path';
+import {
+  type PreemptionMode,
+  preemptionNames,
+  queueOrderNames,
+  RANKED,
+  victimRuleNames,
+} from '../../runtime/batching/config.ts';
+import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
+import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
+import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
+import type { EngineConfig, LoadTiming, LowerTier } from '../../sim/instance/engine.ts';
+import type { InstanceLimits } from '../../sim/instance/instance.ts';
+import { automaticBlockCount, kvBytesPerToken } from '../../sim/latency/capacity.ts';
+import type { Coefficients } from '../../sim/latency/coefficients.ts';
+import { type LatencyModel, sumBatch } from '../../sim/latency/latencyModel.ts';
+import { type LatencyBackend, latencyBackends, newLatencyModel } from '../../sim/latency/makeModel.ts';
+import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../../sim/latency/modelConfig.ts';
+import { type MoeCommBackend, moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
+import type { LinkProfile } from '../../sim/links/modeledDriver.ts';
+import { readText } from '../input.ts';
+import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../latency/dataFiles.ts';
+import { numbersOption, type OptionValues, real, textOption, whole, wholeOption } from './options.ts';
+
+export interface EngineSetup {
+  readonly engine: EngineConfig;
+  readonly limits: InstanceLimits;
+}
+
+/** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
+const BLOCKS_FALLBACK = 1_000_000;
+
+/** Where a deployment file has tiers of its own. */
+export type MakeTiers = (blockBytes: number) => Tiers;
+
+/**
+ * @param fallback policies of a bundle, for options that were not given
+ * @param makeTiers the lower tiers, where options do not say them
+ */
+export function engineSetup(
+  options: OptionValues,
+  machine: EngineHardware,
+  fallback: { readonly scheduler?: string; readonly preemption?: string } = {},
+  makeTiers?: MakeTiers,
+): EngineSetup {
+  const scheduler = textOption(options, 'scheduler') ?? fallback.scheduler ?? 'fcfs';
+  const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
+  const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
+  const blockBytes = Math.trunc(kvBytesPerToken(machine.model, machine.tp) * blockTokens);
+  const hbmBlocks =
+    wholeOption(options, 'totalKvBlocks', 1, 2 ** 24) ?? fittingBlocks(options, machine, blockTokens);
+  const { lowerTiers, loads } = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
+  const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
+  const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
+  const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
+  if (preemption === 'offload' && lowerTiers.length === 0) {
+    throw configError('--preemption-mode', 'is offload, and there is no tier below', 'Use recompute.');
+  }
+  const maxModelTokens = modelTokens(options, machine, hbmBlocks * blockTokens);
+  return {
+    engine: {
+      blockTokens,
+      blockBytes,
+      hbmBlocks,
+      lowerTiers,
+      loads,
+      computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
+      eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
+      offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
+      lowerCopy: 'keep',
+      scheduler: {
+        maxBatchedTokens: whole(options, 'maxNumBatchedTokens', 1),
+        maxSequences,
+        longPrefillTokens: whole(options, 'longPrefillTokenThreshold', 0),
+        maxModelTokens,
+        queueOrder: oneOf('--scheduler', scheduler, byItself(queueOrderNames)),
+        victimRule: oneOf('--preemption-policy', victimRule, byItself(victimRuleNames)),
+        preemption,
+        publish: 'whenPlanned',
+      },
+    },
+    limits: { maxModelTokens, maxSequences, preemption: preemption as PreemptionMode },
+  };
+}
+
+/** Those that need nobody to rank requests. */
+function byItself(names: readonly string[]): string[] {
+  return names.filter((name) => name !== RANKED);
+}
+
+/** What one prompt token more costs in a step, from prompts of one and of 1024 tokens. */
+function computeUsPerToken(latency: LatencyModel): number {
+  const stepUs = (promptTokens: number): number =>
+    latency.stepTimeUs(
+      sumBatch([{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }]),
+    );
+  return (stepUs(1024) - stepUs(1)) / 1023;
+}
+
+function fittingBlocks(options: OptionValues, machine: EngineHardware, blockTokens: number): number {
+  const { model, hardware, tp, dp } = machine;
+  const memoryUtilization = real(options, 'gpuMemoryUtilization', 1e-6, 1);
+  try {
+    return automaticBlockCount(model, hardware, { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 });
+  } catch (error) {
+    // a model that does not fit is the user's to know; one that the formula does not describe is not
+    if (error instanceof TierKVError && error.field === 'hidden_act') return BLOCKS_FALLBACK;
+    throw error;
+  }
+}
+
+/** Most tokens of a request: what was asked for, or the model's length as far as it fits. */
+function modelTokens(options: OptionValues, { model }: EngineHardware, capacityTokens: number): number {
+  const asked = wholeOption(options, 'maxModelLen', 0) ?? 0;
+  if (asked > 0) return asked;
+  return model.maxModelTokens === 0 ? 0 : Math.min(model.maxModelTokens, capacityTokens);
+}
+
+export interface Tiers {
+  readonly lowerTiers: readonly LowerTier[];
+  readonly loads: LoadTiming;
+}
+
+function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number): Tiers {
+  const cpuBlocks = whole(options, 'kvCpuBlocks', 0, 2 ** 24);
+  const file = textOption(options, 'kvOffloadConfig');
+  if (file !== undefined) {
+    if (cpuBlocks > 0) {
+      throw configError('--kv-cpu-blocks', 'excludes --kv-offload-config', 'Keep one of them.');
+    }
+    return offloadTiers(file, blockBytes);
+  }
+  const bandwidth = real(options, 'kvTransferBandwidth', 1e-9, 1e12);
+  const baseUs = whole(options, 'kvTransferBaseLatency', 0, 1e9);
+  const loads: LoadTiming = { kind: 'billed', baseUs, usPerBlock: Math.ceil(blockTokens / bandwidth) };
+  return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: 'ddr', blocks: cpuBlocks }], loads };
+}
+
+//  The model of time of an instance, from `--model`, `--hardware`, `--tp` and what else decides it.
+
+/** Model, machine and time of the engines of one pool. */
+export interface EngineHardware {
+  readonly model: ModelConfig;
+  readonly hardware: Hardware;
+  readonly tp: number;
+  readonly dp: number;
+  readonly latency: LatencyModel;
+  /** Whether steps are held above what the hardware needs. */
+  readonly floor: boolean;
+  readonly coefficients: Coefficients;
+}
+
+/** One of the names, or an error with the nearest of them. */
+export function oneOf<T extends string>(field: string, name: string, names: readonly T[]): T {
+  const found = names.find((known) => known === name);
+  if (found !== undefined) return found;
+  const near = nearestName(name, names);
+  const remedy = near === undefined ? `Use one of ${names.join(', ')}.` : `Did you mean '${near}'?`;
+  throw configError(field, `is "${name}", which does not exist`, remedy);
+}
+
+export function engineHardware(options: OptionValues): EngineHardware {
+  const model = loadModelOf(options);
+  const defaults = modelDefaults(model.name);
+  const hardware = hardwareOf(options, defaults?.gpu ?? 'H100');
+  const tp = wholeOption(options, 'tp', 1, 1024) ?? defaults?.tp ?? 1;
+  const dp = wholeOption(options, 'dp', 1, 1024) ?? 1;
+  const coefficients = coefficientsOf(options, hardware);
+  const comm = textOption(options, 'moeCommBackend');
+  const moeCommBackend: MoeCommBackend | undefined =
+    comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
+  refuseIdleParallelism(model, dp, coefficients.backend, comm);
+  const floor = options.floor === true;
+  const latency = newLatencyModel({
+    model,
+    hardware,
+    tp,
+    dp,
+    coefficients,
+    floor,
+    ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
+  });
+  return { model, hardware, tp, dp, latency, floor, coefficients };
+}
+
+/** Experts and data parallel ranks are in the times of some backends only. */
+function refuseIdleParallelism(
+  model: ModelConfig,
+  dp: number,
+  backend: LatencyBackend,
+  comm: string | undefined,
+): void {
+  if (dp > 1 && backend !== 'trained-physics' && backend !== 'calibrated') {
+    const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
+    throw configError('dp', problem, 'Use trained-physics or calibrated, or leave it out.');
+  }
+  if (comm === undefined) return;
+  if (backend !== 'trained-physics' || model.experts === 0) {
+    const problem = `is ${comm}, which is for experts under trained-physics`;
+    throw configError('--moe-comm-backend', problem, 'Leave it out, or choose such a model.');
+  }
+}
+
+function loadModelOf(options: OptionValues): ModelConfig {
+  const folder = textOption(options, 'modelConfigFolder');
+  return loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
+}
+
+function hardwareOf(options: OptionValues, fallback: string): Hardware {
+  const asked = textOption(options, 'hardware') ?? fallback;
+  const file = textOption(options, 'hardwareConfig');
+  if (file === undefined) return loadHardware(asked);
+  const all = parseUpstreamHardware(readText(file), file);
+  const name = oneOf(
+    '--hardware',
+    asked,
+    all.map((hardware) => hardware.name),
+  );
+  return all.find((hardware) => hardware.name === name) as Hardware;
+}
+
+function coefficientsOf(options: OptionValues, hardware: Hardware): Coefficients {
+  const backend: LatencyBackend = oneOf('--latency-model', String(options.latencyModel), latencyBackends);
+  const alpha = numbersOption(options, 'alphaCoeffs');
+  const beta = numbersOption(options, 'betaCoeffs');
+  if (alpha === undefined && beta === undefined) {
+    return loadCoefficients(backend, hardware, textOption(options, 'coefficients'));
+  }
+  if (alpha === undefined || beta === undefined || backend !== 'trained-physics') {
+    const message = '--alpha-coeffs and --beta-coeffs go together, with --latency-model trained-physics.';
+    throw new TierKVError('TKV_CONFIG', `${message} Give both, or neither.`, { field: '--alpha-coeffs' });
+  }
+  return { backend, values: { alpha, beta } };
+}
+
+// Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
+// bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is no tier.
+
+/** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
+const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {
+  nvme_gen4: [7000, 5000, 80],
+  nvme_gen3: [3500, 3000, 100],
+  sata_ssd: [550, 500, 150],
+  cpu_dram: [20_000, 20_000, 1],
+  s3: [1000, 1000, 30_000],
+};
+
+/** Between host memory and the GPU: PCIe 4.0 x16 at 80 % of its 31.5 GB/s. */
+const pcie: LinkProfile = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
+
+/** Blocks of a disk tier that names no capacity. */
+const DISK_BLOCKS = 2 ** 20;
+
+export function offloadTiers(
+  file: string,
+  blockBytes: number,
+): { lowerTiers: LowerTier[]; loads: LoadTiming } {
+  const root = readYaml(readText(file), file);
+  const node = root.section('kv_offload');
+  if (node === undefined) throw root.error('kv_offload', 'is missing', 'Put the tiers under it');
+  const tiers = offloadTiersOf(node, blockBytes);
+  root.close();
+  return tiers;
+}
+
+/** @param node what a file has under `kv_offload` */
+export function offloadTiersOf(
+  node: SpecNode,
+  blockBytes: number,
+): { lowerTiers: LowerTier[]; loads: LoadTiming } {
+  if (!node.has('cpu_bytes_to_use')) {
+    throw node.error('cpu_bytes_to_use', 'is missing', 'Give bytes of host memory, 0 for none');
+  }
+  const cpuBytes = node.integer('cpu_bytes_to_use', { min: 0 }, 0);
+  const cpuBlocks = Math.floor(cpuBytes / blockBytes);
+  if (cpuBytes > 0 && cpuBlocks < 1) {
+    const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
+    throw node.error('cpu_bytes_to_use', problem, 'Give it room for a block or more, or 0 for no such tier');
+  }
+  readRecorded(node);
+  const lowerTiers: LowerTier[] = [];
+  const links: Record<string, LinkProfile> = {};
+  if (cpuBlocks > 0) {
+    lowerTiers.push({ tier: 'ddr', blocks: cpuBlocks });
+    Object.assign(links, { hbmToDdr: pcie, ddrToHbm: pcie });
+  }
+  const tiers = node.list('secondary_tiers');
+  for (const [i, tier] of tiers.entries()) {
+    if (i > 1)
+      throw node.error('secondary_tiers', `has ${tiers.length} tiers`, 'At most two lie below host memory');
+    const name = i === 0 ? 'nvme' : 'remote';
+    const { read, write, blocks } = secondaryTier(tier, blockBytes);
+    if (blocks === 0) continue;
+    const target = i === 0 ? 'Nvme' : 'Remote';
+    const above = lowerTiers.at(-1)?.tier ?? 'hbm';
+    lowerTiers.push({ tier: name, blocks });
+    Object.assign(links, {
+      [`${above}To${target}`]: write,
+      [`${name}ToHbm`]: read,
+      [`${name}ToDdr`]: read,
+    });
+  }
+  node.close();
+  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
+}
+
+/** Keys that describe vLLM's connector and change nothing here. */
+function readRecorded(node: SpecNode): void {
+  node.choice('eviction_policy', ['lru'], 'lru');
+  for (const key of ['block_size', 'blocks_per_chunk', 'tokens_per_hash']) node.integer(key, { min: 0 }, 0);
+  for (const key of ['offload_prompt_only', 'self_describing_kv_events']) node.has(key);
+}
+
+function secondaryTier(
+  node: SpecNode,
+  blockBytes: number,
+): { read: LinkProfile; write: LinkProfile; blocks: number } {
+  node.choice('type', ['fs'], 'fs');
+  for (const key of ['root_dir', 'locality', 'enable_kv_events', 'direct_io']) node.has(key);
+  node.integer('n_read_threads', { min: 1 }, 16);
+  node.integer('n_write_threads', { min: 1 }, 16);
+  const names = Object.keys(deviceClasses);
+  const isNamed = node.has('device_class');
+  const [read, write, base] = deviceClasses[isNamed ? node.choice('device_class', names) : 'nvme_gen4'];
+  const figure = (key: string, known: number): number => {
+    const value = node.optionalNumber(key, { above: 0, max: 1e9 });
+    if (value === undefined && !isNamed) throw node.error(key, 'is missing', 'Give it, or a device_class');
+    return value ?? known;
+  };
+  const readBandwidth = figure('read_bandwidth', read);
+  const writeBandwidth = figure('write_bandwidth', write);
+  const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
+  const isSized = node.has('capacity_bytes');
+  const capacity = node.integer('capacity_bytes', { min: 0 }, 0);
+  node.close();
+  return {
+    read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },
+    write: { baseLatencyUs, bandwidthBytesPerS: writeBandwidth * 1e6 },
+    blocks: !isSized ? DISK_BLOCKS : capacity === 0 ? 0 : Math.max(1, Math.floor(capacity / blockBytes)),
+  };
+}

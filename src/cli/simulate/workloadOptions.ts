@@ -1,0 +1,187 @@
+/** The workload of a simulation: a preset, a specification, or any recorded trace. */
+
+import { configError } from '../../runtime/errors.ts';
+import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
+import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import { type RequestStream, requestsOf, type WorkloadRequest } from '../../sim/workload/request.ts';
+import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../../sim/workload/traceV2.ts';
+import { readText } from '../input.ts';
+import { sessionsText, takenText } from '../workload/describe.ts';
+import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../workload/open.ts';
+import {
+  adjustmentOf,
+  openOptions,
+  presetSpec,
+  refusePresetOptions,
+  seedOption,
+  usedByFormat,
+} from '../workload/options.ts';
+import { oneOf } from './engineOptions.ts';
+import type { OpenedFacts } from './idleOptions.ts';
+import { type OptionValues, textOption, wholeOption } from './options.ts';
+
+export interface OpenedSimulation {
+  readonly workload: SimulatedWorkload;
+  readonly spec: WorkloadSpec | undefined;
+  /** Requests that are known to come, for a progress bar; Infinity when nobody knows. */
+  readonly expected: number;
+  readonly seed: bigint;
+  readonly horizonUs: number;
+  /** Whether the horizon is upstream's end of a replay and not what somebody asked for. */
+  readonly endsAsUpstream: boolean;
+  /** What was taken of a recorded trace, once it was read, or what the rate of a specification counts. */
+  readonly taken: () => string;
+}
+
+/** Requests of a generated workload: each one that is served takes about a KiB until the end of the run. */
+const mostExpected = 4_000_000;
+
+/** Upstream's key when none is given. */
+const SEED = 42n;
+
+/**
+ * @param adjust changes a specification further, after the options did
+ * @param spec what is served where no file and no preset is named
+ */
+export function openSimulation(
+  trace: string | undefined,
+  options: OptionValues,
+  adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
+  spec?: WorkloadSpec,
+): OpenedSimulation {
+  const file = workloadFile(trace, options);
+  const opened =
+    file !== undefined
+      ? openWorkload(file, adjusted(options, adjust))
+      : spec === undefined
+        ? openPreset(options, adjust)
+        : openSpec(spec, adjusted(options, adjust));
+  const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
+  const source = file ?? (spec === undefined ? undefined : 'the workload of the deployment');
+  const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
+  if (source !== undefined) {
+    const pauses = mode === 'fixed' ? [] : ['thinkTimeMs'];
+    refusePresetOptions(options, source, [...usedByFormat(opened.format), ...pauses]);
+  }
+  const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
+  const sessions = opened.workload?.sessions ?? loop?.sessions;
+  return {
+    workload: {
+      stream: loop?.stream ?? limited(opened, limit),
+      sessions,
+      sharesNothing: sharesNothing(opened),
+    },
+    spec: opened.spec,
+    expected: limit > 0 ? limit : Infinity,
+    seed: seedOption(options) ?? SEED,
+    horizonUs: horizonOf(options, opened),
+    endsAsUpstream: options.traceData !== undefined && options.horizon === undefined,
+    taken: () => (opened.taken === undefined ? sessionsText(opened) : takenText(file ?? '', opened)),
+  };
+}
+
+/** The one file that is named, whichever way. */
+function workloadFile(trace: string | undefined, options: OptionValues): string | undefined {
+  const rows = textOption(options, 'traceData');
+  const named: [string, string | undefined][] = [
+    [trace ?? '', trace],
+    ['--workload-spec', textOption(options, 'workloadSpec')],
+    ['--trace-data', rows],
+  ];
+  const [first, second] = named.filter(([, file]) => file !== undefined);
+  if (second !== undefined) throw configError(second[0], `excludes ${first[0]}`, 'Keep one of them.');
+  const header = textOption(options, 'traceHeader');
+  if (header !== undefined) {
+    if (rows === undefined) {
+      throw configError('--trace-header', 'has no --trace-data', 'Name the rows that it heads.');
+    }
+    readTraceHeader(readText(header), header);
+  }
+  return first?.[1];
+}
+
+/** Later rounds of recorded sessions wait for the ones before. */
+function recordedLoop(
+  file: string | undefined,
+  opened: OpenedWorkload,
+  limit: number,
+  options: OptionValues,
+): ClosedLoopTrace {
+  if (opened.workload !== undefined) {
+    const problem = 'is closed-loop, which is for recorded traces, and this workload is generated';
+    throw configError('--session-mode', problem, 'Leave it out.');
+  }
+  const pauseMs = wholeOption(options, 'thinkTimeMs', 0, 1e9);
+  const pauseUs = pauseMs === undefined ? undefined : 1000 * pauseMs;
+  const loop = closedLoopTrace(requestsOf(limited(opened, limit)), pauseUs);
+  if (loop.sessions.seeds.length > 0) return loop;
+  throw configError('--session-mode', `is closed-loop, and ${file} has no sessions`, 'Leave it out.');
+}
+
+/** Clients without prefixes and sessions draw all their tokens from streams of their own. */
+function sharesNothing({ workload }: OpenedWorkload): boolean {
+  if (workload === undefined || workload.sessions !== undefined) return false;
+  return workload.clients.every(
+    ({ prefixGroup, prefixLength, reasoning, prefixes }) =>
+      prefixGroup === '' &&
+      prefixLength === 0 &&
+      reasoning?.multiTurn === undefined &&
+      prefixes === undefined,
+  );
+}
+
+function horizonOf(options: OptionValues, opened: OpenedWorkload): number {
+  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
+  if (asked !== undefined) return Number.isSafeInteger(asked) ? asked : Infinity;
+  const isReplay = textOption(options, 'traceData') !== undefined;
+  return isReplay ? replayHorizonUs(opened) : (opened.spec?.horizonUs ?? Infinity);
+}
+
+/**
+ * Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. It is known
+ * only at the end of the trace, and needed at the beginning: the trace is read once for it alone.
+ */
+function replayHorizonUs(opened: OpenedWorkload): number {
+  let lastUs = 0;
+  for (const { arrivalUs } of opened.requests()) lastUs = Math.max(lastUs, arrivalUs);
+  return lastUs > 0 ? 2 * lastUs : 600e6;
+}
+
+type Adjust = (spec: WorkloadSpec) => WorkloadSpec;
+
+function adjusted(options: OptionValues, adjust: Adjust): OpenOptions {
+  const given = openOptions(options);
+  return {
+    ...given,
+    limits: { ...given.limits, mostExpected },
+    adjust: (spec) => adjust(given.adjust?.(spec) ?? spec),
+  };
+}
+
+function openPreset(options: OptionValues, adjust: Adjust): OpenedWorkload {
+  const limits = { ...openOptions(options).limits, mostExpected };
+  const byOptions = adjustmentOf(options, true);
+  return openSpec(presetSpec(options), {
+    limits,
+    adjust: (spec) => adjust(byOptions(spec)),
+  });
+}
+
+/** A generated workload ends by itself; of a recorded one at most `limit` requests are taken. */
+function limited(opened: OpenedWorkload, limit: number): RequestStream {
+  if (opened.workload !== undefined) return opened.workload.stream();
+  const requests = opened.requests()[Symbol.iterator]();
+  let taken = 0;
+  return {
+    next(): WorkloadRequest | undefined {
+      if (limit > 0 && taken === limit) return undefined;
+      taken++;
+      const { done, value } = requests.next();
+      return done === true ? undefined : value;
+    },
+  };
+}
+
+export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {
+  return { isRecorded: spec === undefined, hasSessions: workload.sessions !== undefined };
+}

@@ -1,0 +1,269 @@
+/**
+ * How a request gets its blocks: it gets its room, then what lower tiers hold is brought up. What cannot be
+ * brought is among the open blocks.
+ */
+
+import { type KeyElements, type RequestExtras, requireElements, TierKVError } from '../runtime/index.ts';
+import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { admit, takeRoom } from './admission.ts';
+import { freshKeys, full, handOver, isWhole, type RequestContext, requireFits, settled } from './context.ts';
+import { throwIfAborted, unlessAborted, type WaitOptions } from './managerLoop.ts';
+import { expectTail } from './partialPrefill.ts';
+import { ArrivingPrefix, type SequenceState, SharedWait } from './sequenceState.ts';
+import { type FoundTail, findTail, isInPlace, scrub, takeTail } from './tails.ts';
+import { TokenList } from './tenancy.ts';
+
+/**
+ * Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once
+ * more.
+ */
+const ATTEMPTS_MAX = 8;
+
+export async function begin(
+  context: RequestContext,
+  tokens: KeyElements,
+  options: BeginOptions,
+): Promise<SequenceState> {
+  const { manager, keeper, blockTokens } = context;
+  requireOptions(options, beginOptionsNames);
+  requireFlag(options.wait, 'wait');
+  requireFlag(options.arriving, 'arriving');
+  const signals = signalsOf(context, options);
+  throwIfAborted(signals);
+  const priority = checkedPriority(options.priority);
+  const shareWaitMs = checkedWait(options.shareWaitMs);
+  if (options.retention !== undefined) checkHint(options.retention);
+  requireElements(tokens);
+  requireFits(context, Math.ceil(tokens.length / blockTokens));
+  const list = new TokenList(tokens);
+  const chains = context.chains.of(options.tenant, options.extras);
+  if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
+  const groups = chains.map((chain, g) => {
+    const keys = freshKeys(Math.ceil(list.length / blockTokens));
+    chain.hashBlocks(list.words, 0, keys, list.length);
+    return { chain, keys, sizeClass: context.units.sizeClass[g] };
+  });
+  const owner = context.owners.of(options.tenant);
+  const arrives = options.arriving === true;
+  const { tenant } = options;
+  const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
+  await Promise.resolve(); // a loss of the device in the caller's turn is seen before anything is loaded
+  const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
+  for (let isFirst = true; ; isFirst = false) {
+    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
+    try {
+      if (arrives) fillAsItComes(context, sequence, options.retention);
+      else await fill(context, sequence, options.retention, signals);
+    } catch (error) {
+      context.computing.end(sequence);
+      for (const { table } of sequence.groups) {
+        if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
+        else manager.release(table, context.nowUs());
+      }
+      const full = error instanceof TierKVError && error.code === 'TKV_FULL';
+      if (wish.wait && full) continue;
+      throw error;
+    }
+    const [{ keys, sealed }] = sequence.groups;
+    context.computing.begin(sequence, keys, sealed); // also what could not be brought
+    return sequence;
+  }
+}
+
+/** The sequence's blocks are in HBM, cached or open. */
+async function fill(
+  context: RequestContext,
+  sequence: SequenceState,
+  retention: RetentionHint | undefined,
+  signals: readonly AbortSignal[],
+): Promise<void> {
+  if (retention !== undefined) retain(context, sequence, retention);
+  const tail = findTail(context, sequence, Math.min(...sequence.groups.map(({ table }) => table.matched)));
+  const tailTokens = await bringWithTail(context, sequence, tail, signals);
+  const ready = sequence.readyTokens / context.blockTokens;
+  sequence.cachedTokens = sequence.readyTokens + tailTokens;
+  for (const group of sequence.groups) group.sealed = ready;
+  handOver(context, sequence);
+}
+
+/** Its blocks have their room. What lower tiers hold is on its way, or is computed by its first part. */
+function fillAsItComes(
+  context: RequestContext,
+  sequence: SequenceState,
+  retention: RetentionHint | undefined,
+): void {
+  if (retention !== undefined) retain(context, sequence, retention);
+  const isWhole = sequence.groups.length > 1;
+  sequence.arriving = isWhole ? undefined : new ArrivingPrefix();
+  sequence.isComing = true;
+  for (const group of sequence.groups) {
+    group.sealed = isWhole ? group.table.matched : group.table.readyPrefix();
+    group.disturbances = group.table.disturbances;
+  }
+  sequence.cachedTokens = Math.min(...sequence.groups.map(({ sealed }) => sealed)) * context.blockTokens;
+  scrub(context, sequence, 0);
+  expectTail(context, sequence);
+  if (isWhole) sequence.cachedTokens += sequence.tail?.tokens ?? 0;
+}
+
+/** @returns tokens behind the cached blocks that a cached tail brought */
+async function bringWithTail(
+  context: RequestContext,
+  sequence: SequenceState,
+  tail: FoundTail | null,
+  signals: readonly AbortSignal[],
+): Promise<number> {
+  if (tail === null) {
+    await bring(context, sequence, signals);
+    return 0;
+  }
+  const taken = await takeTail(context, sequence, tail, signals);
+  await bring(context, sequence, signals);
+  const goesOn = sequence.readyTokens === tail.block * context.blockTokens;
+  return taken !== null && goesOn && isInPlace(taken, sequence) ? taken.tokens : 0;
+}
+
+/**
+ * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
+ * losses and errors undo it.
+ * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
+ */
+export async function bring(
+  context: RequestContext,
+  sequence: SequenceState,
+  signals: readonly AbortSignal[],
+): Promise<void> {
+  const { keeper } = context;
+  const { blocks } = sequence;
+  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
+    if (!takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
+    await unlessAborted(signals, () => settled(context, sequence));
+    if (isWhole(context, sequence)) {
+      for (const group of sequence.groups) group.disturbances = group.table.disturbances;
+      scrub(context, sequence, 0);
+      return;
+    }
+  }
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `the device has undone ${blocks} blocks ${ATTEMPTS_MAX} times. Give it more memory, or try again later.`,
+    { field: 'hbmBytes' },
+  );
+}
+
+//  What a request may ask for beside its tokens, and that it is what it has to be.
+
+export interface BeginOptions extends WaitOptions {
+  /** Who may share this KV: from your own authentication, never from the request's body. */
+  readonly tenant: string;
+  /**
+   * What else determines the KV of this request: adapters, images, a salt. It is part of the keys from the
+   * block on that has `fromToken` (0): blocks before it are shared with requests without, blocks from there
+   * on only with requests that have the same extras. Default: none.
+   */
+  readonly extras?: RequestExtras | undefined;
+  /** Lower numbers are served first when requests wait for room. Default 0. */
+  readonly priority?: number | undefined;
+  /**
+   * Wait for room instead of being refused with TKV_FULL. While most of HBM is held, what lies below DDR is
+   * read into DDR before room is taken. Default false.
+   */
+  readonly wait?: boolean | undefined;
+  /**
+   * How long to wait, in milliseconds, for blocks of the same prompt that another request is computing just
+   * now; after that they are computed once more. 0: not at all. Default 1000.
+   */
+  readonly shareWaitMs?: number | undefined;
+  /**
+   * Do not wait for blocks that lower tiers hold: they are handed over as they come. Prefill then goes by
+   * `nextPart`, or, where there are layer groups, by `readyLayers`. Default false.
+   */
+  readonly arriving?: boolean | undefined;
+  /** How its blocks should be kept once it lets them go; a hint to the eviction policy. */
+  readonly retention?: RetentionHint | undefined;
+}
+
+export const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
+  signal: true,
+  tenant: true,
+  extras: true,
+  priority: true,
+  wait: true,
+  shareWaitMs: true,
+  arriving: true,
+  retention: true,
+});
+
+/** A hint: nothing is kept for ever. */
+export interface RetentionHint {
+  /** From -100 to 100: higher is kept longer. Default 0. */
+  readonly priority?: number;
+  /** Stays for so many milliseconds from now on, if it can. Default: no wish. */
+  readonly keepMs?: number;
+}
+
+export const retentionHintNames: readonly string[] = optionNames<RetentionHint>({
+  priority: true,
+  keepMs: true,
+});
+
+/** A thousand years, which whole microseconds can still count. */
+const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
+
+/** @throws TKV_INPUT naming the part of the hint that is none */
+export function checkHint(hint: RetentionHint): Required<RetentionHint> {
+  const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
+  const fault = (field: string, value: unknown, what: string): TierKVError =>
+    new TierKVError('TKV_INPUT', `${field} is ${described(value)}, not ${what}. Leave it out for none.`, {
+      field,
+    });
+  if (!Number.isInteger(priority) || Math.abs(priority) > 100) {
+    throw fault('retention.priority', priority, 'an integer from -100 to 100');
+  }
+  if (!Number.isFinite(keepMs) || keepMs < 0 || keepMs > KEEP_MS_MAX) {
+    throw fault('retention.keepMs', keepMs, 'milliseconds from 0 on');
+  }
+  return { priority, keepMs };
+}
+
+/** @throws TKV_INPUT naming the part of the hint that is none; nothing is retained then */
+export function retain(context: RequestContext, sequence: SequenceState, hint: RetentionHint): void {
+  const { priority, keepMs } = checkHint(hint);
+  const nowUs = context.nowUs();
+  const keepUntilUs = keepMs > 0 ? nowUs + Math.ceil(keepMs * 1000) : 0;
+  for (const { table } of sequence.groups) context.manager.retain(table, { priority, keepUntilUs }, nowUs);
+}
+
+/** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
+export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions): AbortSignal[] {
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TierKVError(
+      'TKV_INPUT',
+      `signal must be an AbortSignal, and it is ${described(signal)}. Pass the signal of an AbortController.`,
+      {
+        field: 'signal',
+      },
+    );
+  }
+  return signal === undefined ? [closing] : [closing, signal];
+}
+
+export function checkedWait(waitMs = 1000): number {
+  if (typeof waitMs === 'number' && waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
+  throw new TierKVError('TKV_INPUT', `shareWaitMs is ${described(waitMs)}, not milliseconds from 0 on.`, {
+    field: 'shareWaitMs',
+  });
+}
+
+/** @throws TKV_INPUT for what is no number */
+export function checkedPriority(priority = 0): number {
+  if (Number.isFinite(priority)) return priority;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `priority is ${described(priority)}, not a number. Lower is served first.`,
+    {
+      field: 'priority',
+    },
+  );
+}

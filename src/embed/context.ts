@@ -1,0 +1,295 @@
+/** What the calls on sequences work with: the parts of one runtime. */
+
+import type { DeviceErrors } from '../backends/webgpu/device.ts';
+import type { DevicePool } from '../backends/webgpu/types.ts';
+import {
+  BlockKeys,
+  type BlockMoves,
+  BlockTable,
+  type ComputePace,
+  type KeyElements,
+  type KVManager,
+  type ReadableBlock,
+  requireElements,
+  type Sequence,
+  type SharingGroups,
+  TierKVError,
+} from '../runtime/index.ts';
+import type { DeviceKeeper } from './deviceKeeper.ts';
+import type { GroupUnits } from './layerGroups.ts';
+import type { ManagerLoop } from './managerLoop.ts';
+import type { RuntimeMigration } from './migration.ts';
+import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
+import type { TenantChains, TenantOwners } from './tenancy.ts';
+
+export interface RequestContext {
+  readonly manager: KVManager;
+  readonly loop: ManagerLoop;
+  readonly keeper: DeviceKeeper;
+  readonly chains: TenantChains;
+  readonly units: GroupUnits;
+  readonly blockTokens: number;
+  readonly admission: AdmissionQueue;
+  readonly sharing: SharingGroups;
+  readonly owners: TenantOwners;
+  readonly computing: ComputingBlocks;
+  /** How long parts of prefills take. */
+  readonly pace: ComputePace;
+  /** Whether slots that change their tenant are cleared. */
+  readonly scrubs: boolean;
+  /** The device's pool: another one after a loss. */
+  hbm(): DevicePool;
+  /** The device that holds it. */
+  device(): GPUDevice;
+  /** Raised when the runtime closes. */
+  readonly closing: AbortSignal;
+  /** Errors that this device has reported and nobody expected, and what the last one says. */
+  deviceErrors(): DeviceErrors;
+  /** The runtime's clock, in integer microseconds. */
+  nowUs(): number;
+  /** Moves of single blocks between tiers. */
+  readonly moves: BlockMoves;
+  /** Moves cached blocks by their temperature; null where that is off. */
+  readonly migration: RuntimeMigration | null;
+}
+
+/**
+ * `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings
+ * them back.
+ */
+export type StepEnd = 'done' | 'interrupted';
+
+/** @throws TKV_UNKNOWN_ID for a sequence that was released or cancelled */
+export function requireLive(sequence: SequenceState, field = 'sequence'): void {
+  if (!sequence.ended) return;
+  throw new TierKVError(
+    'TKV_UNKNOWN_ID',
+    `${field} has ended: it was released or cancelled. Begin another one.`,
+    { field },
+  );
+}
+
+/** Fulfilled when no block of the sequence waits for a transfer. */
+export async function settled({ loop }: RequestContext, sequence: SequenceState): Promise<void> {
+  while (sequence.pending > 0) {
+    await Promise.all(sequence.groups.map(({ table }) => loop.settled(table)));
+  }
+}
+
+export function isWhole({ keeper }: RequestContext, sequence: SequenceState): boolean {
+  return keeper.present && sequence.isWhole;
+}
+
+/** Whether the sequence is whole, and its caller was told where the KV of each token goes. */
+export function isHandedOver(context: RequestContext, sequence: SequenceState): boolean {
+  const { length, blocks, told, isRecovering } = sequence;
+  if (isRecovering || !isWhole(context, sequence)) return false;
+  return told.every((group) => group.covers(length) && group.hasAll(0, blocks));
+}
+
+/** The caller learns of the open blocks from `from` on, and of all tokens. */
+export function handOver(context: RequestContext, sequence: SequenceState, from = 0): void {
+  const { length, blocks, told } = sequence;
+  const { count } = context.deviceErrors();
+  for (const group of told) group.tell(from, blocks, length, count);
+}
+
+/**
+ * Refuses what would seal blocks whose writing an error of the device may have hit.
+ * @throws TKV_DEVICE with the error's own words
+ */
+export function requireNoErrors(context: RequestContext, sequence: SequenceState, field = 'sequence'): void {
+  const { count } = context.deviceErrors();
+  sequence.groups.forEach(({ sealed }, g) => {
+    const block = sequence.told[g].firstDoubtful(sealed, sequence.blocks, count);
+    if (block !== -1) throw doubtful(context, `block ${block} of ${field} was`, field);
+  });
+}
+
+export function doubtful(context: RequestContext, what: string, field: string): TierKVError {
+  return new TierKVError(
+    'TKV_DEVICE',
+    `the device reported an error after ${what} opened (${context.deviceErrors().last}), so what was ` +
+      'written there may be wrong and is not sealed. Recover the sequence and write its open blocks again, ' +
+      'or release it.',
+    { field },
+  );
+}
+
+/** Keys of the sequence's full blocks, in every group, as its tokens are now. */
+export function hashFullBlocks(sequence: SequenceState): void {
+  const { words, length } = sequence.tokens;
+  for (const { chain, keys } of sequence.groups) chain.hashBlocks(words, keys.length, keys, length);
+}
+
+/**
+ * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
+ * end.
+ */
+export function tokensToFind(
+  { manager, blockTokens }: Pick<RequestContext, 'manager' | 'blockTokens'>,
+  tokens: KeyElements,
+): number {
+  requireElements(tokens);
+  const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
+  return Math.min(tokens.length, slots * blockTokens);
+}
+
+/** Rejects a request that no release could ever make room for. @throws TKV_CAPACITY */
+export function requireFits({ manager, units }: RequestContext, blocks: number): void {
+  const bytes = bytesOf(units, blocks);
+  const { capacityBytes } = manager.config.tiers[0].shape;
+  if (bytes <= capacityBytes) return;
+  throw new TierKVError(
+    'TKV_CAPACITY',
+    `${blocks} blocks take ${bytes} bytes, more than the ${capacityBytes} of HBM. ` +
+      'Send a shorter request, or raise hbmBytes.',
+    { field: 'hbmBytes' },
+  );
+}
+
+/** No room now: others hold it. */
+export function full({ manager }: RequestContext, blocks: number): TierKVError {
+  const { residentBytes, cachedBytes, slots } = manager.usage(0);
+  const { capacityBytes } = manager.config.tiers[0].shape;
+  const late =
+    manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
+  return new TierKVError(
+    'TKV_FULL',
+    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
+      `are in use${late}. ` +
+      'Try again when a sequence was released, or let begin wait.',
+    { field: 'hbmBytes' },
+  );
+}
+
+export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {
+  return blocks * sizeClass.reduce((sum, c) => sum + unitBytes[c], 0);
+}
+
+export function freshKeys(blocks: number): BlockKeys {
+  return new BlockKeys(blocks + 1);
+}
+
+// A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index
+// into `slabs`) and the offset in it: two words a block.
+
+export interface DeviceBlockTable {
+  /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. */
+  readonly slabs: readonly GPUBuffer[];
+  /** Slab and offset in bytes of each block, in order. */
+  readonly entries: Uint32Array;
+  readonly blocks: number;
+}
+
+/**
+ * The first `blocks` blocks of the sequence: loaded, or its own, open or being sealed.
+ * @throws TKV_STATE when one of them is none of these: a table with a gap would attend over wrong positions
+ */
+export function readableBlocks(manager: KVManager, table: Sequence, blocks: number): BlockTable {
+  const found = new BlockTable();
+  for (let i = 0; i < blocks; i++) {
+    const block = manager.readableBlock(table, i);
+    if (block === undefined) throw notInHbm(i);
+    found.append(block);
+  }
+  return found;
+}
+
+/** Where blocks lie that are in HBM, in the order given. */
+export function deviceTable(
+  pool: DevicePool,
+  blocks: readonly Pick<ReadableBlock, 'slot' | 'sizeClass'>[],
+): DeviceBlockTable {
+  const entries = new Uint32Array(blocks.length * 2);
+  blocks.forEach(({ slot, sizeClass }, i) => {
+    const { slab, offsetBytes } = pool.locate(slot, sizeClass);
+    entries[2 * i] = slab;
+    entries[2 * i + 1] = offsetBytes;
+  });
+  return { slabs: pool.slabs, entries, blocks: blocks.length };
+}
+
+export function notInHbm(index: number): TierKVError {
+  return new TierKVError(
+    'TKV_STATE',
+    `block ${String(index)} is not in HBM. Await begin, append or step first; recover the sequence when it ` +
+      `was interrupted.`,
+    { field: 'index' },
+  );
+}
+
+// Requests that wait for room in HBM, first come first served within a priority. Whoever is first looks for
+// room again whenever some came free; the others wait behind. A request that steps aside keeps its place, but
+// nobody waits behind it.
+
+export interface Ticket {
+  readonly priority: number;
+  isAside: boolean;
+  /** Called when the ticket is first, or when room came free while it is. */
+  wake: () => void;
+}
+
+export class AdmissionQueue {
+  /** The lowest priority number first, and within one the order of arrival. */
+  readonly #tickets: Ticket[] = [];
+
+  get waiting(): number {
+    return this.#tickets.length;
+  }
+
+  /** Whether somebody of this priority or a more urgent one waits already. */
+  isBehindOthers(priority: number): boolean {
+    const first = this.#first;
+    return first !== undefined && first.priority <= priority;
+  }
+
+  /** @param ahead of those with the same priority: it was admitted before, and lost its room */
+  join(priority: number, ahead = false): Ticket {
+    const ticket: Ticket = { priority, isAside: false, wake: () => {} };
+    let at = this.#tickets.length;
+    const isAheadOf = (other: number): boolean => other > priority || (ahead && other === priority);
+    while (at > 0 && isAheadOf(this.#tickets[at - 1].priority)) at--;
+    this.#tickets.splice(at, 0, ticket);
+    return ticket;
+  }
+
+  isFirst(ticket: Ticket): boolean {
+    return this.#first === ticket;
+  }
+
+  leave(ticket: Ticket): void {
+    const wasFirst = this.isFirst(ticket);
+    const at = this.#tickets.indexOf(ticket);
+    if (at === -1) return;
+    this.#tickets.splice(at, 1);
+    if (wasFirst) this.roomFreed();
+  }
+
+  /** Those behind the ticket go ahead while `work` is under way. */
+  async aside(ticket: Ticket, work: () => Promise<void>): Promise<void> {
+    const wasFirst = this.isFirst(ticket);
+    ticket.isAside = true;
+    if (wasFirst) this.roomFreed();
+    try {
+      await work();
+    } finally {
+      ticket.isAside = false;
+    }
+  }
+
+  /** Fulfilled when it is worth another look. */
+  turn(ticket: Ticket): Promise<void> {
+    return new Promise((resolve) => {
+      ticket.wake = resolve;
+    });
+  }
+
+  roomFreed(): void {
+    this.#first?.wake();
+  }
+
+  get #first(): Ticket | undefined {
+    return this.#tickets.find(({ isAside }) => !isAside);
+  }
+}

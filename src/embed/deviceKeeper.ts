@@ -1,0 +1,91 @@
+/**
+ * The device's end, and the next one. A lost device is an outcome: the manager is told that HBM is empty,
+ * what was on its way ends, and another device is asked for. While there is none, jobs are kept; when none is
+ * to be had they end as refused, and whoever needs a device next asks again. So nothing runs while nobody
+ * asks, and nobody waits for ever.
+ */
+
+import type { KVManager } from '../runtime/index.ts';
+import type { ManagerLoop } from './managerLoop.ts';
+import type { OpenStores } from './stores.ts';
+
+const HBM_POSITION = 0;
+
+export class DeviceKeeper {
+  readonly #manager: KVManager;
+  readonly #stores: OpenStores;
+  readonly #loop: ManagerLoop;
+  readonly #notice: (line: string) => void;
+  #lostReason = '';
+  #losses = 0;
+  #replacing: Promise<void> | null = null;
+  #closed = false;
+
+  constructor(manager: KVManager, stores: OpenStores, loop: ManagerLoop, notice: (line: string) => void) {
+    this.#manager = manager;
+    this.#stores = stores;
+    this.#loop = loop;
+    this.#notice = notice;
+    this.#watch();
+  }
+
+  /** Whether there is a device to write to. */
+  get present(): boolean {
+    return this.#lostReason === '';
+  }
+
+  /** Devices lost so far. */
+  get losses(): number {
+    return this.#losses;
+  }
+
+  /** Fulfilled when there is a device. @throws TKV_DEVICE when none is to be had */
+  async ready(): Promise<void> {
+    while (!this.present && !this.#closed) await this.#replace();
+  }
+
+  /** The end of the device is no loss from now on. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#replacing?.catch(() => {});
+  }
+
+  #watch(): void {
+    const { hbm } = this.#stores;
+    void hbm.lost.then((reason) => {
+      if (!this.#closed && this.#stores.hbm === hbm) this.#lose(reason);
+    });
+  }
+
+  #lose(reason: string): void {
+    this.#lostReason = reason;
+    this.#losses++;
+    this.#loop.hold();
+    const { replicas, lost } = this.#manager.loseTier(HBM_POSITION, this.#stores.engine.nowUs());
+    // Whoever waits for a device learns there why there is none.
+    this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
+    this.#notice(
+      `tierkv: ${reason}. ${replicas} blocks were in its memory, ${lost} of them nowhere else. ` +
+        `Asking for another device.`,
+    );
+  }
+
+  #replace(): Promise<void> {
+    this.#replacing ??= this.#ask().finally(() => {
+      this.#replacing = null;
+    });
+    return this.#replacing;
+  }
+
+  async #ask(): Promise<void> {
+    try {
+      await this.#stores.replaceDevice();
+    } catch (error) {
+      this.#loop.resume(); // the lost device refuses what is kept, so that whoever waits for it goes on
+      throw error;
+    }
+    this.#lostReason = '';
+    this.#watch();
+    this.#loop.resume();
+  }
+}

@@ -1,0 +1,282 @@
+/**
+ * A running sequence: it gets room for more tokens, and its full blocks are sealed once their KV is written.
+ * Keys are made when a block is sealed, of the tokens that the sequence has then.
+ */
+
+import { Entry, type KeyElements, requireElements, TierKVError } from '../runtime/index.ts';
+import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import {
+  doubtful,
+  full,
+  handOver,
+  hashFullBlocks,
+  isHandedOver,
+  isWhole,
+  type RequestContext,
+  requireFits,
+  requireLive,
+  requireNoErrors,
+  type StepEnd,
+  settled,
+} from './context.ts';
+import { type KVSequence, type SequenceState, stateOf } from './sequenceState.ts';
+import { scrub, sealTail } from './tails.ts';
+import { requireTokenIds } from './tenancy.ts';
+
+/** Room for `tokens`, which begin with all that the sequence has. */
+export async function append(
+  context: RequestContext,
+  sequence: SequenceState,
+  tokens: KeyElements,
+): Promise<StepEnd> {
+  requireLive(sequence);
+  requireElements(tokens);
+  await settled(context, sequence);
+  const at = sequence.tokens.firstDifference(tokens);
+  if (at !== -1) {
+    throw new TierKVError(
+      'TKV_INPUT',
+      `tokens[${at}] is ${described(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
+        'Pass all tokens of the sequence and the new ones behind them; take tokens back with truncate first.',
+      { field: `tokens[${at}]` },
+    );
+  }
+  requireFits(context, Math.ceil(tokens.length / context.blockTokens));
+  if (!isReadyToGrow(context, sequence)) return 'interrupted';
+  const { isComing } = sequence;
+  extend(context, sequence, tokens, sequence.tokens.length);
+  await settled(context, sequence);
+  scrub(context, sequence, 0);
+  if (sequence.isRecovering || !isWhole(context, sequence)) return 'interrupted';
+  if (!isComing) handOver(context, sequence);
+  return 'done';
+}
+
+/** What still comes is handed over by the calls that wait for it. */
+function isReadyToGrow(context: RequestContext, sequence: SequenceState): boolean {
+  if (sequence.isComing) return !sequence.isRecovering && isWhole(context, sequence);
+  return isHandedOver(context, sequence);
+}
+
+/** One sequence's part of a decode step. */
+export interface StepEntry {
+  readonly sequence: KVSequence;
+  /** The tokens that come behind those that the sequence has: usually the one that was sampled. */
+  readonly tokens: KeyElements;
+}
+
+export const stepEntryNames: readonly string[] = optionNames<StepEntry>({ sequence: true, tokens: true });
+
+/** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
+export type EntryEnd = StepEnd | 'full';
+
+/**
+ * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each
+ * sequence gets room for its new tokens. Looks at the ends of the tables only. Waits for the seal of a tail
+ * that is to be written on, and for no other.
+ * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
+ * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
+ */
+export async function step(context: RequestContext, asked: readonly StepEntry[]): Promise<EntryEnd[]> {
+  const entries = entriesOf(context, asked);
+  entries.forEach(({ sequence, tokens }, i) => {
+    requireLive(sequence, `entries[${i}].sequence`);
+    requireElements(tokens);
+    requireTokenIds(tokens);
+    requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
+  });
+  await Promise.all(entries.map(({ sequence }) => tailSealed(context, sequence)));
+  entries.forEach(({ sequence }, i) => {
+    requireNoErrors(context, sequence, `entries[${i}].sequence`);
+  });
+  const losses = context.keeper.losses;
+  const from = entries.map(({ sequence }) => Math.floor(sequence.length / context.blockTokens));
+  const ends = entries.map(({ sequence, tokens }): EntryEnd => {
+    if (!context.keeper.present || sequence.ended || !isUndisturbed(sequence)) return 'interrupted';
+    sealFull(context, sequence);
+    try {
+      extend(context, sequence, tokens, 0);
+    } catch (error) {
+      if (error instanceof TierKVError && error.code === 'TKV_FULL') return 'full';
+      throw error;
+    }
+    return 'done';
+  });
+  await Promise.all(
+    entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence, from[i]) : null)),
+  );
+  entries.forEach(({ sequence }, i) => {
+    scrub(context, sequence, from[i]);
+  });
+  return ends.map((end, i) => {
+    if (end !== 'done') return end;
+    const { sequence } = entries[i];
+    const gone = context.keeper.losses !== losses || sequence.isRecovering || isDisturbed(sequence);
+    if (gone) return 'interrupted';
+    handOver(context, sequence, from[i]);
+    return 'done';
+  });
+}
+
+interface CheckedEntry {
+  readonly sequence: SequenceState;
+  readonly tokens: KeyElements;
+}
+
+/** @throws TKV_INPUT naming the entry that is none */
+function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
+  if (!Array.isArray(asked)) {
+    throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
+      field: 'entries',
+    });
+  }
+  const seen = new Set<KVSequence>();
+  return asked.map((entry: StepEntry | undefined | null, i) => {
+    const field = `entries[${i}].sequence`;
+    if (entry !== undefined && entry !== null) requireOptions(entry, stepEntryNames, `entries[${i}]`);
+    const sequence = stateOf(context, entry?.sequence as KVSequence, field); // what is missing is refused there
+    if (seen.has(sequence)) {
+      throw new TierKVError(
+        'TKV_INPUT',
+        `${field} is in the batch twice. Pass its new tokens in one entry.`,
+        {
+          field,
+        },
+      );
+    }
+    seen.add(sequence);
+    return { sequence, tokens: entry?.tokens as KeyElements };
+  });
+}
+
+/** Whether a block of the sequence from `from` on is in this state. */
+function hasBlock({ groups, blocks }: SequenceState, state: Entry, from: number): boolean {
+  return groups.some(({ table }) => {
+    for (let i = from; i < blocks; i++) if (table.state[i] === state) return true;
+    return false;
+  });
+}
+
+/** Fulfilled when some transfer that the sequence waits for has ended. */
+async function oneSettled({ loop }: RequestContext, { groups }: SequenceState): Promise<void> {
+  await Promise.race(groups.filter(({ table }) => table.pending > 0).map(({ table }) => loop.settled(table)));
+}
+
+/** Waits for slots and copies of the blocks from `from` on; seals under way are not waited for. */
+async function opened(context: RequestContext, sequence: SequenceState, from: number): Promise<void> {
+  while (hasBlock(sequence, Entry.WAITING, from)) await oneSettled(context, sequence);
+}
+
+/** A partial last block that is being sealed is not written on until its digest is taken. */
+async function tailSealed(context: RequestContext, sequence: SequenceState): Promise<void> {
+  const { length } = sequence;
+  if (length % context.blockTokens === 0) return;
+  const last = Math.floor(length / context.blockTokens);
+  while (hasBlock(sequence, Entry.SEALING, last)) await oneSettled(context, sequence);
+}
+
+/** Whether no block was lost, and the caller was told of all tokens; looks at no block. */
+function isUndisturbed(sequence: SequenceState): boolean {
+  const { length, told, isRecovering } = sequence;
+  return !isRecovering && !isDisturbed(sequence) && told.every((group) => group.covers(length));
+}
+
+function isDisturbed(sequence: SequenceState): boolean {
+  return sequence.groups.some((group) => group.table.disturbances !== group.disturbances);
+}
+
+/** @throws TKV_FULL with nothing changed, TKV_INPUT for a token that is no id */
+function extend(context: RequestContext, sequence: SequenceState, tokens: KeyElements, from: number): void {
+  const { manager, blockTokens, units } = context;
+  const blocks = Math.ceil((sequence.tokens.length + tokens.length - from) / blockTokens);
+  const last =
+    sequence.tokens.length % blockTokens === 0 ? -1 : Math.floor(sequence.tokens.length / blockTokens);
+  // A sealed tail is written on in a copy, which needs room before the tail gives up its own.
+  const missing = sequence.groups.reduce((sum, { table, sizeClass }) => {
+    const copies = last !== -1 && table.state[last] === Entry.READY ? 1 : 0;
+    return sum + (Math.max(0, blocks - table.length) + copies) * units.unitBytes[sizeClass];
+  }, 0);
+  if (blocks > sequence.blocks) requireFits(context, blocks);
+  if (!manager.hasRoomFor(missing)) throw full(context, blocks - sequence.blocks);
+  const before = sequence.blocks;
+  unshareTail(context, sequence);
+  sequence.tokens.append(tokens, from);
+  for (const { table, sizeClass } of sequence.groups) {
+    if (table.length < blocks) manager.allocate(table, table.length, blocks, context.nowUs(), sizeClass);
+  }
+  scrub(context, sequence, before);
+}
+
+/**
+ * A partial last block that was sealed, and may be read by others, is written on in a copy. @throws TKV_FULL
+ */
+function unshareTail(context: RequestContext, sequence: SequenceState): void {
+  const { manager, blockTokens } = context;
+  const last = Math.floor(sequence.tokens.length / blockTokens);
+  if (sequence.tokens.length % blockTokens === 0) return;
+  for (const { table } of sequence.groups) {
+    if (table.state[last] !== Entry.READY) continue;
+    if (!manager.copy(table, last, table, last, context.nowUs())) throw full(context, 1);
+  }
+}
+
+/**
+ * Hands the full open blocks over to be sealed, behind the device work submitted so far: those that the
+ * caller was told to write, and no others.
+ */
+export function sealFull(context: RequestContext, sequence: SequenceState): void {
+  const { blockTokens } = context;
+  const end = Math.floor(sequence.tokens.length / blockTokens);
+  if (sequence.isRecovering || sequence.groups.every(({ sealed }) => sealed >= end)) return;
+  hashFullBlocks(sequence);
+  const { count } = context.deviceErrors();
+  sequence.groups.forEach((group, g) => {
+    const { table, keys } = group;
+    let leads = true;
+    for (let i = group.sealed; i < end; i++) {
+      const isSealed =
+        table.state[i] === Entry.OPEN
+          ? sequence.told[g].seal(
+              i,
+              keys.words,
+              i * 4,
+              blockTokens,
+              (i + 1) * blockTokens,
+              count,
+              context.nowUs(),
+            )
+          : table.state[i] === Entry.READY || table.state[i] === Entry.SEALING;
+      leads &&= isSealed;
+      if (leads) group.sealed = i + 1;
+    }
+  });
+}
+
+/**
+ * Seals the full blocks and waits until others can find them.
+ * @throws TKV_DEVICE when the device reported an error after a block that is not sealed was opened
+ */
+export async function seal(context: RequestContext, sequence: SequenceState, tail = false): Promise<StepEnd> {
+  const { keeper, blockTokens } = context;
+  requireLive(sequence);
+  requireNoErrors(context, sequence);
+  const full = Math.floor(sequence.length / blockTokens);
+  const { losses } = keeper;
+  const { count } = context.deviceErrors();
+  sealFull(context, sequence);
+  if (tail) sealTail(context, sequence);
+  await settled(context, sequence);
+  context.computing.end(sequence);
+  if (isHandedOver(context, sequence) && isSealed(sequence, full)) return 'done';
+  const hasErrors = keeper.losses === losses && context.deviceErrors().count !== count;
+  if (hasErrors && !sequence.ended) throw doubtful(context, 'the blocks of sequence were', 'sequence');
+  return 'interrupted';
+}
+
+/** Whether the first `full` blocks are published. */
+function isSealed({ groups }: SequenceState, full: number): boolean {
+  return groups.every(({ table }) => {
+    for (let i = 0; i < Math.min(full, table.length); i++) if (table.state[i] !== Entry.READY) return false;
+    return true;
+  });
+}

@@ -1,0 +1,294 @@
+/**
+ * K and V of a block on the device. There they lie by turns, `[layer][head][K, V][token][headDim]`; callers
+ * have each in an array of its own, `[layer][head][token][headDim]`.
+ */
+
+import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
+import type { SlotBuffer } from '../backends/webgpu/types.ts';
+import { configError, requireInteger } from '../runtime/errors.ts';
+import {
+  type BlockPlacement,
+  type CacheBlockData,
+  Entry,
+  type IPagedAttentionCache,
+  type KVLayout,
+  type Sequence,
+  TierKVError,
+} from '../runtime/index.ts';
+import { type DeviceBlockTable, deviceTable, type RequestContext } from './context.ts';
+import { Scrubbing } from './tails.ts';
+
+export interface BlockHalves {
+  readonly keyCache: Uint8Array;
+  readonly valueCache: Uint8Array;
+}
+
+export async function readBlock(
+  device: GPUDevice,
+  { buffer, offsetBytes, sizeBytes }: SlotBuffer,
+  layout: KVLayout,
+): Promise<BlockHalves> {
+  const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
+  const read = device.createBuffer({ label: 'tierkv.blockData', size: sizeBytes, usage });
+  try {
+    const encoder = device.createCommandEncoder({ label: 'tierkv.blockData' });
+    encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
+    device.queue.submit([encoder.finish()]);
+    await read.mapAsync(MapMode.READ);
+    return apart(new Uint8Array(read.getMappedRange()), layout.kvStrideBytes);
+  } finally {
+    read.destroy();
+  }
+}
+
+export function writeBlock(
+  device: GPUDevice,
+  { buffer, offsetBytes }: SlotBuffer,
+  layout: KVLayout,
+  halves: BlockHalves,
+): void {
+  device.queue.writeBuffer(buffer, offsetBytes, together(halves, layout.kvStrideBytes));
+}
+
+function apart(block: Uint8Array, planeBytes: number): BlockHalves {
+  const keyCache = new Uint8Array(block.length / 2);
+  const valueCache = new Uint8Array(block.length / 2);
+  for (let at = 0; at < keyCache.length; at += planeBytes) {
+    keyCache.set(block.subarray(2 * at, 2 * at + planeBytes), at);
+    valueCache.set(block.subarray(2 * at + planeBytes, 2 * at + 2 * planeBytes), at);
+  }
+  return { keyCache, valueCache };
+}
+
+function together({ keyCache, valueCache }: BlockHalves, planeBytes: number): Uint8Array<ArrayBuffer> {
+  const block = new Uint8Array(2 * keyCache.length);
+  for (let at = 0; at < keyCache.length; at += planeBytes) {
+    block.set(keyCache.subarray(at, at + planeBytes), 2 * at);
+    block.set(valueCache.subarray(at, at + planeBytes), 2 * at + planeBytes);
+  }
+  return block;
+}
+
+//  Where the blocks of a paged cache lie in HBM, and how they are moved: by a copy of a block onto itself.
+
+export class EntryPlacement implements BlockPlacement {
+  readonly blocksPerPage: number;
+  readonly #context: RequestContext;
+  readonly #table: Sequence;
+  readonly #sizeClass: number;
+
+  constructor(context: RequestContext, table: Sequence, sizeClass: number) {
+    this.#context = context;
+    this.#table = table;
+    this.#sizeClass = sizeClass;
+    this.blocksPerPage = context.manager.pool(0).shape.slotsPerPage[sizeClass];
+  }
+
+  *movableBlocks(): Iterable<number> {
+    for (let i = 0; i < this.#table.length; i++) if (this.#table.state[i] === Entry.OPEN) yield i;
+  }
+
+  pageOf(index: number): number {
+    const { manager } = this.#context;
+    const place = manager.readableBlock(this.#table, index);
+    return place === undefined ? -1 : manager.pool(0).pageOf(place.slot);
+  }
+
+  takenOn(page: number): number {
+    return this.#context.manager.pool(0).takenOn(page);
+  }
+
+  freeOnUsedPages(): number {
+    return this.#context.manager.pool(0).freeOnCutPages(this.#sizeClass);
+  }
+
+  nextPage(): number {
+    return this.#context.manager.pool(0).pageToTake(this.#sizeClass);
+  }
+
+  utilization(): number {
+    const { takenSlots, uncutPages, shape } = this.#context.manager.pool(0);
+    const places = (shape.pages - uncutPages) * this.blocksPerPage;
+    return places === 0 ? 1 : takenSlots / places;
+  }
+
+  move(index: number): boolean {
+    const { manager } = this.#context;
+    return manager.copy(this.#table, index, this.#table, index, this.#context.nowUs());
+  }
+}
+
+// Blocks for a continuous batch on a runtime's HBM. All of them are entries of one table of the manager, so a
+// block's number is its entry, which stays when the block moves. They are written by kernels or by
+// `storeBlockData`, belong to this cache alone, and are never published.
+
+export class PagedAttentionCache
+  implements IPagedAttentionCache<Promise<CacheBlockData>, Promise<void>>, Disposable
+{
+  readonly blockBytes: number;
+  readonly placement: BlockPlacement;
+  readonly #context: RequestContext;
+  readonly #layout: KVLayout;
+  readonly #table: Sequence;
+  readonly #sizeClass: number;
+  /** Entries that were let go, the last one on top. */
+  readonly #free: number[] = [];
+  /** Of each taken block, the tokens that were stored. */
+  readonly #tokens: Map<number, number> = new Map();
+  #isClosed = false;
+
+  /** @throws TKV_CONFIG for a runtime with layer groups */
+  constructor(context: RequestContext, layout: KVLayout) {
+    const { manager, units } = context;
+    if (units.groups.length > 1) {
+      throw configError('layerGroups', 'are several, and a paged cache takes one', 'Open without them.');
+    }
+    this.#context = context;
+    this.#layout = layout;
+    this.#sizeClass = units.sizeClass[0];
+    this.blockBytes = units.unitBytes[this.#sizeClass];
+    this.#table = manager.open(new Uint32Array(), 0, context.nowUs());
+    this.placement = new EntryPlacement(context, this.#table, this.#sizeClass);
+  }
+
+  /**
+   * Numbers of `count` blocks, or none when not all of them fit now. Await `ready` before kernels use them: a
+   * block whose place is still read by a transfer comes a little later.
+   */
+  allocateBlock(count = 1): readonly number[] {
+    requireInteger('count', count, 1);
+    this.#requireOpen();
+    const { manager } = this.#context;
+    if (!manager.canAllocate(count, this.#sizeClass)) return [];
+    const blocks: number[] = [];
+    while (blocks.length < count) {
+      const index = this.#free.pop() ?? this.#table.length;
+      const fits = manager.allocate(this.#table, index, index + 1, this.#context.nowUs(), this.#sizeClass);
+      if (fits) this.#tokens.set(index, 0);
+      if (fits) blocks.push(index);
+      if (fits && this.#table.state[index] !== Entry.FAILED) continue;
+      if (!fits) this.#free.push(index);
+      for (const block of blocks) this.releaseBlock(block);
+      return [];
+    }
+    return blocks;
+  }
+
+  releaseBlock(index: number, count = 1): void {
+    requireInteger('count', count, 1);
+    this.#requireOpen();
+    for (let i = index; i < index + count; i++) this.#requireTaken(i);
+    for (let i = index + count - 1; i >= index; i--) {
+      this.#context.manager.releaseRange(this.#table, i, i + 1, this.#context.nowUs());
+      this.#tokens.delete(i);
+      this.#free.push(i);
+    }
+  }
+
+  /** Blocks that could be taken now: free, or used by cached blocks that can be evicted. */
+  getFreeBlockCount(): number {
+    const { residentBytes, cachedBytes } = this.#context.manager.usage(0);
+    const { capacityBytes } = this.#context.manager.config.tiers[0].shape;
+    return Math.max(0, Math.floor((capacityBytes - residentBytes + cachedBytes) / this.blockBytes));
+  }
+
+  getTotalBlockCount(): number {
+    return Math.floor(this.#context.manager.config.tiers[0].shape.capacityBytes / this.blockBytes);
+  }
+
+  /**
+   * Fulfilled when all these blocks have their place, cleared of what another tenant left there.
+   * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one whose bytes were lost
+   */
+  async ready(blocks: readonly number[]): Promise<void> {
+    for (const index of blocks) {
+      this.#requireTaken(index);
+      while (this.#table.state[index] === Entry.WAITING) await this.#context.loop.settled(this.#table);
+    }
+    this.#requirePlaced(blocks);
+  }
+
+  /**
+   * Slab and offset of the blocks, for kernels. Good until blocks are moved: read it anew after a compaction.
+   * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one that is moving or was lost
+   */
+  blockTable(blocks: readonly number[]): DeviceBlockTable {
+    this.#requirePlaced(blocks);
+    return deviceTable(
+      this.#context.hbm(),
+      blocks.map((index) => this.#placeOf(index)),
+    );
+  }
+
+  /** The block's K and V, read from the device. @throws as `ready` */
+  async getBlockData(index: number): Promise<CacheBlockData> {
+    await this.ready([index]);
+    const { slot, sizeClass } = this.#placeOf(index);
+    const place = this.#context.hbm().buffer(slot, sizeClass);
+    const halves = await readBlock(this.#context.device(), place, this.#layout);
+    return { blockIndex: index, ...halves, tokenCount: this.#tokens.get(index) ?? 0 };
+  }
+
+  /**
+   * Writes K and V of the whole block to the device.
+   * @throws as `ready`, and TKV_INPUT for arrays or a token count that are not those of a block
+   */
+  async storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Promise<void> {
+    const half = this.blockBytes / 2;
+    requireBytes('keyCache', data.keyCache, half);
+    requireBytes('valueCache', data.valueCache, half);
+    requireInteger('tokenCount', data.tokenCount, 0, this.#layout.blockTokens);
+    await this.ready([index]);
+    const { slot, sizeClass } = this.#placeOf(index);
+    writeBlock(this.#context.device(), this.#context.hbm().buffer(slot, sizeClass), this.#layout, data);
+    this.#tokens.set(index, data.tokenCount);
+  }
+
+  nowUs(): number {
+    return this.#context.nowUs();
+  }
+
+  /** Lets all blocks go. */
+  [Symbol.dispose](): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#tokens.clear();
+    this.#context.manager.release(this.#table, this.#context.nowUs());
+  }
+
+  #placeOf(index: number): { readonly slot: number; readonly sizeClass: number } {
+    const place = this.#context.manager.readableBlock(this.#table, index);
+    if (place !== undefined) return place;
+    const why = this.#table.state[index] === Entry.WAITING ? 'is on its way' : 'has lost its bytes';
+    const remedy = this.#table.state[index] === Entry.WAITING ? 'Await ready.' : 'Release it.';
+    throw new TierKVError('TKV_STATE', `block ${index} ${why}. ${remedy}`, { field: 'index' });
+  }
+
+  #requirePlaced(blocks: readonly number[]): void {
+    const scrubbing = new Scrubbing(this.#context);
+    for (const index of blocks) {
+      this.#requireTaken(index);
+      this.#placeOf(index);
+      scrubbing.clear(this.#table, index, index + 1);
+    }
+    scrubbing.submit();
+  }
+
+  #requireTaken(index: number): void {
+    if (this.#tokens.has(index)) return;
+    throw new TierKVError('TKV_UNKNOWN_ID', `block ${index} is not taken. Allocate blocks first.`, {
+      field: 'index',
+    });
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new TierKVError('TKV_STATE', 'the paged cache is closed. Make another one.');
+  }
+}
+
+function requireBytes(field: string, bytes: Uint8Array, length: number): void {
+  if (bytes instanceof Uint8Array && bytes.length === length) return;
+  throw new TierKVError('TKV_INPUT', `${field} is not ${length} bytes. Pass that half of a block.`, {
+    field,
+  });
+}

@@ -1,0 +1,609 @@
+/**
+ * The scheduler of a runtime. It plans steps and is told what came of them; an engine runs them:
+ *
+ *     add ... step -> plan -> kernels -> stepEnded(sampled) ... step -> nothing to compute -> await next
+ *
+ * All but `next` are synchronous. Full blocks are published behind the device work that was submitted before
+ * `stepEnded`. A request that gives way comes back by itself. What is lost with a device is computed again.
+ * Every input and decision goes into the runtime's log, where there is one.
+ */
+
+import { runningClock } from '../backends/runningClock.ts';
+import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
+import { configError, requireInteger } from '../runtime/errors.ts';
+import {
+  type AbortResult,
+  BlockKeys,
+  type ComputeEstimate,
+  type DecisionSink,
+  finishReasonNames,
+  type KeyChain,
+  type KeyElements,
+  ManagerPort,
+  type RequestExtras,
+  type RequestProgress,
+  type RequestRank,
+  requireElements,
+  Scheduler,
+  type SchedulerConfig,
+  type SchedulerCounters,
+  type Sequence,
+  type ServingRequest,
+  type StepOutcome,
+  type StepPlan,
+  TierKVError,
+} from '../runtime/index.ts';
+import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { signalsOf } from './begin.ts';
+import type { DeviceBlockTable, RequestContext } from './context.ts';
+import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { Scrubbing } from './tails.ts';
+import { requireTokenId, requireTokenIds, TokenList } from './tenancy.ts';
+
+/** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
+export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
+
+/** Longest time between two looks at blocks that are late. */
+const LATE_MS_MOST = 1000;
+
+export class KVScheduler {
+  readonly #context: RequestContext;
+  readonly #scheduler: Scheduler<ScheduledRequest>;
+  readonly #requests: Map<string, ScheduledRequest> = new Map();
+  readonly #stopListening: () => void;
+  #plan: StepPlan<ScheduledRequest> | undefined;
+  #step = 0;
+  /** While a step is computed, the time in which the process stands is left out of what is learnt of it. */
+  #unwatch: () => void = () => {};
+  /** Devices lost when the step was planned. */
+  #losses = 0;
+  /** Errors that the device had reported when the blocks of all requests in the batch were last known good. */
+  #errors = 0;
+  /** Something happened since the last step was planned. */
+  #hasNews = true;
+  /** Blocks came to be in place since the last step began to be planned. */
+  #hasSettled = false;
+  #waiting: (() => void)[] = [];
+  #isClosed = false;
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(context: RequestContext, config: KVSchedulerConfig, log: DecisionSink | null) {
+    const { manager, units, blockTokens } = context;
+    if (units.groups.length > 1) {
+      throw configError('layerGroups', 'are several, and the scheduler takes one', 'Open without them.');
+    }
+    if (config.preemption === 'restart') {
+      const problem = "is 'restart', which would generate tokens again that were handed out";
+      throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
+    }
+    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
+    if ((config as SchedulerConfig).publish === 'whenPlanned') {
+      const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
+      throw configError('publish', problem, 'Leave it out.');
+    }
+    const places = { blockTokens, sizeClass: units.sizeClass[0] };
+    const port = new ManagerPort(manager, places);
+    const resolved = resolveSchedulerConfig(config, port.hasLowerTier);
+    const sink = log?.scheduler?.({ ...resolved, ...places }, context.nowUs()) ?? null;
+    this.#context = context;
+    this.#scheduler = new Scheduler<ScheduledRequest>(resolved, port, sink);
+    const stopRoom = context.loop.onRoom(() => this.#tellNews());
+    const stopSettled = context.loop.onSettled(() => {
+      this.#hasSettled = true;
+      this.#tellNews();
+    });
+    this.#stopListening = () => {
+      stopRoom();
+      stopSettled();
+    };
+  }
+
+  /** Requests that have not ended. */
+  get size(): number {
+    return this.#scheduler.size;
+  }
+
+  get runningCount(): number {
+    return this.#scheduler.runningCount;
+  }
+
+  get waitingCount(): number {
+    return this.#scheduler.waitingCount;
+  }
+
+  get counters(): Readonly<SchedulerCounters> {
+    return this.#scheduler.counters;
+  }
+
+  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  get computeEstimate(): ComputeEstimate | undefined {
+    return this.#scheduler.computeEstimate;
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /**
+   * A request joins the waiting queue.
+   * @throws TKV_INPUT or TKV_CONFIG naming the field at fault, TKV_INPUT for an id in use, TKV_CAPACITY for a
+   * prompt that can never run, TKV_STATE when the scheduler is closed
+   */
+  add(request: KVRequest): void {
+    this.#requireOpen();
+    const scheduled = new ScheduledRequest(this.#context, request);
+    this.#scheduler.add(scheduled, this.#context.nowUs());
+    this.#requests.set(scheduled.id, scheduled);
+    this.#tellNews();
+  }
+
+  /**
+   * Ends a request. `endsWithStep`: a step is computing it, and `stepEnded` will name it among the finished.
+   */
+  abort(id: string): AbortResult {
+    const result = this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+    const request = this.#requests.get(id);
+    if (request !== undefined) request.isAborted = true;
+    if (result === 'ended') this.#requests.delete(id);
+    this.#tellNews();
+    return result;
+  }
+
+  /**
+   * Ranks requests, for the queue order and the victim rule `ranked`: of those that wait the lowest joins the
+   * batch first, of those that run the highest gives way first. Who is not named keeps the rank it had, 0 in
+   * the beginning.
+   * @throws TKV_CONFIG where neither rule goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is not
+   * finite and for a request with two; nothing is done then
+   */
+  rerank(ranks: readonly RequestRank[]): void {
+    this.#undisturbed((nowUs) => this.#scheduler.rerank(ranks, nowUs));
+    this.#tellNews();
+  }
+
+  /**
+   * Plans the next step. With requests in it, run its kernels and call `stepEnded` before the next `step`;
+   * without, await `next`. The plan is good until then.
+   * @throws TKV_STATE while a step is computed, or when the scheduler is closed
+   */
+  step(): KVStepPlan {
+    this.#requireOpen();
+    const { keeper } = this.#context;
+    if (!keeper.present && this.#plan === undefined) return nothingToCompute;
+    this.#dropDoubtful();
+    this.#hasSettled = false;
+    const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
+    this.#losses = keeper.losses;
+    // Room that the step made itself is no news. A request that gave way, or blocks that came to be in place
+    // by what the step did for others, are: it had looked at them before.
+    this.#hasNews = this.#hasSettled || (plan.tokens === 0 && plan.preempted.length > 0);
+    if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
+    if (plan.tokens > 0) {
+      this.#plan = plan;
+      this.#unwatch = runningClock.watch();
+    }
+    return planForKernels(this.#context, plan);
+  }
+
+  /**
+   * The step was computed: its kernels were submitted, and each request of the plan that samples has its next
+   * token. Blocks that have become full are published behind the submitted work.
+   * @throws TKV_STATE without a planned step, TKV_INPUT for tokens that do not fit the plan, TKV_DEVICE when
+   * the device reported an error since; nothing is done then
+   */
+  stepEnded(sampled: readonly SampledToken[]): KVStepOutcome {
+    const plan = this.#requirePlan();
+    const { keeper } = this.#context;
+    if (this.#losses !== keeper.losses || this.#scheduler.isDisturbed) return this.stepFailed();
+    const { count, last } = this.#context.deviceErrors();
+    if (count !== this.#errors) {
+      throw new TierKVError(
+        'TKV_DEVICE',
+        `the device reported an error since blocks of this step were opened (${last}), so what was written ` +
+          'there may be wrong and is not sealed. Call stepFailed: the requests are computed again.',
+      );
+    }
+    const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
+    this.#plan = undefined;
+    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
+    this.#unwatch();
+    for (const { id } of outcome.finished) this.#requests.delete(id);
+    return { interrupted: false, finished: finishedOf(outcome) };
+  }
+
+  /**
+   * The step brought nothing, for instance because a kernel failed: its requests are computed again, with the
+   * tokens they had. Call it instead of `stepEnded`.
+   * @throws TKV_STATE without a planned step
+   */
+  stepFailed(): KVStepOutcome {
+    this.#requirePlan();
+    this.#plan = undefined;
+    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepFailed(nowUs));
+    this.#unwatch();
+    for (const { id } of outcome.finished) this.#requests.delete(id);
+    this.#tellNews();
+    return { interrupted: true, finished: finishedOf(outcome) };
+  }
+
+  /**
+   * Fulfilled when `step` may plan something that it could not the last time: a request was added, blocks
+   * arrived or were let go, a device is back. At once when that has happened already.
+   * @throws TKV_DEVICE when no device is to be had, TKV_STATE when the runtime closes, and the reason of
+   * `signal`
+   */
+  async next(options: WaitOptions = {}): Promise<void> {
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
+    throwIfAborted(signals);
+    this.#requireOpen();
+    const { keeper } = this.#context;
+    if (!keeper.present) {
+      await unlessAborted(signals, () => keeper.ready());
+      return;
+    }
+    if (this.#hasNews) return;
+    const alarm = this.#alarmForLateBlocks();
+    try {
+      await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
+    } finally {
+      clearTimeout(alarm);
+    }
+  }
+
+  /**
+   * The device reported an error since the last step was planned: what running requests have written and is
+   * not sealed may be wrong, so they are computed again.
+   */
+  #dropDoubtful(): void {
+    const { count } = this.#context.deviceErrors();
+    if (this.#plan !== undefined || count === this.#errors) return;
+    this.#errors = count;
+    // The last of the batch first, so that the first is in front of the queue again.
+    for (const { id } of this.#scheduler.runningRequests().reverse()) {
+      this.#undisturbed((nowUs) => this.#scheduler.requeue(id, nowUs));
+    }
+  }
+
+  /** Blocks that are late may be computed instead: that is news too. */
+  #alarmForLateBlocks(): NodeJS.Timeout | undefined {
+    const { lookAgainUs } = this.#scheduler;
+    if (lookAgainUs === Number.POSITIVE_INFINITY) return undefined;
+    const ms = Math.ceil((lookAgainUs - this.#context.nowUs()) / 1000);
+    return setTimeout(() => this.#tellNews(), Math.min(Math.max(1, ms), LATE_MS_MOST));
+  }
+
+  /** How far a request is, or undefined when it has ended. */
+  progress(id: string): RequestProgress | undefined {
+    return this.#scheduler.progress(id);
+  }
+
+  /** Ends all requests. Who waits in `next` goes on; no other call is taken any more. */
+  close(): void {
+    if (this.#isClosed) return;
+    if (this.#plan !== undefined) this.stepFailed();
+    for (const id of this.#requests.keys()) {
+      this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+    }
+    this.#requests.clear();
+    this.#isClosed = true;
+    this.#stopListening();
+    this.#tellNews();
+  }
+
+  checkIntegrity(): void {
+    this.#scheduler.checkIntegrity();
+  }
+
+  /** A replay makes the scheduler's calls of the manager in one go; so nothing comes between them here. */
+  #undisturbed<T>(call: (nowUs: number) => T): T {
+    const { loop, nowUs } = this.#context;
+    return loop.undisturbed(() => call(nowUs()));
+  }
+
+  #requirePlan(): StepPlan<ScheduledRequest> {
+    if (this.#plan !== undefined) return this.#plan;
+    throw new TierKVError('TKV_STATE', 'No step is computing. Call step first.');
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new TierKVError('TKV_STATE', 'the scheduler is closed. Open another one.');
+  }
+
+  #tellNews(): void {
+    this.#hasNews = true;
+    for (const wake of this.#waiting.splice(0)) wake();
+  }
+}
+
+//  What a step computes, as an engine wants it: for each request its tokens, and where their KV lies.
+
+export interface PlannedRequest {
+  readonly id: string;
+  /**
+   * The manager's block table of the request. Another one when the request gave way and came back, so keep no
+   * state of yours by it.
+   */
+  readonly sequence: Sequence;
+  /** Prompt and answer so far: the step computes those from `start` to `end`. Good until `stepEnded`. */
+  readonly tokens: Uint32Array;
+  /** The first token whose KV the step writes; that of all before it is in the blocks. */
+  readonly start: number;
+  /** The first token that the step leaves. */
+  readonly end: number;
+  /** Slab and offset of each block up to `end`. Write the tokens from `start` on, and no others. */
+  readonly blockTable: DeviceBlockTable;
+  /** Whether the step reaches the request's last token, so that a next one is to be sampled. */
+  readonly samples: boolean;
+}
+
+export interface KVStepPlan {
+  /** In the order of the batch. Empty: there is nothing to compute now; await `next`. */
+  readonly requests: readonly PlannedRequest[];
+  /** Tokens that the step computes, over all requests. */
+  readonly tokens: number;
+  /** Ids of requests that joined the batch with this step. */
+  readonly admitted: readonly string[];
+  /** Ids of requests that gave up their blocks. They come back by themselves, with the tokens they have. */
+  readonly preempted: readonly string[];
+}
+
+export const nothingToCompute: KVStepPlan = { requests: [], tokens: 0, admitted: [], preempted: [] };
+
+/** The scheduler's plan with tokens and places; foreign slots that it writes are cleared first. */
+export function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest>): KVStepPlan {
+  const { blockTokens } = context;
+  const requests: PlannedRequest[] = [];
+  const scrubbing = new Scrubbing(context);
+  for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
+    const request = plan.request(seat);
+    const sequence = plan.sequence(seat);
+    const start = plan.from(seat);
+    const end = start + plan.tokensOf(seat);
+    const blocks = Math.ceil(end / blockTokens);
+    scrubbing.clear(sequence, Math.ceil(start / blockTokens), blocks);
+    const { words, length } = request.tokenList;
+    requests.push({
+      id: request.id,
+      sequence,
+      tokens: words.subarray(0, length),
+      start,
+      end,
+      blockTable: request.blockTable(context, sequence, blocks),
+      samples: plan.samples(seat),
+    });
+  }
+  scrubbing.submit();
+  return {
+    requests,
+    tokens: plan.tokens,
+    admitted: plan.admitted.map(({ id }) => id),
+    preempted: plan.preempted.map(({ id }) => id),
+  };
+}
+
+//  A request of the scheduler: its tokens, their keys, and the block table that kernels read.
+
+export interface KVRequest {
+  /** Unique among the requests that have not ended. */
+  readonly id: string;
+  /** The prompt, as the tokenizer gave it. It is copied. */
+  readonly tokens: KeyElements;
+  /** Who may share this KV: from your own authentication, never from the request's body. */
+  readonly tenant: string;
+  /** What else determines its KV, such as adapters and images: see `BeginOptions.extras`. Default: none. */
+  readonly extras?: RequestExtras | undefined;
+  /** Most tokens to generate, from 1 on. */
+  readonly maxTokens: number;
+  /** Tokens that end the answer, such as the end of text. Default: none. */
+  readonly stopTokens?: readonly number[] | undefined;
+  /** Lower is more urgent, where the scheduler's rules ask for it. A whole number; default 0. */
+  readonly priority?: number | undefined;
+}
+
+export const kvRequestNames: readonly string[] = optionNames<KVRequest>({
+  id: true,
+  tokens: true,
+  tenant: true,
+  extras: true,
+  maxTokens: true,
+  stopTokens: true,
+  priority: true,
+});
+
+/** A block table of no blocks. */
+const emptyTable: DeviceBlockTable = { slabs: [], entries: new Uint32Array(), blocks: 0 };
+
+export class ScheduledRequest implements ServingRequest {
+  readonly id: string;
+  readonly tenant: string;
+  readonly promptTokens: number;
+  readonly maxOutputTokens: number;
+  readonly priority: number;
+  readonly owner: number;
+  readonly keys: BlockKeys;
+  readonly tokenList: TokenList;
+  readonly stopTokens: ReadonlySet<number>;
+  /** Number of the step whose token it was given last. */
+  sampledIn = 0;
+  isAborted = false;
+  readonly #chain: KeyChain;
+  readonly #blockTokens: number;
+  #table: DeviceBlockTable = emptyTable;
+  #entries: Uint32Array = new Uint32Array(16);
+  /** What the table was made of: it is made anew when one of these is another one. */
+  #sequence: Sequence | undefined;
+  #disturbances = 0;
+  #slabs: readonly GPUBuffer[] = [];
+
+  /** @throws TKV_INPUT or TKV_CONFIG naming the field at fault */
+  constructor(context: RequestContext, request: KVRequest) {
+    const { blockTokens } = context;
+    requireOptions(request, kvRequestNames, 'request');
+    this.id = requireId(request.id);
+    requireElements(request.tokens);
+    if (request.tokens.length === 0) {
+      throw new TierKVError('TKV_INPUT', 'tokens are empty. Pass at least one token.', { field: 'tokens' });
+    }
+    [this.#chain] = context.chains.of(request.tenant, request.extras);
+    this.tenant = request.tenant;
+    this.promptTokens = request.tokens.length;
+    this.maxOutputTokens = requireInteger('maxTokens', request.maxTokens, 1);
+    this.priority = requireInteger('priority', request.priority ?? 0, -(2 ** 31), 2 ** 31);
+    this.stopTokens = new Set(checkedStops(request.stopTokens));
+    this.tokenList = new TokenList(request.tokens);
+    this.owner = context.owners.of(request.tenant);
+    this.keys = new BlockKeys(Math.ceil(this.promptTokens / blockTokens) + 1);
+    this.#blockTokens = blockTokens;
+    this.#hashFullBlocks();
+  }
+
+  /** The token that a step has sampled. */
+  push(token: number): void {
+    this.tokenList.push(token);
+    if (this.tokenList.length % this.#blockTokens === 0) this.#hashFullBlocks();
+  }
+
+  /** Slab and offset of the first `blocks` blocks, all of which are in HBM. Only blocks that are new cost. */
+  blockTable({ manager, hbm }: RequestContext, sequence: Sequence, blocks: number): DeviceBlockTable {
+    const pool = hbm();
+    const isOther =
+      sequence !== this.#sequence ||
+      sequence.disturbances !== this.#disturbances ||
+      pool.slabs !== this.#slabs;
+    if (!isOther && blocks === this.#table.blocks) return this.#table;
+    const known = isOther ? 0 : Math.min(this.#table.blocks, blocks);
+    if (2 * blocks > this.#entries.length) {
+      const grown = new Uint32Array(Math.max(2 * blocks, 2 * this.#entries.length));
+      grown.set(this.#entries.subarray(0, 2 * known));
+      this.#entries = grown;
+    }
+    for (let i = known; i < blocks; i++) {
+      const place = manager.readableBlock(sequence, i);
+      if (place === undefined) throw new TierKVError('TKV_STATE', `block ${i} of ${this.id} is not in HBM.`);
+      const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
+      this.#entries[2 * i] = slab;
+      this.#entries[2 * i + 1] = offsetBytes;
+    }
+    this.#sequence = sequence;
+    this.#disturbances = sequence.disturbances;
+    this.#slabs = pool.slabs;
+    this.#table = { slabs: pool.slabs, entries: this.#entries.subarray(0, 2 * blocks), blocks };
+    return this.#table;
+  }
+
+  #hashFullBlocks(): void {
+    const { words, length } = this.tokenList;
+    this.#chain.hashBlocks(words, this.keys.length, this.keys, length);
+  }
+}
+
+function requireId(id: string): string {
+  if (typeof id === 'string' && id !== '') return id;
+  throw new TierKVError('TKV_INPUT', `id is ${described(id)}. Give the request an id that is text.`, {
+    field: 'id',
+  });
+}
+
+function checkedStops(tokens: readonly number[] = []): readonly number[] {
+  if (!Array.isArray(tokens)) {
+    throw new TierKVError('TKV_INPUT', 'stopTokens are no list. Pass an array of token ids.', {
+      field: 'stopTokens',
+    });
+  }
+  requireTokenIds(tokens, 0, 'stopTokens');
+  return tokens;
+}
+
+//  What an engine hands in after a step, checked as a whole before anything is done, and what comes of it.
+
+export interface SampledToken {
+  readonly id: string;
+  readonly token: number;
+  /** The answer ends with this token, for instance because it completes a stop string. Default false. */
+  readonly stop?: boolean | undefined;
+}
+
+export const sampledTokenNames: readonly string[] = optionNames<SampledToken>({
+  id: true,
+  token: true,
+  stop: true,
+});
+
+export interface FinishedRequest {
+  readonly id: string;
+  /**
+   * `stop`: a stop token, or the engine said so. `length`: it has `maxTokens`. `capacity`: the model's limit,
+   * or HBM, holds no more. `aborted`: `abort` was called.
+   */
+  readonly reason: (typeof finishReasonNames)[number];
+  /** The tokens that were generated, the one that ended the answer included. */
+  readonly tokens: Uint32Array;
+}
+
+export interface KVStepOutcome {
+  /**
+   * The step brought nothing, because bytes were lost while it ran. All its requests are computed again, with
+   * the tokens they had before.
+   */
+  readonly interrupted: boolean;
+  /** Requests that ended, in batch order. */
+  readonly finished: readonly FinishedRequest[];
+}
+
+/**
+ * Gives each request of the plan that samples its token.
+ * @param step number of the step
+ * @returns ids of requests that stop with their token
+ * @throws TKV_INPUT naming the entry for a token that is no id, a request that samples nothing in this step,
+ * or one that is named twice or missing; nothing is done then
+ */
+export function takeTokens(
+  plan: StepPlan<ScheduledRequest>,
+  requests: ReadonlyMap<string, ScheduledRequest>,
+  sampled: readonly SampledToken[],
+  step: number,
+): string[] {
+  if (!Array.isArray(sampled)) throw wrong('sampled', 'is no list. Pass { id, token } of each request');
+  const expected = new Set<ScheduledRequest>();
+  for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
+    if (plan.samples(seat)) expected.add(plan.request(seat));
+  }
+  sampled.forEach((each, i) => {
+    const { id, token, stop } = requireOptions(each, sampledTokenNames, `sampled[${i}]`);
+    requireFlag(stop, `sampled[${i}].stop`);
+    requireTokenId(token, `sampled[${i}].token`);
+    const request = requests.get(id);
+    if (request === undefined || !expected.has(request)) {
+      const why = request?.sampledIn === step ? 'has its token already' : 'samples nothing in this step';
+      throw wrong(`sampled[${i}].id`, `is ${described(id)}, which ${why}`);
+    }
+    expected.delete(request);
+    request.sampledIn = step;
+  });
+  for (const request of expected) {
+    if (!request.isAborted) throw wrong('sampled', `has no token of ${JSON.stringify(request.id)}`);
+  }
+  const stopped: string[] = [];
+  for (const { id, token, stop = false } of sampled) {
+    const request = requests.get(id) as ScheduledRequest; // found above
+    request.push(token);
+    if (stop || request.stopTokens.has(token)) stopped.push(id);
+  }
+  return stopped;
+}
+
+export function finishedOf(outcome: StepOutcome<ScheduledRequest>): FinishedRequest[] {
+  return outcome.finished.map(({ id, tokenList, promptTokens }, i) => ({
+    id,
+    reason: finishReasonNames[outcome.reasons[i]],
+    tokens: tokenList.words.slice(promptTokens, tokenList.length),
+  }));
+}
+
+function wrong(field: string, problem: string): TierKVError {
+  return new TierKVError(
+    'TKV_INPUT',
+    `${field} ${problem}. Hand in one token of each request of the plan that samples.`,
+    { field },
+  );
+}

@@ -1,0 +1,199 @@
+/**
+ * The key chains of a runtime, a set for each tenant with one chain for each layer group. The secret is
+ * copied when the runtime opens, so that what its owner does with the bytes later changes no key. Chains of
+ * tenants not met for long are given up and made again when they come back.
+ */
+
+import { TierKVError } from '../runtime/errors.ts';
+import {
+  elementAt,
+  KeyChain,
+  type KeyElements,
+  type KeyNamespace,
+  type RequestExtras,
+  SharingGroups,
+} from '../runtime/index.ts';
+import { described, requireText } from '../runtime/options.ts';
+import type { LayerGroup } from './layerGroups.ts';
+
+/** @throws TKV_INPUT for what is no text, and for the empty text, which all without a name would share */
+export function requireTenant(tenant: string): void {
+  requireText(tenant, 'tenant', 'Pass who may share this KV, from your own authentication.');
+}
+
+/** Tenants whose chains are kept: 1.2 KB each. */
+const TENANTS_MAX = 4096;
+
+export class TenantChains {
+  readonly #namespace: Omit<KeyNamespace, 'tenant'>;
+  readonly #groups: readonly LayerGroup[];
+  readonly #sharing: SharingGroups;
+  /** In the order in which tenants were met last. */
+  readonly #chains: Map<string, readonly KeyChain[]> = new Map();
+
+  /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed */
+  constructor(
+    namespace: Omit<KeyNamespace, 'tenant'>,
+    groups: readonly LayerGroup[],
+    sharing: SharingGroups = new SharingGroups(),
+  ) {
+    const { secretKey } = namespace;
+    this.#namespace = {
+      ...namespace,
+      secretKey: secretKey instanceof Uint8Array ? secretKey.slice() : secretKey,
+    };
+    this.#groups = groups;
+    this.#sharing = sharing;
+    this.of('any tenant'); // a bad key or model name is found before anything is opened
+  }
+
+  /**
+   * One chain for each layer group.
+   * @param tenant compared by its UTF-8 bytes, without Unicode normalisation
+   * @param extras of one request
+   * @throws TKV_INPUT for a tenant that is no text or empty, and for extras that are none
+   */
+  of(tenant: string, extras?: RequestExtras): readonly KeyChain[] {
+    requireTenant(tenant);
+    const chains = this.ofDomain(this.#sharing.domainOf(tenant));
+    return extras === undefined ? chains : chains.map((chain) => chain.withExtras(extras));
+  }
+
+  /** The chains of a tenant that is alone, of a group, or of all tenants: the empty text. */
+  ofDomain(domain: string): readonly KeyChain[] {
+    const known = this.#chains.get(domain);
+    if (known !== undefined) {
+      this.#chains.delete(domain);
+      this.#chains.set(domain, known);
+      return known;
+    }
+    const chains = this.#groups.map((group) => new KeyChain(this.#namespaceOf(domain, group)));
+    this.#chains.set(domain, chains);
+    if (this.#chains.size > TENANTS_MAX) {
+      const [oldest] = this.#chains.keys();
+      this.#chains.delete(oldest);
+    }
+    return chains;
+  }
+
+  #namespaceOf(tenant: string, { first, end }: LayerGroup): KeyNamespace {
+    if (this.#groups.length === 1) return { ...this.#namespace, tenant };
+    const extras = { ...this.#namespace.extras, 'tierkv.layers': `${first}-${end}` };
+    return { ...this.#namespace, tenant, extras };
+  }
+}
+
+// A small number for each tenant, by which the manager counts bytes and knows whose bytes lay in a slot.
+// Numbers are never given to another tenant; when they run out, the tenants that come later share the last
+// one, and are kept apart by always clearing.
+
+/** Owner of blocks whose tenant is not known, such as those of an earlier run. */
+export const UNKNOWN_OWNER = 0;
+export const OWNERS = 4096;
+/** Stands for all tenants beyond. */
+export const SHARED_OWNER: number = OWNERS - 1;
+
+export class TenantOwners {
+  readonly #numbers: Map<string, number> = new Map();
+  readonly #sharing: SharingGroups;
+
+  constructor(sharing: SharingGroups = new SharingGroups()) {
+    this.#sharing = sharing;
+  }
+
+  /** @throws TKV_INPUT for a tenant that is no text or empty */
+  of(tenant: string): number {
+    requireTenant(tenant);
+    return this.ofDomain(this.#sharing.domainOf(tenant));
+  }
+
+  /** The number of a tenant that is alone, of a group, or of all tenants: the empty text. */
+  ofDomain(domain: string): number {
+    const known = this.#numbers.get(domain);
+    if (known !== undefined) return known;
+    const next = this.#numbers.size + 1;
+    if (next >= SHARED_OWNER) return SHARED_OWNER;
+    this.#numbers.set(domain, next);
+    return next;
+  }
+}
+
+// A sequence's own copy of its tokens: what the caller does with its array afterwards changes nothing here.
+
+export class TokenList {
+  #tokens: Uint32Array;
+  #length = 0;
+
+  /** @throws TKV_INPUT naming the token that is no id */
+  constructor(tokens: KeyElements) {
+    this.#tokens = new Uint32Array(Math.max(tokens.length, 16));
+    this.append(tokens);
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** The tokens; words from `length` on mean nothing. Replaced when the list grows. */
+  get words(): Uint32Array {
+    return this.#tokens;
+  }
+
+  /**
+   * Adds the tokens from `from` on. @throws TKV_INPUT naming the token that is no id; nothing is added then
+   */
+  append(tokens: KeyElements, from = 0): void {
+    requireTokenIds(tokens, from);
+    const length = this.#length + tokens.length - from;
+    if (length > this.#tokens.length) this.#grow(length);
+    for (let i = from; i < tokens.length; i++) this.#tokens[this.#length + i - from] = elementAt(tokens, i);
+    this.#length = length;
+  }
+
+  /** Adds one token, which is an id. */
+  push(token: number): void {
+    if (this.#length === this.#tokens.length) this.#grow(this.#length + 1);
+    this.#tokens[this.#length++] = token;
+  }
+
+  #grow(length: number): void {
+    const grown = new Uint32Array(Math.max(length, this.#tokens.length * 2));
+    grown.set(this.#tokens.subarray(0, this.#length));
+    this.#tokens = grown;
+  }
+
+  truncate(length: number): void {
+    this.#length = Math.min(this.#length, length);
+  }
+
+  /**
+   * The first of the known tokens that is another one in `tokens`, or that `tokens` has not; -1 where all are
+   * the same.
+   */
+  firstDifference(tokens: KeyElements): number {
+    for (let i = 0; i < this.#length; i++) if (elementAt(tokens, i) !== this.#tokens[i]) return i;
+    return -1;
+  }
+}
+
+/** @throws TKV_INPUT naming the first token from `from` on that is no id */
+export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens'): void {
+  for (let i = from; i < tokens.length; i++) {
+    const token = elementAt(tokens, i);
+    if (token >>> 0 !== token) throw badToken(`${field}[${i}]`, tokens[i]);
+  }
+}
+
+/** @throws TKV_INPUT naming the field where the token is no id */
+export function requireTokenId(token: number, field: string): void {
+  if (typeof token !== 'number' || token >>> 0 !== token) throw badToken(field, token);
+}
+
+function badToken(field: string, token: unknown): TierKVError {
+  return new TierKVError(
+    'TKV_INPUT',
+    `${field} is ${described(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
+      `the tokenizer gave them.`,
+    { field },
+  );
+}

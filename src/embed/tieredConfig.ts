@@ -1,0 +1,327 @@
+/**
+ * A tier as the original notes describe it: how large, how fast, on which device or in which directory. What
+ * is not said of its speed comes from a calibrated profile (`tierkv calibrate`).
+ */
+
+import { guarded } from '../backends/guarded.ts';
+import { hostDigest } from '../backends/host/hostDigest.ts';
+import {
+  configError,
+  nearestName,
+  requireFinite,
+  requireInteger,
+  requirePositive,
+} from '../runtime/errors.ts';
+import {
+  checkMigratorOptions,
+  type DecisionSink,
+  type Digest,
+  type KVManager,
+  type KVPoolConfig,
+  type MigratorOptions,
+  MultiGranularKVPool,
+  Outcome,
+  outcomeNames,
+  type StoreResult,
+  TierKVError,
+  type TierStore,
+  type UnitPlace,
+} from '../runtime/index.ts';
+import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import { resolvePoolConfig } from '../views/poolConfig.ts';
+import { adoptRecovered, nvmeIdentity } from './assembly.ts';
+import { DeviceKeeper } from './deviceKeeper.ts';
+import { ManagerLoop } from './managerLoop.ts';
+import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
+
+export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
+export type StorageTier = (typeof storageTiers)[number];
+
+export interface TierConfig {
+  readonly tier: StorageTier;
+  readonly capacityBytes: number;
+  /** 10^9 bytes a second from this tier to HBM. Default: as calibrated. */
+  readonly bandwidthGbps?: number;
+  /** Microseconds that a transfer to HBM takes beside its bytes. Default: as calibrated. */
+  readonly latencyUs?: number;
+  /** HBM: a name for its device in descriptors. Default 0. */
+  readonly deviceId?: number;
+  /** NVME: the directory of its files, which must exist. */
+  readonly path?: string;
+}
+
+export const tierConfigNames: readonly string[] = optionNames<TierConfig>({
+  tier: true,
+  capacityBytes: true,
+  bandwidthGbps: true,
+  latencyUs: true,
+  deviceId: true,
+  path: true,
+});
+
+/** What `tierkv calibrate` writes for a link, or `parseLinkCalibration` reads. */
+export interface CalibratedLink {
+  readonly baseLatencyUs: number;
+  readonly bandwidthBytesPerS: number;
+  readonly delayUs?: number;
+}
+
+export interface TierSet {
+  readonly hbm: TierConfig;
+  readonly ddr: TierConfig | undefined;
+  readonly nvme: TierConfig | undefined;
+}
+
+/** @throws TKV_CONFIG for a tier that is missing, unknown or named twice, or a field that is wrong */
+export function tierSet(tiers: readonly TierConfig[]): TierSet {
+  requireArray(tiers, 'tiers', "Pass [{ tier: 'hbm', capacityBytes }, ...].", 'TKV_CONFIG');
+  const byTier = new Map<string, TierConfig>();
+  for (const [i, config] of tiers.entries()) {
+    const { tier } = requireOptions(config, tierConfigNames, `tiers[${i}]`, 'TKV_CONFIG');
+    if (!storageTiers.includes(tier)) {
+      const near = nearestName(String(tier), storageTiers);
+      const remedy = near === undefined ? `Use ${storageTiers.join(', ')}.` : `Did you mean ${near}?`;
+      throw configError(`tiers[${i}].tier`, `is ${described(tier)}`, remedy);
+    }
+    if (byTier.has(tier)) throw configError(`tiers[${i}].tier`, `is ${tier} again`, 'Name each tier once.');
+    byTier.set(tier, config);
+    requireInteger(`${tier}.capacityBytes`, config.capacityBytes, 1);
+    if (config.bandwidthGbps !== undefined) requirePositive(`${tier}.bandwidthGbps`, config.bandwidthGbps);
+    if (config.latencyUs !== undefined) requireFinite(`${tier}.latencyUs`, config.latencyUs);
+  }
+  const hbm = byTier.get('hbm');
+  if (hbm === undefined) throw configError('tiers', 'have no hbm', 'Blocks are written there: name it.');
+  const nvme = byTier.get('nvme');
+  if (nvme !== undefined && (typeof nvme.path !== 'string' || nvme.path === '')) {
+    throw configError(
+      'nvme.path',
+      `is ${described(nvme.path)}`,
+      'Name a directory that exists, or leave nvme out.',
+    );
+  }
+  return { hbm, ddr: byTier.get('ddr'), nvme };
+}
+
+/**
+ * Microseconds until `bytes` of the tier are in HBM if nothing else moves: latency + bytes / bandwidth.
+ * @throws TKV_CONFIG where neither the tier nor a profile says how fast it is
+ */
+export function estimatedLatencyUs(
+  { tier, bandwidthGbps, latencyUs }: TierConfig,
+  bytes: number,
+  links: Readonly<Record<string, CalibratedLink>>,
+): number {
+  requireFinite('bytes', bytes);
+  const link = links[`${tier}ToHbm`];
+  const isHere = tier === 'hbm';
+  const fixedUs = latencyUs ?? (link === undefined ? undefined : link.baseLatencyUs + (link.delayUs ?? 0));
+  const bytesPerS = bandwidthGbps === undefined ? link?.bandwidthBytesPerS : bandwidthGbps * 1e9;
+  if (bytesPerS === undefined && isHere) return latencyUs ?? 0;
+  if (bytesPerS === undefined || fixedUs === undefined) {
+    throw configError(
+      `${tier}.${bytesPerS === undefined ? 'bandwidthGbps' : 'latencyUs'}`,
+      'is not set and there is no calibrated profile',
+      'Set it, or pass the links that tierkv calibrate measured.',
+    );
+  }
+  return fixedUs + (bytes * 1e6) / bytesPerS;
+}
+
+//  Opens a pool and the stores under it: what a tiered storage is made of.
+
+export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait' | 'notice' | 'wrapStores'> {
+  /** The pool but for its capacities, which are those of the tiers. */
+  readonly pool: Omit<
+    KVPoolConfig,
+    'hbmCapacityBytes' | 'ddrCapacityBytes' | 'nvmeCapacityBytes' | 'deviceId'
+  >;
+  /** HBM, and below it host memory, files, or both. */
+  readonly tiers: readonly TierConfig[];
+  /** What `tierkv calibrate` measured, by link such as `ddrToHbm`. */
+  readonly links?: Readonly<Record<string, CalibratedLink>>;
+  /** Moves blocks by their temperature; false: only when it is asked to. Default: on. */
+  readonly migration?: MigratorOptions | false;
+  /** What an earlier run left in the files: gone on with (`warm`), or forgotten (`empty`). Default `warm`. */
+  readonly restart?: 'warm' | 'empty';
+  /** Where the manager's decision log goes. Default: nowhere. */
+  readonly sink?: DecisionSink;
+}
+
+export const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageConfig>({
+  adapter: true,
+  wait: true,
+  notice: true,
+  wrapStores: true,
+  pool: true,
+  tiers: true,
+  links: true,
+  migration: true,
+  restart: true,
+  sink: true,
+});
+
+export interface OpenTiers {
+  readonly set: TierSet;
+  readonly pool: MultiGranularKVPool;
+  readonly stores: OpenStores;
+  readonly loop: ManagerLoop;
+  readonly keeper: DeviceKeeper;
+  readonly backends: readonly StorageBackend[];
+}
+
+export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers> {
+  requireOptions(config, tieredStorageConfigNames, 'config', 'TKV_CONFIG');
+  requireObject(config.pool, 'pool', 'TKV_CONFIG');
+  const set = tierSet(config.tiers);
+  if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
+  const { hbm, ddr, nvme } = set;
+  const [a, b] = crypto.getRandomValues(new Uint32Array(2));
+  const poolConfig: KVPoolConfig = {
+    ...config.pool,
+    hbmCapacityBytes: hbm.capacityBytes,
+    ddrCapacityBytes: ddr?.capacityBytes ?? 0,
+    nvmeCapacityBytes: nvme?.capacityBytes ?? 0,
+    deviceId: hbm.deviceId ?? 0,
+    privateKeyWords: config.pool.privateKeyWords ?? [a, b],
+  };
+  await requireMachineHolds(resolvePoolConfig(poolConfig).manager, nvme?.path);
+  const pool = new MultiGranularKVPool(poolConfig, config.sink ?? null);
+  const { manager } = pool;
+  const stores = await openStores(storeConfig(config, pool, nvme), manager);
+  const loop = new ManagerLoop(manager, stores.engine, { also: pool.listener });
+  const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
+  if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, stores.engine.nowUs());
+  const all: readonly (() => TierStore | undefined)[] = [
+    () => stores.hbm,
+    () => stores.ddr,
+    () => stores.nvme,
+  ];
+  const backends = manager.config.tiers.map(({ tier }, position) => {
+    const store = (): TierStore => all[tier]() as TierStore; // a configured tier has a store
+    return new StoreBackend(store, manager, position);
+  });
+  return { set, pool, stores, loop, keeper, backends };
+}
+
+function storeConfig(
+  { pool: poolConfig, adapter, wait, notice, wrapStores, restart = 'warm' }: TieredStorageConfig,
+  pool: MultiGranularKVPool,
+  nvme: TierConfig | undefined,
+): StoreConfig {
+  const { secretKey, model } = poolConfig;
+  const { layout, manager } = pool;
+  const extras = { 'tierkv.units': manager.config.unitBytes.join(' ') };
+  const identity = nvmeIdentity({ model, layout, secretKey, extras });
+  return {
+    adapter,
+    wait,
+    notice,
+    wrapStores,
+    nvme: nvme?.path === undefined ? undefined : { dir: nvme.path, options: { restart, identity } },
+  };
+}
+
+// What holds the bytes of one tier, as the original notes ask for it: read, write, free space. Places are
+// named by slot and generation rather than by offset alone, so that bytes which another block wrote there
+// since are refused instead of read. Behind it are the stores that the transfers use: GPU memory through
+// WebGPU, locked host memory, preallocated files.
+
+/** A unit's place, and what must lie there. */
+export interface StoredUnit {
+  readonly place: UnitPlace;
+  /** Four words; zeros for a unit that is still written. */
+  readonly key: Uint32Array;
+  /** undefined for a unit that is still written: whatever was written last is right. */
+  readonly digest: Digest | undefined;
+}
+
+export interface StorageBackend {
+  readonly tier: StorageTier;
+  /** Bytes of all its slots, those for blocks in flight included. */
+  readonly capacityBytes: number;
+  readonly freeBytes: number;
+  /** What the store really got: adapter, locked memory, direct I/O. */
+  describe(): Record<string, string | number | boolean>;
+  /**
+   * The bytes of whole units, each compared with its digest. @throws TKV_STALE when a place has moved on,
+   * TKV_MISMATCH for other bytes than those that were stored, TKV_IO or TKV_DEVICE when they cannot be had
+   */
+  read(units: readonly StoredUnit[]): Promise<Uint8Array[]>;
+  /** Puts whole units in place. @throws as `read` */
+  write(units: readonly StoredUnit[], data: readonly Uint8Array[]): Promise<void>;
+}
+
+export class StoreBackend implements StorageBackend {
+  readonly tier: StorageTier;
+  readonly capacityBytes: number;
+  readonly #store: () => TierStore;
+  readonly #manager: KVManager;
+  readonly #position: number;
+
+  /** @param store asked for each time, since a device can be replaced */
+  constructor(store: () => TierStore, manager: KVManager, position: number) {
+    const { tier, shape } = manager.config.tiers[position];
+    this.tier = storageTiers[Math.min(tier, storageTiers.length - 1)] as StorageTier;
+    this.capacityBytes = shape.capacityBytes;
+    this.#store = store;
+    this.#manager = manager;
+    this.#position = position;
+  }
+
+  get freeBytes(): number {
+    const { residentBytes, leavingBytes } = this.#manager.usage(this.#position);
+    return Math.max(0, this.capacityBytes - residentBytes - leavingBytes);
+  }
+
+  describe(): Record<string, string | number | boolean> {
+    return this.#store().describe();
+  }
+
+  async read(units: readonly StoredUnit[]): Promise<Uint8Array[]> {
+    const { unitBytes } = this.#manager.config;
+    const items = units.map((unit) => itemOf(unit, new Uint8Array(unitBytes[unit.place.sizeClass])));
+    const ends = await this.#store().read(items);
+    ends.forEach((end, i) => {
+      if (end.outcome !== Outcome.LOADED) throw this.#error('read', units[i], end);
+      const { digest } = units[i];
+      if (digest === undefined) return;
+      const found = hostDigest(items[i].bytes);
+      if (found.lo === digest.lo && found.hi === digest.hi) return;
+      throw this.#error('read', units[i], {
+        outcome: Outcome.CORRUPT,
+        reason: 'its bytes do not have their digest',
+      });
+    });
+    return items.map(({ bytes }) => bytes);
+  }
+
+  async write(units: readonly StoredUnit[], data: readonly Uint8Array[]): Promise<void> {
+    const items = units.map((unit, i) => itemOf({ ...unit, digest: hostDigest(data[i]) }, data[i]));
+    const ends = await this.#store().write(items);
+    ends.forEach((end, i) => {
+      if (end.outcome !== Outcome.LOADED) throw this.#error('written', units[i], end);
+    });
+  }
+
+  #error(verb: 'read' | 'written', { place }: StoredUnit, end: StoreResult): TierKVError {
+    const { outcome, reason, isStale } = end;
+    const code = isStale
+      ? 'TKV_STALE'
+      : outcome === Outcome.CORRUPT
+        ? 'TKV_MISMATCH'
+        : outcome === Outcome.MISSING
+          ? 'TKV_STATE'
+          : this.tier === 'hbm'
+            ? 'TKV_DEVICE'
+            : 'TKV_IO';
+    const remedy = isStale ? 'Look its place up again.' : 'Compute the block again.';
+    const why = `${outcomeNames[outcome]} (${reason})`;
+    const what = `slot ${place.slot} of ${this.tier} could not be ${verb}: ${why}`;
+    return new TierKVError(code, `${what}. ${remedy}`, { field: 'blocks' });
+  }
+}
+
+function itemOf({ place, key, digest }: StoredUnit, bytes: Uint8Array) {
+  const { slot, sizeClass, generation } = place;
+  return { slot, sizeClass, generation, key, digest: digest ?? { lo: 0, hi: 0 }, bytes, checkedLater: true };
+}

@@ -1,0 +1,334 @@
+/**
+ * The real engine with an instance scheduler of a bundle. The policy ranks requests between steps, and the
+ * shared scheduler goes by the ranks; so a log holds all that the policy decided, and is replayed without it.
+ *
+ *     arrives --> on_arrival: its rank, once
+ *     before a step, where something changed that it could see: make_batch ranks all that wait
+ *     before a step in which blocks may run out: select_preemption_victim ranks all that run
+ */
+
+import { RANKED, type SchedulerConfig } from '../../runtime/batching/config.ts';
+import type { RequestProgress, RequestRank } from '../../runtime/batching/scheduler.ts';
+import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
+import { noMemory, type ParameterValue, type SnapshotState } from '../../sim/control/policy.ts';
+import { SloPriorities } from '../../sim/control/priority.ts';
+import type { MakeEngine } from '../../sim/description/deployment.ts';
+import type { EngineStep } from '../../sim/instance/engine.ts';
+import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
+import type { SimRequest } from '../../sim/instance/simRequest.ts';
+import type { DecisionTreePolicy, PolicyBundle } from '../bundle/policyBundle.ts';
+import { type BatchRule, batchRuleNames, type VictimRuleEntry, victimRuleNames } from '../bundle/slots.ts';
+import {
+  cachedBlocks,
+  dueUs,
+  type EngineFacts,
+  engineFeatures,
+  type SchedulingFacts,
+  schedulingFeatures,
+  uncachedTokens,
+} from '../features/scheduling.ts';
+import { type LoadedCode, type SlotCall, SlotProgram } from './codePolicies.ts';
+import { finiteRank, rankOf } from './decisions.ts';
+import { DecisionTree } from './treePolicies.ts';
+
+/** Ranks the requests, one number each. The numbers hold until the next call. */
+export type RankAll = (requests: readonly SchedulingFacts[], instance: EngineFacts) => ArrayLike<number>;
+
+/** What of an instance's scheduling a policy decides. What it remembers is part of the instance's state. */
+export interface SchedulingPolicy extends SnapshotState {
+  /** The rank of a request as it arrives: a 32-bit integer, lower is more urgent. */
+  readonly rankArrival?: (facts: SchedulingFacts) => number;
+  /** Of those that wait, the lowest joins the batch first. */
+  readonly rankWaiting?: RankAll;
+  /** Of those that run, the highest gives way first. */
+  readonly rankVictims?: RankAll;
+}
+
+export class PolicyEngine extends SchedulerEngine {
+  readonly #policy: SchedulingPolicy;
+  /** Since those that wait were ranked last, one has come or gone. */
+  #hasChanged = false;
+
+  constructor(policy: SchedulingPolicy, ...parts: ConstructorParameters<typeof SchedulerEngine>) {
+    super(...parts);
+    this.#policy = policy;
+  }
+
+  override add(request: SimRequest, nowUs: number): void {
+    const { rankArrival, rankWaiting, rankVictims } = this.#policy;
+    if (rankArrival !== undefined) request.priority = rankArrival(this.#factsOf(request, nowUs));
+    const own = rankArrival === undefined ? NaN : request.priority;
+    request.queueRank = rankWaiting === undefined ? own : NaN;
+    request.victimRank = rankVictims === undefined ? own : NaN;
+    super.add(request, nowUs);
+    this.#hasChanged = true;
+  }
+
+  override abort(request: SimRequest, nowUs: number): void {
+    super.abort(request, nowUs);
+    this.#hasChanged = true;
+  }
+
+  override step(nowUs: number): EngineStep {
+    this.#rank(nowUs);
+    const step = super.step(nowUs);
+    if (step.preempted.length > 0) this.#hasChanged = true;
+    // a step without tokens says nothing of who joined and who ended
+    if (step.sums.tokens > 0 && step.admitted.length + step.finished.length > 0) this.#hasChanged = true;
+    return step;
+  }
+
+  #rank(nowUs: number): void {
+    const { rankWaiting, rankVictims } = this.#policy;
+    const ranks: RequestRank[] = [];
+    if (rankWaiting !== undefined && this.#hasChanged && this.waitingCount > 0) {
+      const requests = this.scheduler.requestsOutside();
+      this.#ask(rankWaiting, requests, nowUs, (request, rank) => {
+        if (request.queueRank === rank) return;
+        request.queueRank = rank;
+        ranks.push({ id: request.id, rank });
+      });
+    }
+    this.#hasChanged = false;
+    if (rankVictims !== undefined && this.scheduler.mayRunShort) {
+      this.#ask(rankVictims, this.scheduler.runningRequests(), nowUs, (request, rank) => {
+        if (request.victimRank === rank) return;
+        request.victimRank = rank;
+        ranks.push({ id: request.id, rank });
+      });
+    }
+    if (ranks.length > 0) this.scheduler.rerank(ranks, nowUs);
+  }
+
+  #ask(
+    rankAll: RankAll,
+    requests: readonly SimRequest[],
+    nowUs: number,
+    take: (request: SimRequest, rank: number) => void,
+  ): void {
+    const facts = requests.map((request) => this.#factsOf(request, nowUs));
+    const numbers = rankAll(facts, { engine: this, nowUs });
+    for (let i = 0; i < requests.length; i++) take(requests[i], finiteRank(numbers[i]));
+  }
+
+  #factsOf(request: SimRequest, nowUs: number): SchedulingFacts {
+    const progress = this.scheduler.progress(request.id) ?? atArrival(request);
+    return { request, progress, engine: this, nowUs };
+  }
+
+  override visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    super.visitState(visitor, requestOf);
+    this.#hasChanged = visitor.flag(this.#hasChanged);
+    visitor.value(
+      () => this.#policy.snapshot(),
+      (saved) => this.#policy.restore(saved),
+    );
+  }
+}
+
+function atArrival({ promptTokens }: SimRequest): RequestProgress {
+  return { knownTokens: promptTokens, computedTokens: 0, preemptions: 0 };
+}
+
+/** @param makePolicy called once for each instance: what one remembers, no other sees */
+export function engineWith(makePolicy: () => SchedulingPolicy): MakeEngine {
+  return ({ engine }, timeline, woken) => new PolicyEngine(makePolicy(), engine, timeline, woken);
+}
+
+// Instance schedulers of a bundle as policies of an engine: programs, decision trees and rules by name, and
+// the queue order and victim rule by which the shared scheduler goes then.
+
+export interface Scheduling {
+  readonly config: SchedulerConfig;
+  /** Undefined where the shared scheduler needs nobody to rank requests. */
+  readonly makePolicy: (() => SchedulingPolicy) | undefined;
+}
+
+/** @throws PolicyError contract, and what loading a program may throw */
+export function schedulingOf(
+  spec: PolicyBundle['instanceScheduler'],
+  code: LoadedCode | undefined,
+): Scheduling {
+  if (code !== undefined) return made(() => policyOfCode(code));
+  if (spec?.type === 'decisionTree') return made(() => policyOfTree(spec));
+  return spec?.type === 'parameterized' ? byName(spec.template, spec.parameters) : byName(undefined, {});
+}
+
+/** Requests go by what the policy ranks, and else by the ranks that they come with. */
+function made(makePolicy: () => SchedulingPolicy): Scheduling {
+  const { rankWaiting, rankVictims } = makePolicy();
+  return {
+    config: {
+      queueOrder: rankWaiting === undefined ? 'priority-fcfs' : RANKED,
+      victimRule: rankVictims === undefined ? 'priority' : RANKED,
+    },
+    makePolicy,
+  };
+}
+
+function byName(
+  template: string | undefined,
+  { victimRule, longPrefillTokens }: Readonly<Record<string, ParameterValue | undefined>>,
+): Scheduling {
+  const order = batchRuleNames.find((name) => name === template);
+  const victims = victimRuleNames.find((name) => name === victimRule);
+  const policy: SchedulingPolicy = {
+    ...noMemory,
+    ...(order === undefined ? {} : { rankWaiting: batchRules[order] }),
+    ...(victims === undefined ? {} : { rankVictims: victimRules[victims] }),
+  };
+  return {
+    config: {
+      ...(template === undefined ? {} : { queueOrder: order === undefined ? template : RANKED }),
+      ...(typeof victimRule === 'string' ? { victimRule: victims === undefined ? victimRule : RANKED } : {}),
+      ...(typeof longPrefillTokens === 'number' ? { longPrefillTokens } : {}),
+    },
+    makePolicy: order === undefined && victims === undefined ? undefined : () => policy,
+  };
+}
+
+function eachBy(rank: (facts: SchedulingFacts) => number): RankAll {
+  return (requests) => requests.map(rank);
+}
+
+function policyOfTree({ root, entrypoint = 'on_arrival' }: DecisionTreePolicy): SchedulingPolicy {
+  const tree = new DecisionTree('instanceScheduler', root);
+  const rank = (facts: SchedulingFacts): number => tree.walk({ request: facts, instance: facts }).value ?? 0;
+  switch (entrypoint) {
+    case 'make_batch':
+      return { ...noMemory, rankWaiting: eachBy(rank) };
+    case 'select_preemption_victim':
+      return { ...noMemory, rankVictims: eachBy(rank) };
+    default:
+      return { ...noMemory, rankArrival: (facts) => rankOf(rank(facts)) };
+  }
+}
+
+function policyOfCode(code: LoadedCode): SchedulingPolicy {
+  const program = new SlotProgram('instanceScheduler', code);
+  const arrival = program.call('on_arrival');
+  const waiting = program.call('make_batch');
+  const victims = program.call('select_preemption_victim');
+  return {
+    ...(arrival === undefined ? {} : { rankArrival: oneBy(arrival) }),
+    ...(waiting === undefined ? {} : { rankWaiting: allBy(waiting) }),
+    ...(victims === undefined ? {} : { rankVictims: allBy(victims) }),
+    snapshot: () => program.snapshot(),
+    restore: (state) => program.restore(state),
+  };
+}
+
+function oneBy(call: SlotCall): (facts: SchedulingFacts) => number {
+  const writer = call.writer(0, schedulingFeatures);
+  return (facts) => {
+    writer.write(0, facts);
+    return rankOf(call.decide(facts.request.id, facts.nowUs)[0]);
+  };
+}
+
+function allBy(call: SlotCall): RankAll {
+  const each = call.writer(0, schedulingFeatures);
+  const own = call.writer(1, engineFeatures);
+  return (requests, instance) => {
+    each.rows(requests.length);
+    for (let row = 0; row < requests.length; row++) each.write(row, requests[row]);
+    own.write(0, instance);
+    return call.decide('', instance.nowUs);
+  };
+}
+
+// SGLang's `dfs-weight`: waiting requests in the order of a walk through the tree of their cached prefixes.
+// Of the children of a node the one with the most waiting requests comes first, of equal ones the one that
+// was met first; requests whose cached part ends at a node come after those of its children.
+
+interface Cached {
+  readonly row: number;
+  readonly words: Uint32Array;
+  readonly blocks: number;
+}
+
+/** Places in the walk, by request. */
+export function dfsWeight(requests: readonly SchedulingFacts[]): number[] {
+  const all = requests.map((facts, row): Cached => {
+    return { row, words: facts.request.keys.words, blocks: cachedBlocks(facts) };
+  });
+  const ranks = requests.map(() => 0);
+  let next = 0;
+  const walk = (node: readonly Cached[], depth: number): void => {
+    const deeper = node.filter(({ blocks }) => blocks > depth);
+    const children = groupsAt(deeper, depth);
+    if (children.length === 1 && deeper.length === node.length) {
+      walk(node, endOfRun(node, depth));
+      return;
+    }
+    for (const child of children) walk(child, depth + 1);
+    for (const { row, blocks } of node) if (blocks === depth) ranks[row] = next++;
+  };
+  walk(all, 0);
+  return ranks;
+}
+
+/** Requests that have the same block at that place together, the most first. */
+function groupsAt(requests: readonly Cached[], depth: number): Cached[][] {
+  const groups = new Map<string, Cached[]>();
+  for (const request of requests) {
+    const key = request.words.subarray(depth * wordsPerKey, (depth + 1) * wordsPerKey).join();
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [request]);
+    else group.push(request);
+  }
+  return [...groups.values()].sort((a, b) => b.length - a.length);
+}
+
+/** The place behind `depth` at which one of the requests ends, or they first differ. */
+function endOfRun(requests: readonly Cached[], depth: number): number {
+  const [first] = requests;
+  let end = depth + 1;
+  const goesOn = ({ words, blocks }: Cached): boolean => {
+    if (blocks === end) return false;
+    for (let i = end * wordsPerKey; i < (end + 1) * wordsPerKey; i++) {
+      if (words[i] !== first.words[i]) return false;
+    }
+    return true;
+  };
+  while (requests.every(goesOn)) end++;
+  return end;
+}
+
+// Rules by name that rank requests between steps: the lowest joins the batch first, the highest gives way.
+
+const classes = new SloPriorities();
+/** With more that wait, SGLang takes them as they came. */
+const LPM_WAITING_MOST = 128;
+
+/** The longest cached prefix first. */
+function longestPrefix(facts: SchedulingFacts): number {
+  return facts.engine.waitingCount > LPM_WAITING_MOST ? 0 : -cachedBlocks(facts);
+}
+
+/** Smith's rule: tokens to compute over a weight of 1 + the priority of the class, if that is above 0. */
+function weightedWork(facts: SchedulingFacts): number {
+  return uncachedTokens(facts) / (1 + Math.max(0, classes.of(facts.request.sloClass)));
+}
+
+/**
+ * Highest response ratio next: (wait + service) / service. With service in proportion to the tokens to
+ * compute the order is that of wait / tokens.
+ */
+function responseRatio(facts: SchedulingFacts): number {
+  return -(facts.nowUs - facts.request.arrivalUs) / uncachedTokens(facts);
+}
+
+export const batchRules: Readonly<Record<BatchRule, RankAll>> = {
+  edf: eachBy(dueUs),
+  'least-uncached': eachBy(uncachedTokens),
+  wspt: eachBy(weightedWork),
+  hrrn: eachBy(responseRatio),
+  lpm: eachBy(longestPrefix),
+  'dfs-weight': dfsWeight,
+};
+
+export const victimRules: Readonly<Record<VictimRuleEntry, RankAll>> = {
+  'least-progress': eachBy(({ progress }) => -progress.computedTokens),
+};

@@ -1,0 +1,595 @@
+/**
+ * A search for better policy bundles. Each generation asks several emitters for candidates: CMA-ES and an
+ * evolution strategy move numbers; variation draws parents from a MAP-Elites archive with islands, and from a
+ * Pareto population kept by NSGA-II; a branch that tolerates regressions makes compound changes. All
+ * candidates are evaluated together on the train suite, and every emitter learns from the answers.
+ *
+ * What comes out depends on the plan, the presets and the evaluations, and not on how many workers gave them.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import { GoRandom, partitionSeed } from '../../sim/random/goRand.ts';
+import type { PolicyBundle } from '../bundle/policyBundle.ts';
+import { type Evaluation, type Evaluator, settingOf } from '../fitness/evaluation.ts';
+import {
+  askNumeric,
+  Breeding,
+  type GenerationRecord,
+  type NumericContext,
+  newNumeric,
+  type SearchPlan,
+  type SearchState,
+  STATE_VERSION,
+  tellNumeric,
+} from './breeding.ts';
+import { evaluateWithin, oneSeedEach, type SearchBudget, type Within } from './budget.ts';
+import {
+  bundlesWithOneMoreTerm,
+  type Candidate,
+  contentKey,
+  echoOf,
+  type Individual,
+  individualOf,
+  type SlotGuides,
+} from './individual.ts';
+import {
+  behaviourOf,
+  bestOfEach,
+  caseScoresOf,
+  type Rung,
+  race,
+  rungsOf,
+  rungsWithBars,
+  standingOf,
+} from './racing.ts';
+import { crossings, presetsInContext } from './seeds.ts';
+import {
+  cellOf,
+  elitesOf,
+  type FeatureAxis,
+  hypervolume,
+  migrate,
+  newBranch,
+  newIslands,
+  offer,
+  qdScore,
+  stepBranch,
+  survivors,
+} from './selection.ts';
+
+const MIGRANTS = 2;
+/** Crossings of presets, in populations; they come with the first generation. */
+const CROSSINGS = 3;
+/** From the third generation on, so often one tries all terms that the best might lack. */
+const TERMS_EVERY = 8;
+
+export class Search {
+  #state: SearchState;
+  readonly #evaluator: Evaluator;
+  readonly #guides: SlotGuides;
+  readonly #book: Book;
+
+  private constructor(state: SearchState, evaluator: Evaluator, guides: SlotGuides) {
+    this.#state = state;
+    this.#evaluator = evaluator;
+    this.#guides = guides;
+    this.#book = new Book(state.individuals);
+  }
+
+  /**
+   * Evaluates the presets: generation 0.
+   * @param budget leaves out presets, and seeds, that do not fit into its share for them
+   * @throws TKV_CONFIG where none of them runs
+   */
+  static async begin(
+    plan: SearchPlan,
+    presets: readonly PolicyBundle[],
+    evaluator: Evaluator,
+    guides: SlotGuides,
+    signal?: AbortSignal,
+    budget?: SearchBudget,
+  ): Promise<Search> {
+    const within = { signal, budget, phase: 'presets' } as const;
+    const { state, individuals } = await beginState(plan, presets, evaluator, within);
+    const search = new Search(state, evaluator, guides);
+    individuals.forEach((individual, i) => {
+      if (!search.#book.has(individual.id)) search.#keep(individual, [i % plan.islands]);
+    });
+    search.#close(individuals);
+    return search;
+  }
+
+  /**
+   * Goes on from a state that `readState` returned.
+   * @throws TKV_CONFIG where the train suite is not the one that it began with
+   */
+  static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
+    const known = new Set(evaluator.caseIds('train'));
+    if (!state.rungs[state.rungs.length - 1].cases.every((id) => known.has(id))) {
+      throw configError(
+        'train',
+        'has other cases than when the search began',
+        'Give it the same plan again.',
+      );
+    }
+    return new Search(state, evaluator, guides);
+  }
+
+  /** What it knows now; to be written, not changed. */
+  get state(): SearchState {
+    return this.#state;
+  }
+
+  get record(): GenerationRecord {
+    return this.#state.history[this.#state.history.length - 1];
+  }
+
+  /**
+   * Those that ran on all cases, without echoes, the best first; equal ones in the order in which they were
+   * found.
+   */
+  get ranking(): readonly Individual[] {
+    const { individuals, rungs } = this.#state;
+    const all = rungs[rungs.length - 1].cases.length;
+    return individuals
+      .filter(({ error, cases, echoOf }) => error === undefined && cases === all && echoOf === undefined)
+      .sort((a, b) => b.score - a.score);
+  }
+
+  find(id: string): Individual {
+    return this.#book.find(id);
+  }
+
+  /** One generation. An abort leaves the state where the last one ended. */
+  async step(signal?: AbortSignal): Promise<GenerationRecord> {
+    const { plan } = this.#state;
+    const before = JSON.stringify(this.#state);
+    try {
+      await this.#generation(signal);
+    } catch (error) {
+      this.#state = JSON.parse(before) as SearchState;
+      throw error;
+    }
+    if (this.#state.generation % plan.migrateEvery === 0) migrate(this.#state.archive, MIGRANTS);
+    // what a search that is resumed would read
+    this.#state = JSON.parse(JSON.stringify(this.#state)) as SearchState;
+    return this.record;
+  }
+
+  async #generation(signal?: AbortSignal): Promise<void> {
+    const { plan, numeric } = this.#state;
+    const generation = this.#state.generation + 1;
+    const stream = (use: string): GoRandom =>
+      new GoRandom(partitionSeed(BigInt(plan.seed), `search/${generation}/${use}`));
+    const context: NumericContext = {
+      guides: this.#guides,
+      slots: plan.slots,
+      find: (id) => this.find(id),
+      ranking: this.ranking,
+      starts: this.#state.starts,
+    };
+    const asked = numeric.map((state) => askNumeric(state, context, stream(state.method)));
+    const count = (share: number): number => shareOf(plan, share);
+    const breeding = new Breeding(this.#state, this.#guides, context.find, context.ranking);
+    const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
+    const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
+    const tried = this.#systematic(generation);
+    const crossed =
+      tried.length > 0 ? tried : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
+    const taken = asked.reduce(
+      (sum, { candidates }) => sum + candidates.length,
+      pareto.length + branch.length + count(shares.crossing),
+    );
+    const islands = breeding.fromIslands(Math.max(2, plan.population - taken), stream('variation'));
+    const candidates = [
+      ...asked.flatMap((each) => each.candidates),
+      ...pareto,
+      ...branch,
+      ...islands.map(({ candidate }) => candidate),
+      ...crossed,
+    ];
+    const { rungs } = this.#state;
+    const answers = await answersTo(candidates, generation, this.#book, rungs, this.#evaluator, signal);
+    const found = answers.individuals;
+    this.#state.evaluations += answers.evaluations;
+
+    let at = 0;
+    numeric.forEach((state, i) => {
+      const { points } = asked[i];
+      tellNumeric(
+        state,
+        points,
+        found.slice(at, at + points.length).map(({ score }) => score),
+      );
+      at += points.length;
+    });
+    const branchAt = at + pareto.length;
+    const islandsAt = branchAt + branch.length;
+    this.#state.generation = generation;
+    found.forEach((individual, i) => {
+      const island = islands[i - islandsAt]?.island ?? i % plan.islands;
+      this.#keep(individual, [island]);
+    });
+    this.#walk(found.slice(branchAt, islandsAt));
+    this.#close(found);
+  }
+
+  /**
+   * What some generations try in every way there is: presets put together, each of them within the best of
+   * that, and each term that the best program of a slot might lack.
+   */
+  #systematic(generation: number): Candidate[] {
+    const { individuals, plan } = this.#state;
+    const ran = individuals.filter(({ error, origin }) => error === undefined && origin === 'preset');
+    if (generation === 1) return crossings(ran, plan.slots, CROSSINGS * plan.population);
+    if (generation === 2) return presetsInContext(this.ranking[0], ran, plan.slots);
+    if (generation % TERMS_EVERY !== 3) return [];
+    return bundlesWithOneMoreTerm(this.ranking, plan.slots, this.#guides);
+  }
+
+  /** Puts it into the book and offers it to the archive. */
+  #keep(individual: Individual, islands: readonly number[]): void {
+    const { archive, individuals } = this.#state;
+    if (!this.#book.has(individual.id)) {
+      individuals.push(individual);
+      this.#book.enter(individual);
+    }
+    if (individual.error !== undefined) return;
+    const cell = cellOf(archive.axes, individual.metrics);
+    for (const island of islands) {
+      offer(archive.islands[island], cell, { id: individual.id, score: individual.score });
+    }
+  }
+
+  /** NSGA-II keeps its population; the generation goes into the history. */
+  #close(found: readonly Individual[]): void {
+    const { plan, front, history } = this.#state;
+    const ran = found.filter(({ error, echoOf }) => error === undefined && echoOf === undefined);
+    const ids = [...new Set([...front, ...ran.map(({ id }) => id)])];
+    const points = ids.map((id) => this.find(id).objectives);
+    this.#state.front = survivors(points, plan.population).map((i) => ids[i]);
+    const objectives = this.#state.front.map((id) => this.find(id).objectives);
+    history.push(recordOf(this.#state, found, this.ranking[0].score, objectives));
+  }
+
+  /**
+   * The branch goes on from the best of its candidates; it starts again from one island's best after the
+   * other.
+   */
+  #walk(tried: readonly Individual[]): void {
+    const { branch, archive } = this.#state;
+    const ran = tried.filter(({ error }) => error === undefined);
+    const best = ran.length === 0 ? undefined : ran.reduce((a, b) => (b.score > a.score ? b : a));
+    const island = archive.islands[branch.restarts % archive.islands.length];
+    const restartAt = elitesOf(island)[0] ?? branch.best;
+    stepBranch(branch, best && { id: best.id, score: best.score }, restartAt);
+  }
+}
+
+//  Generation 0: the presets on train, and what they are the measure of.
+
+/** Shares of a generation; what is left goes to variation from the archive. */
+export const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
+
+export function shareOf({ population }: SearchPlan, share: number): number {
+  return Math.max(2, Math.round(share * population));
+}
+
+/** Presets of each setting that run on more seeds, since each of them may be the best there. */
+const RIVALS = 6;
+
+interface PresetRun {
+  readonly evaluation: Evaluation;
+  /** The last rung on which it ran. */
+  readonly rung: number;
+  readonly behaviour: string;
+}
+
+/**
+ * A race in which nobody is lost that may be the best preset of a setting.
+ * @returns a hole in `runs` for each preset that the time left out
+ */
+async function racePresets(
+  presets: readonly PolicyBundle[],
+  evaluator: Evaluator,
+  within: Within,
+): Promise<{ readonly rungs: readonly Rung[]; readonly runs: readonly (PresetRun | undefined)[] }> {
+  const all = evaluator.caseIds('train');
+  const first = await firstThatRuns(presets, evaluator, within);
+  let cases = first === undefined ? rungsOf(all) : affordableRungs(all, presets.length, within);
+  const runs: PresetRun[] = new Array(presets.length);
+  let running: readonly number[] = presets.map((_, i) => i);
+  let whole: readonly Evaluation[] = [];
+  for (const [rung, ids] of cases.entries()) {
+    const asked = running.map((i) => presets[i]);
+    const evaluations = [...(await evaluateWithin(evaluator, asked, 'train', within, ids))];
+    if (rung === 0 && first !== undefined && cases.length === 1 && ids.length === first.cases.length) {
+      evaluations[first.index] ??= first.evaluation;
+    }
+    const ended = evaluations.filter((evaluation) => evaluation !== undefined);
+    const ran = ended.filter(({ error }) => error === undefined);
+    if (ran.length === 0 && rung > 0 && ended.length === 0) {
+      cases = cases.slice(0, rung); // the time is up: the rung before is the last
+      break;
+    }
+    whole = ran;
+    if (whole.length === 0) {
+      const problem = ended[0]?.error?.message ?? 'there are none';
+      throw configError('presets', `do not run (${problem})`, 'Begin with one policy that runs.');
+    }
+    for (const [place, i] of running.entries()) {
+      const evaluation = evaluations[place];
+      if (evaluation === undefined) continue;
+      runs[i] = { evaluation, rung, behaviour: runs[i]?.behaviour ?? behaviourOf(evaluation) };
+    }
+    const left = running.filter((_, place) => evaluations[place] !== undefined);
+    const means = left.map((i) => ({ i, leads: standingOf(runs[i].evaluation, {}).leads }));
+    running = bestOfEach(means, RIVALS).map(({ i }) => i);
+  }
+  return { rungs: rungsWithBars(cases, whole.map(caseScoresOf)), runs };
+}
+
+interface FirstRun {
+  readonly index: number;
+  readonly evaluation: Evaluation;
+  readonly cases: readonly string[];
+}
+
+/**
+ * With a budget: a preset on one seed of each setting, whatever the time. The next one tells what a case takes,
+ * since the first also waits for the evaluator's threads to start.
+ */
+async function firstThatRuns(
+  presets: readonly PolicyBundle[],
+  evaluator: Evaluator,
+  within: Within,
+): Promise<FirstRun | undefined> {
+  const { budget, signal } = within;
+  if (budget === undefined) return undefined;
+  const cases = oneSeedEach(evaluator.caseIds('train'));
+  let problem = 'there are none';
+  for (const [index, bundle] of presets.entries()) {
+    // the baseline runs beside it
+    const [evaluation] = await budget.measure(2 * cases.length, () =>
+      evaluator.evaluate([bundle], 'train', signal, cases),
+    );
+    if (evaluation.error === undefined) {
+      const next = presets.slice(index + 1, index + 2);
+      if (next.length > 0 && budget.leftMs('presets') > 0) {
+        await budget.measure(cases.length, () => evaluateWithin(evaluator, next, 'train', within, cases));
+      }
+      return { index, evaluation, cases };
+    }
+    problem = evaluation.error.message;
+  }
+  throw configError('presets', `do not run (${problem})`, 'Begin with one policy that runs.');
+}
+
+/**
+ * As many rungs as fit into the time: all presets run on the first, those that may be best somewhere on the
+ * others. Where not even two seeds of each setting do, one seed, for as many presets as the time allows.
+ */
+function affordableRungs(all: readonly string[], presets: number, { budget, phase }: Within): string[][] {
+  const ladder = rungsOf(all);
+  const settings = new Set(all.map(settingOf)).size;
+  const left = budget?.casesLeft(phase) ?? Infinity;
+  const rivals = Math.min(presets, RIVALS * settings);
+  const cost = (rungs: readonly string[][]): number =>
+    presets * rungs[0].length + (1 + rivals) * rungs[rungs.length - 1].length;
+  for (let count = ladder.length; count > 0; count--) {
+    const rungs = ladder.slice(0, count);
+    if (cost(rungs) <= left) return rungs;
+  }
+  return [[...oneSeedEach(all)]];
+}
+
+/**
+ * A state that holds no individual yet, and the presets.
+ * @throws TKV_CONFIG where none of them runs
+ */
+export async function beginState(
+  plan: SearchPlan,
+  presets: readonly PolicyBundle[],
+  evaluator: Evaluator,
+  within: Within,
+): Promise<{ readonly state: SearchState; readonly individuals: readonly Individual[] }> {
+  const raced = await racePresets(presets, evaluator, within);
+  const { rungs } = raced;
+  const bundles = presets.filter((_, i) => raced.runs[i] !== undefined);
+  const runs = raced.runs.filter((run) => run !== undefined);
+  const standings = runs.map(({ evaluation, rung }) => standingOf(evaluation, rungs[rung].bars));
+  const ranOnAll = ({ evaluation, rung }: PresetRun): boolean =>
+    evaluation.error === undefined && rung === rungs.length - 1;
+  const onAll = standings.filter((_, i) => ranOnAll(runs[i]));
+  // few seeds may flatter who was stopped
+  const most = Math.min(...onAll.map(({ score }) => score));
+  const individuals = bundles.map((bundle, i) => {
+    const candidate = { bundle, origin: 'preset', parents: [], changes: [] } as const;
+    const standing = standings[i];
+    const score = ranOnAll(runs[i]) ? standing.score : Math.min(most, standing.score);
+    return individualOf(candidate, 0, runs[i].evaluation, {
+      ...standing,
+      score,
+      behaviour: runs[i].behaviour,
+    });
+  });
+  const ran = individuals.filter(({ error }) => error === undefined);
+  const best = ran.reduce((a, b) => (b.score > a.score ? b : a));
+  const state: SearchState = {
+    version: STATE_VERSION,
+    plan,
+    objectiveNames: evaluator.objectiveNames,
+    rungs,
+    generation: 0,
+    evaluations: runs.length,
+    individuals: [],
+    history: [],
+    numeric: [
+      newNumeric('cma', Math.max(4, shareOf(plan, shares.cma))),
+      newNumeric('strategy', shareOf(plan, shares.strategy)),
+    ],
+    starts: {},
+    archive: newIslands(axesOf(plan, ran), plan.islands),
+    front: [],
+    branch: newBranch({ id: best.id, score: best.score }, plan.tolerance),
+    reference: referenceOf(ran),
+  };
+  return { state, individuals };
+}
+
+//  Candidates become individuals: what is known is not evaluated again, all else races.
+
+export interface Answers {
+  /** In the order of the candidates. */
+  readonly individuals: readonly Individual[];
+  /** How many were evaluated. */
+  readonly evaluations: number;
+}
+
+/** The bundle with where it comes from. */
+function labelled({ bundle, parents, changes }: Candidate, generation: number): PolicyBundle {
+  const { name: _, ...unnamed } = bundle;
+  const [parentId] = parents;
+  return { ...unnamed, generation, ...(parentId === undefined ? {} : { parentId }), mutations: changes };
+}
+
+export async function answersTo(
+  candidates: readonly Candidate[],
+  generation: number,
+  book: Book,
+  rungs: readonly Rung[],
+  evaluator: Evaluator,
+  signal?: AbortSignal,
+): Promise<Answers> {
+  const keys = candidates.map(({ bundle }) => contentKey(bundle));
+  const fresh = new Map<string, Candidate>();
+  candidates.forEach((candidate, i) => {
+    if (book.ofContent(keys[i]) !== undefined || fresh.has(keys[i])) return;
+    fresh.set(keys[i], { ...candidate, bundle: labelled(candidate, generation) });
+  });
+  const asked = [...fresh.values()].map(({ bundle }) => bundle);
+  const raced = await race(asked, rungs, evaluator, book.behaviours, signal);
+  const answers = new Map<string, Individual>();
+  /** The first of each behaviour that is new. */
+  const firsts = new Map<string, Individual>();
+  [...fresh].forEach(([key, candidate], i) => {
+    const { evaluation, behaviour, isEcho } = raced[i];
+    const known = isEcho ? (firsts.get(behaviour) ?? book.ofBehaviour(behaviour)) : undefined;
+    const individual =
+      known === undefined
+        ? individualOf(candidate, generation, evaluation, raced[i])
+        : echoOf(known, candidate, generation, evaluation.policyId);
+    answers.set(key, individual);
+    if (!isEcho) firsts.set(behaviour, individual);
+  });
+  const individuals = keys.map((key) => {
+    const individual = answers.get(key) ?? book.ofContent(key);
+    if (individual === undefined) throw new Error('a candidate has no answer');
+    return individual;
+  });
+  return { individuals, evaluations: asked.length };
+}
+
+//  All that were evaluated, by content, by id and by behaviour.
+
+export class Book {
+  readonly #byContent: Map<string, Individual> = new Map();
+  readonly #byId: Map<string, Individual> = new Map();
+  /** The first of each behaviour. */
+  readonly #byBehaviour: Map<string, Individual> = new Map();
+
+  constructor(individuals: readonly Individual[]) {
+    for (const individual of individuals) this.enter(individual);
+  }
+
+  enter(individual: Individual): void {
+    const { bundle, id, behaviour } = individual;
+    this.#byContent.set(contentKey(bundle), individual);
+    this.#byId.set(id, individual);
+    if (behaviour !== '' && !this.#byBehaviour.has(behaviour)) this.#byBehaviour.set(behaviour, individual);
+  }
+
+  has(id: string): boolean {
+    return this.#byId.has(id);
+  }
+
+  find(id: string): Individual {
+    const found = this.#byId.get(id);
+    if (found === undefined) throw new Error(`the search knows no bundle ${id}`);
+    return found;
+  }
+
+  /** @param key `contentKey` of a bundle */
+  ofContent(key: string): Individual | undefined {
+    return this.#byContent.get(key);
+  }
+
+  ofBehaviour(behaviour: string): Individual | undefined {
+    return this.#byBehaviour.get(behaviour);
+  }
+
+  get behaviours(): ReadonlySet<string> {
+    return new Set(this.#byBehaviour.keys());
+  }
+}
+
+// What a generation came to, and what that is measured by, taken once from the better half of its presets:
+// axes of the archive, and a floor for hypervolume. The worse half would stretch both over what no search
+// goes to.
+
+function betterHalf(presets: readonly Individual[]): Individual[] {
+  return [...presets].sort((a, b) => b.score - a.score).slice(0, Math.ceil(presets.length / 2));
+}
+
+/** Axes over what they show, with half as much again at both ends; sizes begin at 0. */
+export function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
+  return features.map((name) => {
+    if (name === 'policy_nodes') {
+      const largest = Math.max(...presets.map(({ metrics }) => metrics[name] ?? 0));
+      return { name, min: 0, max: 2 * largest + 40, bins };
+    }
+    const values = betterHalf(presets)
+      .map(({ metrics }) => metrics[name] ?? 0)
+      .filter(Number.isFinite);
+    const low = Math.min(...values);
+    const high = Math.max(...values);
+    const margin = high > low ? (high - low) / 2 : Math.max(0.5, Math.abs(high) / 2);
+    return { name, min: low - margin, max: high + margin, bins };
+  });
+}
+
+/** The worst that one of them has in each objective, and a tenth of the range below. */
+export function referenceOf(presets: readonly Individual[]): number[] {
+  const better = betterHalf(presets);
+  return better[0].objectives.map((_, m) => {
+    const values = better.map(({ objectives }) => objectives[m]);
+    const low = Math.min(...values);
+    return low - 0.1 * (Math.max(...values) - low || 1);
+  });
+}
+
+/**
+ * @param found by this generation
+ * @param best score so far
+ * @param front objectives of the population that NSGA-II keeps
+ */
+export function recordOf(
+  { generation, evaluations, archive, history, reference }: SearchState,
+  found: readonly Individual[],
+  best: number,
+  front: readonly (readonly number[])[],
+): GenerationRecord {
+  const ran = found.filter(({ error }) => error === undefined);
+  const scores = ran.map(({ score }) => score).sort((a, b) => a - b);
+  return {
+    generation,
+    evaluations,
+    failures: found.length - ran.length,
+    best,
+    bestOfGeneration: scores[scores.length - 1] ?? -Number.MAX_VALUE,
+    medianOfGeneration: scores[Math.floor(scores.length / 2)] ?? -Number.MAX_VALUE,
+    hypervolume: reference.length > 4 ? null : hypervolume(front, reference),
+    qdScore: qdScore(archive, history[0]?.medianOfGeneration ?? scores[0] ?? 0),
+    filledCells: new Set(archive.islands.flatMap((grid) => Object.keys(grid))).size,
+  };
+}

@@ -1,0 +1,257 @@
+/**
+ * Pareto order over objectives of which more is better: ranks by fast non-dominated sorting and crowding
+ * distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
+ */
+
+import type { GoRandom } from '../../sim/random/goRand.ts';
+
+export type Objectives = readonly number[];
+
+/** Whether `a` is nowhere worse than `b`, and better somewhere. */
+export function dominates(a: Objectives, b: Objectives): boolean {
+  let isBetter = false;
+  for (let i = 0; i < a.length; i++) {
+    if (a[i] < b[i]) return false;
+    if (a[i] > b[i]) isBetter = true;
+  }
+  return isBetter;
+}
+
+/** Rank of each point: 0 for the front, 1 for the front of what is left, and so on. */
+export function paretoRanks(points: readonly Objectives[]): number[] {
+  const ranks: number[] = new Array(points.length).fill(-1);
+  const dominatedBy = points.map((a) => points.filter((b) => dominates(b, a)).length);
+  let front = points.map((_, i) => i).filter((i) => dominatedBy[i] === 0);
+  for (let rank = 0; front.length > 0; rank++) {
+    const next: number[] = [];
+    for (const i of front) ranks[i] = rank;
+    for (const i of front) {
+      points.forEach((point, j) => {
+        if (dominates(points[i], point) && --dominatedBy[j] === 0) next.push(j);
+      });
+    }
+    front = next.sort((a, b) => a - b);
+  }
+  return ranks;
+}
+
+/** How far the neighbours of each point lie apart, summed over the objectives; Infinity at the ends. */
+export function crowdingDistances(points: readonly Objectives[]): number[] {
+  const distances: number[] = new Array(points.length).fill(0);
+  const objectives = points[0]?.length ?? 0;
+  for (let m = 0; m < objectives; m++) {
+    const order = points.map((_, i) => i).sort((a, b) => points[a][m] - points[b][m] || a - b);
+    const first = order[0];
+    const last = order[order.length - 1];
+    const range = points[last][m] - points[first][m];
+    distances[first] = Infinity;
+    distances[last] = Infinity;
+    if (range === 0) continue;
+    for (let k = 1; k < order.length - 1; k++) {
+      distances[order[k]] += (points[order[k + 1]][m] - points[order[k - 1]][m]) / range;
+    }
+  }
+  return distances;
+}
+
+/** The rank of each point, and its crowding distance among those of its rank. */
+export function rankAndCrowd(points: readonly Objectives[]): { rank: number; crowding: number }[] {
+  const ranks = paretoRanks(points);
+  const result = ranks.map((rank) => ({ rank, crowding: 0 }));
+  for (const rank of new Set(ranks)) {
+    const members = ranks.flatMap((each, i) => (each === rank ? [i] : []));
+    const distances = crowdingDistances(members.map((i) => points[i]));
+    members.forEach((i, k) => {
+      result[i].crowding = distances[k];
+    });
+  }
+  return result;
+}
+
+/** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
+export function survivors(points: readonly Objectives[], count: number): number[] {
+  const order = rankAndCrowd(points);
+  return points
+    .map((_, i) => i)
+    .sort((a, b) => {
+      if (order[a].rank !== order[b].rank) return order[a].rank - order[b].rank;
+      if (order[a].crowding !== order[b].crowding) return order[b].crowding - order[a].crowding;
+      return a - b;
+    })
+    .slice(0, count);
+}
+
+// Hypervolume: the volume of what a set of points dominates, down to a reference point; more is better in
+// every objective. By slicing objectives (HSO: L. While et al., "A Faster Algorithm for Calculating
+// Hypervolume", 2006); exact, and fast enough for fronts of some hundred points in up to five objectives.
+
+/** @param reference a point below the others; what lies below it in some objective counts nothing */
+export function hypervolume(points: readonly Objectives[], reference: Objectives): number {
+  const above = points
+    .filter((point) => point.every((value, m) => value > reference[m]))
+    .map((point) => point.map((value, m) => value - reference[m]));
+  return volume(above, reference.length);
+}
+
+/** Volume above the origin in the first `dimensions` objectives. */
+function volume(points: readonly Objectives[], dimensions: number): number {
+  if (points.length === 0) return 0;
+  if (dimensions === 1) return points.reduce((most, [value]) => Math.max(most, value), 0);
+  const last = dimensions - 1;
+  const sorted = [...points].sort((a, b) => b[last] - a[last]);
+  let total = 0;
+  for (let i = 0; i < sorted.length; i++) {
+    const depth = sorted[i][last] - (sorted[i + 1]?.[last] ?? 0);
+    if (depth > 0) total += depth * volume(frontOf(sorted.slice(0, i + 1), last), last);
+  }
+  return total;
+}
+
+/** Those that no other one covers in the first `dimensions` objectives, one of each. */
+function frontOf(points: readonly Objectives[], dimensions: number): Objectives[] {
+  const covers = (a: Objectives, b: Objectives): boolean => {
+    for (let m = 0; m < dimensions; m++) if (a[m] < b[m]) return false;
+    return true;
+  };
+  const front: Objectives[] = [];
+  for (const point of points) {
+    if (front.some((other) => covers(other, point))) continue;
+    for (let i = front.length - 1; i >= 0; i--) if (covers(point, front[i])) front.splice(i, 1);
+    front.push(point);
+  }
+  return front;
+}
+
+// MAP-Elites (J.-B. Mouret and J. Clune, arXiv 1504.04909) with islands: a grid over features of a
+// candidate, of which each cell keeps the best that fell into it. Each island has a grid of its own; now and
+// then the best of one go to the next one in the ring.
+//
+// The state is plain data; functions change it in place.
+
+/** A figure of a candidate by which the grid is divided. What lies outside goes into the outermost cells. */
+export interface FeatureAxis {
+  readonly name: string;
+  readonly min: number;
+  readonly max: number;
+  readonly bins: number;
+}
+
+export interface Elite {
+  readonly id: string;
+  readonly score: number;
+}
+
+/** Elites by cell; cells in the order in which they were first filled. */
+export type Grid = Record<string, Elite>;
+
+export interface IslandsState {
+  readonly axes: readonly FeatureAxis[];
+  readonly islands: Grid[];
+}
+
+export function newIslands(axes: readonly FeatureAxis[], islands: number): IslandsState {
+  return { axes, islands: Array.from({ length: islands }, () => ({})) };
+}
+
+/** Name of the cell, for example `3/0`; a feature that is missing or not finite counts as the least. */
+export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<string, number>>): string {
+  const bins = axes.map(({ name, min, max, bins }) => {
+    const value = features[name] ?? min;
+    if (!Number.isFinite(value) || max <= min) return 0;
+    return Math.min(bins - 1, Math.max(0, Math.floor(((value - min) / (max - min)) * bins)));
+  });
+  return bins.join('/');
+}
+
+/** Takes the candidate in where its cell is empty or held by a worse one. Says whether it did. */
+export function offer(grid: Grid, cell: string, elite: Elite): boolean {
+  const holder = Object.hasOwn(grid, cell) ? grid[cell] : undefined;
+  if (holder !== undefined && holder.score >= elite.score) return false;
+  grid[cell] = elite;
+  return true;
+}
+
+/** Elites, the best first; equal ones in the order of their cells. */
+export function elitesOf(grid: Grid): Elite[] {
+  return Object.values(grid).sort((a, b) => b.score - a.score);
+}
+
+/** An elite to vary: of three drawn cells the best. */
+export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
+  const elites = Object.values(grid);
+  if (elites.length === 0) return undefined;
+  let best = elites[random.intn(elites.length)];
+  for (let tries = 0; tries < 2; tries++) {
+    const other = elites[random.intn(elites.length)];
+    if (other.score > best.score) best = other;
+  }
+  return best;
+}
+
+/** Offers the best `count` of each island to the next one. All leave before any arrives. */
+export function migrate({ islands }: IslandsState, count: number): void {
+  const leaving = islands.map((grid) => {
+    return Object.entries(grid)
+      .sort(([, a], [, b]) => b.score - a.score)
+      .slice(0, count);
+  });
+  leaving.forEach((elites, i) => {
+    const next = islands[(i + 1) % islands.length];
+    for (const [cell, elite] of elites) offer(next, cell, elite);
+  });
+}
+
+/**
+ * Quality-diversity score: what the elites of the best grid over all islands add up to above `floor`, the
+ * score of a candidate that is worth nothing.
+ */
+export function qdScore({ islands }: IslandsState, floor: number): number {
+  const merged: Grid = {};
+  for (const grid of islands) for (const [cell, elite] of Object.entries(grid)) offer(merged, cell, elite);
+  return Object.values(merged).reduce((sum, { score }) => sum + Math.max(0, score - floor), 0);
+}
+
+// A branch that tolerates regressions: it walks from candidate to candidate and goes on from a worse one up
+// to `tolerance` times in a row; then it starts again from the best. A policy that needs two changes at once,
+// of which each alone does harm, is found by it and by no search that keeps only what got better.
+//
+// The state is plain data; `stepBranch` changes it in place.
+
+export interface BranchState {
+  /** Worse steps in a row that it goes along with. */
+  readonly tolerance: number;
+  /** Where the next step starts. */
+  current: Elite;
+  /** Best of this branch since it last started. */
+  best: Elite;
+  /** Steps since the branch's best was found. */
+  regressions: number;
+  restarts: number;
+}
+
+export function newBranch(start: Elite, tolerance: number): BranchState {
+  return { tolerance, current: start, best: start, regressions: 0, restarts: 0 };
+}
+
+/**
+ * Goes on from what was tried.
+ * @param tried the best of the step's candidates, undefined where all failed
+ * @param restartAt where it starts again once its patience is over
+ */
+export function stepBranch(state: BranchState, tried: Elite | undefined, restartAt: Elite): void {
+  if (tried !== undefined && tried.score > state.best.score) {
+    state.best = tried;
+    state.current = tried;
+    state.regressions = 0;
+    return;
+  }
+  state.regressions++;
+  if (state.regressions <= state.tolerance) {
+    if (tried !== undefined) state.current = tried;
+    return;
+  }
+  state.best = restartAt;
+  state.current = restartAt;
+  state.regressions = 0;
+  state.restarts++;
+}

@@ -1,0 +1,177 @@
+/**
+ * The second half of a step: requests join the batch while it has seats and the step has budget, strictly
+ * from the head of the waiting queue. What is cached of a request is matched and pinned first, in whatever
+ * tier; the rest is sized after it. A request whose blocks are on their way waits beside the queue and lets
+ * those behind it pass, unless it gave way before, and so does one whose next block the batch computes; one that
+ * does not fit holds up all behind it.
+ */
+
+import { type BlockKeys, wordsPerKey } from '../keys/keyChain.ts';
+import { type SchedulerCore, sequenceOf } from './core.ts';
+import { beginMeeting, HAS_MET, NO_ROOM, onlyWaits, tokensWhileMeeting } from './meeting.ts';
+import { yieldHeldBlocks } from './preemption.ts';
+import { Phase, type RequestState, type ServingRequest } from './request.ts';
+import { SchedulerDecision } from './schedulerSink.ts';
+
+/** Blocks of generated tokens for which a request's table has room from the beginning. */
+const AHEAD_BLOCKS = 64;
+
+/** Requests whose blocks have all come, or failed, are back in the queue at their old place. */
+export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  for (const state of core.holders) {
+    if (state.phase !== Phase.LOADING) continue;
+    if (state.isMeeting ? onlyWaits(core, state) : core.isUnsettled(state)) continue;
+    core.keepPlaced(state);
+    state.phase = Phase.WAITING;
+    core.loadingCount--;
+    core.waiting.putBack(state);
+  }
+}
+
+/** Plans requests that join the batch, with what the running ones left of the budget. */
+export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  const { batch, waiting, config, plan } = core;
+  if (plan.preempted.length > 0 && batch.size > 0) return;
+  const aside: RequestState<R>[] = [];
+  while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
+    const state = waiting.head() as RequestState<R> | null;
+    if (state === null || aside.length === config.maxSequences || holdsBackFor(core, state)) break;
+    if (state.sequence === null && isComputedByAnother(core, state)) {
+      waiting.remove(state);
+      aside.push(state);
+      continue;
+    }
+    if (state.sequence === null && !open(core, state)) {
+      if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      break;
+    }
+    const part = state.isMeeting ? tokensWhileMeeting(core, state) : HAS_MET;
+    if (part === NO_ROOM) {
+      if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      core.port.cancel(sequenceOf(state), core.nowUs);
+      core.forgetSequence(state);
+      break;
+    }
+    if (part > 0) {
+      join(core, state, part);
+      continue;
+    }
+    if (part === 0 || core.isUnsettled(state)) {
+      defer(core, state);
+      continue;
+    }
+    const tokens = core.chunk(state.known - state.computed);
+    if (!core.allocate(state, state.computed + tokens)) {
+      if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      break;
+    }
+    if (core.isUnsettled(state)) {
+      defer(core, state);
+      continue;
+    }
+    join(core, state, tokens);
+  }
+  for (const state of aside) waiting.putBack(state);
+}
+
+/** Whether the first block that the request misses is one that a request of the batch computes. */
+function isComputedByAnother<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  state: RequestState<R>,
+): boolean {
+  const { batch, config } = core;
+  if (config.sharedPrefixes !== 'awaited' || config.publish !== 'whenComputed') return false;
+  if (batch.prefills === 0) return false;
+  const { keys } = state.request;
+  const most = findable(core, state);
+  const matched = core.port.matchLength(keys, most);
+  if (matched === most) return false;
+  for (let seat = batch.firstPrefill(); seat !== -1; seat = batch.nextAlike(seat)) {
+    const other = batch.state(seat);
+    const computes = Math.floor(other.known / core.port.blockTokens);
+    if (matched < computes && isSameKey(keys, other.request.keys, matched)) return true;
+  }
+  return false;
+}
+
+function isSameKey(a: BlockKeys, b: BlockKeys, block: number): boolean {
+  if (block >= a.length || block >= b.length) return false;
+  for (let i = block * wordsPerKey; i < (block + 1) * wordsPerKey; i++) {
+    if (a.words[i] !== b.words[i]) return false;
+  }
+  return true;
+}
+
+/** Blocks that it may find: the newest token is always computed, since that is what samples the next one. */
+function findable(core: SchedulerCore, { request, known }: RequestState): number {
+  return Math.min(request.keys.length, Math.floor((known - 1) / core.port.blockTokens));
+}
+
+/**
+ * Whether the next of the queue waits for one that goes before it, gave way and has its blocks on their way:
+ * that one would find its room taken. While nothing runs it waits for nobody, and where loads are overlapped
+ * that one computes from the front meanwhile.
+ */
+function holdsBackFor<R extends ServingRequest>(core: SchedulerCore<R>, next: RequestState<R>): boolean {
+  if (core.loadingCount === 0 || core.batch.size === 0 || core.config.prefixLoads !== 'awaited') return false;
+  return core.holders.some(
+    (holder) =>
+      holder.phase === Phase.LOADING && holder.preemptions > 0 && core.waiting.isBefore(holder, next),
+  );
+}
+
+/**
+ * Matches and pins what is cached, and starts the loads. False, with nothing changed, when the request does
+ * not fit.
+ */
+function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): boolean {
+  const { port } = core;
+  const { keys, owner = 0 } = state.request;
+  const { blockTokens } = port;
+  const matched = port.matchLength(keys, findable(core, state));
+  const tokens = core.chunk(state.known - matched * blockTokens);
+  if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens), owner)) return false;
+  const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
+  const room = Math.min(core.blocksFor(state.limitTokens - 1), core.blocksFor(state.known) + AHEAD_BLOCKS);
+  const sequence = port.open(keys, full, matched, core.nowUs, owner, room);
+  state.sequence = sequence;
+  state.blocks = sequence.matched;
+  state.sealed = sequence.matched;
+  state.computed = sequence.matched * blockTokens;
+  core.hold(state);
+  if (core.config.prefixLoads === 'overlapped' && sequence.matched > 0) {
+    beginMeeting(core, state);
+    return true;
+  }
+  if (port.load(sequence, core.nowUs)) return true;
+  port.release(sequence, core.nowUs);
+  core.forgetSequence(state);
+  return false;
+}
+
+function defer<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): void {
+  core.decide(SchedulerDecision.DEFER, state);
+  core.counters.deferrals++;
+  core.waiting.remove(state);
+  core.loadingCount++;
+  state.phase = Phase.LOADING;
+}
+
+function join<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  state: RequestState<R>,
+  tokens: number,
+): void {
+  core.waiting.remove(state);
+  core.stopHolding(state);
+  const seat = core.batch.join(state);
+  core.batch.newTokens[seat] = tokens;
+  core.left -= tokens;
+  core.counters.admissions++;
+  if (!state.isMeeting) {
+    core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks) - state.recomputed;
+  }
+  core.decide(SchedulerDecision.ADMIT, state, state.computed, tokens);
+  core.plan.admitted.push(state.request);
+  if (core.config.publish === 'whenPlanned') core.seal(state, state.computed + tokens);
+}

@@ -1,0 +1,207 @@
+/**
+ * The way of a job to the driver: it claims a slot in its target tier, claims of a tier are granted in order,
+ * and with a slot and a ready source it is issued.
+ */
+
+import { invariant } from '../errors.ts';
+import { DecisionOp } from '../log/decisionSink.ts';
+import type { LinkPace } from '../planning/pace.ts';
+import { JobKind, JobState } from '../tables/jobTable.ts';
+import { ReplicaState } from '../tables/replicaTable.ts';
+import { Outcome } from '../tier/tier.ts';
+import { type Core, HBM } from './core.ts';
+import { countFailure, releaseSource } from './holds.ts';
+
+/** Gives the job a slot now, or puts it at the end of its tier's queue. */
+export function claim(core: Core, row: number): void {
+  const { jobs } = core;
+  const tier = jobs.targetTier[row];
+  const replica =
+    core.claims[tier].size === 0 ? core.reserve(tier, jobs.sizeClass[row], jobs.owner[row]) : -1;
+  if (replica === -1) core.claims[tier].push(jobs.idOf(row));
+  else grant(core, row, replica);
+}
+
+/** The first job that waits for a slot of the tier, or -1. */
+export function firstClaim(core: Core, tier: number): number {
+  const { jobs } = core;
+  const queue = core.claims[tier];
+  for (let id = queue.peek(); id !== 0; id = queue.peek()) {
+    if (jobs.isLive(id) && jobs.state[jobs.rowOf(id)] === JobState.WAITING) return jobs.rowOf(id);
+    queue.shift();
+  }
+  return -1;
+}
+
+/** Gives free slots of the tier to jobs that wait for them, in the order in which they claimed. */
+export function grantClaims(core: Core, tier: number): void {
+  const { jobs } = core;
+  for (let row = firstClaim(core, tier); row !== -1; row = firstClaim(core, tier)) {
+    const replica = core.reserve(tier, jobs.sizeClass[row], jobs.owner[row]);
+    if (replica === -1) return;
+    core.claims[tier].shift();
+    grant(core, row, replica);
+  }
+}
+
+function grant(core: Core, row: number, replica: number): void {
+  const { jobs, replicas } = core;
+  jobs.target[row] = replica;
+  jobs.targetGeneration[row] = core.generationOf(replica);
+  if (jobs.resident[row] === 1) {
+    core.setJobResident(row, 0);
+    core.setResident(replica, 1);
+  }
+  if (jobs.kind[row] === JobKind.OPEN) {
+    replicas.become(replica, ReplicaState.OPEN);
+    core.end(row, Outcome.LOADED);
+  } else if (jobs.source[row] !== -1) {
+    start(core, row);
+  }
+}
+
+/** The job has a slot and a source. */
+export function start(core: Core, row: number): void {
+  core.replicas.become(core.jobs.target[row], ReplicaState.FILLING);
+  issue(core, row);
+}
+
+export function issue(core: Core, row: number): void {
+  const { jobs, replicas } = core;
+  const { transferDeadlineUs } = core.config;
+  replicas.writing[jobs.target[row]] = 1;
+  jobs.issue(row);
+  loadBegan(core, row);
+  if (transferDeadlineUs !== Number.POSITIVE_INFINITY) {
+    jobs.deadlineUs[row] = core.nowUs + transferDeadlineUs;
+    core.deadlines.add(jobs.idOf(row), jobs.deadlineUs[row]);
+  }
+  core.outbox.push(jobs.idOf(row));
+  if (core.sink === null) return;
+  const target = jobs.target[row];
+  const source = jobs.source[row];
+  const sourceTier = source === -1 ? -1 : replicas.tierOf(source);
+  const targetTier = jobs.targetTier[row];
+  core.sink.decision(
+    DecisionOp.ISSUE,
+    jobs.idOf(row),
+    sourceTier,
+    source === -1 ? -1 : replicas.slotOf(source, sourceTier),
+    targetTier,
+    replicas.slotOf(target, targetTier),
+  );
+}
+
+// The way of a job back from the driver: right bytes are published, wrong ones never read again, and its
+// slots are its own no more. Those who wait for it are served at the end of the call (drain.ts).
+
+/** The driver reports how a job ended. */
+export function finish(core: Core, row: number, outcome: Outcome, digestLo: number, digestHi: number): void {
+  const { jobs, replicas } = core;
+  const state = jobs.state[row];
+  invariant(state === JobState.ISSUED || state === JobState.DETACHED, 'only an issued job can finish');
+  const target = jobs.target[row];
+  replicas.writing[target] = 0;
+  loadEnded(core, row, outcome === Outcome.LOADED);
+  if (state === JobState.DETACHED) finishDetached(core, row, outcome);
+  else if (jobs.kind[row] === JobKind.SEAL) finishSeal(core, row, target, outcome, digestLo, digestHi);
+  else if (jobs.kind[row] === JobKind.COPY) finishCopy(core, row, target, outcome);
+  else finishMove(core, row, target, outcome);
+  core.freeIfDrained(target);
+  core.agenda.mayBeCrowded(jobs.targetTier[row]);
+}
+
+function finishMove(core: Core, row: number, target: number, outcome: Outcome): void {
+  const { jobs, replicas } = core;
+  const content = jobs.content[row];
+  core.removeIncoming(content, row);
+  if (outcome === Outcome.LOADED) {
+    replicas.become(target, ReplicaState.VERIFYING);
+    core.publish(target, content);
+    if (jobs.targetTier[row] < replicas.tierOf(jobs.source[row])) countRead(core, row);
+  } else {
+    countFailure(core, row, outcome);
+    discard(core, target, outcome);
+  }
+  releaseSource(core, row, outcome);
+  core.end(row, outcome);
+}
+
+function countRead(core: Core, row: number): void {
+  const tier = core.replicas.tierOf(core.jobs.source[row]);
+  const bytes = core.unitBytes(core.jobs.sizeClass[row]);
+  core.counters.readBytes[tier] += bytes;
+  core.writeBudgets[tier]?.wasRead(bytes);
+}
+
+function finishSeal(core: Core, row: number, target: number, outcome: Outcome, lo: number, hi: number): void {
+  const { jobs, replicas, contents, counters } = core;
+  const content = jobs.content[row];
+  core.removeIncoming(content, row);
+  const same =
+    contents.sealed[content] === 0 ||
+    (contents.digestLo[content] === lo && contents.digestHi[content] === hi);
+  if (outcome !== Outcome.LOADED) {
+    discard(core, target, outcome);
+  } else if (same) {
+    if (core.fastestReady(content, HBM) !== -1) counters.aliases++;
+    contents.sealed[content] = 1;
+    contents.digestLo[content] = lo;
+    contents.digestHi[content] = hi;
+    core.publish(target, content);
+  } else {
+    counters.diverged++;
+    replicas.become(target, ReplicaState.PRIVATE);
+    // Sequences that joined the job hold the block only once they are served.
+    const wanted = replicas.refs[target] > 0 || jobs.waiter[row] !== -1;
+    if (!wanted) replicas.become(target, ReplicaState.DRAINING);
+  }
+  core.end(row, outcome);
+}
+
+function finishCopy(core: Core, row: number, target: number, outcome: Outcome): void {
+  if (outcome === Outcome.LOADED) {
+    core.replicas.become(target, ReplicaState.OPEN);
+    core.replicas.foreign[target] = 0;
+  } else discard(core, target, outcome);
+  releaseSource(core, row, outcome);
+  core.end(row, outcome);
+}
+
+/** Its waiters were served when it was detached. */
+function finishDetached(core: Core, row: number, outcome: Outcome): void {
+  const { jobs } = core;
+  if (jobs.source[row] !== -1) {
+    const wrong = outcome === Outcome.CORRUPT || outcome === Outcome.MISSING;
+    releaseSource(core, row, wrong ? outcome : Outcome.CANCELLED);
+  }
+  core.end(row, outcome);
+}
+
+/** The slot holds nothing that may be read. */
+function discard(core: Core, target: number, outcome: Outcome): void {
+  if (outcome === Outcome.CORRUPT) {
+    core.logReplica(DecisionOp.QUARANTINE, target);
+    core.replicas.become(target, ReplicaState.QUARANTINED);
+  }
+  core.replicas.become(target, ReplicaState.DRAINING);
+  core.setResident(target, 0);
+}
+
+//  Tells the links which loads are under way on them, from the issue of a job to its end or its deadline.
+
+export function loadBegan(core: Core, row: number): void {
+  linkOf(core, row)?.began(core.unitBytes(core.jobs.sizeClass[row]), core.nowUs, core.computedUs());
+}
+
+/** Call it before the job's source is let go. @param arrived whether it brought its bytes */
+export function loadEnded(core: Core, row: number, arrived: boolean): void {
+  if (core.jobs.overdue[row] === 1) return; // its deadline was its end
+  const bytes = core.unitBytes(core.jobs.sizeClass[row]);
+  linkOf(core, row)?.ended(bytes, core.nowUs, core.computedUs(), arrived);
+}
+
+function linkOf({ jobs, replicas, links }: Core, row: number): LinkPace | undefined {
+  const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === HBM;
+  return isLoad ? links[replicas.tierOf(jobs.source[row])] : undefined;
+}

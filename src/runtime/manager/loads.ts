@@ -1,0 +1,359 @@
+/**
+ * Bringing blocks up: a content gets a job to the tier where it is wanted, or joins the one that already
+ * brings it.
+ */
+
+import { invariant } from '../errors.ts';
+import { DecisionOp } from '../log/decisionSink.ts';
+import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
+import { ReplicaState } from '../tables/replicaTable.ts';
+import { Outcome } from '../tier/tier.ts';
+import { type Core, HBM } from './core.ts';
+import {
+  cancelWaiting,
+  detach,
+  fastestIncomingBelow,
+  forget,
+  join,
+  letGo,
+  stopWaitingBelow,
+} from './holds.ts';
+import { claim } from './jobs.ts';
+import { accepts, createDemotion, giveUp, makeRoom } from './residency.ts';
+import { Entry, type Sequence } from './sequence.ts';
+
+/**
+ * Brings a matched block to HBM, or joins the job that already does.
+ * @returns false, with the block still matched, when there is no copy or no job to be had
+ */
+export function load(core: Core, sequence: Sequence, i: number): boolean {
+  const content = sequence.content[i];
+  const ready = core.readyIn(content, HBM);
+  if (ready !== -1) {
+    core.hold(ready);
+    stopWaitingBelow(core, sequence, i, content);
+    letGo(core, sequence.replica[i]);
+    sequence.replica[i] = ready;
+    sequence.state[i] = Entry.READY;
+    return true;
+  }
+  const incoming = core.incomingTo(content, HBM);
+  if (incoming !== -1) {
+    join(core, sequence, i, incoming);
+    return true;
+  }
+  const row = createLoad(core, content, sequence.replica[i], HBM, JobPriority.DEMAND_LOAD);
+  if (row === -1) return false;
+  join(core, sequence, i, row);
+  makeRoom(core, HBM, 0, core.contents.owner[content]);
+  claim(core, row);
+  return true;
+}
+
+/**
+ * Joins the loads of matched blocks in [from, to) that are under way for nobody, so that they are not called
+ * off for others. @returns their bytes, which HBM has already
+ */
+export function joinUnasked(core: Core, sequence: Sequence, from: number, to: number): number {
+  if (core.unasked.size === 0) return 0;
+  let bytes = 0;
+  for (let i = from; i < to; i++) {
+    if (sequence.state[i] !== Entry.MATCHED) continue;
+    const row = core.incomingTo(sequence.content[i], HBM);
+    if (row === -1 || !isUnasked(core, row, sequence.owner)) continue;
+    join(core, sequence, i, row);
+    bytes += core.unitBytes(core.jobs.sizeClass[row]);
+  }
+  return bytes;
+}
+
+/** A job that brings a content up to `tier`; `source` is -1 while its lower copy is still arriving. */
+export function createLoad(
+  core: Core,
+  content: number,
+  source: number,
+  tier: number,
+  priority: JobPriority,
+): number {
+  const { jobs, contents, replicas, counters } = core;
+  let from = source;
+  if (from !== -1 && replicas.state[from] !== ReplicaState.READY) {
+    from = core.fastestReady(content, tier + 1);
+    if (from === -1) return -1;
+  }
+  const row = jobs.create(
+    JobKind.MOVE,
+    tier,
+    contents.sizeClass[content],
+    content,
+    priority,
+    contents.owner[content],
+  );
+  if (row === -1) return -1;
+  contents.hold(content);
+  core.addIncoming(content, row);
+  if (from !== -1) {
+    jobs.source[row] = from;
+    jobs.sourceGeneration[row] = core.generationOf(from);
+    replicas.readers[from]++;
+  }
+  core.setJobResident(row, 1);
+  if (tier !== HBM) {
+    counters.promotions[tier]++;
+    return row;
+  }
+  counters.reloads[from === -1 ? fastestIncomingBelow(core, content, HBM) : replicas.tierOf(from)]++;
+  if (core.nowUs - contents.offloadedAtUs[content] <= core.config.thrashingWindowUs) counters.thrashed++;
+  return row;
+}
+
+/**
+ * Brings a content to HBM for nobody in particular; false when it is there already or there is no room for
+ * it.
+ */
+export function prefetch(core: Core, content: number, priority: JobPriority): boolean {
+  if (core.readyIn(content, HBM) !== -1 || core.incomingTo(content, HBM) !== -1) return false;
+  const source = core.fastestReady(content, HBM + 1);
+  if (source === -1) return false;
+  const row = createLoad(core, content, source, HBM, priority);
+  if (row === -1) return false;
+  noteUnasked(core, row);
+  makeRoom(core, HBM, 0, core.contents.owner[content]);
+  claim(core, row);
+  return true;
+}
+
+//  Serving the sequences that waited for a job, once it has ended.
+
+/** Every waiter of the job gets what it brought, or tries another copy, or is to compute the block again. */
+export function settle(core: Core, row: number): void {
+  const { jobs, waiters } = core;
+  const outcome = jobs.outcome[row] as Outcome;
+  for (
+    let waiter = waiters.shift(jobs.waiter, row);
+    waiter !== -1;
+    waiter = waiters.shift(jobs.waiter, row)
+  ) {
+    const sequence = core.sequences.get(waiters.sequence(waiter) as Sequence['id']);
+    const block = waiters.block(waiter);
+    invariant(sequence !== undefined, 'a waiter belongs to a live sequence');
+    if (outcome === Outcome.LOADED) settleLoaded(core, row, sequence, block);
+    else settleFailed(core, row, sequence, block, outcome);
+  }
+}
+
+function settleLoaded(core: Core, row: number, sequence: Sequence, i: number): void {
+  const { jobs } = core;
+  const replica = jobs.target[row];
+  if (jobs.targetTier[row] !== HBM) {
+    core.hold(replica);
+    sequence.replica[i] = replica;
+    return;
+  }
+  core.stoppedWaiting(sequence);
+  sequence.claim[i] = -1;
+  if (sequence.state[i] === Entry.SEALING) {
+    sequence.state[i] = Entry.READY;
+    return;
+  }
+  const opens = jobs.kind[row] === JobKind.OPEN || jobs.kind[row] === JobKind.COPY;
+  core.hold(replica);
+  if (!opens) stopWaitingBelow(core, sequence, i, sequence.content[i]);
+  const source = sequence.replica[i];
+  sequence.replica[i] = replica;
+  sequence.state[i] = opens ? Entry.OPEN : Entry.READY;
+  letGo(core, source);
+}
+
+function settleFailed(core: Core, row: number, sequence: Sequence, i: number, outcome: Outcome): void {
+  if (core.jobs.targetTier[row] !== HBM) {
+    if (sequence.state[i] === Entry.MATCHED) repinOrFail(core, sequence, i, outcome);
+    return;
+  }
+  core.stoppedWaiting(sequence);
+  const retry = outcome === Outcome.CORRUPT || outcome === Outcome.MISSING;
+  if (!retry || sequence.state[i] !== Entry.LOADING) {
+    fail(core, sequence, i, outcome);
+    return;
+  }
+  sequence.state[i] = Entry.MATCHED;
+  repinOrFail(core, sequence, i, outcome);
+  if (sequence.state[i] === Entry.MATCHED && !load(core, sequence, i)) {
+    fail(core, sequence, i, Outcome.REFUSED);
+  }
+}
+
+export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
+  const content = sequence.content[i];
+  const other = core.fastestReady(content, HBM);
+  if (other === -1) {
+    fail(core, sequence, i, outcome);
+    return;
+  }
+  core.hold(other);
+  const before = sequence.replica[i];
+  sequence.replica[i] = other;
+  letGo(core, before);
+}
+
+/** The block cannot be brought: it is to be computed. */
+export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
+  const replica = sequence.replica[i];
+  if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
+  forget(core, sequence, i);
+  sequence.state[i] = Entry.FAILED;
+  core.disturb(sequence);
+  sequence.outcome[i] = outcome;
+  core.log(DecisionOp.FAIL, sequence.id, i, outcome);
+  letGo(core, replica);
+}
+
+/** The replica's bytes are wrong: every sequence that reads it is to compute the block again. */
+export function failReaders(core: Core, replica: number): void {
+  for (const sequence of core.sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.replica[i] === replica && sequence.state[i] === Entry.READY) {
+        fail(core, sequence, i, Outcome.CORRUPT);
+      }
+    }
+  }
+}
+
+// Loads into HBM that no sequence asked for: a migrator's, and those of a prefetch. They hold their room
+// until somebody needs it; then they are called off, the latest first. One that a sequence has joined goes on
+// while that waits for it, and one that was asked for at the priority of a demand is nobody's to call off.
+
+/** The load was just made, for nobody in particular. */
+export function noteUnasked(core: Core, row: number): void {
+  const { jobs, unasked } = core;
+  const priority = jobs.priority[row];
+  const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
+  if (jobs.targetTier[row] === HBM && isBesideAll) unasked.add(jobs.idOf(row));
+}
+
+/** Whether the load may be called off for the owner. What others have within a quota stays theirs. */
+export function isUnasked(core: Core, row: number, owner: number): boolean {
+  const { jobs, unasked, quotas } = core;
+  if (jobs.waiter[row] !== -1 || !unasked.has(jobs.idOf(row))) return false;
+  return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], HBM) ?? null) === null;
+}
+
+/** Room in HBM that the owner gets by calling such loads off. */
+export function unaskedBytes(core: Core, owner: number): number {
+  const { jobs } = core;
+  let bytes = 0;
+  for (const job of core.unasked) {
+    const row = jobs.rowOf(job);
+    if (isUnasked(core, row, owner)) bytes += core.unitBytes(jobs.sizeClass[row]);
+  }
+  return bytes;
+}
+
+/**
+ * Bytes that HBM lacks for `bytes` more of the owner, beside what cannot be evicted for it; 0 where they fit.
+ */
+export function lackingBytes(core: Core, bytes: number, owner: number): number {
+  const kept = core.quotas?.protectedFrom(owner, HBM) ?? 0;
+  const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM] + kept;
+  return Math.max(0, fixed + bytes - core.pools[HBM].shape.capacityBytes);
+}
+
+/** Calls such loads off until `bytes` more of the owner fit: those that the driver has not seen first. */
+export function callOffUnasked(core: Core, bytes: number, owner: number): void {
+  const { jobs, unasked } = core;
+  if (unasked.size === 0) return;
+  for (const state of [JobState.WAITING, JobState.ISSUED]) {
+    if (lackingBytes(core, bytes, owner) === 0) return;
+    for (const job of [...unasked].reverse()) {
+      const row = jobs.rowOf(job);
+      if (jobs.state[row] !== state || !isUnasked(core, row, owner)) continue;
+      if (state === JobState.WAITING) cancelWaiting(core, row, Outcome.CANCELLED);
+      else detach(core, row, Outcome.CANCELLED);
+      if (lackingBytes(core, bytes, owner) === 0) return;
+    }
+  }
+}
+
+export function checkUnasked({ jobs, unasked }: Core): void {
+  for (const job of unasked) {
+    const row = jobs.rowOf(job);
+    const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === HBM;
+    const isUnderWay = jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED;
+    invariant(isLoad && isUnderWay, 'what nobody asked for is a load under way');
+  }
+}
+
+// Moves that no sequence asked for: a migrator brings hot contents up and sends cold ones down, between any
+// two tiers.
+
+/**
+ *   started   a job brings it there
+ *   there     the tier has it
+ *   pending   a job was bringing it there already
+ *   absent    no tier has it
+ *   full      the tier has no room for it, or no job is to be had
+ */
+export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full'] as const;
+export type MoveAnswer = (typeof moveAnswers)[number];
+
+/**
+ * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above that nobody holds
+ * are given up once the copy is on its way, or where it lies there already; those that sequences hold stay
+ * until they are let go and evicted.
+ */
+export function move(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
+  if (content === -1) return 'absent';
+  if (core.readyIn(content, tier) !== -1) {
+    giveUpAbove(core, content, tier);
+    return 'there';
+  }
+  if (core.incomingTo(content, tier) !== -1) return 'pending';
+  const source = core.fastestReady(content, HBM);
+  if (source === -1) return 'absent';
+  return core.replicas.tierOf(source) > tier
+    ? moveUp(core, content, source, tier, priority)
+    : moveDown(core, content, source, tier, priority);
+}
+
+function moveUp(
+  core: Core,
+  content: number,
+  source: number,
+  tier: number,
+  priority: JobPriority,
+): MoveAnswer {
+  const bytes = core.unitBytes(core.contents.sizeClass[content]);
+  if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
+  const row = createLoad(core, content, source, tier, priority);
+  if (row === -1) return 'full';
+  noteUnasked(core, row);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
+  claim(core, row);
+  return 'started';
+}
+
+function moveDown(
+  core: Core,
+  content: number,
+  source: number,
+  tier: number,
+  priority: JobPriority,
+): MoveAnswer {
+  if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
+  const row = createDemotion(core, content, source, tier, priority);
+  if (row === -1) return 'full';
+  giveUpAbove(core, content, tier);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
+  claim(core, row);
+  return 'started';
+}
+
+function giveUpAbove(core: Core, content: number, tier: number): void {
+  const { replicas } = core;
+  for (let replica = core.fastestReady(content, HBM); replica !== -1; ) {
+    const next = replicas.alias[replica];
+    const position = replicas.tierOf(replica);
+    if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);
+    replica = next;
+  }
+}

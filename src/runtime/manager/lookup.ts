@@ -1,0 +1,317 @@
+/** What is cached of a chain of keys: found without changing or counting anything. */
+
+import { invariant } from '../errors.ts';
+import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
+import type { ContentTable } from '../tables/contentTable.ts';
+import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/jobTable.ts';
+import { ReplicaState } from '../tables/replicaTable.ts';
+import type { UseHistory } from '../tables/useTable.ts';
+import type { Tier } from '../tier/tier.ts';
+import { type Core, HBM } from './core.ts';
+import { fastestIncoming, fastestIncomingBelow } from './holds.ts';
+import { Entry, type Sequence } from './sequence.ts';
+
+export interface Match {
+  /** Leading blocks that are ready or on their way, in any tier. */
+  readonly blocks: number;
+  /** Of these, by tier position (0 = HBM). */
+  readonly byTier: readonly number[];
+  /** Of these, not ready yet: a job is bringing them. */
+  readonly pending: number;
+}
+
+/**
+ * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
+ * block.
+ */
+export function lookup(core: Core, keys: Uint32Array, count: number): Match {
+  const byTier = new Array<number>(core.tiers).fill(0);
+  let pending = 0;
+  let i = 0;
+  for (; i < count; i++) {
+    const content = core.contents.find(keys, i * 4);
+    if (content === -1) break;
+    const ready = core.fastestReady(content, HBM);
+    const arriving = fastestIncoming(core, content);
+    if (ready === -1 && arriving === -1) break;
+    const tier = ready === -1 ? arriving : core.replicas.tierOf(ready);
+    const joins = arriving !== -1 && (ready === -1 || arriving < tier);
+    byTier[joins ? arriving : tier]++;
+    if (joins) pending++;
+  }
+  return { blocks: i, byTier, pending };
+}
+
+/**
+ * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has
+ * no holes as long as no block went before its descendants, so the end of the match is found by search; after
+ * such an event, or where keys are not known to be chained, by walking.
+ */
+export function matchLength(core: Core, keys: Uint32Array, count: number): number {
+  return mustWalk(core) ? walkLength(core, keys, 0, count) : core.contents.search.length(keys, count);
+}
+
+/** `matchLength` of many chains at once; chain r has the `counts[r]` keys from key `firsts[r]`. */
+export function matchLengths(
+  core: Core,
+  keys: Uint32Array,
+  firsts: Uint32Array,
+  counts: Uint32Array,
+  out: Uint32Array,
+  requests: number,
+): void {
+  for (let r = 0; r < requests; r++)
+    invariant((firsts[r] + counts[r]) * 4 <= keys.length, 'four key words a block');
+  if (mustWalk(core)) {
+    for (let r = 0; r < requests; r++) out[r] = walkLength(core, keys, firsts[r], counts[r]);
+  } else {
+    core.contents.search.lengths(keys, firsts, counts, out, requests);
+  }
+}
+
+function mustWalk(core: Core): boolean {
+  return core.contents.holes > 0 || !core.config.chainedKeys;
+}
+
+function walkLength(core: Core, keys: Uint32Array, first: number, count: number): number {
+  const { contents } = core;
+  let i = 0;
+  for (; i < count; i++) {
+    const content = contents.find(keys, (first + i) * 4);
+    if (content === -1 || !contents.isPresent(content)) break;
+  }
+  return i;
+}
+
+//  How long it would take to bring a part of a sequence up, as loads go now.
+
+/** A block that another sequence has computed is there as soon as its digest is taken. */
+const SEAL_BYTES_PER_S = 1e12;
+
+/**
+ * Of the blocks [from, to) that are below HBM or on their way. Where they lie in several tiers, one is loaded
+ * behind the other: the bandwidth is that of the mixture.
+ * @returns undefined when all of them are in HBM
+ */
+export function loadEstimate(
+  core: Core,
+  sequence: Sequence,
+  from: number,
+  to: number,
+  nowUs: number,
+): LoadEstimate | undefined {
+  const bytes = new Float64Array(core.tiers);
+  const ownBytes = new Float64Array(core.tiers);
+  for (let i = from; i < to; i++) {
+    const state = sequence.state[i];
+    if (state !== Entry.MATCHED && state !== Entry.LOADING) continue;
+    const tier = tierItComesFrom(core, sequence, i);
+    const size = core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
+    bytes[tier] += size;
+    if (state === Entry.LOADING) ownBytes[tier] += size;
+  }
+  let startUs = 0;
+  let behindCompute = 0;
+  let allBytes = bytes[HBM];
+  let seconds = bytes[HBM] / SEAL_BYTES_PER_S;
+  for (let tier = HBM + 1; tier < core.tiers; tier++) {
+    if (bytes[tier] === 0) continue;
+    const link = core.links[tier].estimate(nowUs, ownBytes[tier]);
+    startUs += link.startUs;
+    allBytes += bytes[tier];
+    seconds += bytes[tier] / link.bandwidthBytesPerS;
+    behindCompute = Math.max(behindCompute, link.behindCompute ?? 0);
+  }
+  return allBytes === 0 ? undefined : { startUs, bandwidthBytesPerS: allBytes / seconds, behindCompute };
+}
+
+/** HBM for a block that is being sealed there. */
+function tierItComesFrom(core: Core, sequence: Sequence, i: number): number {
+  const { replicas, jobs } = core;
+  const held = sequence.replica[i];
+  if (held !== -1) return replicas.tierOf(held);
+  const row = core.incomingTo(sequence.content[i], HBM);
+  if (row !== -1 && jobs.source[row] !== -1) return replicas.tierOf(jobs.source[row]);
+  const below = fastestIncomingBelow(core, sequence.content[i], HBM);
+  return below === -1 ? HBM : below;
+}
+
+//  A tier's books: where its slots are in their lives, and how full it is.
+
+export interface TierUsage {
+  readonly tier: Tier;
+  readonly capacityBytes: number;
+  /** Bytes that count against the capacity: held, cached, or on their way in. */
+  readonly residentBytes: number;
+  /** Of these, bytes that sequences hold. */
+  readonly heldBytes: number;
+  /** Of these, bytes that can be evicted now. */
+  readonly cachedBytes: number;
+  /** Bytes of blocks that were evicted and keep their slots until they have arrived below. */
+  readonly leavingBytes: number;
+  /** Slots by state; free ones are those that could still be cut for size class 0. */
+  readonly slots: {
+    readonly free: number;
+    readonly reserved: number;
+    readonly filling: number;
+    readonly ready: number;
+    readonly open: number;
+    readonly draining: number;
+  };
+}
+
+export function tierUsage(core: Core, position: number): TierUsage {
+  const { replicas } = core;
+  const count = (state: ReplicaState): number => replicas.count(position, state);
+  return {
+    tier: core.config.tiers[position].tier,
+    capacityBytes: core.capacityBytes[position],
+    residentBytes: core.residentBytes[position],
+    heldBytes: core.heldBytes[position],
+    cachedBytes: core.cachedBytes[position],
+    leavingBytes: core.leavingBytes[position],
+    slots: {
+      free: core.pools[position].freeSlots(0),
+      reserved: count(ReplicaState.RESERVED),
+      filling: count(ReplicaState.FILLING) + count(ReplicaState.VERIFYING),
+      ready: count(ReplicaState.READY) + count(ReplicaState.PRIVATE),
+      open: count(ReplicaState.OPEN) + count(ReplicaState.SEALED),
+      draining: count(ReplicaState.DRAINING) + count(ReplicaState.QUARANTINED),
+    },
+  };
+}
+
+//  Where a replica lies.
+
+export interface BlockPlace {
+  /** Position of its tier: 0 is HBM. */
+  readonly position: number;
+  readonly slot: number;
+  readonly generation: number;
+  readonly sizeClass: number;
+  /** Sequences that hold it there. */
+  readonly holders: number;
+  /** Whether its bytes are the sequence's own, and not those that its key stands for elsewhere. */
+  readonly diverged: boolean;
+}
+
+export function placeOf(core: Core, replica: number): BlockPlace {
+  const position = core.replicas.tierOf(replica);
+  return {
+    position,
+    slot: core.replicas.slotOf(replica, position),
+    generation: core.generationOf(replica),
+    sizeClass: core.sizeClassOf(replica, position),
+    holders: core.replicas.refs[replica],
+    diverged: core.replicas.state[replica] === ReplicaState.PRIVATE,
+  };
+}
+
+// Turns a job row into what a driver needs to know of it: of one that moves bytes, and of one that moves
+// none.
+
+export function describeTransfer(core: Core, row: number): Transfer {
+  const { jobs, contents } = core;
+  const content = jobs.content[row];
+  const sizeClass = jobs.sizeClass[row];
+  const source = jobs.source[row];
+  return {
+    job: jobs.idOf(row),
+    kind: jobs.kind[row] === JobKind.SEAL ? 'seal' : jobs.kind[row] === JobKind.COPY ? 'copy' : 'move',
+    ...(jobs.kind[row] === JobKind.COPY
+      ? { unsealed: core.replicas.state[source] !== ReplicaState.READY }
+      : {}),
+    source: source === -1 ? null : place(core, source, jobs.sourceGeneration[row]),
+    target: place(core, jobs.target[row], jobs.targetGeneration[row]),
+    sizeClass,
+    bytes: core.unitBytes(sizeClass),
+    ...(content === -1 ? unnamed : namesOf(contents, content)),
+    priority: jobs.priority[row] as JobPriority,
+    deadlineUs: jobs.deadlineUs[row],
+  };
+}
+
+/** What a driver without bytes asks of a job; one object for any number of them. */
+export interface JobRoute {
+  /** Null for a seal, whose block lies where it is. */
+  from: Tier | null;
+  to: Tier;
+  bytes: number;
+  /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
+  keys: Uint32Array;
+  keyAt: number;
+}
+
+export function describeRoute({ jobs, contents, replicas, config }: Core, row: number, into: JobRoute): void {
+  const source = jobs.source[row];
+  into.from = source === -1 ? null : config.tiers[replicas.tierOf(source)].tier;
+  into.to = config.tiers[jobs.targetTier[row]].tier;
+  into.bytes = config.unitBytes[jobs.sizeClass[row]];
+  into.keys = contents.keys;
+  into.keyAt = jobs.content[row] === -1 ? -1 : 4 * jobs.content[row];
+}
+
+/** What a copy brings is not sealed: it has no key and no digest. */
+const unnamed = { key: new Uint32Array(4), digest: { lo: 0, hi: 0 } };
+
+function namesOf(
+  contents: ContentTable,
+  content: number,
+): Pick<Transfer, 'key' | 'parent' | 'tokens' | 'digest'> {
+  return {
+    key: contents.key(content),
+    parent: contents.parentKey(content),
+    tokens: contents.tokens[content],
+    digest: contents.digest(content),
+  };
+}
+
+function place(core: Core, replica: number, generation: number): Place {
+  const position = core.replicas.tierOf(replica);
+  return {
+    tier: core.config.tiers[position].tier,
+    slot: core.replicas.slotOf(replica, position),
+    generation,
+  };
+}
+
+//  The blocks of a tier that may be moved to another one, with what is known of their use.
+
+export interface CachedBlock {
+  /** Number of its content; used again once the content is gone. */
+  readonly content: number;
+  /** Four words. */
+  readonly key: Uint32Array;
+  readonly sizeBytes: number;
+  readonly use: UseHistory;
+}
+
+export interface CachedBlocks {
+  readonly blocks: readonly CachedBlock[];
+  /** Where to go on looking. */
+  readonly nextSlot: number;
+}
+
+const unknownUse: UseHistory = { uses: 0, firstUseUs: 0, lastUseUs: 0, frequencyAt: () => 0 };
+
+export function cachedBlocks(core: Core, tier: number, fromSlot: number, slots: number): CachedBlocks {
+  const { replicas, contents, pools, use } = core;
+  const limit = pools[tier].shape.slotLimit;
+  const count = Math.min(slots, limit);
+  const blocks: CachedBlock[] = [];
+  let slot = fromSlot < limit ? fromSlot : 0;
+  for (let looked = 0; looked < count; looked++) {
+    const replica = replicas.base[tier] + slot;
+    slot = slot + 1 === limit ? 0 : slot + 1;
+    if (replicas.evictable[replica] === 0) continue;
+    const content = replicas.content[replica];
+    if (contents.replica[content] < replicas.base[tier]) continue;
+    blocks.push({
+      content,
+      key: contents.key(content),
+      sizeBytes: core.unitBytes(core.sizeClassOf(replica, tier)),
+      use: use === null ? unknownUse : use.of(content),
+    });
+  }
+  return { blocks, nextSlot: slot };
+}

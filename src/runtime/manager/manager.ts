@@ -1,0 +1,1011 @@
+/**
+ * The manager: it decides which block lies where, what moves and who may read, and moves nothing itself.
+ * Calls go in, each with `nowUs`; transfer jobs come out through `nextJob`; a driver executes them and
+ * reports each end through `complete`. Every call returns at once. The same calls in the same order give the
+ * same decisions.
+ *
+ * A request's path: open -> load (what lower tiers hold), allocate (the rest) -> write -> seal -> release
+ */
+
+import type { Digest } from '../digest.ts';
+import { invariant, requireInteger, TierKVError } from '../errors.ts';
+import type { Retention } from '../eviction/evictionPolicy.ts';
+import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
+import { described } from '../options.ts';
+import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
+import type { StateVisitor } from '../snapshot.ts';
+import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
+import type { SlotPool } from '../tables/slotPool.ts';
+import { Outcome, type Tier } from '../tier/tier.ts';
+import {
+  canBeCopied,
+  copyBlock,
+  match as matchBlock,
+  open as openBlock,
+  seal as sealBlock,
+} from './blocks.ts';
+import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
+import { Core, type Counters, HBM, type ManagerListener, visitCore } from './core.ts';
+import { drain } from './drain.ts';
+import { dump, type ManagerDump } from './dump.ts';
+import { bytesOfLoneLoad, detach, release as releaseBlock } from './holds.ts';
+import { checkIntegrity } from './integrity.ts';
+import { finish, loadEnded } from './jobs.ts';
+import {
+  callOffUnasked,
+  fail,
+  joinUnasked,
+  lackingBytes,
+  load as loadBlock,
+  type MoveAnswer,
+  move,
+  prefetch as prefetchBlock,
+  unaskedBytes,
+} from './loads.ts';
+import {
+  type BlockPlace,
+  type CachedBlocks,
+  cachedBlocks,
+  describeRoute,
+  describeTransfer,
+  type JobRoute,
+  loadEstimate,
+  lookup,
+  type Match,
+  matchLength,
+  matchLengths,
+  placeOf,
+  type TierUsage,
+  tierUsage,
+} from './lookup.ts';
+import { type AdoptedBlock, adopt, adoptionWords, loseTier, type TierLoss } from './loss.ts';
+import {
+  evict,
+  holdersIn,
+  keepIn as keepBlockIn,
+  requireQuotaFits,
+  sendDown,
+  setQuota,
+} from './residency.ts';
+import {
+  Entry,
+  LoadedBlock,
+  OpenBlock,
+  type ReadableBlock,
+  SealingBlock,
+  Sequence,
+  type SequenceId,
+} from './sequence.ts';
+
+// What a chain of keys would find, where a block lies, and whether what is missing would fit. Nothing here
+// changes or counts anything.
+
+// What can be asked of a manager: its books by tier and owner, which blocks of a sequence may be read, and
+// all of its state. Nothing here changes or counts anything.
+
+/** What can be asked of a tier's slots and pages. */
+export type PoolView = Pick<
+  SlotPool,
+  'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
+>;
+
+// What every call into the manager is made of: it takes the time, it is done to its end before it returns,
+// and then the listener is told what came of it.
+
+// The calls that fill a sequence's block table: it is opened with what is found, the rest is loaded,
+// allocated, copied or computed again, and what was written is sealed. Each is an input of the log.
+
+function isVacant(sequence: Sequence, i: number): boolean {
+  if (i >= sequence.length) return true;
+  const state = sequence.state[i];
+  return state === Entry.NONE || state === Entry.FAILED;
+}
+
+function wrongState(block: number, problem: string): TierKVError {
+  return new TierKVError('TKV_STATE', `block ${block} ${problem}`, { field: 'block' });
+}
+
+// The calls by which a sequence says what becomes of its blocks: held in a tier, kept for later, given back,
+// and its end in each of the ways there are. Each is an input of the log.
+
+export interface Eviction {
+  readonly evicted: number;
+  /** Sequences that hold blocks of the tier, when fewer were evicted than asked for. */
+  readonly blockers: readonly SequenceId[];
+}
+
+export class KVManager {
+  readonly config: ResolvedConfig;
+  readonly #core: Core;
+  /** Contents of the leading blocks that the last match found. */
+  #found: Int32Array = new Int32Array(64);
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(config: ManagerConfig, sink: DecisionSink | null = null) {
+    this.config = resolveConfig(config);
+    this.#core = new Core(this.config, sink, config.tableMemory);
+  }
+
+  /** Whether no cached block lacks its prefix, so that lookups need not walk. */
+  get prefixesAreWhole(): boolean {
+    return this.#core.contents.holes === 0;
+  }
+
+  /**
+   * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
+   * block.
+   */
+  lookup(keys: Uint32Array, count: number): Match {
+    return lookup(this.#core, keys, count);
+  }
+
+  /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
+  matchLength(keys: Uint32Array, count: number): number {
+    return matchLength(this.#core, keys, count);
+  }
+
+  /**
+   * `out[r] = matchLength` of each of `requests` chains: for a scheduler or router that looks at its whole
+   * queue. Chain r has `counts[r]` blocks, and their keys lie in `keys` from block `firsts[r]` on, four words
+   * a block; chains may overlap and be empty. One chain's lookup is a few memory accesses that wait for each
+   * other, and with many blocks resident that wait is most of it; here the chains take each of the
+   * ceil(log2(blocks)) + 2 steps together and wait together. The more blocks are resident and the more chains
+   * are asked for, the more it gains. Changes nothing, counts nothing.
+   */
+  matchLengths(
+    keys: Uint32Array,
+    firsts: Uint32Array,
+    counts: Uint32Array,
+    out: Uint32Array,
+    requests: number = counts.length,
+  ): void {
+    invariant(
+      firsts.length >= requests && counts.length >= requests && out.length >= requests,
+      'a first key, a count and a place for the answer a request',
+    );
+    matchLengths(this.#core, keys, firsts, counts, out, requests);
+  }
+
+  /** The key of a block that is there or on its way, by its number. */
+  contentKey(content: number): Uint32Array {
+    return this.#core.contents.key(content);
+  }
+
+  /**
+   * Content numbers of the leading blocks that are ready or on their way. A number is reused once its content
+   * is gone.
+   */
+  blockIds(keys: Uint32Array, count: number): number[] {
+    return Array.from(this.#found.subarray(0, this.#match(keys, count)));
+  }
+
+  /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
+  locate(key: Uint32Array): BlockPlace | undefined {
+    const content = this.#core.contents.find(key, 0);
+    const replica = content === -1 ? -1 : this.#core.fastestReady(content, HBM);
+    return replica === -1 ? undefined : placeOf(this.#core, replica);
+  }
+
+  /** The digest that the block with this key must have; undefined for one that is not known or not sealed. */
+  digestOf(key: Uint32Array): Digest | undefined {
+    const { contents } = this.#core;
+    const content = contents.find(key, 0);
+    return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
+  }
+
+  /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
+  canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
+    return this.hasRoomFor(count * this.#core.unitBytes(sizeClass), owner);
+  }
+
+  /**
+   * Whether so many bytes more of the owner would fit HBM beside what cannot be evicted for it. Loads that no
+   * sequence asked for make room.
+   */
+  hasRoomFor(bytes: number, owner = 0): boolean {
+    const lacking = lackingBytes(this.#core, bytes, owner);
+    return lacking === 0 || lacking <= unaskedBytes(this.#core, owner);
+  }
+
+  /** Bytes of HBM on their way up for nobody, which the owner's sequences may take. */
+  unaskedBytes(owner = 0): number {
+    return unaskedBytes(this.#core, owner);
+  }
+
+  /**
+   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM
+   * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
+   * nothing.
+   */
+  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0, owner = 0): boolean {
+    const found = this.#match(keys, matched);
+    return this.canAllocate(units - this.#heldAlready(found), sizeClass, owner);
+  }
+
+  /** Bytes that such a sequence would take of HBM beside what is held there already. */
+  bytesToOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): number {
+    const found = this.#match(keys, matched);
+    return (units - this.#heldAlready(found)) * this.#core.unitBytes(sizeClass);
+  }
+
+  /**
+   * Finds the leading blocks that are ready or on their way. @returns how many; `found` has their contents
+   */
+  #match(keys: Uint32Array, count: number): number {
+    const matched = this.matchLength(keys, count);
+    if (matched > this.#found.length) this.#found = new Int32Array(matched * 2);
+    for (let i = 0; i < matched; i++) {
+      this.#found[i] = this.#core.contents.find(keys, i * 4);
+      // Only keys that are not chained, though the configuration says so, have gaps that the search jumps.
+      if (this.#found[i] === -1) return i;
+    }
+    return matched;
+  }
+
+  /** Of the blocks just matched, those in HBM that other sequences hold anyway. */
+  #heldAlready(matched: number): number {
+    const core = this.#core;
+    let held = 0;
+    for (let i = 0; i < matched; i++) {
+      const ready = core.readyIn(this.#found[i], HBM);
+      if (ready !== -1 && core.replicas.refs[ready] > 0) held++;
+    }
+    return held;
+  }
+
+  get tiers(): readonly Tier[] {
+    return this.config.tiers.map((tier) => tier.tier);
+  }
+
+  get counters(): Readonly<Counters> {
+    return this.#core.counters;
+  }
+
+  /** Jobs that the driver has or will be given: 0 when everything has come to rest. */
+  get jobsInFlight(): number {
+    return this.#core.jobs.count;
+  }
+
+  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
+  get jobsOverdue(): number {
+    return this.#core.jobs.overdueCount;
+  }
+
+  get openSequences(): number {
+    return this.#core.sequences.size;
+  }
+
+  /**
+   * How often blocks of sequences have lost their bytes so far: a load or a seal that failed, a tier that was
+   * lost. While it stays as it was, so does `disturbances` of every sequence.
+   */
+  get disturbances(): number {
+    return this.#core.disturbances;
+  }
+
+  /**
+   * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
+   * then.
+   */
+  get nextDeadlineUs(): number {
+    return this.#core.deadlines.nextUs;
+  }
+
+  usage(position: number): TierUsage {
+    return tierUsage(this.#core, position);
+  }
+
+  /** The owner's quota of the tier at `position`, null where it has none. */
+  quotaBytes(owner: number, position: number): number | null {
+    return this.#core.quotas?.quotaBytes(owner, position) ?? null;
+  }
+
+  /** Cached bytes of the tier at `position` that may not be evicted for this owner: quotas of others. */
+  protectedBytes(owner: number, position: number): number {
+    return this.#core.quotas?.protectedFrom(owner, position) ?? 0;
+  }
+
+  /** Whether cached blocks of `other` in the tier at `position` may be evicted for `owner`. */
+  mayTakeFrom(other: number, owner: number, position: number): boolean {
+    return this.#core.quotas?.mayTakeFrom(other, owner, position) ?? true;
+  }
+
+  /** The slots of the tier at `position`, to be looked at. */
+  pool(position: number): PoolView {
+    return this.#core.pools[position];
+  }
+
+  /** The time of the last call, in microseconds. */
+  get nowUs(): number {
+    return this.#core.nowUs;
+  }
+
+  /**
+   * Blocks of the tier at `position` that nobody holds and no faster tier has, among `slots` slots from
+   * `fromSlot` on, round the end: what may be moved away from there.
+   */
+  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
+    return cachedBlocks(this.#core, position, fromSlot, slots);
+  }
+
+  /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
+  ownedBytes(owner: number, position: number): number {
+    return this.#core.ownedBytes[owner * this.#core.tiers + position];
+  }
+
+  /**
+   * How long loads of the sequence's blocks [from, to) would take now, by those of the last while; undefined
+   * when none is below HBM or on its way.
+   */
+  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
+    this.requireOwn(sequence);
+    return loadEstimate(this.#core, sequence, from, to, nowUs);
+  }
+
+  /** How long loads from the tier at `position`, below HBM, take now. */
+  linkEstimate(position: number, nowUs: number): LoadEstimate {
+    return this.#core.links[position].estimate(nowUs);
+  }
+
+  /** The block, if it may be read now: it is in HBM and its bytes were verified. */
+  loadedBlock(sequence: Sequence, i: number): LoadedBlock | undefined {
+    this.requireOwn(sequence);
+    if (sequence.state[i] !== Entry.READY) return undefined;
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new LoadedBlock(slot, generation, sizeClass);
+  }
+
+  /** The block, if the sequence may write it now. */
+  openBlock(sequence: Sequence, i: number): OpenBlock | undefined {
+    this.requireOwn(sequence);
+    if (sequence.state[i] !== Entry.OPEN) return undefined;
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new OpenBlock(slot, generation, sizeClass, this.#core.replicas.foreign[sequence.replica[i]] === 1);
+  }
+
+  /**
+   * The block, if the sequence may read it now: it is loaded, or the sequence's own, open or being sealed.
+   */
+  readableBlock(sequence: Sequence, i: number): ReadableBlock | undefined {
+    this.requireOwn(sequence);
+    if (sequence.state[i] !== Entry.SEALING) {
+      return this.loadedBlock(sequence, i) ?? this.openBlock(sequence, i);
+    }
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new SealingBlock(slot, generation, sizeClass);
+  }
+
+  /**
+   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no
+   * slot.
+   */
+  place(sequence: Sequence, i: number): BlockPlace | undefined {
+    this.requireOwn(sequence);
+    const replica = i < sequence.length ? sequence.replica[i] : -1;
+    return replica === -1 ? undefined : placeOf(this.#core, replica);
+  }
+
+  /**
+   * @throws TKV_INPUT for what is no table that this manager opened: its numbers would mean other blocks here
+   */
+  requireOwn(sequence: Sequence): void {
+    if (sequence instanceof Sequence && sequence.belongsTo(this.#core)) return;
+    const problem =
+      sequence instanceof Sequence
+        ? 'sequence belongs to another manager'
+        : `sequence must be what open gave, and it is ${described(sequence)}`;
+    throw new TierKVError('TKV_INPUT', `${problem}. Pass a sequence that this manager opened.`, {
+      field: 'sequence',
+    });
+  }
+
+  #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
+    const core = this.#core;
+    return {
+      slot: core.replicas.slotOf(replica, HBM),
+      generation: core.generationOf(replica),
+      sizeClass: core.sizeClassOf(replica, HBM),
+    };
+  }
+
+  /** What a job asks of the driver. */
+  transfer(job: JobId): Transfer {
+    return describeTransfer(this.#core, this.#core.jobs.rowOf(job));
+  }
+
+  /** The little of `transfer` that a driver without bytes asks for; nothing is made. */
+  route(job: JobId, into: JobRoute): void {
+    describeRoute(this.#core, this.#core.jobs.rowOf(job), into);
+  }
+
+  /** The open sequence of that id: after `visitState` has brought sequences back. */
+  sequence(id: SequenceId): Sequence | undefined {
+    return this.#core.sequences.get(id);
+  }
+
+  /** Everything that changes, between two calls. Who listens, and the log, stay as they are. */
+  visitState(visitor: StateVisitor): void {
+    visitCore(this.#core, visitor);
+  }
+
+  checkIntegrity(): void {
+    checkIntegrity(this.#core);
+  }
+
+  /** The whole state as plain data, for debuggers and model checkers. Walks everything. */
+  dump(): ManagerDump {
+    return dump(this.#core);
+  }
+
+  /** Whom the manager tells of jobs, settled sequences and room, in place of whoever was told before. */
+  listen(listener: ManagerListener): void {
+    this.#core.listener = listener;
+  }
+
+  /**
+   * The engine begins to compute, or has ended: loads that wait for kernels are not slow. It decides nothing
+   * but estimates, so no log has it.
+   */
+  computing(isComputing: boolean, nowUs: number): void {
+    const core = this.#core;
+    this.#now(nowUs);
+    core.computeUs = core.computedUs();
+    core.computesSinceUs = isComputing ? nowUs : -1;
+  }
+
+  #refuse(sequence: number, from: number, to: number): false {
+    this.#core.counters.refusedAllocations++;
+    this.#core.log(DecisionOp.REFUSE, sequence, from, to);
+    return false;
+  }
+
+  /** @throws TKV_INPUT for what is no table of this manager, TKV_UNKNOWN_ID for one that has ended */
+  #live(sequence: Sequence): void {
+    this.requireOwn(sequence);
+    if (this.#core.sequences.get(sequence.id) !== sequence) {
+      throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
+        field: 'sequence',
+      });
+    }
+  }
+
+  #now(nowUs: number): void {
+    const core = this.#core;
+    if (!(nowUs >= core.nowUs)) {
+      const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
+      throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
+    }
+    core.nowUs = nowUs;
+  }
+
+  /** The end of every input: what it left to do is done, and then the listener is told what came of it. */
+  #end(freesRoom = false): void {
+    const core = this.#core;
+    drain(core, freesRoom);
+    const { listener, settled } = core;
+    if (freesRoom) listener.roomFreed?.();
+    if (listener.settled === undefined) settled.length = 0;
+    else if (settled.length > 0) {
+      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled(sequence);
+    }
+    if (core.moved.length > 0) {
+      for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);
+    }
+    if (core.outbox.size > 0) listener.jobsIssued?.();
+  }
+
+  /**
+   * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before
+   * anything else may take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks
+   * are matched, so that a caller can leave the block of a prompt's last token to be computed again.
+   * @param owner whose room its blocks take, below `config.owners`
+   * @param room blocks that it will come to have, as far as the caller knows; a hint that saves copies
+   */
+  open(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number = count,
+    owner = 0,
+    room = 0,
+  ): Sequence {
+    return this.#open(keys, count, nowUs, matchLimit, owner, 0, 0, room) as Sequence;
+  }
+
+  /**
+   * As `open`, if a table of `units` units of the size class would then fit HBM beside what cannot be
+   * evicted.
+   * @returns null, with nothing changed, when it would not
+   */
+  openIfFits(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    units: number,
+    sizeClass = 0,
+    owner = 0,
+  ): Sequence | null {
+    return this.#open(keys, count, nowUs, matchLimit, owner, units, sizeClass, units);
+  }
+
+  #open(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    owner: number,
+    units: number,
+    sizeClass: number,
+    room: number,
+  ): Sequence | null {
+    const core = this.#core;
+    invariant(keys.length >= count * 4, 'four key words a block');
+    requireInteger('owner', owner, 0, this.config.owners - 1);
+    this.#now(nowUs);
+    core.sink?.input(
+      InputOp.OPEN,
+      nowUs,
+      [count, matchLimit, owner, units, sizeClass],
+      keys.subarray(0, count * 4),
+    );
+    const matched = this.#match(keys, Math.min(count, matchLimit));
+    if (units > 0 && !this.canAllocate(units - this.#heldAlready(matched), sizeClass, owner)) {
+      this.#refuse(0, 0, units);
+      return null;
+    }
+    const visit = core.visitOf(count, matched);
+    const id = ++core.sequencesOpened as SequenceId;
+    const sequence = new Sequence(core, id, visit, owner, core.spares.take(Math.max(count, room)));
+    core.sequences.set(sequence.id, sequence);
+    sequence.extendTo(matched);
+    const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
+    for (let i = 0; i < matched; i++) matchBlock(core, sequence, i, this.#found[i]);
+    core.counters.misses += count - matched;
+    if (before !== null) {
+      const hits = core.counters.hits;
+      core.log(
+        DecisionOp.MATCH,
+        sequence.id,
+        count,
+        matched,
+        hits[0] - before[0],
+        (hits[1] ?? 0) - (before[1] ?? 0),
+      );
+    }
+    this.#end();
+    return sequence;
+  }
+
+  /**
+   * Starts loading the matched blocks of [from, to) that lie in lower tiers.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   */
+  load(sequence: Sequence, nowUs: number, from = 0, to: number = sequence.matched): boolean {
+    const core = this.#core;
+    this.#live(sequence);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.LOAD, nowUs, [sequence.id, from, to]);
+    return this.#load(sequence, from, to, false);
+  }
+
+  /** As `load` of [from, to), the last block first: for who computes the first ones meanwhile. */
+  loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const core = this.#core;
+    this.#live(sequence);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.LOAD_BACK, nowUs, [sequence.id, from, to]);
+    return this.#load(sequence, from, to, true);
+  }
+
+  #load(sequence: Sequence, from: number, to: number, lastFirst: boolean): boolean {
+    const core = this.#core;
+    let bytes = 0;
+    for (let i = from; i < to; i++) {
+      if (sequence.state[i] === Entry.MATCHED)
+        bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
+    }
+    if (!this.hasRoomFor(bytes, sequence.owner)) return this.#refuse(sequence.id, from, to);
+    callOffUnasked(core, bytes - joinUnasked(core, sequence, from, to), sequence.owner);
+    for (let n = from; n < to; n++) {
+      const i = lastFirst ? to - 1 - (n - from) : n;
+      if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
+        fail(core, sequence, i, Outcome.REFUSED);
+      }
+    }
+    this.#end();
+    return true;
+  }
+
+  /**
+   * Opens private blocks for [from, to), whose bytes are matched below, on their way, or failed to come: they
+   * are computed instead. Loads of them that nobody else waits for are called off. They are OPEN at once, or
+   * WAITING until a slot has drained.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   * @throws TKV_STATE for a block that is in HBM already, or about to be
+   */
+  recompute(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('to', to, from, sequence.length);
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    for (let i = from; i < to; i++) {
+      const state = sequence.state[i];
+      const isAway = isVacant(sequence, i) || state === Entry.MATCHED || state === Entry.LOADING;
+      if (!isAway) throw wrongState(i, 'is in HBM or has its slot. Compute what is not.');
+    }
+    this.#now(nowUs);
+    core.sink?.input(InputOp.RECOMPUTE, nowUs, [sequence.id, from, to, sizeClass]);
+    let bytes = (to - from) * core.unitBytes(sizeClass);
+    for (let i = from; i < to; i++) bytes -= bytesOfLoneLoad(core, sequence, i);
+    if (!this.hasRoomFor(bytes, sequence.owner)) return this.#refuse(sequence.id, from, to);
+    callOffUnasked(core, bytes, sequence.owner);
+    for (let i = from; i < to; i++) {
+      releaseBlock(core, sequence, i, true);
+      openBlock(core, sequence, i, sizeClass);
+    }
+    core.counters.recomputed += to - from;
+    this.#end(true);
+    return true;
+  }
+
+  /**
+   * Opens private blocks for [from, to) where the table has none, and in place of failed ones. They are OPEN
+   * at once, or WAITING until a slot has drained.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   */
+  allocate(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
+    let units = 0;
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
+    const bytes = units * core.unitBytes(sizeClass);
+    if (!this.hasRoomFor(bytes, sequence.owner)) return this.#refuse(sequence.id, from, to);
+    callOffUnasked(core, bytes, sequence.owner);
+    sequence.extendTo(to);
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) openBlock(core, sequence, i, sizeClass);
+    this.#end();
+    return true;
+  }
+
+  /**
+   * Block `into` of `to`, vacant until now, becomes a private copy of block `at` of `from`: WAITING, then
+   * OPEN once its bytes are in place. For forks; where both name the same block, it is replaced by a private
+   * copy of itself, for rollbacks into a sealed block. Work that the device was given before is in the copy.
+   * @returns false, with nothing changed, when it does not fit HBM beside what is held there
+   * @throws TKV_STATE when the source is not in HBM or the target is not vacant
+   */
+  copy(from: Sequence, at: number, to: Sequence, into: number, nowUs: number): boolean {
+    const core = this.#core;
+    this.#live(from);
+    this.#live(to);
+    if (!canBeCopied(from, at)) throw wrongState(at, 'is not in HBM. Copy a block that is loaded or open.');
+    const unshares = from === to && at === into;
+    if (!unshares && (into > to.length || !isVacant(to, into))) {
+      throw wrongState(into, 'is not vacant. Copy into the first free block of the sequence.');
+    }
+    this.#now(nowUs);
+    core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
+    const sizeClass = core.sizeClassOf(from.replica[at], HBM);
+    if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
+    callOffUnasked(core, core.unitBytes(sizeClass), to.owner);
+    to.extendTo(into + 1);
+    if (!copyBlock(core, from, at, to, into)) fail(core, to, into, Outcome.REFUSED);
+    this.#end();
+    return true;
+  }
+
+  /**
+   * The open blocks [from, to) hold their last token: `keys` has their keys from position `at` (in words).
+   * The driver takes their digests after a device fence, then they are published.
+   * @param tokens tokens of each block
+   */
+  seal(
+    sequence: Sequence,
+    from: number,
+    to: number,
+    keys: Uint32Array,
+    at: number,
+    tokens: number,
+    nowUs: number,
+  ): void {
+    const core = this.#core;
+    this.#live(sequence);
+    for (let i = from; i < to; i++) {
+      if (sequence.state[i] !== Entry.OPEN) {
+        throw wrongState(i, 'is not open. Seal a block once, after it was allocated.');
+      }
+    }
+    this.#now(nowUs);
+    core.sink?.input(
+      InputOp.SEAL,
+      nowUs,
+      [sequence.id, from, to, tokens],
+      keys.subarray(at, at + (to - from) * 4),
+    );
+    for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
+    this.#end();
+  }
+
+  /** The open block's slot was cleared: nothing of another owner lies in it. */
+  cleared(sequence: Sequence, i: number): void {
+    this.requireOwn(sequence);
+    if (sequence.state[i] === Entry.OPEN) this.#core.replicas.foreign[sequence.replica[i]] = 0;
+  }
+
+  /**
+   * Holds the sequence's blocks [from, to) in the tier at `position`, where that has them ready: up, they can
+   * be read in HBM; down, their copies above that nobody else holds give up their room, and `load` brings
+   * them back. Blocks that are written, on their way or not there yet stay as they are.
+   * @returns blocks of the range that are held there now
+   */
+  keepIn(sequence: Sequence, from: number, to: number, position: number, nowUs: number): number {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.KEEP, nowUs, [sequence.id, from, to, position]);
+    let kept = 0;
+    for (let i = from; i < Math.min(to, sequence.length); i++) {
+      if (keepBlockIn(core, sequence, i, position)) kept++;
+    }
+    this.#end(true);
+    return kept;
+  }
+
+  /**
+   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on,
+   * once it has let them go. A hint: the eviction policy makes of it what it can.
+   */
+  retain(sequence: Sequence, retention: Retention, nowUs: number): void {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('retention.priority', retention.priority, -100, 100);
+    requireInteger('retention.keepUntilUs', retention.keepUntilUs, 0);
+    if (retention.keepUntilUs !== 0 && retention.keepUntilUs < Math.max(core.nowUs, nowUs)) {
+      const problem = `retention.keepUntilUs is ${retention.keepUntilUs}, and it is ${nowUs} already`;
+      const remedy = 'Name a time to come, or 0 for none.';
+      throw new TierKVError('TKV_INPUT', `${problem}. ${remedy}`, { field: 'retention.keepUntilUs' });
+    }
+    this.#now(nowUs);
+    core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
+    sequence.retention = { ...retention };
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.content[i] !== -1) core.policy.retain?.(sequence.content[i], retention);
+    }
+  }
+
+  /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
+  releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
+    const core = this.#core;
+    this.#live(sequence);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, from, to]);
+    for (let i = Math.min(to, sequence.length) - 1; i >= from; i--) releaseBlock(core, sequence, i, false);
+    this.#end(true);
+  }
+
+  /**
+   * As `releaseRange` up to the table's end, which it then has no more: for tokens that are taken back. Loads
+   * that nobody else waits for are called off.
+   */
+  truncate(sequence: Sequence, length: number, nowUs: number): void {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('length', length, 0, sequence.length);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.TRUNCATE, nowUs, [sequence.id, length]);
+    for (let i = sequence.length - 1; i >= length; i--) releaseBlock(core, sequence, i, true);
+    sequence.shortenTo(length);
+    this.#end(true);
+  }
+
+  /** Ends the sequence. What it computed or loaded stays cached; loads in flight go on. */
+  release(sequence: Sequence, nowUs: number): void {
+    this.#live(sequence);
+    this.#now(nowUs);
+    this.#core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, 0, -1]);
+    this.#close(sequence, false);
+  }
+
+  /** Ends the sequence and calls off the loads that nobody else waits for. */
+  cancel(sequence: Sequence, nowUs: number): void {
+    this.#live(sequence);
+    this.#now(nowUs);
+    this.#core.sink?.input(InputOp.CANCEL, nowUs, [sequence.id]);
+    this.#close(sequence, true);
+  }
+
+  /** Ends the sequence because others need its room: as `release`, and counted. */
+  preempt(sequence: Sequence, nowUs: number): void {
+    this.#live(sequence);
+    this.#now(nowUs);
+    this.#core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
+    this.#core.counters.preemptions++;
+    this.#close(sequence, false);
+  }
+
+  /**
+   * As `preempt`, and its room is made at once: those of its blocks that nobody else holds are sent to the
+   * tier below, where one takes them. Blocks that were not sealed are gone.
+   */
+  demote(sequence: Sequence, nowUs: number): void {
+    const core = this.#core;
+    this.#live(sequence);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.DEMOTE, nowUs, [sequence.id]);
+    core.counters.preemptions++;
+    const replicas = sequence.replica.slice(0, sequence.length);
+    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, false);
+    core.closed(sequence);
+    sendDown(core, replicas);
+    this.#end(true);
+  }
+
+  #close(sequence: Sequence, cancel: boolean): void {
+    const core = this.#core;
+    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, cancel);
+    core.closed(sequence);
+    this.#end(true);
+  }
+
+  /** Brings the leading blocks of the chain to HBM for nobody in particular. @returns loads started */
+  prefetch(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    priority: JobPriority = JobPriority.PREFETCH,
+  ): number {
+    const core = this.#core;
+    requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.PREFETCH, nowUs, [count, priority], keys.subarray(0, count * 4));
+    const matched = this.matchLength(keys, count);
+    let started = 0;
+    for (let i = 0; i < matched && lackingBytes(core, core.unitBytes(0), 0) === 0; i++) {
+      const content = core.contents.find(keys, i * 4);
+      if (content === -1) break; // the room for an earlier block was made at its cost
+      if (prefetchBlock(core, content, priority)) started++;
+    }
+    this.#end();
+    return started;
+  }
+
+  /**
+   * Brings one content, whose key is four words, to the tier at `position`, up or down, for nobody in
+   * particular. Up, it is copied. Down, its copies above that nobody holds give up their room.
+   */
+  move(key: Uint32Array, position: number, priority: JobPriority, nowUs: number): MoveAnswer {
+    const core = this.#core;
+    requireInteger('position', position, 0, core.tiers - 1);
+    requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.MOVE, nowUs, [position, priority], key.subarray(0, 4));
+    const answer = move(core, core.contents.find(key, 0), position, priority);
+    this.#end();
+    return answer;
+  }
+
+  /**
+   * A lower tier's store holds this block since an earlier run, durable or just verified: lookups find it
+   * from now on. Call it before anything else, for the block used longest ago first.
+   * @returns false when it stays out: its slot is not free, the tier is full, or it has that content already.
+   * The slot's generation counts either way
+   */
+  adopt(position: number, block: AdoptedBlock, nowUs: number): boolean {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    const { slot, generation, sizeClass } = block;
+    this.#now(nowUs);
+    core.sink?.input(InputOp.ADOPT, nowUs, [position, slot, generation, sizeClass], adoptionWords(block));
+    const adopted = adopt(core, position, block);
+    this.#end();
+    return adopted;
+  }
+
+  /** Evicts up to `count` cached blocks of the tier at `position`, in the order of the eviction policy. */
+  evict(position: number, count: number, nowUs: number): Eviction {
+    const core = this.#core;
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.EVICT, nowUs, [position, count]);
+    let evicted = 0;
+    for (; evicted < count; evicted++) {
+      const victim = core.policy.victim(position);
+      if (victim === -1) break;
+      evict(core, victim, position, true);
+    }
+    this.#end();
+    return { evicted, blockers: evicted < count ? holdersIn(core, position) : [] };
+  }
+
+  /**
+   * Room of the tier at `position` that is the owner's own: while it takes no more there, none of its blocks
+   * is evicted for another owner, and what it takes beyond goes first.
+   * @param bytes null for no quota
+   * @throws TKV_CONFIG when the quotas of the tier would be more than its capacity
+   */
+  setQuota(owner: number, position: number, bytes: number | null, nowUs: number): void {
+    const core = this.#core;
+    requireInteger('owner', owner, 0, core.config.owners - 1);
+    requireInteger('position', position, 0, core.tiers - 1);
+    if (bytes !== null) requireInteger('quotaBytes', bytes, 0);
+    requireQuotaFits(core, owner, position, bytes ?? 0);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.QUOTA, nowUs, [owner, position, bytes ?? -1]);
+    setQuota(core, owner, position, bytes);
+    this.#end(true);
+  }
+
+  /**
+   * The driver says how a job ended. `digest*` belong to the end of a SEAL job.
+   * @throws TKV_STALE for a job that ended before
+   */
+  complete(job: JobId, outcome: Outcome, nowUs: number, digestLo = 0, digestHi = 0): void {
+    const core = this.#core;
+    const row = core.jobs.rowOf(job);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.COMPLETE, nowUs, [job, outcome, digestLo, digestHi]);
+    finish(core, row, outcome, digestLo, digestHi);
+    this.#end(true);
+  }
+
+  /**
+   * Time has passed. Jobs whose deadline is over are given up: whoever waits for one computes its block
+   * again, and its slots wait for the driver.
+   * @returns jobs given up
+   */
+  tick(nowUs: number): number {
+    const core = this.#core;
+    const { jobs } = core;
+    this.#now(nowUs);
+    core.sink?.input(InputOp.TICK, nowUs, []);
+    let givenUp = 0;
+    for (let job = core.deadlines.takeDue(nowUs); job !== 0; job = core.deadlines.takeDue(nowUs)) {
+      const row = jobs.rowOf(job);
+      loadEnded(core, row, false);
+      jobs.markOverdue(row);
+      if (jobs.state[row] === JobState.DETACHED) continue;
+      detach(core, row, Outcome.TIMED_OUT);
+      givenUp++;
+    }
+    this.#end(true);
+    return givenUp;
+  }
+
+  /** Gives an issued job another deadline than the configured one, in microseconds of the manager's time. */
+  setDeadline(job: JobId, deadlineUs: number): void {
+    const core = this.#core;
+    const row = core.jobs.rowOf(job);
+    requireInteger('deadlineUs', deadlineUs, 0);
+    core.sink?.input(InputOp.DEADLINE, core.nowUs, [job, deadlineUs]);
+    core.jobs.deadlineUs[row] = deadlineUs;
+    core.deadlines.add(job, deadlineUs);
+  }
+
+  /**
+   * The bytes of the tier at `position` are gone, and another store takes its place, empty. Blocks that
+   * sequences held there are MATCHED again where another tier has them (`load` them, also beyond `matched`),
+   * and FAILED where none does. Jobs that the driver has still end through `complete`.
+   */
+  loseTier(position: number, nowUs: number): TierLoss {
+    const core = this.#core;
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.LOSE, nowUs, [position]);
+    const loss = loseTier(core, position);
+    this.#end(true);
+    return loss;
+  }
+
+  /**
+   * The next job for the driver, or 0 when there is none now. Jobs detached before the driver took them are
+   * included.
+   */
+  nextJob(): JobId {
+    return this.#core.outbox.shift();
+  }
+}

@@ -1,0 +1,183 @@
+/**
+ * Room that is an owner's own. An owner with a quota of a tier never loses blocks there to another owner
+ * while it takes no more than its quota; what it takes beyond goes first of all. Owners without a quota share
+ * what is left, in the order of the eviction policy. The quotas of a tier never add up to more than the tier,
+ * so whoever stays within its quota finds that room once nobody else holds it.
+ *
+ * An owner's cached blocks are listed in the order in which they were let go; what it loses by its quota it
+ * loses in that order.
+ */
+
+import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot.ts';
+import { IntrusiveLists } from '../tables/slotPool.ts';
+
+const NONE = -1;
+
+export interface OwnedTiers {
+  readonly tiers: number;
+  readonly owners: number;
+  readonly replicas: number;
+  /** Resident bytes by owner, then tier. */
+  readonly ownedBytes: Float64Array;
+}
+
+export class OwnerQuotas {
+  readonly #tiers: number;
+  readonly #owners: number;
+  readonly #ownedBytes: Float64Array;
+  /** By owner, then tier; `NONE` for owners that have none. */
+  readonly #quotaBytes: Float64Array;
+  readonly #cachedBytes: Float64Array;
+  /** Of the cached bytes, those that nobody else may have evicted. */
+  readonly #protectedBytes: Float64Array;
+  readonly #protectedIn: Float64Array;
+  /** Cached replicas, by owner and tier. */
+  readonly #cached: IntrusiveLists;
+  /** Owners with cached blocks that others may have evicted: list `tier` beyond a quota, then without one. */
+  readonly #payers: IntrusiveLists;
+  /** By owner, then tier, while listed: 1 in the first of these lists. */
+  readonly #isOver: Uint8Array;
+
+  constructor({ tiers, owners, replicas, ownedBytes }: OwnedTiers) {
+    const places = owners * tiers;
+    this.#tiers = tiers;
+    this.#owners = owners;
+    this.#ownedBytes = ownedBytes;
+    this.#quotaBytes = new Float64Array(places).fill(NONE);
+    this.#cachedBytes = new Float64Array(places);
+    this.#protectedBytes = new Float64Array(places);
+    this.#protectedIn = new Float64Array(tiers);
+    this.#cached = new IntrusiveLists(replicas, places);
+    this.#payers = new IntrusiveLists(places, 2 * tiers);
+    this.#isOver = new Uint8Array(places);
+  }
+
+  quotaBytes(owner: number, tier: number): number | null {
+    const bytes = this.#quotaBytes[owner * this.#tiers + tier];
+    return bytes === NONE ? null : bytes;
+  }
+
+  /** Of all owners but this one. */
+  quotasOfOthers(owner: number, tier: number): number {
+    let sum = 0;
+    for (let other = 0; other < this.#owners; other++) {
+      if (other !== owner) sum += Math.max(0, this.#quotaBytes[other * this.#tiers + tier]);
+    }
+    return sum;
+  }
+
+  set(owner: number, tier: number, bytes: number | null): void {
+    this.#quotaBytes[owner * this.#tiers + tier] = bytes ?? NONE;
+    this.refresh(owner, tier);
+  }
+
+  /** The replica can be evicted from now on. */
+  entered(replica: number, tier: number, owner: number, bytes: number): void {
+    const place = owner * this.#tiers + tier;
+    this.#cached.append(place, replica);
+    this.#cachedBytes[place] += bytes;
+    this.refresh(owner, tier);
+  }
+
+  left(replica: number, tier: number, owner: number, bytes: number): void {
+    const place = owner * this.#tiers + tier;
+    this.#cached.remove(place, replica);
+    this.#cachedBytes[place] -= bytes;
+    this.refresh(owner, tier);
+  }
+
+  /** The owner's bytes in the tier have changed. */
+  refresh(owner: number, tier: number): void {
+    const place = owner * this.#tiers + tier;
+    const quota = this.#quotaBytes[place];
+    const cached = this.#cachedBytes[place];
+    const free = quota === NONE ? cached : Math.min(cached, Math.max(0, this.#ownedBytes[place] - quota));
+    this.#protectedIn[tier] += cached - free - this.#protectedBytes[place];
+    this.#protectedBytes[place] = cached - free;
+    const overList = tier;
+    const openList = this.#tiers + tier;
+    const list = quota === NONE ? openList : overList;
+    const isListed = this.#payers.has(place);
+    if (free > 0 === isListed && (!isListed || this.#listOf(place) === list)) return;
+    if (isListed) this.#payers.remove(this.#listOf(place), place);
+    if (free > 0) {
+      this.#payers.append(list, place);
+      this.#isOver[place] = list === overList ? 1 : 0;
+    }
+  }
+
+  /** Cached bytes of the tier that are within a quota: only their owner's needs evict them. */
+  protectedBytes(tier: number): number {
+    return this.#protectedIn[tier];
+  }
+
+  /** Cached bytes of the tier that may not be evicted for this owner. */
+  protectedFrom(owner: number, tier: number): number {
+    return this.#protectedIn[tier] - this.#protectedBytes[owner * this.#tiers + tier];
+  }
+
+  /** Whether blocks of `other` may be evicted for `owner`. */
+  mayTakeFrom(other: number, owner: number, tier: number): boolean {
+    const place = other * this.#tiers + tier;
+    const quota = this.#quotaBytes[place];
+    return other === owner || quota === NONE || this.#ownedBytes[place] > quota;
+  }
+
+  /**
+   * The cached replica that goes for `bytes` more of the owner, or -1 when no replica may.
+   * @param choice whom the eviction policy would name, and its owner; -1 for none
+   */
+  victim(tier: number, owner: number, bytes: number, choice: number, ownerOfChoice: number): number {
+    const over = this.#payers.oldest(tier);
+    if (over !== -1) return this.#cached.oldest(over);
+    const own = owner === -1 ? -1 : owner * this.#tiers + tier;
+    if (own !== -1) {
+      const quota = this.#quotaBytes[own];
+      const isOver = quota !== NONE && this.#ownedBytes[own] + bytes > quota;
+      if (isOver && this.#cached.size(own) > 0) return this.#cached.oldest(own);
+    }
+    if (choice !== -1 && (ownerOfChoice === owner || this.quotaBytes(ownerOfChoice, tier) === null)) {
+      return choice;
+    }
+    const open = this.#payers.oldest(this.#tiers + tier);
+    if (open !== -1) return this.#cached.oldest(open);
+    return own === -1 ? -1 : this.#cached.oldest(own);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#quotaBytes);
+    visitor.array(this.#cachedBytes);
+    visitor.array(this.#protectedBytes);
+    visitor.array(this.#protectedIn);
+    visitor.array(this.#isOver);
+    this.#cached.visitState(visitor);
+    this.#payers.visitState(visitor);
+  }
+
+  /** @param cachedBytes what each owner's evictable replicas take, by owner, then tier */
+  checkIntegrity(cachedBytes: Float64Array): void {
+    this.#cached.checkIntegrity();
+    this.#payers.checkIntegrity();
+    for (let tier = 0; tier < this.#tiers; tier++) {
+      let protectedBytes = 0;
+      for (let owner = 0; owner < this.#owners; owner++) {
+        const place = owner * this.#tiers + tier;
+        const cached = cachedBytes[place];
+        invariant(this.#cachedBytes[place] === cached, 'quotas know what each owner has cached');
+        const quota = this.#quotaBytes[place];
+        const over = quota === NONE ? cached : Math.max(0, this.#ownedBytes[place] - quota);
+        const free = Math.min(cached, over);
+        invariant(this.#protectedBytes[place] === cached - free, 'what is within a quota is protected');
+        invariant(this.#payers.has(place) === free > 0, 'who may pay is listed');
+        protectedBytes += cached - free;
+      }
+      invariant(this.#protectedIn[tier] === protectedBytes, 'a tier knows what is protected in it');
+    }
+  }
+
+  #listOf(place: number): number {
+    const tier = place % this.#tiers;
+    return this.#isOver[place] === 1 ? tier : this.#tiers + tier;
+  }
+}

@@ -1,0 +1,332 @@
+/**
+ * Who stays in a tier. A tier never holds more than its capacity at rest: whoever adds to a tier calls
+ * `makeRoom`, which evicts the replicas that the eviction policy names. An evicted block moves to the next
+ * lower tier that takes it, if that has no copy yet; where none takes it, it is dropped. What cannot be
+ * evicted yet (arriving, or held) is evicted as soon as it can.
+ */
+
+import { configError } from '../errors.ts';
+import { DecisionOp } from '../log/decisionSink.ts';
+import { JobKind, JobPriority } from '../tables/jobTable.ts';
+import { type Core, HBM } from './core.ts';
+import { letGo, stopWaitingBelow } from './holds.ts';
+import { claim } from './jobs.ts';
+import { OwnerQuotas } from './ownerQuotas.ts';
+import { Entry, type Sequence, type SequenceId } from './sequence.ts';
+
+/**
+ * Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now.
+ * @param owner who needs the room; -1 for nobody in particular
+ */
+export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patient = false): void {
+  while (core.residentBytes[tier] + bytes > core.capacityBytes[tier]) {
+    const victim = victimFor(core, tier, owner, bytes);
+    if (victim === -1) return;
+    evict(core, victim, tier, patient);
+  }
+}
+
+/** Who goes next: by the eviction policy, within the quotas of the owners. -1 when nobody may. */
+export function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
+  const choice = core.policy.victim(tier);
+  if (core.quotas === null || choice === -1) return choice;
+  return core.quotas.victim(tier, owner, bytes, choice, core.replicas.owner[choice]);
+}
+
+/**
+ * Evicts one cached replica: down to another tier, or out.
+ * @param patient whether it may wait for a tier below that is behind, because somebody asked for it;
+ * otherwise it is dropped
+ */
+export function evict(core: Core, victim: number, tier: number, patient = false): void {
+  const { replicas, counters } = core;
+  core.logReplica(DecisionOp.EVICT, victim);
+  counters.evictions[tier]++;
+  core.makeUnevictable(victim, tier);
+  core.setResident(victim, 0);
+  const content = replicas.content[victim];
+  const sizeClass = core.sizeClassOf(victim, tier);
+  const owner = core.contents.owner[content];
+  const lower = isLastIn(core, content, victim, tier)
+    ? lowerTierFor(core, tier, sizeClass, owner, patient)
+    : -1;
+  // A copy further down does not keep it from the next tier: what was just used is to be near, not on disk.
+  const goesDown = lower !== -1 && !hasCopyIn(core, content, lower);
+  if (!goesDown || !demote(core, victim, tier, lower, patient)) {
+    if (hasOtherCopy(core, content, victim, tier)) unpublish(core, victim, tier);
+    else drop(core, victim, tier, sizeClass);
+  }
+  core.freeIfDrained(victim);
+}
+
+/** Gives up a cached replica whose content lies, or will lie, elsewhere. */
+export function giveUp(core: Core, victim: number, tier: number): void {
+  core.logReplica(DecisionOp.EVICT, victim);
+  core.counters.evictions[tier]++;
+  core.makeUnevictable(victim, tier);
+  core.setResident(victim, 0);
+  unpublish(core, victim, tier);
+  core.freeIfDrained(victim);
+}
+
+function unpublish(core: Core, victim: number, tier: number): void {
+  const content = core.replicas.content[victim];
+  if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
+  core.unpublish(victim);
+}
+
+function drop(core: Core, victim: number, tier: number, sizeClass: number): void {
+  const { counters } = core;
+  counters.dropped++;
+  if (tier + 1 < core.tiers) {
+    if (isBehind(core, tier, sizeClass)) counters.demotionsSkipped++;
+    else if (!affords(core, tier + 1, sizeClass)) counters.writesDeclined++;
+  }
+  core.logReplica(DecisionOp.DROP, victim);
+  core.unpublish(victim);
+}
+
+/** Whether evicting the victim would keep its content in the cache. */
+export function canMoveDown(core: Core, victim: number, tier: number): boolean {
+  const content = core.replicas.content[victim];
+  if (hasOtherCopy(core, content, victim, tier)) return true;
+  const owner = core.contents.owner[content];
+  return lowerTierFor(core, tier, core.sizeClassOf(victim, tier), owner, false) !== -1;
+}
+
+function countOffload(core: Core, content: number): void {
+  core.counters.offloads++;
+  core.contents.offloadedAtUs[content] = core.nowUs;
+}
+
+function isLastIn(core: Core, content: number, victim: number, tier: number): boolean {
+  const next = core.replicas.alias[victim];
+  return core.readyIn(content, tier) === victim && (next === -1 || next >= core.replicas.base[tier + 1]);
+}
+
+function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
+  return !isLastIn(core, content, victim, tier) || hasLowerCopy(core, content, tier);
+}
+
+/** Whether a tier below has the content, or awaits it. */
+export function hasLowerCopy(core: Core, content: number, tier: number): boolean {
+  for (let below = tier + 1; below < core.tiers; below++) if (hasCopyIn(core, content, below)) return true;
+  return false;
+}
+
+function hasCopyIn(core: Core, content: number, tier: number): boolean {
+  return core.readyIn(content, tier) !== -1 || core.incomingTo(content, tier) !== -1;
+}
+
+/** The next lower tier that would take a block evicted from `tier`, or -1. */
+export function lowerTierFor(
+  core: Core,
+  tier: number,
+  sizeClass: number,
+  owner: number,
+  patient: boolean,
+): number {
+  if (!patient && isBehind(core, tier, sizeClass)) return -1;
+  for (let lower = tier + 1; lower < core.tiers; lower++) {
+    if (accepts(core, lower, sizeClass, owner)) return lower;
+  }
+  return -1;
+}
+
+/**
+ * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down
+ * keep their slots, and whoever needs one waits for them: a while where they leave fast, for long where the
+ * tier below does not keep up. There they have half of the landing room, so that the other half is free for
+ * what arrives.
+ */
+function isBehind(core: Core, tier: number, sizeClass: number): boolean {
+  const { leavingShare } = core.config;
+  if (leavingShare === 1) return false;
+  const capacityBytes = core.capacityBytes[tier];
+  const landingBytes = core.pools[tier].shape.capacityBytes - capacityBytes;
+  const unitBytes = core.unitBytes(sizeClass);
+  const bound = core.paces[tier].isSlow(core.nowUs)
+    ? Math.max(landingBytes / 2, unitBytes)
+    : leavingShare * capacityBytes;
+  return core.leavingBytes[tier] + unitBytes > bound;
+}
+
+/**
+ * Whether a tier would take one more block of the owner: it has room, or evicting what is neither held nor
+ * within the quota of another owner could make some.
+ */
+export function accepts(core: Core, tier: number, sizeClass: number, owner: number): boolean {
+  const bytes = core.unitBytes(sizeClass);
+  const kept = core.heldBytes[tier] + (core.quotas?.protectedFrom(owner, tier) ?? 0);
+  const occupied = core.config.refuseWhenFull ? core.residentBytes[tier] : kept;
+  return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
+}
+
+function affords(core: Core, tier: number, sizeClass: number): boolean {
+  const budget = core.writeBudgets[tier];
+  return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
+}
+
+/**
+ * Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has
+ * arrived.
+ */
+function demote(core: Core, victim: number, tier: number, lower: number, patient: boolean): boolean {
+  const content = core.replicas.content[victim];
+  const row = createDemotion(core, content, victim, lower, JobPriority.WRITE_THROUGH);
+  if (row === -1) return false;
+  core.unpublish(victim);
+  core.jobs.leaving[row] = 1;
+  core.jobs.madeAtUs[row] = core.nowUs;
+  core.paces[tier].began(core.jobs.idOf(row));
+  core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
+  if (tier === HBM) countOffload(core, content);
+  makeRoom(core, lower, 0, core.contents.owner[content], patient);
+  claim(core, row);
+  return true;
+}
+
+/**
+ * A job that writes the replica's content to a lower tier, counted and paid for; -1 when no job is to be had.
+ */
+export function createDemotion(
+  core: Core,
+  content: number,
+  source: number,
+  lower: number,
+  priority: JobPriority,
+): number {
+  const { replicas, contents, jobs, counters } = core;
+  const sizeClass = contents.sizeClass[content];
+  const row = jobs.create(JobKind.MOVE, lower, sizeClass, content, priority, contents.owner[content]);
+  if (row === -1) return -1;
+  jobs.source[row] = source;
+  jobs.sourceGeneration[row] = core.generationOf(source);
+  replicas.readers[source]++;
+  contents.hold(content);
+  core.addIncoming(content, row);
+  counters.demotions[replicas.tierOf(source)]++;
+  const bytes = core.unitBytes(sizeClass);
+  counters.writtenBytes[lower] += bytes;
+  core.writeBudgets[lower]?.pay(bytes);
+  core.setJobResident(row, 1);
+  return row;
+}
+
+/**
+ * Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first.
+ */
+export function sendDown(core: Core, replicas: Int32Array): void {
+  for (let i = replicas.length - 1; i >= 0; i--) {
+    const replica = replicas[i];
+    if (replica === -1 || core.replicas.tierOf(replica) !== HBM) continue;
+    if (core.replicas.evictable[replica] === 1 && canMoveDown(core, replica, HBM)) {
+      evict(core, replica, HBM);
+    }
+  }
+}
+
+/** Sequences that hold blocks of the tier: who stands in the way when it cannot evict. */
+export function holdersIn(core: Core, tier: number): SequenceId[] {
+  const { sequences, replicas } = core;
+  const holders: SequenceId[] = [];
+  for (const sequence of sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      const replica = sequence.replica[i];
+      if (replica === -1 || replicas.tierOf(replica) !== tier) continue;
+      holders.push(sequence.id);
+      break;
+    }
+  }
+  return holders;
+}
+
+/**
+ * Evicts so that a slot of the class comes nearer: the next victim of the class itself, else a whole page
+ * that nobody holds anything of.
+ * @returns whether anything was evicted
+ */
+export function evictFor(core: Core, tier: number, sizeClass: number, owner: number): boolean {
+  const same =
+    core.quotas === null
+      ? core.policy.victimOfClass(tier, sizeClass)
+      : victimFor(core, tier, owner, core.unitBytes(sizeClass));
+  if (same !== -1) {
+    evict(core, same, tier);
+    return true;
+  }
+  if (core.quotas !== null) return false;
+  const page = core.census[tier]?.clearablePage() ?? -1;
+  if (page === -1) return false;
+  const { slotsPerPageMax } = core.pools[tier].shape;
+  const first = core.replicas.base[tier] + page * slotsPerPageMax;
+  for (let replica = first; replica < first + slotsPerPageMax; replica++) {
+    if (core.replicas.evictable[replica] === 1) evict(core, replica, tier);
+  }
+  return true;
+}
+
+// Where a sequence's blocks are held. A block that several tiers have may be held in any of them; the copies
+// above that nobody holds any more give up their room. This is how a running sequence has some of its units
+// in HBM and the rest below.
+
+/**
+ * Holds block i in `tier` from now on. @returns false, with nothing changed, where the tier has not the
+ * block's bytes ready, or the block is not one that has been found, loaded or sealed
+ */
+export function keepIn(core: Core, sequence: Sequence, i: number, tier: number): boolean {
+  const state = sequence.state[i];
+  if (state !== Entry.READY && state !== Entry.MATCHED) return false;
+  const content = sequence.content[i];
+  const held = sequence.replica[i];
+  const { replicas } = core;
+  // A copy whose bytes differ from the content's is the sequence's own: no other copy can stand for it.
+  if (content === -1 || (held !== -1 && replicas.content[held] !== content && state === Entry.READY))
+    return false;
+  const there = core.readyIn(content, tier);
+  if (there === -1) return false;
+  if (held !== -1 && replicas.tierOf(held) === tier) return true;
+  core.hold(there);
+  if (held === -1) stopWaitingBelow(core, sequence, i, content);
+  sequence.replica[i] = there;
+  sequence.state[i] = tier === HBM ? Entry.READY : Entry.MATCHED;
+  letGo(core, held);
+  if (held === -1) return true;
+  const above = replicas.tierOf(held);
+  if (above < tier && replicas.evictable[held] === 1) giveUp(core, held, above);
+  return true;
+}
+
+//  How an owner gets its quota: checked first, then put into the books of all that is cached.
+
+/** @throws TKV_CONFIG when the quotas of the tier would be more than its capacity */
+export function requireQuotaFits(core: Core, owner: number, tier: number, bytes: number): void {
+  const others = core.quotas?.quotasOfOthers(owner, tier) ?? 0;
+  const left = core.capacityBytes[tier] - others;
+  if (bytes <= left) return;
+  throw configError(
+    'quotaBytes',
+    `is ${bytes}, and the tier has ${left} bytes left of ${core.capacityBytes[tier]}`,
+    `Name at most ${left}, or lower the quota of another owner.`,
+  );
+}
+
+export function setQuota(core: Core, owner: number, tier: number, bytes: number | null): void {
+  if (bytes === null && core.quotas === null) return;
+  core.quotas ??= quotasOfWhatIsCached(core);
+  core.quotas.set(owner, tier, bytes);
+  core.agenda.mayBeCrowded(tier); // what is protected no more may be in the way
+}
+
+function quotasOfWhatIsCached(core: Core): OwnerQuotas {
+  const { tiers, replicas, ownedBytes } = core;
+  const { owners } = core.config;
+  const quotas = new OwnerQuotas({ tiers, owners, replicas: replicas.size, ownedBytes });
+  for (let tier = 0; tier < tiers; tier++) {
+    for (const replica of core.policy.dump(tier)) {
+      const bytes = core.unitBytes(core.sizeClassOf(replica, tier));
+      quotas.entered(replica, tier, replicas.owner[replica], bytes);
+    }
+  }
+  return quotas;
+}

@@ -1,0 +1,427 @@
+/**
+ * A sequence's block table: for each block, where it stands on its way to being readable in HBM. The manager
+ * writes it, everybody else reads it.
+ *
+ *     NONE --allocate--> OPEN --seal--> SEALING --digest--> READY
+ *       ^   (no slot yet: WAITING)
+ *       |
+ *     FAILED <-------- LOADING <--load-- MATCHED (pinned in a lower tier, or on its way there)
+ */
+
+import type { Retention, Visit } from '../eviction/evictionPolicy.ts';
+import type { StateVisitor } from '../snapshot.ts';
+import { Outcome } from '../tier/tier.ts';
+
+export type SequenceId = number & { readonly __sequence: never };
+
+export const Entry = {
+  NONE: 0,
+  MATCHED: 1,
+  LOADING: 2,
+  WAITING: 3,
+  OPEN: 4,
+  SEALING: 5,
+  READY: 6,
+  FAILED: 7,
+} as const;
+export type Entry = (typeof Entry)[keyof typeof Entry];
+export const entryNames = [
+  'none',
+  'matched',
+  'loading',
+  'waiting',
+  'open',
+  'sealing',
+  'ready',
+  'failed',
+] as const;
+
+export class Sequence {
+  readonly id: SequenceId;
+  /** Blocks whose content was found, ready or on its way, when the sequence was opened. */
+  readonly matched: number;
+  /** Whose room its blocks take. */
+  readonly owner: number;
+  /** As the eviction policy counts uses. */
+  readonly visit: Visit;
+  /**
+   * Replica that the entry holds: in HBM from OPEN on, in a lower tier while MATCHED or LOADING; -1 for none.
+   */
+  replica: Int32Array;
+  content: Int32Array;
+  state: Uint8Array;
+  outcome: Uint8Array;
+  /** Job row of an entry that waits for a slot. */
+  claim: Int32Array;
+  /** Entries that wait for a job. */
+  pending = 0;
+  /** How the caller would like its blocks to be kept; null where it did not say. */
+  retention: Retention | null = null;
+  /** How often an entry has lost its bytes so far: a load or seal that failed, a tier that was lost. */
+  disturbances = 0;
+  #length = 0;
+  readonly #home: object;
+
+  /**
+   * @param home the core of the manager that it belongs to
+   * @param arrays of its table, empty; they are replaced when there are more blocks than entries
+   */
+  constructor(home: object, id: SequenceId, visit: Visit, owner: number, arrays: TableArrays) {
+    this.#home = home;
+    this.id = id;
+    this.visit = visit;
+    this.matched = visit.matched;
+    this.owner = owner;
+    this.replica = arrays.replica;
+    this.content = arrays.content;
+    this.state = arrays.state;
+    this.outcome = arrays.outcome;
+    this.claim = arrays.claim;
+  }
+
+  /** It has ended, and each of its blocks was cleared. @returns its arrays, which it has no more */
+  retire(): TableArrays {
+    const { replica, content, claim, state, outcome } = this;
+    this.replica = noArrays.replica;
+    this.content = noArrays.content;
+    this.state = noArrays.state;
+    this.outcome = noArrays.outcome;
+    this.claim = noArrays.claim;
+    this.#length = 0;
+    return { replica, content, claim, state, outcome };
+  }
+
+  /** Whether its numbers mean slots and contents of this manager. */
+  belongsTo(home: object): boolean {
+    return this.#home === home;
+  }
+
+  /** Number of blocks in the table. */
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Blocks from the front that can be read in HBM now. */
+  readyPrefix(): number {
+    let count = 0;
+    while (count < this.#length && this.state[count] === Entry.READY) count++;
+    return count;
+  }
+
+  /** The first block whose load failed and that must be computed again, or -1. */
+  firstFailed(): number {
+    for (let i = 0; i < this.#length; i++) if (this.state[i] === Entry.FAILED) return i;
+    return -1;
+  }
+
+  extendTo(length: number): void {
+    if (length <= this.#length) return;
+    if (length > this.state.length) this.#grow(Math.max(length, this.state.length * 2));
+    this.#length = length;
+  }
+
+  /** The table ends before block `length`; the blocks from there on hold nothing any more. */
+  shortenTo(length: number): void {
+    this.#length = Math.min(this.#length, length);
+  }
+
+  /** Forgets what block i held. */
+  clear(i: number): void {
+    this.replica[i] = -1;
+    this.content[i] = -1;
+    this.claim[i] = -1;
+    this.state[i] = Entry.NONE;
+    this.outcome[i] = Outcome.LOADED;
+  }
+
+  #grow(size: number): void {
+    const copy = <T extends Int32Array | Uint8Array>(from: T, into: T): T => {
+      into.set(from);
+      return into;
+    };
+    this.replica = copy(this.replica, new Int32Array(size).fill(-1));
+    this.content = copy(this.content, new Int32Array(size).fill(-1));
+    this.claim = copy(this.claim, new Int32Array(size).fill(-1));
+    this.state = copy(this.state, new Uint8Array(size));
+    this.outcome = copy(this.outcome, new Uint8Array(size));
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.value(
+      () => this.retention,
+      (saved) => {
+        this.retention = saved;
+      },
+    );
+    this.#length = visitor.number(this.#length);
+  }
+}
+
+// What a block table accepts. A `LoadedBlock` exists only for a block that is READY, an `OpenBlock` only for
+// one that its own sequence writes, and a `SealingBlock` only for one that it has just written: so attending
+// over a block that has not arrived, or was not verified, does not type-check. A handle names (slot,
+// generation); it is good until its sequence releases the block.
+
+class BlockHandle {
+  readonly slot: number;
+  readonly generation: number;
+  readonly sizeClass: number;
+
+  constructor(slot: number, generation: number, sizeClass: number) {
+    this.slot = slot;
+    this.generation = generation;
+    this.sizeClass = sizeClass;
+  }
+}
+
+/** What may be read by the sequence that asks for it. */
+export type ReadableBlock = LoadedBlock | OpenBlock | SealingBlock;
+
+/** May be read. Only the manager makes one. */
+export class LoadedBlock extends BlockHandle {
+  readonly #loaded: true = true;
+
+  static is(block: ReadableBlock): block is LoadedBlock {
+    return #loaded in block;
+  }
+}
+
+/**
+ * May be written by the sequence that opened it, and read by that sequence alone. Only the manager makes one.
+ */
+export class OpenBlock extends BlockHandle {
+  readonly #open: true = true;
+  /** Whether bytes of another owner may lie in the slot: clear it before its owner can read it. */
+  readonly foreign: boolean;
+
+  constructor(slot: number, generation: number, sizeClass: number, foreign: boolean) {
+    super(slot, generation, sizeClass);
+    this.foreign = foreign;
+  }
+
+  static is(block: ReadableBlock): block is OpenBlock {
+    return #open in block;
+  }
+}
+
+/**
+ * Was written by its sequence, which alone may read it while its digest is taken. It is not written any more.
+ * Only the manager makes one.
+ */
+export class SealingBlock extends BlockHandle {
+  readonly #sealing: true = true;
+
+  static is(block: ReadableBlock): block is SealingBlock {
+    return #sealing in block;
+  }
+}
+
+/**
+ * A sequence's blocks in order, for the attention kernel: slots of loaded blocks and of its own that are
+ * open or being sealed, and nothing else.
+ */
+export class BlockTable {
+  readonly #blocks: ReadableBlock[] = [];
+
+  get length(): number {
+    return this.#blocks.length;
+  }
+
+  get blocks(): readonly ReadableBlock[] {
+    return this.#blocks;
+  }
+
+  append(block: ReadableBlock): this {
+    this.#blocks.push(block);
+    return this;
+  }
+
+  /** Slot of each block, in order. */
+  slots(): Uint32Array {
+    return Uint32Array.from(this.#blocks, (block) => block.slot);
+  }
+}
+
+// The arrays of block tables. A sequence that ends gives its arrays back, empty, and the next one of about
+// its size takes them: sequences come and go by the thousand, and arrays are dear to make.
+
+/** One entry a block. What each means is said where a sequence has them. */
+export interface TableArrays {
+  readonly replica: Int32Array;
+  readonly content: Int32Array;
+  readonly claim: Int32Array;
+  readonly state: Uint8Array;
+  readonly outcome: Uint8Array;
+}
+
+/** Entries of all arrays that wait to be used again, at most. */
+const SPARE_ENTRIES = 2 ** 16;
+const SIZE_LEAST = 16;
+
+export function newArrays(size: number): TableArrays {
+  return {
+    replica: new Int32Array(size).fill(-1),
+    content: new Int32Array(size).fill(-1),
+    claim: new Int32Array(size).fill(-1),
+    state: new Uint8Array(size),
+    outcome: new Uint8Array(size).fill(Outcome.LOADED),
+  };
+}
+
+/** What a sequence has that has ended. */
+export const noArrays: TableArrays = newArrays(0);
+
+export class SpareArrays {
+  readonly #bySize: Map<number, TableArrays[]> = new Map();
+  #entries = 0;
+
+  /** Empty arrays of at least so many entries. */
+  take(blocks: number): TableArrays {
+    const size = sizeFor(blocks);
+    const arrays = this.#bySize.get(size)?.pop();
+    if (arrays === undefined) return newArrays(size);
+    this.#entries -= size;
+    return arrays;
+  }
+
+  /** @param arrays all of whose entries are empty */
+  giveBack(arrays: TableArrays): void {
+    const size = arrays.state.length;
+    if (size !== sizeFor(size) || this.#entries + size > SPARE_ENTRIES) return;
+    this.#entries += size;
+    const spare = this.#bySize.get(size);
+    if (spare === undefined) this.#bySize.set(size, [arrays]);
+    else spare.push(arrays);
+  }
+}
+
+/** Few different sizes: steps of an eighth at least. */
+function sizeFor(blocks: number): number {
+  let step = SIZE_LEAST;
+  while (step * 8 < blocks) step *= 2;
+  return Math.max(step, Math.ceil(blocks / step) * step);
+}
+
+// Which blocks of a table may be sealed: those that their owner was told to write, in the slot that they have
+// now. A block that was opened again since (its device was lost, a job ended late, a recovery was called off)
+// has another slot or another generation of it, and holds what nobody wrote. So whatever the order of calls,
+// only this file lets a runtime's block be sealed.
+//
+// An error that the device reported after a block was opened may have hit the work that wrote it: such a
+// block is not sealed either, until its owner was told to write it once more.
+
+/** What is asked of the manager. */
+export interface BlockSealer {
+  openBlock(sequence: Sequence, i: number): OpenBlock | undefined;
+  seal(
+    sequence: Sequence,
+    from: number,
+    to: number,
+    keys: Uint32Array,
+    at: number,
+    tokens: number,
+    nowUs: number,
+  ): void;
+}
+
+/** One opening of a block: no two have the same slot and generation. */
+interface ToldOpening {
+  readonly slot: number;
+  readonly generation: number;
+  /** Errors that the device had reported when the owner was told. */
+  readonly errors: number;
+}
+
+export class ToldBlocks {
+  readonly #manager: BlockSealer;
+  readonly #table: Sequence;
+  readonly #openings: (ToldOpening | undefined)[] = [];
+  #tokens = 0;
+
+  constructor(manager: BlockSealer, table: Sequence) {
+    this.#manager = manager;
+    this.#table = table;
+  }
+
+  /** Tokens from the front of which each lies in a sealed block, or the owner was told where its KV goes. */
+  get tokens(): number {
+    return this.#tokens;
+  }
+
+  /**
+   * The owner learns now of the open blocks [from, to), and of all tokens up to `tokens`. What it was told of
+   * a block before counts on, unless the block was opened again.
+   * @param errors that the device has reported so far
+   */
+  tell(from: number, to: number, tokens: number, errors: number): void {
+    for (let i = from; i < to; i++) {
+      const block = this.#manager.openBlock(this.#table, i);
+      const known = this.#openings[i];
+      if (block === undefined) this.#openings[i] = undefined;
+      else if (known?.slot !== block.slot || known.generation !== block.generation) {
+        this.#openings[i] = { slot: block.slot, generation: block.generation, errors };
+      }
+    }
+    this.#tokens = tokens;
+  }
+
+  /** The owner is to write all open blocks anew, also those that it wrote before. */
+  tellAnew(tokens: number, errors: number): void {
+    this.#openings.length = 0;
+    this.tell(0, this.#table.length, tokens, errors);
+  }
+
+  /** Tokens from `tokens` on are taken back. */
+  truncate(tokens: number): void {
+    this.#tokens = Math.min(this.#tokens, tokens);
+  }
+
+  /** Whether the block is open and the owner was told so since it was opened. */
+  has(i: number): boolean {
+    const known = this.#openings[i];
+    if (known === undefined) return false;
+    const block = this.#manager.openBlock(this.#table, i);
+    return block !== undefined && block.slot === known.slot && block.generation === known.generation;
+  }
+
+  /** Whether the owner was told where the KV of its first `tokens` tokens goes. */
+  covers(tokens: number): boolean {
+    return tokens <= this.#tokens;
+  }
+
+  /** Whether the owner was told of every open block of [from, to). */
+  hasAll(from: number, to: number): boolean {
+    for (let i = from; i < to; i++) if (this.#table.state[i] === Entry.OPEN && !this.has(i)) return false;
+    return true;
+  }
+
+  /** The first block of [from, to) that was told of before the last of `errors` errors, or -1. */
+  firstDoubtful(from: number, to: number, errors: number): number {
+    for (let i = from; i < to; i++) {
+      if (this.has(i) && (this.#openings[i] as ToldOpening).errors !== errors) return i;
+    }
+    return -1;
+  }
+
+  /**
+   * Seals block i under the key at word `at` of `keys`, if it may be sealed.
+   * @param tokens that it has
+   * @param end tokens of the table up to the block's last one
+   * @param errors that the device has reported so far
+   * @returns whether it was handed over
+   */
+  seal(
+    i: number,
+    keys: Uint32Array,
+    at: number,
+    tokens: number,
+    end: number,
+    errors: number,
+    nowUs: number,
+  ): boolean {
+    if (!this.has(i) || !this.covers(end) || this.firstDoubtful(i, i + 1, errors) !== -1) return false;
+    this.#manager.seal(this.#table, i, i + 1, keys, at, tokens, nowUs);
+    return true;
+  }
+}

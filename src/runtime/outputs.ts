@@ -1,0 +1,126 @@
+/** What an owner may still use of each tier: the room that a scheduler plans with. */
+
+import type { SchedulerCounters } from './batching/core.ts';
+import { requireInteger } from './errors.ts';
+import type { KVManager } from './manager/manager.ts';
+import { type TierName, tierName } from './tier/tier.ts';
+
+export interface TierBudget {
+  readonly tier: TierName;
+  readonly capacityBytes: number;
+  /** Bytes that cannot be evicted now: held by sequences, written, or on their way in. */
+  readonly fixedBytes: number;
+  /** Cached bytes within the quotas of other owners: not to be evicted for this one. */
+  readonly protectedBytes: number;
+  /**
+   * What the owner could take now, by evicting all that may be and calling off loads of HBM that no sequence
+   * asked for: never negative.
+   */
+  readonly availableBytes: number;
+  /** The same in whole units of size class 0. */
+  readonly availableBlocks: number;
+  /** Bytes that are the owner's now. */
+  readonly ownedBytes: number;
+  /** Null where it has none. */
+  readonly quotaBytes: number | null;
+}
+
+export interface KVBudget {
+  readonly owner: number;
+  /** Fastest first. */
+  readonly tiers: readonly TierBudget[];
+}
+
+/**
+ * HBM counts with its landing room, which running sequences may use; lower tiers count without.
+ * @throws TKV_CONFIG for an owner that is not there
+ */
+export function kvBudget(manager: KVManager, owner = 0): KVBudget {
+  requireInteger('owner', owner, 0, manager.config.owners - 1);
+  const tiers = manager.config.tiers.map(({ tier, shape }, position): TierBudget => {
+    const { residentBytes, cachedBytes, capacityBytes: atRest } = manager.usage(position);
+    const capacityBytes = position === 0 ? shape.capacityBytes : atRest;
+    const fixedBytes = residentBytes - cachedBytes;
+    const protectedBytes = manager.protectedBytes(owner, position);
+    const unaskedBytes = position === 0 ? manager.unaskedBytes(owner) : 0;
+    const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + unaskedBytes);
+    return {
+      tier: tierName(tier),
+      capacityBytes,
+      fixedBytes,
+      protectedBytes,
+      availableBytes,
+      availableBlocks: Math.floor(availableBytes / manager.config.unitBytes[0]),
+      ownedBytes: manager.ownedBytes(owner, position),
+      quotaBytes: manager.quotaBytes(owner, position),
+    };
+  });
+  return { owner, tiers };
+}
+
+//  How well the cache does: rates over all that happened so far. A rate of nothing is 0.
+
+export interface TierMetrics {
+  readonly tier: TierName;
+  /** Share of the blocks looked up that were found here, the fastest copy counting. */
+  readonly hitRate: number;
+  readonly evictedBlocks: number;
+  /** Blocks sent from here to a lower tier. */
+  readonly demotedBlocks: number;
+  /** Blocks brought from here to HBM. */
+  readonly reloadedBlocks: number;
+  /** Bytes of blocks that were sent here from above. */
+  readonly writtenBytes: number;
+  /** Bytes of blocks that were brought up from here. */
+  readonly readBytes: number;
+}
+
+export interface KVMetrics {
+  /** Blocks that requests asked for. */
+  readonly lookups: number;
+  /** Share of these that some tier had, or that were on their way. */
+  readonly hitRate: number;
+  /** Fastest first. */
+  readonly tiers: readonly TierMetrics[];
+  /** Bytes moved between tiers, both ways. */
+  readonly migratedBytes: number;
+  /** Blocks that left HBM and stayed in the cache. */
+  readonly offloads: number;
+  /** Share of these that were brought back within the thrashing window. */
+  readonly thrashingRate: number;
+  readonly preemptions: number;
+  /** Preemptions a request that has ended; null without the counters of a scheduler. */
+  readonly preemptionRate: number | null;
+}
+
+/** @param scheduler counters of the scheduler on this manager, where there is one */
+export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCounters>): KVMetrics {
+  const c = manager.counters;
+  const hits = c.hits.reduce((sum, count) => sum + count, 0);
+  const lookups = hits + c.misses;
+  const tiers = manager.tiers.map(
+    (tier, position): TierMetrics => ({
+      tier: tierName(tier),
+      hitRate: share(c.hits[position], lookups),
+      evictedBlocks: c.evictions[position],
+      demotedBlocks: c.demotions[position],
+      reloadedBlocks: c.reloads[position],
+      writtenBytes: c.writtenBytes[position],
+      readBytes: c.readBytes[position],
+    }),
+  );
+  return {
+    lookups,
+    hitRate: share(hits, lookups),
+    tiers,
+    migratedBytes: tiers.reduce((sum, { writtenBytes, readBytes }) => sum + writtenBytes + readBytes, 0),
+    offloads: c.offloads,
+    thrashingRate: share(c.thrashed, c.offloads),
+    preemptions: c.preemptions,
+    preemptionRate: scheduler === undefined ? null : share(scheduler.preemptions, scheduler.finished),
+  };
+}
+
+function share(part: number, whole: number): number {
+  return whole === 0 ? 0 : part / whole;
+}

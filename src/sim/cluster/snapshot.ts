@@ -1,0 +1,183 @@
+/**
+ * What of a cluster is written down and brought back. Requests come before the instances that serve them, and
+ * instances before whoever counts on them.
+ */
+
+import { TierKVError } from '../../runtime/errors.ts';
+import {
+  restoreState,
+  type SavedState,
+  type Stateful,
+  type StateVisitor,
+  saveState,
+} from '../../runtime/snapshot.ts';
+import type { PlainState } from '../control/policy.ts';
+import { SimRequest } from '../instance/simRequest.ts';
+import { EventQueue } from '../kernel/eventQueue.ts';
+import { SessionManager } from '../workload/closedLoop.ts';
+import type { WorkloadRequest } from '../workload/request.ts';
+import type { ClusterCore, RequestTape } from './core.ts';
+import { keyText, type SimulationKey, type SimulationParts, sameKey } from './parts.ts';
+import { freshScaling } from './scaling.ts';
+
+export function saveCluster(core: ClusterCore, events: number): SnapshotData {
+  return {
+    version: snapshotVersion,
+    key: core.parts.key,
+    events,
+    timeUs: core.nowUs,
+    taken: core.tape.taken,
+    state: saveState(clusterState(core)),
+  };
+}
+
+/** @returns events that were handled. @throws TKV_MISMATCH for a snapshot of another version or key */
+export function restoreCluster(core: ClusterCore, data: SnapshotData): number {
+  checkSnapshot(data, core.parts.key);
+  core.clock.advanceTo(data.timeUs);
+  restoreState(clusterState(core), data.state);
+  return data.events;
+}
+
+function clusterState(core: ClusterCore): Stateful {
+  return {
+    visitState(visitor) {
+      visitInstances(core, visitor);
+      core.table.visitState(visitor);
+      visitRequests(core, visitor);
+      for (const instance of core.instances) instance.visitState(visitor, (row) => core.request(row));
+      visitor.list(core.sent);
+      visitor.list(core.expected);
+      core.handoffs.visitState(visitor, (row) => core.request(row));
+      core.gateway?.visitState(visitor);
+      core.scaling?.visitState(visitor);
+      visitControl(core, visitor);
+      visitEvents(core, visitor);
+    },
+  };
+}
+
+/** The instances that there were, and those gone that were gone. */
+function visitInstances(core: ClusterCore, visitor: StateVisitor): void {
+  visitor.value(
+    () => [...core.poolOf],
+    (saved) => {
+      for (const pool of saved.slice(core.instances.length)) core.addInstance(pool);
+    },
+  );
+  visitor.list(core.removed);
+  if (visitor.restores) for (const number of core.removed) core.control.removeInstance(number);
+}
+
+function visitRequests(core: ClusterCore, visitor: StateVisitor): void {
+  visitor.value(
+    () => core.unfinished().map(({ number, workload }) => ({ number, workload })),
+    (saved) => {
+      for (const { number, workload } of saved) {
+        core.requests[number] = new SimRequest(workload, number, core.parts.keys);
+      }
+    },
+  );
+  for (const request of core.requests) request?.visitState(visitor);
+  core.open = visitor.number(core.open);
+  core.admissions = visitor.number(core.admissions);
+  core.routings = visitor.number(core.routings);
+  visitor.value<readonly (WorkloadRequest | undefined)[]>(
+    () => [...core.coming],
+    (saved) => {
+      core.coming = [...saved];
+    },
+  );
+  visitor.list(core.freeSlots);
+  const { sessions } = core.parts.workload;
+  if (sessions === undefined) return;
+  visitor.value(
+    () => core.sessions?.snapshot(),
+    (saved) => {
+      if (saved !== undefined) core.sessions = SessionManager.restore(sessions, saved);
+    },
+  );
+}
+
+function visitControl(core: ClusterCore, visitor: StateVisitor): void {
+  const { control } = core;
+  visitor.value<PlainState>(
+    () => control.snapshot(),
+    (saved) => {
+      control.restore(saved);
+      control.gateway?.adopt((row) => core.request(row));
+    },
+  );
+}
+
+function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
+  visitor.value(
+    () => core.queue.snapshot(),
+    (saved) => {
+      core.queue = EventQueue.restore(saved);
+    },
+  );
+}
+
+// A run between two events. `data` is plain: it can be cloned structurally, sent to another thread and kept.
+// Forks in the same thread go on from the snapshot itself, which reads on in the requests without drawing any
+// of them again.
+
+/** Of the form of the data; another one for each change of what is written down. */
+export const snapshotVersion = 3;
+
+export interface SnapshotData {
+  readonly version: number;
+  readonly key: SimulationKey;
+  /** Events that were handled, and the time of the last one in microseconds. */
+  readonly events: number;
+  readonly timeUs: number;
+  /** Requests that were taken from the workload's stream. */
+  readonly taken: number;
+  readonly state: SavedState;
+}
+
+export class SimulationSnapshot {
+  readonly data: SnapshotData;
+  readonly #parts: SimulationParts;
+  readonly #tape: RequestTape;
+
+  constructor(parts: SimulationParts, data: SnapshotData, tape: RequestTape) {
+    this.#parts = parts;
+    this.data = data;
+    this.#tape = tape;
+  }
+
+  /** Parts for one more simulation, without the observer and the forced decisions of this one. */
+  parts(): SimulationParts {
+    const { key, options, pools, instances, makeInstance, keys, workload, control, scaling } = this.#parts;
+    return {
+      key,
+      options,
+      pools,
+      instances,
+      makeInstance,
+      keys,
+      workload: { ...workload, stream: this.#tape.fork() },
+      control: control.fresh(),
+      ...(scaling === undefined ? {} : { scaling: scaling.map(freshScaling) }),
+    };
+  }
+}
+
+/** @throws TKV_MISMATCH for another version or key */
+export function checkSnapshot({ version, key }: SnapshotData, own: SimulationKey): void {
+  if (version !== snapshotVersion) {
+    throw new TierKVError(
+      'TKV_MISMATCH',
+      `The snapshot has version ${version}, and this tierkv reads ${snapshotVersion}. Take it anew.`,
+      { field: 'snapshot.version' },
+    );
+  }
+  if (sameKey(key, own)) return;
+  throw new TierKVError(
+    'TKV_MISMATCH',
+    `The snapshot is of ${keyText(key)}; the simulation has ${keyText(own)}. Use the same key.`,
+    { field: 'snapshot.key' },
+  );
+}

@@ -1,0 +1,67 @@
+/** Rules of vLLM's production stack. */
+
+import type { GoRandom } from '../../random/goRand.ts';
+import { HashRing, RecentAmounts, textHash } from '../routing/memory.ts';
+import { Picker, type RoutingContext } from '../routing/routingPolicy.ts';
+import { RememberingRule, ScoredRule, type Taken } from './rule.ts';
+
+/**
+ * The longest match in any tier, as the caches told it, where it lacks no more than `threshold` tokens of the
+ * prompt. Else the owner of the session on a ring of instances; without a session, the one to which the
+ * fewest requests went in the window.
+ */
+export class KvAware extends ScoredRule {
+  override readonly name: string = 'prodstack-kvaware';
+  override readonly readsCaches: boolean = true;
+  readonly #threshold: number;
+  readonly #blockTokens: number;
+  readonly #ring: HashRing = new HashRing();
+  readonly #sent: RecentAmounts;
+
+  constructor(threshold: number, windowUs: number, blockTokens: number, picker: Picker) {
+    const sent = new RecentAmounts(windowUs);
+    super(picker, [sent]);
+    this.#threshold = threshold;
+    this.#blockTokens = blockTokens;
+    this.#sent = sent;
+  }
+
+  protected override take({ request, candidates, router }: RoutingContext, scores: Float64Array): Taken {
+    const matches = candidates.map(({ instance }) => router.observedKv.place(request, instance).blocks);
+    const longest = Math.max(...matches);
+    if (longest > 0 && longest * this.#blockTokens >= request.promptTokens - this.#threshold) {
+      return { index: this.least(candidates, scores, (_, i) => -matches[i]), reason: 'longest match' };
+    }
+    const sent = ({ instance }: { instance: number }): number => this.#sent.sum(instance, router.nowUs);
+    if (request.sessionId === '')
+      return { index: this.least(candidates, scores, sent), reason: 'least rate' };
+    const owner = this.#ring.owner(
+      textHash(request.sessionId),
+      candidates.map(({ instance }) => instance),
+    );
+    const index = this.least(candidates, scores, sent, ({ instance }) => instance === owner);
+    return { index, reason: 'owner of the session' };
+  }
+
+  routed({ router }: RoutingContext, instance: number): void {
+    this.#sent.add(instance, 1, router.nowUs);
+  }
+}
+
+/**
+ * The instances to which the longest part of the prompt went before, one of them drawn; of all where none
+ * matches. The draws come from the router's stream under the key of the simulation.
+ */
+export class PrefixAware extends RememberingRule {
+  override readonly name: string = 'prodstack-prefixaware';
+
+  constructor(random: GoRandom, memoryBlocks: number) {
+    super(new Picker(random), memoryBlocks);
+  }
+
+  protected override take(context: RoutingContext, scores: Float64Array): Taken {
+    const matches = this.matches(context);
+    const index = this.least(context.candidates, scores, (_, i) => -matches[i]);
+    return { index, reason: Math.max(...matches) > 0 ? 'longest match' : 'no match' };
+  }
+}

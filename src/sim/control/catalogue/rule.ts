@@ -1,0 +1,94 @@
+/**
+ * Whole-router rules: what the published routers do that is no weighted sum of scorers. A rule scores every
+ * candidate for the record and says which it takes.
+ */
+
+import type { InstanceSnapshot, PlainState, SnapshotState } from '../policy.ts';
+import type { Picker, RoutingChoice, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
+import { PrefixAffinity } from '../routing/scorers.ts';
+
+/** What a rule takes, and by which of its branches. */
+export interface Taken {
+  readonly index: number;
+  readonly reason: string;
+}
+
+export abstract class ScoredRule implements RoutingPolicy {
+  abstract readonly name: string;
+  readonly readsCaches: boolean = false;
+  readonly readsReports: boolean = false;
+  protected readonly picker: Picker;
+  readonly #memories: readonly SnapshotState[];
+  #scores: Float64Array = new Float64Array(8);
+
+  /** @param memories what the rule remembers beside the draws of its picker */
+  constructor(picker: Picker, memories: readonly SnapshotState[] = []) {
+    this.picker = picker;
+    this.#memories = memories;
+  }
+
+  choose(context: RoutingContext): RoutingChoice {
+    const count = context.candidates.length;
+    if (this.#scores.length < count) this.#scores = new Float64Array(2 * count);
+    const { index, reason } = this.take(context, this.#scores);
+    return { index, reason: `${this.name}: ${reason}`, scores: this.#scores, parts: [], filteredOut: [] };
+  }
+
+  /** Fills `scores[i]` for candidate i, higher is better, `-Infinity` for one that is out of the question. */
+  protected abstract take(context: RoutingContext, scores: Float64Array): Taken;
+
+  /** The least of `cost` among those that `keeps`; all where none is kept. */
+  protected least(
+    candidates: readonly InstanceSnapshot[],
+    scores: Float64Array,
+    cost: (instance: InstanceSnapshot, i: number) => number,
+    keeps: (instance: InstanceSnapshot, i: number) => boolean = () => true,
+  ): number {
+    const someKept = candidates.some(keeps);
+    for (let i = 0; i < candidates.length; i++) {
+      scores[i] = someKept && !keeps(candidates[i], i) ? -Infinity : -cost(candidates[i], i);
+    }
+    return this.picker.highest(scores, candidates.length);
+  }
+
+  snapshot(): PlainState {
+    return { picker: this.picker.snapshot(), memories: this.#memories.map((each) => each.snapshot()) };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as { picker: PlainState; memories: readonly PlainState[] };
+    this.picker.restore(saved.picker);
+    this.#memories.forEach((each, i) => {
+      each.restore(saved.memories[i]);
+    });
+  }
+}
+
+export const inFlightOf = ({ inFlight }: InstanceSnapshot): number => inFlight;
+
+//  A rule that remembers which prompts it sent where, whichever way it decided.
+
+export abstract class RememberingRule extends ScoredRule {
+  protected readonly memory: PrefixAffinity;
+
+  /** @param memoryBlocks keys that are remembered of each instance, the ones used last */
+  constructor(picker: Picker, memoryBlocks: number, memories: readonly SnapshotState[] = []) {
+    const memory = new PrefixAffinity(memoryBlocks);
+    super(picker, [memory, ...memories]);
+    this.memory = memory;
+  }
+
+  /** Remembered leading blocks of the prompt, by candidate. */
+  protected matches({ request, candidates }: RoutingContext): number[] {
+    return candidates.map(({ instance }) => this.memory.matchedBlocks(request, instance));
+  }
+
+  routed(context: RoutingContext, instance: number): void {
+    this.memory.routed(context, instance);
+  }
+
+  removed(instance: number): void {
+    this.memory.removed(instance);
+  }
+}

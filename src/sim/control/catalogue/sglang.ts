@@ -1,0 +1,115 @@
+/**
+ * Rules of SGLang's gateway. Its tree of characters is here a memory of block keys, and the load of a worker
+ * is what the router has in flight there.
+ */
+
+import { HashRing, keyHash } from '../routing/memory.ts';
+import type { Picker, RoutingContext } from '../routing/routingPolicy.ts';
+import { inFlightOf, RememberingRule, ScoredRule, type Taken } from './rule.ts';
+
+export interface CacheAwareRules {
+  readonly absolute: number;
+  readonly relative: number;
+  readonly matchShare: number;
+  /** Where a prompt goes that matches nowhere. */
+  readonly cold: 'least-load' | 'smallest-tree';
+}
+
+/**
+ * Where max - min > `absolute` and max > `relative` x min in flight, the least loaded. Else the best match,
+ * if it is more than `matchShare` of the prompt. Else the least loaded, or the one with the fewest remembered
+ * blocks. All prompts are remembered, whichever way they went.
+ */
+export class SglangCacheAware extends RememberingRule {
+  override readonly name: string = 'sglang-cache-aware';
+  readonly #rules: CacheAwareRules;
+
+  constructor(rules: CacheAwareRules, picker: Picker, memoryBlocks: number) {
+    super(picker, memoryBlocks);
+    this.#rules = rules;
+  }
+
+  protected override take(context: RoutingContext, scores: Float64Array): Taken {
+    const { request, candidates } = context;
+    const { absolute, relative, matchShare, cold } = this.#rules;
+    const loads = candidates.map(inFlightOf);
+    const most = Math.max(...loads);
+    const least = Math.min(...loads);
+    if (most - least > absolute && most > relative * least) {
+      return { index: this.least(candidates, scores, inFlightOf), reason: 'unbalanced' };
+    }
+    const matches = this.matches(context);
+    if (Math.max(...matches) > matchShare * request.promptBlocks) {
+      const share = (_: unknown, i: number): number => -matches[i] / request.promptBlocks;
+      return { index: this.least(candidates, scores, share), reason: 'best match' };
+    }
+    if (cold === 'least-load')
+      return { index: this.least(candidates, scores, inFlightOf), reason: 'no match' };
+    const size = ({ instance }: { instance: number }): number => this.memory.blocksOf(instance);
+    return { index: this.least(candidates, scores, size), reason: 'no match' };
+  }
+}
+
+/**
+ * The least uncached tokens x (in flight + 1); of equal ones the fewest in flight, then the fewest tokens.
+ */
+export class SglangLmetric extends RememberingRule {
+  override readonly name: string = 'sglang-lmetric';
+  readonly #blockTokens: number;
+
+  constructor(picker: Picker, memoryBlocks: number, blockTokens: number) {
+    super(picker, memoryBlocks);
+    this.#blockTokens = blockTokens;
+  }
+
+  protected override take(context: RoutingContext, scores: Float64Array): Taken {
+    const { request, candidates } = context;
+    const work = this.matches(context).map((blocks) => request.promptTokens - blocks * this.#blockTokens);
+    let best = 0;
+    for (let i = 0; i < candidates.length; i++) {
+      scores[i] = -work[i] * (candidates[i].inFlight + 1);
+      const ahead =
+        scores[i] - scores[best] ||
+        candidates[best].inFlight - candidates[i].inFlight ||
+        work[best] - work[i];
+      if (ahead > 0) best = i;
+    }
+    return { index: best, reason: 'least work' };
+  }
+}
+
+/**
+ * The owner, on a ring of instances, of the hash of the first `prefixTokens` tokens, if it has no more than
+ * `loadFactor` x (all in flight + 1) / n in flight; else the least loaded. A prompt without a full block goes
+ * to the least loaded.
+ */
+export class SglangPrefixHash extends ScoredRule {
+  override readonly name: string = 'sglang-prefix-hash';
+  readonly #prefixBlocks: number;
+  readonly #loadFactor: number;
+  readonly #ring: HashRing = new HashRing();
+
+  constructor(picker: Picker, prefixBlocks: number, loadFactor: number) {
+    super(picker);
+    this.#prefixBlocks = Math.max(1, prefixBlocks);
+    this.#loadFactor = loadFactor;
+  }
+
+  protected override take({ request, candidates }: RoutingContext, scores: Float64Array): Taken {
+    const blocks = Math.min(this.#prefixBlocks, request.promptBlocks);
+    if (blocks > 0) {
+      const owner = this.#ring.owner(
+        keyHash(request.keys.words, blocks - 1),
+        candidates.map(({ instance }) => instance),
+      );
+      const all = candidates.reduce((sum, { inFlight }) => sum + inFlight, 0);
+      const bound = (this.#loadFactor * (all + 1)) / candidates.length;
+      const fits = candidates.some(({ instance, inFlight }) => instance === owner && inFlight <= bound);
+      if (fits) {
+        const index = this.least(candidates, scores, inFlightOf, ({ instance }) => instance === owner);
+        return { index, reason: 'owner of the prefix' };
+      }
+    }
+    return { index: this.least(candidates, scores, inFlightOf), reason: 'least loaded' };
+  }
+}

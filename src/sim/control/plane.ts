@@ -1,0 +1,840 @@
+/** A control plane's configuration, checked field by field and filled with defaults. */
+
+import { configError, invariant, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { PartitionedRandom } from '../random/goRand.ts';
+import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
+import { type CacheView, newShadow, ObservedView } from './cacheView.ts';
+import type {
+  ControlConfig,
+  ControlCounters,
+  ControlPlane,
+  EndKind,
+  ShadowDivergence,
+} from './controlPlane.ts';
+import { type PrefillDecodeDecider, prefillDecodeDeciders } from './disaggregation.ts';
+import { type FlowControl, type Gateway, gateways } from './flowControl.ts';
+import {
+  ADMIT,
+  type AdmissionDecision,
+  type CandidateScore,
+  type ClusterState,
+  effectiveLoad,
+  type ForcedRouting,
+  type InstanceProbe,
+  type InstanceSnapshot,
+  type NamedPolicy,
+  type PlainState,
+  type PolicyWorld,
+  type RequestOutcome,
+  type RequestPriority,
+  type RequestView,
+  type RoutingDecision,
+  type SnapshotState,
+  type Stay,
+} from './policy.ts';
+import { type PriorityPolicy, priorityPolicies } from './priority.ts';
+import { unknownName } from './registry.ts';
+import {
+  type GlobalRouterMetrics,
+  type HistoryPoint,
+  type PrefixView,
+  type RouterState,
+  type ShadowView,
+  SignalBoard,
+  shadowNames,
+  type TenantState,
+  TenantTable,
+  TrafficHistory,
+} from './routerState.ts';
+import { routingPolicies } from './routing/routing.ts';
+import type { RoutingChoice, RoutingContext, RoutingPolicy } from './routing/routingPolicy.ts';
+
+/** Upstream's defaults; ties go to the lowest instance. */
+export const defaultControl: ControlConfig = {
+  admission: { policy: 'always-admit' },
+  priority: { policy: 'slo-class' },
+  routing: { policy: 'round-robin' },
+  decider: { policy: 'never' },
+  gateway: null,
+  signals: { snapshotIntervalUs: 50_000, cacheSignalUs: 50_000 },
+  shadow: { model: 'none', blocks: 0, eventDelayUs: 50_000, speculativeTtlUs: 2_000_000 },
+  history: { windowUs: 10_000_000, windows: 60, burstFactor: 3 },
+  topK: 0,
+};
+
+const DAY_US = 86_400_000_000;
+
+/**
+ * The configuration with every parameter of every policy.
+ * @throws TKV_CONFIG with the field at fault
+ */
+export function checkControl(config: Partial<ControlConfig>): ControlConfig {
+  const whole = { ...defaultControl, ...config };
+  const { signals, shadow, history } = whole;
+  requireInteger('signals.snapshotIntervalUs', signals.snapshotIntervalUs, 0, DAY_US);
+  requireInteger('signals.cacheSignalUs', signals.cacheSignalUs, 0, DAY_US);
+  if (!shadowNames.includes(shadow.model)) throw unknownName('shadow.model', shadow.model, shadowNames);
+  requireInteger('shadow.blocks', shadow.blocks, 0, 2 ** 24);
+  requireInteger('shadow.eventDelayUs', shadow.eventDelayUs, 0, DAY_US);
+  requireInteger('shadow.speculativeTtlUs', shadow.speculativeTtlUs, 0, DAY_US);
+  if (shadow.model === 'speculative' && shadow.speculativeTtlUs === 0) {
+    throw configError('shadow.speculativeTtlUs', 'is 0', 'Set it above 0, or the shadow to events.');
+  }
+  requireInteger('history.windowUs', history.windowUs, 1000, DAY_US);
+  requireInteger('history.windows', history.windows, 0, 100_000);
+  if (!(history.burstFactor > 1 && Number.isFinite(history.burstFactor))) {
+    throw configError('history.burstFactor', `is ${history.burstFactor}`, 'Give it a number above 1.');
+  }
+  requireInteger('topK', whole.topK, -1, 10_000);
+  return {
+    ...whole,
+    admission: admissionPolicies.resolve(whole.admission),
+    priority: priorityPolicies.resolve(whole.priority),
+    routing: routingPolicies.resolve(whole.routing),
+    ...(whole.prefillRouting && { prefillRouting: routingPolicies.resolve(whole.prefillRouting) }),
+    ...(whole.decodeRouting && { decodeRouting: routingPolicies.resolve(whole.decodeRouting) }),
+    decider: prefillDecodeDeciders.resolve(whole.decider),
+    gateway: whole.gateway === null ? null : gateways.resolve(whole.gateway),
+  };
+}
+
+//  The record of a routing decision, from what a policy chose.
+
+export type ChoiceRecord = Omit<
+  RoutingDecision,
+  'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake'
+>;
+
+/** @param topK others that are kept; -1 leaves out scores as well */
+export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: number): ChoiceRecord {
+  const chosen = context.candidates[choice.index];
+  const base = { target: chosen.instance, reason: choice.reason };
+  if (topK < 0) return { ...base, scores: [], filteredOut: choice.filteredOut, topKCandidates: [] };
+  const scores = context.candidates.map((candidate, i): CandidateScore => {
+    const scoreBreakdown: Record<string, number> = {};
+    for (const part of choice.parts) scoreBreakdown[part.name] = part.weight * part.values[i];
+    // a policy without scores is compared by load, as upstream's counterfactual analysis does
+    const score = choice.scores === null ? -effectiveLoad(candidate) : choice.scores[i];
+    return { instance: candidate.instance, id: candidate.id, score, scoreBreakdown };
+  });
+  const others = topK === 0 ? [] : scores.filter((_, i) => i !== choice.index);
+  others.sort((a, b) => b.score - a.score || a.instance - b.instance);
+  return { ...base, scores, filteredOut: choice.filteredOut, topKCandidates: others.slice(0, topK) };
+}
+
+//  Decisions that somebody else takes in a policy's place: what if it had been otherwise?
+
+export function forcedAdmission(verdict: 'admit' | 'reject'): AdmissionDecision {
+  return verdict === 'admit' ? ADMIT : { verdict, reason: 'forced' };
+}
+
+/**
+ * The place of the forced instance among those that could take the request, or compute its prompt.
+ * @throws TKV_INPUT when it is none of them
+ */
+export function forcedIndex(
+  candidates: readonly InstanceSnapshot[],
+  forced: number,
+  does: 'take the request' | 'compute its prompt',
+): number {
+  const index = candidates.findIndex(({ instance }) => instance === forced);
+  if (index !== -1) return index;
+  const names = candidates.map(({ instance }) => instance).join(', ');
+  const remedy = names === '' ? 'There is none that can.' : `Name one of ${names}.`;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `forced.routing names instance ${forced}, which cannot ${does}. ${remedy}`,
+    { field: 'forced.routing' },
+  );
+}
+
+//  What was sent where: for each request and instance the tokens it has to compute and what was expected.
+
+interface Sent {
+  readonly instance: number;
+  tokens: number;
+  /** Blocks that were believed to be cached there; -1 once that was compared, or where nothing was. */
+  expectedBlocks: number;
+}
+
+export class InFlightBook implements SnapshotState {
+  readonly #byRequest = new Map<number, Sent[]>();
+
+  sent(request: number, instance: number, tokens: number, expectedBlocks: number): void {
+    const entry: Sent = { instance, tokens, expectedBlocks };
+    const entries = this.#byRequest.get(request);
+    if (entries === undefined) this.#byRequest.set(request, [entry]);
+    else entries.push(entry);
+  }
+
+  /** The tokens that were counted for it there; 0 from the second call on. */
+  takeTokens(request: number, instance: number): number {
+    const entry = this.#find(request, instance);
+    const tokens = entry?.tokens ?? 0;
+    if (entry !== undefined) entry.tokens = 0;
+    return tokens;
+  }
+
+  /** The blocks that were expected there; -1 from the second call on. */
+  takeExpected(request: number, instance: number): number {
+    const entry = this.#find(request, instance);
+    const blocks = entry?.expectedBlocks ?? -1;
+    if (entry !== undefined) entry.expectedBlocks = -1;
+    return blocks;
+  }
+
+  /** It has left the instance. @returns whether it is nowhere now */
+  end(request: number, instance: number): boolean {
+    const entries = this.#byRequest.get(request);
+    const at = entries?.findIndex((entry) => entry.instance === instance) ?? -1;
+    invariant(
+      entries !== undefined && at !== -1,
+      () => `request ${request} is not with instance ${instance}`,
+    );
+    entries.splice(at, 1);
+    if (entries.length === 0) this.#byRequest.delete(request);
+    return entries.length === 0;
+  }
+
+  /** The instances that have it, or were to get it. */
+  instancesOf(request: number): readonly number[] {
+    return (this.#byRequest.get(request) ?? []).map(({ instance }) => instance);
+  }
+
+  #find(request: number, instance: number): Sent | undefined {
+    return this.#byRequest.get(request)?.find((entry) => entry.instance === instance);
+  }
+
+  snapshot(): PlainState {
+    return [...this.#byRequest].map(([request, entries]) => ({
+      request,
+      entries: entries.map((entry) => ({ ...entry })),
+    }));
+  }
+
+  restore(state: PlainState): void {
+    this.#byRequest.clear();
+    // the state is what `snapshot` made
+    for (const { request, entries } of state as unknown as readonly { request: number; entries: Sent[] }[]) {
+      this.#byRequest.set(
+        request,
+        entries.map((entry) => ({ ...entry })),
+      );
+    }
+  }
+}
+
+//  The policies that are told of outcomes, and when first tokens came, as far as somebody wants to know.
+
+type Learner = Pick<NamedPolicy, 'completed'>;
+
+export class Learners implements SnapshotState {
+  readonly #policies: readonly Learner[];
+  /** By request: when its first token came. */
+  readonly #firstUs = new Map<number, number>();
+
+  constructor(policies: readonly Learner[]) {
+    this.#policies = [...new Set(policies)].filter(({ completed }) => completed !== undefined);
+  }
+
+  firstToken(request: RequestView, nowUs: number): void {
+    if (this.#policies.length > 0 && !this.#firstUs.has(request.number)) {
+      this.#firstUs.set(request.number, nowUs);
+    }
+  }
+
+  ended(outcome: Omit<RequestOutcome, 'ttftUs' | 'e2eUs'>): void {
+    if (this.#policies.length === 0) return;
+    const { request, nowUs } = outcome;
+    const firstUs = this.#firstUs.get(request.number);
+    this.#firstUs.delete(request.number);
+    const ttftUs = firstUs === undefined ? -1 : firstUs - request.arrivalUs;
+    const whole: RequestOutcome = { ...outcome, ttftUs, e2eUs: nowUs - request.arrivalUs };
+    for (const policy of this.#policies) policy.completed?.(whole);
+  }
+
+  snapshot(): PlainState {
+    return [...this.#firstUs].map(([request, timeUs]) => [request, timeUs]);
+  }
+
+  restore(state: PlainState): void {
+    this.#firstUs.clear();
+    // the state is what `snapshot` made
+    for (const [request, timeUs] of state as unknown as readonly [number, number][]) {
+      this.#firstUs.set(request, timeUs);
+    }
+  }
+}
+
+//  The control plane made of the policies of a configuration.
+
+export class PolicyControlPlane implements ControlPlane {
+  readonly config: ControlConfig;
+  readonly counters: ControlCounters = {
+    arrived: 0,
+    admitted: 0,
+    rejected: 0,
+    delayed: 0,
+    routed: 0,
+    unroutable: 0,
+    disaggregated: 0,
+    shadowOverestimates: 0,
+    shadowUnderestimates: 0,
+    shadowChecks: 0,
+  };
+  recordsScores = true;
+  readonly #policies: PlanePolicies;
+  readonly #board: SignalBoard;
+  readonly #books: RouterBooks;
+  readonly #inFlight: InFlightBook = new InFlightBook();
+  readonly #world: ControlWorld;
+  /** By model of the request: who could serve it of the instances that were routable last. */
+  readonly #pools = new Map<string, ModelPools>();
+  #pooled: readonly InstanceSnapshot[] = [];
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(config: Partial<ControlConfig>, world: ControlWorld) {
+    this.config = checkControl(config);
+    this.#world = world;
+    this.#policies = new PlanePolicies(this.config, world);
+    this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
+    this.#books = new RouterBooks(this.config, this.#policies.readsCaches);
+  }
+
+  fresh(): PolicyControlPlane {
+    return new PolicyControlPlane(this.config, this.#world);
+  }
+
+  get router(): RouterState {
+    return this.#books;
+  }
+
+  get gateway(): FlowControl | null {
+    return this.#policies.gateway?.queue ?? null;
+  }
+
+  get wantsCacheEvents(): boolean {
+    return this.#books.wantsEvents;
+  }
+
+  get routesByReports(): boolean {
+    return this.#policies.routesByReports;
+  }
+
+  addInstance(probe: InstanceProbe): void {
+    this.#board.add(probe);
+    this.#books.added(probe);
+  }
+
+  setRoutable(instance: number, routable: boolean): void {
+    this.#board.setRoutable(instance, routable);
+  }
+
+  removeInstance(instance: number): void {
+    this.#board.remove(instance);
+    this.#books.removed(instance);
+    this.#policies.instanceRemoved(instance);
+  }
+
+  cluster(nowUs: number): ClusterState {
+    this.#books.refresh(nowUs);
+    return { nowUs, instances: this.#board.routable(nowUs) };
+  }
+
+  saturation(nowUs: number): number {
+    return this.#policies.gateway === null ? 0 : this.#policies.gateway.saturation(this.cluster(nowUs));
+  }
+
+  arrived(request: RequestView, nowUs: number): void {
+    this.counters.arrived++;
+    this.#books.arrived(request, nowUs);
+  }
+
+  admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision {
+    const cluster = this.cluster(nowUs);
+    const priority = this.#policies.priority.prioritise(request, this.#books);
+    const chosen = this.#policies.admission.decide(request, priority, this.#books, cluster);
+    const decision = forced === undefined ? chosen : forcedAdmission(forced);
+    switch (decision.verdict) {
+      case 'admit':
+        this.counters.admitted++;
+        this.#books.admitted(request, nowUs);
+        return ADMIT;
+      case 'reject':
+        this.counters.rejected++;
+        this.#books.rejected(request, nowUs);
+        return decision;
+      case 'delay':
+        this.counters.delayed++;
+        return decision;
+    }
+  }
+
+  prioritise(request: RequestView, nowUs: number): RequestPriority {
+    this.#books.refresh(nowUs);
+    return this.#policies.priority.prioritise(request, this.#books);
+  }
+
+  route(
+    request: RequestView,
+    priority: RequestPriority,
+    nowUs: number,
+    forced: ForcedRouting = {},
+    stay?: Stay,
+  ): RoutingDecision | null {
+    const { instances } = this.cluster(nowUs);
+    const { allDecoders, allPrefillers, pools } = this.#poolsOf(instances, request.model);
+    const decoders = stay === undefined ? allDecoders : staying(allDecoders, stay.target);
+    const prefillers = stay === undefined ? allPrefillers : staying(allPrefillers, stay.prefill);
+    if (decoders.length === 0) {
+      this.counters.unroutable++;
+      return null;
+    }
+    const main = this.#context(request, priority, decoders);
+    const router = pools ? this.#policies.routers.decode : this.#policies.routers.all;
+    const wished = router.choose(main);
+    const choice: RoutingChoice =
+      forced.target === undefined
+        ? wished
+        : { ...wished, index: forcedIndex(decoders, forced.target, 'take the request'), reason: 'forced' };
+    const chosen = decoders[choice.index];
+    // written down before the same policy chooses again
+    const record = recordOf(main, choice, this.recordsScores ? this.config.topK : -1);
+    router.routed?.(main, chosen.instance);
+    let splits =
+      prefillers.length > 0 && this.#policies.decider.decide(request, chosen, this.#books).disaggregate;
+    if (stay !== undefined) splits = stay.prefill !== '' && prefillers.length > 0;
+    const prefillInstance = this.#routePrefill(request, priority, prefillers, splits, forced.prefillInstance);
+    const disaggregate = prefillInstance !== -1;
+    const computedBy = disaggregate ? prefillInstance : chosen.instance;
+    const expectedBlocks = this.#books.expectedBlocks(request, computedBy);
+    this.counters.routed++;
+    this.#sent(request, chosen.instance, disaggregate ? -1 : expectedBlocks, nowUs);
+    if (disaggregate) {
+      this.counters.disaggregated++;
+      this.#sent(request, prefillInstance, expectedBlocks, nowUs);
+    }
+    this.#books.routed(request);
+    const decodeInstance = disaggregate ? chosen.instance : -1;
+    return {
+      ...record,
+      prefillInstance,
+      decodeInstance,
+      expectedBlocks,
+      couldTake: this.recordsScores ? decoders.map(({ instance }) => instance) : [],
+    };
+  }
+
+  rehome(
+    request: RequestView,
+    priority: RequestPriority,
+    from: number,
+    configId: string,
+    nowUs: number,
+  ): number {
+    const { instances } = this.cluster(nowUs);
+    const candidates = instances.filter((each) => each.configId === configId && each.instance !== from);
+    if (candidates.length === 0) return -1;
+    const context = this.#context(request, priority, candidates);
+    const { instance } = candidates[this.#policies.routers.decode.choose(context).index];
+    this.#policies.routers.decode.routed?.(context, instance);
+    this.#board.inFlight(from, -1, -this.#inFlight.takeTokens(request.number, from));
+    this.#inFlight.end(request.number, from);
+    this.#sent(request, instance, -1, nowUs);
+    return instance;
+  }
+
+  /**
+   * @param splits whether the decider wants a hand-off
+   * @param forced an instance, or -1 for no hand-off
+   * @returns the instance that computes the prompt, -1 without a hand-off
+   */
+  #routePrefill(
+    request: RequestView,
+    priority: RequestPriority,
+    prefillers: readonly InstanceSnapshot[],
+    splits: boolean,
+    forced: number | undefined,
+  ): number {
+    const context = this.#context(request, priority, prefillers);
+    const wished = splits ? prefillers[this.#policies.routers.prefill.choose(context).index].instance : -1;
+    if (forced !== undefined && forced !== -1) forcedIndex(prefillers, forced, 'compute its prompt');
+    const instance = forced ?? wished;
+    if (instance !== -1) this.#policies.routers.prefill.routed?.(context, instance);
+    return instance;
+  }
+
+  #context(
+    request: RequestView,
+    priority: RequestPriority,
+    candidates: readonly InstanceSnapshot[],
+  ): RoutingContext {
+    return { request, priority, candidates, router: this.#books, reports: this.#board.reports };
+  }
+
+  #poolsOf(instances: readonly InstanceSnapshot[], model: string): ModelPools {
+    // the board makes another list when an instance comes or goes
+    if (instances !== this.#pooled) {
+      this.#pools.clear();
+      this.#pooled = instances;
+    }
+    let pools = this.#pools.get(model);
+    if (pools === undefined) this.#pools.set(model, (pools = modelPools(instances, model)));
+    return pools;
+  }
+
+  /** @param expectedBlocks that are believed to be cached there; -1 where the prompt is computed elsewhere */
+  #sent(request: RequestView, instance: number, expectedBlocks: number, nowUs: number): void {
+    const tokens =
+      expectedBlocks === -1
+        ? 0
+        : Math.max(0, request.promptTokens - expectedBlocks * this.#world.blockTokens);
+    this.#inFlight.sent(request.number, instance, tokens, expectedBlocks);
+    this.#board.inFlight(instance, 1, tokens);
+    if (expectedBlocks !== -1) this.#books.sent(request, instance, nowUs);
+  }
+
+  scheduled(
+    request: RequestView,
+    instance: number,
+    cachedBlocks: number,
+    nowUs: number,
+  ): ShadowDivergence | null {
+    const expectedBlocks = this.#inFlight.takeExpected(request.number, instance);
+    if (this.#books.shadowKv === null || expectedBlocks === -1) return null;
+    this.counters.shadowChecks++;
+    if (expectedBlocks === cachedBlocks) return null;
+    if (expectedBlocks > cachedBlocks) this.counters.shadowOverestimates++;
+    else this.counters.shadowUnderestimates++;
+    return { timeUs: nowUs, request: request.number, instance, expectedBlocks, actualBlocks: cachedBlocks };
+  }
+
+  firstToken(request: RequestView, instance: number, nowUs: number): void {
+    this.#policies.learners.firstToken(request, nowUs);
+    this.#board.inFlight(instance, 0, -this.#inFlight.takeTokens(request.number, instance));
+  }
+
+  ended(request: RequestView, instance: number, how: EndKind, outputTokens: number, nowUs: number): void {
+    // a hand-off goes on elsewhere; everything else ends the request wherever it was to go
+    const left = how === 'handedOff' ? [instance] : this.#inFlight.instancesOf(request.number);
+    let nowhere = false;
+    for (const each of left) {
+      this.#board.inFlight(each, -1, -this.#inFlight.takeTokens(request.number, each));
+      nowhere = this.#inFlight.end(request.number, each);
+    }
+    if (!nowhere) return;
+    this.#books.ended(request, how, outputTokens, nowUs);
+    if (how === 'redirected') return;
+    this.#policies.admission.ended?.(request, nowUs);
+    this.#policies.learners.ended({ request, instance, completed: how === 'completed', outputTokens, nowUs });
+  }
+
+  abandoned(request: RequestView, nowUs: number): void {
+    this.#books.abandoned();
+    this.#policies.admission.ended?.(request, nowUs);
+  }
+
+  kvStored(instance: number, tier: number, key: Uint32Array, nowUs: number): void {
+    this.#books.event(instance, tier, true, key, nowUs);
+  }
+
+  kvRemoved(instance: number, tier: number, key: Uint32Array, nowUs: number): void {
+    this.#books.event(instance, tier, false, key, nowUs);
+  }
+
+  snapshot(): PlainState {
+    return {
+      counters: { ...this.counters },
+      policies: this.#policies.snapshot(),
+      board: this.#board.snapshot(),
+      books: this.#books.snapshot(),
+      inFlight: this.#inFlight.snapshot(),
+    };
+  }
+
+  /** The instances are added before, with the same numbers. */
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as Record<string, PlainState>;
+    Object.assign(this.counters, saved.counters);
+    this.#policies.restore(saved.policies);
+    this.#board.restore(saved.board);
+    this.#books.restore(saved.books);
+    this.#inFlight.restore(saved.inFlight);
+  }
+}
+
+/** Who could serve a model. */
+interface ModelPools {
+  readonly allDecoders: readonly InstanceSnapshot[];
+  readonly allPrefillers: readonly InstanceSnapshot[];
+  /** Whether prompts may be computed elsewhere than their outputs. */
+  readonly pools: boolean;
+}
+
+function modelPools(instances: readonly InstanceSnapshot[], wanted: string): ModelPools {
+  const own = instances.filter(({ model }) => model === '' || wanted === '' || model === wanted);
+  const allDecoders = own.filter(({ role }) => role !== 'prefill');
+  const allPrefillers = own.filter(({ role }) => role === 'prefill');
+  const pools = allDecoders.some(({ role }) => role === 'decode') || allPrefillers.length > 0;
+  return { allDecoders, allPrefillers, pools };
+}
+
+/** Those of the configuration; all where none of them is routable. */
+function staying(instances: readonly InstanceSnapshot[], configId: string): readonly InstanceSnapshot[] {
+  const own = instances.filter((each) => each.configId === configId);
+  return own.length === 0 ? instances : own;
+}
+
+//  The policies of a control plane: made from a configuration, and written down together.
+
+export interface ControlWorld {
+  /** Key of the simulation, from which all streams of the policies come. */
+  readonly key: bigint;
+  readonly blockTokens: number;
+  readonly maxSequences: number;
+  /**
+   * Policies that no registry names, such as those of a policy bundle. They go before the configuration's.
+   */
+  readonly policies?: MadePolicies;
+}
+
+/** Makers of policies; each is called once a simulation, for routing once a pool with a router of its own. */
+export interface MadePolicies {
+  readonly admission?: (world: PolicyWorld) => AdmissionPolicy;
+  readonly priority?: (world: PolicyWorld) => PriorityPolicy;
+  readonly routing?: (world: PolicyWorld) => RoutingPolicy;
+}
+
+export class PlanePolicies implements SnapshotState {
+  readonly admission: AdmissionPolicy;
+  readonly priority: PriorityPolicy;
+  readonly decider: PrefillDecodeDecider;
+  readonly gateway: Gateway | null;
+  readonly routers: { readonly [pool in 'all' | 'prefill' | 'decode']: RoutingPolicy };
+  readonly learners: Learners;
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(config: ControlConfig, world: ControlWorld) {
+    const policyWorld = (rename: Readonly<Record<string, string>> = {}): PolicyWorld => ({
+      blockTokens: world.blockTokens,
+      maxSequences: world.maxSequences,
+      // each policy has a stream object of its own, so that each can be written down on its own
+      stream: (name) => new PartitionedRandom(world.key).stream(rename[name] ?? name),
+    });
+    const { admission, priority, routing } = world.policies ?? {};
+    this.admission = admission?.(policyWorld()) ?? admissionPolicies.make(config.admission, policyWorld());
+    this.priority = priority?.(policyWorld()) ?? priorityPolicies.make(config.priority, policyWorld());
+    this.decider = prefillDecodeDeciders.make(config.decider, policyWorld());
+    this.gateway = config.gateway === null ? null : gateways.make(config.gateway, policyWorld());
+    this.routers = routersOf(config, policyWorld, routing);
+    const queue = this.gateway === null ? [] : [this.gateway.queue];
+    this.learners = new Learners([this.admission, this.priority, ...queue, ...Object.values(this.routers)]);
+  }
+
+  get readsCaches(): boolean {
+    return this.decider.readsCaches || Object.values(this.routers).some(({ readsCaches }) => readsCaches);
+  }
+
+  get routesByReports(): boolean {
+    return Object.values(this.routers).some(({ readsReports }) => readsReports);
+  }
+
+  instanceRemoved(instance: number): void {
+    for (const router of new Set(Object.values(this.routers))) router.removed?.(instance);
+  }
+
+  snapshot(): PlainState {
+    const { all, prefill, decode } = this.routers;
+    return {
+      admission: this.admission.snapshot(),
+      priority: this.priority.snapshot(),
+      decider: this.decider.snapshot(),
+      gateway: this.gateway?.queue.snapshot() ?? null,
+      routers: [all.snapshot(), prefill.snapshot(), decode.snapshot()],
+      learners: this.learners.snapshot(),
+    };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as Record<string, PlainState>;
+    this.admission.restore(saved.admission);
+    this.priority.restore(saved.priority);
+    this.decider.restore(saved.decider);
+    if (this.gateway !== null) this.gateway.queue.restore(saved.gateway);
+    const [all, prefill, decode] = saved.routers as readonly PlainState[];
+    this.routers.all.restore(all);
+    this.routers.prefill.restore(prefill);
+    this.routers.decode.restore(decode);
+    this.learners.restore(saved.learners);
+  }
+}
+
+//  What the router knows, kept up to date by the control plane and shown to policies as a `RouterState`.
+
+/** What the observed view says where nobody asked for one to be kept. */
+const nothingObserved: PrefixView = { hbmBlocks: () => 0, place: () => ({ blocks: 0, byTier: [] }) };
+
+export class RouterBooks implements RouterState, SnapshotState {
+  nowUs = 0;
+  readonly #tenants: TenantTable;
+  readonly #traffic: TrafficHistory;
+  readonly #observed: ObservedView | null;
+  readonly #shadow: (CacheView & ShadowView) | null;
+
+  constructor(config: ControlConfig, readsCaches: boolean) {
+    const { windowUs, windows, burstFactor } = config.history;
+    this.#tenants = new TenantTable(windowUs, burstFactor);
+    this.#traffic = new TrafficHistory(windowUs, windows);
+    this.#observed = readsCaches ? new ObservedView(config.signals.cacheSignalUs) : null;
+    this.#shadow = newShadow(config.shadow);
+  }
+
+  get wantsEvents(): boolean {
+    return this.#observed !== null || this.#shadow?.readsEvents === true;
+  }
+
+  tenant(tenantId: string): TenantState {
+    return this.#tenants.state(tenantId, this.nowUs);
+  }
+
+  get tenants(): readonly TenantState[] {
+    return this.#tenants.all(this.nowUs);
+  }
+
+  get global(): GlobalRouterMetrics {
+    return this.#traffic.global(this.nowUs);
+  }
+
+  get history(): readonly HistoryPoint[] {
+    return this.#traffic.points(this.nowUs);
+  }
+
+  get observedKv(): PrefixView {
+    return this.#observed ?? nothingObserved;
+  }
+
+  get shadowKv(): ShadowView | null {
+    return this.#shadow;
+  }
+
+  added(probe: InstanceProbe): void {
+    this.#observed?.added(probe);
+    this.#shadow?.added(probe);
+  }
+
+  removed(instance: number): void {
+    this.#observed?.removed(instance);
+    this.#shadow?.removed(instance);
+  }
+
+  event(instance: number, tier: number, stored: boolean, key: Uint32Array, nowUs: number): void {
+    this.#observed?.event(instance, tier, stored, key, nowUs);
+    this.#shadow?.event(instance, tier, stored, key, nowUs);
+  }
+
+  /** Brings everything up to `nowUs`, before a decision. */
+  refresh(nowUs: number): void {
+    this.nowUs = nowUs;
+    this.#observed?.refresh(nowUs);
+    this.#shadow?.refresh(nowUs);
+  }
+
+  /** Leading blocks that the shadow has there, or without one the observed view. */
+  expectedBlocks(request: RequestView, instance: number): number {
+    if (this.#shadow !== null) return this.#shadow.place(request, instance).blocks;
+    return this.#observed?.place(request, instance).blocks ?? 0;
+  }
+
+  arrived(request: RequestView, nowUs: number): void {
+    this.nowUs = nowUs;
+    this.#tenants.arrived(request.tenantId, request.sloClass, nowUs);
+    this.#traffic.count('arrivals', nowUs);
+    this.#traffic.count('promptTokens', nowUs, request.promptTokens);
+    this.#traffic.pending++;
+  }
+
+  admitted(request: RequestView, nowUs: number): void {
+    this.#tenants.admitted(request.tenantId);
+    this.#traffic.count('admitted', nowUs);
+  }
+
+  rejected(request: RequestView, nowUs: number): void {
+    this.#tenants.rejected(request.tenantId);
+    this.#traffic.count('rejected', nowUs);
+    this.#traffic.pending--;
+  }
+
+  /** A request was given up before it was routed. */
+  abandoned(): void {
+    this.#traffic.pending--;
+  }
+
+  /** The request has left the gate. */
+  routed(request: RequestView): void {
+    this.#tenants.routed(request.tenantId);
+    this.#traffic.pending--;
+    this.#traffic.inFlight++;
+  }
+
+  /** Its prompt is computed there. */
+  sent(request: RequestView, instance: number, nowUs: number): void {
+    this.#shadow?.routed(request, instance, nowUs);
+  }
+
+  ended(request: RequestView, how: EndKind, outputTokens: number, nowUs: number): void {
+    this.#tenants.ended(request.tenantId, outputTokens);
+    this.#traffic.inFlight--;
+    if (how === 'completed') this.#traffic.count('completions', nowUs);
+    else if (how === 'redirected') this.#traffic.pending++;
+  }
+
+  snapshot(): PlainState {
+    return {
+      nowUs: this.nowUs,
+      tenants: this.#tenants.snapshot(),
+      traffic: this.#traffic.snapshot(),
+      observed: this.#observed?.snapshot() ?? null,
+      shadow: this.#shadow?.snapshot() ?? null,
+    };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as Record<string, PlainState>;
+    this.nowUs = saved.nowUs as number;
+    this.#tenants.restore(saved.tenants);
+    this.#traffic.restore(saved.traffic);
+    this.#observed?.restore(saved.observed);
+    this.#shadow?.restore(saved.shadow);
+  }
+}
+
+//  Which routing policy serves which pool, and from which random stream each takes its draws.
+
+/**
+ * One policy for everything, made by `made` where that is given, except where a pool has its own: that one is
+ * another object with another stream, as upstream's pools with scorers of their own.
+ */
+export function routersOf(
+  config: ControlConfig,
+  worldOf: (rename?: Readonly<Record<string, string>>) => PolicyWorld,
+  made?: (world: PolicyWorld) => RoutingPolicy,
+): { readonly all: RoutingPolicy; readonly prefill: RoutingPolicy; readonly decode: RoutingPolicy } {
+  const all = made?.(worldOf()) ?? routingPolicies.make(config.routing, worldOf());
+  const { prefillRouting, decodeRouting } = config;
+  return {
+    all,
+    prefill:
+      prefillRouting === undefined
+        ? all
+        : routingPolicies.make(prefillRouting, worldOf(ownStreams('prefill'))),
+    decode:
+      decodeRouting === undefined ? all : routingPolicies.make(decodeRouting, worldOf(ownStreams('decode'))),
+  };
+}
+
+function ownStreams(pool: 'prefill' | 'decode'): Readonly<Record<string, string>> {
+  return { router: `${pool}-router`, 'router-filters': `${pool}-router-filters` };
+}

@@ -1,0 +1,197 @@
+/** The priority policies. All give the scheduler a rank in which lower is more urgent. */
+
+import { type NamedPolicy, type RequestPriority, type RequestView, StatelessPolicy } from './policy.ts';
+import { type NumberRule, PolicyRegistry } from './registry.ts';
+import type { RouterState } from './routerState.ts';
+
+/** Ranks are whole; scores of a tenant's share are told apart to this part of a step between classes. */
+const RANKS_A_STEP = 1000;
+
+function dueUs(request: RequestView): number {
+  return request.sloTargetUs > 0 ? request.arrivalUs + request.sloTargetUs : 0;
+}
+
+/** The class decides: upstream's rule. One object a class serves all its requests without targets. */
+export class SloClassPriority extends StatelessPolicy implements PriorityPolicy {
+  readonly name: string = 'slo-class';
+  readonly #priorities: SloPriorities;
+  readonly #made = new Map<number, RequestPriority>();
+
+  constructor(priorities: SloPriorities) {
+    super();
+    this.#priorities = priorities;
+  }
+
+  prioritise(request: RequestView): RequestPriority {
+    const score = this.#priorities.of(request.sloClass);
+    if (request.sloTargetUs > 0) return this.#make(score, dueUs(request));
+    let made = this.#made.get(score);
+    if (made === undefined) this.#made.set(score, (made = this.#make(score, 0)));
+    return made;
+  }
+
+  #make(score: number, due: number): RequestPriority {
+    return { score, rank: this.#priorities.highest - score, hints: { sheddable: score < 0, dueUs: due } };
+  }
+}
+
+/** All alike: who may be shed is still the class's matter. */
+export class ConstantPriority extends StatelessPolicy implements PriorityPolicy {
+  readonly name: string = 'constant';
+  readonly #priorities: SloPriorities;
+  readonly #score: number;
+
+  constructor(priorities: SloPriorities, score: number) {
+    super();
+    this.#priorities = priorities;
+    this.#score = score;
+  }
+
+  prioritise(request: RequestView): RequestPriority {
+    const sheddable = this.#priorities.of(request.sloClass) < 0;
+    return { score: this.#score, rank: 0, hints: { sheddable, dueUs: dueUs(request) } };
+  }
+}
+
+/**
+ * Earliest due first within a class: the class counts `classWeightUs` for each step of its priority, and a
+ * request is as urgent as its time to the first token is near. Without a target of its own a request takes
+ * that of its class. The rank is the due time less the class's credit, so it needs no clock.
+ */
+export class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
+  readonly name: string = 'slo-deadline';
+  readonly #priorities: SloPriorities;
+  readonly #targetsUs: Readonly<Record<string, number>>;
+  readonly #classWeightUs: number;
+
+  constructor(priorities: SloPriorities, targetsUs: Readonly<Record<string, number>>, classWeightUs: number) {
+    super();
+    this.#priorities = priorities;
+    this.#targetsUs = targetsUs;
+    this.#classWeightUs = classWeightUs;
+  }
+
+  prioritise(request: RequestView): RequestPriority {
+    const own = this.#priorities.of(request.sloClass);
+    const targetUs = request.sloTargetUs > 0 ? request.sloTargetUs : (this.#targetsUs[request.sloClass] ?? 0);
+    // none: as far off as any
+    const due = targetUs > 0 ? request.arrivalUs + targetUs : request.arrivalUs + 3_600_000_000;
+    const rank = Math.round(due - own * this.#classWeightUs);
+    const hints = { sheddable: own < 0, dueUs: targetUs > 0 ? due : 0 };
+    return { score: -rank, rank, hints };
+  }
+}
+
+/**
+ * The class, less what the tenant has in flight beyond a fair share of all: one tenant's flood does not push
+ * others of its class back.
+ */
+export class FairSharePriority extends StatelessPolicy implements PriorityPolicy {
+  readonly name: string = 'fair-share';
+  readonly #priorities: SloPriorities;
+  readonly #penaltyPerRequest: number;
+  readonly #most: number;
+
+  constructor(priorities: SloPriorities, penaltyPerRequest: number, most: number) {
+    super();
+    this.#priorities = priorities;
+    this.#penaltyPerRequest = penaltyPerRequest;
+    this.#most = most;
+  }
+
+  prioritise(request: RequestView, router: RouterState): RequestPriority {
+    const own = this.#priorities.of(request.sloClass);
+    const tenants = Math.max(1, router.tenants.length);
+    const beyond = router.tenant(request.tenantId).activeRequests - router.global.inFlight / tenants;
+    const score = own - Math.min(this.#most, Math.max(0, beyond * this.#penaltyPerRequest));
+    const hints = { sheddable: own < 0, dueUs: dueUs(request) };
+    const rank = Math.round(RANKS_A_STEP * (this.#priorities.highest - score));
+    return { score, rank, hints };
+  }
+}
+
+//  The second stage: how urgent a request is, and what later stages should know of it.
+
+export interface PriorityPolicy extends NamedPolicy {
+  /** Deterministic; changes none of its arguments. */
+  prioritise(request: RequestView, router: RouterState): RequestPriority;
+}
+
+//  Urgency of the SLO classes. Negative ones may be shed. Unknown names, and none, count as standard.
+
+/** Upstream's. */
+export const defaultSloPriorities: Readonly<Record<string, number>> = {
+  critical: 4,
+  standard: 3,
+  batch: -1,
+  sheddable: -2,
+  background: -3,
+};
+
+export class SloPriorities {
+  readonly #byClass: Readonly<Record<string, number>>;
+  readonly #standard: number;
+  /** The highest of all classes and of the default. */
+  readonly highest: number;
+
+  /** @param overrides priorities of classes that differ from upstream's, or of other classes */
+  constructor(overrides: Readonly<Record<string, number>> = {}) {
+    this.#byClass = { ...defaultSloPriorities, ...overrides };
+    this.#standard = this.#byClass.standard;
+    this.highest = Math.max(this.#standard, ...Object.values(this.#byClass));
+  }
+
+  of(sloClass: string): number {
+    return Object.hasOwn(this.#byClass, sloClass) ? this.#byClass[sloClass] : this.#standard;
+  }
+}
+
+//  Priority policies by name.
+
+const priorityRule: NumberRule = { kind: 'number', default: 0, min: -100, max: 100, integer: true };
+/** Priorities of SLO classes that differ from upstream's. */
+const priorities = { kind: 'numbers', default: {}, each: priorityRule } as const;
+
+export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegistry<PriorityPolicy>(
+  'priority',
+  {
+    'slo-class': {
+      about: 'by SLO class, as upstream',
+      parameters: { priorities },
+      make: (p) => new SloClassPriority(new SloPriorities(p.numbers('priorities'))),
+    },
+    constant: {
+      about: 'all alike',
+      parameters: { priorities, score: { kind: 'number', default: 0 } },
+      make: (p) => new ConstantPriority(new SloPriorities(p.numbers('priorities')), p.number('score')),
+    },
+    'slo-deadline': {
+      about: 'earliest due first, with a credit for the class',
+      parameters: {
+        priorities,
+        targetsUs: { kind: 'numbers', default: {}, each: { kind: 'number', default: 0, above: 0 } },
+        classWeightUs: { kind: 'number', default: 1_000_000, min: 0, max: 1e12 },
+      },
+      make: (p) =>
+        new DeadlinePriority(
+          new SloPriorities(p.numbers('priorities')),
+          p.numbers('targetsUs'),
+          p.number('classWeightUs'),
+        ),
+    },
+    'fair-share': {
+      about: 'by SLO class, less for tenants with more in flight than their share',
+      parameters: {
+        priorities,
+        penaltyPerRequest: { kind: 'number', default: 0.1, min: 0, max: 100 },
+        most: { kind: 'number', default: 1, min: 0, max: 100 },
+      },
+      make: (p) =>
+        new FairSharePriority(
+          new SloPriorities(p.numbers('priorities')),
+          p.number('penaltyPerRequest'),
+          p.number('most'),
+        ),
+    },
+  },
+);

@@ -1,0 +1,415 @@
+/** Routing policies by name. */
+
+import { configError } from '../../../runtime/errors.ts';
+import { kvUtilization } from '../admission.ts';
+import { ruleEntries } from '../catalogue/rules.ts';
+import {
+  effectiveLoad,
+  type InstanceSnapshot,
+  type PlainState,
+  type PolicyWorld,
+  type RequestView,
+} from '../policy.ts';
+import {
+  type NumberRule,
+  type ParameterRules,
+  type PolicyEntry,
+  type PolicyParameters,
+  PolicyRegistry,
+} from '../registry.ts';
+import { Filters, filterParameters } from './filters.ts';
+import {
+  DrawingPicker,
+  type DrawName,
+  Picker,
+  type RoutingChoice,
+  type RoutingContext,
+  type RoutingPolicy,
+  type ScorePart,
+  tieNames,
+} from './routingPolicy.ts';
+import { makeScorer, type Scorer, scorerNames, scorerReadsReports } from './scorers.ts';
+
+// Weighted scorers: the sum of clamped scores times weights that add up to 1; the highest sum wins. Added up
+// in the order of the scorers, as upstream does.
+
+/** A scorer with its share of the whole and what it said last. */
+export interface WeightedPart extends ScorePart {
+  readonly scorer: Scorer;
+  readonly weight: number;
+  values: Float64Array;
+  /** What the values were made of, where they depend on reports alone. */
+  reports: number | undefined;
+  candidates: readonly InstanceSnapshot[];
+}
+
+/** @throws TKV_CONFIG without any weight above 0 */
+export function partsOf(weights: Readonly<Record<string, number>>, blockTokens: number): WeightedPart[] {
+  const entries = Object.entries(weights).filter(([, weight]) => weight > 0);
+  const sum = entries.reduce((total, [, weight]) => total + weight, 0);
+  if (entries.length === 0) throw configError('routing.scorers', 'has no weight above 0', 'Name one scorer.');
+  return entries.map(([name, weight]) => ({
+    name,
+    weight: weight / sum,
+    scorer: makeScorer(name, blockTokens),
+    values: new Float64Array(8),
+    reports: undefined,
+    candidates: [],
+  }));
+}
+
+/** Asks every scorer; scores are clamped to [0, 1]. */
+export function askScorers(parts: readonly WeightedPart[], context: RoutingContext): void {
+  const { candidates, reports } = context;
+  const count = candidates.length;
+  for (const part of parts) {
+    if (part.scorer.readsReportsAlone === true) {
+      const holds = reports !== undefined && part.reports === reports && part.candidates === candidates;
+      if (holds) continue;
+      part.reports = reports;
+      part.candidates = candidates;
+    }
+    if (part.values.length < count) part.values = new Float64Array(count * 2);
+    part.scorer.score(context, part.values);
+    for (let i = 0; i < count; i++) part.values[i] = Math.min(1, Math.max(0, part.values[i]));
+  }
+}
+
+export class Weighted implements RoutingPolicy {
+  readonly name: string = 'weighted';
+  readonly readsCaches: boolean;
+  readonly readsReports: boolean;
+  protected readonly parts: readonly WeightedPart[];
+  readonly #picker: Picker;
+  readonly #filters: Filters;
+  #scores: Float64Array = new Float64Array(8);
+
+  constructor(parts: readonly WeightedPart[], filters: Filters, picker: Picker) {
+    this.parts = parts;
+    this.readsCaches = filters.readsCaches || parts.some(({ scorer }) => scorer.readsCaches);
+    this.readsReports = filters.readsReports || parts.some(({ name }) => scorerReadsReports(name));
+    this.#filters = filters;
+    this.#picker = picker;
+  }
+
+  choose(context: RoutingContext): RoutingChoice {
+    const count = context.candidates.length;
+    if (this.#scores.length < count) this.#scores = new Float64Array(count * 2);
+    const scores = this.#scores;
+    askScorers(this.parts, context);
+    this.sum(context, scores);
+    const filteredOut = this.#filters.apply(context, scores);
+    const index = this.#picker.highest(scores, count);
+    return { index, reason: this.name, scores, parts: this.parts, filteredOut };
+  }
+
+  /** Adds the parts up; a subclass may weigh them anew for each request. */
+  protected sum({ candidates }: RoutingContext, scores: Float64Array): void {
+    for (let i = 0; i < candidates.length; i++) {
+      let sum = 0;
+      for (const { values, weight } of this.parts) sum += values[i] * weight;
+      scores[i] = sum;
+    }
+  }
+
+  routed(context: RoutingContext, instance: number): void {
+    for (const { scorer } of this.parts) scorer.routed?.(context, instance);
+    this.#filters.routed(context, instance);
+  }
+
+  removed(instance: number): void {
+    for (const { scorer } of this.parts) scorer.removed?.(instance);
+    this.#filters.removed(instance);
+  }
+
+  snapshot(): PlainState {
+    return {
+      scorers: this.parts.map(({ scorer }) => scorer.snapshot()),
+      picker: this.#picker.snapshot(),
+      filters: this.#filters.snapshot(),
+    };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as { scorers: readonly PlainState[]; picker: PlainState; filters: PlainState };
+    this.parts.forEach(({ scorer }, i) => {
+      scorer.restore(saved.scorers[i]);
+    });
+    this.#picker.restore(saved.picker);
+    this.#filters.restore(saved.filters);
+  }
+}
+
+// The published evolved rule over weighted scorers (SkyDiscover, `blis_router`). Let p be the first candidate
+// with the highest score of the first scorer, if that is above 0.1, and d its requests in flight above the
+// least of all. With d > 0 the first weight becomes w0 / (1 + 0.6 d) and the second 1 less that; the others
+// stay. From the weighted sum goes 0.5 x (u - 0.9) / 0.1 where the KV utilisation u is above 0.9; to it comes
+// 0.01 / (1 + in flight). Prefix affinity does not hold on to an instance that is crowded now.
+
+const PREFIX_SCORE_MIN = 0.1;
+const DECAY = 0.6;
+
+export class Evolved extends Weighted {
+  override readonly name: string = 'evolved';
+  /** KV utilisation, whatever the scorers are. */
+  override readonly readsReports: boolean = true;
+
+  protected override sum({ candidates }: RoutingContext, scores: Float64Array): void {
+    const { parts } = this;
+    const weights = parts.map(({ weight }) => weight);
+    const prefix = parts[0].values;
+    let least = Infinity;
+    let best = 0;
+    for (let i = 0; i < candidates.length; i++) {
+      least = Math.min(least, candidates[i].inFlight);
+      if (prefix[i] > prefix[best]) best = i;
+    }
+    const crowded = candidates[best].inFlight - least;
+    if (prefix[best] > PREFIX_SCORE_MIN && parts.length >= 2 && crowded > 0) {
+      weights[0] = parts[0].weight * (1 / (1 + DECAY * crowded));
+      weights[1] = 1 - weights[0];
+    }
+    for (let i = 0; i < candidates.length; i++) {
+      let sum = 0;
+      for (let part = 0; part < parts.length; part++) sum += parts[part].values[i] * weights[part];
+      const utilization = kvUtilization(candidates[i]);
+      if (utilization > 0.9) sum -= (0.5 * (utilization - 0.9)) / 0.1;
+      scores[i] = sum + 0.01 / (1 + candidates[i].inFlight);
+    }
+  }
+}
+
+/** Upstream's profile for `weighted`. */
+export const defaultScorers: Readonly<Record<string, number>> = {
+  'precise-prefix-cache': 2,
+  'queue-depth': 1,
+  'kv-utilization': 1,
+};
+
+const llmDScorers = { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 };
+
+/** Rules that score one instance at a time, by the name of the policy that goes by them. */
+export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => InstanceScore>> = {
+  'least-loaded': () => leastLoaded,
+  'always-busiest': () => alwaysBusiest,
+  llq: () => leastQueued,
+  lor: () => leastOutstanding,
+  'least-kv': () => leastCached,
+  glia: ({ blockTokens }) => gliaHeadRoom(blockTokens),
+};
+
+const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
+
+function scorersRule(byDefault: Readonly<Record<string, number>>): ParameterRules[string] {
+  return {
+    kind: 'numbers',
+    default: byDefault,
+    each: { kind: 'number', default: 1, above: 0, max: 1e6 },
+    names: scorerNames,
+  };
+}
+
+/** A policy that takes the instance with the highest score of a formula. */
+function byScore(
+  name: string,
+  about: string,
+): {
+  about: string;
+  parameters: ParameterRules;
+  make: (p: PolicyParameters, world: PolicyWorld) => RoutingPolicy;
+} {
+  return {
+    about,
+    parameters: { ties },
+    make: (p, world) => new ByScore(name, instanceScores[name](world), Picker.of(p.text('ties'), world)),
+  };
+}
+
+/** A sum of weighted scorers with these weights unless others are given. */
+function weighted(
+  about: string,
+  byDefault: Readonly<Record<string, number>>,
+  Policy: typeof Weighted,
+): {
+  about: string;
+  parameters: ParameterRules;
+  make: (p: PolicyParameters, world: PolicyWorld) => RoutingPolicy;
+} {
+  return {
+    about,
+    parameters: { scorers: scorersRule(byDefault), ties, ...filterParameters },
+    make: (p, world) =>
+      new Policy(
+        partsOf(p.numbers('scorers'), world.blockTokens),
+        new Filters(p, world),
+        Picker.of(p.text('ties'), world),
+      ),
+  };
+}
+
+/** llm-d's default profile with another picker. */
+function drawing(how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
+  const temperature: NumberRule = { kind: 'number', default: 0.1, above: 0 };
+  return {
+    about: `llm-d's default profile, ${about}`,
+    parameters: {
+      scorers: scorersRule(llmDScorers),
+      ...(how === 'softmax' ? { temperature } : {}),
+      ...filterParameters,
+    },
+    make: (p, world) => {
+      const picker = new DrawingPicker(
+        how,
+        how === 'softmax' ? p.number('temperature') : 1,
+        world.stream('router'),
+      );
+      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), new Filters(p, world), picker);
+    },
+  };
+}
+
+export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry<RoutingPolicy>('routing', {
+  'round-robin': { about: 'in turn', parameters: {}, make: () => new RoundRobin() },
+  'least-loaded': byScore('least-loaded', 'fewest queued, running and in flight'),
+  'always-busiest': byScore('always-busiest', 'most of them, for tests'),
+  llq: byScore('llq', 'fewest queued'),
+  lor: byScore('lor', 'fewest in flight'),
+  'least-kv': byScore('least-kv', 'least of HBM held by requests'),
+  glia: byScore('glia', 'most head room in HBM'),
+  weighted: weighted('a weighted sum of scorers', defaultScorers, Weighted),
+  'prefix-affinity': weighted(
+    'where the router sent the prefix before, and load',
+    { 'prefix-affinity': 1, 'load-balance': 1 },
+    Weighted,
+  ),
+  'precise-prefix': weighted(
+    'where the prefix is cached, and load',
+    { 'precise-prefix-cache': 2, 'kv-utilization': 1, 'queue-depth': 1 },
+    Weighted,
+  ),
+  'session-affinity': weighted(
+    'where the session was before, and load',
+    { 'session-affinity': 2, 'load-balance': 1 },
+    Weighted,
+  ),
+  evolved: weighted(
+    'prefix affinity that lets go of crowded instances',
+    { 'prefix-affinity': 1, 'load-balance': 1 },
+    Evolved,
+  ),
+  'llm-d': weighted(
+    "llm-d's default profile: where the router sent the prefix, queue and KV",
+    llmDScorers,
+    Weighted,
+  ),
+  'llm-d-prefix-length': weighted(
+    'the same profile with the length term for half of the prefix scorer',
+    { 'prefix-length': 1.5, 'prefix-affinity': 1.5, 'queue-depth': 2, 'kv-utilization': 2 },
+    Weighted,
+  ),
+  'llm-d-pd': weighted(
+    "llm-d's profile of each pool of a hand-off: prefix and queue",
+    { 'prefix-affinity': 2, 'queue-depth': 1 },
+    Weighted,
+  ),
+  'llm-d-weighted-random': drawing('weighted-random', 'one drawn in proportion to its score'),
+  'llm-d-softmax': drawing('softmax', 'one drawn in proportion to exp(score / temperature)'),
+  'llm-d-two-choices': drawing('two-choices', 'the better of two that are drawn'),
+  ...ruleEntries,
+});
+
+//  Routing rules of one line: in turn, and by one number of each instance.
+
+export class RoundRobin implements RoutingPolicy {
+  readonly name: string = 'round-robin';
+  readonly readsCaches: boolean = false;
+  readonly readsReports: boolean = false;
+  #turn = 0;
+
+  choose({ candidates }: RoutingContext): RoutingChoice {
+    const index = this.#turn % candidates.length;
+    return { index, reason: this.name, scores: null, parts: [], filteredOut: [] };
+  }
+
+  routed(): void {
+    this.#turn++;
+  }
+
+  snapshot(): PlainState {
+    return this.#turn;
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    this.#turn = state as number;
+  }
+}
+
+/** A score of one instance, higher is better. */
+export type InstanceScore = (instance: InstanceSnapshot, request: RequestView) => number;
+
+export class ByScore implements RoutingPolicy {
+  readonly name: string;
+  readonly readsCaches: boolean = false;
+  readonly readsReports: boolean;
+  readonly #score: InstanceScore;
+  readonly #picker: Picker;
+  #scores: Float64Array = new Float64Array(8);
+
+  constructor(name: string, score: InstanceScore, picker: Picker) {
+    this.name = name;
+    this.readsReports = score !== leastOutstanding;
+    this.#score = score;
+    this.#picker = picker;
+  }
+
+  choose({ request, candidates }: RoutingContext): RoutingChoice {
+    if (this.#scores.length < candidates.length) this.#scores = new Float64Array(candidates.length * 2);
+    for (let i = 0; i < candidates.length; i++) this.#scores[i] = this.#score(candidates[i], request);
+    const index = this.#picker.highest(this.#scores, candidates.length);
+    return { index, reason: this.name, scores: this.#scores, parts: [], filteredOut: [] };
+  }
+
+  snapshot(): PlainState {
+    return this.#picker.snapshot();
+  }
+
+  restore(state: PlainState): void {
+    this.#picker.restore(state);
+  }
+}
+
+/** Fewest queued, running and in flight. */
+export const leastLoaded: InstanceScore = (instance) => -effectiveLoad(instance);
+/** Most of them: for tests of what a bad router does. */
+export const alwaysBusiest: InstanceScore = (instance) => effectiveLoad(instance);
+/** Fewest queued (LLQ). */
+export const leastQueued: InstanceScore = ({ queueDepth }) => -queueDepth;
+/** Fewest in flight, which is fresh (LOR). */
+export const leastOutstanding: InstanceScore = ({ inFlight }) => -inFlight;
+/** Least KV utilisation, AIBrix's least-kv-cache. */
+export const leastCached: InstanceScore = (instance) => -kvUtilization(instance);
+
+const OUTPUT_PER_PROMPT = 0.6;
+const RESERVE_SHARE = 0.03;
+const INADMISSIBLE = 10;
+const PER_REQUEST = 0.001;
+
+/**
+ * Glia's head-room allocator (arXiv 2510.27176): a request needs (1.6 x its prompt + block - 1) / block
+ * blocks; with T blocks in HBM of which F are free, it is admissible where F - needed >= 0.03 T. The score is
+ * -(T - F + needed) / T - 0.001 x load, 10 less where it is not admissible. Before the first report T is
+ * unknown and counts as one block, which is inadmissible everywhere alike.
+ */
+export function gliaHeadRoom(blockTokens: number): InstanceScore {
+  return (instance, request) => {
+    const needed = (request.promptTokens * (1 + OUTPUT_PER_PROMPT) + blockTokens - 1) / blockTokens;
+    const hbm = instance.kv.tiers[0];
+    const total = Math.max(1, hbm?.capacityBlocks ?? 0);
+    const free = hbm?.capacityBlocks ? hbm.freeBlocks : 0;
+    const used = total - free + needed;
+    const score = -used / total - PER_REQUEST * effectiveLoad(instance);
+    return total - used >= total * RESERVE_SHARE ? score : score - INADMISSIBLE;
+  };
+}

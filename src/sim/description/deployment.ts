@@ -1,0 +1,170 @@
+/**
+ * What is deployed: pools of like instances, each with its engine, its model of time and its limits. From
+ * here a simulation is built; all of it is plain data, so that it can be hashed, swept over and passed to
+ * other threads.
+ */
+
+import { configError, requireInteger } from '../../runtime/errors.ts';
+import {
+  type ForcedDecisions,
+  keyOfSeed,
+  type SimulatedWorkload,
+  type SimulationKey,
+  type SimulationObserver,
+  type SimulationOptions,
+  type SimulationParts,
+} from '../cluster/parts.ts';
+import type { ScalingSetup } from '../cluster/scaling.ts';
+import { Simulation } from '../cluster/simulation.ts';
+import type { SnapshotData } from '../cluster/snapshot.ts';
+import type { ControlPlane } from '../control/controlPlane.ts';
+import type { Role } from '../control/policy.ts';
+import type { EngineConfig, InstanceEngine } from '../instance/engine.ts';
+import { Instance, type InstanceLimits } from '../instance/instance.ts';
+import { SchedulerEngine } from '../instance/schedulerEngine.ts';
+import { PromptKeys } from '../instance/simRequest.ts';
+import type { LatencyModel } from '../latency/latencyModel.ts';
+import type { Timeline } from '../links/modeledDriver.ts';
+
+/** Instances that are made alike. */
+export interface PoolConfig {
+  readonly configId: string;
+  readonly role: Role;
+  /** Model that it serves, '' for any. */
+  readonly model: string;
+  readonly replicas: number;
+  readonly engine: EngineConfig;
+  readonly latency: LatencyModel;
+  readonly limits: InstanceLimits;
+}
+
+export interface Deployment {
+  readonly pools: readonly PoolConfig[];
+}
+
+/** Makes the engine of an instance. */
+export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => InstanceEngine;
+
+/** Most instances of one simulation: their numbers order events. */
+const INSTANCES_MAX = 1024;
+
+/** @throws TKV_CONFIG with the field at fault */
+export function checkDeployment(deployment: Deployment): Deployment {
+  const { pools } = deployment;
+  if (pools.length === 0) throw configError('pools', 'are none', 'Name a pool with one replica or more.');
+  let instances = 0;
+  for (const { replicas, configId, engine } of pools) {
+    instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
+    if (engine.blockTokens === pools[0].engine.blockTokens) continue;
+    throw configError(
+      `${configId}.blockTokens`,
+      `is ${engine.blockTokens}, and another pool has ${pools[0].engine.blockTokens}`,
+      'Use one size of blocks in a cluster.',
+    );
+  }
+  if (instances === 0 || instances > INSTANCES_MAX) {
+    const remedy = `Deploy from 1 to ${INSTANCES_MAX}.`;
+    throw configError('replicas', `come to ${instances} instances`, remedy);
+  }
+  return deployment;
+}
+
+export interface SimulationSetup {
+  readonly deployment: Deployment;
+  readonly workload: SimulatedWorkload;
+  /** Default: one seed, 1, and policies without a name. */
+  readonly key?: SimulationKey;
+  readonly control: ControlPlane;
+  readonly options: SimulationOptions;
+  readonly observer?: SimulationObserver;
+  /** Pools whose replicas come and go, each with its autoscaler. Their order does not matter. */
+  readonly scaling?: readonly ScalingSetup[];
+  /** Leaves block keys out where nothing is shared and one tier is all there is; see `PromptKeys`. */
+  readonly skipsKeys?: boolean;
+  /** Decisions that are taken out of the policies' hands. */
+  readonly forced?: ForcedDecisions;
+  /** Default: the real scheduler on the real manager. */
+  readonly makeEngine?: MakeEngine;
+}
+
+/** Whether nothing but a preemption could look a block up. */
+function isPlain({ deployment, workload }: SimulationSetup): boolean {
+  const alone = deployment.pools.every(({ engine, role }) => {
+    return role === 'monolithic' && engine.lowerTiers.length === 0;
+  });
+  return alone && workload.sharesNothing === true;
+}
+
+/** A simulation before its first event. @throws TKV_CONFIG with the field at fault */
+export function newSimulation(setup: SimulationSetup): Simulation {
+  return Simulation.begin(partsOf(setup));
+}
+
+/**
+ * A simulation that goes on from a snapshot of one of the same setup, for instance of another thread.
+ * @throws TKV_MISMATCH for a snapshot of another version or key
+ */
+export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData): Simulation {
+  return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
+}
+
+/**
+ * In order of the pools.
+ * @throws TKV_CONFIG for one that fits no pool, or a pool that others share a name with
+ */
+function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSetup[]): ScalingSetup[] {
+  const at = scaling.map(({ configId, replicas }) => {
+    const named = pools.filter((pool) => pool.configId === configId);
+    if (named.length !== 1) {
+      const what = named.length === 0 ? 'is no pool' : `${named.length} pools are called`;
+      throw configError(
+        'scaling.configId',
+        `names "${configId}", which ${what}`,
+        'Name one of the pools, each with its own name.',
+      );
+    }
+    if (scaling.filter((other) => other.configId === configId).length > 1) {
+      throw configError('scaling.configId', `names "${configId}" twice`, 'Give a pool one autoscaler.');
+    }
+    const [pool] = named;
+    if (replicas.current !== pool.replicas) {
+      const problem = `is ${pool.replicas}, and its autoscaler begins with ${replicas.ready}`;
+      throw configError(`${configId}.replicas`, problem, 'Begin with as many as there are.');
+    }
+    return pools.indexOf(pool);
+  });
+  return scaling
+    .map((setup, i) => ({ setup, pool: at[i] }))
+    .sort((a, b) => a.pool - b.pool)
+    .map(({ setup }) => setup);
+}
+
+function partsOf(setup: SimulationSetup): SimulationParts {
+  const { pools } = checkDeployment(setup.deployment);
+  const makeEngine: MakeEngine =
+    setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));
+  const scaling = checkScaling(pools, setup.scaling ?? []);
+  return {
+    key: setup.key ?? keyOfSeed(1n),
+    workload: setup.workload,
+    options: setup.options,
+    pools: pools.map(({ configId, role, model }) => ({ configId, role, model })),
+    instances: pools.flatMap(({ replicas }, pool) => new Array<number>(replicas).fill(pool)),
+    control: setup.control,
+    keys: new PromptKeys(pools[0].engine.blockTokens, setup.skipsKeys === true && isPlain(setup)),
+    ...(scaling.length === 0 ? {} : { scaling }),
+    ...(setup.observer === undefined ? {} : { observer: setup.observer }),
+    ...(setup.forced === undefined ? {} : { forced: setup.forced }),
+    makeInstance(number, poolNumber, table, host, timeline) {
+      const pool = pools[poolNumber];
+      const { configId, role, model, latency, limits } = pool;
+      const wake = { instance: null as Instance | null };
+      const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs));
+      const { blockTokens } = pool.engine;
+      const id = `instance_${number}`;
+      const config = { id, role, model, configId, blockTokens, latency, limits };
+      wake.instance = new Instance(number, config, engine, table, host);
+      return wake.instance;
+    },
+  };
+}

@@ -1,0 +1,400 @@
+/**
+ * What an instance needs of an engine: it takes requests, and forms and settles one step at a time. The one
+ * engine of the simulator is `SchedulerEngine`, the real scheduler on the real manager; the interface lets
+ * tests put a model of another simulator's engine under the same instance, cluster and metrics.
+ */
+
+import type { SchedulerConfig } from '../../runtime/batching/config.ts';
+import type { SchedulerCounters } from '../../runtime/batching/core.ts';
+import {
+  configError,
+  invariant,
+  requireFinite,
+  requireInteger,
+  requirePositive,
+} from '../../runtime/errors.ts';
+import {
+  type EvictionChoice,
+  type KVManager,
+  type ManagerConfig,
+  Outcome,
+  tierName,
+} from '../../runtime/index.ts';
+import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import type { JobRoute } from '../../runtime/manager/lookup.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
+import type { JobId } from '../../runtime/tables/jobTable.ts';
+import { Tier } from '../../runtime/tier/tier.ts';
+import type { BatchSums } from '../latency/latencyModel.ts';
+import { Flights, type LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
+import type { SimRequest } from './simRequest.ts';
+
+/** One step: what it computes, and what comes of it. The engine fills one object again and again. */
+export interface EngineStep {
+  /** What the latency model is asked. */
+  readonly sums: BatchSums;
+  /** Transfers that the step waits for, in microseconds. */
+  readonly transferUs: number;
+  /** Requests that joined the batch, in order. */
+  readonly admitted: readonly SimRequest[];
+  /** Requests that gave way, in order. */
+  readonly preempted: readonly SimRequest[];
+  /** Decoding requests that the step leaves out. */
+  readonly leftOut: readonly SimRequest[];
+  /** Requests whose prompts go to another instance, of those that the step prefills. */
+  readonly leaving: readonly SimRequest[];
+  /** By index in `leaving`: tokens of the prompt that are there when the step ends. */
+  readonly leavingTokens: readonly number[];
+  /** Requests that sample a token at the end of a prefill. */
+  readonly started: readonly SimRequest[];
+  /** Requests that end with the step, in batch order. */
+  readonly finished: readonly SimRequest[];
+  /** By index in `finished`: tokens generated. */
+  readonly outputTokens: readonly number[];
+  /** Keys of requests whose loads, since the last such step, brought back blocks that had just gone down. */
+  readonly thrashedFor: readonly BlockKeys[];
+}
+
+/** What an engine says of one of its tiers, in blocks. */
+export interface TierReport {
+  readonly capacityBlocks: number;
+  /** Blocks that requests hold; in lower tiers all that hold anything. */
+  readonly usedBlocks: number;
+  /** Free or evictable. */
+  readonly freeBlocks: number;
+}
+
+/** What went on in a tier. */
+export interface InstanceTierMetrics {
+  readonly tier: string;
+  readonly capacityBlocks: number;
+  /** Blocks that requests found here. */
+  readonly hits: number;
+  readonly evictions: number;
+  /** Bytes that came from the tier above, and that went up to HBM. */
+  readonly writtenBytes: number;
+  readonly readBytes: number;
+}
+
+export interface LinkMetrics {
+  readonly link: string;
+  readonly bytes: number;
+  /** Time in which the link carried something; of several engines, the sum of theirs. */
+  readonly busyUs: number;
+}
+
+/** What an engine counted of its tiers and links since the start. */
+export interface EngineTraffic {
+  readonly tiers: readonly InstanceTierMetrics[];
+  readonly links: readonly LinkMetrics[];
+}
+
+export interface EngineCounters {
+  /** Blocks that admitted requests found, by tier from HBM down. */
+  readonly hits: readonly number[];
+  /** Blocks that were opened to be computed. */
+  readonly openedBlocks: number;
+  readonly preemptions: number;
+  /** Blocks that went down from HBM, and that came up to it. */
+  readonly offloads: number;
+  readonly reloads: number;
+  /** Share of reloads that brought a block back soon after it went down. */
+  readonly thrashing: number;
+}
+
+/** Told of each block that can be found from now on in the tier at that position, or no more. */
+export interface CacheListener {
+  /** `key` is read during the call only. */
+  stored(tier: number, key: Uint32Array): void;
+  removed(tier: number, key: Uint32Array): void;
+}
+
+export interface InstanceEngine {
+  readonly capacityBlocks: number;
+  readonly blockBytes: number;
+  /** Requests outside the batch. */
+  readonly waitingCount: number;
+  readonly runningCount: number;
+  /** Calls so far that may have changed what the engine says of itself. Left out where nobody counts. */
+  readonly changes?: number;
+  /** Whether an emptied engine may begin a step while its last one still runs. */
+  readonly overlapsLastStep: boolean;
+  readonly counters: EngineCounters;
+  /** By tier, HBM first. */
+  tiers(): readonly TierReport[];
+  traffic(): EngineTraffic;
+  /** Leading blocks under these keys that HBM holds. Changes nothing. */
+  cachedBlocks(keys: BlockKeys, count: number): number;
+  /** Leading blocks under these keys in any tier, by the fastest tier that holds each. Changes nothing. */
+  cachedByTier(keys: BlockKeys, count: number): readonly number[];
+  watchCache(listener: CacheListener): void;
+  /** The request will be added after `slackUs`: loads of its blocks may begin. */
+  announce(request: SimRequest, nowUs: number, slackUs: number): void;
+  add(request: SimRequest, nowUs: number): void;
+  /** Ends a request, wherever it is. */
+  abort(request: SimRequest, nowUs: number): void;
+  /**
+   * Forms the next step and settles it: what it computes is decided when it begins, so what comes of it is
+   * too. With `sums.tokens` 0 there is nothing to compute now, and only `preempted` says anything.
+   */
+  step(nowUs: number): EngineStep;
+  /** Keeps the cached blocks of the request's prompt from being evicted until they are let go. */
+  hold(request: SimRequest, nowUs: number): void;
+  /** Takes room for the request's prompt, whose KV another instance sends. False when there is none. */
+  reserve(request: SimRequest, nowUs: number): boolean;
+  /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
+  fill(request: SimRequest, nowUs: number): void;
+  /** Ends what `hold` or `reserve` began. */
+  letGo(request: SimRequest, nowUs: number): void;
+  /** A transfer of the modeled driver is due. */
+  transferred(flight: number): void;
+  /**
+   * Everything that changes, between two calls.
+   * @param requestOf the request of a row, for those that the engine has
+   */
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void;
+  checkIntegrity(): void;
+}
+
+// What an engine is made of, checked field by field: its KV tiers and the links between them, and how its
+// scheduler forms batches.
+
+/** A tier below HBM. */
+export interface LowerTier {
+  readonly tier: 'ddr' | 'nvme' | 'remote';
+  readonly blocks: number;
+}
+
+/** Who pays for a block on its way up. */
+export type LoadTiming =
+  /**
+   * The request waits beside the queue until its blocks are there; others run meanwhile. With `prefetch` its
+   * loads begin when it arrives, not when it asks to join the batch.
+   */
+  | { readonly kind: 'deferred'; readonly links: LinkProfiles; readonly prefetch: boolean }
+  /** The block is there at once, and the next step takes so much longer. */
+  | { readonly kind: 'billed'; readonly baseUs: number; readonly usPerBlock: number };
+
+export interface EngineConfig {
+  readonly blockTokens: number;
+  /** Bytes of a block on one GPU, which links carry. */
+  readonly blockBytes: number;
+  readonly hbmBlocks: number;
+  readonly lowerTiers: readonly LowerTier[];
+  readonly loads: LoadTiming;
+  /**
+   * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that takes no
+   * longer than to compute them. Infinity: they always are.
+   */
+  readonly computeUsPerToken: number;
+  readonly eviction: EvictionChoice;
+  /** Share of HBM, in use or cached, above which a release offloads cached blocks. */
+  readonly offloadThreshold: number;
+  readonly lowerCopy: 'keep' | 'move';
+  readonly scheduler: SchedulerConfig;
+  /**
+   * The manager's whole configuration, where a runtime that has one is to be predicted. Default: of the
+   * above.
+   */
+  readonly manager?: ManagerConfig;
+}
+
+/** Room for blocks in flight beside each tier's capacity: a share of it, within these bounds. */
+const LANDING_SHARE = 1 / 16;
+const LANDING_BLOCKS_MIN = 128;
+const LANDING_BLOCKS_MAX = 1024;
+/** Most blocks of all tiers: the manager holds some 60 bytes for each. */
+const BLOCKS_MAX = 2 ** 24;
+
+/** @throws TKV_CONFIG with the field at fault */
+export function checkEngineConfig(config: EngineConfig): EngineConfig {
+  requireInteger('blockTokens', config.blockTokens, 1, 2 ** 20);
+  requireInteger('blockBytes', config.blockBytes, 1);
+  requireInteger('hbmBlocks', config.hbmBlocks, 1, BLOCKS_MAX);
+  let blocks = config.hbmBlocks;
+  for (const { tier, blocks: size } of config.lowerTiers) {
+    blocks += requireInteger(`${tier}.blocks`, size, 1, BLOCKS_MAX);
+  }
+  if (blocks > BLOCKS_MAX) {
+    const problem = `is ${config.hbmBlocks}, and all tiers together hold ${blocks} blocks`;
+    throw configError('hbmBlocks', problem, `Keep them to ${BLOCKS_MAX}, or make blocks larger.`);
+  }
+  if (blocks * config.blockBytes > Number.MAX_SAFE_INTEGER) {
+    throw configError('blockBytes', `is ${config.blockBytes}, too large for ${blocks} blocks`, 'Lower it.');
+  }
+  if (config.loads.kind === 'billed') {
+    requireFinite('loads.baseUs', config.loads.baseUs);
+    requireFinite('loads.usPerBlock', config.loads.usPerBlock);
+  } else {
+    for (const [name, link] of Object.entries(config.loads.links)) {
+      requirePositive(`loads.links.${name}.bandwidthBytesPerS`, link.bandwidthBytesPerS);
+    }
+  }
+  return config;
+}
+
+/** The manager behind an engine. Loads that take time need room to land; those that take none do not. */
+export function managerConfigOf(config: EngineConfig): ManagerConfig {
+  if (config.manager !== undefined) return config.manager;
+  const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
+  const timed = loads.kind === 'deferred' && lowerTiers.length > 0;
+  const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {
+    const share = Math.max(Math.ceil(blocks * LANDING_SHARE), LANDING_BLOCKS_MIN);
+    const landing = timed ? Math.min(share, LANDING_BLOCKS_MAX, blocks) : 0;
+    return { capacityBytes: blocks * blockBytes, landingBytes: landing * blockBytes };
+  };
+  const lower = Object.fromEntries(lowerTiers.map(({ tier, blocks }) => [tier, size(blocks)]));
+  const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, hbmBlocks);
+  return {
+    unitBytes: [blockBytes],
+    hbm: size(hbmBlocks),
+    ...lower,
+    eviction: config.eviction,
+    offloadThreshold: config.offloadThreshold,
+    lowerCopy: config.lowerCopy,
+    ...(timed ? { leavingShare: 0.5 } : {}),
+    maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),
+  };
+}
+
+// How the manager's jobs end. Without lower tiers, or with loads that are billed to the step, every job ends
+// in the call that issued it; otherwise what moves ends when the links have carried it, on the simulation's
+// clock. There are no bytes to go wrong, so every job ends well.
+
+export class JobEnds {
+  /** Null where jobs end at once. */
+  readonly flights: Flights<JobId> | null;
+  /** To be called after each call of the manager that may have made jobs. */
+  readonly afterCall: (nowUs: number) => void;
+  readonly #manager: KVManager;
+  readonly #timeline: Timeline;
+  readonly #loads: LoadTiming;
+  readonly #countsLoads: boolean;
+  /** Of the job that is looked at. */
+  readonly #route: JobRoute = { from: null, to: Tier.HBM, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
+  /** Blocks that came up from lower tiers and no step has paid for yet. */
+  #unbilledBlocks = 0;
+
+  /** @param links of deferred loads; null where loads take no time of their own */
+  constructor(manager: KVManager, config: EngineConfig, links: LinkModel | null, timeline: Timeline) {
+    this.#manager = manager;
+    this.#timeline = timeline;
+    this.#loads = config.loads;
+    this.#countsLoads = config.loads.kind === 'billed' && config.lowerTiers.length > 0;
+    this.flights = links === null ? null : new Flights(links, timeline);
+    this.afterCall = this.flights === null ? this.#endAll.bind(this) : this.#carry.bind(this);
+  }
+
+  /** What the step that begins now pays for blocks that came up before it, in microseconds. */
+  bill(): number {
+    if (this.#loads.kind !== 'billed' || this.#unbilledBlocks === 0) return 0;
+    const { baseUs, usPerBlock } = this.#loads;
+    const billedUs = this.#unbilledBlocks * Math.trunc(baseUs + usPerBlock);
+    this.#unbilledBlocks = 0;
+    return billedUs;
+  }
+
+  /** A flight is due. */
+  land(flight: number): void {
+    const job = this.flights?.land(flight) ?? null;
+    if (job === null) return;
+    const { nowUs } = this.#timeline;
+    this.#manager.complete(job, Outcome.LOADED, nowUs);
+    this.#carry(nowUs);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.flights?.visitState(visitor);
+    this.#unbilledBlocks = visitor.number(this.#unbilledBlocks);
+  }
+
+  #endAll(nowUs: number): void {
+    const manager = this.#manager;
+    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
+      if (this.#countsLoads && this.#isReload(job)) this.#unbilledBlocks++;
+      manager.complete(job, Outcome.LOADED, nowUs);
+    }
+  }
+
+  /** Seals end at once, with a digest that names the key; what moves goes over the links. */
+  #carry(nowUs: number): void {
+    const manager = this.#manager;
+    const flights = this.flights as Flights<JobId>;
+    const route = this.#route;
+    let moves = false;
+    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
+      manager.route(job, route);
+      if (route.from === null) {
+        const { keys, keyAt: at } = route;
+        const digestLo = (keys[at] ^ keys[at + 2]) >>> 0;
+        manager.complete(job, Outcome.LOADED, nowUs, digestLo, (keys[at + 1] ^ keys[at + 3]) >>> 0);
+      } else {
+        flights.add(job, route);
+        moves = true;
+      }
+    }
+    if (moves) flights.depart();
+  }
+
+  #isReload(job: JobId): boolean {
+    this.#manager.route(job, this.#route);
+    const { from, to } = this.#route;
+    return from !== null && to === Tier.HBM && from !== Tier.HBM;
+  }
+}
+
+//  What an engine of the real scheduler and manager says of itself.
+
+const HBM = 0;
+
+/**
+ * @param hits of requests that joined the batch, by tier; the manager's own also count those that looked and
+ * did not join, were announced or handed off
+ * @param received blocks that joined from another instance, and were found nowhere
+ */
+export function countersOf(
+  manager: KVManager,
+  scheduler: Readonly<SchedulerCounters>,
+  hits: readonly number[],
+  received: number,
+): EngineCounters {
+  const { openedBlocks, preemptions, hitBlocks } = scheduler;
+  const { offloads, reloads: byTier, thrashed } = manager.counters;
+  const found = hits.reduce((sum, blocks) => sum + blocks, 0);
+  invariant(found + received === hitBlocks, 'each block that a request found was found in one tier');
+  const reloads = byTier.reduce((sum, blocks) => sum + blocks, 0);
+  const thrashing = reloads === 0 ? 0 : thrashed / reloads;
+  return { hits: [...hits], openedBlocks, preemptions, offloads, reloads, thrashing };
+}
+
+export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {
+  return manager.tiers.map((_, position) => {
+    const { capacityBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
+    const used = position === HBM ? heldBytes : residentBytes;
+    return {
+      capacityBlocks: capacityBytes / blockBytes,
+      usedBlocks: used / blockBytes,
+      freeBlocks: (capacityBytes - residentBytes + cachedBytes) / blockBytes,
+    };
+  });
+}
+
+/** @param hits by tier, as `countersOf` has them */
+export function trafficOf(
+  manager: KVManager,
+  blockBytes: number,
+  hits: readonly number[],
+  flights: Flights<unknown> | null,
+): EngineTraffic {
+  const { evictions, writtenBytes, readBytes } = manager.counters;
+  const tiers = tiersOf(manager, blockBytes).map(({ capacityBlocks }, i) => ({
+    tier: tierName(manager.tiers[i]),
+    capacityBlocks,
+    hits: hits[i],
+    evictions: evictions[i],
+    writtenBytes: writtenBytes[i],
+    readBytes: readBytes[i],
+  }));
+  const links = [...(flights?.traffic ?? [])].map(([link, sums]) => ({ link, ...sums }));
+  return { tiers, links };
+}

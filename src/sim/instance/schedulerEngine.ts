@@ -1,0 +1,626 @@
+/**
+ * The engine of a simulated instance: the real scheduler on the real manager. Whoever waits for blocks is
+ * told when they have come.
+ */
+
+import type { StepPlan } from '../../runtime/batching/batch.ts';
+import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
+import { ManagerPort, type ManagerPortConfig } from '../../runtime/batching/kvPort.ts';
+import { Scheduler } from '../../runtime/batching/scheduler.ts';
+import { type DecisionSink, KVManager } from '../../runtime/index.ts';
+import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import type { ManagerListener } from '../../runtime/manager/core.ts';
+import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
+import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
+import { linkName, type Tier } from '../../runtime/tier/tier.ts';
+import { BatchSums } from '../latency/latencyModel.ts';
+import { LinkModel, type Timeline } from '../links/modeledDriver.ts';
+import {
+  type CacheListener,
+  checkEngineConfig,
+  countersOf,
+  type EngineConfig,
+  type EngineCounters,
+  type EngineStep,
+  type EngineTraffic,
+  type InstanceEngine,
+  JobEnds,
+  type LoadTiming,
+  managerConfigOf,
+  type TierReport,
+  tiersOf,
+  trafficOf,
+} from './engine.ts';
+import type { SimRequest } from './simRequest.ts';
+
+const HBM = 0;
+const nobody: readonly SimRequest[] = [];
+
+/** Prefill of the plan, as the latency model counts it. */
+interface Prefill {
+  promptTokens: number;
+  progressTokens: number;
+  newTokens: number;
+  outputTokens: number;
+}
+
+/** Told when a request that waited for its blocks may go on. */
+export type Woken = () => void;
+
+export class SchedulerEngine implements InstanceEngine {
+  readonly overlapsLastStep: boolean = false;
+  changes = 0;
+  readonly config: EngineConfig;
+  readonly manager: KVManager;
+  protected readonly scheduler: Scheduler<SimRequest>;
+  readonly #jobs: JobEnds;
+  readonly #port: ChoosingPort;
+  readonly #held: HeldBlocks;
+  readonly #prefetches: boolean;
+  readonly #wakes: ManagerListener;
+  readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
+  /** Whose keys these are, of the requests that may ask to join the batch. */
+  readonly #asking = new WeakMap<BlockKeys, SimRequest>();
+  /** Blocks that requests found which joined the batch, by tier. */
+  readonly #hits: number[];
+  /** Blocks of `SchedulerCounters.hitBlocks` that came by a hand-off: no cache had them. */
+  readonly #received = { blocks: 0 };
+  readonly #leaving: SimRequest[] = [];
+  readonly #leavingTokens: number[] = [];
+  readonly #step: {
+    -readonly [K in keyof EngineStep]: EngineStep[K];
+  };
+
+  /**
+   * @param timeline where modeled transfers wait for their end; used with deferred loads only
+   * @param sink takes what manager and scheduler are given and decide
+   * @throws TKV_CONFIG with the field at fault
+   */
+  constructor(config: EngineConfig, timeline: Timeline, woken: Woken, sink: DecisionSink | null = null) {
+    this.config = checkEngineConfig(config);
+    this.manager = new KVManager(managerConfigOf(config), sink);
+    const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
+    const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
+    this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
+    this.#jobs = new JobEnds(this.manager, config, links, timeline);
+    const { afterCall } = this.#jobs;
+    const nowUs = (): number => timeline.nowUs;
+    this.#hits = this.manager.tiers.map(() => 0);
+    const crowd = () => {
+      const { runningCount: running, loadingCount: loading, waitingCount } = this.scheduler;
+      // loads that began at arrival are under way too, or hold what they brought
+      return { running, loading: loading + this.#held.announced, waiting: waitingCount - loading };
+    };
+    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd };
+    const port = new ChoosingPort(
+      this.manager,
+      { blockTokens, afterCall },
+      estimate,
+      (now) => this.#held.giveUpNewest(now),
+      (keys, byTier) => this.#noteFound(keys, byTier),
+    );
+    this.#port = port;
+    this.#held = new HeldBlocks(this.manager, port, config, afterCall);
+    const resolved = resolveSchedulerConfig(config.scheduler, port.hasLowerTier);
+    const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
+    this.scheduler = new Scheduler(config.scheduler, port, told);
+    this.#step = {
+      sums: new BatchSums(),
+      transferUs: 0,
+      admitted: nobody,
+      preempted: nobody,
+      leftOut: nobody,
+      leaving: this.#leaving,
+      leavingTokens: this.#leavingTokens,
+      started: nobody,
+      finished: nobody,
+      outputTokens: [],
+      thrashedFor: [],
+    };
+    this.#wakes = links === null ? {} : { settled: woken, roomFreed: woken };
+    if (links !== null) this.manager.listen(this.#wakes);
+  }
+
+  get capacityBlocks(): number {
+    return this.config.hbmBlocks;
+  }
+
+  get blockBytes(): number {
+    return this.config.blockBytes;
+  }
+
+  get waitingCount(): number {
+    return this.scheduler.waitingCount;
+  }
+
+  get runningCount(): number {
+    return this.scheduler.runningCount;
+  }
+
+  /** Requests that wait beside the queue for their loads. */
+  get loadingCount(): number {
+    return this.scheduler.loadingCount;
+  }
+
+  get counters(): EngineCounters {
+    return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks);
+  }
+
+  tiers(): TierReport[] {
+    return tiersOf(this.manager, this.blockBytes);
+  }
+
+  traffic(): EngineTraffic {
+    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.flights);
+  }
+
+  watchCache({ stored, removed }: CacheListener): void {
+    this.manager.listen({ ...this.#wakes, stored: (tier, { key }) => stored(tier, key), removed });
+  }
+
+  cachedBlocks(keys: BlockKeys, count: number): number {
+    if (this.config.lowerTiers.length === 0) return this.manager.matchLength(keys.words, count);
+    return this.manager.lookup(keys.words, count).byTier[HBM];
+  }
+
+  cachedByTier(keys: BlockKeys, count: number): readonly number[] {
+    return this.manager.lookup(keys.words, count).byTier;
+  }
+
+  announce(request: SimRequest, nowUs: number, slackUs: number): void {
+    if (!this.#prefetches) return;
+    this.changes++;
+    this.#held.announce(request, nowUs, slackUs);
+  }
+
+  add(request: SimRequest, nowUs: number): void {
+    this.changes++;
+    this.#held.added(request, nowUs);
+    this.#asking.set(request.keys, request);
+    this.scheduler.add(request, nowUs);
+  }
+
+  abort(request: SimRequest, nowUs: number): void {
+    this.changes++;
+    this.scheduler.abort(request.id, nowUs);
+    this.letGo(request, nowUs);
+  }
+
+  step(nowUs: number): EngineStep {
+    this.changes++;
+    let plan = this.scheduler.step(nowUs);
+    let preempted: readonly SimRequest[] = plan.preempted;
+    // what others wait for with blocks in hand must not stop everybody
+    while (plan.tokens === 0 && this.scheduler.runningCount === 0 && this.scheduler.waitingCount > 0) {
+      if (!this.#held.giveUpNewest(nowUs)) break;
+      const before = [...preempted];
+      plan = this.scheduler.step(nowUs);
+      preempted = before.length === 0 ? plan.preempted : [...before, ...plan.preempted];
+    }
+    const step = this.#step;
+    step.preempted = preempted;
+    if (plan.tokens === 0) {
+      step.sums.clear();
+      return step;
+    }
+    if (this.#held.awaitsAny) for (const request of plan.admitted) this.letGo(request, nowUs);
+    for (const request of plan.admitted) this.#countHits(request);
+    this.#sumUp(plan);
+    step.transferUs = this.#jobs.bill();
+    step.admitted = plan.admitted;
+    step.leftOut = plan.leftOut;
+    const { started, finished, outputTokens } = this.scheduler.stepEnded({}, nowUs);
+    step.started = started;
+    step.finished = finished;
+    step.outputTokens = outputTokens;
+    step.thrashedFor = this.#port.takeThrashing();
+    return step;
+  }
+
+  hold(request: SimRequest, nowUs: number): void {
+    this.changes++;
+    this.#held.hold(request, nowUs);
+  }
+
+  reserve(request: SimRequest, nowUs: number): boolean {
+    this.changes++;
+    return this.#held.reserve(request, this.scheduler.runningCount === 0, nowUs);
+  }
+
+  fill(request: SimRequest, nowUs: number): void {
+    this.changes++;
+    this.#held.fill(request, nowUs);
+  }
+
+  letGo(request: SimRequest, nowUs: number): void {
+    this.changes++;
+    this.#held.letGo(request, nowUs);
+  }
+
+  transferred(flight: number): void {
+    this.changes++;
+    this.#jobs.land(flight);
+  }
+
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    this.manager.visitState(visitor);
+    this.#jobs.visitState(visitor);
+    this.#held.visitState(visitor);
+    visitor.list(this.#hits);
+    visitor.fields(this.#received);
+    const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
+    const asking = (row: number): SimRequest => {
+      const request = requestOf(row);
+      this.#asking.set(request.keys, request);
+      return request;
+    };
+    this.scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf: asking, sequenceOf });
+  }
+
+  checkIntegrity(): void {
+    this.scheduler.checkIntegrity();
+    this.manager.checkIntegrity();
+  }
+
+  /** A request asks to join the batch. Blocks that were loaded for it beforehand were found where they lay. */
+  #noteFound(keys: BlockKeys, byTier: readonly number[]): void {
+    const request = this.#asking.get(keys);
+    if (request === undefined) return;
+    const found = [...byTier];
+    for (const [tier, blocks] of (request.announcedByTier ?? []).entries()) {
+      if (tier === HBM) continue;
+      const moved = Math.min(blocks, found[HBM]);
+      found[HBM] -= moved;
+      found[tier] += moved;
+    }
+    request.foundByTier = found;
+  }
+
+  #countHits(request: SimRequest): void {
+    const { foundByTier, part } = request;
+    request.foundByTier = null;
+    request.announcedByTier = null;
+    for (const [tier, blocks] of (foundByTier ?? []).entries()) {
+      if (part === 'decode') this.#received.blocks += blocks;
+      else this.#hits[tier] += blocks;
+    }
+  }
+
+  #sumUp(plan: StepPlan<SimRequest>): void {
+    const { sums } = this.#step;
+    sums.clear();
+    this.#leaving.length = 0;
+    this.#leavingTokens.length = 0;
+    sums.addDecodes(plan.decodes, plan.decodeContextTokens);
+    const prefill = this.#prefill;
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+      // after a preemption the tokens generated before are computed again, as part of the prompt
+      prefill.promptTokens = plan.knownTokensOf(seat);
+      const request = plan.request(seat);
+      const from = plan.from(seat);
+      if (request.foundBlocks === -1) request.foundBlocks = Math.floor(from / this.config.blockTokens);
+      prefill.progressTokens = from;
+      prefill.newTokens = plan.tokensOf(seat);
+      prefill.outputTokens = request.maxOutputTokens;
+      sums.add(prefill);
+      if (request.part !== 'prefill') continue;
+      this.#leaving.push(request);
+      this.#leavingTokens.push(from + prefill.newTokens);
+    }
+  }
+}
+
+function linksOf(loads: LoadTiming): LinkModel {
+  const links = loads.kind === 'deferred' ? loads.links : {};
+  return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
+}
+
+// Blocks that requests hold while the scheduler does not have them: those that are loaded for a request on
+// its way, those of a prompt that go to another instance, and room for those that come from one. Each is a
+// sequence of the manager, by the request's row.
+
+/** Share of HBM that stays free for the tokens of those that decode when blocks come from elsewhere. */
+const HEADROOM_SHARE = 1 / 16;
+
+export class HeldBlocks {
+  readonly #announced = new Map<number, Sequence>();
+  readonly #leaving = new Map<number, Sequence>();
+  readonly #coming = new Map<number, Sequence>();
+  readonly #manager: KVManager;
+  readonly #port: ChoosingPort;
+  readonly #config: EngineConfig;
+  readonly #afterCall: (nowUs: number) => void;
+
+  constructor(
+    manager: KVManager,
+    port: ChoosingPort,
+    config: EngineConfig,
+    afterCall: (nowUs: number) => void,
+  ) {
+    this.#manager = manager;
+    this.#port = port;
+    this.#config = config;
+    this.#afterCall = afterCall;
+  }
+
+  /** Whether any is room for blocks from elsewhere. */
+  get awaitsAny(): boolean {
+    return this.#coming.size > 0;
+  }
+
+  /** Requests whose loads began before the scheduler looks for them. */
+  get announced(): number {
+    return this.#announced.size;
+  }
+
+  /** Loads blocks of a request that will be added after `slackUs`, where that is worthwhile. */
+  announce(request: SimRequest, nowUs: number, slackUs: number): void {
+    const manager = this.#manager;
+    const { keys } = request;
+    const found = manager.matchLength(keys.words, Math.min(request.promptBlocks, keys.length));
+    if (found === 0) return;
+    const blocks = this.#port.worthwhile(keys, found, slackUs);
+    const { byTier } = manager.lookup(keys.words, blocks);
+    if (byTier[HBM] === blocks) return;
+    // the sequence keeps the blocks from being evicted until the scheduler looks for them
+    const before = this.#port.hitsByTier();
+    const sequence = manager.open(keys.words, blocks, nowUs, blocks);
+    const byTierFound = this.#port.hitsSince(before);
+    const { thrashed } = manager.counters;
+    const fits = manager.load(sequence, nowUs);
+    this.#port.noteThrashing(keys, thrashed);
+    if (fits) {
+      this.#announced.set(request.number, sequence);
+      request.announcedByTier = byTierFound;
+    } else manager.release(sequence, nowUs);
+    this.#afterCall(nowUs);
+  }
+
+  /** The scheduler looks for the blocks of the request now. */
+  added(request: SimRequest, nowUs: number): void {
+    if (this.#announced.size > 0) this.#release(this.#announced, request.number, nowUs);
+  }
+
+  /** Keeps the cached blocks of the request's prompt from being evicted. */
+  hold(request: SimRequest, nowUs: number): void {
+    const { keys } = request;
+    const blocks = Math.min(request.promptBlocks, keys.length);
+    this.#leaving.set(request.number, this.#manager.open(keys.words, blocks, nowUs, blocks));
+  }
+
+  /**
+   * Takes room for the request's prompt.
+   * @param isIdle whether nobody runs, so that nobody needs head room
+   * @returns false, with nothing taken, when there is none
+   */
+  reserve(request: SimRequest, isIdle: boolean, nowUs: number): boolean {
+    const manager = this.#manager;
+    const { keys, promptBlocks } = request;
+    const blocks = Math.min(promptBlocks, keys.length);
+    const here = this.#port.leadingHere(keys, manager.matchLength(keys.words, blocks));
+    const spare = Math.ceil(this.#config.hbmBlocks * HEADROOM_SHARE);
+    const isAlone = this.#coming.size === 0 && isIdle;
+    if (!manager.canOpen(keys.words, here, blocks + (isAlone ? 0 : spare))) return false;
+    const sequence = manager.open(keys.words, blocks, nowUs, here);
+    const fits = manager.allocate(sequence, here, blocks, nowUs);
+    this.#afterCall(nowUs);
+    // a slot whose block is still on its way down is no room yet
+    if (!fits || sequence.pending > 0) {
+      manager.release(sequence, nowUs);
+      this.#afterCall(nowUs);
+      return false;
+    }
+    this.#coming.set(request.number, sequence);
+    return true;
+  }
+
+  /** The blocks for which room was taken are there. */
+  fill(request: SimRequest, nowUs: number): void {
+    const sequence = this.#coming.get(request.number);
+    if (sequence === undefined) return;
+    const { words } = request.keys;
+    const { matched, length } = sequence;
+    const { blockTokens } = this.#config;
+    this.#manager.seal(sequence, matched, length, words, 4 * matched, blockTokens, nowUs);
+    this.#afterCall(nowUs);
+  }
+
+  /** Ends what `hold` or `reserve` began. */
+  letGo(request: SimRequest, nowUs: number): void {
+    const held = this.#coming.has(request.number) ? this.#coming : this.#leaving;
+    this.#release(held, request.number, nowUs);
+  }
+
+  /**
+   * Lets the room go that was taken last for a request from elsewhere: it will compute its prompt here.
+   * @returns false when there is none
+   */
+  giveUpNewest(nowUs: number): boolean {
+    const newest = [...this.#coming.keys()].at(-1);
+    if (newest === undefined) return false;
+    this.#release(this.#coming, newest, nowUs);
+    return true;
+  }
+
+  /** The manager's state is brought back before. */
+  visitState(visitor: StateVisitor): void {
+    for (const held of [this.#announced, this.#leaving, this.#coming]) {
+      visitor.value(
+        () => [...held].map(([row, { id }]) => [row, id] as const),
+        (saved) => {
+          held.clear();
+          for (const [row, id] of saved) held.set(row, this.#manager.sequence(id as SequenceId) as Sequence);
+        },
+      );
+    }
+  }
+
+  #release(held: Map<number, Sequence>, row: number, nowUs: number): void {
+    const sequence = held.get(row);
+    if (sequence === undefined) return;
+    held.delete(row);
+    this.#manager.release(sequence, nowUs);
+    this.#afterCall(nowUs);
+  }
+}
+
+// Whether blocks of lower tiers are worth their transfer: a request takes them when that delays all requests
+// less than to compute them again. The choice is made when the request asks to join the batch, and
+// once before, on its arrival, when its queueing time hides part of the transfer.
+
+/** How long loads and computing take, as far as a request can know before. */
+export interface LinkLoadEstimate {
+  readonly loads: LoadTiming;
+  readonly blockBytes: number;
+  /** Time that the engine needs for one prompt token more; Infinity: whatever is cached is loaded. */
+  readonly computeUsPerToken: number;
+  /** Null where loads take no time of their own. */
+  readonly links: LinkModel | null;
+  readonly nowUs: () => number;
+  /** Requests by what they do: what one of them takes delays others. */
+  readonly crowd: () => { readonly running: number; readonly waiting: number; readonly loading: number };
+}
+
+export class ChoosingPort extends ManagerPort {
+  readonly #manager: KVManager;
+  readonly #estimate: LinkLoadEstimate;
+  readonly #makeRoom: (nowUs: number) => boolean;
+  readonly #found: (keys: BlockKeys, byTier: readonly number[]) => void;
+  readonly #openedUnder = new WeakMap<Sequence, BlockKeys>();
+  #thrashing: BlockKeys[] = [];
+
+  /**
+   * @param makeRoom lets go of blocks that are held for a request that waits; false when there are none
+   * @param found told what a request with these keys found when it asked to join the batch, by tier
+   */
+  constructor(
+    manager: KVManager,
+    config: ManagerPortConfig,
+    estimate: LinkLoadEstimate,
+    makeRoom: (nowUs: number) => boolean,
+    found: (keys: BlockKeys, byTier: readonly number[]) => void,
+  ) {
+    super(manager, config);
+    this.#manager = manager;
+    this.#estimate = estimate;
+    this.#makeRoom = makeRoom;
+    this.#found = found;
+  }
+
+  /** Who runs goes before who waits. */
+  override allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    while (!super.allocate(sequence, from, to, nowUs)) if (!this.#makeRoom(nowUs)) return false;
+    return true;
+  }
+
+  override open(
+    keys: BlockKeys,
+    count: number,
+    matchLimit: number,
+    nowUs: number,
+    owner?: number,
+    room?: number,
+  ): Sequence {
+    const before = this.hitsByTier();
+    const sequence = super.open(keys, count, matchLimit, nowUs, owner, room);
+    this.#found(keys, this.hitsSince(before));
+    if (this.hasLowerTier) this.#openedUnder.set(sequence, keys);
+    return sequence;
+  }
+
+  /** Every matched block so far, by the tier in which it was found, whatever came of it. */
+  hitsByTier(): readonly number[] {
+    return [...this.#manager.counters.hits];
+  }
+
+  hitsSince(before: readonly number[]): readonly number[] {
+    return before.map((count, tier) => this.#manager.counters.hits[tier] - count);
+  }
+
+  override load(sequence: Sequence, nowUs: number): boolean {
+    const before = this.#manager.counters.thrashed;
+    const fits = super.load(sequence, nowUs);
+    this.noteThrashing(this.#openedUnder.get(sequence), before);
+    return fits;
+  }
+
+  override loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const before = this.#manager.counters.thrashed;
+    const fits = super.loadFromBack(sequence, from, to, nowUs);
+    this.noteThrashing(this.#openedUnder.get(sequence), before);
+    return fits;
+  }
+
+  /** @param before reloads that counted as thrashing before the load for a request with these keys */
+  noteThrashing(keys: BlockKeys | undefined, before: number): void {
+    if (keys !== undefined && this.#manager.counters.thrashed > before) this.#thrashing.push(keys);
+  }
+
+  /**
+   * Keys of the requests whose loads were thrashing since the last call. Told to observers only, so a
+   * snapshot leaves them out.
+   */
+  takeThrashing(): readonly BlockKeys[] {
+    const taken = this.#thrashing;
+    if (taken.length > 0) this.#thrashing = [];
+    return taken;
+  }
+
+  override matchLength(keys: BlockKeys, count: number): number {
+    const found = super.matchLength(keys, count);
+    return this.hasLowerTier && found > 0 ? this.worthwhile(keys, found, 0) : found;
+  }
+
+  /**
+   * Of the `found` leading blocks those that the request should take.
+   * @param slackUs time that passes anyway before it can run
+   */
+  worthwhile(keys: BlockKeys, found: number, slackUs: number): number {
+    const { computeUsPerToken, crowd } = this.#estimate;
+    if (computeUsPerToken === Infinity) return found;
+    const { byTier, pending } = this.#manager.lookup(keys.words, found);
+    const here = byTier[HBM] - Math.min(pending, byTier[HBM]);
+    const missing = found - here;
+    if (missing === 0) return found;
+    const computeUs = missing * this.blockTokens * computeUsPerToken;
+    const load = this.#loadUs(byTier, pending);
+    const choice = { computeUs, ...load, slackUs, roomShare: found / this.capacityBlocks, ...crowd() };
+    return isLoadBetter(choice) ? found : this.leadingHere(keys, found);
+  }
+
+  /** From now until the blocks below, and those on their way, are in HBM; and how long the links carry them. */
+  #loadUs(byTier: readonly number[], pending: number): { readonly loadUs: number; readonly linkUs: number } {
+    const { loads, links, blockBytes, nowUs } = this.#estimate;
+    if (loads.kind === 'billed') {
+      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === HBM ? 0 : blocks), 0);
+      const loadUs = below * Math.trunc(loads.baseUs + loads.usPerBlock);
+      return { loadUs, linkUs: loadUs };
+    }
+    let longestUs = 0;
+    let linkUs = 0;
+    for (const [position, tier] of this.#manager.tiers.entries()) {
+      if (position === HBM || links === null) continue;
+      const blocks = byTier[position];
+      if (blocks === 0 && pending === 0) continue;
+      const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[HBM])) - nowUs());
+      const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[HBM], blockBytes);
+      longestUs = Math.max(longestUs, queuedUs + ownUs);
+      linkUs = Math.max(linkUs, ownUs);
+    }
+    return { loadUs: longestUs, linkUs };
+  }
+
+  /** Leading blocks that lie in HBM and can be read now. */
+  leadingHere(keys: BlockKeys, found: number): number {
+    let low = 0;
+    let high = found;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      const { byTier, pending } = this.#manager.lookup(keys.words, middle);
+      if (byTier[HBM] === middle && pending === 0) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+}

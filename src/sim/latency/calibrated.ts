@@ -1,0 +1,165 @@
+/**
+ * `calibrated`: the kernels of a step at their measured efficiency, plus the engine's own time for each
+ * layer, request and step. Everything but the efficiencies follows from the architecture, so a model fitted
+ * on one LLM and one degree of parallelism holds for others. The parameters come from fitting (../fit) and
+ * are kept in data/latency.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import { type BatchSums, type LatencyModel, type StepPart, toStepTicks } from './latencyModel.ts';
+import {
+  type AttentionEfficiency,
+  type EngineShape,
+  expertsTouched,
+  type GemmEfficiency,
+  gemmUs,
+  type Peak,
+} from './physics.ts';
+
+/** What an engine adds to its kernels. */
+export interface EngineOverhead {
+  /** Norms, rotations, launches and gaps of one layer, µs. */
+  readonly perLayerUs: number;
+  /** Scheduling, sampling and detokenising of one request, µs. */
+  readonly perRequestUs: number;
+  readonly perStepUs: number;
+  /** Share of the interconnect's bandwidth that a reduction over the GPUs reaches. */
+  readonly reduceEfficiency: number;
+  /**
+   * Bytes from which on a reduction goes round the ring in pieces, and not from each GPU to each in one go.
+   */
+  readonly ringSetupBytes: number;
+}
+
+export interface CalibratedCoefficients {
+  readonly gemm16: GemmEfficiency;
+  readonly gemm8: GemmEfficiency;
+  readonly attention: AttentionEfficiency;
+  readonly engine: EngineOverhead;
+  /** Queueing, post-decode and output token overhead in µs, as upstream's alpha. */
+  readonly request: {
+    readonly queueingUs: number;
+    readonly postDecodeUs: number;
+    readonly outputTokenUs: number;
+  };
+}
+
+export class Calibrated implements LatencyModel {
+  readonly backend: string = 'calibrated';
+  readonly outputTokenProcessingUs: number;
+  readonly postDecodeOverheadUs: number;
+  readonly #shape: EngineShape;
+  readonly #coefficients: CalibratedCoefficients;
+  readonly #gemm: GemmEfficiency;
+  readonly #peak: Peak;
+  readonly #reduceBytesPerUs: number;
+
+  /**
+   * @param interconnectGbPerS one direction, between the GPUs of the engine; needed from two GPUs on.
+   * @throws {TierKVError} TKV_CONFIG when it is needed and 0.
+   */
+  constructor(shape: EngineShape, interconnectGbPerS: number, coefficients: CalibratedCoefficients) {
+    if (shape.tp * shape.dp > 1 && !(interconnectGbPerS > 0)) {
+      const remedy = 'Add it to the GPU file, in GB/s for one direction.';
+      throw configError('interconnectGbPerS', `is 0, but the engine has several GPUs`, remedy);
+    }
+    this.#shape = shape;
+    this.#coefficients = coefficients;
+    this.#gemm = shape.eightBit ? coefficients.gemm8 : coefficients.gemm16;
+    this.#peak = { flopsPerUs: shape.peakFlopsPerUs, bytesPerUs: shape.peakBytesPerUs };
+    this.#reduceBytesPerUs = interconnectGbPerS * 1e3 * coefficients.engine.reduceEfficiency;
+    this.outputTokenProcessingUs = Math.trunc(coefficients.request.outputTokenUs);
+    this.postDecodeOverheadUs = Math.trunc(coefficients.request.postDecodeUs);
+  }
+
+  stepTimeUs(batch: BatchSums): number {
+    return toStepTicks(this.stepUs(batch));
+  }
+
+  /** The step time before truncation, which fits need. */
+  stepUs(batch: BatchSums): number {
+    if (batch.requests === 0) return 0;
+    return (
+      this.#matrixUs(batch) +
+      this.#expertUs(batch) +
+      this.#attentionUs(batch) +
+      this.#communicationUs(batch) +
+      this.#engineUs(batch)
+    );
+  }
+
+  /** The part of a step that kernel measurements cover: matrix products and attention. */
+  kernelUs(batch: BatchSums): number {
+    return this.#matrixUs(batch) + this.#expertUs(batch) + this.#attentionUs(batch);
+  }
+
+  explain(batch: BatchSums): readonly StepPart[] {
+    return [
+      { part: 'matrix products', us: this.#matrixUs(batch) },
+      { part: 'experts', us: this.#expertUs(batch) },
+      { part: 'attention', us: this.#attentionUs(batch) },
+      { part: 'communication', us: this.#communicationUs(batch) },
+      { part: 'engine', us: this.#engineUs(batch) },
+    ];
+  }
+
+  queueingTimeUs(): number {
+    return Math.trunc(this.#coefficients.request.queueingUs);
+  }
+
+  #productUs(rows: number, depth: number, columns: number): number {
+    const { weightBytes, activationBytes } = this.#shape;
+    return gemmUs(this.#gemm, this.#peak, rows, depth, columns, weightBytes, activationBytes);
+  }
+
+  #matrixUs(batch: BatchSums): number {
+    const { dp, tokenMatrices, headMatrix } = this.#shape;
+    const rows = batch.tokens / dp;
+    if (rows === 0) return 0;
+    let us = 0;
+    for (const { depth, columns, count } of tokenMatrices)
+      us += count * this.#productUs(rows, depth, columns);
+    const sampled = batch.sampledTokens / dp;
+    return sampled === 0 ? us : us + this.#productUs(sampled, headMatrix.depth, headMatrix.columns);
+  }
+
+  /** One grouped product a matrix: the experts touched here, with the rows routed to them. */
+  #expertUs(batch: BatchSums): number {
+    const shape = this.#shape;
+    if (shape.experts === 0 || batch.tokens === 0) return 0;
+    const touched = expertsTouched(shape, batch.tokens);
+    const here = touched / shape.expertGpus;
+    const rowsEach = (batch.tokens * shape.expertsPerToken) / touched;
+    const { launchUs } = this.#gemm;
+    let us = 0;
+    for (const { depth, columns, count } of shape.expertMatrices) {
+      us += count * (launchUs + here * (this.#productUs(rowsEach, depth, columns) - launchUs));
+    }
+    return us;
+  }
+
+  #attentionUs(batch: BatchSums): number {
+    const shape = this.#shape;
+    const { attention } = this.#coefficients;
+    const pairs = batch.prefillCausalPairs2 / 2 + batch.prefillTokens;
+    const prefillUs = (shape.attentionFlopsPerPair * pairs) / (shape.peakFlops16PerUs * attention.prefill);
+    const decodeBytes = shape.kvBytesPerToken * (batch.decodeContextTokens + batch.decodeRequests);
+    return (prefillUs + decodeBytes / (shape.peakBytesPerUs * attention.decode)) / shape.dp;
+  }
+
+  #communicationUs(batch: BatchSums): number {
+    const { tp, dp, layers, denseLayers, moeLayers, hiddenSize, activationBytes, expertGpus } = this.#shape;
+    if (tp * dp === 1) return 0;
+    const message = (batch.tokens / dp) * hiddenSize * activationBytes;
+    const direct = (tp - 1) * message;
+    const ring = ((2 * (tp - 1)) / tp) * message + this.#coefficients.engine.ringSetupBytes;
+    const reductions = layers + denseLayers + (dp === 1 ? moeLayers : 0);
+    const exchanged = dp > 1 ? moeLayers * ((2 * (expertGpus - 1)) / expertGpus) * message : 0;
+    return (reductions * Math.min(direct, ring) + exchanged) / this.#reduceBytesPerUs;
+  }
+
+  #engineUs(batch: BatchSums): number {
+    const { perLayerUs, perRequestUs, perStepUs } = this.#coefficients.engine;
+    return perStepUs + this.#shape.layers * perLayerUs + perRequestUs * batch.requests;
+  }
+}

@@ -1,0 +1,315 @@
+/**
+ * A model as one GPU of an engine sees it: the matrices it multiplies, the bytes it reads, the messages it
+ * exchanges. Unlike upstream's step times this takes the true head size, three feed-forward matrices, dense
+ * first layers and the output head, since `calibrated` and the physical floor are about what the hardware has
+ * to do.
+ */
+
+import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
+import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+
+/** A weight matrix: products of `rows` x `depth` with it occur `count` times in a pass. */
+export interface WeightMatrix {
+  readonly depth: number;
+  readonly columns: number;
+  readonly count: number;
+}
+
+export interface EngineShape {
+  readonly layers: number;
+  readonly moeLayers: number;
+  readonly denseLayers: number;
+  readonly hiddenSize: number;
+  readonly tp: number;
+  readonly dp: number;
+  readonly weightBytes: number;
+  readonly activationBytes: number;
+  /** Matrices that every token of the rank goes through. */
+  readonly tokenMatrices: readonly WeightMatrix[];
+  /** Matrices of one expert; `count` is the number of MoE layers. */
+  readonly expertMatrices: readonly WeightMatrix[];
+  /** Applied to sampled tokens only. */
+  readonly headMatrix: WeightMatrix;
+  readonly experts: number;
+  readonly expertsPerToken: number;
+  /** GPUs over which the experts are spread. */
+  readonly expertGpus: number;
+  /** Of one token, one GPU, all layers. */
+  readonly kvBytesPerToken: number;
+  /** Of one pair of a token and one before it, one GPU, all layers: scores and weighted sum. */
+  readonly attentionFlopsPerPair: number;
+  /**
+   * FLOP and bytes in a microsecond at the peak of one GPU; matrix products may run in 8 bits, attention in
+   * 16.
+   */
+  readonly peakFlopsPerUs: number;
+  readonly peakFlops16PerUs: number;
+  /** Whether weights and products are 8 bits wide. */
+  readonly eightBit: boolean;
+  readonly peakBytesPerUs: number;
+}
+
+const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
+
+export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: Parallelism): EngineShape {
+  const d = model.hiddenSize;
+  const headDim = trueHeadDim(model);
+  const querySize = (model.heads * headDim) / tp;
+  const kvSize = (model.kvHeads * headDim) / tp;
+  const { moe, dense } = layerSplit(model, true);
+  const latent = model.kvLoraRank + model.qkRopeHeadDim;
+  const inputs = gatedActivations.includes(model.hiddenAct) ? 2 : 1;
+  const block = (width: number, count: number): WeightMatrix[] =>
+    width === 0 || count === 0
+      ? []
+      : [
+          { depth: d, columns: (inputs * width) / tp, count },
+          { depth: width / tp, columns: d, count },
+        ];
+  // What of MLA's projections can be told from the file is the one into the latent; the floor stays a lower
+  // bound.
+  const attention: WeightMatrix[] =
+    model.kvLoraRank > 0
+      ? [{ depth: d, columns: latent, count: model.layers }]
+      : [
+          { depth: d, columns: querySize + 2 * kvSize, count: model.layers },
+          { depth: querySize, columns: d, count: model.layers },
+        ];
+  const expertFfn = model.expertFfnSize || model.ffnSize;
+  const router = moe > 0 ? [{ depth: d, columns: model.experts, count: moe }] : [];
+  const eightBit = model.weightBytes === 1 && hardware.peakTflops8bit > 0;
+  return {
+    layers: model.layers,
+    moeLayers: moe,
+    denseLayers: dense,
+    hiddenSize: d,
+    tp,
+    dp,
+    weightBytes: model.weightBytes,
+    activationBytes: model.activationBytes,
+    tokenMatrices: [
+      ...attention,
+      ...block(model.denseFfnSize || model.ffnSize, dense),
+      ...block(model.sharedExpertFfnSize, moe),
+      ...router,
+    ],
+    expertMatrices:
+      moe === 0
+        ? []
+        : [
+            { depth: d, columns: inputs * expertFfn, count: moe },
+            { depth: expertFfn, columns: d, count: moe },
+          ],
+    headMatrix: { depth: d, columns: model.vocabSize / tp, count: 1 },
+    experts: model.experts,
+    expertsPerToken: model.expertsPerToken,
+    expertGpus: tp * dp,
+    kvBytesPerToken:
+      model.kvLoraRank > 0
+        ? model.layers * latent * model.activationBytes
+        : model.layers * 2 * kvSize * model.activationBytes,
+    attentionFlopsPerPair: model.layers * 4 * querySize,
+    peakFlopsPerUs: (eightBit ? hardware.peakTflops8bit : hardware.peakTflops) * 1e6,
+    peakFlops16PerUs: hardware.peakTflops * 1e6,
+    eightBit,
+    peakBytesPerUs: hardware.memoryTbPerS * 1e6,
+  };
+}
+
+/**
+ * Experts that `tokens` tokens touch in a layer when routing is uniform and independent: N (1 - (1 -
+ * k/N)^tokens).
+ */
+export function expertsTouched(shape: EngineShape, tokens: number): number {
+  if (shape.experts === 0) return 0;
+  return shape.experts * (1 - (1 - shape.expertsPerToken / shape.experts) ** tokens);
+}
+
+// The physical floor: no step is shorter than its arithmetic at the GPU's peak, nor than its compulsory
+// traffic at the full bandwidth. Compulsory are each weight that the step uses once, the KV it reads once and
+// the KV it writes; attention is counted over causal pairs only. Experts are counted as uniform routing
+// touches them.
+
+export interface PhysicalWork {
+  /** Of one GPU. */
+  readonly flops: number;
+  readonly bytes: number;
+}
+
+function elements(matrices: readonly WeightMatrix[]): number {
+  return matrices.reduce((sum, { depth, columns, count }) => sum + depth * columns * count, 0);
+}
+
+export class PhysicalFloor {
+  readonly #shape: EngineShape;
+  readonly #tokenWeights: number;
+  readonly #expertWeights: number;
+  readonly #headWeights: number;
+
+  constructor(shape: EngineShape) {
+    this.#shape = shape;
+    this.#tokenWeights = elements(shape.tokenMatrices);
+    this.#expertWeights = elements(shape.expertMatrices);
+    this.#headWeights = elements([shape.headMatrix]);
+  }
+
+  /**
+   * Arithmetic and traffic of the busiest kind of GPU for a step, with the batch spread evenly over the
+   * ranks.
+   */
+  work(batch: BatchSums): PhysicalWork {
+    const flops = this.#productFlops(batch) + this.#attentionFlops(batch);
+    const bytes = this.#bytes(batch);
+    return { flops, bytes };
+  }
+
+  /** max(flops / peak, bytes / bandwidth) in µs, not rounded. */
+  floorUs(batch: BatchSums): number {
+    return Math.max(
+      this.#productFlops(batch) / this.#shape.peakFlopsPerUs +
+        this.#attentionFlops(batch) / this.#shape.peakFlops16PerUs,
+      this.#bytes(batch) / this.#shape.peakBytesPerUs,
+    );
+  }
+
+  #productFlops(batch: BatchSums): number {
+    const shape = this.#shape;
+    return (
+      (2 * batch.tokens * this.#tokenWeights) / shape.dp +
+      (2 * batch.tokens * shape.expertsPerToken * this.#expertWeights) / shape.expertGpus +
+      (2 * batch.sampledTokens * this.#headWeights) / shape.dp
+    );
+  }
+
+  #attentionFlops(batch: BatchSums): number {
+    const pairs =
+      batch.prefillCausalPairs2 / 2 + batch.prefillTokens + batch.decodeContextTokens + batch.decodeRequests;
+    return (this.#shape.attentionFlopsPerPair * pairs) / this.#shape.dp;
+  }
+
+  #bytes(batch: BatchSums): number {
+    const shape = this.#shape;
+    const { tokens, sampledTokens } = batch;
+    if (tokens === 0) return 0;
+    const experts = expertsTouched(shape, tokens) / shape.expertGpus;
+    const weights =
+      this.#tokenWeights + experts * this.#expertWeights + (sampledTokens > 0 ? this.#headWeights : 0);
+    const kvTokens = batch.decodeContextTokens + batch.prefillCachedTokens + tokens;
+    return weights * shape.weightBytes + (shape.kvBytesPerToken * kvTokens) / shape.dp;
+  }
+}
+
+/** Another model with the floor under its step times. */
+export class FlooredModel implements LatencyModel {
+  readonly backend: string;
+  readonly outputTokenProcessingUs: number;
+  readonly postDecodeOverheadUs: number;
+  readonly #model: LatencyModel;
+  readonly #floor: PhysicalFloor;
+
+  constructor(model: LatencyModel, floor: PhysicalFloor) {
+    this.#model = model;
+    this.#floor = floor;
+    this.backend = model.backend;
+    this.outputTokenProcessingUs = model.outputTokenProcessingUs;
+    this.postDecodeOverheadUs = model.postDecodeOverheadUs;
+  }
+
+  stepTimeUs(batch: BatchSums): number {
+    return Math.max(this.#model.stepTimeUs(batch), Math.ceil(this.#floor.floorUs(batch)));
+  }
+
+  explain(batch: BatchSums): readonly StepPart[] {
+    const missing = this.stepTimeUs(batch) - this.#model.stepTimeUs(batch);
+    const parts = this.#model.explain(batch);
+    return missing > 0 ? [...parts, { part: 'up to the physical floor', us: missing }] : parts;
+  }
+
+  queueingTimeUs(promptTokens: number): number {
+    return this.#model.queueingTimeUs(promptTokens);
+  }
+}
+
+// Times of the three kernels that a transformer step consists of, as functions with a few parameters that are
+// fitted to kernel measurements. A matrix product takes the p-norm of streaming its operands and of
+// computing, which is the larger one far from the ridge of the roofline and a little more near it. Attention
+// adds up, since its streams do not overlap.
+
+/** Matrix products of one precision. */
+export interface GemmEfficiency {
+  /** Share of the bandwidth reached while streaming weights. */
+  readonly memory: number;
+  /** Share of the dense peak reached on large products. */
+  readonly compute: number;
+  /** p of the p-norm, at least 1. */
+  readonly exponent: number;
+  /** Time of a product of nothing, µs. */
+  readonly launchUs: number;
+}
+
+export interface AttentionEfficiency {
+  /** Share of the dense 16-bit peak over the causal pairs of a prefill. */
+  readonly prefill: number;
+  /** Share of the bandwidth while reading KV for decodes. */
+  readonly decode: number;
+  /**
+   * Time of a kernel of nothing when it is launched alone, µs; within a step it is part of the layer's
+   * overhead.
+   */
+  readonly prefillLaunchUs: number;
+  readonly decodeLaunchUs: number;
+}
+
+/** Peak rates of one GPU. */
+export interface Peak {
+  readonly flopsPerUs: number;
+  readonly bytesPerUs: number;
+}
+
+/**
+ * Time in µs of a product of rows x depth with depth x columns.
+ * @param weightBytes bytes of a weight; activations take `activationBytes` on the way in and out.
+ */
+export function gemmUs(
+  efficiency: GemmEfficiency,
+  peak: Peak,
+  rows: number,
+  depth: number,
+  columns: number,
+  weightBytes: number,
+  activationBytes: number,
+): number {
+  const bytes = depth * columns * weightBytes + rows * (depth + columns) * activationBytes;
+  const memoryUs = bytes / (peak.bytesPerUs * efficiency.memory);
+  const computeUs = (2 * rows * depth * columns) / (peak.flopsPerUs * efficiency.compute);
+  const p = efficiency.exponent;
+  return efficiency.launchUs + (memoryUs ** p + computeUs ** p) ** (1 / p);
+}
+
+/**
+ * Time in µs of the attention of one prefill over `tokens` tokens, launched alone, for `heads` heads of
+ * `headDim`.
+ */
+export function attentionPrefillUs(
+  efficiency: AttentionEfficiency,
+  flopsPerUs: number,
+  heads: number,
+  headDim: number,
+  tokens: number,
+): number {
+  const flops = 2 * heads * headDim * tokens * tokens;
+  return efficiency.prefillLaunchUs + flops / (flopsPerUs * efficiency.prefill);
+}
+
+/** Time in µs of one decode of `requests` requests with `contextTokens` each, launched alone. */
+export function attentionDecodeUs(
+  efficiency: AttentionEfficiency,
+  bytesPerUs: number,
+  kvHeads: number,
+  headDim: number,
+  requests: number,
+  contextTokens: number,
+): number {
+  const bytes = 2 * kvHeads * headDim * 2 * requests * contextTokens;
+  return efficiency.decodeLaunchUs + bytes / (bytesPerUs * efficiency.decode);
+}

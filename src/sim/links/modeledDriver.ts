@@ -1,0 +1,351 @@
+/**
+ * Transfers on their way over modeled links: how long each takes, and what it was when it is due. Those that
+ * are submitted together are added one by one and leave at once, so that a link may carry several as one
+ * copy.
+ */
+
+import type { Digest } from '../../runtime/digest.ts';
+import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
+import type { ResolvedConfig } from '../../runtime/manager/config.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
+import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
+import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
+import { linkName, Outcome, type Tier } from '../../runtime/tier/tier.ts';
+import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
+import { VirtualClock } from '../kernel/clock.ts';
+import { EventQueue } from '../kernel/eventQueue.ts';
+import { ModeledTier } from './modeledTier.ts';
+
+/** Where a transfer goes. A seal has no source and takes no time. */
+export interface Way {
+  readonly from: Tier | null;
+  readonly to: Tier;
+  readonly bytes: number;
+}
+
+export class Flights<T> {
+  /** Bytes carried and time busy so far, by link. */
+  readonly traffic: Map<string, { bytes: number; busyUs: number }> = new Map();
+  readonly #links: LinkModel;
+  readonly #timeline: Timeline;
+  /** Those under way, by flight number; numbers are used again. */
+  readonly #flights: (T | null)[] = [];
+  readonly #free: number[] = [];
+  /** Those that leave next, with the times of their ends. */
+  readonly #leaving: T[] = [];
+  readonly #endsUs: number[] = [];
+  /** By link: the copy that the next one may join. */
+  readonly #copies: Map<string, { bytes: number; members: number[] }> = new Map();
+
+  constructor(links: LinkModel, timeline: Timeline) {
+    this.#links = links;
+    this.#timeline = timeline;
+  }
+
+  get inFlight(): number {
+    return this.#flights.length - this.#free.length;
+  }
+
+  add(transfer: T, { from, to, bytes }: Way): void {
+    const { nowUs } = this.#timeline;
+    if (from === null) {
+      this.#leaving.push(transfer);
+      this.#endsUs.push(nowUs);
+      return;
+    }
+    const name = linkName(from, to);
+    const endUs = this.#links.endUs(from, to, bytes, nowUs);
+    let traffic = this.traffic.get(name);
+    if (traffic === undefined) {
+      traffic = { bytes: 0, busyUs: 0 };
+      this.traffic.set(name, traffic);
+    }
+    traffic.bytes += bytes;
+    traffic.busyUs += this.#links.transferUs(from, to, bytes);
+    this.#leaving.push(transfer);
+    this.#endsUs.push(endUs);
+    const most = this.#links.batchBytes(from, to);
+    if (most > 0) this.#joinCopy(name, bytes, most);
+  }
+
+  /** Those that were added leave. */
+  depart(): void {
+    for (let i = 0; i < this.#leaving.length; i++) {
+      const flight = this.#free.pop() ?? this.#flights.length;
+      this.#flights[flight] = this.#leaving[i];
+      this.#timeline.schedule(this.#endsUs[i], flight);
+    }
+    this.#leaving.length = 0;
+    this.#endsUs.length = 0;
+    if (this.#copies.size > 0) this.#copies.clear();
+  }
+
+  /** The flight is due. @returns what it was, or null for none */
+  land(flight: number): T | null {
+    const transfer = this.#flights[flight] ?? null;
+    if (transfer === null) return null;
+    this.#flights[flight] = null;
+    this.#free.push(flight);
+    return transfer;
+  }
+
+  /** Transfers of one copy end with the last of them. */
+  #joinCopy(name: string, bytes: number, most: number): void {
+    const last = this.#endsUs.length - 1;
+    const copy = this.#copies.get(name);
+    if (copy === undefined || copy.bytes + bytes > most) {
+      this.#copies.set(name, { bytes, members: [last] });
+      return;
+    }
+    copy.bytes += bytes;
+    copy.members.push(last);
+    for (const member of copy.members) this.#endsUs[member] = this.#endsUs[last];
+  }
+
+  /** The timeline keeps the events of the flights. */
+  visitState(visitor: StateVisitor): void {
+    this.#links.visitState(visitor);
+    visitor.value(
+      () => [...this.#flights],
+      (saved) => {
+        this.#flights.splice(0, this.#flights.length, ...saved);
+      },
+    );
+    visitor.list(this.#free);
+    visitor.value(
+      () => [...this.traffic].map(([link, sums]) => [link, { ...sums }] as const),
+      (saved) => {
+        this.traffic.clear();
+        for (const [link, sums] of saved) this.traffic.set(link, { ...sums });
+      },
+    );
+  }
+}
+
+// How long a link takes: one transfer after the other in each direction, each for a base time plus its bytes
+// over the bandwidth; and between its last byte and the moment at which its end is known a delay, in which
+// the link carries others already. While the opposite direction is busy too, each has a share of its own
+// bandwidth.
+
+export interface LinkProfile {
+  /** Time that each transfer takes of the link, beside its bytes. */
+  readonly baseLatencyUs: number;
+  readonly bandwidthBytesPerS: number;
+  /** What a transfer that travels alone takes longer. Default 0. */
+  readonly delayUs?: number;
+  /**
+   * Share of its own bandwidth that a direction has while the opposite one is busy, above 0 and at most 1.
+   * Default 1.
+   */
+  readonly bothWaysShare?: number;
+  /**
+   * Transfers that are submitted at once go as one copy of at most so many bytes, and end together. Default
+   * 0: each ends by itself.
+   */
+  readonly batchBytes?: number;
+}
+
+/** Profiles by direction, under names such as `hbmToDdr`. */
+export type LinkProfiles = { readonly [link: string]: LinkProfile };
+
+export class LinkModel {
+  readonly #profiles: LinkProfiles;
+  readonly #fallback: LinkProfile;
+  readonly #freeAtUs: Map<string, number> = new Map();
+
+  /**
+   * @throws TKV_CONFIG for a bandwidth that is not positive and finite, or a latency or share out of its
+   * range
+   */
+  constructor(profiles: LinkProfiles, fallback: LinkProfile) {
+    for (const [name, profile] of Object.entries({ ...profiles, fallback })) {
+      requirePositive(`links.${name}.bandwidthBytesPerS`, profile.bandwidthBytesPerS);
+      requireFinite(`links.${name}.baseLatencyUs`, profile.baseLatencyUs);
+      requireFinite(`links.${name}.delayUs`, profile.delayUs ?? 0);
+      const share = profile.bothWaysShare ?? 1;
+      requirePositive(`links.${name}.bothWaysShare`, requireFraction(`links.${name}.bothWaysShare`, share));
+      requireFinite(`links.${name}.batchBytes`, profile.batchBytes ?? 0);
+    }
+    this.#profiles = profiles;
+    this.#fallback = fallback;
+  }
+
+  /** How long the link is busy with a transfer while nobody comes the other way, in integer microseconds. */
+  transferUs(from: Tier, to: Tier, bytes: number): number {
+    return busyUs(this.#profileOf(linkName(from, to)), bytes, 1);
+  }
+
+  /** When the end of a transfer that is ready at `nowUs` is known, in integer microseconds. */
+  endUs(from: Tier, to: Tier, bytes: number, nowUs: number): number {
+    const name = linkName(from, to);
+    const profile = this.#profileOf(name);
+    const start = Math.max(nowUs, this.#freeAtUs.get(name) ?? 0);
+    const contended = (this.#freeAtUs.get(linkName(to, from)) ?? 0) > start;
+    const end = start + busyUs(profile, bytes, contended ? (profile.bothWaysShare ?? 1) : 1);
+    this.#freeAtUs.set(name, end);
+    return end + Math.ceil(profile.delayUs ?? 0);
+  }
+
+  /** Bytes of transfers that end together when they are submitted at once; 0 where each ends by itself. */
+  batchBytes(from: Tier, to: Tier): number {
+    return this.#profileOf(linkName(from, to)).batchBytes ?? 0;
+  }
+
+  /** When the link of that name has carried what it was given, 0 before the first. */
+  freeAtUs(name: string): number {
+    return this.#freeAtUs.get(name) ?? 0;
+  }
+
+  #profileOf(name: string): LinkProfile {
+    return this.#profiles[name] ?? this.#fallback;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#freeAtUs],
+      (saved) => {
+        this.#freeAtUs.clear();
+        for (const [link, freeAtUs] of saved) this.#freeAtUs.set(link, freeAtUs);
+      },
+    );
+  }
+}
+
+function busyUs({ baseLatencyUs, bandwidthBytesPerS }: LinkProfile, bytes: number, share: number): number {
+  return Math.ceil(baseLatencyUs + (bytes * 1e6) / (bandwidthBytesPerS * share));
+}
+
+// Executes transfer jobs without bytes: modeled tiers remember what lies where, a link model says how long it
+// takes, and each end is an event on virtual time. Given the jobs of a real run it reports what the real
+// driver would, only sooner.
+
+const noBytes = new Uint8Array(0);
+
+export class ModeledDriver implements TransferDriver {
+  readonly tiers: ReadonlyMap<Tier, ModeledTier>;
+  readonly #flights: Flights<Transfer>;
+  readonly #timeline: Timeline;
+  #listener: EndListener = () => {};
+
+  /** @param timeline calls `end` with each flight that was scheduled on it, when it is due */
+  constructor(config: ResolvedConfig, links: LinkModel, timeline: Timeline) {
+    this.tiers = new Map(config.tiers.map(({ tier, shape }) => [tier, new ModeledTier(tier, shape)]));
+    this.#flights = new Flights(links, timeline);
+    this.#timeline = timeline;
+  }
+
+  get inFlight(): number {
+    return this.#flights.inFlight;
+  }
+
+  /** Bytes carried and time busy so far, by link. */
+  get traffic(): Flights<Transfer>['traffic'] {
+    return this.#flights.traffic;
+  }
+
+  nowUs(): number {
+    return this.#timeline.nowUs;
+  }
+
+  onEnd(listener: EndListener): void {
+    this.#listener = listener;
+  }
+
+  submit(transfers: readonly Transfer[]): void {
+    for (const transfer of transfers) {
+      const { source, target, bytes } = transfer;
+      this.#flights.add(transfer, { from: source?.tier ?? null, to: target.tier, bytes });
+    }
+    this.#flights.depart();
+  }
+
+  /** The flight is due: its bytes are where they were to go, if they were there. */
+  end(flight: number): void {
+    const transfer = this.#flights.land(flight);
+    if (transfer !== null) this.#listener(this.#ended(transfer));
+  }
+
+  #ended(transfer: Transfer): Completion {
+    const { outcome, reason } = this.#carryOut(transfer);
+    const digest = transfer.kind === 'seal' ? modeledDigest(transfer.key) : { lo: 0, hi: 0 };
+    return { job: transfer.job, outcome, reason, digestLo: digest.lo, digestHi: digest.hi };
+  }
+
+  #carryOut(transfer: Transfer): StoreResult {
+    const { source, target } = transfer;
+    if (source !== null && transfer.unsealed !== true) {
+      const read = this.#tier(source).readItem(itemAt(transfer, source));
+      if (read.outcome !== Outcome.LOADED) return read;
+    }
+    return this.#tier(target).writeItem(itemAt(transfer, target));
+  }
+
+  #tier({ tier }: Place): ModeledTier {
+    return this.tiers.get(tier) as ModeledTier;
+  }
+}
+
+/** The digest that a modeled block has: a name for its key, since there are no bytes. */
+export function modeledDigest(key: Uint32Array): Digest {
+  return { lo: (key[0] ^ key[2]) >>> 0, hi: (key[1] ^ key[3]) >>> 0 };
+}
+
+/** What is copied has no key yet, so whichever bytes do. */
+function itemAt(transfer: Transfer, place: Place): StoreItem {
+  return {
+    slot: place.slot,
+    sizeClass: transfer.sizeClass,
+    generation: place.generation,
+    key: transfer.key,
+    digest: transfer.kind === 'seal' ? modeledDigest(transfer.key) : transfer.digest,
+    bytes: noBytes,
+  };
+}
+
+// Where modeled transfers wait for their end. A simulation has one for everything that happens in it;
+// `TransferTimeline` is the smallest: the event kernel with one kind of event.
+
+export interface Timeline {
+  /** Integer microseconds. */
+  readonly nowUs: number;
+  /** Calls back with `flight` at `timeUs`, which is not before `nowUs`. */
+  schedule(timeUs: number, flight: number): void;
+}
+
+export class TransferTimeline implements Timeline {
+  readonly #clock: VirtualClock = new VirtualClock();
+  readonly #events: EventQueue = new EventQueue([0]);
+  #end: (flight: number) => void = () => {};
+
+  get nowUs(): number {
+    return this.#clock.nowUs;
+  }
+
+  /** Ends that are still to come. */
+  get pending(): number {
+    return this.#events.size;
+  }
+
+  /** Who is told of each end. */
+  onDue(end: (flight: number) => void): void {
+    this.#end = end;
+  }
+
+  schedule(timeUs: number, flight: number): void {
+    this.#events.schedule(timeUs, 0, flight);
+  }
+
+  /** Moves to the next end and reports it. @returns false when there is none */
+  step(): boolean {
+    if (!this.#events.pop()) return false;
+    this.#clock.advanceTo(this.#events.timeUs);
+    this.#end(this.#events.a);
+    return true;
+  }
+
+  /** Reports what is due up to `timeUs`, and moves there: for example to a request's arrival. */
+  advanceTo(timeUs: number): void {
+    while (this.#events.nextTimeUs <= timeUs) this.step();
+    if (timeUs > this.#clock.nowUs) this.#clock.advanceTo(timeUs);
+  }
+}

@@ -1,3 +1,0 @@
-/** Starlark behind the interface that all languages of policies share. */
-
-export { StarlarkPolicy } from './starlarkPolicy.ts';

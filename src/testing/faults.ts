@@ -1,0 +1,753 @@
+/**
+ * Stand-ins for the stores that need hardware, for virtual time: they hold real bytes in plain memory, keep
+ * the tier contract and verify as the real ones do, the device what is written to it, the disk what is read
+ * from it. Every call ends in the turn in which it was made; delays and faults are what `FaultStore` adds.
+ * `verify: false` is for control runs, which have to fail.
+ */
+
+import { digestBytes } from '../runtime/digest.ts';
+import { requireFraction } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type PoolShape, slotOffsetBytes } from '../runtime/tables/slotPool.ts';
+import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../runtime/tier/slotLedger.ts';
+import { Outcome, Tier } from '../runtime/tier/tier.ts';
+import type {
+  CopyItem,
+  DeviceTierStore,
+  HostTierStore,
+  ItemEnded,
+  SealItem,
+  SealResult,
+  StoreItem,
+  StoreResult,
+  TierStore,
+} from '../runtime/tier/tierStore.ts';
+import { SeededRandom } from './patternItems.ts';
+
+export class ByteStore implements TierStore {
+  readonly tier: Tier;
+  readonly capacityBytes: number;
+  readonly verifies: TierStore['verifies'];
+  protected readonly ledger: SlotLedger;
+  readonly #shape: PoolShape;
+  readonly #bytes: Uint8Array;
+  /** The key that each slot was written under, four words a slot; only where reads are verified. */
+  readonly #keys: Uint32Array;
+  #disposed = false;
+
+  protected constructor(tier: Tier, shape: PoolShape, verifies: TierStore['verifies']) {
+    this.tier = tier;
+    this.capacityBytes = shape.capacityBytes;
+    this.verifies = verifies;
+    this.ledger = new SlotLedger(shape);
+    this.#shape = shape;
+    this.#bytes = new Uint8Array(shape.capacityBytes);
+    this.#keys = new Uint32Array(shape.slotLimit * 4);
+  }
+
+  describe(): Record<string, string | number | boolean> {
+    return { store: 'stand-in', capacityBytes: this.capacityBytes };
+  }
+
+  /** The slot's bytes themselves: what a kernel of the embedder writes, and what a test looks at. */
+  bytesAt(slot: number, sizeClass = 0): Uint8Array {
+    const offset = slotOffsetBytes(this.#shape, slot, sizeClass);
+    return this.#bytes.subarray(offset, offset + this.#shape.slotBytes[sizeClass]);
+  }
+
+  async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(
+      items.map((item) => this.#write(item)),
+      ended,
+    );
+  }
+
+  async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(
+      items.map((item) => this.#read(item)),
+      ended,
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#disposed = true;
+  }
+
+  protected refusal(place: SlotPlace): StoreResult | undefined {
+    return this.#disposed ? refused('the store is disposed') : this.ledger.refuseWrite(place);
+  }
+
+  #write(item: StoreItem): StoreResult {
+    const refusal = this.refusal(item) ?? this.#oddLength(item);
+    if (refusal !== undefined) return refusal;
+    this.ledger.take(item);
+    this.bytesAt(item.slot, item.sizeClass).set(item.bytes);
+    this.#keys.set(item.key, item.slot * 4);
+    const end = this.verifies.onWrite ? this.#verify(item) : loaded;
+    if (end.outcome === Outcome.LOADED) this.ledger.fill(item);
+    return end;
+  }
+
+  #read(item: StoreItem): StoreResult {
+    const refusal = this.#disposed ? refused('the store is disposed') : this.ledger.refuseRead(item);
+    const stop = refusal ?? this.#oddLength(item);
+    if (stop !== undefined) return stop;
+    if (this.verifies.onRead) {
+      for (let word = 0; word < 4; word++) {
+        if (this.#keys[item.slot * 4 + word] !== item.key[word])
+          return corrupt(`slot ${item.slot} holds another key`);
+      }
+      const end = item.checkedLater === true ? loaded : this.#verify(item);
+      if (end.outcome !== Outcome.LOADED) return end;
+    }
+    item.bytes.set(this.bytesAt(item.slot, item.sizeClass));
+    return loaded;
+  }
+
+  #verify({ slot, sizeClass, digest }: StoreItem): StoreResult {
+    const found = digestBytes(this.bytesAt(slot, sizeClass));
+    if (found.lo === digest.lo && found.hi === digest.hi) return loaded;
+    return corrupt(`slot ${slot} holds other bytes than its digest says`);
+  }
+
+  #oddLength({ sizeClass, bytes }: StoreItem): StoreResult | undefined {
+    const slotBytes = this.#shape.slotBytes[sizeClass];
+    return bytes.byteLength === slotBytes
+      ? undefined
+      : refused(`${bytes.byteLength} bytes for a slot of ${slotBytes}`);
+  }
+}
+
+export interface StandInOptions {
+  /** Whether bytes are compared with their digest on their way. Default true. */
+  readonly verify?: boolean;
+}
+
+const standInOptionsNames = optionNames<StandInOptions>({ verify: true });
+
+/** Stands in for a disk. */
+export class StandInDisk extends ByteStore {
+  constructor(shape: PoolShape, options: StandInOptions = {}) {
+    requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
+    super(Tier.NVME, shape, { onWrite: false, onRead: options.verify ?? true });
+  }
+}
+
+/** Stands in for a GPU's memory; kernels are whoever writes to `bytesAt`. */
+export class StandInDevice extends ByteStore implements DeviceTierStore {
+  constructor(shape: PoolShape, options: StandInOptions = {}) {
+    requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
+    super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
+  }
+
+  async seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
+    return items.map((item) => {
+      const refusal = this.refusal(item);
+      if (refusal !== undefined) return { ...refusal, digest: { lo: 0, hi: 0 } };
+      this.ledger.take(item);
+      this.ledger.fill(item);
+      return { ...loaded, digest: digestBytes(this.bytesAt(item.slot, item.sizeClass)) };
+    });
+  }
+
+  async copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    return items.map(({ sizeClass, fromSlot, fromGeneration, toSlot, toGeneration, unsealed }) => {
+      const from = { slot: fromSlot, sizeClass, generation: fromGeneration };
+      const to = { slot: toSlot, sizeClass, generation: toGeneration };
+      const unreadable = unsealed === true ? undefined : this.ledger.refuseRead(from);
+      const refusal = this.refusal(to) ?? unreadable;
+      if (refusal !== undefined) return refusal;
+      this.ledger.take(to);
+      this.bytesAt(toSlot, sizeClass).set(this.bytesAt(fromSlot, sizeClass));
+      this.ledger.fill(to);
+      return loaded;
+    });
+  }
+
+  async clear(items: readonly SealItem[]): Promise<readonly StoreResult[]> {
+    return items.map((item) => {
+      const refusal = this.refusal(item);
+      if (refusal !== undefined) return refusal;
+      this.ledger.take(item);
+      this.bytesAt(item.slot, item.sizeClass).fill(0);
+      return loaded;
+    });
+  }
+}
+
+//  How bytes go wrong without anybody saying so. What comes out always differs from what went in.
+
+const SECTOR_BYTES = 512;
+
+export function flipOneBit(bytes: Uint8Array, plan: FaultPlan): void {
+  const at = plan.below(bytes.byteLength);
+  bytes[at] = bytes[at] ^ (1 << plan.below(8));
+}
+
+/** What arrives of `bytes` after a silent fault on a write; `before` is what the slot held. */
+export function damaged(
+  bytes: Uint8Array,
+  kind: FaultKind,
+  before: Uint8Array | undefined,
+  plan: FaultPlan,
+): Uint8Array {
+  const copy = bytes.slice();
+  if (kind === 'flipped') flipOneBit(copy, plan);
+  else tear(copy, kind === 'torn' ? before : undefined, plan);
+  if (Buffer.compare(copy, bytes) === 0) flipOneBit(copy, plan);
+  return copy;
+}
+
+/**
+ * The same to bytes that a read has filled; `before` is what the destination held, which a short read leaves
+ * there.
+ */
+export function damageArrived(
+  bytes: Uint8Array,
+  kind: FaultKind,
+  before: Uint8Array | undefined,
+  plan: FaultPlan,
+): void {
+  if (kind === 'flipped') flipOneBit(bytes, plan);
+  else {
+    const right = bytes.slice();
+    tear(bytes, before, plan);
+    if (Buffer.compare(bytes, right) === 0) flipOneBit(bytes, plan);
+  }
+}
+
+/** From a sector boundary on, what was there before, or nothing. */
+function tear(bytes: Uint8Array, before: Uint8Array | undefined, plan: FaultPlan): void {
+  const sectors = Math.ceil(bytes.byteLength / SECTOR_BYTES);
+  const at = plan.below(sectors) * SECTOR_BYTES;
+  if (before?.byteLength === bytes.byteLength) bytes.set(before.subarray(at), at);
+  else bytes.fill(0, at);
+}
+
+// # What goes wrong, and what must hold all the same
+//
+// A cache may forget; it may not lie, wait for ever, or leak. Every fault below is injected on purpose, at
+// the seam where a tier's store meets the engine, so that everything above the seam is the code that serves
+// requests: manager, pump, engine.
+//
+// | kind            | what the store does                                  | who has to notice           |
+// |-----------------|------------------------------------------------------|-----------------------------|
+// | EIO             | fails a read or write; part of a write may be there  | outcome `refused`           |
+// | ENOSPC          | fails a write; as above                              | outcome `refused`           |
+// | EMFILE          | fails a read or write before it began                | outcome `refused`           |
+// | short           | moves the first part of a block, reports success     | digest, where it next lands |
+// | torn            | puts the first part of a block over an old one       | digest, where it next lands |
+// | flipped         | changes one bit on the way, or afterwards            | digest, where it next lands |
+// | stalled         | never ends (until the store is given up)             | deadline                    |
+// | lateAfterCancel | moves its bytes after nobody waits for it            | the slot that is still held |
+// | deviceLost      | ends every call of the device for good               | the device's `lost`         |
+// | outOfMemory     | refuses device work for want of memory               | outcome `refused`           |
+//
+// Survivable means: whoever waited goes on, with the block from another tier or with a block to compute; the
+// slot comes back as soon as the store says that the last job on it retired; a later request finds right
+// bytes or none. Guaranteed, for every mixture of these faults:
+//
+// 1. No sequence ever reads a block whose bytes are not what its own tenant computed for its own tokens.
+// 2. No call of the runtime waits for ever: the slowest answer comes a deadline later.
+// 3. When the stores have come to rest, every slot is free or cached: a stalled job costs its slots while it
+// is stalled.
+//
+// Not covered: bits that flip in HBM after the block was verified there, since attention reads them in place;
+// bytes that were wrong before they were sealed; and a store that says of a job that still runs that it has
+// retired.
+
+export const faultKinds = [
+  'EIO',
+  'ENOSPC',
+  'EMFILE',
+  'short',
+  'torn',
+  'flipped',
+  'stalled',
+  'lateAfterCancel',
+  'deviceLost',
+  'outOfMemory',
+] as const;
+export type FaultKind = (typeof faultKinds)[number];
+
+/** What a store is asked to do; `memory` is what happens to bytes at rest in host memory. */
+export type FaultyOp = 'read' | 'write' | 'seal' | 'memory';
+
+export type StoreKind = 'device' | 'host' | 'disk';
+
+/** Kinds that the store itself reports. */
+export const reportedKinds: readonly FaultKind[] = ['EIO', 'ENOSPC', 'EMFILE', 'outOfMemory'];
+/** Kinds after which the store reports success. */
+export const silentKinds: readonly FaultKind[] = ['short', 'torn', 'flipped'];
+
+/** Kinds that can happen to one item of a call, by store and operation. */
+export const itemKinds: Readonly<
+  Record<StoreKind, Readonly<Partial<Record<FaultyOp, readonly FaultKind[]>>>>
+> = {
+  disk: {
+    read: ['EIO', 'EMFILE', 'short', 'flipped'],
+    write: ['EIO', 'ENOSPC', 'EMFILE', 'short', 'torn', 'flipped'],
+  },
+  device: {
+    read: ['flipped', 'short', 'outOfMemory'],
+    write: ['flipped', 'torn', 'outOfMemory'],
+    seal: ['outOfMemory'],
+  },
+  host: { memory: ['flipped'] },
+};
+
+// Which fault happens when, from a seed: the same seed and the same calls give the same faults. A rate is the
+// chance of a kind at each opportunity, an item of a call, or a call for what holds up whole calls.
+
+export interface FaultPlanOptions {
+  readonly seed: number;
+  /**
+   * Chance by kind; kinds left out never happen. `deviceLost` is not drawn: whoever owns the device loses it.
+   */
+  readonly rates: Readonly<Partial<Record<FaultKind, number>>>;
+  /** How long a call takes, at least and at most. Default 0: as long as the store itself. */
+  readonly latencyUs?: readonly [number, number];
+  /** How late a `lateAfterCancel` call ends, at least and at most. */
+  readonly lateUs?: readonly [number, number];
+  /** Most calls that may be stalled at a time, since each costs its slots. Default 2. */
+  readonly stalledMax?: number;
+}
+
+export const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
+  seed: true,
+  rates: true,
+  latencyUs: true,
+  lateUs: true,
+  stalledMax: true,
+});
+
+export class FaultPlan {
+  readonly stalledMax: number;
+  readonly #random: SeededRandom;
+  readonly #rates: ReadonlyMap<FaultKind, number>;
+  readonly #latencyUs: readonly [number, number];
+  readonly #lateUs: readonly [number, number];
+  #paused = false;
+
+  /** @throws TKV_CONFIG for a rate outside [0, 1] */
+  constructor(options: FaultPlanOptions) {
+    requireOptions(options, faultPlanOptionsNames, 'options', 'TKV_CONFIG');
+    requireOptions(options.rates, faultKinds, 'rates', 'TKV_CONFIG');
+    this.#random = new SeededRandom(options.seed);
+    this.#rates = new Map(
+      faultKinds.map((kind) => [kind, requireFraction(`rates.${kind}`, options.rates[kind] ?? 0)]),
+    );
+    this.#latencyUs = options.latencyUs ?? [0, 0];
+    this.#lateUs = options.lateUs ?? [0, 0];
+    this.stalledMax = options.stalledMax ?? 2;
+  }
+
+  /** No more faults until `resume`; latencies stay. */
+  pause(): void {
+    this.#paused = true;
+  }
+
+  resume(): void {
+    this.#paused = false;
+  }
+
+  /** The fault of the next item, or null. */
+  itemFault(store: StoreKind, op: FaultyOp): FaultKind | null {
+    for (const kind of itemKinds[store][op] ?? []) if (this.#happens(kind)) return kind;
+    return null;
+  }
+
+  /** What holds the next call up, or null. */
+  callFault(): 'stalled' | 'lateAfterCancel' | null {
+    if (this.#happens('stalled')) return 'stalled';
+    return this.#happens('lateAfterCancel') ? 'lateAfterCancel' : null;
+  }
+
+  latencyUs(): number {
+    return this.#between(this.#latencyUs);
+  }
+
+  lateUs(): number {
+    return this.#between(this.#lateUs);
+  }
+
+  chance(share: number): boolean {
+    return this.#random.chance(share);
+  }
+
+  below(limit: number): number {
+    return this.#random.below(limit);
+  }
+
+  #happens(kind: FaultKind): boolean {
+    const rate = this.#paused ? 0 : this.#rates.get(kind)!;
+    return rate > 0 && this.#random.chance(rate);
+  }
+
+  #between([min, max]: readonly [number, number]): number {
+    return max === 0 ? 0 : min + this.#random.below(max - min + 1);
+  }
+}
+
+// A tier store that fails on purpose: it wraps any store and, as its plan says, refuses items, damages their
+// bytes on the way, and holds calls up. `faultKinds.ts` says what each kind is and what must survive it.
+//
+//     engine --> FaultStore --> (delay) --> damage --> the wrapped store
+//
+// What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were.
+// Items end together, when the call does.
+
+export interface FiredFault {
+  readonly kind: FaultKind;
+  readonly tier: Tier;
+  readonly op: FaultyOp;
+  /** The places that it hit; empty for the loss of a device. */
+  readonly places: readonly SealItem[];
+}
+
+export interface FaultSurroundings {
+  readonly plan: FaultPlan;
+  /** Fulfilled after so many microseconds, of a real clock or of a virtual one. */
+  readonly wait: (delayUs: number) => Promise<void>;
+  /** Told of every fault in the moment in which it happens. */
+  readonly onFault?: (fault: FiredFault) => void;
+}
+
+export const faultSurroundingsNames: readonly string[] = optionNames<FaultSurroundings>({
+  plan: true,
+  wait: true,
+  onFault: true,
+});
+
+/** What a call still has to wait for after its bytes have moved. */
+interface HeldTransfer {
+  readonly until: Promise<void> | undefined;
+}
+
+export class FaultStore<Store extends TierStore = TierStore> implements TierStore {
+  readonly tier: Tier;
+  readonly capacityBytes: number;
+  readonly verifies: TierStore['verifies'];
+  protected readonly inner: Store;
+  protected readonly plan: FaultPlan;
+  readonly #kind: StoreKind;
+  readonly #wait: (delayUs: number) => Promise<void>;
+  readonly #onFault: (fault: FiredFault) => void;
+  readonly #stalled: Set<() => void> = new Set();
+  /** What was last written to each slot: what a torn write leaves behind its tear. */
+  readonly #before: Map<number, Uint8Array> = new Map();
+
+  constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
+    requireOptions(surroundings, faultSurroundingsNames, 'surroundings', 'TKV_CONFIG');
+    this.inner = inner;
+    this.tier = inner.tier;
+    this.capacityBytes = inner.capacityBytes;
+    this.verifies = inner.verifies;
+    this.plan = surroundings.plan;
+    this.#kind = kind;
+    this.#wait = surroundings.wait;
+    this.#onFault = surroundings.onFault ?? (() => {});
+  }
+
+  /** Calls that are stalled now. */
+  get stalledCalls(): number {
+    return this.#stalled.size;
+  }
+
+  /** Lets every stalled call go on, as when a dead disk is given up and its calls fail or end at last. */
+  releaseStalled(): void {
+    for (const release of this.#stalled) release();
+    this.#stalled.clear();
+  }
+
+  describe(): Record<string, string | number | boolean> {
+    return { ...this.inner.describe(), faults: true };
+  }
+
+  async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(await this.#write(items), ended);
+  }
+
+  async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(await this.#read(items), ended);
+  }
+
+  async #write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
+    const kinds = this.drawItems('write', items);
+    const held = await this.delay('write', items);
+    const sent: StoreItem[] = [];
+    const sentAt: number[] = [];
+    for (const [i, item] of items.entries()) {
+      sentAt.push(sent.length);
+      const kind = kinds[i];
+      if (kind === null) sent.push(item);
+      else if (!reportedKinds.includes(kind)) {
+        sent.push({ ...item, bytes: damaged(item.bytes, kind, this.#before.get(item.slot), this.plan) });
+      } else if ((kind === 'EIO' || kind === 'ENOSPC') && this.plan.chance(0.5)) {
+        sent.push({ ...item, bytes: damaged(item.bytes, 'torn', this.#before.get(item.slot), this.plan) });
+      }
+      this.#before.set(item.slot, item.bytes.slice());
+    }
+    const ends = sent.length === 0 ? [] : await this.inner.write(sent);
+    await held.until;
+    return items.map((item, i) => this.#reported(kinds[i], 'write', item) ?? ends[sentAt[i]]);
+  }
+
+  async #read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
+    const kinds = this.drawItems('read', items);
+    const held = await this.delay('read', items);
+    const asked: StoreItem[] = [];
+    const askedAt: number[] = [];
+    for (const [i, item] of items.entries()) {
+      askedAt.push(asked.length);
+      if (kinds[i] === null || !reportedKinds.includes(kinds[i])) asked.push(item);
+    }
+    const before = items.map((item, i) => (kinds[i] === 'short' ? item.bytes.slice() : undefined));
+    const ends = asked.length === 0 ? [] : await this.inner.read(asked);
+    const results = items.map((item, i) => {
+      const kind = kinds[i];
+      const end = this.#reported(kind, 'read', item) ?? ends[askedAt[i]];
+      if (kind !== null && end.outcome === Outcome.LOADED) {
+        damageArrived(item.bytes, kind, before[i], this.plan);
+      }
+      return end;
+    });
+    await held.until;
+    return results;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.releaseStalled();
+    await this.inner[Symbol.asyncDispose]();
+  }
+
+  /** Draws the fault of each item and tells of it. */
+  protected drawItems(op: FaultyOp, items: readonly SealItem[]): (FaultKind | null)[] {
+    return items.map((item) => {
+      const kind = this.plan.itemFault(this.#kind, op);
+      if (kind !== null) this.tell(kind, op, [item]);
+      return kind;
+    });
+  }
+
+  protected tell(kind: FaultKind, op: FaultyOp, items: readonly SealItem[]): void {
+    const places = items.map(({ slot, sizeClass, generation }) => ({ slot, sizeClass, generation }));
+    this.#onFault({ kind, tier: this.tier, op, places });
+  }
+
+  /**
+   * Waits before bytes move, or, for every other call that is late or stalled, hands back what to wait for
+   * after they moved: a late write that lands in a slot of somebody else, and a late end of one that landed
+   * long ago.
+   */
+  protected async delay(op: FaultyOp, items: readonly SealItem[]): Promise<HeldTransfer> {
+    const latencyUs = this.plan.latencyUs();
+    if (latencyUs > 0) await this.#wait(latencyUs);
+    const kind = items.length === 0 ? null : this.plan.callFault();
+    const full = kind === 'stalled' && this.#stalled.size >= this.plan.stalledMax;
+    if (kind === null || full) return { until: undefined };
+    this.tell(kind, op, items);
+    const held =
+      kind === 'lateAfterCancel'
+        ? this.#wait(this.plan.lateUs())
+        : new Promise<void>((release) => {
+            this.#stalled.add(release);
+          });
+    if (this.plan.chance(0.5)) return { until: held };
+    await held;
+    return { until: undefined };
+  }
+
+  #reported(kind: FaultKind | null, op: FaultyOp, item: SealItem): StoreResult | undefined {
+    if (kind === null || !reportedKinds.includes(kind)) return undefined;
+    return refused(`${kind} on ${op} of slot ${item.slot} (injected)`);
+  }
+}
+
+const sameEnd = (end: StoreResult): StoreResult => end;
+
+/**
+ * A device that can run out of memory, and be lost: then every call, also one under way, ends as refused at
+ * once.
+ */
+export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTierStore {
+  readonly lost: Promise<string>;
+  #lostReason = '';
+  #announce: (reason: string) => void = () => {};
+
+  constructor(inner: DeviceTierStore, surroundings: FaultSurroundings) {
+    super(inner, surroundings, 'device');
+    this.lost = new Promise((resolve) => {
+      this.#announce = resolve;
+    });
+  }
+
+  /**
+   * Disposes of the wrapped store too: after a loss nothing may touch the bytes of a call's items any more.
+   */
+  lose(): void {
+    if (this.#lostReason !== '') return;
+    this.#lostReason = 'device lost (injected)';
+    this.tell('deviceLost', 'write', []);
+    this.#announce(this.#lostReason);
+    void this[Symbol.asyncDispose]();
+  }
+
+  override async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    const act = (): Promise<readonly StoreResult[]> => super.write(items);
+    return tellEnds(await this.#unlessLost(items, act, sameEnd), ended);
+  }
+
+  override async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    const act = (): Promise<readonly StoreResult[]> => super.read(items);
+    return tellEnds(await this.#unlessLost(items, act, sameEnd), ended);
+  }
+
+  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    return this.#unlessLost(items, () => this.inner.copy(items), sameEnd);
+  }
+
+  clear(items: readonly SealItem[]): Promise<readonly StoreResult[]> {
+    return this.#unlessLost(items, () => this.inner.clear(items), sameEnd);
+  }
+
+  seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
+    const refuse = (end: StoreResult): SealResult => ({ ...end, digest: { lo: 0, hi: 0 } });
+    return this.#unlessLost(
+      items,
+      async () => {
+        const kinds = this.drawItems('seal', items);
+        const held = await this.delay('seal', items);
+        const ends = await this.inner.seal(items);
+        await held.until;
+        return ends.map((end, i) =>
+          kinds[i] === null ? end : refuse(refused(`${kinds[i]} on seal (injected)`)),
+        );
+      },
+      refuse,
+    );
+  }
+
+  async #unlessLost<Result extends StoreResult>(
+    items: readonly unknown[],
+    act: () => Promise<readonly Result[]>,
+    refuse: (end: StoreResult) => Result,
+  ): Promise<readonly Result[]> {
+    const gone = (): readonly Result[] => items.map(() => refuse(refused(this.#lostReason)));
+    if (this.#lostReason !== '') return gone();
+    const ends = await Promise.race([act(), this.lost.then(() => null)]);
+    return ends === null || this.#lostReason !== '' ? gone() : ends;
+  }
+}
+
+/** Host memory in which bits flip once they have been written. */
+export class FaultHost extends FaultStore<HostTierStore> implements HostTierStore {
+  constructor(inner: HostTierStore, surroundings: FaultSurroundings) {
+    super(inner, surroundings, 'host');
+  }
+
+  view(slot: number, sizeClass: number): Uint8Array {
+    return this.inner.view(slot, sizeClass);
+  }
+
+  generationOf(slot: number): number {
+    return this.inner.generationOf(slot);
+  }
+
+  markWritten(slot: number, generation: number): void {
+    this.inner.markWritten(slot, generation);
+    if (this.plan.itemFault('host', 'memory') === null) return;
+    flipOneBit(this.inner.view(slot, 0), this.plan);
+    this.tell('flipped', 'memory', [{ slot, sizeClass: 0, generation }]);
+  }
+}
+
+//  Telling of items whose results are all there: each once, after the call has returned.
+
+export async function tellEnds(
+  results: readonly StoreResult[],
+  ended: ItemEnded | undefined,
+): Promise<readonly StoreResult[]> {
+  await undefined;
+  results.forEach((result, index) => {
+    ended?.(index, result);
+  });
+  return results;
+}
+
+// Time that passes only when nothing else can happen: timers in order of their moment, then of their making.
+// A step runs one timer and everything that follows from it, so a run takes as long as its work and is the
+// same every time.
+
+interface Timer {
+  readonly atUs: number;
+  readonly order: number;
+  readonly ring: () => void;
+}
+
+export class FaultClock {
+  #nowUs = 0;
+  #made = 0;
+  /** A binary heap: no timer is due before its parent. */
+  readonly #heap: Timer[] = [];
+
+  get nowUs(): number {
+    return this.#nowUs;
+  }
+
+  /** Timers that have not rung. */
+  get pending(): number {
+    return this.#heap.length;
+  }
+
+  /** Rings once, `delayUs` microseconds from now. */
+  after(delayUs: number, ring: () => void): void {
+    const timer = { atUs: this.#nowUs + Math.max(0, Math.ceil(delayUs)), order: this.#made++, ring };
+    let at = this.#heap.push(timer) - 1;
+    while (at > 0 && isBefore(timer, this.#heap[(at - 1) >> 1])) {
+      this.#heap[at] = this.#heap[(at - 1) >> 1];
+      at = (at - 1) >> 1;
+    }
+    this.#heap[at] = timer;
+  }
+
+  wait(delayUs: number): Promise<void> {
+    return new Promise((resolve) => this.after(delayUs, resolve));
+  }
+
+  /** Runs the next timer, and then every promise that can go on. False when there is no timer. */
+  async step(): Promise<boolean> {
+    const timer = this.#takeFirst();
+    if (timer === undefined) return false;
+    this.#nowUs = timer.atUs;
+    timer.ring();
+    await settled();
+    return true;
+  }
+
+  #takeFirst(): Timer | undefined {
+    const first = this.#heap[0];
+    const last = this.#heap.pop();
+    if (first === undefined || last === undefined || this.#heap.length === 0) return first;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= this.#heap.length) break;
+      if (child + 1 < this.#heap.length && isBefore(this.#heap[child + 1], this.#heap[child])) child++;
+      if (!isBefore(this.#heap[child], last)) break;
+      this.#heap[at] = this.#heap[child];
+      at = child;
+    }
+    this.#heap[at] = last;
+    return first;
+  }
+}
+
+function isBefore(a: Timer, b: Timer): boolean {
+  return a.atUs < b.atUs || (a.atUs === b.atUs && a.order < b.order);
+}
+
+/** Fulfilled when no promise has anything left to do without a timer or I/O. */
+export function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,473 @@
+/**
+ * A store keeps bytes by place: what was written to a slot comes back, no other slot is touched, and a place
+ * that the pool does not have is refused.
+ */
+
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type PoolShape, poolShape } from '../runtime/tables/slotPool.ts';
+import { Outcome, outcomeNames } from '../runtime/tier/tier.ts';
+import type { StoreItem, StoreResult, TierStore } from '../runtime/tier/tierStore.ts';
+import { emptyItem, mismatchedWords, patternItem, SeededRandom, testSeed } from './patternItems.ts';
+
+export function bytesOfSlots(trial: Trial): void {
+  const { item, write, read, readBack, fullPool, shape } = trial;
+
+  it('says what it is', () => {
+    expect(trial.store.capacityBytes).toBe(shape.capacityBytes);
+    expect([0, 1, 2, 3]).toContain(trial.store.tier);
+    const facts = Object.values(trial.store.describe());
+    expect(facts.length).toBeGreaterThan(0);
+    for (const fact of facts) expect(['string', 'number', 'boolean']).toContain(typeof fact);
+  });
+
+  it('gives every slot of every size class back as it was written, in one big batch', async () => {
+    const items = fullPool(1);
+    expect(new Set(await write(...items))).toEqual(new Set(['loaded']));
+    const targets = items.map((written) => emptyItem(written));
+    expect(new Set(await read(...targets))).toEqual(new Set(['loaded']));
+    if (trial.tier.movesBytes) for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  });
+
+  it('answers in the order of the items, with a reason for whatever was not loaded', async () => {
+    await trial.store.write([item(0, 0, 5)]);
+    const results = await trial.store.read([
+      item(shape.slotsPerPageMax, 0, 1),
+      emptyItem(item(0, 0, 5)),
+      item(0, 0, 4),
+    ]);
+    expect(outcomes(results)).toEqual(['missing', 'loaded', 'refused']);
+    expect(results.map((result) => result.reason === '')).toEqual([false, true, false]);
+    expect(await trial.store.write([])).toEqual([]);
+    expect(await trial.store.read([])).toEqual([]);
+  });
+
+  it('touches no bytes but those of the slot', async () => {
+    const items = fullPool(1);
+    await trial.store.write(items);
+    const rewritten = items.map((old) => (old.slot % 3 === 1 ? item(old.slot, old.sizeClass, 2) : old));
+    for (const changed of rewritten.filter((one) => one.generation === 2)) await trial.store.write([changed]);
+    for (const one of rewritten) expect(await readBack(one)).toBe('loaded');
+  });
+
+  it('keeps its own copy: what happens to the source after a write does not reach the slot', async () => {
+    const source = item(0, 0, 1);
+    await trial.store.write([source]);
+    source.bytes.fill(0x5a);
+    expect(await readBack(item(0, 0, 1))).toBe('loaded');
+  });
+
+  it('writes from and reads into bytes that start anywhere', async () => {
+    const source = item(0, 0, 1);
+    for (const byteOffset of [1, 4, 100, 4096]) {
+      const room = new Uint8Array(source.bytes.byteLength + byteOffset + 8).fill(0x77);
+      const bytes = room.subarray(byteOffset, byteOffset + source.bytes.byteLength);
+      bytes.set(source.bytes);
+      expect(await write({ ...source, bytes })).toEqual(['loaded']);
+      if (trial.tier.movesBytes) bytes.fill(0);
+      expect(await read({ ...source, bytes })).toEqual(['loaded']);
+      expect(Buffer.compare(bytes, source.bytes)).toBe(0);
+      expect(room.subarray(0, byteOffset).every((byte) => byte === 0x77)).toBe(true);
+      expect(room.subarray(byteOffset + bytes.byteLength).every((byte) => byte === 0x77)).toBe(true);
+    }
+  });
+
+  it('answers missing for a slot that was never written, also beside written ones', async () => {
+    expect(await read(item(0, 0, 1))).toEqual(['missing']);
+    const last = shape.slotBytes.length - 1;
+    await trial.store.write([item(0, last, 1), item(2, last, 1)]);
+    expect(await read(item(1, last, 1))).toEqual(['missing']);
+  });
+
+  it('refuses places that its pool does not have', async () => {
+    const good = item(0, 0, 1);
+    const missingClass = { ...good, sizeClass: shape.slotBytes.length };
+    const beyond = { ...good, slot: shape.slotLimit };
+    const pastPage = { ...good, slot: shape.slotsPerPage[0] };
+    const noGeneration = { ...good, generation: 0 };
+    const all = [missingClass, beyond, pastPage, { ...good, slot: -1 }, { ...good, slot: 0.5 }, noGeneration];
+    expect(new Set(await write(...all))).toEqual(new Set(['refused']));
+    expect(new Set(await read(...all))).toEqual(new Set(['refused']));
+    expect(await read(good)).toEqual(['missing']);
+  });
+
+  it('refuses bytes of another length than the slot', async ({ skip }) => {
+    skip(!trial.tier.movesBytes, 'moves no bytes');
+    const good = item(0, 0, 1);
+    const short = { ...good, bytes: good.bytes.subarray(4) };
+    expect(await write(short)).toEqual(['refused']);
+    await trial.store.write([good]);
+    expect(await read(short)).toEqual(['refused']);
+    expect(await readBack(good)).toBe('loaded');
+  });
+}
+
+// Calls and their ends: each item is told of once, calls on one slot exclude each other or share it, and a
+// store that is disposed of ends whatever is in flight.
+
+export function callsInFlight(trial: Trial): void {
+  const { item, write, read, readBack, fullPool } = trial;
+
+  it('tells of each item once, as it ends, with the result that the call has for it', async () => {
+    const items = fullPool(1);
+    for (const act of ['write', 'read'] as const) {
+      const told = new Map<number, StoreResult>();
+      let returned = false;
+      const ending = trial.store[act](items, (index, result) => {
+        expect(returned, 'told after the call has returned').toBe(true);
+        expect(told.has(index), `item ${index} ended twice`).toBe(false);
+        told.set(index, result);
+      });
+      returned = true;
+      const results = await ending;
+      expect(told.size).toBe(items.length);
+      results.forEach((result, index) => {
+        expect(told.get(index)).toEqual(result);
+      });
+    }
+  });
+
+  it('has done with a slot when it tells of its item', async () => {
+    const items = fullPool(1);
+    const again: Promise<readonly StoreResult[]>[] = [];
+    await trial.store.write(items, (index) => {
+      const { slot, sizeClass } = items[index];
+      again.push(trial.store.write([item(slot, sizeClass, 2)]));
+    });
+    for (const ends of await Promise.all(again)) expect(outcomes(ends)).toEqual(['loaded']);
+    for (const { slot, sizeClass } of items) expect(await readBack(item(slot, sizeClass, 2))).toBe('loaded');
+  });
+
+  it('refuses a call on a slot that another call is still writing, and changes nothing', async () => {
+    const first = item(0, 0, 1);
+    const ends = await Promise.all([
+      trial.store.write([first]),
+      trial.store.write([item(0, 0, 2)]),
+      trial.store.read([emptyItem(first)]),
+    ]);
+    const [one, two, three] = ends.flatMap(outcomes);
+    expect(one).toBe('loaded');
+    expect(['loaded', 'refused']).toContain(two);
+    expect(['loaded', 'refused']).toContain(three);
+    const holds = two === 'loaded' ? 2 : 1;
+    expect(await readBack(item(0, 0, holds))).toBe('loaded');
+    expect(await write(item(0, 0, 3))).toEqual(['loaded']);
+  });
+
+  it('lets several calls read one slot at once', async () => {
+    await trial.store.write([item(0, 0, 1)]);
+    const targets = [1, 2, 3].map(() => emptyItem(item(0, 0, 1)));
+    const ends = await Promise.all(targets.map((target) => trial.store.read([target])));
+    expect(ends.flatMap(outcomes)).toEqual(['loaded', 'loaded', 'loaded']);
+    if (trial.tier.movesBytes) for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  });
+
+  const seed = testSeed(20261);
+  it(`holds what a map would, under batches in random order and many in flight (seed ${seed})`, async () => {
+    const random = new SeededRandom(seed);
+    const places = fullPool(1);
+    const generations = new Map<number, number>();
+    const checks: Promise<void>[] = [];
+    const busy = new Set<number>();
+    for (let step = 0; step < 300; step++) {
+      const drawn = random.distinctBelow(places.length, 1 + random.below(12)).map((index) => places[index]);
+      if (random.chance(0.05)) await Promise.all(checks);
+      const chosen = drawn.filter(({ slot }) => !busy.has(slot));
+      for (const { slot } of chosen) busy.add(slot);
+      const writes = random.chance(0.5);
+      const items: StoreItem[] = [];
+      const wanted: string[] = [];
+      for (const { slot, sizeClass } of chosen) {
+        const current = generations.get(slot) ?? 0;
+        const generation = Math.max(1, current + random.below(4) - 1);
+        if (writes && generation >= current) generations.set(slot, generation);
+        items.push(writes ? item(slot, sizeClass, generation) : emptyItem(item(slot, sizeClass, generation)));
+        wanted.push(expectedEnd(writes, generation, current));
+      }
+      const check = async (): Promise<void> => {
+        const ends = outcomes(await (writes ? trial.store.write(items) : trial.store.read(items)));
+        for (const { slot } of chosen) busy.delete(slot);
+        expect(ends, `step ${step}`).toEqual(wanted);
+        if (writes || !trial.tier.movesBytes) return;
+        items.forEach((target, index) => {
+          if (ends[index] === 'loaded') expect(mismatchedWords(target), `step ${step}`).toBe(0);
+        });
+      };
+      checks.push(check());
+    }
+    await Promise.all(checks);
+  });
+
+  it('ends calls in flight when disposed of, also twice, and refuses whatever comes later', async () => {
+    const items = fullPool(1);
+    await trial.store.write(items);
+    const inFlight = [trial.store.read(items.map((one) => emptyItem(one))), trial.store.write(items)];
+    await Promise.all([trial.store[Symbol.asyncDispose](), trial.store[Symbol.asyncDispose]()]);
+    for (const ends of (await Promise.all(inFlight)).map(outcomes)) {
+      for (const end of ends) expect(['loaded', 'refused', 'cancelled']).toContain(end);
+    }
+    await trial.store[Symbol.asyncDispose]();
+    expect(await write(item(0, 0, 2))).toEqual(['refused']);
+    expect(await read(item(0, 0, 1))).toEqual(['refused']);
+  });
+}
+
+function expectedEnd(writes: boolean, generation: number, current: number): string {
+  if (generation < current) return 'refused';
+  if (writes) return 'loaded';
+  if (current === 0) return 'missing';
+  return generation > current ? 'corrupt' : 'loaded';
+}
+
+// A slot belongs to the latest generation that was written to it: older ones are refused, newer ones are not
+// there yet, and nobody is served what the place held under another cut.
+
+export function generationsOfSlots(trial: Trial): void {
+  const { item, write, read, readBack, shape } = trial;
+
+  it('refuses an older generation than the slot holds as stale, and changes nothing', async () => {
+    const current = item(0, 0, 7);
+    await trial.store.write([current]);
+    const isStale = [expect.objectContaining({ outcome: Outcome.REFUSED, isStale: true })];
+    expect(await trial.store.write([item(0, 0, 6)])).toEqual(isStale);
+    expect(await trial.store.read([emptyItem(item(0, 0, 6))])).toEqual(isStale);
+    expect(await readBack(current)).toBe('loaded');
+  });
+
+  it('answers corrupt to a read of a newer generation than the slot holds', async () => {
+    await trial.store.write([item(0, 0, 7)]);
+    expect(await read(item(0, 0, 8))).toEqual(['corrupt']);
+    expect(await readBack(item(0, 0, 7))).toBe('loaded');
+  });
+
+  it('gives the slot to a newer generation, and forgets the old one', async () => {
+    await trial.store.write([item(0, 0, 1)]);
+    expect(await write(item(0, 0, 9))).toEqual(['loaded']);
+    expect(await readBack(item(0, 0, 9))).toBe('loaded');
+    expect(await read(item(0, 0, 1))).toEqual(['refused']);
+  });
+
+  it('never serves what a page held before it was cut into slots of another size', async () => {
+    const small = shape.slotBytes.length - 1;
+    await trial.store.write([item(0, small, 1), item(1, small, 1)]);
+    expect(await read(item(0, 0, 1))).toEqual(['corrupt']);
+    await trial.store.write([item(0, 0, 2)]);
+    expect(await read(item(1, small, 1))).toEqual(['missing']);
+    expect(await readBack(item(0, 0, 2))).toBe('loaded');
+    await trial.store.write([item(0, small, 3)]);
+    expect(await read(item(1, small, 1))).toEqual(['missing']);
+  });
+
+  it('answers corrupt when the bytes in the slot turn out to be those of an older generation', async ({
+    skip,
+  }) => {
+    if (trial.tier.setGeneration === undefined) return skip('no way to change a generation was given');
+    const current = item(0, 0, 4);
+    await trial.store.write([current]);
+    await trial.tier.setGeneration(0, 0, 3);
+    expect(await read(emptyItem(current))).toEqual(['corrupt']);
+  });
+}
+
+// The contract of a tier store (src/runtime/tier/tierStore.ts) as tests. Every store passes it, also the
+// modeled one that moves no bytes: what a store answers is the same everywhere, only the comparison of bytes
+// depends on `movesBytes`.
+//
+//     tierContract('memory', async (shape) => ({ store: await MemoryStore.open(shape), movesBytes: true }));
+//
+// Needs vitest, an optional peer of this package.
+
+export interface TierContractOptions {
+  /** Slot sizes that the store accepts are multiples of this. Default 4. */
+  readonly granuleBytes?: number;
+}
+
+export const tierContractOptionsNames: readonly string[] = optionNames<TierContractOptions>({
+  granuleBytes: true,
+});
+
+const size = (wanted: number, granule: number): number => Math.ceil(wanted / granule) * granule;
+
+/** Registers the suite under `name`; `make` opens a new, empty store of the shape it is given. */
+export function tierContract(
+  name: string,
+  make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
+  options: TierContractOptions = {},
+): void {
+  requireOptions(options, tierContractOptionsNames, 'options', 'TKV_CONFIG');
+  const granule = options.granuleBytes ?? 4;
+  const shapes: Record<string, PoolShape> = {
+    'sizes of powers of two': poolShape(6, 65536, [65536, 16384, size(1024, granule)]),
+    'sizes that divide no page evenly': poolShape(5, size(20_000, granule), [
+      size(12_292, granule),
+      size(1004, granule),
+    ]),
+  };
+  for (const [shapeName, shape] of Object.entries(shapes)) {
+    describe(`tier contract: ${name}, ${shapeName}`, () => {
+      const trial = storeOnTrial(shape, make);
+      bytesOfSlots(trial);
+      generationsOfSlots(trial);
+      verificationOfReads(trial);
+      callsInFlight(trial);
+    });
+  }
+}
+
+// A store on trial: opened anew for each test, and the few steps of which the tests of the contract are made.
+
+export interface TierUnderTest {
+  readonly store: TierStore;
+  /** False for a store that only models transfers: its reads leave `bytes` alone. */
+  readonly movesBytes: boolean;
+  /** Whether a read under another key than the slot was written with ends as `corrupt`. Default false. */
+  readonly remembersKeys?: boolean;
+  /**
+   * Whether what lies in a slot names its digest, so that a read for another one ends as `corrupt` unverified
+   * too. Default false.
+   */
+  readonly remembersDigests?: boolean;
+  /** Changes one bit of what lies in the slot, behind the store's back. */
+  flipBit?(slot: number, sizeClass: number, byteIndex: number): void | Promise<void>;
+  /** Makes the bytes in the slot those of another generation, behind the store's back. */
+  setGeneration?(slot: number, sizeClass: number, generation: number): void | Promise<void>;
+  /** Frees what the test itself made, after the store is disposed. */
+  dispose?(): void | Promise<void>;
+}
+
+export interface Trial {
+  readonly shape: PoolShape;
+  /** The one of the test that runs. */
+  readonly tier: TierUnderTest;
+  readonly store: TierStore;
+  readonly item: (slot: number, sizeClass: number, generation: number) => StoreItem;
+  /** @returns the outcome of each item, by name */
+  readonly write: (...items: StoreItem[]) => Promise<string[]>;
+  readonly read: (...items: StoreItem[]) => Promise<string[]>;
+  /** The outcome of reading `written` back; where it is `loaded`, the bytes have been compared too. */
+  readonly readBack: (written: StoreItem) => Promise<string>;
+  /** One item for every slot of the pool, page p cut into size class p modulo the number of classes. */
+  readonly fullPool: (generation: number) => StoreItem[];
+}
+
+/** Call it within `describe`: it opens a store before each test, and disposes of it behind each. */
+export function storeOnTrial(
+  shape: PoolShape,
+  make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
+): Trial {
+  let tier: TierUnderTest;
+  beforeEach(async () => {
+    tier = await make(shape);
+  });
+  afterEach(async () => {
+    await tier.store[Symbol.asyncDispose]();
+    await tier.dispose?.();
+  });
+
+  const item = (slot: number, sizeClass: number, generation: number): StoreItem =>
+    patternItem(shape, slot, sizeClass, generation);
+  const write = async (...items: StoreItem[]): Promise<string[]> => outcomes(await tier.store.write(items));
+  const read = async (...items: StoreItem[]): Promise<string[]> => outcomes(await tier.store.read(items));
+  const readBack = async (written: StoreItem): Promise<string> => {
+    const target = emptyItem(written);
+    const [outcome] = await read(target);
+    if (outcome === 'loaded' && tier.movesBytes) {
+      expect(mismatchedWords(target), `words of slot ${written.slot} that are wrong`).toBe(0);
+    }
+    return outcome;
+  };
+  const fullPool = (generation: number): StoreItem[] => {
+    const items: StoreItem[] = [];
+    for (let page = 0; page < shape.pages; page++) {
+      const sizeClass = page % shape.slotBytes.length;
+      for (let index = 0; index < shape.slotsPerPage[sizeClass]; index++) {
+        items.push(item(page * shape.slotsPerPageMax + index, sizeClass, generation));
+      }
+    }
+    return items;
+  };
+  return {
+    shape,
+    get tier() {
+      return tier;
+    },
+    get store() {
+      return tier.store;
+    },
+    item,
+    write,
+    read,
+    readBack,
+    fullPool,
+  };
+}
+
+export function outcomes(results: readonly StoreResult[]): string[] {
+  return results.map((result) => {
+    expect(result.reason === '', result.reason).toBe(result.outcome === Outcome.LOADED);
+    return outcomeNames[result.outcome];
+  });
+}
+
+// What arrives is compared with what it must be, as far as the store says that it does: the digest, the key,
+// every bit.
+
+export function verificationOfReads(trial: Trial): void {
+  const { item, write, read, readBack } = trial;
+
+  it('checks the digest of what arrives, where it says that it does', async () => {
+    const good = item(0, 0, 1);
+    const wrong = { lo: good.digest.lo ^ 1, hi: good.digest.hi };
+    const lied = await write({ ...good, digest: wrong });
+    expect(lied).toEqual([trial.store.verifies.onWrite ? 'corrupt' : 'loaded']);
+    if (trial.store.verifies.onWrite)
+      expect(['missing', 'corrupt']).toContain((await read(emptyItem(good)))[0]);
+    expect(await write(item(0, 0, 2))).toEqual(['loaded']);
+    expect(await read(emptyItem(item(0, 0, 2), wrong))).toEqual([
+      trial.store.verifies.onRead || trial.tier.remembersDigests === true ? 'corrupt' : 'loaded',
+    ]);
+    expect(await readBack(item(0, 0, 2))).toBe('loaded');
+  });
+
+  it('answers corrupt to a read under another key, where it remembers keys', async () => {
+    const good = item(0, 0, 1);
+    await trial.store.write([good]);
+    for (let lane = 0; lane < 4; lane++) {
+      const key = good.key.slice();
+      key[lane] = key[lane] ^ 0x8000_0000;
+      expect(await read({ ...emptyItem(good), key })).toEqual([
+        trial.tier.remembersKeys === true ? 'corrupt' : 'loaded',
+      ]);
+    }
+  });
+
+  it('notices one flipped bit anywhere in the bytes, where it verifies reads', async ({ skip }) => {
+    skip(!trial.store.verifies.onRead, 'does not verify reads');
+    if (trial.tier.flipBit === undefined) return skip('no way to flip a bit was given');
+    const good = item(0, 0, 1);
+    await trial.store.write([good]);
+    const length = good.bytes.byteLength;
+    for (const byteIndex of [0, 1, 511, length >> 1, length - 4, length - 1]) {
+      await trial.tier.flipBit(0, 0, byteIndex);
+      expect(await readBack(good), `byte ${byteIndex}`).toBe('corrupt');
+      await trial.tier.flipBit(0, 0, byteIndex);
+      expect(await readBack(good)).toBe('loaded');
+    }
+  });
+
+  it('leaves the digest to whoever checks later, and what it knows of the place to nobody', async ({
+    skip,
+  }) => {
+    skip(!trial.tier.movesBytes, 'moves no bytes that could be checked later');
+    if (trial.tier.flipBit === undefined) return skip('no way to flip a bit was given');
+    const good = item(0, 0, 1);
+    await trial.store.write([good]);
+    await trial.tier.flipBit(0, 0, 5);
+    const target = { ...emptyItem(good), checkedLater: true };
+    expect(await read(target)).toEqual(['loaded']);
+    expect(target.bytes[5]).not.toBe(good.bytes[5]);
+    expect(await read({ ...target, generation: 2 })).toEqual(['corrupt']);
+    if (trial.tier.remembersKeys !== true) return;
+    expect(await read({ ...target, key: good.key.map((word) => word ^ 1) })).toEqual(['corrupt']);
+  });
+}

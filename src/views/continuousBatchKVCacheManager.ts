@@ -1,0 +1,396 @@
+/** What one request has: its pages in the order of its tokens. */
+
+import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+
+export class CachePage {
+  readonly pageIndex: number;
+  readonly startToken: number;
+  readonly tokenCount: number;
+  /** The block of the paged cache that holds it. */
+  readonly blockIndex: number;
+
+  constructor(pageIndex: number, tokenCount: number, blockIndex: number) {
+    this.pageIndex = pageIndex;
+    this.startToken = pageIndex * tokenCount;
+    this.tokenCount = tokenCount;
+    this.blockIndex = blockIndex;
+  }
+
+  /** The first token behind the page. */
+  get endToken(): number {
+    return this.startToken + this.tokenCount;
+  }
+}
+
+export class CacheAllocation {
+  readonly requestId: string;
+  /** In microseconds of the cache's clock. */
+  readonly allocatedTimeUs: number;
+  /** Tokens that were asked for, extensions included; `totalTokensAllocated` have room. */
+  requestedTokens: number;
+  readonly #pageTokens: number;
+  readonly #pageBytes: number;
+  readonly #pages: CachePage[] = [];
+
+  constructor(
+    requestId: string,
+    requestedTokens: number,
+    allocatedTimeUs: number,
+    page: { readonly tokens: number; readonly bytes: number },
+  ) {
+    this.requestId = requestId;
+    this.requestedTokens = requestedTokens;
+    this.allocatedTimeUs = allocatedTimeUs;
+    this.#pageTokens = page.tokens;
+    this.#pageBytes = page.bytes;
+  }
+
+  get pages(): readonly CachePage[] {
+    return this.#pages;
+  }
+
+  get pageCount(): number {
+    return this.#pages.length;
+  }
+
+  get totalTokensAllocated(): number {
+    return this.#pages.length * this.#pageTokens;
+  }
+
+  get totalBytesAllocated(): number {
+    return this.#pages.length * this.#pageBytes;
+  }
+
+  /** In microseconds. */
+  age(nowUs: number): number {
+    return nowUs - this.allocatedTimeUs;
+  }
+
+  /** For the cache manager: pages behind those that the request has. */
+  addPages(blocks: readonly number[]): void {
+    for (const block of blocks) this.#pages.push(new CachePage(this.#pages.length, this.#pageTokens, block));
+  }
+}
+
+// Emptying pages that are sparsely used: their blocks go onto fuller ones, by copy jobs. A page is a source
+// if everything on it can be moved and finds room on pages in use that are no sources, so each page that is
+// begun comes free when its copies have ended. The sparsest page goes first: it costs the fewest copies.
+
+export interface Compaction {
+  /** Copies that were started. */
+  readonly movedBlocks: number;
+  /** Pages that are free once these have ended. */
+  readonly freedPages: number;
+}
+
+export function compact(placement: BlockPlacement): Compaction {
+  const { blocksPerPage } = placement;
+  const emptied = new Set<number>();
+  let room = placement.freeOnUsedPages();
+  let movedBlocks = 0;
+  let freedPages = 0;
+  for (const [page, blocks] of sources(placement)) {
+    const others = room - (blocksPerPage - blocks.length);
+    if (blocks.length > others) break; // no page behind it has fewer blocks
+    const moved = emptyPage(placement, page, blocks, emptied);
+    movedBlocks += moved;
+    if (moved < blocks.length) continue;
+    emptied.add(page);
+    freedPages++;
+    room = others - moved;
+  }
+  return { movedBlocks, freedPages };
+}
+
+/** Pages on which nothing but movable blocks lies, with room beside them; the sparsest first. */
+function sources(placement: BlockPlacement): [page: number, blocks: number[]][] {
+  const byPage = new Map<number, number[]>();
+  for (const index of placement.movableBlocks()) {
+    const page = placement.pageOf(index);
+    const blocks = byPage.get(page);
+    if (blocks === undefined) byPage.set(page, [index]);
+    else blocks.push(index);
+  }
+  return [...byPage]
+    .filter(([page, { length }]) => length === placement.takenOn(page) && length < placement.blocksPerPage)
+    .sort(([pageA, a], [pageB, b]) => a.length - b.length || pageB - pageA);
+}
+
+function emptyPage(
+  placement: BlockPlacement,
+  page: number,
+  blocks: readonly number[],
+  emptied: ReadonlySet<number>,
+): number {
+  let moved = 0;
+  for (const index of blocks) {
+    const target = placement.nextPage();
+    if (target === -1 || target === page || emptied.has(target) || !placement.move(index)) break;
+    moved++;
+  }
+  return moved;
+}
+
+//  The configuration of a continuous batch's cache, with the defaults of the design note.
+
+export interface KVCacheConfiguration {
+  /** Tokens of a page. Default 16. */
+  readonly pageSizeTokens?: number;
+  /** Pages that a request gets at least. Default 16. */
+  readonly initialPagesPerRequest?: number;
+  /** Pages that a request gets at most. Default 256. */
+  readonly maxPagesPerRequest?: number;
+  /** Bytes of one token's KV. Default 1024. */
+  readonly cacheBlockSizeBytes?: number;
+  /** Below this share of taken places on pages in use, compaction is worth it. Default 0.85. */
+  readonly targetUtilization?: number;
+  /** Whether a release compacts by itself below the target. Default true. */
+  readonly enableCompaction?: boolean;
+}
+
+export const kvCacheConfigurationNames: readonly string[] = optionNames<KVCacheConfiguration>({
+  pageSizeTokens: true,
+  initialPagesPerRequest: true,
+  maxPagesPerRequest: true,
+  cacheBlockSizeBytes: true,
+  targetUtilization: true,
+  enableCompaction: true,
+});
+
+export type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
+  /** Bytes of a page: those of its tokens. */
+  readonly pageBytes: number;
+};
+
+/** @throws TKV_CONFIG with the field at fault */
+export function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCacheConfiguration {
+  requireOptions(config, kvCacheConfigurationNames, 'config', 'TKV_CONFIG');
+  const pageSizeTokens = requireInteger('pageSizeTokens', config.pageSizeTokens ?? 16, 1);
+  const cacheBlockSizeBytes = requireInteger('cacheBlockSizeBytes', config.cacheBlockSizeBytes ?? 1024, 1);
+  const maxPagesPerRequest = requireInteger('maxPagesPerRequest', config.maxPagesPerRequest ?? 256, 1);
+  const initialPagesPerRequest = requireInteger(
+    'initialPagesPerRequest',
+    config.initialPagesPerRequest ?? Math.min(16, maxPagesPerRequest),
+    0,
+  );
+  if (initialPagesPerRequest > maxPagesPerRequest) {
+    throw configError(
+      'initialPagesPerRequest',
+      `is ${initialPagesPerRequest}, more than maxPagesPerRequest (${maxPagesPerRequest})`,
+      'Lower it, or raise maxPagesPerRequest.',
+    );
+  }
+  return {
+    pageSizeTokens,
+    initialPagesPerRequest,
+    maxPagesPerRequest,
+    cacheBlockSizeBytes,
+    targetUtilization: requireFraction('targetUtilization', config.targetUtilization ?? 0.85),
+    enableCompaction: config.enableCompaction ?? true,
+    pageBytes: pageSizeTokens * cacheBlockSizeBytes,
+  };
+}
+
+// Pages for the requests of a continuous batch, all or nothing: an allocation or extension that does not fit
+// leaves everything as it was. Usage is what is allocated, to the byte. When releases leave the pages of the
+// pool sparsely used, blocks are moved together so that whole pages come free.
+
+export interface IKVCacheManager {
+  allocateCache(requestId: string, maxTokens: number): number;
+  releaseCache(requestId: string): void;
+  getCurrentUsageBytes(): number;
+  tryExtendCache(requestId: string, additionalTokens: number): boolean;
+  getAllocation(requestId: string): CacheAllocation | undefined;
+  compactCache(): Compaction;
+}
+
+const nothingMoved: Compaction = { movedBlocks: 0, freedPages: 0 };
+
+export class ContinuousBatchKVCacheManager implements IKVCacheManager {
+  readonly config: ResolvedKVCacheConfiguration;
+  readonly #cache: IPagedAttentionCache<unknown, unknown>;
+  readonly #allocations: Map<string, CacheAllocation> = new Map();
+  #pages = 0;
+
+  /** @throws TKV_CONFIG with the field at fault, also when a page is not as large as a block of the cache */
+  constructor(cache: IPagedAttentionCache<unknown, unknown>, config: KVCacheConfiguration = {}) {
+    this.config = resolveCacheConfiguration(config);
+    const { pageBytes, pageSizeTokens } = this.config;
+    if (pageBytes !== cache.blockBytes) {
+      throw configError(
+        'cacheBlockSizeBytes',
+        `makes pages of ${pageBytes} bytes, and the blocks of the cache have ${cache.blockBytes}`,
+        `Name ${cache.blockBytes / pageSizeTokens}, the bytes of a token in that cache.`,
+      );
+    }
+    this.#cache = cache;
+  }
+
+  /** Requests that have an allocation. */
+  get size(): number {
+    return this.#allocations.size;
+  }
+
+  /**
+   * Gives the request pages for `maxTokens` tokens, and at least the initial ones. 0 tokens get those alone.
+   * @returns bytes that it has now
+   * @throws TKV_STATE when it has an allocation already, TKV_CAPACITY for more than the pages of one request
+   * or the whole cache hold, TKV_FULL when there is no room now; nothing is allocated then
+   */
+  allocateCache(requestId: string, maxTokens: number): number {
+    requireInteger('maxTokens', maxTokens, 0);
+    if (this.#allocations.has(requestId)) {
+      throw new TierKVError(
+        'TKV_STATE',
+        `requestId ${requestId} has an allocation. Extend it, or release it first.`,
+        { field: 'requestId' },
+      );
+    }
+    const { pageSizeTokens, pageBytes, initialPagesPerRequest } = this.config;
+    const pages = Math.max(initialPagesPerRequest, Math.ceil(maxTokens / pageSizeTokens));
+    this.#requireCanEverFit(maxTokens, pages);
+    const blocks = this.#take(pages);
+    if (blocks === null) {
+      throw new TierKVError(
+        'TKV_FULL',
+        `${pages} pages find no room, ${this.#cache.getFreeBlockCount()} are free. Release others first.`,
+        { field: 'maxTokens' },
+      );
+    }
+    const page = { tokens: pageSizeTokens, bytes: pageBytes };
+    const allocation = new CacheAllocation(requestId, maxTokens, this.#cache.nowUs(), page);
+    allocation.addPages(blocks);
+    this.#allocations.set(requestId, allocation);
+    return allocation.totalBytesAllocated;
+  }
+
+  /** Lets the request's pages go, the last first. A request that has none is no error. */
+  releaseCache(requestId: string): void {
+    const allocation = this.#allocations.get(requestId);
+    if (allocation === undefined) return;
+    this.#allocations.delete(requestId);
+    for (let i = allocation.pageCount - 1; i >= 0; i--) {
+      this.#cache.releaseBlock(allocation.pages[i].blockIndex);
+    }
+    this.#pages -= allocation.pageCount;
+    if (this.config.enableCompaction) this.compactCache();
+  }
+
+  /** Bytes of all allocations. */
+  getCurrentUsageBytes(): number {
+    return this.#pages * this.config.pageBytes;
+  }
+
+  /**
+   * Room for so many tokens more than the request asked for so far; pages that it has are used first.
+   * @returns false, with nothing changed, when it would have too many pages or they find no room
+   * @throws TKV_UNKNOWN_ID for a request without an allocation
+   */
+  tryExtendCache(requestId: string, additionalTokens: number): boolean {
+    requireInteger('additionalTokens', additionalTokens, 0);
+    const allocation = this.#allocations.get(requestId);
+    if (allocation === undefined) {
+      throw new TierKVError('TKV_UNKNOWN_ID', `requestId ${requestId} has no allocation. Allocate first.`, {
+        field: 'requestId',
+      });
+    }
+    const tokens = allocation.requestedTokens + additionalTokens;
+    const pages = Math.ceil(tokens / this.config.pageSizeTokens);
+    if (pages > this.config.maxPagesPerRequest) return false;
+    const missing = Math.max(0, pages - allocation.pageCount);
+    const blocks = this.#take(missing);
+    if (blocks === null) return false;
+    allocation.addPages(blocks);
+    allocation.requestedTokens = tokens;
+    return true;
+  }
+
+  getAllocation(requestId: string): CacheAllocation | undefined {
+    return this.#allocations.get(requestId);
+  }
+
+  /**
+   * Below the target utilisation, starts to move blocks together. Block numbers stay; where the blocks lie
+   * changes when their copies end, so read block tables anew then.
+   */
+  compactCache(): Compaction {
+    const { placement } = this.#cache;
+    if (placement === undefined || placement.utilization() >= this.config.targetUtilization) {
+      return nothingMoved;
+    }
+    return compact(placement);
+  }
+
+  #take(pages: number): readonly number[] | null {
+    if (pages === 0) return [];
+    const blocks = this.#cache.allocateBlock(pages);
+    if (blocks.length === 0) return null;
+    this.#pages += pages;
+    return blocks;
+  }
+
+  #requireCanEverFit(maxTokens: number, pages: number): void {
+    const most = Math.min(this.config.maxPagesPerRequest, this.#cache.getTotalBlockCount());
+    if (pages <= most) return;
+    throw new TierKVError(
+      'TKV_CAPACITY',
+      `maxTokens is ${maxTokens}, which takes ${pages} pages, and a request has at most ${most}. ` +
+        'Ask for fewer, or raise maxPagesPerRequest or the cache.',
+      { field: 'maxTokens' },
+    );
+  }
+}
+
+//  What the cache of a continuous batch is built on: blocks of one size, by number.
+
+export interface CacheBlockData {
+  readonly blockIndex: number;
+  /** `[layer][head][token][headDim]`, as bytes of the layout's element type. */
+  readonly keyCache: Uint8Array;
+  /** The same shape. */
+  readonly valueCache: Uint8Array;
+  /** Tokens from the front that mean something. */
+  readonly tokenCount: number;
+}
+
+/**
+ * A block keeps its number until it is released, wherever it lies. Its bytes are moved by whoever implements
+ * this; `Data` is what a read of them gives, and `Stored` a write: promises where bytes are really moved.
+ */
+export interface IPagedAttentionCache<Data, Stored> {
+  /** Bytes of one block. */
+  readonly blockBytes: number;
+  /**
+   * Numbers of `count` new blocks, in the order in which a request should use them; none when not all fit.
+   */
+  allocateBlock(count?: number): readonly number[];
+  /** Lets the blocks `index` to `index + count - 1` go. @throws TKV_UNKNOWN_ID for one that is not taken */
+  releaseBlock(index: number, count?: number): void;
+  getFreeBlockCount(): number;
+  getTotalBlockCount(): number;
+  getBlockData(index: number): Data;
+  storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Stored;
+  /** In microseconds. */
+  nowUs(): number;
+  /** Where blocks lie; absent where they cannot be moved, so that there is nothing to compact. */
+  readonly placement?: BlockPlacement;
+}
+
+/** Blocks lie on large pages. A page is free for other uses when nothing is left on it. */
+export interface BlockPlacement {
+  readonly blocksPerPage: number;
+  /** Taken blocks that can be moved now. */
+  movableBlocks(): Iterable<number>;
+  pageOf(index: number): number;
+  /** Taken places on the page, those included that are not of this cache. */
+  takenOn(page: number): number;
+  /** Free places on pages that are in use. */
+  freeOnUsedPages(): number;
+  /** The page in use onto which the next block would come, or -1. */
+  nextPage(): number;
+  /** Share of the places on pages in use that is taken; 1 where none is in use. */
+  utilization(): number;
+  /** Starts to move the block to the next place. Its number stays. @returns whether that could be started */
+  move(index: number): boolean;
+}

@@ -1,0 +1,400 @@
+/**
+ * KV of one request for another one. A request's longest cached prefix is found in one pass over its keys,
+ * and pinned: each of its blocks is held by the request until it is released, so nothing that it counts on is
+ * evicted. Of a block that only begins alike, the request gets a copy to go on in. Tenants have keys of their
+ * own, so none finds another's blocks, unless a group was declared to share.
+ *
+ *     tryReuse (match, pin, copy) -> allocate (the rest) -> compute -> commit (publish) -> release
+ */
+
+import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
+import {
+  BlockKeys,
+  elementAt,
+  type KeyElements,
+  type KeySource,
+  keyToHex,
+  requireElements,
+  wordsPerKey,
+} from '../runtime/keys/keyChain.ts';
+import type { KVManager } from '../runtime/manager/manager.ts';
+import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
+import { optionNames, requireFunction, requireOptions, requireText } from '../runtime/options.ts';
+
+export interface ReuseResult {
+  /** Whether anything was found. */
+  readonly reused: boolean;
+  /** Whole blocks from the front, and one more where a last one was copied. */
+  readonly matchedBlocks: number;
+  /** Tokens from the front that need not be computed, once the request's loads have ended. */
+  readonly matchedTokens: number;
+  readonly totalTokens: number;
+  readonly reuseRatio: number;
+}
+
+export interface ReuseStats {
+  readonly totalQueries: number;
+  /** Queries that found something. */
+  readonly cacheHits: number;
+  readonly cacheMisses: number;
+  readonly totalReusedTokens: number;
+  /** 0 before the first query. */
+  readonly hitRate: number;
+  /** Blocks that a prompt that departs within one can be compared with. */
+  readonly indexSize: number;
+}
+
+export interface ReuseConfig {
+  readonly blockTokens: number;
+  /** Whether each tenant has keys of its own. Default true. */
+  readonly enableTenantIsolation?: boolean;
+  /** What a tenant is to the cache: itself, the default, or what stands for the group that it shares with. */
+  readonly domainOf?: (tenantId: string) => string;
+  /** The keys of a tenant, or of its group. */
+  readonly keysOf: (tenantId: string) => KeySource;
+  /** Whose room its blocks take. Default: owner 0 for all. */
+  readonly ownerOf?: (tenantId: string) => number;
+  /** Size class of a block. Default 0. */
+  readonly sizeClass?: number;
+  /** Blocks whose beginnings are compared with. Default 65,536. */
+  readonly maxSiblings?: number;
+  readonly nowUs: () => number;
+}
+
+export const reuseConfigNames: readonly string[] = optionNames<ReuseConfig>({
+  blockTokens: true,
+  enableTenantIsolation: true,
+  domainOf: true,
+  keysOf: true,
+  ownerOf: true,
+  sizeClass: true,
+  maxSiblings: true,
+  nowUs: true,
+});
+
+interface Reuse {
+  readonly sequence: Sequence;
+  readonly domain: string;
+  readonly source: KeySource;
+  readonly keys: BlockKeys;
+  /** Blocks from the front that the request was given, found or to write. */
+  given: number;
+}
+
+export class CrossRequestKVCache {
+  readonly #manager: KVManager;
+  readonly #config: ReuseConfig;
+  readonly #sizeClass: number;
+  readonly #requests: Map<string, Reuse> = new Map();
+  readonly #siblings: SiblingBlocks;
+  #queries = 0;
+  #hits = 0;
+  #reusedTokens = 0;
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(manager: KVManager, config: ReuseConfig) {
+    requireOptions(config, reuseConfigNames, 'config', 'TKV_CONFIG');
+    requireFunction(config.keysOf, 'keysOf', 'TKV_CONFIG');
+    requireFunction(config.nowUs, 'nowUs', 'TKV_CONFIG');
+    this.#manager = manager;
+    this.#config = config;
+    requireInteger('blockTokens', config.blockTokens, 1);
+    this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0);
+    this.#siblings = new SiblingBlocks(requireInteger('maxSiblings', config.maxSiblings ?? 65_536, 0));
+  }
+
+  /**
+   * Finds and pins what is cached of the tokens, and starts the loads of what lies below HBM. The last token
+   * is always left to compute.
+   * @throws TKV_INPUT for a request that has not been released; nothing is counted then
+   */
+  tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
+    requireText(requestId, 'requestId', 'Name the request.');
+    requireElements(tokenIds, 'tokenIds');
+    if (this.#requests.has(requestId)) {
+      throw new TierKVError('TKV_INPUT', `requestId ${requestId} is in use. Release it first.`, {
+        field: 'requestId',
+      });
+    }
+    const { blockTokens, ownerOf = () => 0 } = this.#config;
+    const manager = this.#manager;
+    const tenant = this.#config.enableTenantIsolation === false ? '' : tenantId;
+    const source = this.#config.keysOf(tenant);
+    const keys = new BlockKeys(Math.ceil(tokenIds.length / blockTokens) + 1);
+    source.hashBlocks(tokenIds, 0, keys, tokenIds.length);
+    const limit = Math.floor(Math.max(tokenIds.length - 1, 0) / blockTokens);
+    const nowUs = this.#config.nowUs();
+    const sequence = manager.open(keys.words, keys.length, nowUs, limit, ownerOf(tenant));
+    if (!manager.load(sequence, nowUs)) manager.releaseRange(sequence, 0, sequence.length, nowUs);
+    const held = prefixHeld(sequence);
+    const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys, given: 0 };
+    this.#requests.set(requestId, reuse);
+    const copied = this.#copySibling(reuse, tokenIds, held);
+    const matchedTokens = held * blockTokens + copied;
+    this.#queries++;
+    this.#reusedTokens += matchedTokens;
+    if (matchedTokens > 0) this.#hits++;
+    return {
+      reused: matchedTokens > 0,
+      matchedBlocks: held + (copied > 0 ? 1 : 0),
+      matchedTokens,
+      totalTokens: tokenIds.length,
+      reuseRatio: tokenIds.length === 0 ? 0 : matchedTokens / tokenIds.length,
+    };
+  }
+
+  /**
+   * Opens the blocks that `tokens` tokens need and the request does not have.
+   * @returns false, with nothing changed, when they do not fit
+   * @throws TKV_STATE when a block that it was given is gone, with a device or by an error: opened again, it
+   * would hold what nobody wrote
+   */
+  allocate(requestId: string, tokens: number): boolean {
+    requireInteger('tokens', tokens, 0);
+    const reuse = this.#of(requestId);
+    const { sequence, given } = reuse;
+    for (let i = 0; i < given; i++) {
+      if (sequence.state[i] !== Entry.FAILED) continue;
+      throw new TierKVError(
+        'TKV_STATE',
+        `block ${i} of ${requestId} is gone, with the device or by an error of it. Release the request, and ` +
+          'call tryReuse again with all its tokens.',
+        { field: 'requestId' },
+      );
+    }
+    const blocks = Math.ceil(tokens / this.#config.blockTokens);
+    const fits = this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
+    if (fits) reuse.given = Math.max(given, blocks);
+    return fits;
+  }
+
+  /** The request's block table: which blocks are loaded, and which are its own to write. */
+  sequenceOf(requestId: string): Sequence {
+    return this.#of(requestId).sequence;
+  }
+
+  /**
+   * The KV of the request's full blocks is written: they are published, so that others find them.
+   * @param blocks which of them, by index; null for all that are full
+   * @param shareable false: they stay the request's own, and are gone with it
+   * @throws TKV_UNKNOWN_ID, TKV_INPUT for another tenant than at `tryReuse` or a block that is not full
+   */
+  commit(
+    requestId: string,
+    tokenIds: KeyElements,
+    blocks: readonly number[] | null,
+    shareable: boolean,
+    tenantId = '',
+  ): void {
+    const reuse = this.#of(requestId);
+    requireElements(tokenIds, 'tokenIds');
+    if (this.#domainOf(tenantId) !== reuse.domain) {
+      throw new TierKVError('TKV_INPUT', `tenantId is not that of ${requestId}. Commit as you began.`, {
+        field: 'tenantId',
+      });
+    }
+    const full = Math.floor(tokenIds.length / this.#config.blockTokens);
+    for (const [i, block] of (blocks ?? []).entries()) requireInteger(`blocks[${i}]`, block, 0, full - 1);
+    if (!shareable) return;
+    const { sequence, keys, source } = reuse;
+    source.hashBlocks(tokenIds, Math.min(keys.length, full), keys, tokenIds.length);
+    const wanted = blocks === null ? null : new Set(blocks);
+    for (let i = 0; i < Math.min(full, sequence.length); i++) {
+      if (sequence.state[i] !== Entry.OPEN || (wanted !== null && !wanted.has(i))) continue;
+      const { blockTokens } = this.#config;
+      this.#manager.seal(sequence, i, i + 1, keys.words, i * wordsPerKey, blockTokens, this.#config.nowUs());
+      this.#learn(reuse, tokenIds, i);
+    }
+  }
+
+  /** The request lets its blocks go; what was published stays cached. A request that has none is no error. */
+  release(requestId: string): void {
+    const reuse = this.#requests.get(requestId);
+    if (reuse === undefined) return;
+    this.#requests.delete(requestId);
+    this.#manager.release(reuse.sequence, this.#config.nowUs());
+  }
+
+  getStats(): ReuseStats {
+    return {
+      totalQueries: this.#queries,
+      cacheHits: this.#hits,
+      cacheMisses: this.#queries - this.#hits,
+      totalReusedTokens: this.#reusedTokens,
+      hitRate: this.#queries === 0 ? 0 : this.#hits / this.#queries,
+      indexSize: this.#siblings.size,
+    };
+  }
+
+  /** @returns tokens of the first block that is not held, which a copy of another block brings */
+  #copySibling({ sequence, domain, keys }: Reuse, tokens: KeyElements, held: number): number {
+    const { blockTokens } = this.#config;
+    const manager = this.#manager;
+    const from = held * blockTokens;
+    const most = Math.min(tokens.length - 1 - from, blockTokens);
+    const inHbm = (key: Uint32Array): boolean => manager.lookup(key, 1).byTier[0] === 1;
+    const sibling = this.#siblings.longest(nameOf(domain, keys, held - 1), tokens, from, most, inHbm);
+    if (sibling === null) return 0;
+    const nowUs = this.#config.nowUs();
+    const other = manager.open(sibling.key, 1, nowUs, 1, sequence.owner);
+    const isReady = other.length === 1 && other.state[0] === Entry.READY;
+    const isCopied = isReady && manager.copy(other, 0, sequence, held, nowUs);
+    manager.release(other, nowUs); // a copy under way keeps its source by itself
+    return isCopied ? sibling.tokens : 0;
+  }
+
+  #learn({ domain, keys }: Reuse, tokens: KeyElements, i: number): void {
+    const { blockTokens } = this.#config;
+    const own = Uint32Array.from({ length: blockTokens }, (_, t) => elementAt(tokens, i * blockTokens + t));
+    const key = keys.words.slice(i * wordsPerKey, (i + 1) * wordsPerKey);
+    this.#siblings.add(nameOf(domain, keys, i - 1), nameOf(domain, keys, i), key, own);
+  }
+
+  #domainOf(tenantId: string): string {
+    const { enableTenantIsolation = true, domainOf = (id: string) => id } = this.#config;
+    return enableTenantIsolation ? domainOf(tenantId) : '';
+  }
+
+  #of(requestId: string): Reuse {
+    const reuse = this.#requests.get(requestId);
+    if (reuse !== undefined) return reuse;
+    throw new TierKVError(
+      'TKV_UNKNOWN_ID',
+      `requestId ${String(requestId)} is not known. Call tryReuse first.`,
+      {
+        field: 'requestId',
+      },
+    );
+  }
+}
+
+/** Blocks from the front that the sequence holds in HBM, or that are on their way there. */
+function prefixHeld(sequence: Sequence): number {
+  let held = 0;
+  while (held < sequence.length && isHeld(sequence.state[held])) held++;
+  return held;
+}
+
+function isHeld(state: number): boolean {
+  return state === Entry.READY || state === Entry.LOADING;
+}
+
+/** Names a block among those of all tenants; block -1 is the beginning of a prompt. */
+function nameOf(domain: string, keys: BlockKeys, block: number): string {
+  return block < 0 ? `begin ${domain}` : keyToHex(keys.words, block * wordsPerKey);
+}
+
+// Who shares KV with whom. A tenant is alone unless a group names it: the tenants of a group are one to the
+// cache, with one set of keys and one share of the room. Groups are declared by whoever embeds tierkv.
+
+/** Begins the names of groups where keys are made, so that no tenant has the same. */
+const GROUP = '\u0000';
+
+export class SharingGroups {
+  readonly #groupOf: Map<string, string> = new Map();
+
+  /**
+   * @param groups tenants by the name of their group
+   * @throws TKV_CONFIG for a tenant that two groups name, or a group of nobody
+   */
+  constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
+    for (const [name, tenants] of Object.entries(groups)) {
+      const field = `sharingGroups.${name}`;
+      if (!Array.isArray(tenants) || tenants.length === 0) {
+        throw configError(field, 'names nobody', 'Name its tenants in a list, or leave it out.');
+      }
+      for (const tenant of tenants) {
+        if (typeof tenant !== 'string') throw configError(field, 'names what is no text', 'Name tenants.');
+        if (this.#groupOf.has(tenant)) {
+          throw configError(field, `names ${tenant}, which is in a group already`, 'Name each tenant once.');
+        }
+        this.#groupOf.set(tenant, GROUP + name);
+      }
+    }
+  }
+
+  /** The tenant itself, or what stands for its group. @throws TKV_INPUT for a name that only groups have */
+  domainOf(tenant: string): string {
+    const group = this.#groupOf.get(tenant);
+    if (group !== undefined) return group;
+    if (this.#groupOf.size > 0 && typeof tenant === 'string' && tenant.startsWith(GROUP)) {
+      throw new TierKVError('TKV_INPUT', 'tenant begins with a zero character. Name tenants without.', {
+        field: 'tenant',
+      });
+    }
+    return tenant;
+  }
+}
+
+// Blocks by the block before them, with their tokens: what a prompt that departs within a block can take its
+// first tokens from. It holds so many blocks at most, and forgets the one that came first.
+
+interface Sibling {
+  readonly key: Uint32Array;
+  readonly tokens: Uint32Array;
+  readonly parent: string;
+}
+
+export interface LongestSibling {
+  readonly key: Uint32Array;
+  /** Tokens from the front that are the same. */
+  readonly tokens: number;
+}
+
+export class SiblingBlocks {
+  readonly #limit: number;
+  /** By key, in the order in which they came. */
+  readonly #blocks: Map<string, Sibling> = new Map();
+  readonly #byParent: Map<string, Set<string>> = new Map();
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  get size(): number {
+    return this.#blocks.size;
+  }
+
+  /** @param parent name of the block before, in its domain */
+  add(parent: string, name: string, key: Uint32Array, tokens: Uint32Array): void {
+    if (this.#blocks.has(name)) return;
+    this.#blocks.set(name, { key, tokens, parent });
+    const siblings = this.#byParent.get(parent);
+    if (siblings === undefined) this.#byParent.set(parent, new Set([name]));
+    else siblings.add(name);
+    if (this.#blocks.size <= this.#limit) return;
+    const [first] = this.#blocks.keys();
+    this.delete(first);
+  }
+
+  delete(name: string): void {
+    const block = this.#blocks.get(name);
+    if (block === undefined) return;
+    this.#blocks.delete(name);
+    const siblings = this.#byParent.get(block.parent);
+    siblings?.delete(name);
+    if (siblings?.size === 0) this.#byParent.delete(block.parent);
+  }
+
+  /**
+   * The block behind `parent` that begins most like the tokens from `from` on, over at most `most` of them.
+   * @param isUsable whether the block with this key can be taken from
+   */
+  longest(
+    parent: string,
+    tokens: KeyElements,
+    from: number,
+    most: number,
+    isUsable: (key: Uint32Array) => boolean,
+  ): LongestSibling | null {
+    let best: LongestSibling | null = null;
+    for (const name of this.#byParent.get(parent) ?? []) {
+      const sibling = this.#blocks.get(name) as Sibling; // listed as long as it is there
+      const limit = Math.min(most, sibling.tokens.length);
+      let same = 0;
+      while (same < limit && sibling.tokens[same] === elementAt(tokens, from + same)) same++;
+      if (same > (best?.tokens ?? 0) && isUsable(sibling.key)) best = { key: sibling.key, tokens: same };
+    }
+    return best;
+  }
+}

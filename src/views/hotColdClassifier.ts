@@ -1,0 +1,114 @@
+/**
+ * Which blocks are in use now and which are not. A block is
+ *
+ *     cold   when nobody used it for `coldTimeoutS`, however often it was used before,
+ *     hot    when it is used `hotFrequencyThreshold` times a second or more,
+ *     warm   when it is used `warmFrequencyThreshold` times a second or more, and for a while after its
+ *            first use, which is when it is made,
+ *     cold   otherwise.
+ *
+ * Hot blocks belong into HBM, warm ones may lie in DDR, cold ones in NVME. Frequencies decay (usage), so a
+ * block that was hot once turns cold although nobody touches it.
+ */
+
+import { configError, requirePositive } from '../runtime/errors.ts';
+import { optionNames, requireObject } from '../runtime/options.ts';
+import type { UseHistory } from '../runtime/tables/useTable.ts';
+
+export const temperatures = ['hot', 'warm', 'cold'] as const;
+export type Temperature = (typeof temperatures)[number];
+
+export interface ClassifierOptions {
+  /** Uses per second from which on a block is hot. Default 1. */
+  readonly hotFrequencyThreshold?: number;
+  /** Seconds without a use after which a block is cold. Default 60. */
+  readonly coldTimeoutS?: number;
+  /** Uses per second from which on a block is warm. Default 0.1. */
+  readonly warmFrequencyThreshold?: number;
+}
+
+export const classifierOptionsNames: readonly string[] = optionNames<ClassifierOptions>({
+  hotFrequencyThreshold: true,
+  coldTimeoutS: true,
+  warmFrequencyThreshold: true,
+});
+
+/** Whatever has a history of uses: a descriptor of a pool, a block of a manager. */
+export interface Used {
+  readonly use: UseHistory;
+}
+
+const RANK: Readonly<Record<Temperature, number>> = { hot: 0, warm: 2, cold: 4 };
+
+export class HotColdClassifier {
+  readonly hotFrequencyThreshold: number;
+  readonly coldTimeoutS: number;
+  readonly warmFrequencyThreshold: number;
+
+  /** @throws TKV_CONFIG for a threshold that is not positive, or a warm one above the hot one */
+  constructor(options: ClassifierOptions = {}) {
+    requireObject(options, 'options', 'TKV_CONFIG');
+    const { hotFrequencyThreshold = 1, coldTimeoutS = 60, warmFrequencyThreshold = 0.1 } = options;
+    this.hotFrequencyThreshold = requirePositive('hotFrequencyThreshold', hotFrequencyThreshold);
+    this.coldTimeoutS = requirePositive('coldTimeoutS', coldTimeoutS);
+    this.warmFrequencyThreshold = requirePositive('warmFrequencyThreshold', warmFrequencyThreshold);
+    if (warmFrequencyThreshold > hotFrequencyThreshold) {
+      throw configError(
+        'warmFrequencyThreshold',
+        `is ${warmFrequencyThreshold}, above hotFrequencyThreshold ${hotFrequencyThreshold}`,
+        'A hot block is used at least as often as a warm one.',
+      );
+    }
+  }
+
+  /**
+   * A block of which nothing is known yet is warm: it was brought for somebody who has not used it so far.
+   */
+  classify({ use }: Used, nowUs: number): Temperature {
+    if (use.uses === 0) return 'warm';
+    if (this.#idleS(use, nowUs) >= this.coldTimeoutS) return 'cold';
+    const frequency = use.frequencyAt(nowUs);
+    if (frequency >= this.hotFrequencyThreshold) return 'hot';
+    return frequency >= this.warmFrequencyThreshold ? 'warm' : 'cold';
+  }
+
+  /**
+   * Seconds until the block is cold if nobody uses it any more; 0 for one that is cold. The more often it was
+   * used lately, the longer. Bringing a block up that turns cold before it has arrived is not worth it.
+   */
+  predictLifetime({ use }: Used, nowUs: number): number {
+    if (use.uses === 0) return this.coldTimeoutS;
+    const patienceS = this.coldTimeoutS - this.#idleS(use, nowUs);
+    if (patienceS <= 0 || use.frequencyAt(nowUs) < this.warmFrequencyThreshold) return 0;
+    const isWarm = (afterS: number): boolean =>
+      use.frequencyAt(nowUs + afterS * 1e6) >= this.warmFrequencyThreshold;
+    if (isWarm(patienceS)) return patienceS;
+    // Frequencies only fall without uses, so that bisection finds the moment.
+    let [warmS, coldS] = [0, patienceS];
+    for (let i = 0; i < 24; i++) {
+      const middleS = (warmS + coldS) / 2;
+      if (isWarm(middleS)) warmS = middleS;
+      else coldS = middleS;
+    }
+    return warmS;
+  }
+
+  /**
+   * Higher is moved down first: by temperature, then by the time since the last use and by the frequency.
+   * From 0 to below 6.
+   */
+  getPriorityScore(block: Used, nowUs: number): number {
+    const { use } = block;
+    const idleS = use.uses === 0 ? this.coldTimeoutS : this.#idleS(use, nowUs);
+    const frequency = use.frequencyAt(nowUs);
+    return (
+      RANK[this.classify(block, nowUs)] +
+      idleS / (idleS + this.coldTimeoutS) +
+      this.warmFrequencyThreshold / (this.warmFrequencyThreshold + frequency)
+    );
+  }
+
+  #idleS({ lastUseUs }: UseHistory, nowUs: number): number {
+    return Math.max(0, nowUs - lastUseUs) / 1e6;
+  }
+}

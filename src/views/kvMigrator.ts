@@ -1,0 +1,621 @@
+/**
+ * Moves blocks between tiers by their temperature. `planMigration` says which, `executeMigration` and
+ * `executeMigrationAsync` carry plans out, and `tick` does both whenever a tier is too full or has room for
+ * hot blocks. It decides, and moves nothing: the moves are jobs of a manager, their ends come back through
+ * the port. Nothing fails silently; every plan has a result.
+ *
+ * Beside compute it goes in batches of bounded size at the lowest priority, so that loads somebody waits for
+ * never stand behind it.
+ */
+
+import {
+  configError,
+  requireFraction,
+  requireInteger,
+  requirePositive,
+  TierKVError,
+} from '../runtime/errors.ts';
+import type { KVManager } from '../runtime/manager/manager.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { JobPriority } from '../runtime/tables/jobTable.ts';
+import {
+  linkName,
+  Outcome,
+  outcomeNames,
+  type Tier,
+  type TierName,
+  tierName,
+  tierNames,
+} from '../runtime/tier/tier.ts';
+import { type ClassifierOptions, HotColdClassifier, type Used } from './hotColdClassifier.ts';
+
+interface Moving<Block> {
+  readonly plan: MigrationPlan;
+  readonly block: Block;
+  readonly madeAtUs: number;
+  readonly priority: JobPriority;
+  readonly ended: (result: MigrationResult) => void;
+}
+
+export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
+  readonly classifier: HotColdClassifier;
+  /** Called when the last move under way has ended. */
+  onIdle: () => void = () => {};
+  readonly #port: MigrationPort<Block>;
+  readonly #thresholds: MigrationThresholds;
+  readonly #batchBytes: number;
+  readonly #intervalUs: number;
+  readonly #waiting: Moving<Block>[] = [];
+  readonly #counts: Map<string, number> = new Map(directions.map((direction) => [direction, 0]));
+  #failed = 0;
+  #bytes = 0;
+  #bytesUnderWay = 0;
+  #begun = 0;
+  #starting = false;
+  #plannedAtUs = Number.NEGATIVE_INFINITY;
+
+  /** @throws TKV_CONFIG for shares out of order, or a threshold that is none */
+  constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
+    this.classifier = new HotColdClassifier(requireMigratorOptions(options));
+    this.#port = port;
+    this.#thresholds = thresholdsOf(options);
+    this.#batchBytes = batchBytesOf(options);
+    this.#intervalUs = intervalUsOf(options);
+  }
+
+  /** Moves that were begun and have not ended, and those that wait for their turn. */
+  get underWay(): number {
+    return this.#begun + this.#waiting.length;
+  }
+
+  /**
+   * Which of the blocks should move.
+   * @param pressure share of each tier that is in use, by name; a tier that is left out is as the port says
+   * @throws TKV_INPUT for a tier that is not there or a share that is none
+   */
+  planMigration(
+    blocks: readonly Block[],
+    pressure: Partial<Record<TierName, number>>,
+    nowUs: number,
+  ): MigrationPlan[] {
+    const { tiers } = this.#port;
+    for (const name of Object.keys(pressure)) {
+      if (tiers.some(({ tier }) => tierName(tier) === name)) continue;
+      const known = tiers.map(({ tier }) => tierName(tier)).join(', ');
+      throw inputError(`pressure.${name}`, `is no tier here. There are ${known}.`);
+    }
+    const shares = tiers.map(({ tier }, position) => {
+      const name = tierName(tier);
+      const share = pressure[name] ?? this.#port.pressure(position);
+      if (share >= 0 && Number.isFinite(share)) return share;
+      throw inputError(`pressure.${name}`, `is ${share}. Give the share that is in use, such as 0.9.`);
+    });
+    return planMoves(blocks, tiers, shares, this.classifier, this.#thresholds, nowUs);
+  }
+
+  /**
+   * Carries plans out, all at once. @param ended told of all results, in the order of the plans, when the
+   * last move has ended
+   * @throws TKV_UNKNOWN_ID for a plan whose block is not among `blocks`, TKV_INPUT for a tier that is not
+   * there; nothing has moved then
+   */
+  executeMigration(
+    plans: readonly MigrationPlan[],
+    blocks: readonly Block[],
+    nowUs: number,
+    ended: (results: readonly MigrationResult[]) => void = () => {},
+  ): void {
+    for (const moving of this.#collect(plans, blocks, nowUs, JobPriority.WRITE_THROUGH, ended)) {
+      this.#begin(moving, nowUs);
+    }
+  }
+
+  /**
+   * The same beside compute: in batches, at the lowest priority, the next one when the last one is over.
+   * @param overlapCompute false: at the priority of write-backs
+   */
+  executeMigrationAsync(
+    plans: readonly MigrationPlan[],
+    blocks: readonly Block[],
+    nowUs: number,
+    overlapCompute = true,
+    ended: (results: readonly MigrationResult[]) => void = () => {},
+  ): void {
+    const priority = overlapCompute ? JobPriority.SCRUB : JobPriority.WRITE_THROUGH;
+    this.#waiting.push(...this.#collect(plans, blocks, nowUs, priority, ended));
+    this.#startBatch(nowUs);
+  }
+
+  /**
+   * Time has passed, or something has changed: plans, if a tier is too full or has room for hot blocks, and
+   * nothing planned before is still to be done. @returns moves planned
+   */
+  tick(nowUs: number): number {
+    this.#startBatch(nowUs);
+    if (this.underWay > 0 || nowUs - this.#plannedAtUs < this.#intervalUs) return 0;
+    const blocks = this.#worthLookingAt();
+    if (blocks === null) return 0;
+    this.#plannedAtUs = nowUs;
+    const plans = this.planMigration(blocks, {}, nowUs);
+    this.executeMigrationAsync(plans, blocks, nowUs);
+    return plans.length;
+  }
+
+  /** When `tick` is of use again, in microseconds; Infinity while no tier asks for it. */
+  get nextTickUs(): number {
+    const { tiers } = this.#port;
+    const tooFull = tiers.some(
+      (_, position) =>
+        position < tiers.length - 1 && this.#port.pressure(position) >= this.#thresholds.downFrom,
+    );
+    return tooFull && this.underWay === 0 ? this.#plannedAtUs + this.#intervalUs : Number.POSITIVE_INFINITY;
+  }
+
+  getStats(): MigrationStats {
+    const byDirection = Object.fromEntries(this.#counts);
+    const total = [...this.#counts.values()].reduce((sum, count) => sum + count, 0);
+    return { ...byDirection, total, failed: this.#failed, bytes: this.#bytes };
+  }
+
+  /** Candidates of the tiers that a plan would be about, or null where there is none. */
+  #worthLookingAt(): Block[] | null {
+    const { tiers } = this.#port;
+    const { downFrom, upBelow } = this.#thresholds;
+    const wanted = new Set<number>();
+    for (let position = 0; position < tiers.length - 1; position++) {
+      const pressure = this.#port.pressure(position);
+      if (pressure >= downFrom) wanted.add(position);
+      if (pressure < upBelow) {
+        for (let below = position + 1; below < tiers.length; below++) wanted.add(below);
+      }
+    }
+    if (wanted.size === 0) return null;
+    return [...wanted].sort((a, b) => a - b).flatMap((position) => this.#port.candidates(position));
+  }
+
+  #collect(
+    plans: readonly MigrationPlan[],
+    blocks: readonly Block[],
+    nowUs: number,
+    priority: JobPriority,
+    ended: (results: readonly MigrationResult[]) => void,
+  ): Moving<Block>[] {
+    const byId = new Map(blocks.map((block) => [block.blockId, block]));
+    const results = new Array<MigrationResult>(plans.length);
+    let left = plans.length;
+    const moves = plans.map((plan, i): Moving<Block> => {
+      const block = byId.get(plan.blockId);
+      if (block === undefined) {
+        const what = `plans[${i}].blockId ${plan.blockId} is not among the blocks`;
+        const problem = `${what}. Plan and execute over the same ones.`;
+        throw new TierKVError('TKV_UNKNOWN_ID', problem, { field: `plans[${i}].blockId` });
+      }
+      if (!this.#port.tiers.some(({ tier }) => tier === plan.toTier)) {
+        const name = tierNames[plan.toTier] ?? plan.toTier;
+        throw inputError(`plans[${i}].toTier`, `is ${name}, which is not there. Name a configured tier.`);
+      }
+      const settle = (result: MigrationResult): void => {
+        results[i] = result;
+        if (--left === 0) ended(results);
+      };
+      return { plan, block, madeAtUs: nowUs, priority, ended: settle };
+    });
+    if (plans.length === 0) ended([]);
+    return moves;
+  }
+
+  #startBatch(nowUs: number): void {
+    if (this.#starting) return; // a move that ended at once asks for the next one
+    this.#starting = true;
+    while (this.#waiting.length > 0) {
+      const { sizeBytes } = this.#waiting[0].block;
+      if (this.#bytesUnderWay > 0 && this.#bytesUnderWay + sizeBytes > this.#batchBytes) break;
+      const next = this.#waiting.shift();
+      if (next !== undefined) this.#begin(next, nowUs);
+    }
+    this.#starting = false;
+  }
+
+  #begin(moving: Moving<Block>, nowUs: number): void {
+    const { plan, block, madeAtUs, priority } = moving;
+    const { deadlineMs } = plan;
+    if (deadlineMs !== undefined && nowUs > madeAtUs + 1000 * deadlineMs) {
+      this.#end(moving, block.sizeBytes, nowUs, { success: false, reason: 'its deadline passed', nowUs });
+      return;
+    }
+    if (block.tier !== plan.fromTier) {
+      const reason = `the block has left ${tierName(plan.fromTier)}`;
+      this.#end(moving, block.sizeBytes, nowUs, { success: false, reason, nowUs });
+      return;
+    }
+    const { sizeBytes } = block;
+    this.#begun++;
+    this.#bytesUnderWay += sizeBytes;
+    this.#port.move(block, plan.toTier, priority, nowUs, (end) => {
+      this.#begun--;
+      this.#bytesUnderWay -= sizeBytes;
+      this.#end(moving, sizeBytes, nowUs, end);
+      this.#startBatch(end.nowUs);
+      if (this.underWay === 0) this.onIdle();
+    });
+  }
+
+  #end({ plan, ended }: Moving<Block>, sizeBytes: number, begunUs: number, end: MoveEnd): void {
+    const { blockId, fromTier, toTier } = plan;
+    const { success, reason, nowUs } = end;
+    if (success) {
+      const direction = linkName(fromTier, toTier);
+      this.#counts.set(direction, (this.#counts.get(direction) ?? 0) + 1);
+      this.#bytes += sizeBytes;
+    } else {
+      this.#failed++;
+    }
+    ended({ success, blockId, fromTier, toTier, durationMs: (nowUs - begunUs) / 1000, sizeBytes, reason });
+  }
+}
+
+function inputError(field: string, problem: string): TierKVError {
+  return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
+}
+
+// Which blocks should lie in another tier. A tier that is fuller than `downFrom` sends its cold and warm
+// blocks down, the coldest first, until it is `downTo` full; hot blocks stay. A tier that is emptier than
+// `upBelow` takes hot blocks from below, the hottest first, until it is that full.
+//
+//     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
+//
+// Plans are data: making one changes nothing.
+
+/** A block that can be moved. */
+export interface MigratableBlock extends Used {
+  readonly blockId: number;
+  readonly tier: Tier;
+  readonly sizeBytes: number;
+}
+
+export interface MigrationPlan {
+  readonly blockId: number;
+  readonly fromTier: Tier;
+  readonly toTier: Tier;
+  /** Higher is done first. */
+  readonly priority: number;
+  /** A plan that has not begun so many milliseconds after it was made is dropped. */
+  readonly deadlineMs?: number;
+}
+
+export interface MigrationTier {
+  readonly tier: Tier;
+  readonly capacityBytes: number;
+}
+
+export interface MigrationThresholds {
+  readonly downFrom: number;
+  readonly downTo: number;
+  readonly upBelow: number;
+  /** A hot block is brought up only if it stays warm for so long without another use. */
+  readonly lifetimeMinS: number;
+  readonly deadlineMs: number;
+}
+
+/**
+ * @param tiers fastest first, @param shares of each tier that are in use, in the same order
+ * @returns plans in the order in which they should be carried out
+ */
+export function planMoves(
+  blocks: readonly MigratableBlock[],
+  tiers: readonly MigrationTier[],
+  shares: readonly number[],
+  classifier: HotColdClassifier,
+  thresholds: MigrationThresholds,
+  nowUs: number,
+): MigrationPlan[] {
+  const used = tiers.map(({ capacityBytes }, i) => shares[i] * capacityBytes);
+  const taken = new Set<number>();
+  const plans: MigrationPlan[] = [];
+  const add = (block: MigratableBlock, to: number, priority: number): void => {
+    const from = tiers.findIndex(({ tier }) => tier === block.tier);
+    used[from] -= block.sizeBytes;
+    used[to] += block.sizeBytes;
+    taken.add(block.blockId);
+    const { deadlineMs } = thresholds;
+    plans.push({
+      blockId: block.blockId,
+      fromTier: block.tier,
+      toTier: tiers[to].tier,
+      priority,
+      deadlineMs,
+    });
+  };
+  // The lowest first, so that it has room for what comes from above.
+  for (let from = tiers.length - 2; from >= 0; from--) {
+    if (shares[from] < thresholds.downFrom) continue;
+    const leaving = ranked(blocks, tiers[from].tier, classifier, nowUs, (t) => t !== 'hot');
+    for (const { block, score } of leaving) {
+      if (used[from] <= thresholds.downTo * tiers[from].capacityBytes) break;
+      if (!taken.has(block.blockId)) add(block, lowerWithRoom(from, block.sizeBytes, tiers, used), score);
+    }
+  }
+  for (let to = 0; to < tiers.length - 1; to++) {
+    if (shares[to] >= thresholds.upBelow) continue;
+    const wanted = tiers
+      .slice(to + 1)
+      .flatMap(({ tier }) => ranked(blocks, tier, classifier, nowUs, (t) => t === 'hot'))
+      .sort((a, b) => a.score - b.score || a.block.blockId - b.block.blockId);
+    for (const { block, score } of wanted) {
+      if (used[to] + block.sizeBytes > thresholds.upBelow * tiers[to].capacityBytes) break;
+      if (taken.has(block.blockId)) continue;
+      if (classifier.predictLifetime(block, nowUs) < thresholds.lifetimeMinS) continue;
+      add(block, to, 6 - score);
+    }
+  }
+  return plans.sort((a, b) => b.priority - a.priority || a.blockId - b.blockId);
+}
+
+interface RankedBlock {
+  readonly block: MigratableBlock;
+  readonly score: number;
+}
+
+/** The tier's blocks of the temperatures asked for, the coldest first. */
+function ranked(
+  blocks: readonly MigratableBlock[],
+  tier: Tier,
+  classifier: HotColdClassifier,
+  nowUs: number,
+  wanted: (temperature: ReturnType<HotColdClassifier['classify']>) => boolean,
+): RankedBlock[] {
+  return blocks
+    .filter((block) => block.tier === tier && wanted(classifier.classify(block, nowUs)))
+    .map((block) => ({ block, score: classifier.getPriorityScore(block, nowUs) }))
+    .sort((a, b) => b.score - a.score || a.block.blockId - b.block.blockId);
+}
+
+/** The next lower tier that has room for the block, or the next one, which makes room. */
+function lowerWithRoom(
+  from: number,
+  sizeBytes: number,
+  tiers: readonly MigrationTier[],
+  used: readonly number[],
+): number {
+  for (let to = from + 1; to < tiers.length; to++) {
+    if (used[to] + sizeBytes <= tiers[to].capacityBytes) return to;
+  }
+  return from + 1;
+}
+
+/** Names of all directions between two tiers, such as `hbmToDdr`. */
+export const directions: readonly string[] = tierNames.flatMap((_, from) =>
+  tierNames.flatMap((__, to) => (from === to ? [] : [linkName(from as Tier, to as Tier)])),
+);
+
+//  Moves of single blocks between tiers, and who is told of their ends.
+
+export class BlockMoves {
+  readonly #manager: KVManager;
+  /** Who waits for the end of a move, by key and tier. */
+  readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
+
+  constructor(manager: KVManager) {
+    this.#manager = manager;
+  }
+
+  /**
+   * Brings the block whose key is four words to the tier at `position`, up or down, or joins the job that
+   * does. `ended` is called once, at once where there is nothing to wait for.
+   */
+  move(
+    key: Uint32Array,
+    position: number,
+    priority: JobPriority,
+    nowUs: number,
+    ended: (end: MoveEnd) => void,
+  ): void {
+    const answer = this.#manager.move(key, position, priority, nowUs);
+    if (answer === 'started' || answer === 'pending') {
+      const name = nameOf(position, key);
+      const waiters = this.#waiting.get(name);
+      if (waiters === undefined) this.#waiting.set(name, [ended]);
+      else waiters.push(ended);
+      return;
+    }
+    ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
+  }
+
+  /** The manager's listener hands the ends of moves on to here. */
+  moved(position: number, key: Uint32Array, outcome: Outcome): void {
+    const name = nameOf(position, key);
+    const waiters = this.#waiting.get(name);
+    if (waiters === undefined) return;
+    this.#waiting.delete(name);
+    const success = outcome === Outcome.LOADED;
+    const reason = success ? '' : outcomeNames[outcome];
+    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
+  }
+}
+
+function nameOf(position: number, key: Uint32Array): string {
+  return `${position} ${key.join(' ')}`;
+}
+
+//  The shares of a tier at which blocks move, checked.
+
+export interface MigratorOptions extends ClassifierOptions {
+  /** Share of a tier from which on blocks go down. Default 0.9. */
+  readonly downFrom?: number;
+  /** Share of a tier to which they go down. Default 0.8. */
+  readonly downTo?: number;
+  /** Share of a tier below which hot blocks come up. Default 0.5. */
+  readonly upBelow?: number;
+  /** Bytes of one batch beside compute. Default 8 MiB, or one block. */
+  readonly batchBytes?: number;
+  /** `tick` plans at most once in so many microseconds. Default 250,000. */
+  readonly intervalUs?: number;
+}
+
+export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
+  hotFrequencyThreshold: true,
+  coldTimeoutS: true,
+  warmFrequencyThreshold: true,
+  downFrom: true,
+  downTo: true,
+  upBelow: true,
+  batchBytes: true,
+  intervalUs: true,
+});
+
+const LIFETIME_MIN_S = 1;
+const DEADLINE_MS = 10_000;
+
+/** @throws TKV_CONFIG for shares that are none or out of order */
+export function thresholdsOf({
+  downFrom = 0.9,
+  downTo = 0.8,
+  upBelow = 0.5,
+}: MigratorOptions): MigrationThresholds {
+  requireFraction('downFrom', downFrom);
+  requireFraction('downTo', downTo);
+  requireFraction('upBelow', upBelow);
+  if (!(upBelow <= downTo && downTo < downFrom)) {
+    throw configError(
+      'downTo',
+      `is ${downTo}, between upBelow ${upBelow} and downFrom ${downFrom} is where it belongs`,
+      'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
+    );
+  }
+  return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
+}
+
+/**
+ * Options that a migrator takes, before anything is opened for it. @throws TKV_CONFIG naming `migration.x`
+ */
+export function checkMigratorOptions(options: MigratorOptions): void {
+  requireMigratorOptions(options, 'migration');
+  try {
+    new HotColdClassifier(options);
+    thresholdsOf(options);
+    batchBytesOf(options);
+    intervalUsOf(options);
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    const field = `migration.${error.field}`;
+    throw new TierKVError(error.code, error.message.replace(`${error.field}`, field), {
+      field,
+      cause: error,
+    });
+  }
+}
+
+/** @throws TKV_CONFIG for what is no object, and for a name that is unknown */
+export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
+  return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
+}
+
+export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
+  return requireInteger('batchBytes', batchBytes, 1);
+}
+
+export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
+  return requirePositive('intervalUs', intervalUs);
+}
+
+//  What a migrator works on, and what it says of its moves.
+
+/** How one move ended. */
+export interface MoveEnd {
+  readonly success: boolean;
+  /** For people: why not. Empty for a success. */
+  readonly reason: string;
+  readonly nowUs: number;
+}
+
+/** What has blocks in tiers: a manager, or a pool on one. */
+export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> {
+  /** Fastest first. */
+  readonly tiers: readonly MigrationTier[];
+  /** Share of the tier at `position` that is in use, from 0 on. */
+  pressure(position: number): number;
+  /** Blocks of the tier that may be moved, or as many of them as are worth looking at now. */
+  candidates(position: number): readonly Block[];
+  /** Begins to move the block; `ended` is told once, at the end or at once. */
+  move(block: Block, to: Tier, priority: JobPriority, nowUs: number, ended: (end: MoveEnd) => void): void;
+}
+
+export interface MigrationResult {
+  readonly success: boolean;
+  readonly blockId: number;
+  readonly fromTier: Tier;
+  readonly toTier: Tier;
+  /** From the begin of the move to its end. */
+  readonly durationMs: number;
+  readonly sizeBytes: number;
+  readonly reason: string;
+}
+
+export interface MigrationStats {
+  /** Moves that arrived. */
+  readonly total: number;
+  /** Moves that did not. */
+  readonly failed: number;
+  /** Bytes of those that arrived. */
+  readonly bytes: number;
+  /** Moves that arrived, by direction, such as `hbmToDdr`. */
+  readonly [direction: string]: number;
+}
+
+// A manager's cached blocks as what a migrator moves: those that nobody holds. Blocks that sequences hold
+// stay where they are. A plan looks at so many slots of a tier, and the next one goes on behind them, so that
+// its cost does not grow with the tiers.
+
+const SLOTS_LOOKED_AT = 16_384;
+
+export interface MigratableContent extends MigratableBlock {
+  /** Four words. */
+  readonly key: Uint32Array;
+}
+
+export class CachedMigration implements MigrationPort<MigratableContent> {
+  readonly tiers: readonly MigrationTier[];
+  readonly #manager: KVManager;
+  readonly #cursors: number[];
+  readonly #moves: BlockMoves;
+
+  /** @param moves what the manager's listener tells of the ends of moves */
+  constructor(manager: KVManager, moves: BlockMoves) {
+    this.#manager = manager;
+    this.#moves = moves;
+    this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));
+    this.#cursors = this.tiers.map(() => 0);
+  }
+
+  pressure(position: number): number {
+    const { residentBytes, capacityBytes } = this.#manager.usage(position);
+    return residentBytes / capacityBytes;
+  }
+
+  candidates(position: number): readonly MigratableContent[] {
+    const { tier } = this.tiers[position];
+    const from = this.#cursors[position];
+    const { blocks, nextSlot } = this.#manager.cachedBlocks(position, from, SLOTS_LOOKED_AT);
+    this.#cursors[position] = nextSlot;
+    return blocks.map(
+      ({ content, key, sizeBytes, use }): MigratableContent => ({
+        blockId: content,
+        key,
+        tier,
+        sizeBytes,
+        use,
+      }),
+    );
+  }
+
+  move(
+    { key }: MigratableContent,
+    to: Tier,
+    priority: JobPriority,
+    nowUs: number,
+    ended: (end: MoveEnd) => void,
+  ): void {
+    const position = this.tiers.findIndex(({ tier }) => tier === to);
+    this.#moves.move(key, position, priority, nowUs, ended);
+  }
+}

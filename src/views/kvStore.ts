@@ -1,0 +1,522 @@
+/** The synchronous stores: one interface, one tier or several. */
+
+import {
+  invariant,
+  requireFinite,
+  requireFraction,
+  requireInteger,
+  requirePositive,
+  TierKVError,
+} from '../runtime/errors.ts';
+import { Granularity, unitSpec } from '../runtime/geometry/box.ts';
+import { kvLayout } from '../runtime/geometry/layout.ts';
+import { BlockKeys, KeyChain, type KeyElements, type KeySource } from '../runtime/keys/keyChain.ts';
+import type { ManagerConfig } from '../runtime/manager/config.ts';
+import type { TierUsage } from '../runtime/manager/lookup.ts';
+import { KVManager } from '../runtime/manager/manager.ts';
+import type { Sequence } from '../runtime/manager/sequence.ts';
+import { oneOf, optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
+import type { JobId, Transfer } from '../runtime/tables/jobTable.ts';
+import { type EndListener, JobCarrier, JobQueue, type TransferDriver } from '../runtime/tier/driver.ts';
+import { Outcome } from '../runtime/tier/tier.ts';
+
+/**
+ * The store for a configuration: the single-tier store itself where no lower tier has blocks, `TieredKVCache`
+ * otherwise.
+ * @throws TKV_CONFIG with the field that is wrong and the remedy
+ */
+export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVCache {
+  const resolved = resolveStoreConfig(config);
+  return resolved.ddrBlocks + resolved.nvmeBlocks === 0
+    ? new SingleTierKVStore(resolved)
+    : new TieredKVCache(resolved);
+}
+
+//  What `newKVStore` is given, under the original notes' names, checked before anything is built.
+
+export interface KVStoreConfig {
+  /** Blocks in HBM. */
+  hbmBlocks: number;
+  /** Tokens of a block. Default 16. */
+  blockSize?: number;
+  /** Blocks in host memory; 0 is off, the default. */
+  ddrBlocks?: number;
+  /** Blocks on disk; 0 is off, the default. */
+  nvmeBlocks?: number;
+  /** Share of HBM blocks with content, in use or cached, above which a release offloads. Default 0.9. */
+  offloadThreshold?: number;
+  /** Tokens per tick that the link to the lower tiers carries. Default 100. */
+  transferBandwidth?: number;
+  /** Ticks that every transfer takes beside that. Default 0. */
+  transferBaseLatency?: number;
+  /** The link in other units: bytes per second, with the bytes of a block. Instead of `transferBandwidth`. */
+  link?: { bandwidthBytesPerS: number; blockBytes: number; baseLatencyUs?: number };
+  /** A full lower tier `evict`s for a new block, the default, or `refuse`s it. */
+  whenLowerFull?: 'evict' | 'refuse';
+  /** Ticks within which the reload of an offloaded block counts as thrashing. Default 1000. */
+  thrashingWindow?: number;
+  /**
+   * Where keys come from, for each tenant. Default: a key chain under a secret that is none, fit for
+   * simulation.
+   */
+  keys?: (tenant: string) => KeySource;
+}
+
+export const kvStoreConfigNames: readonly string[] = optionNames<KVStoreConfig>({
+  hbmBlocks: true,
+  blockSize: true,
+  ddrBlocks: true,
+  nvmeBlocks: true,
+  offloadThreshold: true,
+  transferBandwidth: true,
+  transferBaseLatency: true,
+  link: true,
+  whenLowerFull: true,
+  thrashingWindow: true,
+  keys: true,
+});
+
+const linkNames = optionNames<NonNullable<KVStoreConfig['link']>>({
+  bandwidthBytesPerS: true,
+  blockBytes: true,
+  baseLatencyUs: true,
+});
+
+export interface ResolvedStoreConfig {
+  readonly hbmBlocks: number;
+  readonly blockSize: number;
+  readonly ddrBlocks: number;
+  readonly nvmeBlocks: number;
+  readonly offloadThreshold: number;
+  readonly whenLowerFull: 'evict' | 'refuse';
+  readonly thrashingWindow: number;
+  readonly cost: TransferCost;
+  readonly keys: (tenant: string) => KeySource;
+}
+
+/** @throws TKV_CONFIG with the field that is wrong and the remedy */
+export function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
+  requireOptions(config, kvStoreConfigNames, 'config', 'TKV_CONFIG');
+  if (config.link !== undefined) requireOptions(config.link, linkNames, 'link', 'TKV_CONFIG');
+  if (config.keys !== undefined) requireFunction(config.keys, 'keys', 'TKV_CONFIG');
+  const blockSize = requireInteger('blockSize', config.blockSize ?? 16, 1);
+  return {
+    hbmBlocks: requireInteger('hbmBlocks', config.hbmBlocks, 1),
+    blockSize,
+    ddrBlocks: requireInteger('ddrBlocks', config.ddrBlocks ?? 0, 0),
+    nvmeBlocks: requireInteger('nvmeBlocks', config.nvmeBlocks ?? 0, 0),
+    offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 0.9),
+    whenLowerFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']),
+    thrashingWindow: requireInteger('thrashingWindow', config.thrashingWindow ?? 1000, 0),
+    cost: transferCost(
+      config.link === undefined
+        ? {
+            unit: 'tokensPerTick',
+            bandwidth: requirePositive('transferBandwidth', config.transferBandwidth ?? 100),
+            baseLatency: requireFinite('transferBaseLatency', config.transferBaseLatency ?? 0),
+            blockTokens: blockSize,
+          }
+        : {
+            unit: 'bytesPerSecond',
+            bandwidth: requirePositive('link.bandwidthBytesPerS', config.link.bandwidthBytesPerS),
+            baseLatency: requireFinite('link.baseLatencyUs', config.link.baseLatencyUs ?? 0),
+            blockBytes: requireInteger('link.blockBytes', config.link.blockBytes, 1),
+          },
+    ),
+    keys: config.keys ?? simulationKeys(blockSize),
+  };
+}
+
+function simulationKeys(blockTokens: number): (tenant: string) => KeySource {
+  const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 1, dtype: 'f32', blockTokens });
+  const unit = unitSpec(layout, { granularity: Granularity.BLOCK });
+  const secretKey = new Uint8Array(32);
+  return (tenant) => new KeyChain({ secretKey, tenant, epoch: 0, model: 'simulation', layout, unit });
+}
+
+// A driver for a manager without bytes: every job has ended as loaded when `run` returns, and a sealed block
+// has no digest.
+
+export class ImmediateDriver implements TransferDriver {
+  readonly #nowUs: () => number;
+  readonly #jobs: JobQueue = new JobQueue();
+  #listener: EndListener = () => {};
+
+  constructor(nowUs: () => number) {
+    this.#nowUs = nowUs;
+  }
+
+  nowUs(): number {
+    return this.#nowUs();
+  }
+
+  onEnd(listener: EndListener): void {
+    this.#listener = listener;
+  }
+
+  submit(transfers: readonly Transfer[]): void {
+    for (const { job } of transfers) this.#jobs.push(job);
+  }
+
+  /** Ends jobs in the order in which they were submitted, those that follow from them included. */
+  run(): void {
+    for (let job: JobId = this.#jobs.shift(); job !== 0; job = this.#jobs.shift()) {
+      this.#listener({ job, outcome: Outcome.LOADED, digestLo: 0, digestHi: 0, reason: '' });
+    }
+  }
+}
+
+// The store interface of the serving simulator and of engines that allocate synchronously: blocks for a
+// request's tokens, with whatever is cached reused. It is a thin view on the manager; the names are those of
+// the original design notes.
+
+export interface StoreRequest {
+  readonly id: string;
+  /** All token ids known so far, the prompt first, then what was generated. */
+  readonly tokens: KeyElements;
+  /** How many of them are the prompt. Default: all that are known when the request is first allocated. */
+  readonly promptTokens?: number;
+  /** Whose KV this is, from whoever embeds the store. Tenants share nothing. Default: one tenant. */
+  readonly tenant?: string;
+}
+
+export interface KVStore {
+  /** Tokens of a block. */
+  blockSize(): number;
+  /** HBM blocks. Lower tiers are overflow and invisible here. */
+  totalCapacity(): number;
+  /** HBM blocks that requests hold. */
+  usedBlocks(): number;
+
+  /** Ids of the longest cached prefix in whole blocks, in any tier. Changes nothing and counts nothing. */
+  getCachedBlocks(tokens: KeyElements, tenant?: string): number[];
+
+  /**
+   * Room for the KV of tokens [startIndex, endIndex) of the request, whose tokens before `startIndex` are
+   * stored already or are those of `cachedBlocks`. Cached blocks are pinned first, those in lower tiers are
+   * reloaded, and the transfer is added to the pending latency. The last token is always computed, so a fully
+   * cached prompt keeps all but its last block; `computedTokens` says where the computing has to start.
+   *
+   * A request that holds blocks and names cached ones, or starts before what it has stored, begins anew: what
+   * it held is released first.
+   * @returns false, with nothing changed, when there is no room or `cachedBlocks` are not cached any more
+   * @throws TKV_INPUT for indexes that are not in order or leave a gap
+   */
+  allocateKVBlocks(
+    request: StoreRequest,
+    startIndex: number,
+    endIndex: number,
+    cachedBlocks: readonly number[],
+  ): boolean;
+
+  /**
+   * Tokens from the front of an admitted request that needed no prefill when it was admitted; 0 if it is
+   * unknown.
+   */
+  computedTokens(request: StoreRequest): number;
+
+  /**
+   * What the request computed stays cached, in HBM and below, until something needs the room. Unknown ids: no
+   * effect.
+   */
+  releaseKVBlocks(request: StoreRequest): void;
+  /** As release, for a running request that makes way for another; counted. */
+  preemptKVBlocks(request: StoreRequest): void;
+
+  /** Hits / (hits + misses) over blocks of admitted requests; 0 before any. */
+  cacheHitRate(): number;
+  /** Microseconds of transfers not billed to a step yet. A pure read. */
+  pendingTransferLatency(): number;
+  /** The same, and clears it: each microsecond is billed once. */
+  consumePendingTransferLatency(): number;
+  /** Reloads within the thrashing window of the block's own offload, over offloads; 0 before any. */
+  kvThrashingRate(): number;
+  preemptionCount(): number;
+
+  /** Tells the store the time, in microseconds (ticks). It never goes back. */
+  setClock(nowUs: number): void;
+  checkIntegrity(): void;
+}
+
+// A `KVStore` on the manager. Every job is carried out at once, in the order in which it was issued, so each
+// call leaves the tiers at rest; what the moves cost is added up as pending latency instead.
+
+/** What the store keeps of an admitted request. */
+interface Admitted {
+  readonly sequence: Sequence;
+  readonly keys: BlockKeys;
+  readonly source: KeySource;
+  readonly promptTokens: number;
+  readonly computedTokens: number;
+  storedTokens: number;
+}
+
+export class ManagedKVStore implements KVStore {
+  /** For inspection: tiers, counters, integrity. */
+  readonly manager: KVManager;
+  protected readonly config: ResolvedStoreConfig;
+  readonly #admitted: Map<string, Admitted> = new Map();
+  readonly #sources: Map<string, KeySource> = new Map();
+  readonly #driver: ImmediateDriver;
+  readonly #probe: BlockKeys = new BlockKeys();
+  #nowUs = 0;
+  #hits = 0;
+  #misses = 0;
+  #pendingLatencyUs = 0;
+
+  protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
+    this.config = config;
+    // What these stores promise, tests and upstream's traces included, is least recently used first.
+    this.manager = new KVManager({ eviction: { policy: 'lru' }, ...tiers });
+    this.#driver = new ImmediateDriver(() => this.#nowUs);
+    const carrier = new JobCarrier(this.manager, this.#driver);
+    this.manager.listen({ jobsIssued: () => carrier.submit() });
+  }
+
+  blockSize(): number {
+    return this.config.blockSize;
+  }
+
+  totalCapacity(): number {
+    return this.config.hbmBlocks;
+  }
+
+  usedBlocks(): number {
+    return this.manager.usage(0).heldBytes;
+  }
+
+  /** The books of a tier, in blocks: position 0 is HBM. */
+  tierUsage(position: number): TierUsage {
+    return this.manager.usage(position);
+  }
+
+  getCachedBlocks(tokens: KeyElements, tenant = ''): number[] {
+    this.#sourceOf(tenant).hashBlocks(tokens, 0, this.#probe);
+    return this.manager.blockIds(this.#probe.words, this.#probe.length);
+  }
+
+  allocateKVBlocks(
+    request: StoreRequest,
+    startIndex: number,
+    endIndex: number,
+    cachedBlocks: readonly number[],
+  ): boolean {
+    requireInteger('startIndex', startIndex, 0);
+    requireInteger('endIndex', endIndex, startIndex, request.tokens.length);
+    const admitted = this.#admitted.get(request.id);
+    if (admitted !== undefined && cachedBlocks.length === 0 && startIndex >= admitted.storedTokens) {
+      return this.#extend(request, admitted, startIndex, endIndex);
+    }
+    if (admitted !== undefined) this.releaseKVBlocks(request);
+    return this.#admit(request, startIndex, endIndex, cachedBlocks);
+  }
+
+  computedTokens(request: StoreRequest): number {
+    return this.#admitted.get(request.id)?.computedTokens ?? 0;
+  }
+
+  releaseKVBlocks(request: StoreRequest): void {
+    const admitted = this.#take(request);
+    if (admitted === undefined) return;
+    this.manager.release(admitted.sequence, this.#nowUs);
+    this.#driver.run();
+  }
+
+  preemptKVBlocks(request: StoreRequest): void {
+    const admitted = this.#take(request);
+    if (admitted === undefined) return;
+    this.manager.preempt(admitted.sequence, this.#nowUs);
+    this.#driver.run();
+  }
+
+  cacheHitRate(): number {
+    const lookups = this.#hits + this.#misses;
+    return lookups === 0 ? 0 : this.#hits / lookups;
+  }
+
+  pendingTransferLatency(): number {
+    return this.#pendingLatencyUs;
+  }
+
+  consumePendingTransferLatency(): number {
+    const latencyUs = this.#pendingLatencyUs;
+    this.#pendingLatencyUs = 0;
+    return latencyUs;
+  }
+
+  kvThrashingRate(): number {
+    const offloads = this.manager.counters.offloads;
+    return offloads === 0 ? 0 : this.manager.counters.thrashed / offloads;
+  }
+
+  preemptionCount(): number {
+    return this.manager.counters.preemptions;
+  }
+
+  setClock(nowUs: number): void {
+    requireInteger('nowUs', nowUs, this.#nowUs);
+    this.#nowUs = nowUs;
+  }
+
+  checkIntegrity(): void {
+    this.manager.checkIntegrity();
+    invariant(this.manager.jobsInFlight === 0, 'a store is at rest between calls');
+    invariant(this.manager.openSequences === this.#admitted.size, 'each admitted request has one sequence');
+  }
+
+  #admit(request: StoreRequest, start: number, end: number, cached: readonly number[]): boolean {
+    const { blockSize } = this.config;
+    if (start > cached.length * blockSize) {
+      throw gap('startIndex', start, `${cached.length} cached blocks cover ${cached.length * blockSize}`);
+    }
+    const source = this.#sourceOf(request.tenant ?? '');
+    const keys = new BlockKeys(Math.ceil(end / blockSize) + 1);
+    source.hashBlocks(request.tokens, 0, keys, end);
+    const ids = this.manager.blockIds(keys.words, Math.min(cached.length, keys.length));
+    if (start > 0 && cached.some((id, i) => i < Math.ceil(start / blockSize) && ids[i] !== id)) return false;
+
+    const blocks = Math.ceil(end / blockSize);
+    const toCompute = end === 0 ? 0 : Math.floor((end - 1) / blockSize);
+    const matched = Math.min(ids.length, cached.length, toCompute, Math.floor(start / blockSize));
+    if (!this.manager.canOpen(keys.words, matched, blocks)) return false;
+
+    const before = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0);
+    const sequence = this.manager.open(keys.words, keys.length, this.#nowUs, matched);
+    this.manager.load(sequence, this.#nowUs);
+    this.#driver.run();
+    this.manager.allocate(sequence, matched, blocks, this.#nowUs);
+    this.#driver.run();
+    const reloads = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
+    this.#pendingLatencyUs += this.config.cost(reloads);
+    const promptTokens = request.promptTokens ?? request.tokens.length;
+    const admitted = {
+      sequence,
+      keys,
+      source,
+      promptTokens,
+      computedTokens: matched * blockSize,
+      storedTokens: matched * blockSize,
+    };
+    this.#admitted.set(request.id, admitted);
+    this.#hits += matched;
+    this.#store(admitted, end);
+    return true;
+  }
+
+  #extend(request: StoreRequest, admitted: Admitted, start: number, end: number): boolean {
+    const { sequence, storedTokens, keys, source } = admitted;
+    if (start > storedTokens) throw gap('startIndex', start, `${storedTokens} tokens are stored`);
+    const blocks = Math.ceil(end / this.config.blockSize);
+    if (!this.manager.allocate(sequence, sequence.length, blocks, this.#nowUs)) return false;
+    this.#driver.run();
+    source.hashBlocks(request.tokens, keys.length, keys, end);
+    this.#store(admitted, end);
+    return true;
+  }
+
+  /**
+   * Tokens up to `end` are stored: blocks that are full now are sealed, prompt blocks begun now count as
+   * misses.
+   */
+  #store(admitted: Admitted, end: number): void {
+    const { blockSize } = this.config;
+    const { sequence, keys, promptTokens } = admitted;
+    const begun = (tokens: number): number => Math.ceil(Math.min(tokens, promptTokens) / blockSize);
+    this.#misses += Math.max(0, begun(end) - begun(admitted.storedTokens));
+    const from = Math.floor(admitted.storedTokens / blockSize);
+    const to = Math.floor(end / blockSize);
+    if (to > from) this.manager.seal(sequence, from, to, keys.words, from * 4, blockSize, this.#nowUs);
+    admitted.storedTokens = Math.max(end, admitted.storedTokens);
+    this.#driver.run();
+  }
+
+  #take(request: StoreRequest): Admitted | undefined {
+    const admitted = this.#admitted.get(request.id);
+    this.#admitted.delete(request.id);
+    return admitted;
+  }
+
+  #sourceOf(tenant: string): KeySource {
+    let source = this.#sources.get(tenant);
+    if (source === undefined) {
+      source = this.config.keys(tenant);
+      invariant(source.elementsPerKey === this.config.blockSize, 'a key covers a block');
+      this.#sources.set(tenant, source);
+    }
+    return source;
+  }
+}
+
+function gap(field: string, value: number, why: string): TierKVError {
+  return new TierKVError(
+    'TKV_INPUT',
+    `${field} is ${value}, but ${why}. Allocate tokens in order, without a gap.`,
+    {
+      field,
+    },
+  );
+}
+
+//  HBM only: blocks are cached until their room is needed, then dropped.
+
+export class SingleTierKVStore extends ManagedKVStore {
+  constructor(config: ResolvedStoreConfig) {
+    super(config, {
+      unitBytes: [1],
+      hbm: { capacityBytes: config.hbmBlocks },
+      maxJobs: 4 * config.hbmBlocks + 64,
+    });
+  }
+}
+
+// HBM over host memory and disk. After a release, least recently used cached blocks are offloaded while HBM
+// holds more than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded
+// block keeps its lower copy, so that offloading it again costs nothing.
+
+export class TieredKVCache extends ManagedKVStore {
+  constructor(config: ResolvedStoreConfig) {
+    super(config, tiersOf(config));
+  }
+
+  /** Blocks that left HBM for a lower tier so far. */
+  offloadCount(): number {
+    return this.manager.counters.offloads;
+  }
+
+  /** Blocks brought up to HBM so far. */
+  reloadCount(): number {
+    return this.manager.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
+  }
+}
+
+function tiersOf(config: ResolvedStoreConfig): ManagerConfig {
+  const { hbmBlocks, ddrBlocks, nvmeBlocks } = config;
+  return {
+    unitBytes: [1],
+    hbm: { capacityBytes: hbmBlocks },
+    ...(ddrBlocks > 0 ? { ddr: { capacityBytes: ddrBlocks } } : {}),
+    ...(nvmeBlocks > 0 ? { nvme: { capacityBytes: nvmeBlocks } } : {}),
+    offloadThreshold: config.offloadThreshold,
+    whenLowerFull: config.whenLowerFull,
+    thrashingWindowUs: config.thrashingWindow,
+    maxJobs: 4 * (hbmBlocks + Math.min(ddrBlocks, hbmBlocks) + Math.min(nvmeBlocks, hbmBlocks)) + 64,
+  };
+}
+
+// What it costs to bring blocks up, in whole microseconds (ticks). Two link models: tokens per tick, as the
+// original notes have it, and bytes per second. Both are `base + ceil(size / bandwidth)` for the blocks of
+// one transfer together.
+
+export type LinkUnits =
+  | { unit: 'tokensPerTick'; bandwidth: number; baseLatency: number; blockTokens: number }
+  | { unit: 'bytesPerSecond'; bandwidth: number; baseLatency: number; blockBytes: number };
+
+/** Microseconds that a transfer of `blocks` blocks takes; 0 for none. */
+export type TransferCost = (blocks: number) => number;
+
+export function transferCost(link: LinkUnits): TransferCost {
+  const { bandwidth, baseLatency } = link;
+  const perTick = link.unit === 'tokensPerTick' ? bandwidth : bandwidth / 1e6;
+  const perBlock = link.unit === 'tokensPerTick' ? link.blockTokens : link.blockBytes;
+  return (blocks) => (blocks === 0 ? 0 : baseLatency + Math.ceil((blocks * perBlock) / perTick));
+}

@@ -1,0 +1,98 @@
+/** The rules of the house (CONTRIBUTING.md), held on the sources as they are, and each shown to fail on a source that breaks it. */
+
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { reasons, rules } from './exceptions.ts';
+import { type Finding, findPhrases, findUntidy, type Rule } from './tidyScan.ts';
+
+const root = join(import.meta.dirname, '..', '..');
+
+function read(patterns: readonly string[]): Record<string, string> {
+  const paths = globSync([...patterns], { cwd: root }).map((path) => path.replaceAll('\\', '/'));
+  const sources: Record<string, string> = {};
+  for (const path of paths) {
+    if (!path.startsWith('examples/policies/assembly/'))
+      sources[path] = readFileSync(join(root, path), 'utf8');
+  }
+  return sources;
+}
+
+const place = ({ rule, at }: Finding): string => `${rule} ${at}`;
+const told = (finding: Finding): string => `${place(finding)}: ${finding.problem}`;
+
+it('the sources keep the rules of the house', () => {
+  const sources = read(['src/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts', 'examples/**/*.ts']);
+  expect(Object.keys(sources).length).toBeGreaterThan(300);
+  const findings = findUntidy(root, sources, rules);
+  const excused = new Set(Object.keys(reasons));
+  expect(findings.filter((finding) => !excused.has(place(finding))).map(told)).toEqual([]);
+  const found = new Set(findings.map(place));
+  expect([...excused].filter((each) => !found.has(each))).toEqual([]); // a reason that nothing needs goes
+});
+
+it('the docs have none of the banned phrases', () => {
+  const pages = read(['*.md', 'docs/**/*.md']);
+  expect(
+    Object.entries(pages)
+      .flatMap(([path, text]) => findPhrases(path, text))
+      .map(told),
+  ).toEqual([]);
+});
+
+const manyLines = 'export const x = 1;\n'.repeat(700);
+
+/** Sources that break one rule each. */
+const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, string>>])[] = [
+  ['size', { 'src/a/long.ts': manyLines }],
+  [
+    'size',
+    {
+      'src/a/short.ts': 'export const x = 1;\n',
+      'src/a/user.ts': `import { x } from './short.ts';\n${manyLines.slice(0, 4000)}export const y = x;`,
+    },
+  ],
+  ['folder', { 'src/a/b/c/d/deep.ts': 'export const x = 1;' }],
+  ['folder', { 'src/a/Not-Camel.ts': 'export const x = 1;' }],
+  ['one-subclass', { 'src/a/x.ts': 'export abstract class A {}\nexport class B extends A {}' }],
+  [
+    'forwarding',
+    {
+      'src/a/x.ts':
+        'export class A { #b = new Map<string, number>(); get(key: string) { return this.#b.get(key); } }',
+    },
+  ],
+  [
+    'type-name',
+    {
+      'src/a/x.ts': 'export interface Row { a: 1 }',
+      'src/b/y.ts': 'type Row = 2;\nexport const r: Row = 2;',
+    },
+  ],
+  ['variant-name', { 'src/a/x.ts': "export const x = (name: string) => name === 'tidy-probe';" }],
+  [
+    'command-line',
+    {
+      'src/a/x.ts': "import { y } from '../cli/y.ts';\nexport const z = y;",
+      'src/cli/y.ts': 'export const y = 1;',
+    },
+  ],
+  ['phrase', { 'src/a/x.ts': `// ${['Who', 'ever'].join('')} asks gets an answer.\nexport const x = 1;` }],
+  [
+    'one-mechanism',
+    { 'src/a/x.ts': "import { Worker } from 'node:worker_threads';\nexport const w = new Worker('x');" },
+  ],
+  [
+    'circle',
+    {
+      'src/a/x.ts': "import type { Y } from './y.ts';\nexport type X = Y | 1;",
+      'src/a/y.ts': "import type { X } from './x.ts';\nexport type Y = X | 2;",
+    },
+  ],
+];
+
+it.each(broken)('a source that breaks the rule on %s is found', (rule, sources) => {
+  const withProbe = { ...rules, variants: { ...rules.variants, 'tidy-probe': ['src/b'] } };
+  const findings = findUntidy(root, sources, withProbe).filter((finding) => finding.rule === rule);
+  expect(findings.length).toBeGreaterThan(0);
+});

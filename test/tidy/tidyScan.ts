@@ -1,0 +1,351 @@
+/**
+ * The rules of the house (CONTRIBUTING.md) as a scan of syntax trees. A source is a path below the project and a text, so
+ * that a test can show each rule to fail on sources that do not exist.
+ */
+
+import { dirname, join, posix } from 'node:path';
+import type { ClassDeclaration, MethodDeclaration, Node, SourceFile } from 'typescript/unstable/ast';
+import { SyntaxKind } from 'typescript/unstable/ast';
+import {
+  isBlock,
+  isCallExpression,
+  isClassDeclaration,
+  isExportDeclaration,
+  isExpressionStatement,
+  isIdentifier,
+  isImportDeclaration,
+  isInterfaceDeclaration,
+  isMethodDeclaration,
+  isPropertyAccessExpression,
+  isReturnStatement,
+  isStringLiteral,
+  isTypeAliasDeclaration,
+} from 'typescript/unstable/ast/is';
+import { API } from 'typescript/unstable/sync';
+
+export type Rule =
+  | 'size'
+  | 'folder'
+  | 'one-subclass'
+  | 'forwarding'
+  | 'type-name'
+  | 'variant-name'
+  | 'command-line'
+  | 'phrase'
+  | 'one-mechanism'
+  | 'circle';
+
+export interface Finding {
+  readonly rule: Rule;
+  /** Where: a path, or a path and a name. */
+  readonly at: string;
+  readonly problem: string;
+}
+
+export interface TidyRules {
+  /** Above this many lines a file needs a reason. */
+  readonly mostLines: number;
+  /** Below this many lines a file with one importer belongs to its importer. */
+  readonly leastLines: number;
+  /** Files that users import from; they may be small and their methods may forward. */
+  readonly doors: readonly string[];
+  /** Names of variants, each with the files that may name it. */
+  readonly variants: Readonly<Record<string, readonly string[]>>;
+  /** Calls or imports that belong to one file. */
+  readonly mechanisms: readonly { readonly text: RegExp; readonly file: string }[];
+}
+
+/** Phrases that have to be read twice. They are looked for in comments, texts, docs and names of tests. */
+export const bannedPhrases: readonly RegExp[] = [
+  /\bwhoever\b/i,
+  /\b(nobody|somebody)\b/i,
+  /\bthose that\b/i,
+  /\bso (many|much)\b(?! (as|more|less|that|faster|slower))/i,
+  /\bis (none|no)\b(?! (longer|more|less|later|earlier))/i,
+  /\b(are|be) none\b/i,
+  /\bthat of\b/i,
+];
+
+interface Parsed {
+  readonly path: string;
+  readonly text: string;
+  readonly lines: number;
+  readonly file: SourceFile;
+  /** Project files that this one imports or re-exports from. */
+  readonly imports: readonly string[];
+}
+
+/** All findings over `sources` (path below the project to text), in order of rule and place. */
+export function findUntidy(
+  root: string,
+  sources: Readonly<Record<string, string>>,
+  rules: TidyRules,
+): Finding[] {
+  const parsed = parse(root, sources);
+  const inSource = parsed.filter(({ path }) => path.startsWith('src/'));
+  return [
+    ...sizes(inSource, rules),
+    ...folders(inSource),
+    ...classes(inSource, rules),
+    ...typeNames(inSource),
+    ...variantNames(inSource, rules),
+    ...commandLine(parsed),
+    ...phrases(parsed),
+    ...mechanisms(inSource, rules),
+    ...circles(inSource),
+  ].sort((a, b) => `${a.rule} ${a.at}`.localeCompare(`${b.rule} ${b.at}`));
+}
+
+/** Findings of the rule on phrases in a text that is not TypeScript. */
+export function findPhrases(path: string, text: string): Finding[] {
+  const findings: Finding[] = [];
+  for (const [i, line] of text.split('\n').entries()) {
+    for (const phrase of bannedPhrases) {
+      const found = phrase.exec(line);
+      if (found) findings.push({ rule: 'phrase', at: `${path}:${i + 1}`, problem: `"${found[0]}"` });
+    }
+  }
+  return findings;
+}
+
+function parse(root: string, sources: Readonly<Record<string, string>>): Parsed[] {
+  const paths = Object.keys(sources).sort();
+  const configPath = join(root, 'tsconfig.tidy.json');
+  const virtual = new Map(Object.entries(sources).map(([path, text]) => [join(root, path), text]));
+  virtual.set(
+    configPath,
+    JSON.stringify({
+      extends: './tsconfig.json',
+      compilerOptions: { types: [], noResolve: true },
+      include: [],
+      files: paths,
+    }),
+  );
+  const api = new API({
+    cwd: root,
+    fs: {
+      readFile: (path) => virtual.get(path),
+      fileExists: (path) => (virtual.has(path) ? true : undefined),
+    },
+  });
+  try {
+    const project = api.updateSnapshot({ openProjects: [configPath] }).getProject(configPath);
+    if (project === undefined) throw new Error('TypeScript opened no project for the tidy test');
+    return paths.map((path) => {
+      const file = project.program.getSourceFile(join(root, path));
+      if (file === undefined) throw new Error(`TypeScript did not read ${path}`);
+      const text = sources[path];
+      const lines = text.replace(/\n$/, '').split('\n').length;
+      return { path, text, lines, file, imports: importsOf(path, file) };
+    });
+  } finally {
+    api.close();
+  }
+}
+
+function importsOf(path: string, file: SourceFile): string[] {
+  const found = new Set<string>();
+  for (const statement of file.statements) {
+    if (!isImportDeclaration(statement) && !isExportDeclaration(statement)) continue;
+    const specifier = statement.moduleSpecifier;
+    if (specifier === undefined || !isStringLiteral(specifier) || !specifier.text.startsWith('.')) continue;
+    found.add(posix.normalize(posix.join(dirname(path), specifier.text)));
+  }
+  return [...found];
+}
+
+function sizes(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const importers = new Map<string, number>();
+  for (const { imports } of files) for (const to of imports) importers.set(to, (importers.get(to) ?? 0) + 1);
+  const findings: Finding[] = [];
+  for (const { path, lines } of files) {
+    if (rules.doors.includes(path) || path.endsWith('.d.ts')) continue;
+    if (lines > rules.mostLines) {
+      findings.push({ rule: 'size', at: path, problem: `${lines} lines; say why, or find the second idea` });
+    } else if (lines < rules.leastLines && importers.get(path) === 1) {
+      findings.push({
+        rule: 'size',
+        at: path,
+        problem: `${lines} lines and one importer, to which it belongs`,
+      });
+    }
+  }
+  return findings;
+}
+
+function folders(files: readonly Parsed[]): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path } of files) {
+    const parts = path.split('/');
+    if (parts.length > 5) {
+      findings.push({ rule: 'folder', at: path, problem: 'lies more than three folders below src' });
+    }
+    for (const part of parts.slice(1)) {
+      if (!/^[a-z][A-Za-z0-9]*(\.d)?(\.ts)?$|^[a-z-]+-ambient\.d\.ts$/.test(part)) {
+        findings.push({ rule: 'folder', at: path, problem: `"${part}" must be in camelCase` });
+      }
+    }
+  }
+  return findings;
+}
+
+function classes(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const subclasses = new Map<string, number>();
+  const abstracts: { readonly name: string; readonly at: string }[] = [];
+  const findings: Finding[] = [];
+  for (const { path, file } of files) {
+    const visit = (node: Node): undefined => {
+      if (isClassDeclaration(node)) {
+        const base = baseOf(node);
+        if (base !== undefined) subclasses.set(base, (subclasses.get(base) ?? 0) + 1);
+        const isAbstract = node.modifiers?.some(({ kind }) => kind === SyntaxKind.AbstractKeyword);
+        if (isAbstract && node.name)
+          abstracts.push({ name: node.name.text, at: `${path} ${node.name.text}` });
+        // a method that an interface or a base class asks for may forward: that is composition
+        if (!rules.doors.includes(path) && (node.heritageClauses ?? []).length === 0) {
+          for (const member of node.members) {
+            if (isMethodDeclaration(member) && onlyForwards(member)) {
+              const name = isIdentifier(member.name) ? member.name.text : '';
+              findings.push({
+                rule: 'forwarding',
+                at: `${path} ${node.name?.text}.${name}`,
+                problem: 'only forwards to a method of the same name',
+              });
+            }
+          }
+        }
+      }
+      node.forEachChild(visit);
+    };
+    file.forEachChild(visit);
+  }
+  for (const { name, at } of abstracts) {
+    const count = subclasses.get(name) ?? 0;
+    if (count < 2) {
+      findings.push({
+        rule: 'one-subclass',
+        at,
+        problem: `is abstract and has ${count} subclasses; fold them`,
+      });
+    }
+  }
+  return findings;
+}
+
+function baseOf(node: ClassDeclaration): string | undefined {
+  for (const clause of node.heritageClauses ?? []) {
+    if (clause.token !== SyntaxKind.ExtendsKeyword) continue;
+    const { expression } = clause.types[0];
+    if (isIdentifier(expression)) return expression.text;
+  }
+  return undefined;
+}
+
+/** Whether the body is one call of the same name on something of this object, with the parameters as they are. */
+function onlyForwards(method: MethodDeclaration): boolean {
+  const { body } = method;
+  if (body === undefined || !isBlock(body) || body.statements.length !== 1 || !isIdentifier(method.name))
+    return false;
+  const [statement] = body.statements;
+  let call: Node | undefined;
+  if (isReturnStatement(statement)) call = statement.expression;
+  else if (isExpressionStatement(statement)) call = statement.expression;
+  if (call === undefined || !isCallExpression(call) || !isPropertyAccessExpression(call.expression))
+    return false;
+  const { name, expression } = call.expression;
+  if (name.text !== method.name.text) return false;
+  if (!isPropertyAccessExpression(expression) || expression.expression.kind !== SyntaxKind.ThisKeyword)
+    return false;
+  const parameters = method.parameters.map((each) => (isIdentifier(each.name) ? each.name.text : ''));
+  const given = call.arguments.map((each) => (isIdentifier(each) ? each.text : '?'));
+  return parameters.length === given.length && parameters.every((each, i) => each === given[i]);
+}
+
+function typeNames(files: readonly Parsed[]): Finding[] {
+  const places = new Map<string, string[]>();
+  for (const { path, file } of files) {
+    for (const statement of file.statements) {
+      const isType =
+        isInterfaceDeclaration(statement) ||
+        isTypeAliasDeclaration(statement) ||
+        isClassDeclaration(statement);
+      if (!isType || statement.name === undefined) continue;
+      const name = statement.name.text;
+      const before = places.get(name) ?? [];
+      if (!before.includes(path)) places.set(name, [...before, path]);
+    }
+  }
+  return [...places]
+    .filter(([, paths]) => paths.length > 1)
+    .map(([name, paths]) => ({ rule: 'type-name', at: name, problem: `stands in ${paths.join(' and ')}` }));
+}
+
+function variantNames(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path, file } of files) {
+    const visit = (node: Node): undefined => {
+      if (isStringLiteral(node)) {
+        const may = Object.hasOwn(rules.variants, node.text) ? rules.variants[node.text] : undefined;
+        if (may !== undefined && !may.some((each) => path === each || path.startsWith(`${each}/`))) {
+          findings.push({ rule: 'variant-name', at: `${path} ${node.text}`, problem: 'names a variant' });
+        }
+      }
+      node.forEachChild(visit);
+    };
+    file.forEachChild(visit);
+  }
+  return [...new Map(findings.map((each) => [each.at, each])).values()];
+}
+
+function commandLine(files: readonly Parsed[]): Finding[] {
+  const may = (path: string): boolean => path.startsWith('src/cli/') || path.startsWith('test/cli/');
+  return files
+    .filter(({ path, imports }) => !may(path) && imports.some((to) => to.startsWith('src/cli/')))
+    .map(({ path }) => ({ rule: 'command-line', at: path, problem: 'imports from src/cli' }));
+}
+
+function phrases(files: readonly Parsed[]): Finding[] {
+  return files.flatMap(({ path, text }) => findPhrases(path, text));
+}
+
+function mechanisms(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const findings: Finding[] = [];
+  for (const { path, text } of files) {
+    for (const { text: pattern, file } of rules.mechanisms) {
+      if (path !== file && pattern.test(text)) {
+        findings.push({ rule: 'one-mechanism', at: path, problem: `${pattern.source} belongs to ${file}` });
+      }
+    }
+  }
+  return findings;
+}
+
+/** Circles of imports, types included: each strongly connected set of files, by Tarjan's algorithm (1972). */
+function circles(files: readonly Parsed[]): Finding[] {
+  const edges = new Map(files.map(({ path, imports }) => [path, imports]));
+  const index = new Map<string, number>();
+  const low = new Map<string, number>();
+  const stack: string[] = [];
+  const findings: Finding[] = [];
+  const visit = (path: string): void => {
+    index.set(path, index.size);
+    low.set(path, index.size - 1);
+    stack.push(path);
+    for (const to of edges.get(path) ?? []) {
+      if (!edges.has(to)) continue;
+      if (!index.has(to)) {
+        visit(to);
+        low.set(path, Math.min(low.get(path)!, low.get(to)!));
+      } else if (stack.includes(to)) {
+        low.set(path, Math.min(low.get(path)!, index.get(to)!));
+      }
+    }
+    if (low.get(path) !== index.get(path)) return;
+    const circle = stack.splice(stack.indexOf(path)).sort();
+    if (circle.length > 1 || edges.get(path)?.includes(path)) {
+      findings.push({ rule: 'circle', at: circle[0], problem: `imports itself by ${circle.join(', ')}` });
+    }
+  };
+  for (const { path } of files) if (!index.has(path)) visit(path);
+  return findings;
+}
