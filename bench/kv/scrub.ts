@@ -10,8 +10,8 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { median } from '../../src/cli/bench/manager.ts';
-import { formatBytes, renderTable } from '../../src/cli/output.ts';
 import { type KVLayout, KVRuntime, kvLayout } from '../../src/index.ts';
+import { formatBytes, renderTable } from '../../src/printing/text.ts';
 
 const { values } = parseArgs({
   options: {

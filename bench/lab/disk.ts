@@ -16,7 +16,7 @@ import { parseArgs } from 'node:util';
 import { HostArena } from '../../src/backends/host/hostArena.ts';
 import { loadLibc } from '../../src/backends/host/posix.ts';
 import { median } from '../../src/cli/bench/manager.ts';
-import { temporaryDirectory } from '../../src/cli/process.ts';
+import { temporaryDirectory } from '../../src/files/temporaryDirectory.ts';
 
 const { values: options } = parseArgs({
   options: {

@@ -5,6 +5,10 @@
  */
 
 import { Command } from 'commander';
+import { fileLines, readText } from '../files/inputs.ts';
+import { requireWritableTarget, writeJsonFile, writeText } from '../files/results.ts';
+import { startProgressBar } from '../printing/progress.ts';
+import { formatBytes, formatSeconds, renderTable } from '../printing/text.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { readYaml } from '../sim/description/fields.ts';
 import { fitLink, type LinkSample, linkSchema } from '../sim/latency/capacity.ts';
@@ -12,17 +16,7 @@ import { compareRecorded, type RequestTiming } from '../sim/report/recordedCompa
 import { readTraceHeader, traceRecords } from '../sim/workload/traceV2.ts';
 import type { LinkRow } from './bench/links.ts';
 import { median } from './bench/manager.ts';
-import { fileLines, readText } from './input.ts';
-import {
-  formatBytes,
-  formatSeconds,
-  printText,
-  renderTable,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from './output.ts';
+import { printText } from './output.ts';
 import { jsonText } from './simulate/output.ts';
 
 export interface LinkFigures {

@@ -1,11 +1,13 @@
 /** An option or argument that is given and empty: mostly a variable of the shell that was not set. */
 
 import fs from 'node:fs';
-import os, { constants } from 'node:os';
+import { constants } from 'node:os';
 import path from 'node:path';
 import { type Command, CommanderError } from 'commander';
+import { type TemporaryDirectory, temporaryDirectory } from '../files/temporaryDirectory.ts';
+import { printable } from '../printing/text.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import { printable, takeStandardOutput } from './output.ts';
+import { takeStandardOutput } from './output.ts';
 
 /** @throws TKV_CONFIG naming the first that is empty */
 export function refuseEmptyValues(command: Command): void {
@@ -298,37 +300,4 @@ function endOfName(file: string, isPolicy: boolean): string {
   if (isPolicy) return '.star';
   const [line] = text.split('\n');
   return line.includes(',') && !line.includes(': ') ? '.csv' : '.yaml';
-}
-
-// A fresh directory, by default under the system's temporary directory, that goes with all it holds when
-// disposed or at process exit.
-
-export interface TemporaryDirectory extends Disposable {
-  readonly path: string;
-}
-
-/**
- * @param parent where it is made; default: the system's temporary directory.
- * @throws {TierKVError} TKV_IO when none can be made.
- */
-export function temporaryDirectory(prefix: string, parent: string = os.tmpdir()): TemporaryDirectory {
-  let made: string;
-  try {
-    made = fs.mkdtempSync(path.join(parent, prefix));
-  } catch (cause) {
-    throw new TierKVError(
-      'TKV_IO',
-      `no directory can be made in ${parent}. Name another with --dir, or set TMPDIR.`,
-      { path: parent, field: '--dir', cause },
-    );
-  }
-  const remove = (): void => fs.rmSync(made, { recursive: true, force: true });
-  process.once('exit', remove);
-  return {
-    path: made,
-    [Symbol.dispose]() {
-      process.off('exit', remove);
-      remove();
-    },
-  };
 }

@@ -2,17 +2,12 @@
 
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
+import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
-import { renderSvg } from '../chart.ts';
-import {
-  formatSeconds,
-  printText,
-  renderTable,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from '../output.ts';
+import { printText } from '../output.ts';
 
 interface BenchOptions {
   readonly json?: string;

@@ -11,11 +11,12 @@ import { openDevice } from '../../backends/webgpu/adapter.ts';
 import type { LiveDevice } from '../../backends/webgpu/device.ts';
 import { HbmStore } from '../../backends/webgpu/hbmStore.ts';
 import type { AdapterReport } from '../../backends/webgpu/types.ts';
+import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
+import { formatBytes, renderTable } from '../../printing/text.ts';
 import { poolShape, Tier } from '../../runtime/index.ts';
 import { fillPattern } from '../../runtime/pattern.ts';
-import type { VegaLiteSpec } from '../chart.ts';
-import { formatBytes, renderTable } from '../output.ts';
-import { interruptible, temporaryDirectory } from '../process.ts';
+import { interruptible } from '../process.ts';
 import {
   contestantsOf,
   type Effort,

@@ -4,7 +4,8 @@
  */
 
 import { Command } from 'commander';
-import { printText, requireWritableTarget, writeJsonFile } from '../output.ts';
+import { requireWritableTarget, writeJsonFile } from '../../files/results.ts';
+import { printText } from '../output.ts';
 
 export function diskCommand(): Command {
   const command = new Command('disk').description(

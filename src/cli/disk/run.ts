@@ -4,16 +4,10 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { type StoreReport, StoreView } from '../../backends/file/inspect.ts';
 import { printable } from '../../backends/file/record.ts';
+import { requireWritableTarget } from '../../files/results.ts';
+import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../../printing/text.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { keyToHex } from '../../runtime/index.ts';
-import {
-  formatBytes,
-  formatCount,
-  formatCounted,
-  formatShare,
-  renderTable,
-  requireWritableTarget,
-} from '../output.ts';
 
 export interface DiskCheckReport extends StoreReport {
   readonly dir: string;

@@ -5,7 +5,7 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import { requireWritableTarget } from '../output.ts';
+import { requireWritableTarget } from '../../files/results.ts';
 import { interruptible } from '../process.ts';
 import { numberWithin, type WorkloadOptionValues } from '../workload/options.ts';
 import type { PoolLimits } from './evaluator.ts';

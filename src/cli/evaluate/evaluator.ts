@@ -29,11 +29,11 @@ import {
   policyNodes,
 } from '../../evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../../evolve/fitness/rawMetrics.ts';
+import { FileContents, filesReadBy, hashOfFolders } from '../../files/inputs.ts';
+import { makeDirectory } from '../../files/results.ts';
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import { PolicyError } from '../../sandbox/program.ts';
 import { unknownName } from '../../sim/control/registry.ts';
-import { FileContents, filesReadBy, hashOfFolders } from '../input.ts';
-import { makeDirectory } from '../output.ts';
 import { buildSimulation } from '../simulate/build.ts';
 import { simulateArguments } from '../sweep/point.ts';
 import { refuseIdleScaling } from './plans.ts';

@@ -4,7 +4,7 @@ import { bundleSchema, describePolicies, descriptionText } from '../../evolve/bu
 import { type Evaluation, type EvaluationError, meansBySetting } from '../../evolve/fitness/evaluation.ts';
 import { metricDescriptions, metricsText } from '../../evolve/fitness/objectives.ts';
 import { paretoRanks } from '../../evolve/search/selection.ts';
-import { renderTable } from '../output.ts';
+import { renderTable } from '../../printing/text.ts';
 
 export function signed(value: number): string {
   return `${value >= 0 ? '+' : ''}${value.toFixed(4)}`;

@@ -20,10 +20,10 @@ import {
   scalarisers,
   scoreModes,
 } from '../../evolve/fitness/objectives.ts';
+import { inputError, readText, systemReason } from '../../files/inputs.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/registry.ts';
-import { inputError, readText, systemReason } from '../input.ts';
 import { simulateArguments } from '../sweep/point.ts';
 
 /** Where their workloads lie. */

@@ -4,8 +4,8 @@ import { type EvaluationPlan, meansBySetting } from '../../evolve/fitness/evalua
 import type { Chosen, GenerationRecord, Judged, SearchState } from '../../evolve/search/breeding.ts';
 import type { Individual } from '../../evolve/search/individual.ts';
 import type { Search } from '../../evolve/search/search.ts';
-import type { VegaLiteSpec } from '../chart.ts';
-import { formatCounted, renderTable } from '../output.ts';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
+import { formatCounted, renderTable } from '../../printing/text.ts';
 
 export interface JudgedPolicy {
   readonly name: string;

@@ -18,13 +18,16 @@ import {
 import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
 import { Search } from '../../evolve/search/search.ts';
 import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
+import { makeDirectory, writeText } from '../../files/results.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatCounted } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/registry.ts';
-import { renderSvg } from '../chart.ts';
 import { SimulationEvaluator } from '../evaluate/evaluator.ts';
 import { loadPlan, planScales, refuseIdleScaling } from '../evaluate/plans.ts';
 import { openPolicy, refuseUnbound } from '../evaluate/run.ts';
-import { formatCounted, makeDirectory, printText, startProgressBar, writeText } from '../output.ts';
+import { printText } from '../output.ts';
 import type { EvolveOptions } from './command.ts';
 import {
   archiveChart,

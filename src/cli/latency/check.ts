@@ -4,6 +4,14 @@
  * Beside it stands what upstream's two backends, without the floor, say about the same steps.
  */
 
+import {
+  latencyDataFile,
+  loadCoefficients,
+  loadHardware,
+  loadKernelTables,
+  loadModel,
+  readText,
+} from '../../files/dataFiles.ts';
 import { configError } from '../../runtime/errors.ts';
 import { Calibrated, type CalibratedCoefficients } from '../../sim/latency/calibrated.ts';
 import {
@@ -35,14 +43,6 @@ import { newLatencyModel } from '../../sim/latency/makeModel.ts';
 import type { Hardware } from '../../sim/latency/modelConfig.ts';
 import { engineShape } from '../../sim/latency/physics.ts';
 import { withOptionNames } from '../process.ts';
-import {
-  latencyDataFile,
-  loadCoefficients,
-  loadHardware,
-  loadKernelTables,
-  loadModel,
-  readText,
-} from './dataFiles.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
 export interface CheckOptions {

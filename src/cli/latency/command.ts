@@ -4,11 +4,13 @@
  */
 
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { formatCounted } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/makeModel.ts';
 import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
-import { renderSvg } from '../chart.ts';
-import { formatCounted, printText, requireWritableTarget, writeJsonFile, writeText } from '../output.ts';
+import { printText } from '../output.ts';
 import type { FitRequestsOptions } from './fitRequests.ts';
 
 function numberOption(text: string): number {

@@ -3,6 +3,13 @@
  * coefficient file.
  */
 
+import {
+  latencyDataFile,
+  loadHardware,
+  loadKernelTables,
+  loadModel,
+  readText,
+} from '../../files/dataFiles.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import type { CalibratedCoefficients } from '../../sim/latency/calibrated.ts';
 import { parseLinkCalibration } from '../../sim/latency/capacity.ts';
@@ -25,7 +32,6 @@ import {
 import { linearTerms } from '../../sim/latency/linear.ts';
 import type { ModelConfig } from '../../sim/latency/modelConfig.ts';
 import { withOptionNames } from '../process.ts';
-import { latencyDataFile, loadHardware, loadKernelTables, loadModel, readText } from './dataFiles.ts';
 
 export interface FitOptions {
   readonly backend: 'calibrated' | 'linear';

@@ -4,6 +4,7 @@
  * the first share alone.
  */
 
+import { loadHardware, loadKernelTables, loadModel, readText } from '../../files/dataFiles.ts';
 import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { coefficientSchema } from '../../sim/latency/coefficients.ts';
 import {
@@ -15,7 +16,6 @@ import {
 import { engineShape } from '../../sim/latency/physics.ts';
 import { withOptionNames } from '../process.ts';
 import { type RunQuantity, runQuantities } from './check.ts';
-import { loadHardware, loadKernelTables, loadModel, readText } from './dataFiles.ts';
 import { fittableRuns, loadMeasurements, modelLookup, requireFiniteFit, rounded } from './fit.ts';
 import { engineOptions } from './predict.ts';
 

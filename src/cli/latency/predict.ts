@@ -3,6 +3,8 @@
  * floor it lies.
  */
 
+import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../../files/dataFiles.ts';
+import { printable, renderTable } from '../../printing/text.ts';
 import {
   configError,
   requireFraction,
@@ -15,9 +17,7 @@ import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
 import { type LatencyBackend, newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
 import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
-import { printable, renderTable } from '../output.ts';
 import { withOptionNames } from '../process.ts';
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from './dataFiles.ts';
 
 export interface PredictOptions {
   readonly model: string;

@@ -2,8 +2,8 @@
  * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
  */
 
-import type { VegaLiteSpec } from '../chart.ts';
-import { renderTable, type TableColumn } from '../output.ts';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
+import { renderTable, type TableColumn } from '../../printing/text.ts';
 import type { LatencyCheckReport, NamedScore } from './check.ts';
 
 const scoreColumns: readonly TableColumn[] = [

@@ -5,24 +5,20 @@
 
 import { existsSync, statSync } from 'node:fs';
 import { Command } from 'commander';
+import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
+import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatSeconds, parseBytes } from '../../printing/text.ts';
 import { preemptionNames } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import { type KVLayout, kvLayout } from '../../runtime/index.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
-import { renderSvg } from '../chart.ts';
-import { mooncakeBlockTokens } from '../mooncakeTrace.ts';
-import {
-  formatSeconds,
-  parseBytes,
-  printText,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from '../output.ts';
-import { interruptible, temporaryDirectory } from '../process.ts';
+import { printText } from '../output.ts';
+import { interruptible } from '../process.ts';
 import { engineHardware, oneOf } from '../simulate/engineOptions.ts';
 import { type OptionValues, real, textOption, whole, wholeOption } from '../simulate/options.ts';
 import { openSimulation } from '../simulate/workloadOptions.ts';

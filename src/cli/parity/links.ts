@@ -8,6 +8,8 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import { readText } from '../../files/inputs.ts';
+import { readLines } from '../../files/mooncakeTrace.ts';
 import {
   type KVLayout,
   LogReader,
@@ -21,8 +23,6 @@ import { parseLinkCalibration } from '../../sim/latency/capacity.ts';
 import { LinkModel, type LinkProfile, type LinkProfiles } from '../../sim/links/modeledDriver.ts';
 import { importedRequest, traceOrigin } from '../../sim/workload/importers.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
-import { readText } from '../input.ts';
-import { readLines } from '../mooncakeTrace.ts';
 import { bothSinks, type ObservedTransfer, RunObserver } from './observer.ts';
 import { type ParityRunner, type RunnerJob, type ServedTraffic, trafficOf } from './traffic.ts';
 

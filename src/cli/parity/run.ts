@@ -2,6 +2,7 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { defaultEviction, type ManagerConfig, type SchedulerHead } from '../../runtime/index.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
 import { PolicyControlPlane } from '../../sim/control/plane.ts';
@@ -11,7 +12,6 @@ import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
 import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
 import type { LinkProfiles } from '../../sim/links/modeledDriver.ts';
 import { Status } from '../../sim/metrics/requestTable.ts';
-import type { VegaLiteSpec } from '../chart.ts';
 import type { ParityOptions } from './command.ts';
 import type { ParityEngine } from './engine.ts';
 import {

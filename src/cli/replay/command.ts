@@ -5,10 +5,14 @@
  */
 
 import { Command } from 'commander';
+import { aboutPipe, keepPipe } from '../../files/inputs.ts';
+import { writeJsonFile } from '../../files/results.ts';
+import { type TemporaryDirectory, temporaryDirectory } from '../../files/temporaryDirectory.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatBytesPerS } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
-import { aboutPipe, keepPipe } from '../input.ts';
-import { formatBytesPerS, printText, startProgressBar, writeJsonFile } from '../output.ts';
-import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process.ts';
+import { printText } from '../output.ts';
+import { interruptible } from '../process.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
 import { type ReplayReport, renderReport } from './report.ts';

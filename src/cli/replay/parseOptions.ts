@@ -6,6 +6,10 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import { systemReason } from '../../files/inputs.ts';
+import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
+import { requireWritableTarget } from '../../files/results.ts';
+import { parseBytes } from '../../printing/text.ts';
 import {
   configError,
   requireFinite,
@@ -15,9 +19,6 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy } from '../../runtime/index.ts';
-import { systemReason } from '../input.ts';
-import { mooncakeBlockTokens } from '../mooncakeTrace.ts';
-import { parseBytes, requireWritableTarget } from '../output.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
 import { singlePolicy } from './study.ts';
 import { maxBlocks, requireHoldable, requireRoom } from './tiers.ts';

@@ -12,7 +12,7 @@ import {
   formatShare,
   printable,
   renderTable,
-} from '../output.ts';
+} from '../../printing/text.ts';
 
 const tierOrder = ['hbm', 'ddr', 'nvme'] as const;
 const tierTitles = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe' } as const;

@@ -2,6 +2,7 @@
 
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
+import { readLines, readMooncakeTrace } from '../../files/mooncakeTrace.ts';
 import {
   BlockKeys,
   type Completion,
@@ -23,7 +24,6 @@ import {
   type Transfer,
   type TransferDriver,
 } from '../../runtime/index.ts';
-import { readLines, readMooncakeTrace } from '../mooncakeTrace.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import {
   type DriverName,

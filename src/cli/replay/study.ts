@@ -6,6 +6,12 @@
  */
 
 import { setImmediate } from 'node:timers/promises';
+import { inputError } from '../../files/inputs.ts';
+import { type Format, formatOf, openWorkload } from '../../files/openWorkload.ts';
+import { requireWritableTarget, writeText } from '../../files/results.ts';
+import { renderSvg, type VegaLiteSpec } from '../../printing/chart.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatCount, formatCounted, renderTable } from '../../printing/text.ts';
 import { configError, nearestName, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import {
   BlockKeys,
@@ -18,17 +24,6 @@ import {
   resolvePolicy,
 } from '../../runtime/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
-import { renderSvg, type VegaLiteSpec } from '../chart.ts';
-import { inputError } from '../input.ts';
-import {
-  formatCount,
-  formatCounted,
-  renderTable,
-  requireWritableTarget,
-  startProgressBar,
-  writeText,
-} from '../output.ts';
-import { type Format, formatOf, openWorkload } from '../workload/open.ts';
 import { maxBlocks } from './tiers.ts';
 
 export interface PrefixTrace {

@@ -1,5 +1,6 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
+import { readText } from '../../files/inputs.ts';
 import { configError, invariant } from '../../runtime/errors.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { type HandoffConfig, handoffGranularities } from '../../sim/cluster/handoffs.ts';
@@ -7,7 +8,6 @@ import type { Role } from '../../sim/control/policy.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../../sim/description/deployment.ts';
 import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
 import { KeysNeeded } from '../../sim/instance/simRequest.ts';
-import { readText } from '../input.ts';
 import { withOptionNames } from '../process.ts';
 import {
   type BuildExtras,

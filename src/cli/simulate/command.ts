@@ -4,7 +4,8 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, traceStem } from '../output.ts';
+import { requireWritableTarget } from '../../files/results.ts';
+import { traceStem } from '../output.ts';
 import { refuseIdleOptions } from './idleOptions.ts';
 import { addSimulateOptions, type OptionValues, simulateOptionsOf } from './options.ts';
 

@@ -1,6 +1,7 @@
 /** The control plane from options and upstream's policy bundle; options go before the bundle. */
 
 import type { BoundBundle } from '../../evolve/binding/bind.ts';
+import { readText } from '../../files/inputs.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { SimulationKey } from '../../sim/cluster/parts.ts';
 import type { ScalingSetup } from '../../sim/cluster/scaling.ts';
@@ -13,7 +14,6 @@ import type { EngineConfig } from '../../sim/instance/engine.ts';
 import type { InstanceLimits } from '../../sim/instance/instance.ts';
 import { PartitionedRandom } from '../../sim/random/goRand.ts';
 import { shownPlain } from '../../sim/workload/traceLines.ts';
-import { readText } from '../input.ts';
 import { inOptionNames } from '../process.ts';
 import type { EngineHardware } from './engineOptions.ts';
 import { flagOf, type OptionValues, realOption, textOption, whole, wholeOption } from './options.ts';

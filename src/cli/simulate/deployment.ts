@@ -6,6 +6,7 @@
 import path from 'node:path';
 import { isMap, isSeq, parseDocument } from 'yaml';
 import type { BoundBundle } from '../../evolve/binding/bind.ts';
+import { readText } from '../../files/inputs.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import type { SimulationKey } from '../../sim/cluster/parts.ts';
 import type { ScalingSetup } from '../../sim/cluster/scaling.ts';
@@ -33,7 +34,6 @@ import { readLinks } from '../../sim/latency/capacity.ts';
 import type { LinkProfile } from '../../sim/links/modeledDriver.ts';
 import type { TargetsByClass } from '../../sim/metrics/statistics.ts';
 import { PartitionedRandom } from '../../sim/random/goRand.ts';
-import { readText } from '../input.ts';
 import { withOptionNames } from '../process.ts';
 import { optionNames } from './built.ts';
 import {

@@ -1,6 +1,8 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
 import path from 'node:path';
+import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../../files/dataFiles.ts';
+import { readText } from '../../files/inputs.ts';
 import {
   type PreemptionMode,
   preemptionNames,
@@ -20,8 +22,6 @@ import { type LatencyBackend, latencyBackends, newLatencyModel } from '../../sim
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../../sim/links/modeledDriver.ts';
-import { readText } from '../input.ts';
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../latency/dataFiles.ts';
 import { numbersOption, type OptionValues, real, textOption, whole, wholeOption } from './options.ts';
 
 export interface EngineSetup {

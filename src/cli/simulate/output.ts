@@ -1,6 +1,8 @@
 /** Metrics as JSON text, in the form that upstream's have: two spaces, and letters of HTML escaped. */
 
 import { readFileSync } from 'node:fs';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
+import { formatBytes, printable } from '../../printing/text.ts';
 import { conservationOf } from '../../sim/cluster/core.ts';
 import type { SimulationKey } from '../../sim/cluster/parts.ts';
 import type { Simulation } from '../../sim/cluster/simulation.ts';
@@ -25,8 +27,6 @@ import {
   traceHeader,
   traceRow,
 } from '../../sim/workload/traceV2.ts';
-import type { VegaLiteSpec } from '../chart.ts';
-import { formatBytes, printable } from '../output.ts';
 import type { BuiltPool, BuiltSimulation } from './built.ts';
 import { deployedNames, type OptionValues } from './options.ts';
 

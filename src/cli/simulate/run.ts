@@ -1,5 +1,9 @@
 /** Runs a simulation and writes what came of it. */
 
+import { writeResults, writeText } from '../../files/results.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatCount, formatSeconds, printable } from '../../printing/text.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
@@ -8,17 +12,7 @@ import { attainedOf, clusterMetrics, metricsOutput } from '../../sim/report/metr
 import { ScalingReport } from '../../sim/report/scaling.ts';
 import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
-import { renderSvg } from '../chart.ts';
-import {
-  formatCount,
-  formatSeconds,
-  printable,
-  printText,
-  startProgressBar,
-  traceStem,
-  writeResults,
-  writeText,
-} from '../output.ts';
+import { printText, traceStem } from '../output.ts';
 import { buildSimulation, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import type { OpenedFacts } from './idleOptions.ts';

@@ -1,13 +1,13 @@
 /** The workload of a simulation: a preset, a specification, or any recorded trace. */
 
+import { readText } from '../../files/inputs.ts';
+import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../files/openWorkload.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { type RequestStream, requestsOf, type WorkloadRequest } from '../../sim/workload/request.ts';
 import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../../sim/workload/traceV2.ts';
-import { readText } from '../input.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
-import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../workload/open.ts';
 import {
   adjustmentOf,
   openOptions,

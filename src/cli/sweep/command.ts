@@ -5,8 +5,10 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import { renderSvg } from '../chart.ts';
-import { printText, requireWritableTarget, startProgressBar, writeJsonFile, writeText } from '../output.ts';
+import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { printText } from '../output.ts';
 import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `

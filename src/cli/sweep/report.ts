@@ -1,7 +1,7 @@
 /** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
 
-import type { VegaLiteSpec } from '../chart.ts';
-import { printable, renderTable } from '../output.ts';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
+import { printable, renderTable } from '../../printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from './point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */

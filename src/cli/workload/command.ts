@@ -4,23 +4,23 @@
  */
 
 import { Command } from 'commander';
+import {
+  formatOf,
+  type OpenedWorkload,
+  openWorkload,
+  readSpec,
+  servegenSpec,
+} from '../../files/openWorkload.ts';
+import { requireWritableTarget, writeJsonFile, writeResults, writeText } from '../../files/results.ts';
+import { renderSvg } from '../../printing/chart.ts';
+import { printable } from '../../printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
 import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
 import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
-import { renderSvg } from '../chart.ts';
-import {
-  printable,
-  printText,
-  requireWritableTarget,
-  traceStem,
-  writeJsonFile,
-  writeResults,
-  writeText,
-} from '../output.ts';
+import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
-import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
 import {
   addCommonOptions,
   addPresetOptions,

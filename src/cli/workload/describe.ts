@@ -1,14 +1,14 @@
 /** What `tierkv workload describe` prints: one table of lengths and arrivals, one of who sends. */
 
+import type { OpenedWorkload } from '../../files/openWorkload.ts';
+import type { VegaLiteSpec } from '../../printing/chart.ts';
+import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../../printing/text.ts';
 import type {
   Distribution,
   GroupSummary,
   WorkloadSummarizer,
   WorkloadSummary,
 } from '../../sim/workload/summary.ts';
-import type { VegaLiteSpec } from '../chart.ts';
-import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../output.ts';
-import type { OpenedWorkload } from './open.ts';
 
 const number = (value: number): string => (value >= 100 ? formatCount(Math.round(value)) : value.toFixed(1));
 

@@ -4,6 +4,14 @@
  */
 
 import type { Command } from 'commander';
+import {
+  type Format,
+  type OpenedWorkload,
+  type OpenOptions,
+  openSpec,
+  openWorkload,
+  requireFormat,
+} from '../../files/openWorkload.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import type { Limits } from '../../sim/workload/plan.ts';
@@ -17,14 +25,6 @@ import {
   withTimeout,
 } from '../../sim/workload/presets.ts';
 import { shownPlain } from '../../sim/workload/traceLines.ts';
-import {
-  type Format,
-  type OpenedWorkload,
-  type OpenOptions,
-  openSpec,
-  openWorkload,
-  requireFormat,
-} from './open.ts';
 
 export type WorkloadOptionValues = Readonly<Record<string, string | boolean | undefined>>;
 

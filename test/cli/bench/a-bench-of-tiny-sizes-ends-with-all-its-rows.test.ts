@@ -14,7 +14,7 @@ import {
 } from '../../../src/cli/bench/links.ts';
 import { lookupRows } from '../../../src/cli/bench/manager.ts';
 import { profileOf } from '../../../src/cli/calibrate.ts';
-import { renderSvg } from '../../../src/cli/chart.ts';
+import { renderSvg } from '../../../src/printing/chart.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 
 const sizes = {

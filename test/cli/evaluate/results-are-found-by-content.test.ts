@@ -9,9 +9,9 @@ import path from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { CaseCache, SimulationEvaluator } from '../../../src/cli/evaluate/evaluator.ts';
 import { loadPlan } from '../../../src/cli/evaluate/plans.ts';
-import { filesReadBy, hashOfFolders, readText } from '../../../src/cli/input.ts';
 import { baseline } from '../../../src/evolve/bundle/presets.ts';
 import { readState, type SearchPlan } from '../../../src/evolve/search/breeding.ts';
+import { filesReadBy, hashOfFolders, readText } from '../../../src/files/inputs.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
 const root = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-content-'));

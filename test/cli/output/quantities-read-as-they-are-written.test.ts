@@ -8,7 +8,7 @@ import {
   formatSeconds,
   formatShare,
   parseBytes,
-} from '../../../src/cli/output.ts';
+} from '../../../src/printing/text.ts';
 
 describe('sizes', () => {
   it.each([

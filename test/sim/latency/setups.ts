@@ -1,12 +1,7 @@
 /** Models, GPUs and coefficients of the data files, for the tests of this folder. */
 
-import {
-  loadCoefficients,
-  loadHardware,
-  loadKernelTables,
-  loadModel,
-} from '../../../src/cli/latency/dataFiles.ts';
 import { loadMeasurements, type Measurements, modelLookup } from '../../../src/cli/latency/fit.ts';
+import { loadCoefficients, loadHardware, loadKernelTables, loadModel } from '../../../src/files/dataFiles.ts';
 import type { BatchedRequest, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
 import { type LatencyBackend, newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
 import type { Hardware } from '../../../src/sim/latency/modelConfig.ts';

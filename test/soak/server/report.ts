@@ -1,6 +1,6 @@
 /** What a soak of the server says: what was served, how memory grew, how long `begin` took. */
 
-import { formatBytes, formatCount, renderTable } from '../../../src/cli/output.ts';
+import { formatBytes, formatCount, renderTable } from '../../../src/printing/text.ts';
 import { leaks, type Slope, theilSen } from '../judging/slope.ts';
 import { type BeginTimes, quantile } from './beginTimes.ts';
 import type { RestSample, ServerSoakReport } from './campaign.ts';

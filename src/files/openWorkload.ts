@@ -5,9 +5,9 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
-import { parseWorkloadSpec } from '../../sim/description/readWorkload.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
+import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
+import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import {
   azureColumns,
   azureRequests,
@@ -20,24 +20,19 @@ import {
   tokenIdRequests,
   wekaFields,
   wekaRequests,
-} from '../../sim/workload/importers.ts';
-import type { Limits } from '../../sim/workload/plan.ts';
-import { requestsOf, type WorkloadRequest } from '../../sim/workload/request.ts';
+} from '../sim/workload/importers.ts';
+import type { Limits } from '../sim/workload/plan.ts';
+import { requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
 import {
   type ServeGenChunk,
   servegenCohorts,
   servegenLengths,
   servegenWindows,
-} from '../../sim/workload/servegen.ts';
-import { CsvHeader, splitCsv, TakenColumns, TraceLine } from '../../sim/workload/traceLines.ts';
-import {
-  readTraceHeader,
-  recordedRequests,
-  traceRecords,
-  traceV2Columns,
-} from '../../sim/workload/traceV2.ts';
-import { generateWorkload, type Workload } from '../../sim/workload/workload.ts';
-import { fileLines, firstLine, inputError, noteRead, readText, unreadable } from '../input.ts';
+} from '../sim/workload/servegen.ts';
+import { CsvHeader, splitCsv, TakenColumns, TraceLine } from '../sim/workload/traceLines.ts';
+import { readTraceHeader, recordedRequests, traceRecords, traceV2Columns } from '../sim/workload/traceV2.ts';
+import { generateWorkload, type Workload } from '../sim/workload/workload.ts';
+import { fileLines, firstLine, inputError, noteRead, readText, unreadable } from './inputs.ts';
 
 export const FORMATS = [
   'spec',

@@ -5,16 +5,16 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { readYaml } from '../../sim/description/fields.ts';
-import { type Coefficients, parseCoefficients } from '../../sim/latency/coefficients.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { readYaml } from '../sim/description/fields.ts';
+import { type Coefficients, parseCoefficients } from '../sim/latency/coefficients.ts';
 import {
   type KernelTables,
   parseDecodeTable,
   parseGemmTable,
   parsePrefillTable,
-} from '../../sim/latency/fit/kernelFit.ts';
-import type { LatencyBackend } from '../../sim/latency/makeModel.ts';
+} from '../sim/latency/fit/kernelFit.ts';
+import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import {
   type Hardware,
   type ModelConfig,
@@ -22,10 +22,10 @@ import {
   parseHardware,
   parseModelConfig,
   requireKnownName,
-} from '../../sim/latency/modelConfig.ts';
-import { readText as readFileText } from '../input.ts';
+} from '../sim/latency/modelConfig.ts';
+import { readText as readFileText } from './inputs.ts';
 
-const data: URL = new URL('../../../data/', import.meta.url);
+const data: URL = new URL('../../data/', import.meta.url);
 
 /** The text of a user's file, or of a data file by its URL; unpacked if its name ends in `.gz`. */
 export function readText(file: string | URL): string {

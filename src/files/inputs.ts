@@ -1,6 +1,7 @@
 /**
- * What is in files, as hashes. A result that is kept is found again by the bytes of its inputs: names, sizes
- * and times of files say nothing about what is in them.
+ * Files that a computation reads: whole or by lines, plain or compressed, each within a limit, so that a wrong or hostile
+ * file ends in one line and never in a full memory. Only regular files are read; a pipe is kept in one first. Files count
+ * by their bytes: their hashes find a result again, and what was read is noted while a computation asks for it.
  */
 
 import { createHash } from 'node:crypto';
@@ -13,9 +14,12 @@ import { fileURLToPath } from 'node:url';
 import zlib from 'node:zlib';
 import { withoutMark } from '../runtime/boundedJson.ts';
 import { TierKVError } from '../runtime/errors.ts';
-import { temporaryDirectory } from './process.ts';
+import { temporaryDirectory } from './temporaryDirectory.ts';
 
+/** Bytes of one read. */
 const chunkBytes = 1 << 20;
+
+// Hashes of what is in files: names, sizes and times say nothing about it.
 
 function hashFile(file: string): string {
   const hash = createHash('sha256');
@@ -172,9 +176,8 @@ export function firstLine(file: string): string {
   return '';
 }
 
-// How much of a file a command reads. Every input is bounded, so that a wrong or hostile file ends in one
-// line and never in a full memory. The limits lie far above what traces, specs and measurements hold: the
-// longest line of the published traces is 0.4 MB.
+// Limits. They lie far above what traces, specs and measurements hold: the longest line of the published traces
+// is 0.4 MB.
 
 const mib = 2 ** 20;
 
@@ -294,7 +297,7 @@ export function aboutPipe(error: unknown, kept: KeptPipe, pipe: string): unknown
 }
 
 // Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Only regular files are taken: a pipe
-// that nobody writes would hold the process, whatever signal comes. Reading stops at a limit, also where the
+// without a writer would hold the process, whatever signal comes. Reading stops at a limit, also where the
 // size is not known before: compressed data that unpack to a thousand times their size. A byte-order mark is
 // left out.
 
@@ -457,7 +460,7 @@ export function readText(file: string | URL, name: string = String(file)): strin
 // Which files a computation reads. Readers of this folder note each file that they open, so a specification
 // that names further files is covered with them.
 
-/** Of the innermost `filesReadBy`; null where nobody asks. */
+/** Of the innermost `filesReadBy`; null outside one. */
 let noted: Set<string> | null = null;
 
 /** Notes a file that is read, or of which only the existence decides something. */
@@ -474,7 +477,7 @@ export function filesReadBy(act: () => void): readonly string[] {
   try {
     act();
   } catch {
-    // who really runs it meets the error again
+    // the run itself meets the error again
   } finally {
     noted = before;
   }

@@ -1,8 +1,7 @@
 /**
- * The lines of a text file, plain or compressed (`.gz`, `.zst`), as a stream: memory stays at a few chunks
- * however long the file is, and stopping early closes it. What cannot be read to its end is an error and
- * never a short file: a cut compressed stream, a second zstd frame that would be passed over, a directory,
- * binary data without line ends.
+ * Traces in Mooncake's format (JSON lines, plain, `.gz` or `.zst`), read as a stream: memory stays at a few chunks
+ * however long the file is, and stopping early closes it. Each line is a checked request or an error. What cannot be read
+ * to its end is an error and never a short trace: a cut compressed stream, a directory, binary data without line ends.
  */
 
 import { type FileHandle, open } from 'node:fs/promises';
@@ -18,7 +17,7 @@ import {
   maxLineBytes,
   refuseHiddenCompression,
   refuseWideText,
-} from './input.ts';
+} from './inputs.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -26,6 +25,8 @@ export interface ReadProgress {
   bytesTotal: number;
   lines: number;
 }
+
+// The lines of a text file, plain or compressed.
 
 const newline = 0x0a;
 const chunkBytes = 64 * 1024;
@@ -153,7 +154,7 @@ async function* chunks(path: string, progress: ReadProgress): AsyncGenerator<Buf
  * Yields each line without its end; a byte-order mark is left out, and a last line need not end.
  * `progress.lines` is the number of the line just yielded, from 1.
  * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short, or
- * has a line above the limit or more empty lines than anybody writes.
+ * has a line above the limit or more empty lines than a trace may have.
  */
 export async function* readLines(path: string, progress: ReadProgress): AsyncGenerator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet
@@ -259,10 +260,8 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
   return { timestampMs, inputTokens, outputTokens, hashIds, line: place.line };
 }
 
-// A Mooncake-format trace (JSON lines, plain, `.gz` or `.zst`) as a stream of checked requests in file order.
-// Empty lines pass unnoticed. Every other line is a request or an error; with `skipBad` it is a request or is
-// counted. A trace without a single request is an error too: nothing that could be replayed is never reported
-// as a run.
+// The whole trace, in file order. Empty lines pass unnoticed. Every other line is a request or an error; with
+// `skipBad` it is a request or is counted. A trace without a request is an error too.
 
 export interface ReadTraceOptions {
   /** Tokens of one block; ceil(input_length / blockTokens) ids are expected a line. Default 512. */
