@@ -17,7 +17,7 @@
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { runCase } from '../../src/cli/evaluate/runCase.ts';
+import { runCase } from '../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../src/evolve/bundle/policyBundle.ts';
 import { type RequestTable, Status } from '../../src/sim/metrics/requestTable.ts';

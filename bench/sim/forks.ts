@@ -8,9 +8,9 @@
 import { parseArgs } from 'node:util';
 import { serialize } from 'node:v8';
 import { Command } from 'commander';
-import { buildSimulation } from '../../src/cli/simulate/build.ts';
-import { addSimulateOptions } from '../../src/cli/simulate/options.ts';
 import { Simulation } from '../../src/sim/cluster/simulation.ts';
+import { buildSimulation } from '../../src/simulate/build.ts';
+import { addSimulateOptions } from '../../src/simulate/options.ts';
 
 const { values } = parseArgs({
   options: { requests: { type: 'string', default: '2000' }, json: { type: 'boolean', default: false } },

@@ -16,12 +16,12 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { otherGpuRun } from '../../src/cli/latency/check.ts';
-import { buildSimulation, runToEnd } from '../../src/cli/simulate/build.ts';
-import { simulateArguments } from '../../src/cli/sweep/point.ts';
 import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
 import type { MeasuredRequest } from '../../src/sim/latency/fit/engineFit.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';
 import { engineShape, PhysicalFloor } from '../../src/sim/latency/physics.ts';
+import { simulateArguments } from '../../src/simulate/arguments.ts';
+import { buildSimulation, runToEnd } from '../../src/simulate/build.ts';
 
 export interface MeasuredError {
   readonly coefficients: string;

@@ -14,15 +14,15 @@
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { Command } from 'commander';
-import { openPolicy } from '../../src/cli/evaluate/run.ts';
-import { engineHardware, engineSetup } from '../../src/cli/simulate/engineOptions.ts';
-import { addSimulateOptions, type OptionValues } from '../../src/cli/simulate/options.ts';
-import { openSimulation } from '../../src/cli/simulate/workloadOptions.ts';
+import { openPolicy } from '../../src/evaluate/openPolicy.ts';
 import { type BoundBundle, bindBundle } from '../../src/evolve/binding/bind.ts';
 import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
 import type { PolicyChoice } from '../../src/sim/control/policy.ts';
 import { newSimulation } from '../../src/sim/description/deployment.ts';
 import { Status } from '../../src/sim/metrics/requestTable.ts';
+import { engineHardware, engineSetup } from '../../src/simulate/engineOptions.ts';
+import { addSimulateOptions, type OptionValues } from '../../src/simulate/options.ts';
+import { openSimulation } from '../../src/simulate/workloadOptions.ts';
 
 const workloads = ['glia_40qps', 'prefix_heavy'] as const;
 type WorkloadName = (typeof workloads)[number];

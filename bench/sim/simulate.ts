@@ -32,8 +32,8 @@ const { values } = parseArgs({
 
 async function measure(requests: number): Promise<Row> {
   const { Command } = await import('commander');
-  const { buildSimulation, runToEnd } = await import('../../src/cli/simulate/build.ts');
-  const { addSimulateOptions } = await import('../../src/cli/simulate/options.ts');
+  const { buildSimulation, runToEnd } = await import('../../src/simulate/build.ts');
+  const { addSimulateOptions } = await import('../../src/simulate/options.ts');
   const { clusterMetrics } = await import('../../src/sim/index.ts');
   const args = `--model qwen3-14b --workload chatbot --rate 20 --num-requests ${requests}`.split(' ');
   const command = addSimulateOptions(new Command('simulate'));

@@ -1,4 +1,6 @@
-/** An option or argument that is given and empty: mostly a variable of the shell that was not set. */
+/**
+ * The process of a command: how a failure or a stop from outside ends it, and what `-` stands for.
+ */
 
 import fs from 'node:fs';
 import { constants } from 'node:os';
@@ -8,29 +10,6 @@ import { type TemporaryDirectory, temporaryDirectory } from '../files/temporaryD
 import { printable } from '../printing/text.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { takeStandardOutput } from './output.ts';
-
-/** @throws TKV_CONFIG naming the first that is empty */
-export function refuseEmptyValues(command: Command): void {
-  for (const [i, argument] of command.registeredArguments.entries()) {
-    if (!argument.variadic && isEmpty(command.processedArgs[i])) {
-      throw configError(
-        argument.name(),
-        'is empty',
-        argument.required ? 'Name one.' : 'Name one, or leave it out.',
-      );
-    }
-  }
-  for (const option of command.options) {
-    const name = option.attributeName();
-    if (command.getOptionValueSource(name) !== 'cli' || !isEmpty(command.getOptionValue(name))) continue;
-    throw configError(option.long ?? option.flags, 'is empty', 'Give it a value, or leave it out.');
-  }
-}
-
-function isEmpty(value: unknown): boolean {
-  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
-  return values.some((each) => typeof each === 'string' && each.trim() === '');
-}
 
 // How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2,
 // never a stack; a fault of ours says so and exits with 1; a stop from outside exits as shells expect.
@@ -134,32 +113,6 @@ export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>
   } finally {
     for (const name of stopSignals) process.off(name, stop);
   }
-}
-
-//  Errors of the library in the words of the command line: a field becomes the option that sets it.
-
-/** Runs `act`; its errors about a field in `names` are about that option, which also begins their message. */
-export function withOptionNames<T>(names: Readonly<Record<string, string>>, act: () => T): T {
-  try {
-    return act();
-  } catch (error) {
-    throw inOptionNames(names, error);
-  }
-}
-
-export function inOptionNames(names: Readonly<Record<string, string>>, error: unknown): unknown {
-  if (!(error instanceof TierKVError) || error.field === undefined) return error;
-  const { field } = error;
-  const option = Object.hasOwn(names, field) ? names[field] : undefined;
-  if (option === undefined) return error;
-  let { message } = error;
-  if (message.startsWith(`${field} `)) message = option + message.slice(field.length);
-  return new TierKVError(error.code, message.replaceAll(`Set ${field} `, `Set ${option} `), {
-    field: option,
-    cause: error,
-    ...(error.path === undefined ? {} : { path: error.path }),
-    ...(error.line === undefined ? {} : { line: error.line }),
-  });
 }
 
 // `-` on the command line: standard output where a file is written, standard input where one is read. What is

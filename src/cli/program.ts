@@ -5,7 +5,7 @@
 
 import { readFileSync } from 'node:fs';
 import { Command, Help, type Option } from 'commander';
-import { refuseEmptyValues } from './process.ts';
+import { refuseEmptyValues } from '../simulate/emptyValues.ts';
 
 interface CommandEntry {
   readonly name: string;

@@ -5,10 +5,10 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
+import type { PoolLimits } from '../../evaluate/evaluator.ts';
 import { requireWritableTarget } from '../../files/results.ts';
+import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
 import { interruptible } from '../process.ts';
-import { numberWithin, type WorkloadOptionValues } from '../workload/options.ts';
-import type { PoolLimits } from './evaluator.ts';
 import { refuseIdle } from './run.ts';
 
 type Given = WorkloadOptionValues & { readonly json?: string | boolean };

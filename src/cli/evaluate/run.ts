@@ -1,27 +1,23 @@
 /** What `tierkv evaluate` does with its policies. */
 
-import path from 'node:path';
 import type { Command } from 'commander';
-import { bindBundle } from '../../evolve/binding/bind.ts';
-import { type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/policyBundle.ts';
-import { preset, presets, withItsScheduler } from '../../evolve/bundle/presets.ts';
-import { parseBundle } from '../../evolve/bundle/readBundle.ts';
+import { type PoolLimits, SimulationEvaluator } from '../../evaluate/evaluator.ts';
+import { openPolicy } from '../../evaluate/openPolicy.ts';
+import { loadPlan, type PlanChanges, planScales } from '../../evaluate/plans.ts';
+import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
+import { presets } from '../../evolve/bundle/presets.ts';
 import { type Evaluation, type SuiteName, suiteNames } from '../../evolve/fitness/evaluation.ts';
 import { GAIN_MIN } from '../../evolve/fitness/objectives.ts';
 import { hypervolume } from '../../evolve/search/selection.ts';
 import { defaultSummary, summaryStrategies } from '../../evolve/summary.ts';
 import { traceLevels } from '../../evolve/trace/records.ts';
-import { readBytes, readText, unreadable } from '../../files/inputs.ts';
 import { writeJsonFile, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import type { PolicyLanguage } from '../../sandbox/program.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/makeModel.ts';
+import { oneOf } from '../../simulate/engineOptions.ts';
+import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
-import { oneOf } from '../simulate/engineOptions.ts';
-import { numberWithin, type WorkloadOptionValues } from '../workload/options.ts';
-import { type PoolLimits, SimulationEvaluator } from './evaluator.ts';
 import {
   evaluationTable,
   failureLines,
@@ -33,7 +29,6 @@ import {
   settingsTable,
   type World,
 } from './page.ts';
-import { loadPlan, type PlanChanges, planScales } from './plans.ts';
 
 interface Named {
   readonly name: string;
@@ -270,58 +265,6 @@ function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
       worlds.push([`perturbed ${seed}`, { seeds: [seed], perturbation: 0.2 }]);
   }
   return worlds;
-}
-
-//  A policy as it is named on the command line: a bundle, a program for one slot, or a preset.
-
-const languages: Readonly<Record<string, PolicyLanguage>> = {
-  '.star': 'starlark',
-  '.wasm': 'wasm',
-  '.js': 'javascript',
-};
-
-/**
- * @param asked a file `.json` (a bundle), `.star`, `.wasm` or `.js` (a program), or the name of a preset
- * @param slot of a program
- * @throws TKV_CONFIG, TKV_INPUT, TKV_IO with what is wrong and the nearest name
- */
-export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundle {
-  const extension = path.extname(asked);
-  if (extension === '.json') return parseBundle(readText(asked), asked);
-  if (!Object.hasOwn(languages, extension)) return preset(asked);
-  const found = policySlots.find((each): each is PolicySlot => each === slot);
-  if (found === undefined) throw unknownName('--slot', slot, policySlots);
-  const language = languages[extension];
-  const source = language === 'wasm' ? bytesOf(asked) : readText(asked);
-  return { name: path.basename(asked), ...withItsScheduler(found, { type: 'code', language, source }) };
-}
-
-function bytesOf(file: string): string {
-  try {
-    return readBytes(file, file).toString('base64');
-  } catch (error) {
-    throw unreadable(file, error);
-  }
-}
-
-/**
- * Compiles and binds bundles, so that a mistake in a text shows before anything is simulated.
- * @throws the first error, with the name of the policy before it
- */
-export async function refuseUnbound(bundles: readonly PolicyBundle[]): Promise<void> {
-  for (const bundle of bundles) {
-    try {
-      await bindBundle(bundle);
-    } catch (cause) {
-      if (!(cause instanceof TierKVError)) throw cause;
-      const { code, message, field, line } = cause;
-      throw new TierKVError(code, `${bundle.name ?? 'a policy'}: ${message}`, {
-        ...(field === undefined ? {} : { field }),
-        ...(line === undefined ? {} : { line }),
-        cause,
-      });
-    }
-  }
 }
 
 // Words and options of `tierkv evaluate` that would do nothing beside the others are refused before anything

@@ -2,8 +2,8 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
+import { numberWithin } from '../../simulate/presetOptions.ts';
 import { interruptible } from '../process.ts';
-import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `
 The search sees the train suite only. The best of it are scored on the validation suite, where the winner is

@@ -2,6 +2,9 @@
 
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
+import { openPolicy, refuseUnbound } from '../../evaluate/openPolicy.ts';
+import { loadPlan, planScales, refuseIdleScaling } from '../../evaluate/plans.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/policyBundle.ts';
 import { baseline } from '../../evolve/bundle/presets.ts';
 import type { EvaluationPlan } from '../../evolve/fitness/evaluation.ts';
@@ -24,9 +27,6 @@ import { startProgressBar } from '../../printing/progress.ts';
 import { formatCounted } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/registry.ts';
-import { SimulationEvaluator } from '../evaluate/evaluator.ts';
-import { loadPlan, planScales, refuseIdleScaling } from '../evaluate/plans.ts';
-import { openPolicy, refuseUnbound } from '../evaluate/run.ts';
 import { printText } from '../output.ts';
 import type { EvolveOptions } from './command.ts';
 import {

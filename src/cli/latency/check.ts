@@ -42,7 +42,7 @@ import { sumBatch } from '../../sim/latency/latencyModel.ts';
 import { newLatencyModel } from '../../sim/latency/makeModel.ts';
 import type { Hardware } from '../../sim/latency/modelConfig.ts';
 import { engineShape } from '../../sim/latency/physics.ts';
-import { withOptionNames } from '../process.ts';
+import { withOptionNames } from '../../simulate/optionNames.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
 export interface CheckOptions {

@@ -31,7 +31,7 @@ import {
 } from '../../sim/latency/fit/stepRecords.ts';
 import { linearTerms } from '../../sim/latency/linear.ts';
 import type { ModelConfig } from '../../sim/latency/modelConfig.ts';
-import { withOptionNames } from '../process.ts';
+import { withOptionNames } from '../../simulate/optionNames.ts';
 
 export interface FitOptions {
   readonly backend: 'calibrated' | 'linear';

@@ -14,7 +14,7 @@ import {
   parseMeasuredRequests,
 } from '../../sim/latency/fit/engineFit.ts';
 import { engineShape } from '../../sim/latency/physics.ts';
-import { withOptionNames } from '../process.ts';
+import { withOptionNames } from '../../simulate/optionNames.ts';
 import { type RunQuantity, runQuantities } from './check.ts';
 import { fittableRuns, loadMeasurements, modelLookup, requireFiniteFit, rounded } from './fit.ts';
 import { engineOptions } from './predict.ts';

@@ -17,7 +17,7 @@ import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
 import { type LatencyBackend, newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
 import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
-import { withOptionNames } from '../process.ts';
+import { withOptionNames } from '../../simulate/optionNames.ts';
 
 export interface PredictOptions {
   readonly model: string;

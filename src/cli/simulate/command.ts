@@ -5,9 +5,9 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from '../../files/results.ts';
+import { addSimulateOptions, type OptionValues, simulateOptionsOf } from '../../simulate/options.ts';
 import { traceStem } from '../output.ts';
 import { refuseIdleOptions } from './idleOptions.ts';
-import { addSimulateOptions, type OptionValues, simulateOptionsOf } from './options.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step

@@ -6,8 +6,9 @@
 
 import type { Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
-import { type Bundle, readBundle } from './controlOptions.ts';
-import { flagOf, type OptionValues, requireKnownClasses, textOption } from './options.ts';
+import { type Bundle, readBundle } from '../../simulate/controlOptions.ts';
+import { flagOf, type OptionValues, requireKnownClasses, textOption } from '../../simulate/options.ts';
+import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
@@ -274,14 +275,6 @@ function refuseIdleKeys(asked: Asked): void {
       'Choose that, or drop the key.',
     );
   }
-}
-
-/** What is known of the workload once it is open. */
-export interface OpenedFacts {
-  /** Whether it was recorded, not generated. */
-  readonly isRecorded: boolean;
-  /** Whether requests come when others have ended. */
-  readonly hasSessions: boolean;
 }
 
 /**

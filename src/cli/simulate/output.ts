@@ -27,8 +27,8 @@ import {
   traceHeader,
   traceRow,
 } from '../../sim/workload/traceV2.ts';
-import type { BuiltPool, BuiltSimulation } from './built.ts';
-import { deployedNames, type OptionValues } from './options.ts';
+import type { BuiltPool, BuiltSimulation } from '../../simulate/built.ts';
+import { deployedNames, type OptionValues } from '../../simulate/options.ts';
 
 const escapes: Readonly<Record<string, string>> = { '<': '\\u003c', '>': '\\u003e', '&': '\\u0026' };
 

@@ -12,11 +12,19 @@ import { attainedOf, clusterMetrics, metricsOutput } from '../../sim/report/metr
 import { ScalingReport } from '../../sim/report/scaling.ts';
 import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
+import { buildSimulation, runToEnd } from '../../simulate/build.ts';
+import type { BuiltSimulation } from '../../simulate/built.ts';
+import {
+  goodputTargets,
+  type OptionValues,
+  requireKnownTargets,
+  textOption,
+  whole,
+} from '../../simulate/options.ts';
+import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
+import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';
-import { buildSimulation, runToEnd } from './build.ts';
-import type { BuiltSimulation } from './built.ts';
-import type { OpenedFacts } from './idleOptions.ts';
-import { goodputTargets, type OptionValues, requireKnownTargets, textOption, whole } from './options.ts';
+import { sessionsText, takenText } from '../workload/describe.ts';
 import {
   csvLines,
   jsonLines,
@@ -28,7 +36,6 @@ import {
   summaryText,
   traceFiles,
 } from './output.ts';
-import { factsOf } from './workloadOptions.ts';
 
 /** What watches a run for its outputs. */
 class Watchers {
@@ -165,7 +172,9 @@ export async function runSimulate(
   const asUpstream = options.asUpstream === true;
   const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling, asUpstream };
   printText(summaryText(shown));
-  const taken = opened.taken();
+  const { file = '', source } = opened;
+  // what was taken of a recorded trace, or what the rate of a specification counts
+  const taken = source.taken === undefined ? sessionsText(source) : takenText(file, source);
   if (taken !== '') bar.say(taken);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);

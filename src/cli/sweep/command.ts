@@ -8,8 +8,8 @@ import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
+import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
-import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `
 Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.

@@ -1,13 +1,11 @@
 /** One point of a sweep: the simulation of one command line, and what is kept of it. */
 
-import { Command } from 'commander';
 import { clusterMetrics } from '../../sim/report/metricsOutput.ts';
 import { cacheMetrics, Spread } from '../../sim/report/tierMetrics.ts';
-import { refuseEmptyValues } from '../process.ts';
-import { buildSimulation, runToEnd } from '../simulate/build.ts';
+import { simulateArguments } from '../../simulate/arguments.ts';
+import { buildSimulation, runToEnd } from '../../simulate/build.ts';
+import { factsOf } from '../../simulate/workloadOptions.ts';
 import { refuseIdleOptions } from '../simulate/idleOptions.ts';
-import { addSimulateOptions, type OptionValues, simulateOptionsOf } from '../simulate/options.ts';
-import { factsOf } from '../simulate/workloadOptions.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
@@ -50,21 +48,6 @@ export type SweptPoint = PointResult | FailedPoint;
 
 export function hasRun(point: SweptPoint): point is PointResult {
   return !('error' in point);
-}
-
-/** Reads the arguments as `tierkv simulate` does. */
-export function simulateArguments(args: readonly string[]): {
-  workload: string | undefined;
-  options: OptionValues;
-  command: Command;
-} {
-  const command = addSimulateOptions(new Command('simulate'))
-    .argument('[workload]')
-    .exitOverride()
-    .configureOutput({ writeErr: () => {} });
-  command.parse([...args], { from: 'user' });
-  refuseEmptyValues(command);
-  return { workload: command.args[0], options: simulateOptionsOf(command), command };
 }
 
 export function runPoint({ values, args }: SweepPoint): PointResult {

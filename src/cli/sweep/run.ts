@@ -5,7 +5,8 @@
 
 import { Worker } from 'node:worker_threads';
 import { configError } from '../../runtime/errors.ts';
-import { type SweepPoint, type SweptPoint, simulateArguments } from './point.ts';
+import { simulateArguments } from '../../simulate/arguments.ts';
+import type { SweepPoint, SweptPoint } from './point.ts';
 import type { PointAnswer, PointTask } from './worker.ts';
 
 /** Most points of one sweep. */

@@ -19,20 +19,18 @@ import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
 import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
 import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
-import { printText, traceStem } from '../output.ts';
-import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 import {
-  addCommonOptions,
   addPresetOptions,
   adjustmentOf,
   numberWithin,
-  openFrom,
   openOptions,
   presetSpec,
-  refuseIdleShaping,
   seedOption,
   type WorkloadOptionValues,
-} from './options.ts';
+} from '../../simulate/presetOptions.ts';
+import { printText, traceStem } from '../output.ts';
+import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
+import { addCommonOptions, openFrom, refuseIdleShaping } from './options.ts';
 
 /** Which optional columns a trace needs: the clients of a spec say so, of a recorded trace only its rows. */
 function columnsOf(opened: OpenedWorkload): TraceColumns {

@@ -6,8 +6,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { endingOf, inOptionNames } from '../../../src/cli/process.ts';
+import { endingOf } from '../../../src/cli/process.ts';
 import { configError, requireInteger, TierKVError } from '../../../src/runtime/errors.ts';
+import { inOptionNames } from '../../../src/simulate/optionNames.ts';
 import { printed } from './printed.ts';
 
 let folder: string;

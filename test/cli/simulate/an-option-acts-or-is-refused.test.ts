@@ -8,8 +8,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { addSimulateOptions, upstreamOnlyFlags } from '../../../src/cli/simulate/options.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
+import { addSimulateOptions, upstreamOnlyFlags } from '../../../src/simulate/options.ts';
 import { printed } from './printed.ts';
 
 let folder: string;

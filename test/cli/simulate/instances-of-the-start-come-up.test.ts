@@ -8,7 +8,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process.ts';
-import { inertBundleKeys } from '../../../src/cli/simulate/controlOptions.ts';
+import { inertBundleKeys } from '../../../src/simulate/controlOptions.ts';
 import { printed } from './printed.ts';
 
 let folder: string;

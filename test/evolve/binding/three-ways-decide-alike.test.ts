@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { loadPlan } from '../../../src/cli/evaluate/plans.ts';
-import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { loadPlan } from '../../../src/evaluate/plans.ts';
+import { runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { policyId } from '../../../src/evolve/bundle/presets.ts';

@@ -2,7 +2,7 @@
 
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { metricDescriptions, metricsText } from '../../../src/evolve/fitness/objectives.ts';

@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { RunWatch } from '../../../src/evolve/fitness/rawMetrics.ts';

@@ -1,6 +1,6 @@
 /** The evaluation service on stdio over an evaluator that needs no simulation. */
 
-import { serveLines } from '../../../src/cli/evaluate/serve.ts';
+import { serveLines } from '../../../src/evaluate/transports.ts';
 import { EvaluationService } from '../../../src/evolve/serve.ts';
 import { WeightEvaluator } from '../serve/weightEvaluator.ts';
 

@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { afterEach, expect, it } from 'vitest';
-import { serveHttp, serveLines } from '../../../src/cli/evaluate/serve.ts';
+import { serveHttp, serveLines } from '../../../src/evaluate/transports.ts';
 import { EvaluationService } from '../../../src/evolve/serve.ts';
 import { WeightEvaluator } from './weightEvaluator.ts';
 

@@ -1,8 +1,8 @@
 /** What a run is told by: regret that a whole run confirms, anomalies that are there, summaries that fit. */
 
 import { describe, expect, test } from 'vitest';
-import { loadPlan } from '../../../src/cli/evaluate/plans.ts';
-import { caseBuilder, explainCase } from '../../../src/cli/evaluate/runCase.ts';
+import { loadPlan } from '../../../src/evaluate/plans.ts';
+import { caseBuilder, explainCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import type { SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';

@@ -6,7 +6,7 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import type { BuildExtras } from '../../../src/cli/simulate/built.ts';
+import type { BuildExtras } from '../../../src/simulate/built.ts';
 import { copies, goldens } from '../goldenFolders.ts';
 import { tieredStore } from '../tiers/storeOfCase.ts';
 import { caseAsUpstream, UpstreamCaseEngine } from '../upstream/upstreamCaseEngine.ts';

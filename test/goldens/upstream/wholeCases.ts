@@ -5,10 +5,10 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
-import { buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
-import type { BuildExtras, BuiltSimulation } from '../../../src/cli/simulate/built.ts';
-import { addSimulateOptions, goodputTargets, type OptionValues } from '../../../src/cli/simulate/options.ts';
 import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
+import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
+import type { BuildExtras, BuiltSimulation } from '../../../src/simulate/built.ts';
+import { addSimulateOptions, goodputTargets, type OptionValues } from '../../../src/simulate/options.ts';
 
 export interface WholeCase {
   readonly name: string;

@@ -5,11 +5,11 @@
 
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { buildSimulation, runToEnd } from '../../../../src/cli/simulate/build.ts';
-import type { BuiltSimulation } from '../../../../src/cli/simulate/built.ts';
-import { addSimulateOptions } from '../../../../src/cli/simulate/options.ts';
 import { KeysNeeded } from '../../../../src/sim/instance/simRequest.ts';
 import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
+import { buildSimulation, runToEnd } from '../../../../src/simulate/build.ts';
+import type { BuiltSimulation } from '../../../../src/simulate/built.ts';
+import { addSimulateOptions } from '../../../../src/simulate/options.ts';
 
 function build(args: string, skipsKeys: boolean): BuiltSimulation {
   const command = addSimulateOptions(new Command('simulate')).exitOverride();

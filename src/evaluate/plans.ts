@@ -3,15 +3,15 @@
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/policyBundle.ts';
-import { baseline } from '../../evolve/bundle/presets.ts';
-import { readBundle } from '../../evolve/bundle/readBundle.ts';
+import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
+import { baseline } from '../evolve/bundle/presets.ts';
+import { readBundle } from '../evolve/bundle/readBundle.ts';
 import {
   type EvaluationPlan,
   type SuiteCase,
   type SuiteName,
   suiteNames,
-} from '../../evolve/fitness/evaluation.ts';
+} from '../evolve/fitness/evaluation.ts';
 import {
   isMetricName,
   metricDescriptions,
@@ -19,15 +19,15 @@ import {
   type Scoring,
   scalarisers,
   scoreModes,
-} from '../../evolve/fitness/objectives.ts';
-import { inputError, readText, systemReason } from '../../files/inputs.ts';
-import { parseJson } from '../../runtime/boundedJson.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/registry.ts';
-import { simulateArguments } from '../sweep/point.ts';
+} from '../evolve/fitness/objectives.ts';
+import { inputError, readText, systemReason } from '../files/inputs.ts';
+import { parseJson } from '../runtime/boundedJson.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { unknownName } from '../sim/control/registry.ts';
+import { simulateArguments } from '../simulate/arguments.ts';
 
 /** Where their workloads lie. */
-export const suiteFolder: string = fileURLToPath(new URL('../../../data/suites/', import.meta.url));
+export const suiteFolder: string = fileURLToPath(new URL('../../data/suites/', import.meta.url));
 
 const machine = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
 const cluster = ['--num-instances', '4', '--snapshot-refresh-interval', '5000000'];

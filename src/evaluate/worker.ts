@@ -1,9 +1,9 @@
 /** A thread that runs cases, one after the other, as the pool hands them out. */
 
 import { parentPort } from 'node:worker_threads';
-import type { EvaluationError } from '../../evolve/fitness/evaluation.ts';
-import { TierKVError } from '../../runtime/errors.ts';
-import { PolicyError } from '../../sandbox/program.ts';
+import type { EvaluationError } from '../evolve/fitness/evaluation.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import { PolicyError } from '../sandbox/program.ts';
 import { Binder, type CaseTask, runTask, type TaskResult } from './runCase.ts';
 
 export type CaseAnswer = { readonly result: TaskResult } | { readonly error: EvaluationError };

@@ -1,13 +1,14 @@
 /** The workload of a simulation: a preset, a specification, or any recorded trace. */
 
-import { readText } from '../../files/inputs.ts';
-import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../files/openWorkload.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import { type RequestStream, requestsOf, type WorkloadRequest } from '../../sim/workload/request.ts';
-import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../../sim/workload/traceV2.ts';
-import { sessionsText, takenText } from '../workload/describe.ts';
+import { readText } from '../files/inputs.ts';
+import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../files/openWorkload.ts';
+import { configError } from '../runtime/errors.ts';
+import type { SimulatedWorkload } from '../sim/cluster/parts.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import { type RequestStream, requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
+import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../sim/workload/traceV2.ts';
+import { oneOf } from './engineOptions.ts';
+import { type OptionValues, textOption, wholeOption } from './options.ts';
 import {
   adjustmentOf,
   openOptions,
@@ -15,10 +16,7 @@ import {
   refusePresetOptions,
   seedOption,
   usedByFormat,
-} from '../workload/options.ts';
-import { oneOf } from './engineOptions.ts';
-import type { OpenedFacts } from './idleOptions.ts';
-import { type OptionValues, textOption, wholeOption } from './options.ts';
+} from './presetOptions.ts';
 
 export interface OpenedSimulation {
   readonly workload: SimulatedWorkload;
@@ -29,8 +27,9 @@ export interface OpenedSimulation {
   readonly horizonUs: number;
   /** Whether the horizon is upstream's end of a replay and not what somebody asked for. */
   readonly endsAsUpstream: boolean;
-  /** What was taken of a recorded trace, once it was read, or what the rate of a specification counts. */
-  readonly taken: () => string;
+  /** The file that is named, and what it or the specification was opened to. */
+  readonly file: string | undefined;
+  readonly source: OpenedWorkload;
 }
 
 /** Requests of a generated workload: each one that is served takes about a KiB until the end of the run. */
@@ -76,7 +75,8 @@ export function openSimulation(
     seed: seedOption(options) ?? SEED,
     horizonUs: horizonOf(options, opened),
     endsAsUpstream: options.traceData !== undefined && options.horizon === undefined,
-    taken: () => (opened.taken === undefined ? sessionsText(opened) : takenText(file ?? '', opened)),
+    file,
+    source: opened,
   };
 }
 
@@ -180,6 +180,14 @@ function limited(opened: OpenedWorkload, limit: number): RequestStream {
       return done === true ? undefined : value;
     },
   };
+}
+
+/** What is known of the workload once it is open. */
+export interface OpenedFacts {
+  /** Whether it was recorded, not generated. */
+  readonly isRecorded: boolean;
+  /** Whether requests come when others have ended. */
+  readonly hasSessions: boolean;
 }
 
 export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {

@@ -1,41 +1,23 @@
 /** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
 
-import type { BoundBundle } from '../../evolve/binding/bind.ts';
+import type { BoundBundle } from '../evolve/binding/bind.ts';
 import {
   type ForcedDecisions,
   policiesName,
   type SimulationKey,
   type SimulationObserver,
-} from '../../sim/cluster/parts.ts';
-import type { ScalingSetup } from '../../sim/cluster/scaling.ts';
-import type { Simulation } from '../../sim/cluster/simulation.ts';
-import type { ControlConfig } from '../../sim/control/controlPlane.ts';
-import { PolicyControlPlane } from '../../sim/control/plane.ts';
-import type { Deployment, MakeEngine, PoolConfig } from '../../sim/description/deployment.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import type { EngineConfig } from '../../sim/instance/engine.ts';
-import { seedOption } from '../workload/options.ts';
+} from '../sim/cluster/parts.ts';
+import type { ScalingSetup } from '../sim/cluster/scaling.ts';
+import type { Simulation } from '../sim/cluster/simulation.ts';
+import type { ControlConfig } from '../sim/control/controlPlane.ts';
+import { PolicyControlPlane } from '../sim/control/plane.ts';
+import type { Deployment, MakeEngine, PoolConfig } from '../sim/description/deployment.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import type { EngineConfig } from '../sim/instance/engine.ts';
 import type { EngineHardware } from './engineOptions.ts';
 import type { OptionValues } from './options.ts';
+import { seedOption } from './presetOptions.ts';
 import type { OpenedSimulation } from './workloadOptions.ts';
-
-/** The options behind the names that the library gives to what it checks. */
-export const optionNames: Readonly<Record<string, string>> = {
-  tp: '--tp',
-  dp: '--dp',
-  model: '--model',
-  GPU: '--hardware',
-  blockTokens: '--block-size-in-tokens',
-  memoryUtilization: '--gpu-memory-utilization',
-  hbmBlocks: '--total-kv-blocks',
-  'ddr.blocks': '--kv-cpu-blocks',
-  maxBatchedTokens: '--max-num-batched-tokens',
-  maxSequences: '--max-num-seqs',
-  longPrefillTokens: '--long-prefill-token-threshold',
-  replicas: '--num-instances',
-  'default.replicas': '--num-instances',
-  'handoff.pipelined': '--pd-transfer-pipelined',
-};
 
 export interface BuiltSimulation {
   readonly simulation: Simulation;

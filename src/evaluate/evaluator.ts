@@ -7,10 +7,10 @@ import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
-import { bindBundle } from '../../evolve/binding/bind.ts';
-import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
-import { contentHash, policyId } from '../../evolve/bundle/presets.ts';
-import { readBundle } from '../../evolve/bundle/readBundle.ts';
+import { bindBundle } from '../evolve/binding/bind.ts';
+import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
+import { contentHash, policyId } from '../evolve/bundle/presets.ts';
+import { readBundle } from '../evolve/bundle/readBundle.ts';
 import type {
   CaseResult,
   Evaluation,
@@ -19,7 +19,7 @@ import type {
   Evaluator,
   SuiteCase,
   SuiteName,
-} from '../../evolve/fitness/evaluation.ts';
+} from '../evolve/fitness/evaluation.ts';
 import {
   caseScore,
   FAILED_SCORE,
@@ -27,15 +27,15 @@ import {
   gainsOf,
   metricDescriptions,
   policyNodes,
-} from '../../evolve/fitness/objectives.ts';
-import type { RawMetrics } from '../../evolve/fitness/rawMetrics.ts';
-import { FileContents, filesReadBy, hashOfFolders } from '../../files/inputs.ts';
-import { makeDirectory } from '../../files/results.ts';
-import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { PolicyError } from '../../sandbox/program.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+} from '../evolve/fitness/objectives.ts';
+import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
+import { makeDirectory } from '../files/results.ts';
+import { invariant, TierKVError } from '../runtime/errors.ts';
+import { PolicyError } from '../sandbox/program.ts';
+import { unknownName } from '../sim/control/registry.ts';
+import { simulateArguments } from '../simulate/arguments.ts';
 import { buildSimulation } from '../simulate/build.ts';
-import { simulateArguments } from '../sweep/point.ts';
 import { refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation } from './runCase.ts';
 import type { CaseAnswer } from './worker.ts';
@@ -412,7 +412,7 @@ let program: string | undefined;
 
 /** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
 export function programHash(): string {
-  program ??= hashOfFolders([folderOf('../../../'), folderOf('../../../../data/')]);
+  program ??= hashOfFolders([folderOf('../'), folderOf('../../data/')]);
   return program;
 }
 

@@ -4,10 +4,10 @@
  */
 
 import { Command, Option } from 'commander';
-import { configError, nearestName } from '../../runtime/errors.ts';
-import { SLO_CLASSES, type WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import type { Targets, TargetsByClass } from '../../sim/metrics/statistics.ts';
-import { addPresetOptions, numberWithin } from '../workload/options.ts';
+import { configError, nearestName } from '../runtime/errors.ts';
+import { SLO_CLASSES, type WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import type { Targets, TargetsByClass } from '../sim/metrics/statistics.ts';
+import { addPresetOptions, numberWithin } from './presetOptions.ts';
 
 /** Options as they were given; absent ones are undefined. */
 export type OptionValues = Readonly<Record<string, string | boolean | undefined>>;

@@ -1,21 +1,21 @@
 /** The control plane from options and upstream's policy bundle; options go before the bundle. */
 
-import type { BoundBundle } from '../../evolve/binding/bind.ts';
-import { readText } from '../../files/inputs.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { SimulationKey } from '../../sim/cluster/parts.ts';
-import type { ScalingSetup } from '../../sim/cluster/scaling.ts';
-import type { ControlConfig } from '../../sim/control/controlPlane.ts';
-import { checkControl } from '../../sim/control/plane.ts';
-import type { ParameterValue, PolicyChoice, PolicyWorld } from '../../sim/control/policy.ts';
-import { AutoScaler, noTriggers, Replicas } from '../../sim/control/scaling/autoScaler.ts';
-import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
-import type { EngineConfig } from '../../sim/instance/engine.ts';
-import type { InstanceLimits } from '../../sim/instance/instance.ts';
-import { PartitionedRandom } from '../../sim/random/goRand.ts';
-import { shownPlain } from '../../sim/workload/traceLines.ts';
-import { inOptionNames } from '../process.ts';
+import type { BoundBundle } from '../evolve/binding/bind.ts';
+import { readText } from '../files/inputs.ts';
+import { configError } from '../runtime/errors.ts';
+import type { SimulationKey } from '../sim/cluster/parts.ts';
+import type { ScalingSetup } from '../sim/cluster/scaling.ts';
+import type { ControlConfig } from '../sim/control/controlPlane.ts';
+import { checkControl } from '../sim/control/plane.ts';
+import type { ParameterValue, PolicyChoice, PolicyWorld } from '../sim/control/policy.ts';
+import { AutoScaler, noTriggers, Replicas } from '../sim/control/scaling/autoScaler.ts';
+import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import type { EngineConfig } from '../sim/instance/engine.ts';
+import type { InstanceLimits } from '../sim/instance/instance.ts';
+import { PartitionedRandom } from '../sim/random/goRand.ts';
+import { shownPlain } from '../sim/workload/traceLines.ts';
 import type { EngineHardware } from './engineOptions.ts';
+import { inOptionNames } from './optionNames.ts';
 import { flagOf, type OptionValues, realOption, textOption, whole, wholeOption } from './options.ts';
 
 export interface ControlSetup {

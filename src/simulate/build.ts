@@ -1,19 +1,17 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
-import { readText } from '../../files/inputs.ts';
-import { configError, invariant } from '../../runtime/errors.ts';
-import type { Conservation } from '../../sim/cluster/core.ts';
-import { type HandoffConfig, handoffGranularities } from '../../sim/cluster/handoffs.ts';
-import type { Role } from '../../sim/control/policy.ts';
-import { type Deployment, newSimulation, type PoolConfig } from '../../sim/description/deployment.ts';
-import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
-import { KeysNeeded } from '../../sim/instance/simRequest.ts';
-import { withOptionNames } from '../process.ts';
+import { readText } from '../files/inputs.ts';
+import { configError, invariant } from '../runtime/errors.ts';
+import type { Conservation } from '../sim/cluster/core.ts';
+import { type HandoffConfig, handoffGranularities } from '../sim/cluster/handoffs.ts';
+import type { Role } from '../sim/control/policy.ts';
+import { type Deployment, newSimulation, type PoolConfig } from '../sim/description/deployment.ts';
+import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import { KeysNeeded } from '../sim/instance/simRequest.ts';
 import {
   type BuildExtras,
   type BuiltSimulation,
   controlPlane,
-  optionNames,
   readsNoKeys,
   simulationKey,
   withPolicies,
@@ -30,6 +28,7 @@ import {
   readWorkload,
 } from './deployment.ts';
 import { engineHardware, engineSetup, oneOf } from './engineOptions.ts';
+import { optionNames, withOptionNames } from './optionNames.ts';
 import { goodputTargets, type OptionValues, real, textOption, whole } from './options.ts';
 import { openSimulation } from './workloadOptions.ts';
 

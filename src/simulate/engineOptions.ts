@@ -1,27 +1,27 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
 import path from 'node:path';
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../../files/dataFiles.ts';
-import { readText } from '../../files/inputs.ts';
+import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
+import { readText } from '../files/inputs.ts';
 import {
   type PreemptionMode,
   preemptionNames,
   queueOrderNames,
   RANKED,
   victimRuleNames,
-} from '../../runtime/batching/config.ts';
-import { configError, nearestName, TierKVError } from '../../runtime/errors.ts';
-import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
-import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
-import type { EngineConfig, LoadTiming, LowerTier } from '../../sim/instance/engine.ts';
-import type { InstanceLimits } from '../../sim/instance/instance.ts';
-import { automaticBlockCount, kvBytesPerToken } from '../../sim/latency/capacity.ts';
-import type { Coefficients } from '../../sim/latency/coefficients.ts';
-import { type LatencyModel, sumBatch } from '../../sim/latency/latencyModel.ts';
-import { type LatencyBackend, latencyBackends, newLatencyModel } from '../../sim/latency/makeModel.ts';
-import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../../sim/latency/modelConfig.ts';
-import { type MoeCommBackend, moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
-import type { LinkProfile } from '../../sim/links/modeledDriver.ts';
+} from '../runtime/batching/config.ts';
+import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
+import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
+import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine.ts';
+import type { InstanceLimits } from '../sim/instance/instance.ts';
+import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
+import type { Coefficients } from '../sim/latency/coefficients.ts';
+import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
+import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
+import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
+import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
+import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import { numbersOption, type OptionValues, real, textOption, whole, wholeOption } from './options.ts';
 
 export interface EngineSetup {

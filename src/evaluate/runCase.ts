@@ -1,26 +1,26 @@
 /** One case of a suite with one bundle: a simulation, and its raw metrics. */
 
-import { type BoundBundle, bindBundle } from '../../evolve/binding/bind.ts';
-import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
-import { policyId } from '../../evolve/bundle/presets.ts';
-import type { SuiteCase } from '../../evolve/fitness/evaluation.ts';
-import { type RawMetrics, RunWatch, rawMetrics } from '../../evolve/fitness/rawMetrics.ts';
-import { type RequestFact, type SummaryConfig, summarise } from '../../evolve/summary.ts';
-import type { Anomaly } from '../../evolve/trace/anomalies.ts';
-import { TraceRecorder } from '../../evolve/trace/recorder.ts';
-import type { TraceLevel } from '../../evolve/trace/records.ts';
-import { type Regret, regretsOf, sampleDecisions } from '../../evolve/trace/regret.ts';
-import { type ForcedDecisions, observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
-import type { Simulation } from '../../sim/cluster/simulation.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import { type RequestTable, statusNames } from '../../sim/metrics/requestTable.ts';
-import { meetsTargets, type TargetsByClass } from '../../sim/metrics/statistics.ts';
-import { PartitionedRandom } from '../../sim/random/goRand.ts';
-import type { LengthSpec } from '../../sim/random/samplers.ts';
+import { type BoundBundle, bindBundle } from '../evolve/binding/bind.ts';
+import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
+import { policyId } from '../evolve/bundle/presets.ts';
+import type { SuiteCase } from '../evolve/fitness/evaluation.ts';
+import { type RawMetrics, RunWatch, rawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import { type RequestFact, type SummaryConfig, summarise } from '../evolve/summary.ts';
+import type { Anomaly } from '../evolve/trace/anomalies.ts';
+import { TraceRecorder } from '../evolve/trace/recorder.ts';
+import type { TraceLevel } from '../evolve/trace/records.ts';
+import { type Regret, regretsOf, sampleDecisions } from '../evolve/trace/regret.ts';
+import { type ForcedDecisions, observers, type SimulationObserver } from '../sim/cluster/parts.ts';
+import type { Simulation } from '../sim/cluster/simulation.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
+import { meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
+import { PartitionedRandom } from '../sim/random/goRand.ts';
+import type { LengthSpec } from '../sim/random/samplers.ts';
+import { simulateArguments } from '../simulate/arguments.ts';
 import { buildSimulation } from '../simulate/build.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
 import { goodputTargets, type OptionValues } from '../simulate/options.ts';
-import { simulateArguments } from '../sweep/point.ts';
 
 /** Binds bundles, and keeps the last one: a bundle runs through all cases of a suite. */
 export class Binder {

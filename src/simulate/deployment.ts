@@ -5,37 +5,30 @@
 
 import path from 'node:path';
 import { isMap, isSeq, parseDocument } from 'yaml';
-import type { BoundBundle } from '../../evolve/binding/bind.ts';
-import { readText } from '../../files/inputs.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import type { SimulationKey } from '../../sim/cluster/parts.ts';
-import type { ScalingSetup } from '../../sim/cluster/scaling.ts';
-import type { ControlConfig } from '../../sim/control/controlPlane.ts';
-import { checkControl, defaultControl } from '../../sim/control/plane.ts';
-import type { PolicyChoice, PolicyWorld, Role } from '../../sim/control/policy.ts';
-import { shadowNames } from '../../sim/control/routerState.ts';
+import type { BoundBundle } from '../evolve/binding/bind.ts';
+import { readText } from '../files/inputs.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import type { SimulationKey } from '../sim/cluster/parts.ts';
+import type { ScalingSetup } from '../sim/cluster/scaling.ts';
+import type { ControlConfig } from '../sim/control/controlPlane.ts';
+import { checkControl, defaultControl } from '../sim/control/plane.ts';
+import type { PolicyChoice, PolicyWorld, Role } from '../sim/control/policy.ts';
+import { shadowNames } from '../sim/control/routerState.ts';
 import {
   type DelayDistribution,
   drainModes,
   type ScalingActuationConfig,
   warmupCurves,
-} from '../../sim/control/scaling/autoScalePolicy.ts';
-import {
-  AutoScaler,
-  noTriggers,
-  Replicas,
-  type ScaleTriggers,
-} from '../../sim/control/scaling/autoScaler.ts';
-import type { PoolConfig } from '../../sim/description/deployment.ts';
-import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
-import { readWorkloadSpec } from '../../sim/description/readWorkload.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import { readLinks } from '../../sim/latency/capacity.ts';
-import type { LinkProfile } from '../../sim/links/modeledDriver.ts';
-import type { TargetsByClass } from '../../sim/metrics/statistics.ts';
-import { PartitionedRandom } from '../../sim/random/goRand.ts';
-import { withOptionNames } from '../process.ts';
-import { optionNames } from './built.ts';
+} from '../sim/control/scaling/autoScalePolicy.ts';
+import { AutoScaler, noTriggers, Replicas, type ScaleTriggers } from '../sim/control/scaling/autoScaler.ts';
+import type { PoolConfig } from '../sim/description/deployment.ts';
+import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import { readLinks } from '../sim/latency/capacity.ts';
+import type { LinkProfile } from '../sim/links/modeledDriver.ts';
+import type { TargetsByClass } from '../sim/metrics/statistics.ts';
+import { PartitionedRandom } from '../sim/random/goRand.ts';
 import {
   type EngineHardware,
   engineHardware,
@@ -43,6 +36,7 @@ import {
   type MakeTiers,
   offloadTiersOf,
 } from './engineOptions.ts';
+import { optionNames, withOptionNames } from './optionNames.ts';
 import { flagOf, type OptionValues } from './options.ts';
 
 const stages = [

@@ -1,0 +1,45 @@
+/** Errors of the library in the words of options: a field becomes the option that sets it. */
+
+import { TierKVError } from '../runtime/errors.ts';
+
+/** Runs `act`; its errors about a field in `names` are about that option, which also begins their message. */
+export function withOptionNames<T>(names: Readonly<Record<string, string>>, act: () => T): T {
+  try {
+    return act();
+  } catch (error) {
+    throw inOptionNames(names, error);
+  }
+}
+
+export function inOptionNames(names: Readonly<Record<string, string>>, error: unknown): unknown {
+  if (!(error instanceof TierKVError) || error.field === undefined) return error;
+  const { field } = error;
+  const option = Object.hasOwn(names, field) ? names[field] : undefined;
+  if (option === undefined) return error;
+  let { message } = error;
+  if (message.startsWith(`${field} `)) message = option + message.slice(field.length);
+  return new TierKVError(error.code, message.replaceAll(`Set ${field} `, `Set ${option} `), {
+    field: option,
+    cause: error,
+    ...(error.path === undefined ? {} : { path: error.path }),
+    ...(error.line === undefined ? {} : { line: error.line }),
+  });
+}
+
+/** The options behind the names that the library gives to what it checks. */
+export const optionNames: Readonly<Record<string, string>> = {
+  tp: '--tp',
+  dp: '--dp',
+  model: '--model',
+  GPU: '--hardware',
+  blockTokens: '--block-size-in-tokens',
+  memoryUtilization: '--gpu-memory-utilization',
+  hbmBlocks: '--total-kv-blocks',
+  'ddr.blocks': '--kv-cpu-blocks',
+  maxBatchedTokens: '--max-num-batched-tokens',
+  maxSequences: '--max-num-seqs',
+  longPrefillTokens: '--long-prefill-token-threshold',
+  replicas: '--num-instances',
+  'default.replicas': '--num-instances',
+  'handoff.pipelined': '--pd-transfer-pipelined',
+};
