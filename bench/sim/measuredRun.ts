@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { otherGpuRun } from '../../src/cli/latency/check.ts';
+import { otherGpuRun } from '../../src/fitting/check.ts';
 import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
 import type { MeasuredRequest } from '../../src/sim/latency/fit/engineFit.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';

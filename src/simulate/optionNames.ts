@@ -43,3 +43,13 @@ export const optionNames: Readonly<Record<string, string>> = {
   'default.replicas': '--num-instances',
   'handoff.pipelined': '--pd-transfer-pipelined',
 };
+
+/** The same for the options of `tierkv latency`. */
+export const latencyOptionNames: Readonly<Record<string, string>> = {
+  tp: '--tp',
+  dp: '--dp',
+  blockTokens: '--block-size',
+  memoryUtilization: '--gpu-memory-utilization',
+  model: '--model',
+  GPU: '--gpu',
+};

@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { chainsOf, type PrefixTrace } from '../../../src/cli/replay/study.ts';
+import { chainsOf, type PrefixTrace } from '../../../src/replay/study.ts';
 import {
   mooncakeRequests,
   textTraceRequests,

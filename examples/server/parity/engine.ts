@@ -10,10 +10,10 @@
 
 import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EngineSetting, ParityEngine } from '../../../src/cli/parity/engine.ts';
-import type { ParityRunner, RealRun, RunnerJob, ServedRequest } from '../../../src/cli/parity/traffic.ts';
-import { Arrivals, requestKey, TokenIds } from '../../../src/cli/parity/traffic.ts';
 import { kvLayout } from '../../../src/index.ts';
+import type { EngineSetting, ParityEngine } from '../../../src/parity/engine.ts';
+import type { ParityRunner, RealRun, RunnerJob, ServedRequest } from '../../../src/parity/traffic.ts';
+import { Arrivals, requestKey, TokenIds } from '../../../src/parity/traffic.ts';
 import { configError } from '../../../src/runtime/errors.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
 import { fitLinear } from '../../../src/sim/latency/fit/linearFit.ts';

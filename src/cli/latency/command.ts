@@ -5,13 +5,13 @@
 
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import type { FitRequestsOptions } from '../../fitting/fitRequests.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { formatCounted } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/makeModel.ts';
 import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
 import { printText } from '../output.ts';
-import type { FitRequestsOptions } from './fitRequests.ts';
 
 function numberOption(text: string): number {
   const value = Number(text);
@@ -96,7 +96,7 @@ function fitCommand(): Command {
       requireWritableTarget(raw.out);
       refuseOtherFit(self, raw.requests !== undefined);
       if (raw.requests !== undefined) return fitOneRun(raw);
-      const { fitCoefficients } = await import('./fit.ts');
+      const { fitCoefficients } = await import('../../fitting/fit.ts');
       const { file, fitted, heldOut } = fitCoefficients(raw);
       writeJsonFile(raw.out, file);
       const line = (what: string, score: typeof fitted): string =>
@@ -130,7 +130,7 @@ async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Pr
   if (raw.model === undefined) {
     throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
   }
-  const { fitToRequests } = await import('./fitRequests.ts');
+  const { fitToRequests } = await import('../../fitting/fitRequests.ts');
   const { file, fitted, judged } = fitToRequests(raw as FitRequestsOptions);
   writeJsonFile(raw.out, file);
   printText(`fitted on ${formatCounted(fitted, 'requests')}\n`);
@@ -152,7 +152,7 @@ function checkCommand(): Command {
     .action(async (raw) => {
       if (raw.plot !== undefined) requireWritableTarget(raw.plot);
       if (raw.json !== undefined) requireWritableTarget(raw.json);
-      const { check } = await import('./check.ts');
+      const { check } = await import('../../fitting/check.ts');
       const { checkChart, renderCheck } = await import('./renderCheck.ts');
       const report = check(raw);
       if (raw.plot !== undefined) {

@@ -17,7 +17,7 @@ import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
 import { type LatencyBackend, newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
 import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
-import { withOptionNames } from '../../simulate/optionNames.ts';
+import { latencyOptionNames, withOptionNames } from '../../simulate/optionNames.ts';
 
 export interface PredictOptions {
   readonly model: string;
@@ -57,19 +57,9 @@ export interface PredictReport {
   readonly batches: readonly BatchPrediction[];
 }
 
-/** The options behind the names that the library gives to what it checks. */
-export const engineOptions: Readonly<Record<string, string>> = {
-  tp: '--tp',
-  dp: '--dp',
-  blockTokens: '--block-size',
-  memoryUtilization: '--gpu-memory-utilization',
-  model: '--model',
-  GPU: '--gpu',
-};
-
 /** @throws {TierKVError} for anything unknown or out of range. */
 export function predict(options: PredictOptions): PredictReport {
-  return withOptionNames(engineOptions, () => predictBatches(options));
+  return withOptionNames(latencyOptionNames, () => predictBatches(options));
 }
 
 function predictBatches(options: PredictOptions): PredictReport {

@@ -8,6 +8,8 @@ import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
+import { type EngineSetting, loadEngine, type ParityEngine } from '../../parity/engine.ts';
+import { defaultSpec, type ServedTraffic, trafficOf } from '../../parity/traffic.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, parseBytes } from '../../printing/text.ts';
@@ -23,9 +25,7 @@ import { addPresetOptions, refusePresetOptions, seedOption } from '../../simulat
 import { openSimulation } from '../../simulate/workloadOptions.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
-import { type EngineSetting, loadEngine, type ParityEngine } from './engine.ts';
 import type { StandInConfig } from './standIn.ts';
-import { defaultSpec, type ServedTraffic, trafficOf } from './traffic.ts';
 
 const helpEnd = `
 The traffic is served on real tiers, by the runtime's scheduler, as it arrives; a stand-in for the model takes

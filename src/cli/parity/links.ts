@@ -10,6 +10,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { readText } from '../../files/inputs.ts';
 import { readLines } from '../../files/mooncakeTrace.ts';
+import { type ParityRunner, type RunnerJob, type ServedTraffic, trafficOf } from '../../parity/traffic.ts';
 import {
   type KVLayout,
   LogReader,
@@ -24,7 +25,6 @@ import { LinkModel, type LinkProfile, type LinkProfiles } from '../../sim/links/
 import { importedRequest, traceOrigin } from '../../sim/workload/importers.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { bothSinks, type ObservedTransfer, RunObserver } from './observer.ts';
-import { type ParityRunner, type RunnerJob, type ServedTraffic, trafficOf } from './traffic.ts';
 
 export interface KnownLinks {
   readonly profiles: LinkProfiles;

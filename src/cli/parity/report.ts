@@ -1,5 +1,6 @@
 /** Two runs side by side: what each found, how long transfers and requests took, how far they are apart. */
 
+import type { ServedRequest } from '../../parity/traffic.ts';
 import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../printing/text.ts';
 import type { ManagerConfig } from '../../runtime/index.ts';
@@ -8,7 +9,6 @@ import type { LinkProfiles } from '../../sim/links/modeledDriver.ts';
 import { type Summary, summarize } from '../../sim/metrics/statistics.ts';
 import { type KnownLinks, priceTransfers } from './links.ts';
 import type { ObservedTransfer, RunObserver } from './observer.ts';
-import type { ServedRequest } from './traffic.ts';
 
 export interface Sides<T> {
   readonly real: T;

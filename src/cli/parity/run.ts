@@ -2,6 +2,14 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import type { ParityEngine } from '../../parity/engine.ts';
+import {
+  type ParityRunner,
+  type RunnerJob,
+  requestKey,
+  type ServedRequest,
+  type ServedTraffic,
+} from '../../parity/traffic.ts';
 import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { defaultEviction, type ManagerConfig, type SchedulerHead } from '../../runtime/index.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
@@ -13,7 +21,6 @@ import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
 import type { LinkProfiles } from '../../sim/links/modeledDriver.ts';
 import { Status } from '../../sim/metrics/requestTable.ts';
 import type { ParityOptions } from './command.ts';
-import type { ParityEngine } from './engine.ts';
 import {
   type KnownLinks,
   linksOfRehearsals,
@@ -26,13 +33,6 @@ import {
 import { RunObserver } from './observer.ts';
 import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './report.ts';
 import { StandIn } from './standIn.ts';
-import {
-  type ParityRunner,
-  type RunnerJob,
-  requestKey,
-  type ServedRequest,
-  type ServedTraffic,
-} from './traffic.ts';
 
 export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
   /** A part of the run begins, for people. */

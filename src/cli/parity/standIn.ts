@@ -12,10 +12,6 @@ import {
   type KVStepPlan,
   type SampledToken,
 } from '../../embed/index.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { Outcome } from '../../runtime/index.ts';
-import { BatchSums, type LatencyModel } from '../../sim/latency/latencyModel.ts';
-import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import {
   Arrivals,
   type ParityRunner,
@@ -24,7 +20,11 @@ import {
   requestKey,
   type ServedRequest,
   TokenIds,
-} from './traffic.ts';
+} from '../../parity/traffic.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import { Outcome } from '../../runtime/index.ts';
+import { BatchSums, type LatencyModel } from '../../sim/latency/latencyModel.ts';
+import type { WorkloadRequest } from '../../sim/workload/request.ts';
 
 export interface StandInConfig {
   readonly runtime: Omit<KVRuntimeConfig, 'log' | 'migration' | 'notice'>;

@@ -10,19 +10,20 @@ import { writeJsonFile } from '../../files/results.ts';
 import { type TemporaryDirectory, temporaryDirectory } from '../../files/temporaryDirectory.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatBytesPerS } from '../../printing/text.ts';
+import type { ReplayOptions, TraceReplayListener } from '../../replay/options.ts';
+import type { ReplayReport } from '../../replay/report.ts';
+import type { Study } from '../../replay/study.ts';
 import { configError } from '../../runtime/errors.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
-import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
-import { type ReplayReport, renderReport } from './report.ts';
+import { renderReport } from './report.ts';
 import {
   movesBytes,
   parseStudyRun,
   type RawStudyOptions,
   renderStudy,
   runStudy,
-  type Study,
   type StudyRun,
 } from './study.ts';
 
@@ -167,7 +168,7 @@ async function runOnFileOrPipe(options: ReplayOptions, signal: AbortSignal): Pro
 }
 
 async function run(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
-  const { runReplay } = await import('./run.ts');
+  const { runReplay } = await import('../../replay/run.ts');
   using bar = startProgressBar('requests');
   const startMs = performance.now();
   const listener: TraceReplayListener = {

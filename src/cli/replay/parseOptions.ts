@@ -10,6 +10,8 @@ import { systemReason } from '../../files/inputs.ts';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget } from '../../files/results.ts';
 import { parseBytes } from '../../printing/text.ts';
+import type { BlockBudget, DriverName, ReplayOptions } from '../../replay/options.ts';
+import { maxBlocks, requireHoldable, requireRoom } from '../../replay/tiers.ts';
 import {
   configError,
   requireFinite,
@@ -19,9 +21,7 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy } from '../../runtime/index.ts';
-import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
 import { singlePolicy } from './study.ts';
-import { maxBlocks, requireHoldable, requireRoom } from './tiers.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
 export interface RawReplayOptions {

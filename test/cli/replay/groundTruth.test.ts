@@ -9,8 +9,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
-import type { ReplayReport } from '../../../src/cli/replay/report.ts';
-import { runReplay } from '../../../src/cli/replay/run.ts';
+import type { ReplayReport } from '../../../src/replay/report.ts';
+import { runReplay } from '../../../src/replay/run.ts';
 
 const trace = fileURLToPath(
   new URL('../../../../shared/traces/mooncake-fast25/conversation_trace.jsonl.gz', import.meta.url),

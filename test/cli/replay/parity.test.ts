@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
-import type { ReplayReport } from '../../../src/cli/replay/report.ts';
-import { runReplay } from '../../../src/cli/replay/run.ts';
+import type { ReplayReport } from '../../../src/replay/report.ts';
+import { runReplay } from '../../../src/replay/run.ts';
 
 const trace = fileURLToPath(new URL('../../../data/mooncake-conversation-excerpt.jsonl.gz', import.meta.url));
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-parity-'));

@@ -7,15 +7,13 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
 import {
-  comparePolicies,
   movesBytes,
-  Optimum,
   parseStudyRun,
   type RawStudyOptions,
-  readChains,
   renderStudy,
   runStudy,
 } from '../../../src/cli/replay/study.ts';
+import { comparePolicies, Optimum, readChains } from '../../../src/replay/study.ts';
 import { evictionPolicyNames } from '../../../src/runtime/index.ts';
 import { Random } from '../../fuzz/random.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { DecisionLog, ReplaySession } from '../../../src/cli/replay/run.ts';
+import { DecisionLog, ReplaySession } from '../../../src/replay/run.ts';
 import { KVManager, type ManagerConfig } from '../../../src/runtime/index.ts';
 import { LinkModel, ModeledDriver, TransferTimeline } from '../../../src/sim/links/modeledDriver.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';

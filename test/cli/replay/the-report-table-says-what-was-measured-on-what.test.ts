@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import type { ReplayReport } from '../../../src/cli/replay/report.ts';
 import { renderReport } from '../../../src/cli/replay/report.ts';
+import type { ReplayReport } from '../../../src/replay/report.ts';
 
 const report: ReplayReport = {
   requests: 2000,

@@ -7,9 +7,15 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
-import { runReplay } from '../../../src/cli/replay/run.ts';
-import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
+import type { ReplayOptions } from '../../../src/replay/options.ts';
+import { runReplay } from '../../../src/replay/run.ts';
+import {
+  defaultEviction,
+  LogReader,
+  LogWriter,
+  replayLog,
+  resolvePolicy,
+} from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 import { ReadingEngine } from './readingEngine.ts';
@@ -102,13 +108,26 @@ it.each([
   }
   expect(replay(log) === text, `the replayed log is the recorded one (seed ${seed})`).toBe(true);
 
-  const raw = { ...replayDefaults, skipBad: false, driver: 'modeled', inputs: log, log: `${log}.again` };
   const signal = new AbortController().signal;
-  await runReplay(
-    parseReplayOptions(undefined, raw, () => dir),
-    { signal, notice: () => {}, progress: () => {} },
-  );
-  expect(readFileSync(`${log}.again`, 'utf8') === text, 'tierkv replay --inputs makes it too').toBe(true);
+  const options: ReplayOptions = {
+    tracePath: log,
+    inputsPath: log,
+    logPath: `${log}.again`,
+    hbmBlocks: 1000,
+    ddrBlocks: 4000,
+    nvmeBlocks: 20_000,
+    blockBytes: 16_384,
+    blockTokens: 512,
+    dir,
+    driver: 'modeled',
+    eviction: resolvePolicy(defaultEviction),
+    offloadThreshold: 1,
+    linkBandwidthBytesPerS: 10e9,
+    linkBaseLatencyUs: 10,
+    skipBad: false,
+  };
+  await runReplay(options, { signal, notice: () => {}, progress: () => {} });
+  expect(readFileSync(`${log}.again`, 'utf8') === text, 'a replay of the inputs makes it too').toBe(true);
 });
 
 it('a log whose scheduler was given something else does not replay to the same', async () => {

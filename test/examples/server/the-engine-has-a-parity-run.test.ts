@@ -8,8 +8,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
-import { loadEngine } from '../../../src/cli/parity/engine.ts';
 import type { ParityReport } from '../../../src/cli/parity/report.ts';
+import { loadEngine } from '../../../src/parity/engine.ts';
 import { printedBy } from '../../cli/printed.ts';
 
 const engine = path.join(import.meta.dirname, '../../../examples/server/parity/engine.ts');

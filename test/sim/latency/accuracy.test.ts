@@ -3,9 +3,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { check, type LatencyCheckReport } from '../../../src/cli/latency/check.ts';
-import { fitCoefficients } from '../../../src/cli/latency/fit.ts';
-import { fitToRequests } from '../../../src/cli/latency/fitRequests.ts';
+import { check, type LatencyCheckReport } from '../../../src/fitting/check.ts';
+import { fitCoefficients } from '../../../src/fitting/fit.ts';
+import { fitToRequests } from '../../../src/fitting/fitRequests.ts';
 import { parseEngineLog } from '../../../src/sim/latency/fit/stepRecords.ts';
 import { loadMeasurements, loadModel } from './setups.ts';
 

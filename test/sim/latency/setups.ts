@@ -1,7 +1,7 @@
 /** Models, GPUs and coefficients of the data files, for the tests of this folder. */
 
-import { loadMeasurements, type Measurements, modelLookup } from '../../../src/cli/latency/fit.ts';
 import { loadCoefficients, loadHardware, loadKernelTables, loadModel } from '../../../src/files/dataFiles.ts';
+import { loadMeasurements, type Measurements, modelLookup } from '../../../src/fitting/fit.ts';
 import type { BatchedRequest, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
 import { type LatencyBackend, newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
 import type { Hardware } from '../../../src/sim/latency/modelConfig.ts';

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { loadTrace, type TraceName } from '../../../../bench/kv/policies/traces.ts';
-import { Optimum, runPool } from '../../../../src/cli/replay/study.ts';
+import { Optimum, runPool } from '../../../../src/replay/study.ts';
 
 const directory =
   process.env.TIERKV_TRACES ?? fileURLToPath(new URL('../../../../../shared/traces', import.meta.url));

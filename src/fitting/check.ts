@@ -11,9 +11,9 @@ import {
   loadKernelTables,
   loadModel,
   readText,
-} from '../../files/dataFiles.ts';
-import { configError } from '../../runtime/errors.ts';
-import { Calibrated, type CalibratedCoefficients } from '../../sim/latency/calibrated.ts';
+} from '../files/dataFiles.ts';
+import { configError } from '../runtime/errors.ts';
+import { Calibrated, type CalibratedCoefficients } from '../sim/latency/calibrated.ts';
 import {
   crossValidate,
   type Fold,
@@ -27,7 +27,7 @@ import {
   prepareRecords,
   type RecordPrediction,
   replayRun,
-} from '../../sim/latency/fit/engineFit.ts';
+} from '../sim/latency/fit/engineFit.ts';
 import {
   composedPrefillUs,
   isWarmUp,
@@ -35,14 +35,14 @@ import {
   predictGemm,
   predictPrefillAttention,
   prefillTokenRange,
-} from '../../sim/latency/fit/kernelFit.ts';
-import { regimeOf, type Score, scoreOf, scoresBy } from '../../sim/latency/fit/linearFit.ts';
-import { batchOf } from '../../sim/latency/fit/stepRecords.ts';
-import { sumBatch } from '../../sim/latency/latencyModel.ts';
-import { newLatencyModel } from '../../sim/latency/makeModel.ts';
-import type { Hardware } from '../../sim/latency/modelConfig.ts';
-import { engineShape } from '../../sim/latency/physics.ts';
-import { withOptionNames } from '../../simulate/optionNames.ts';
+} from '../sim/latency/fit/kernelFit.ts';
+import { regimeOf, type Score, scoreOf, scoresBy } from '../sim/latency/fit/linearFit.ts';
+import { batchOf } from '../sim/latency/fit/stepRecords.ts';
+import { sumBatch } from '../sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../sim/latency/makeModel.ts';
+import type { Hardware } from '../sim/latency/modelConfig.ts';
+import { engineShape } from '../sim/latency/physics.ts';
+import { withOptionNames } from '../simulate/optionNames.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
 export interface CheckOptions {

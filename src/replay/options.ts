@@ -4,9 +4,9 @@
  * capacities in blocks.
  */
 
-import { readMooncakeTrace } from '../../files/mooncakeTrace.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { EvictionChoice } from '../../runtime/index.ts';
+import { readMooncakeTrace } from '../files/mooncakeTrace.ts';
+import { configError } from '../runtime/errors.ts';
+import type { EvictionChoice } from '../runtime/index.ts';
 import type { ReplayReport } from './report.ts';
 
 /**

@@ -1,9 +1,9 @@
 /** A replay on real bytes: a WebGPU device, host memory and files behind the transfer engine. */
 
-import type { DevicePool } from '../../backends/webgpu/types.ts';
-import { openStores } from '../../embed/index.ts';
-import { type KVManager, Outcome } from '../../runtime/index.ts';
-import { inOptionNames } from '../../simulate/optionNames.ts';
+import type { DevicePool } from '../backends/webgpu/types.ts';
+import { openStores } from '../embed/index.ts';
+import { type KVManager, Outcome } from '../runtime/index.ts';
+import { inOptionNames } from '../simulate/optionNames.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { type BlockBytes, type ReplayedPlace, type ReplayTiers, trafficOf } from './tiers.ts';
 

@@ -3,10 +3,10 @@
  * ones; the report says which.
  */
 
-import { readText } from '../../files/inputs.ts';
-import { type KVManager, tierName } from '../../runtime/index.ts';
-import { type LinkCalibration, parseLinkCalibration } from '../../sim/latency/capacity.ts';
-import { LinkModel, ModeledDriver, TransferTimeline } from '../../sim/links/modeledDriver.ts';
+import { readText } from '../files/inputs.ts';
+import { type KVManager, tierName } from '../runtime/index.ts';
+import { type LinkCalibration, parseLinkCalibration } from '../sim/latency/capacity.ts';
+import { LinkModel, ModeledDriver, TransferTimeline } from '../sim/links/modeledDriver.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
 

@@ -2,9 +2,9 @@
 
 import fs from 'node:fs';
 import os from 'node:os';
-import { formatBytes } from '../../printing/text.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { KVManager, ManagerConfig, TransferDriver } from '../../runtime/index.ts';
+import { formatBytes } from '../printing/text.ts';
+import { configError } from '../runtime/errors.ts';
+import type { KVManager, ManagerConfig, TransferDriver } from '../runtime/index.ts';
 import type { BlockBudget, ReplayOptions, TraceReplayListener, TraceSurvey } from './options.ts';
 import type { ReplayReport } from './report.ts';
 

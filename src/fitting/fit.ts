@@ -3,35 +3,29 @@
  * coefficient file.
  */
 
-import {
-  latencyDataFile,
-  loadHardware,
-  loadKernelTables,
-  loadModel,
-  readText,
-} from '../../files/dataFiles.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import type { CalibratedCoefficients } from '../../sim/latency/calibrated.ts';
-import { parseLinkCalibration } from '../../sim/latency/capacity.ts';
-import { coefficientSchema } from '../../sim/latency/coefficients.ts';
+import { latencyDataFile, loadHardware, loadKernelTables, loadModel, readText } from '../files/dataFiles.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import type { CalibratedCoefficients } from '../sim/latency/calibrated.ts';
+import { parseLinkCalibration } from '../sim/latency/capacity.ts';
+import { coefficientSchema } from '../sim/latency/coefficients.ts';
 import {
   fitEngine,
   kernelCoefficients,
   type ModelLookup,
   predictRecords,
   prepareRecords,
-} from '../../sim/latency/fit/engineFit.ts';
-import { fitLinear, type Score, scoreOf } from '../../sim/latency/fit/linearFit.ts';
+} from '../sim/latency/fit/engineFit.ts';
+import { fitLinear, type Score, scoreOf } from '../sim/latency/fit/linearFit.ts';
 import {
   averageStep,
   parseEngineLog,
   parseRunSummaries,
   parseStepRecords,
   type StepRecord,
-} from '../../sim/latency/fit/stepRecords.ts';
-import { linearTerms } from '../../sim/latency/linear.ts';
-import type { ModelConfig } from '../../sim/latency/modelConfig.ts';
-import { withOptionNames } from '../../simulate/optionNames.ts';
+} from '../sim/latency/fit/stepRecords.ts';
+import { linearTerms } from '../sim/latency/linear.ts';
+import type { ModelConfig } from '../sim/latency/modelConfig.ts';
+import { withOptionNames } from '../simulate/optionNames.ts';
 
 export interface FitOptions {
   readonly backend: 'calibrated' | 'linear';

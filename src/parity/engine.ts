@@ -6,9 +6,9 @@
 
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { KVSchedulerConfig } from '../../embed/index.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { KVLayout } from '../../runtime/index.ts';
+import type { KVSchedulerConfig } from '../embed/index.ts';
+import { configError } from '../runtime/errors.ts';
+import type { KVLayout } from '../runtime/index.ts';
 import type { ParityRunner } from './traffic.ts';
 
 /** What the runtime of a runner is opened with. */

@@ -4,13 +4,13 @@
  * out: a request that takes longer is an answer here, no failure.
  */
 
-import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
-import { parseWorkloadSpec } from '../../sim/description/readWorkload.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
-import { SessionManager } from '../../sim/workload/closedLoop.ts';
-import type { WorkloadRequest } from '../../sim/workload/request.ts';
-import { TokenReader, VOCABULARY } from '../../sim/workload/tokens.ts';
+import type { SimulatedWorkload } from '../sim/cluster/parts.ts';
+import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import type { LatencyModel } from '../sim/latency/latencyModel.ts';
+import { SessionManager } from '../sim/workload/closedLoop.ts';
+import type { WorkloadRequest } from '../sim/workload/request.ts';
+import { TokenReader, VOCABULARY } from '../sim/workload/tokens.ts';
 
 export interface ServedTraffic {
   /** From the first request on. */

@@ -4,20 +4,19 @@
  * the first share alone.
  */
 
-import { loadHardware, loadKernelTables, loadModel, readText } from '../../files/dataFiles.ts';
-import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { coefficientSchema } from '../../sim/latency/coefficients.ts';
+import { loadHardware, loadKernelTables, loadModel, readText } from '../files/dataFiles.ts';
+import { requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
+import { coefficientSchema } from '../sim/latency/coefficients.ts';
 import {
   fitEngine,
   fitRun,
   kernelCoefficients,
   parseMeasuredRequests,
-} from '../../sim/latency/fit/engineFit.ts';
-import { engineShape } from '../../sim/latency/physics.ts';
-import { withOptionNames } from '../../simulate/optionNames.ts';
+} from '../sim/latency/fit/engineFit.ts';
+import { engineShape } from '../sim/latency/physics.ts';
+import { latencyOptionNames, withOptionNames } from '../simulate/optionNames.ts';
 import { type RunQuantity, runQuantities } from './check.ts';
 import { fittableRuns, loadMeasurements, modelLookup, requireFiniteFit, rounded } from './fit.ts';
-import { engineOptions } from './predict.ts';
 
 export interface FitRequestsOptions {
   readonly requests: string;
@@ -38,7 +37,7 @@ export interface FitRequestsReport {
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist, or too few requests. */
 export function fitToRequests(options: FitRequestsOptions): FitRequestsReport {
-  const report = withOptionNames(engineOptions, () => fitOneRun(options));
+  const report = withOptionNames(latencyOptionNames, () => fitOneRun(options));
   requireFiniteFit(options.requests, report);
   return report;
 }

@@ -2,7 +2,7 @@
 
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
-import { readLines, readMooncakeTrace } from '../../files/mooncakeTrace.ts';
+import { readLines, readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import {
   BlockKeys,
   type Completion,
@@ -23,7 +23,7 @@ import {
   Tier,
   type Transfer,
   type TransferDriver,
-} from '../../runtime/index.ts';
+} from '../runtime/index.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import {
   type DriverName,
