@@ -9,8 +9,8 @@
 
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { median } from '../../src/cli/bench/manager.ts';
 import { type KVLayout, KVRuntime, kvLayout } from '../../src/index.ts';
+import { median } from '../../src/measure/manager.ts';
 import { formatBytes, renderTable } from '../../src/printing/text.ts';
 
 const { values } = parseArgs({

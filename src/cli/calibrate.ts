@@ -7,6 +7,8 @@
 import { Command } from 'commander';
 import { fileLines, readText } from '../files/inputs.ts';
 import { requireWritableTarget, writeJsonFile, writeText } from '../files/results.ts';
+import type { LinkRow } from '../measure/links.ts';
+import { median } from '../measure/manager.ts';
 import { startProgressBar } from '../printing/progress.ts';
 import { formatBytes, formatSeconds, renderTable } from '../printing/text.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
@@ -14,10 +16,9 @@ import { readYaml } from '../sim/description/fields.ts';
 import { fitLink, type LinkSample, linkSchema } from '../sim/latency/capacity.ts';
 import { compareRecorded, type RequestTiming } from '../sim/report/recordedComparison.ts';
 import { readTraceHeader, traceRecords } from '../sim/workload/traceV2.ts';
-import type { LinkRow } from './bench/links.ts';
-import { median } from './bench/manager.ts';
+import { jsonText } from '../simulate/output.ts';
 import { printText } from './output.ts';
-import { jsonText } from './simulate/output.ts';
+import { interruptible } from './process.ts';
 
 export interface LinkFigures {
   /** Each size, and what one transfer of it takes of the link in a batch. */
@@ -81,14 +82,17 @@ export function calibrateCommand(): Command {
       const { out, dir, adapter: wanted, quick } = given;
       if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
       requireWritableTarget(out);
-      const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('./bench/links.ts');
+      const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../measure/links.ts');
       const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
       using bar = startProgressBar('samples');
       if (!quick) bar.notice(`takes ${formatSeconds(leastSeconds(sizes))} at the least`);
-      const { adapter, rows } = await benchLinks(sizes, dir, wanted, {
-        say: (line) => bar.notice(line),
-        progress: (done, all) => bar.update({ share: done / all, done }),
-      });
+      const { adapter, rows } = await interruptible((signal) =>
+        benchLinks(sizes, dir, wanted, {
+          say: (line) => bar.notice(line),
+          progress: (done, all) => bar.update({ share: done / all, done }),
+          signal,
+        }),
+      );
       const { name: device, source, software } = adapter;
       const date = new Date().toISOString();
       const about = { device, driver: `webgpu (${source})`, date, software, sustained: !quick };

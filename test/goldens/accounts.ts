@@ -80,7 +80,7 @@ export const accounts: readonly Account[] = [
   {
     files: cases('38', '.*'),
     result: 'equal',
-    tests: ['goldens/upstream/upstream-calibrate.test.ts'],
+    tests: ['cli/latency/upstream-calibrate.test.ts'],
     how: 'the report',
   },
   {
@@ -92,13 +92,13 @@ export const accounts: readonly Account[] = [
   {
     files: cases('36', String.raw`trace\.(csv\.gz|csv|yaml)`),
     result: 'equal',
-    tests: [whole, 'goldens/upstream/upstream-calibrate.test.ts'],
+    tests: [whole, 'cli/latency/upstream-calibrate.test.ts'],
     how: 'TraceV2, the same text',
   },
   {
     files: cases('37', String.raw`results\.json`),
     result: 'equal',
-    tests: ['goldens/upstream/upstream-calibrate.test.ts'],
+    tests: ['cli/latency/upstream-calibrate.test.ts'],
     how: 'the same bytes',
   },
   {

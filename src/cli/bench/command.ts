@@ -8,6 +8,7 @@ import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { printText } from '../output.ts';
+import { interruptible } from '../process.ts';
 
 interface BenchOptions {
   readonly json?: string;
@@ -71,7 +72,7 @@ function refuseIdle(what: string, { plot, quick, sustained, fio }: BenchOptions)
 
 async function linksAsAsked(options: BenchOptions): Promise<object> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
-  const bench = await import('./links.ts');
+  const bench = await import('../../measure/links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
   const sizes = sustained ? bench.sustainedSizes : quick ? bench.quickSizes : bench.fullSizes;
   if (plot !== undefined) await renderSvg(plotOf([], '')); // a missing package shows now, not after the bench
@@ -79,10 +80,13 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
     writeText(fio, bench.fioJob(sizes, { dir: dir ?? tmpdir(), queueDepth: ioAtOnce() }));
   using bar = startProgressBar('samples');
   if (!quick) bar.notice(`takes ${formatSeconds(bench.leastSeconds(sizes))} at the least`);
-  const { adapter, rows } = await benchLinks(sizes, dir, wanted, {
-    say: (line) => bar.notice(line),
-    progress: (done, all) => bar.update({ share: done / all, done }),
-  });
+  const { adapter, rows } = await interruptible((signal) =>
+    benchLinks(sizes, dir, wanted, {
+      say: (line) => bar.notice(line),
+      progress: (done, all) => bar.update({ share: done / all, done }),
+      signal,
+    }),
+  );
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';
   printText(`${adapter.name}${label}\n${renderRows(rows)}`);
   if (plot !== undefined) writeText(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
@@ -90,7 +94,7 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
 }
 
 async function managerAsAsked(quick: boolean): Promise<object> {
-  const { benchManager } = await import('./manager.ts');
+  const { benchManager } = await import('../../measure/manager.ts');
   const { tableMemory } = await import('../../backends/host/hostArena.ts');
   const manager = benchManager(quick, await tableMemory());
   const figure = (value: number): string => value.toLocaleString('en-US', { maximumSignificantDigits: 4 });

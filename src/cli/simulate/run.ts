@@ -21,10 +21,6 @@ import {
   textOption,
   whole,
 } from '../../simulate/options.ts';
-import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
-import { factsOf } from '../../simulate/workloadOptions.ts';
-import { printText, traceStem } from '../output.ts';
-import { sessionsText, takenText } from '../workload/describe.ts';
 import {
   csvLines,
   jsonLines,
@@ -35,7 +31,11 @@ import {
   simulationChart,
   summaryText,
   traceFiles,
-} from './output.ts';
+} from '../../simulate/output.ts';
+import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
+import { factsOf } from '../../simulate/workloadOptions.ts';
+import { printText, traceStem } from '../output.ts';
+import { sessionsText, takenText } from '../workload/describe.ts';
 
 /** What watches a run for its outputs. */
 class Watchers {

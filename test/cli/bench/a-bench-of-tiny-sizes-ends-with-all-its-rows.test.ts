@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableMemory } from '../../../src/backends/host/hostArena.ts';
+import { profileOf } from '../../../src/cli/calibrate.ts';
 import {
   benchLinks,
   fioJob,
@@ -11,9 +12,8 @@ import {
   plotOf,
   renderRows,
   sustainedSizes,
-} from '../../../src/cli/bench/links.ts';
-import { lookupRows } from '../../../src/cli/bench/manager.ts';
-import { profileOf } from '../../../src/cli/calibrate.ts';
+} from '../../../src/measure/links.ts';
+import { lookupRows } from '../../../src/measure/manager.ts';
 import { renderSvg } from '../../../src/printing/chart.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import type { LinkRow } from '../../../src/cli/bench/links.ts';
 import { profileOf } from '../../../src/cli/calibrate.ts';
+import type { LinkRow } from '../../../src/measure/links.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 import { LinkModel } from '../../../src/sim/links/modeledDriver.ts';
 

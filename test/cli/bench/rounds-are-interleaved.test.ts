@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { measureRounds, shuffled } from '../../../src/cli/bench/contestants.ts';
-import { median } from '../../../src/cli/bench/manager.ts';
+import { measureRounds, shuffled } from '../../../src/measure/contestants.ts';
+import { median } from '../../../src/measure/manager.ts';
 
 const never = new AbortController().signal;
 

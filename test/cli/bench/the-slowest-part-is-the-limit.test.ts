@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import {
-  limitOf,
-  linkOf,
-  nameOf,
-  type Route,
-  routes,
-  type Stage,
-} from '../../../src/cli/bench/contestants.ts';
-import { rowOf } from '../../../src/cli/bench/links.ts';
+import { limitOf, linkOf, nameOf, type Route, routes, type Stage } from '../../../src/measure/contestants.ts';
+import { rowOf } from '../../../src/measure/links.ts';
 import { Tier } from '../../../src/runtime/index.ts';
 
 const { HBM, DDR, NVME } = Tier;

@@ -5,9 +5,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { Command } from 'commander';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Provenance, provenanceOf } from '../../../src/cli/simulate/output.ts';
 import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
 import { addSimulateOptions, deployedNames, type OptionValues } from '../../../src/simulate/options.ts';
+import { type Provenance, provenanceOf } from '../../../src/simulate/output.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));

@@ -1,10 +1,10 @@
 /** What `tierkv simulate` prints of a whole case, without its metrics, which are compared elsewhere. */
 
-import { summaryText } from '../../../src/cli/simulate/output.ts';
 import { Decisions } from '../../../src/sim/report/decisions.ts';
 import { clusterMetrics, metricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 import type { BuildExtras } from '../../../src/simulate/built.ts';
 import { goodputTargets } from '../../../src/simulate/options.ts';
+import { summaryText } from '../../../src/simulate/output.ts';
 import { simulated } from '../upstream/wholeCases.ts';
 
 /** Sections by title, each with its lines. */

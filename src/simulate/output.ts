@@ -1,34 +1,34 @@
 /** Metrics as JSON text, in the form that upstream's have: two spaces, and letters of HTML escaped. */
 
 import { readFileSync } from 'node:fs';
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { formatBytes, printable } from '../../printing/text.ts';
-import { conservationOf } from '../../sim/cluster/core.ts';
-import type { SimulationKey } from '../../sim/cluster/parts.ts';
-import type { Simulation } from '../../sim/cluster/simulation.ts';
-import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
-import type { EngineConfig } from '../../sim/instance/engine.ts';
-import { type RequestTable, Status, statusNames } from '../../sim/metrics/requestTable.ts';
-import type { Summary } from '../../sim/metrics/statistics.ts';
-import { type DecisionSummary, headOfLineBlocking, priorityInversions } from '../../sim/report/decisions.ts';
+import type { VegaLiteSpec } from '../printing/chart.ts';
+import { formatBytes, printable } from '../printing/text.ts';
+import { conservationOf } from '../sim/cluster/core.ts';
+import type { SimulationKey } from '../sim/cluster/parts.ts';
+import type { Simulation } from '../sim/cluster/simulation.ts';
+import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import type { EngineConfig } from '../sim/instance/engine.ts';
+import { type RequestTable, Status, statusNames } from '../sim/metrics/requestTable.ts';
+import type { Summary } from '../sim/metrics/statistics.ts';
+import { type DecisionSummary, headOfLineBlocking, priorityInversions } from '../sim/report/decisions.ts';
 import {
   classSummaries,
   type MetricsOutput,
   sessionSummary,
   tenantSummaries,
-} from '../../sim/report/metricsOutput.ts';
-import type { ScalingOf } from '../../sim/report/scaling.ts';
-import { cacheMetrics, type OccupancySample, transferMetrics } from '../../sim/report/tierMetrics.ts';
-import type { WorkloadRequest } from '../../sim/workload/request.ts';
+} from '../sim/report/metricsOutput.ts';
+import type { ScalingOf } from '../sim/report/scaling.ts';
+import { cacheMetrics, type OccupancySample, transferMetrics } from '../sim/report/tierMetrics.ts';
+import type { WorkloadRequest } from '../sim/workload/request.ts';
 import {
   type TraceColumns,
   type TraceTiming,
   traceColumns,
   traceHeader,
   traceRow,
-} from '../../sim/workload/traceV2.ts';
-import type { BuiltPool, BuiltSimulation } from '../../simulate/built.ts';
-import { deployedNames, type OptionValues } from '../../simulate/options.ts';
+} from '../sim/workload/traceV2.ts';
+import type { BuiltPool, BuiltSimulation } from './built.ts';
+import { deployedNames, type OptionValues } from './options.ts';
 
 const escapes: Readonly<Record<string, string>> = { '<': '\\u003c', '>': '\\u003e', '&': '\\u0026' };
 
@@ -234,7 +234,7 @@ export function provenanceOf({
   deployment,
 }: BuiltSimulation): Provenance {
   const { key } = simulation;
-  const packageJson = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const packageJson = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   const on: Acting = {
     engines: deployment.pools.map(({ engine }) => engine),
     hasRoles: deployment.pools.some(({ role }) => role !== 'monolithic'),

@@ -4,13 +4,13 @@
  */
 
 import { constants, type FileHandle, open } from 'node:fs/promises';
-import type { StagingSlots } from '../../backends/engine/stagedBatch.ts';
-import { type EngineStores, TransferEngine } from '../../backends/engine/transferEngine.ts';
-import type { FileStore } from '../../backends/file/fileStore.ts';
-import { fileLayout, recordOffset } from '../../backends/file/record.ts';
-import { hostDigest } from '../../backends/host/hostDigest.ts';
-import type { MemoryStore } from '../../backends/host/memoryStore.ts';
-import { BufferUsage, MapMode } from '../../backends/webgpu/device.ts';
+import type { StagingSlots } from '../backends/engine/stagedBatch.ts';
+import { type EngineStores, TransferEngine } from '../backends/engine/transferEngine.ts';
+import type { FileStore } from '../backends/file/fileStore.ts';
+import { fileLayout, recordOffset } from '../backends/file/record.ts';
+import { hostDigest } from '../backends/host/hostDigest.ts';
+import type { MemoryStore } from '../backends/host/memoryStore.ts';
+import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
 import {
   type Digest,
   linkName,
@@ -19,7 +19,7 @@ import {
   Tier,
   TierKVError,
   type Transfer,
-} from '../../runtime/index.ts';
+} from '../runtime/index.ts';
 import { collectYoungGarbage, median } from './manager.ts';
 
 export interface Bench {

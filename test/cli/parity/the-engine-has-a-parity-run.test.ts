@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
 import type { ParityReport } from '../../../src/cli/parity/report.ts';
 import { loadEngine } from '../../../src/parity/engine.ts';
-import { printedBy } from '../../cli/printed.ts';
+import { printedBy } from '../printed.ts';
 
 const engine = path.join(import.meta.dirname, '../../../examples/server/parity/engine.ts');
 const link = { baseLatencyUs: 50, bandwidthBytesPerS: 1e9 };
@@ -60,6 +60,6 @@ it('the engine computes the traffic, and its run is replayed and predicted', asy
 
 it('a module that is not there, or is no engine, is one clear error', async () => {
   await expect(loadEngine('nothing.ts')).rejects.toMatchObject({ code: 'TKV_CONFIG', field: '--engine' });
-  const other = path.join(import.meta.dirname, 'streams.ts');
+  const other = path.join(import.meta.dirname, '../../examples/server/streams.ts');
   await expect(loadEngine(other)).rejects.toThrow(/exports no engine/);
 });

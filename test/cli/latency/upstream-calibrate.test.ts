@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { calibrateCommand } from '../../../src/cli/calibrate.ts';
 import { compareRecorded } from '../../../src/sim/report/recordedComparison.ts';
-import { printedBy } from '../../cli/printed.ts';
+import { printedBy } from '../printed.ts';
 
 const cases = new URL('../../../../shared/goldens/blis/cases/', import.meta.url);
 const isHere = existsSync(cases);

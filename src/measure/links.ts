@@ -3,20 +3,19 @@
  * interleaved rounds, and makes one row of each link. For `tierkv bench links` and `tierkv calibrate`.
  */
 
-import { StagingSlots } from '../../backends/engine/stagedBatch.ts';
-import { FileStore } from '../../backends/file/fileStore.ts';
-import { HostArena } from '../../backends/host/hostArena.ts';
-import { MemoryStore } from '../../backends/host/memoryStore.ts';
-import { openDevice } from '../../backends/webgpu/adapter.ts';
-import type { LiveDevice } from '../../backends/webgpu/device.ts';
-import { HbmStore } from '../../backends/webgpu/hbmStore.ts';
-import type { AdapterReport } from '../../backends/webgpu/types.ts';
-import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { formatBytes, renderTable } from '../../printing/text.ts';
-import { poolShape, Tier } from '../../runtime/index.ts';
-import { fillPattern } from '../../runtime/pattern.ts';
-import { interruptible } from '../process.ts';
+import { StagingSlots } from '../backends/engine/stagedBatch.ts';
+import { FileStore } from '../backends/file/fileStore.ts';
+import { HostArena } from '../backends/host/hostArena.ts';
+import { MemoryStore } from '../backends/host/memoryStore.ts';
+import { openDevice } from '../backends/webgpu/adapter.ts';
+import type { LiveDevice } from '../backends/webgpu/device.ts';
+import { HbmStore } from '../backends/webgpu/hbmStore.ts';
+import type { AdapterReport } from '../backends/webgpu/types.ts';
+import { temporaryDirectory } from '../files/temporaryDirectory.ts';
+import type { VegaLiteSpec } from '../printing/chart.ts';
+import { formatBytes, renderTable } from '../printing/text.ts';
+import { poolShape, Tier } from '../runtime/index.ts';
+import { fillPattern } from '../runtime/pattern.ts';
 import {
   contestantsOf,
   type Effort,
@@ -78,6 +77,8 @@ export interface BenchListener {
   say(line: string): void;
   /** @param done samples of `all` */
   progress?(done: number, all: number): void;
+  /** Ends the bench with its reason. */
+  readonly signal?: AbortSignal;
 }
 
 /**
@@ -91,24 +92,23 @@ export async function benchLinks(
   adapter: string | undefined,
   listener: BenchListener | BenchListener['say'],
 ): Promise<{ adapter: AdapterReport; rows: LinkRow[] }> {
-  const { say, progress = () => {} } = typeof listener === 'function' ? { say: listener } : listener;
+  const told: BenchListener = typeof listener === 'function' ? { say: listener } : listener;
+  const { say, progress = () => {}, signal = new AbortController().signal } = told;
   using scratch = temporaryDirectory('tierkv-bench-', dir);
-  return await interruptible(async (signal) => {
-    await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
-    const rows: LinkRow[] = [];
-    const groups = sizes.unitsOfKib.length * sizes.patterns.length;
-    let group = 0;
-    for (const unitBytes of sizes.unitsOfKib.map((kib) => kib * 1024)) {
-      for (const pattern of sizes.patterns) {
-        say(`${pattern} blocks of ${formatBytes(unitBytes)}`);
-        const facts = { unitBytes, pattern, software: live.adapter.software };
-        const before = group++;
-        const within = (done: number, all: number): void => progress(before * all + done, groups * all);
-        rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal, within)));
-      }
+  await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
+  const rows: LinkRow[] = [];
+  const groups = sizes.unitsOfKib.length * sizes.patterns.length;
+  let group = 0;
+  for (const unitBytes of sizes.unitsOfKib.map((kib) => kib * 1024)) {
+    for (const pattern of sizes.patterns) {
+      say(`${pattern} blocks of ${formatBytes(unitBytes)}`);
+      const facts = { unitBytes, pattern, software: live.adapter.software };
+      const before = group++;
+      const within = (done: number, all: number): void => progress(before * all + done, groups * all);
+      rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal, within)));
     }
-    return { adapter: live.adapter, rows };
-  });
+  }
+  return { adapter: live.adapter, rows };
 }
 
 /** Seconds that a bench takes at the least; samples of large blocks take longer than they must. */

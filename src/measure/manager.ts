@@ -5,7 +5,7 @@
 
 import v8 from 'node:v8';
 import vm from 'node:vm';
-import { KVManager, Outcome, type TableMemory } from '../../runtime/index.ts';
+import { KVManager, Outcome, type TableMemory } from '../runtime/index.ts';
 
 export interface ManagerRow {
   readonly what: string;
