@@ -1,5 +1,16 @@
 /** Policies as data: read, bound, scored, explained and searched. */
 
+export { defaultLimits, type EvaluateOptions, evaluate } from '../evaluate/evaluate.ts';
+export {
+  type EvaluatorOptions,
+  type PoolLimits,
+  SimulationEvaluator,
+  WorkerPool,
+} from '../evaluate/evaluator.ts';
+export { openPolicy } from '../evaluate/openPolicy.ts';
+export { loadPlan, type PlanChanges, planNames } from '../evaluate/plans.ts';
+export type { CaseTask, ExplainOptions, Explanation, TaskResult } from '../evaluate/runCase.ts';
+export type { CaseAnswer } from '../evaluate/worker.ts';
 export type { PolicyLanguage } from '../sandbox/program.ts';
 export { classOf, meetsTargets } from '../sim/metrics/statistics.ts';
 export { type BoundBundle, bindBundle } from './binding/bind.ts';

@@ -40,6 +40,7 @@ describe('the exports map', () => {
       './runtime': 'runtime/index',
       './backends': 'backends/index',
       './sim': 'sim/index',
+      './simulate': 'simulate/index',
       './evolve': 'evolve/index',
       './compute': 'compute/index',
       './testing': 'testing/index',

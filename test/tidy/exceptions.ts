@@ -2,7 +2,7 @@
 
 import type { TidyRules } from './tidyScan.ts';
 
-const rooms = ['runtime', 'backends', 'compute', 'embed', 'views', 'sim', 'evolve', 'testing'];
+const rooms = ['runtime', 'backends', 'compute', 'embed', 'views', 'sim', 'simulate', 'evolve', 'testing'];
 
 export const rules: TidyRules = {
   mostLines: 600,

@@ -4,7 +4,6 @@ import { writeResults, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCount, formatSeconds, printable } from '../../printing/text.ts';
-import { TierKVError } from '../../runtime/errors.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
 import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
@@ -32,6 +31,7 @@ import {
   summaryText,
   traceFiles,
 } from '../../simulate/output.ts';
+import { classesOf, requireRoom } from '../../simulate/simulate.ts';
 import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
 import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';
@@ -97,9 +97,7 @@ export async function runSimulate(
   const { simulation, opened } = built;
   const { table, instances } = simulation;
   if (opened.spec === undefined) {
-    const classes = new Set<string>();
-    for (let row = 0; row < table.size; row++) classes.add(table.originOf(row).sloClass);
-    requireKnownTargets(built.options, classes);
+    requireKnownTargets(built.options, classesOf(built));
   }
   requireRoom(built);
   const targets = goodputTargets(built.options, opened.spec);
@@ -178,22 +176,6 @@ export async function runSimulate(
   if (taken !== '') bar.say(taken);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);
-}
-
-/** Refuses a deployment on which no request of the workload has room. */
-function requireRoom({ deployment, conservation }: BuiltSimulation & { conservation: Conservation }): void {
-  const { injected, unservable } = conservation;
-  if (injected === 0 || unservable < injected) return;
-  const sizes = deployment.pools.map(({ engine: { hbmBlocks, blockTokens } }) => {
-    return `${formatCount(hbmBlocks)} blocks of ${formatCount(blockTokens)} tokens`;
-  });
-  throw new TierKVError(
-    'TKV_CAPACITY',
-    `none of ${formatCount(injected)} requests fits: an instance has ${sizes.join(', or ')}, and each request ` +
-      'needs more, or is longer than the model takes. Give more KV blocks (--total-kv-blocks, total_kv_blocks) or ' +
-      'a larger --max-model-len, or serve shorter prompts.',
-    { field: '--total-kv-blocks' },
-  );
 }
 
 /** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */
