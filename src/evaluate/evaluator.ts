@@ -4,6 +4,7 @@
  */
 
 import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
@@ -36,7 +37,7 @@ import { PolicyError } from '../sandbox/program.ts';
 import { unknownName } from '../sim/control/registry.ts';
 import { simulateArguments } from '../simulate/arguments.ts';
 import { buildSimulation } from '../simulate/build.ts';
-import { refuseIdleScaling } from './plans.ts';
+import { loadPlan, refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation } from './runCase.ts';
 import type { CaseAnswer } from './worker.ts';
 
@@ -200,7 +201,7 @@ export class SimulationEvaluator implements Evaluator {
       this.#running.set(key, running);
     }
     const outcome = await running;
-    // whoever began it may have called it off
+    // the caller that began it may have called it off
     return outcome === undefined && !off() ? this.#run(bundle, each, contents, off) : outcome;
   }
 
@@ -295,6 +296,45 @@ function idOf(bundle: PolicyBundle): string {
   }
 }
 
+// One call from a policy to its evaluation.
+
+export interface EvaluateOptions extends Partial<PoolLimits> {
+  /** Which cases of the plan. Default `train`. */
+  readonly suite?: SuiteName;
+  /** Where results are kept between runs. */
+  readonly cacheFolder?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** One simulation takes two minutes and 4 GiB at most, and there is a thread for each core. */
+export function defaultLimits(): PoolLimits {
+  return { workers: os.availableParallelism(), wallMs: 120_000, heapMiB: 4096 };
+}
+
+/**
+ * Scores a policy on the cases of a plan, on worker threads. The result is the same for any number of threads.
+ * @param plan a name of `planNames`, the path of a JSON file, or a plan
+ * @returns score and metrics; a policy that cannot run has its `error` there
+ * @throws the signal's reason after a stop, TKV_CONFIG for a plan or a baseline that cannot be run
+ */
+export async function evaluate(
+  bundle: PolicyBundle,
+  plan: string | EvaluationPlan = 'routing',
+  { suite = 'train', cacheFolder, signal, ...limits }: EvaluateOptions = {},
+): Promise<Evaluation> {
+  const evaluator = new SimulationEvaluator({
+    plan: typeof plan === 'string' ? loadPlan(plan) : plan,
+    limits: { ...defaultLimits(), ...limits },
+    ...(cacheFolder === undefined ? {} : { cacheFolder }),
+  });
+  try {
+    const [evaluation] = await evaluator.evaluate([bundle], suite, signal);
+    return evaluation;
+  } finally {
+    await evaluator.close();
+  }
+}
+
 // Worker threads that run tasks in the order asked, as many at once as there are threads. A task that takes
 // longer than its limit is ended with its thread, and a new thread takes the next: it costs no other task
 // anything but the time of a start. The limit is for the machine; what a policy may do is counted in steps.
@@ -302,7 +342,7 @@ function idOf(bundle: PolicyBundle): string {
 interface Waiting {
   readonly task: CaseTask;
   readonly done: (answer: CaseAnswer) => void;
-  /** Whether nobody wants it any more. */
+  /** Whether its caller gave it up. */
   readonly isCalledOff: () => boolean;
 }
 
@@ -401,7 +441,7 @@ export class WorkerPool {
 
 // Results of cases by content: the same policies, workload, arguments, seed and program give the same result,
 // bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named. Files
-// count by their bytes, those that other files name and those of tierkv itself among them.
+// count by their bytes, files that other files name and tierkv's own among them.
 
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
@@ -478,7 +518,7 @@ export class CaseCache {
 
   /**
    * Hashes of the files that the simulation of these arguments reads, in the order in which it does. Building
-   * it once says which, also those that a specification names; when one of them changes it may name others.
+   * it once says which, also files that a specification names; when one of them changes it may name others.
    */
   #inputsOf(args: readonly string[], contents: FileContents): readonly string[] {
     const asText = JSON.stringify(args);

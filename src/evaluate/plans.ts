@@ -389,6 +389,6 @@ export interface PlanSource {
   readonly suites: Readonly<Record<SuiteName, SuiteSource>>;
   readonly scoring: Scoring;
   readonly baseline: PolicyBundle;
-  /** Those that a search changes where it is told of none. */
+  /** Slots that a search changes unless it is told of others. */
   readonly slots: readonly PolicySlot[];
 }

@@ -163,7 +163,7 @@ export function explainCase(
   const rows = new Map([...recorder.routings].map(([row, record]) => [record, row]));
   const sampled = sampleDecisions([...recorder.routings.values()], options.regrets);
   const { build } = caseBuilder(bound, suiteCase);
-  // each sampled record is one of those that were listed with their rows
+  // each sampled record was listed with its row
   const regrets = regretsOf(
     () => build({}).simulation,
     simulation,

@@ -1,8 +1,10 @@
 /** Policies as data: read, bound, scored, explained and searched. */
 
-export { defaultLimits, type EvaluateOptions, evaluate } from '../evaluate/evaluate.ts';
 export {
+  defaultLimits,
+  type EvaluateOptions,
   type EvaluatorOptions,
+  evaluate,
   type PoolLimits,
   SimulationEvaluator,
   WorkerPool,

@@ -39,7 +39,7 @@ function hashFile(file: string): string {
 export class FileContents {
   readonly #hashes = new Map<string, string>();
 
-  /** '' for what is no regular file: a pipe gives its bytes once, and they are not taken here. */
+  /** '' for anything but a regular file: a pipe gives its bytes once, and they are not taken here. */
   of(file: string): string {
     let hash = this.#hashes.get(file);
     if (hash === undefined) {
@@ -136,7 +136,7 @@ export function compressionOf(head: Buffer): '' | '.gz' | '.zst' {
 /**
  * Lines of a file, without their ends.
  * @throws {TierKVError} TKV_IO for a file that cannot be read; TKV_INPUT for a line or a file above its
- * limit, damage, or something that is no regular file.
+ * limit, damage, or anything but a regular file.
  */
 export function* fileLines(file: string): Generator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet
@@ -256,7 +256,7 @@ function bounded(pipe: string, head: { bytes: Buffer }): Transform {
 }
 
 /**
- * Copies the pipe to a file that goes when disposed. Undefined for everything that is no pipe.
+ * Copies the pipe to a file that goes when disposed. Undefined for anything but a pipe.
  * @throws {TierKVError} TKV_IO when it cannot be read or kept, TKV_INPUT above the limit; the signal's reason
  * after a stop.
  */

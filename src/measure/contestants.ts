@@ -30,7 +30,7 @@ export interface Bench {
   readonly readback: boolean;
   readonly device: PlainDevice;
   readonly disk: PlainDisk;
-  /** All blocks, one behind the other, in memory like that of the DDR tier. Nobody writes there. */
+  /** All blocks, one behind the other, in memory like that of the DDR tier. It is never written. */
   readonly host: Uint8Array;
   /** Memory like it, for what stages and peers read. */
   readonly scratch: Uint8Array;
@@ -108,7 +108,7 @@ function unitOf(bytes: Uint8Array, index: number, unitBytes: number): Uint8Array
 }
 
 // Interleaved rounds: in each, everybody who is compared runs, in an order of the round's own. So a machine
-// that is slow for a while is slow for all of them, and nobody always runs behind the same neighbour. Figures
+// that is slow for a while is slow for all of them, and none always runs behind the same neighbour. Figures
 // are medians over the rounds. One more round before them warms up and counts for nothing.
 
 /** What is measured. */
@@ -163,7 +163,7 @@ export async function measureRounds(
     for (const one of shuffled(contestants, round)) {
       signal.throwIfAborted();
       await settle();
-      collectYoungGarbage(); // nobody pays for the garbage of another
+      collectYoungGarbage(); // no contestant pays for another's garbage
       const taken = await measure(one, round === 0 ? 0 : effort.sampleMs);
       if (round > 0) rounds.get(one.name)!.push(taken);
       progress();
@@ -253,7 +253,7 @@ export function linkOf({ ways }: Route): string {
 /**
  * What each part of the machine does, over all ways: device, host, disk.
  * @param readback whether arrivals in HBM are verified by a copy back and a digest on the host. Where a
- *   kernel verifies them the check is no stage: its time counts as tierkv's loss.
+ *   kernel verifies them the check has no stage: its time counts as tierkv's loss.
  */
 export function stagesOf({ ways, verified }: Route, readback: boolean): readonly Stage[][] {
   const [device, host, disk]: Stage[][] = [[], [], []];
@@ -289,7 +289,7 @@ export class LinkRig {
   readonly #ddr: MemoryStore;
   readonly #engine: TransferEngine;
   readonly #digests: readonly Digest[];
-  /** By tier and slot. That of host memory is kept by its store. */
+  /** By tier and slot. Host memory's is kept by its store. */
   readonly #generations: readonly Uint32Array[];
   #job = 1;
 

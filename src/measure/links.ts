@@ -37,7 +37,7 @@ import {
 export interface LinkBenchSizes extends Effort {
   readonly unitsOfKib: readonly number[];
   readonly patterns: readonly RowFacts['pattern'][];
-  /** One run moves so many bytes, but no more than `unitsMax` blocks and no fewer than four. */
+  /** One run moves this many bytes, but no more than `unitsMax` blocks and no fewer than four. */
   readonly runBytes: number;
   readonly unitsMax: number;
   /** Whether plain calls are measured beside tierkv. Default: they are. */
@@ -247,7 +247,7 @@ export function rowOf(route: Route, medians: Medians, readback: boolean, facts: 
   const gbps = gbpsOf(nameOf('tierkv', route));
   const [alone, single, bulk] = (['alone', 'single', 'bulk'] as const).map((who) => nameOf(who, route));
   const [partGbps, limitStage] = limitOf(route, readback, gbpsOf);
-  // whoever moves blocks over the whole link shows that each of its parts goes so fast
+  // a contestant that moves blocks over the whole link shows that each of its parts goes so fast
   const limitGbps = Math.max(partGbps, gbps, ...[single, bulk].map((who) => medians.get(who) ?? 0));
   const stages = stagesOf(route, readback).flatMap((part) => part.map((stage) => [stage, gbpsOf(stage)]));
   const sample = medians.samples?.get(nameOf('tierkv', route));

@@ -1,6 +1,6 @@
 /**
- * An engine that `tierkv parity --engine` serves the traffic on, in place of the stand-in: a module of
- * whoever has one, which exports it as its default. It computes, so the times of its steps are its own, and
+ * An engine that `tierkv parity --engine` serves the traffic on, in place of the stand-in: a module
+ * that exports it as its default. It computes, so the times of its steps are its own, and
  * the prediction takes them from the latency model that its runner fits to them.
  */
 
@@ -23,7 +23,7 @@ export interface EngineSetting {
 
 export interface ParityEngine {
   readonly name: string;
-  /** Of the engine's model; tiers have so many of its blocks. */
+  /** Of the engine's model; tiers hold whole blocks of it. */
   readonly layout: KVLayout;
   runner(setting: EngineSetting): ParityRunner;
 }

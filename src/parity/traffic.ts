@@ -1,5 +1,5 @@
 /**
- * The traffic of a parity run: requests in order of arrival, and follow-ups of those that ended. It is opened
+ * The traffic of a parity run: requests in order of arrival, and follow-ups of ended ones. It is opened
  * once for the real runtime and once for the simulator, and gives both the same requests. Deadlines are left
  * out: a request that takes longer is an answer here, no failure.
  */

@@ -8,7 +8,7 @@ import cliProgress from 'cli-progress';
 import { formatCount, formatCounted, formatSeconds } from './text.ts';
 
 export interface ProgressState {
-  /** From 0 to 1, by the work that is done; the time left is estimated from it. 0 while nobody knows. */
+  /** From 0 to 1, by the work that is done; the time left is estimated from it. 0 while that is not known. */
   readonly share: number;
   /** Whole units done so far: the rate is this per second. */
   readonly done: number;
@@ -46,7 +46,7 @@ const machineClock: ProgressClock = {
 /** Steps of the bar. */
 const SCALE = 1000;
 const MIN_GAP_MS = 100;
-/** Between two lines where there is no terminal. */
+/** Between two lines without a terminal. */
 const LINE_MS = 60_000;
 
 /** A message for a person, with the program's name before it once: some of them bring it along. */

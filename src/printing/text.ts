@@ -7,7 +7,7 @@
 import Table from 'cli-table3';
 import { configError } from '../runtime/errors.ts';
 
-/** The text with a question mark for everything that is no visible character or space. */
+/** The text with a question mark for everything but visible characters and spaces. */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '?');
 }
@@ -22,7 +22,7 @@ function cellText(cell: string | number): string | number {
   return printable(cell.length <= longestCell ? cell : `${cell.slice(0, longestCell)}...`);
 }
 
-/** In lines of so many characters. */
+/** In lines of `width` characters. */
 function wrapped(text: string | number, width: number): string {
   return (
     String(text)

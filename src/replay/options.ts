@@ -43,7 +43,7 @@ export interface ReplayOptions {
   /** Of every transfer of the modeled driver, in microseconds. */
   readonly linkBaseLatencyUs: number;
   /**
-   * A profile of `tierkv calibrate` whose links the modeled driver takes; those that it lacks are as assumed.
+   * A profile of `tierkv calibrate` whose links the modeled driver takes; links that it lacks are as assumed.
    */
   readonly linksPath?: string;
   /** Write the decision log, and the inputs that led to it, here. */

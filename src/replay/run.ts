@@ -233,7 +233,7 @@ export class ReplaySession {
   }
 
   /**
-   * Brings blocks [from, to) to HBM, loaded or computed, verifies those that were there before, and lets them
+   * Brings blocks [from, to) to HBM, loaded or computed, verifies blocks that were there before, and lets them
    * go.
    */
   async #blocks(sequence: Sequence, ids: Float64Array, from: number, to: number): Promise<void> {

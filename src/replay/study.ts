@@ -152,11 +152,11 @@ export interface StudyRow {
   /** Leading blocks found, of all requests together, in any tier. */
   readonly hits: number;
   readonly hitPercent: number;
-  /** Share of the gap from LRU to the optimum, in percent; null where there is no gap. */
+  /** Share of the gap from LRU to the optimum, in percent; null without a gap. */
   readonly closedPercent: number | null;
   /** Against LRU, in percentage points. */
   readonly points: number;
-  /** Processor time per block, that of the manager included; null for the optimum, which is no policy. */
+  /** Processor time per block, the manager's included; null for the optimum, which has no policy to run. */
   readonly nsPerBlock: number | null;
 }
 
@@ -247,7 +247,7 @@ function percent(part: number, whole: number): number {
 // the cache and the request, the blocks whose next use is nearest, and of equal ones those nearer to the
 // start. Blocks may bypass the cache.
 //
-// All blocks whose next use is request r are blocks of r, and whoever is evicted first lies deepest. So what
+// All blocks whose next use is request r are blocks of r, and the block evicted first lies deepest. So what
 // is kept for r is always the front of r's chain: one number says it all, and one pass from the back finds
 // who is used next by whom.
 
@@ -338,7 +338,7 @@ export interface StudyOptions {
 //
 // No bytes move and no time is modeled: every job ends as soon as it is issued. The manager is driven, not
 // the policy alone, so that what decides here is what decides in a server, tiers included; it costs about as
-// much as the cheapest policy does. Time is that of the trace, so a run decides the same wherever it runs.
+// much as the cheapest policy does. Time is the trace's, so a run decides the same wherever it runs.
 //
 // With `held`, HBM has the capacity and no more, and room is made before the request's blocks are computed,
 // as in a server whose running requests share the room with the cache.
@@ -404,7 +404,7 @@ export class PoolStudy {
     return this.#next;
   }
 
-  /** Serves up to so many blocks more, in whole requests. */
+  /** Serves up to `blocks` more, in whole requests. */
   advance(blocks: number): void {
     const started = process.cpuUsage();
     const end = this.#lookups + blocks;
@@ -471,7 +471,7 @@ const formats: Partial<Record<Format, { readonly blockTokens: number; readonly u
 
 /**
  * @param blockTokens undefined for what the format usually has
- * @param requests stop after so many
+ * @param requests stop after this count
  * @throws TKV_INPUT for a trace that does not say which blocks are equal, or a bad line
  */
 export function readChains(path: string, blockTokens?: number, requests?: number): PrefixTrace {

@@ -32,7 +32,7 @@ import { optionNames, withOptionNames } from './optionNames.ts';
 import { goodputTargets, type OptionValues, real, textOption, whole } from './options.ts';
 import { openSimulation } from './workloadOptions.ts';
 
-/** Instances by role: prefill first, then decode, then those that do all. */
+/** Instances by role: prefill first, then decode, then instances that do all. */
 function poolsOf(options: OptionValues): [Role, number][] {
   const total = whole(options, 'numInstances', 1, 1024);
   const prefill = whole(options, 'prefillInstances', 0, 1024);

@@ -516,7 +516,7 @@ function readActuation(node: SpecNode): ScalingActuationConfig {
 /**
  * The text with the fields set. A field may be new, what it lies in may not.
  * @param settings as they were given, a line each
- * @throws TKV_CONFIG for a setting that is none, or whose place is not there
+ * @throws TKV_CONFIG for a text that must be a setting, or names a place that the file lacks
  */
 export function applySettings(text: string, file: string, settings: string | undefined): string {
   if (settings === undefined) return text;
@@ -554,7 +554,7 @@ function settingValue(setting: string, text: string): unknown {
   }
 }
 
-/** `pools[0].engine.max_num_seqs` as keys and indices; empty for what is none. */
+/** `pools[0].engine.max_num_seqs` as keys and indices; empty for any other text. */
 function pathOf(text: string): (string | number)[] {
   if (!/^[\w-]+(\[\d+\]|\.[\w-]+)*$/.test(text)) return [];
   return [...text.matchAll(/[\w-]+/g)].map(([part]) => (/^\d+$/.test(part) ? Number(part) : part));

@@ -85,7 +85,7 @@ export function engineSetup(
   };
 }
 
-/** Those that need nobody to rank requests. */
+/** Names that work without a policy that ranks requests. */
 function byItself(names: readonly string[]): string[] {
   return names.filter((name) => name !== RANKED);
 }
@@ -236,7 +236,7 @@ function coefficientsOf(options: OptionValues, hardware: Hardware): Coefficients
 }
 
 // Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
-// bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is no tier.
+// bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is left out.
 
 /** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
 const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {

@@ -339,7 +339,7 @@ function csvCell(value: string | number | null): string {
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Header and rows of a TraceV2 pair. `requests` are those that arrived, in order. */
+/** Header and rows of a TraceV2 pair. `requests` are the arrived ones, in order. */
 export function traceFiles(
   simulation: Simulation,
   requests: readonly WorkloadRequest[],

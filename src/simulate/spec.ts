@@ -102,7 +102,7 @@ export interface DeploymentSpec {
     readonly prefixTokens?: number;
     readonly prompt?: LengthChoice;
     readonly output?: LengthChoice;
-    /** At most so many. */
+    /** Most requests. */
     readonly requests?: number;
     /** Deadline of every request in seconds. */
     readonly timeoutS?: number;

@@ -21,11 +21,11 @@ import {
 export interface OpenedSimulation {
   readonly workload: SimulatedWorkload;
   readonly spec: WorkloadSpec | undefined;
-  /** Requests that are known to come, for a progress bar; Infinity when nobody knows. */
+  /** Requests that are known to come, for a progress bar; Infinity when that is not known. */
   readonly expected: number;
   readonly seed: bigint;
   readonly horizonUs: number;
-  /** Whether the horizon is upstream's end of a replay and not what somebody asked for. */
+  /** Whether the horizon is upstream's end of a replay and not one that was asked for. */
   readonly endsAsUpstream: boolean;
   /** The file that is named, and what it or the specification was opened to. */
   readonly file: string | undefined;
