@@ -1,6 +1,6 @@
 /**
  * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator
- * and `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with
+ * and `replay --links` read (schema tierkv.links/1, src/sim/latency/capacity.ts). Rows of scattered blocks with
  * the usual checks are what the runtime does, so only they count.
  */
 
@@ -13,16 +13,8 @@ import { readTraceHeader, traceRecords } from '../sim/workload/traceV2.ts';
 import type { LinkRow } from './bench/links.ts';
 import { median } from './bench/manager.ts';
 import { fileLines, readText } from './input.ts';
-import {
-  formatBytes,
-  formatSeconds,
-  printText,
-  renderTable,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from './output.ts';
+import { formatBytes, formatSeconds, renderTable, startProgressBar } from './output.ts';
+import { printText, requireWritableTarget, writeJsonFile, writeText } from './resultFile.ts';
 import { jsonText } from './simulate/output.ts';
 
 export interface LinkFigures {

@@ -5,7 +5,7 @@ import os, { constants } from 'node:os';
 import path from 'node:path';
 import { type Command, CommanderError } from 'commander';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import { printable, takeStandardOutput } from './output.ts';
+import { printable, takeStandardOutput } from './resultFile.ts';
 
 /** @throws TKV_CONFIG naming the first that is empty */
 export function refuseEmptyValues(command: Command): void {

@@ -7,13 +7,8 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { renderSvg } from '../../src/cli/chart.ts';
-import {
-  formatCount,
-  formatSeconds,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-} from '../../src/cli/output.ts';
+import { formatCount, formatSeconds, startProgressBar } from '../../src/cli/output.ts';
+import { requireWritableTarget, writeJsonFile } from '../../src/cli/resultFile.ts';
 import { soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
 import { verdictOf } from './judging/verdict.ts';

@@ -4,15 +4,8 @@ import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
 import { renderSvg } from '../chart.ts';
-import {
-  formatSeconds,
-  printText,
-  renderTable,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from '../output.ts';
+import { formatSeconds, renderTable, startProgressBar } from '../output.ts';
+import { printText, requireWritableTarget, writeJsonFile, writeText } from '../resultFile.ts';
 
 interface BenchOptions {
   readonly json?: string;

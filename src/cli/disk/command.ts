@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { printText, requireWritableTarget, writeJsonFile } from '../output.ts';
+import { printText, requireWritableTarget, writeJsonFile } from '../resultFile.ts';
 
 export function diskCommand(): Command {
   const command = new Command('disk').description(

@@ -6,14 +6,8 @@ import { type StoreReport, StoreView } from '../../backends/file/inspect.ts';
 import { printable } from '../../backends/file/record.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { keyToHex } from '../../runtime/index.ts';
-import {
-  formatBytes,
-  formatCount,
-  formatCounted,
-  formatShare,
-  renderTable,
-  requireWritableTarget,
-} from '../output.ts';
+import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../output.ts';
+import { requireWritableTarget } from '../resultFile.ts';
 
 export interface DiskCheckReport extends StoreReport {
   readonly dir: string;

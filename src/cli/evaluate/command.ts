@@ -5,8 +5,8 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import { requireWritableTarget } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { requireWritableTarget } from '../resultFile.ts';
 import { numberWithin, type WorkloadOptionValues } from '../workload/options.ts';
 import type { PoolLimits } from './evaluator.ts';
 import { refuseIdle } from './run.ts';

@@ -412,7 +412,7 @@ let program: string | undefined;
 
 /** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
 export function programHash(): string {
-  program ??= hashOfFolders([folderOf('../../../'), folderOf('../../../../data/')]);
+  program ??= hashOfFolders([folderOf('../../'), folderOf('../../../data/')]);
   return program;
 }
 

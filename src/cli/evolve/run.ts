@@ -24,7 +24,8 @@ import { renderSvg } from '../chart.ts';
 import { SimulationEvaluator } from '../evaluate/evaluator.ts';
 import { loadPlan, planScales, refuseIdleScaling } from '../evaluate/plans.ts';
 import { openPolicy, refuseUnbound } from '../evaluate/run.ts';
-import { formatCounted, makeDirectory, printText, startProgressBar, writeText } from '../output.ts';
+import { formatCounted, makeDirectory, startProgressBar } from '../output.ts';
+import { printText, writeText } from '../resultFile.ts';
 import type { EvolveOptions } from './command.ts';
 import {
   archiveChart,

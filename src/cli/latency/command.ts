@@ -8,7 +8,8 @@ import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/makeModel.ts';
 import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
 import { renderSvg } from '../chart.ts';
-import { formatCounted, printText, requireWritableTarget, writeJsonFile, writeText } from '../output.ts';
+import { formatCounted } from '../output.ts';
+import { printText, requireWritableTarget, writeJsonFile, writeText } from '../resultFile.ts';
 import type { FitRequestsOptions } from './fitRequests.ts';
 
 function numberOption(text: string): number {

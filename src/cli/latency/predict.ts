@@ -15,8 +15,9 @@ import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
 import { type LatencyBackend, newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
 import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
-import { printable, renderTable } from '../output.ts';
+import { renderTable } from '../output.ts';
 import { withOptionNames } from '../process.ts';
+import { printable } from '../resultFile.ts';
 import { loadCoefficients, loadHardware, loadModel, modelDefaults } from './dataFiles.ts';
 
 export interface PredictOptions {

@@ -13,16 +13,9 @@ import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
 import { renderSvg } from '../chart.ts';
 import { mooncakeBlockTokens } from '../mooncakeTrace.ts';
-import {
-  formatSeconds,
-  parseBytes,
-  printText,
-  requireWritableTarget,
-  startProgressBar,
-  writeJsonFile,
-  writeText,
-} from '../output.ts';
+import { formatSeconds, parseBytes, startProgressBar } from '../output.ts';
 import { interruptible, temporaryDirectory } from '../process.ts';
+import { printText, requireWritableTarget, writeJsonFile, writeText } from '../resultFile.ts';
 import { engineHardware, oneOf } from '../simulate/engineOptions.ts';
 import { type OptionValues, real, textOption, whole, wholeOption } from '../simulate/options.ts';
 import { openSimulation } from '../simulate/workloadOptions.ts';

@@ -7,8 +7,9 @@
 import { Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
 import { aboutPipe, keepPipe } from '../input.ts';
-import { formatBytesPerS, printText, startProgressBar, writeJsonFile } from '../output.ts';
+import { formatBytesPerS, startProgressBar } from '../output.ts';
 import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process.ts';
+import { printText, writeJsonFile } from '../resultFile.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
 import { type ReplayReport, renderReport } from './report.ts';

@@ -17,7 +17,8 @@ import {
 import { defaultEviction, type EvictionChoice, resolvePolicy } from '../../runtime/index.ts';
 import { systemReason } from '../input.ts';
 import { mooncakeBlockTokens } from '../mooncakeTrace.ts';
-import { parseBytes, requireWritableTarget } from '../output.ts';
+import { parseBytes } from '../output.ts';
+import { requireWritableTarget } from '../resultFile.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
 import { singlePolicy } from './study.ts';
 import { maxBlocks, requireHoldable, requireRoom } from './tiers.ts';

@@ -10,9 +10,9 @@ import {
   formatCount,
   formatSeconds,
   formatShare,
-  printable,
   renderTable,
 } from '../output.ts';
+import { printable } from '../resultFile.ts';
 
 const tierOrder = ['hbm', 'ddr', 'nvme'] as const;
 const tierTitles = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe' } as const;

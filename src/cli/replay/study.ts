@@ -20,14 +20,8 @@ import {
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { renderSvg, type VegaLiteSpec } from '../chart.ts';
 import { inputError } from '../input.ts';
-import {
-  formatCount,
-  formatCounted,
-  renderTable,
-  requireWritableTarget,
-  startProgressBar,
-  writeText,
-} from '../output.ts';
+import { formatCount, formatCounted, renderTable, startProgressBar } from '../output.ts';
+import { requireWritableTarget, writeText } from '../resultFile.ts';
 import { type Format, formatOf, openWorkload } from '../workload/open.ts';
 import { maxBlocks } from './tiers.ts';
 

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, traceStem } from '../output.ts';
+import { requireWritableTarget, traceStem } from '../resultFile.ts';
 import { refuseIdleOptions } from './idleOptions.ts';
 import { addSimulateOptions, type OptionValues, simulateOptionsOf } from './options.ts';
 

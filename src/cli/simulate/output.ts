@@ -26,7 +26,8 @@ import {
   traceRow,
 } from '../../sim/workload/traceV2.ts';
 import type { VegaLiteSpec } from '../chart.ts';
-import { formatBytes, printable } from '../output.ts';
+import { formatBytes } from '../output.ts';
+import { printable } from '../resultFile.ts';
 import type { BuiltPool, BuiltSimulation } from './built.ts';
 import { deployedNames, type OptionValues } from './options.ts';
 

@@ -9,16 +9,8 @@ import { ScalingReport } from '../../sim/report/scaling.ts';
 import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
 import { renderSvg } from '../chart.ts';
-import {
-  formatCount,
-  formatSeconds,
-  printable,
-  printText,
-  startProgressBar,
-  traceStem,
-  writeResults,
-  writeText,
-} from '../output.ts';
+import { formatCount, formatSeconds, startProgressBar } from '../output.ts';
+import { printable, printText, traceStem, writeResults, writeText } from '../resultFile.ts';
 import { buildSimulation, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import type { OpenedFacts } from './idleOptions.ts';

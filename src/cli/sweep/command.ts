@@ -6,7 +6,8 @@
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { renderSvg } from '../chart.ts';
-import { printText, requireWritableTarget, startProgressBar, writeJsonFile, writeText } from '../output.ts';
+import { startProgressBar } from '../output.ts';
+import { printText, requireWritableTarget, writeJsonFile, writeText } from '../resultFile.ts';
 import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `

@@ -1,7 +1,8 @@
 /** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
 
 import type { VegaLiteSpec } from '../chart.ts';
-import { printable, renderTable } from '../output.ts';
+import { renderTable } from '../output.ts';
+import { printable } from '../resultFile.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from './point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */

@@ -18,7 +18,7 @@ import {
   writeJsonFile,
   writeResults,
   writeText,
-} from '../output.ts';
+} from '../resultFile.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
 import {

@@ -7,7 +7,8 @@ import type {
   WorkloadSummary,
 } from '../../sim/workload/summary.ts';
 import type { VegaLiteSpec } from '../chart.ts';
-import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../output.ts';
+import { formatCount, formatSeconds, formatShare, renderTable } from '../output.ts';
+import { printable } from '../resultFile.ts';
 import type { OpenedWorkload } from './open.ts';
 
 const number = (value: number): string => (value >= 100 ? formatCount(Math.round(value)) : value.toFixed(1));

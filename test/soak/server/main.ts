@@ -4,7 +4,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { requireWritableTarget, writeJsonFile } from '../../../src/cli/output.ts';
+import { requireWritableTarget, writeJsonFile } from '../../../src/cli/resultFile.ts';
 import { type ServerSoakReport, soakServer } from './campaign.ts';
 import {
   diskLine,
