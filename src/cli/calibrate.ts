@@ -1,6 +1,6 @@
 /**
  * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator
- * and `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with
+ * and `replay --links` read (schema tierkv.links/1, src/sim/latency/capacity.ts). Rows of scattered blocks with
  * the usual checks are what the runtime does, so only they count.
  */
 

@@ -1,5 +1,7 @@
-/** What the tidy test is told: doors, names of variants, mechanisms, and the reason of each exception. */
+/** What the tidy test is told: doors, names of variants, mechanisms, and where a rule does not hold. */
 
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { TidyRules } from './tidyScan.ts';
 
 const rooms = ['runtime', 'backends', 'compute', 'embed', 'views', 'sim', 'simulate', 'evolve', 'testing'];
@@ -13,11 +15,21 @@ export const rules: TidyRules = {
     'src/embed/kvRuntime.ts',
     'src/nodeVersion.ts',
     'src/requireNode.ts',
+    'src/backends/webgpu/shaderTexts.ts', // made from shaders/
     ...rooms.map((room) => `src/${room}/index.ts`),
   ],
   variants: {},
-  mechanisms: [],
+  mechanisms: [{ text: /new Worker\(/, file: 'src/evolve/workerPool.ts' }],
 };
 
-/** By rule and place: why the source stands as it is. A reason that nothing needs fails the test. */
-export const reasons: Readonly<Record<string, string>> = {};
+interface Debts {
+  /** By rule and place: the reason, or what is left to do. An entry that nothing needs fails the test. */
+  readonly places: Readonly<Record<string, string>>;
+  /** By file: banned phrases that are left. The numbers only fall. */
+  readonly phrases: Readonly<Record<string, number>>;
+}
+
+/** Where the rules did not hold when the sources were moved into one file an idea. The list only shrinks. */
+export const debts: Debts = JSON.parse(
+  readFileSync(join(import.meta.dirname, 'debts.json'), 'utf8'),
+) as Debts;

@@ -13,9 +13,6 @@ type Digester = (bytes: Uint8Array, firstWord: number) => Digest;
 
 export type DigestEngine = 'wasm-simd' | 'javascript';
 
-/** Chosen before anybody opens an arena: the addresses of a process may be few. */
-const chosen = choose();
-
 function choose(): { readonly engine: DigestEngine; readonly digest: Digester } {
   const simd = simdDigester();
   return simd !== undefined && agrees(simd)
@@ -261,3 +258,6 @@ export function simdModule(): Uint8Array<ArrayBuffer> {
     ...section(10, ...bodies.map((body): ModuleCode => [...leb(body.length), ...body])),
   ]);
 }
+
+/** Chosen before an arena is opened, since the addresses of a process may be few; last, since it uses all of the above. */
+const chosen = choose();

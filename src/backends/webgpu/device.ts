@@ -102,7 +102,7 @@ export class LiveDevice implements AsyncDisposable {
     try {
       commands();
     } finally {
-      popped = Promise.all(ownScopes.map(() => this.popOwnScope()));
+      popped = Promise.all(ownScopes.map(() => this.waitFor(() => this.popOwnScope())));
     }
     const errors = await popped.catch(() => []); // a lost device says so by itself
     return errors.find((error) => error !== null)?.message.split('\n')[0] ?? '';

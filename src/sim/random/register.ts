@@ -235,11 +235,6 @@ function build(): { words: Int32Array; exports: RegisterExports } | undefined {
   }
 }
 
-const machine = build();
-
-/** Whether this engine runs the module. */
-export const hasSimdRegister: boolean = machine !== undefined;
-
 /** As `advanceRegister` of register.ts; call only where `hasSimdRegister`. */
 export function advanceRegisterSimd(words: Int32Array, limit: number, blocks: number): number {
   const { words: memory, exports } = machine!;
@@ -389,3 +384,8 @@ export function moduleOf(functions: readonly AssembledFunction[]): Uint8Array<Ar
     ),
   ]);
 }
+
+const machine = build();
+
+/** Whether this engine runs the module. */
+export const hasSimdRegister: boolean = machine !== undefined;

@@ -1,0 +1,181 @@
+/**
+ * Writes results so that a reader sees the old file or the whole new one and never a half: the text goes to a new file in
+ * the same directory, reaches the disk, and takes the name in one step. Files that belong together take their names only
+ * when all of them are whole. A target that is no regular file (a pipe, /dev/stdout) is written through, and `-` is
+ * standard output.
+ */
+
+import { randomBytes } from 'node:crypto';
+import fs from 'node:fs';
+import path from 'node:path';
+import { configError, TierKVError } from '../runtime/errors.ts';
+
+// Text out of files, for a terminal. Names in traces, specs and profiles may hold line ends and terminal
+// codes, which would move the cursor, hide a line or change the window's title.
+
+/** The text with a question mark for everything that is no visible character or space. */
+export function printable(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '?');
+}
+
+export interface Result {
+  readonly target: string;
+  /** The text in parts, which are written as they come. */
+  readonly parts: Iterable<string>;
+}
+
+/** A target that is standard output. */
+const STDOUT = '-';
+
+let isStdoutTaken = false;
+
+/** Standard output is for one result alone from now on: what people read goes to stderr. */
+export function takeStandardOutput(): void {
+  isStdoutTaken = true;
+}
+
+/** Writes what people read: to standard output, or to stderr while a result has that. */
+export function printText(text: string): void {
+  (isStdoutTaken ? process.stderr : process.stdout).write(text);
+}
+
+/** Characters that are put together before they are written. */
+const blockCharacters = 1 << 20;
+
+function ioError(target: string, cause: unknown): TierKVError {
+  const reason = cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
+  return new TierKVError('TKV_IO', `${target} cannot be written: ${reason}. Name a file that can.`, {
+    path: target,
+    cause,
+  });
+}
+
+/** Where the bytes will really lie: symbolic links followed, so that they are kept. */
+function destination(target: string): { file: string; replaceable: boolean } {
+  try {
+    const file = fs.realpathSync(target);
+    return { file, replaceable: fs.statSync(file).isFile() };
+  } catch {
+    return { file: target, replaceable: !fs.existsSync(target) };
+  }
+}
+
+/**
+ * Checks, before a long run, that `target` will be writable at its end.
+ * @throws {TierKVError} TKV_IO when its directory does not exist or refuses files, or it is itself a
+ * directory.
+ */
+export function requireWritableTarget(target: string): void {
+  if (target === STDOUT) return;
+  try {
+    const { file, replaceable } = destination(target);
+    if (fs.existsSync(file) && fs.statSync(file).isDirectory()) throw new Error('it is a directory');
+    // the dot makes a file in place of the directory an error
+    const written = replaceable ? `${path.dirname(path.resolve(file))}${path.sep}.` : file;
+    fs.accessSync(written, fs.constants.W_OK);
+  } catch (cause) {
+    throw ioError(target, cause);
+  }
+}
+
+/** The system's refusal becomes an error about `target`; an error in making the parts passes as it is. */
+function system<T>(target: string, act: () => T): T {
+  try {
+    return act();
+  } catch (cause) {
+    throw ioError(target, cause);
+  }
+}
+
+function writeParts(handle: number, { target, parts }: Result): void {
+  let block: string[] = [];
+  let characters = 0;
+  const flush = (): void => {
+    system(target, () => fs.writeFileSync(handle, block.join('')));
+    block = [];
+    characters = 0;
+  };
+  for (const part of parts) {
+    block.push(part);
+    characters += part.length;
+    if (characters >= blockCharacters) flush();
+  }
+  flush();
+}
+
+/** Writes to a new file beside the target, or through a target that cannot be replaced. */
+class Draft {
+  readonly #target: string;
+  readonly #file: string;
+  readonly #draft: string | undefined;
+  #renamed = false;
+
+  constructor(result: Result) {
+    const { file, replaceable } = destination(result.target);
+    this.#target = result.target;
+    this.#file = file;
+    this.#draft = replaceable
+      ? path.join(path.dirname(file), `.${path.basename(file)}.${randomBytes(6).toString('hex')}.part`)
+      : undefined;
+    const handle = system(result.target, () => fs.openSync(this.#draft ?? file, replaceable ? 'wx' : 'a'));
+    try {
+      writeParts(handle, result);
+      if (replaceable) system(result.target, () => fs.fsyncSync(handle));
+    } catch (error) {
+      this.discard();
+      throw error;
+    } finally {
+      fs.closeSync(handle);
+    }
+  }
+
+  publish(): void {
+    const draft = this.#draft;
+    if (draft !== undefined) system(this.#target, () => fs.renameSync(draft, this.#file));
+    this.#renamed = true;
+  }
+
+  discard(): void {
+    if (!this.#renamed && this.#draft !== undefined) fs.rmSync(this.#draft, { force: true });
+  }
+}
+
+/**
+ * Writes the results one after the other; whatever fails, files keep what they held.
+ * @throws {TierKVError} TKV_IO with the path; errors in making the parts as they are.
+ */
+export function writeResults(results: readonly Result[]): void {
+  const drafts: Draft[] = [];
+  try {
+    const files = results.filter(({ target }) => target !== STDOUT);
+    for (const result of files) drafts.push(new Draft(result));
+    for (const draft of drafts) draft.publish();
+    for (const { target, parts } of results) {
+      if (target === STDOUT) for (const part of parts) process.stdout.write(part);
+    }
+  } finally {
+    for (const draft of drafts) draft.discard();
+  }
+}
+
+/** Writes one text. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
+export function writeText(target: string, text: string): void {
+  writeResults([{ target, parts: [text] }]);
+}
+
+/**
+ * @param value anything that JSON can hold.
+ * @throws {TierKVError} TKV_IO with the path; the file keeps what it held.
+ */
+export function writeJsonFile(target: string, value: unknown): void {
+  writeText(target, `${JSON.stringify(value, undefined, 2)}\n`);
+}
+
+//  The two files of a TraceV2 have one name but for their ends.
+
+/** @param named by the option, as a stem or with the end of one of the files */
+export function traceStem(option: string, named: string): string {
+  const stem = named.replace(/\.(csv|ya?ml)$/, '');
+  if (!/(^|[\\/])$/.test(stem)) return stem;
+  throw configError(option, `is "${named}", which names no file`, 'Give a name before .yaml and .csv.');
+}
