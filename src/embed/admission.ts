@@ -159,7 +159,7 @@ export function roomOf(context: RequestContext): Room {
   const { manager } = context;
   const { residentBytes, cachedBytes } = manager.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const fixedBytes = residentBytes - cachedBytes - manager.unaskedBytes();
+  const fixedBytes = residentBytes - cachedBytes - manager.speculativeBytes();
   const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };

@@ -30,7 +30,7 @@ export class ManagerLoop {
   #idleWaiters: (() => void)[] = [];
   readonly #listener: ManagerListener;
   #alarmIsSet = false;
-  #isUndisturbed = false;
+  #isDeferring = false;
   #roomWasFreed = false;
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
@@ -58,11 +58,11 @@ export class ManagerLoop {
         also.settled?.(sequence);
       },
       moved: (position, key, outcome) => {
-        if (this.#isUndisturbed) this.#movedMeanwhile.push([position, key, outcome]);
+        if (this.#isDeferring) this.#movedMeanwhile.push([position, key, outcome]);
         else also.moved?.(position, key, outcome);
       },
       roomFreed: () => {
-        if (this.#isUndisturbed) {
+        if (this.#isDeferring) {
           this.#roomWasFreed = true;
           return;
         }
@@ -80,12 +80,12 @@ export class ManagerLoop {
    * Several calls of the manager that nobody else's may come between, as those of a scheduler's step: who is
    * told of room or of a move's end, and might call the manager then, is told when all of them are made.
    */
-  undisturbed<T>(calls: () => T): T {
-    this.#isUndisturbed = true;
+  deferNotifications<T>(calls: () => T): T {
+    this.#isDeferring = true;
     try {
       return calls();
     } finally {
-      this.#isUndisturbed = false;
+      this.#isDeferring = false;
       for (const move of this.#movedMeanwhile.splice(0)) this.#listener.moved?.(...move);
       if (this.#roomWasFreed) {
         this.#roomWasFreed = false;

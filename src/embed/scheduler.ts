@@ -141,7 +141,7 @@ export class KVScheduler {
    * Ends a request. `endsWithStep`: a step is computing it, and `stepEnded` will name it among the finished.
    */
   abort(id: string): AbortResult {
-    const result = this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+    const result = this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
     if (request !== undefined) request.isAborted = true;
     if (result === 'ended') this.#requests.delete(id);
@@ -157,7 +157,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    this.#undisturbed((nowUs) => this.#scheduler.rerank(ranks, nowUs));
+    this.#asOneCall((nowUs) => this.#scheduler.rerank(ranks, nowUs));
     this.#tellNews();
   }
 
@@ -172,7 +172,7 @@ export class KVScheduler {
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
     this.#dropDoubtful();
     this.#hasSettled = false;
-    const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
+    const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
     // Room that the step made itself is no news. A request that gave way, or blocks that came to be in place
     // by what the step did for others, are: it had looked at them before.
@@ -205,7 +205,7 @@ export class KVScheduler {
     }
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
     this.#plan = undefined;
-    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
+    const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
     this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     return { interrupted: false, finished: finishedOf(outcome) };
@@ -219,7 +219,7 @@ export class KVScheduler {
   stepFailed(): KVStepOutcome {
     this.#requirePlan();
     this.#plan = undefined;
-    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepFailed(nowUs));
+    const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepFailed(nowUs));
     this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     this.#tellNews();
@@ -260,7 +260,7 @@ export class KVScheduler {
     this.#errors = count;
     // The last of the batch first, so that the first is in front of the queue again.
     for (const { id } of this.#scheduler.runningRequests().reverse()) {
-      this.#undisturbed((nowUs) => this.#scheduler.requeue(id, nowUs));
+      this.#asOneCall((nowUs) => this.#scheduler.requeue(id, nowUs));
     }
   }
 
@@ -282,7 +282,7 @@ export class KVScheduler {
     if (this.#isClosed) return;
     if (this.#plan !== undefined) this.stepFailed();
     for (const id of this.#requests.keys()) {
-      this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+      this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     }
     this.#requests.clear();
     this.#isClosed = true;
@@ -295,9 +295,9 @@ export class KVScheduler {
   }
 
   /** A replay makes the scheduler's calls of the manager in one go; so nothing comes between them here. */
-  #undisturbed<T>(call: (nowUs: number) => T): T {
+  #asOneCall<T>(call: (nowUs: number) => T): T {
     const { loop, nowUs } = this.#context;
-    return loop.undisturbed(() => call(nowUs()));
+    return loop.deferNotifications(() => call(nowUs()));
   }
 
   #requirePlan(): StepPlan<ScheduledRequest> {

@@ -14,7 +14,7 @@ import { makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /** Pins block i of a fresh sequence to its content, wherever that lies or is going. Counts the hit. */
-export function match(core: Core, sequence: Sequence, i: number, content: number): void {
+export function matchBlock(core: Core, sequence: Sequence, i: number, content: number): void {
   const { replicas, counters } = core;
   remember(core, sequence, i, content);
   core.touch(sequence, content);
@@ -59,7 +59,7 @@ function parentOf(sequence: Sequence, i: number): number {
 }
 
 /** A private block for the sequence to write. The caller has made sure that it fits. */
-export function open(core: Core, sequence: Sequence, i: number, sizeClass: number): void {
+export function openBlock(core: Core, sequence: Sequence, i: number, sizeClass: number): void {
   const { jobs } = core;
   forget(core, sequence, i);
   makeRoom(core, HBM, core.unitBytes(sizeClass), sequence.owner);
@@ -89,7 +89,7 @@ export function open(core: Core, sequence: Sequence, i: number, sizeClass: numbe
  * The block has its last token: after the device fence its digest is taken, then it is published under the
  * key.
  */
-export function seal(
+export function sealBlock(
   core: Core,
   sequence: Sequence,
   i: number,

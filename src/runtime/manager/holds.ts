@@ -81,7 +81,7 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
       core.logReplica(DecisionOp.QUARANTINE, source);
       core.unpublish(source);
       core.setResident(source, 0);
-      if (source < replicas.base[HBM + 1] && replicas.refs[source] > 0) core.agenda.wrong.push(source);
+      if (source < replicas.base[HBM + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);
     } else if (replicas.refs[source] === 0) {
       settleIdle(core, source);
     }
@@ -105,13 +105,13 @@ export function settleIdle(core: Core, replica: number): void {
   }
   core.setResident(replica, 1);
   if (replicas.evictable[replica] === 0) core.makeEvictable(replica, tier);
-  core.agenda.mayBeCrowded(tier);
+  core.deferred.mayBeCrowded(tier);
 }
 
 // A sequence lets blocks go, in whatever state they are: it stops waiting for them and stops holding them.
 
 /** Lets block i go. With `cancel`, a load that nobody else waits for is called off. */
-export function release(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
+export function releaseBlock(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
   const state = sequence.state[i] as Entry;
   const replica = sequence.replica[i];
   const content = sequence.content[i];
@@ -170,7 +170,7 @@ export function stopWaitingBelow(core: Core, sequence: Sequence, i: number, cont
     if (row === -1 || !waiters.remove(jobs.waiter, row, sequence.id, i)) continue;
     if (jobs.waiter[row] !== -1) continue;
     setIncomingResident(core, row, 1);
-    core.agenda.mayBeCrowded(tier);
+    core.deferred.mayBeCrowded(tier);
   }
 }
 
@@ -200,8 +200,8 @@ export function detach(core: Core, row: number, outcome: Outcome): void {
   if (jobs.content[row] !== -1) core.removeIncoming(jobs.content[row], row);
   if (jobs.kind[row] === JobKind.MOVE) countFailure(core, row, outcome);
   jobs.detach(row, outcome);
-  core.agenda.ended.push(jobs.idOf(row));
-  core.unasked.delete(jobs.idOf(row));
+  core.deferred.ended.push(jobs.idOf(row));
+  core.speculativeLoads.delete(jobs.idOf(row));
   replicas.become(target, ReplicaState.DRAINING);
   core.setResident(target, 0);
 }

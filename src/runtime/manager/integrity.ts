@@ -7,7 +7,7 @@ import { invariant } from '../errors.ts';
 import { JobState } from '../tables/jobTable.ts';
 import { ReplicaState, STATES, stateNames } from '../tables/replicaTable.ts';
 import { type Core, HBM } from './core.ts';
-import { checkUnasked } from './loads.ts';
+import { checkSpeculative } from './loads.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
@@ -26,12 +26,12 @@ const mayBeRead: ReadonlySet<ReplicaState> = new Set([
 export function checkIntegrity(core: Core): void {
   core.jobs.checkIntegrity();
   core.policy.checkIntegrity();
-  invariant(core.agenda.isEmpty, 'a call leaves nothing undone');
+  invariant(core.deferred.isEmpty, 'a call leaves nothing undone');
   for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
   checkQuotas(core);
   checkReferences(core);
   checkContents(core);
-  checkUnasked(core);
+  checkSpeculative(core);
 }
 
 function checkQuotas(core: Core): void {

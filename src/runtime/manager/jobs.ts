@@ -108,7 +108,7 @@ export function finish(core: Core, row: number, outcome: Outcome, digestLo: numb
   else if (jobs.kind[row] === JobKind.COPY) finishCopy(core, row, target, outcome);
   else finishMove(core, row, target, outcome);
   core.freeIfDrained(target);
-  core.agenda.mayBeCrowded(jobs.targetTier[row]);
+  core.deferred.mayBeCrowded(jobs.targetTier[row]);
 }
 
 function finishMove(core: Core, row: number, target: number, outcome: Outcome): void {

@@ -26,7 +26,7 @@ import { Entry, type Sequence } from './sequence.ts';
  * Brings a matched block to HBM, or joins the job that already does.
  * @returns false, with the block still matched, when there is no copy or no job to be had
  */
-export function load(core: Core, sequence: Sequence, i: number): boolean {
+export function loadBlock(core: Core, sequence: Sequence, i: number): boolean {
   const content = sequence.content[i];
   const ready = core.readyIn(content, HBM);
   if (ready !== -1) {
@@ -54,13 +54,13 @@ export function load(core: Core, sequence: Sequence, i: number): boolean {
  * Joins the loads of matched blocks in [from, to) that are under way for nobody, so that they are not called
  * off for others. @returns their bytes, which HBM has already
  */
-export function joinUnasked(core: Core, sequence: Sequence, from: number, to: number): number {
-  if (core.unasked.size === 0) return 0;
+export function joinSpeculative(core: Core, sequence: Sequence, from: number, to: number): number {
+  if (core.speculativeLoads.size === 0) return 0;
   let bytes = 0;
   for (let i = from; i < to; i++) {
     if (sequence.state[i] !== Entry.MATCHED) continue;
     const row = core.incomingTo(sequence.content[i], HBM);
-    if (row === -1 || !isUnasked(core, row, sequence.owner)) continue;
+    if (row === -1 || !isSpeculative(core, row, sequence.owner)) continue;
     join(core, sequence, i, row);
     bytes += core.unitBytes(core.jobs.sizeClass[row]);
   }
@@ -111,13 +111,13 @@ export function createLoad(
  * Brings a content to HBM for nobody in particular; false when it is there already or there is no room for
  * it.
  */
-export function prefetch(core: Core, content: number, priority: JobPriority): boolean {
+export function prefetchContent(core: Core, content: number, priority: JobPriority): boolean {
   if (core.readyIn(content, HBM) !== -1 || core.incomingTo(content, HBM) !== -1) return false;
   const source = core.fastestReady(content, HBM + 1);
   if (source === -1) return false;
   const row = createLoad(core, content, source, HBM, priority);
   if (row === -1) return false;
-  noteUnasked(core, row);
+  noteSpeculative(core, row);
   makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
@@ -126,7 +126,7 @@ export function prefetch(core: Core, content: number, priority: JobPriority): bo
 //  Serving the sequences that waited for a job, once it has ended.
 
 /** Every waiter of the job gets what it brought, or tries another copy, or is to compute the block again. */
-export function settle(core: Core, row: number): void {
+export function serveWaiters(core: Core, row: number): void {
   const { jobs, waiters } = core;
   const outcome = jobs.outcome[row] as Outcome;
   for (
@@ -178,7 +178,7 @@ function settleFailed(core: Core, row: number, sequence: Sequence, i: number, ou
   }
   sequence.state[i] = Entry.MATCHED;
   repinOrFail(core, sequence, i, outcome);
-  if (sequence.state[i] === Entry.MATCHED && !load(core, sequence, i)) {
+  if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
     fail(core, sequence, i, Outcome.REFUSED);
   }
 }
@@ -224,27 +224,27 @@ export function failReaders(core: Core, replica: number): void {
 // while that waits for it, and one that was asked for at the priority of a demand is nobody's to call off.
 
 /** The load was just made, for nobody in particular. */
-export function noteUnasked(core: Core, row: number): void {
-  const { jobs, unasked } = core;
+export function noteSpeculative(core: Core, row: number): void {
+  const { jobs, speculativeLoads } = core;
   const priority = jobs.priority[row];
   const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
-  if (jobs.targetTier[row] === HBM && isBesideAll) unasked.add(jobs.idOf(row));
+  if (jobs.targetTier[row] === HBM && isBesideAll) speculativeLoads.add(jobs.idOf(row));
 }
 
 /** Whether the load may be called off for the owner. What others have within a quota stays theirs. */
-export function isUnasked(core: Core, row: number, owner: number): boolean {
-  const { jobs, unasked, quotas } = core;
-  if (jobs.waiter[row] !== -1 || !unasked.has(jobs.idOf(row))) return false;
+export function isSpeculative(core: Core, row: number, owner: number): boolean {
+  const { jobs, speculativeLoads, quotas } = core;
+  if (jobs.waiter[row] !== -1 || !speculativeLoads.has(jobs.idOf(row))) return false;
   return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], HBM) ?? null) === null;
 }
 
 /** Room in HBM that the owner gets by calling such loads off. */
-export function unaskedBytes(core: Core, owner: number): number {
+export function speculativeBytes(core: Core, owner: number): number {
   const { jobs } = core;
   let bytes = 0;
-  for (const job of core.unasked) {
+  for (const job of core.speculativeLoads) {
     const row = jobs.rowOf(job);
-    if (isUnasked(core, row, owner)) bytes += core.unitBytes(jobs.sizeClass[row]);
+    if (isSpeculative(core, row, owner)) bytes += core.unitBytes(jobs.sizeClass[row]);
   }
   return bytes;
 }
@@ -259,14 +259,14 @@ export function lackingBytes(core: Core, bytes: number, owner: number): number {
 }
 
 /** Calls such loads off until `bytes` more of the owner fit: those that the driver has not seen first. */
-export function callOffUnasked(core: Core, bytes: number, owner: number): void {
-  const { jobs, unasked } = core;
-  if (unasked.size === 0) return;
+export function cancelSpeculative(core: Core, bytes: number, owner: number): void {
+  const { jobs, speculativeLoads } = core;
+  if (speculativeLoads.size === 0) return;
   for (const state of [JobState.WAITING, JobState.ISSUED]) {
     if (lackingBytes(core, bytes, owner) === 0) return;
-    for (const job of [...unasked].reverse()) {
+    for (const job of [...speculativeLoads].reverse()) {
       const row = jobs.rowOf(job);
-      if (jobs.state[row] !== state || !isUnasked(core, row, owner)) continue;
+      if (jobs.state[row] !== state || !isSpeculative(core, row, owner)) continue;
       if (state === JobState.WAITING) cancelWaiting(core, row, Outcome.CANCELLED);
       else detach(core, row, Outcome.CANCELLED);
       if (lackingBytes(core, bytes, owner) === 0) return;
@@ -274,8 +274,8 @@ export function callOffUnasked(core: Core, bytes: number, owner: number): void {
   }
 }
 
-export function checkUnasked({ jobs, unasked }: Core): void {
-  for (const job of unasked) {
+export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
+  for (const job of speculativeLoads) {
     const row = jobs.rowOf(job);
     const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === HBM;
     const isUnderWay = jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED;
@@ -301,7 +301,7 @@ export type MoveAnswer = (typeof moveAnswers)[number];
  * are given up once the copy is on its way, or where it lies there already; those that sequences hold stay
  * until they are let go and evicted.
  */
-export function move(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
+export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
   if (content === -1) return 'absent';
   if (core.readyIn(content, tier) !== -1) {
     giveUpAbove(core, content, tier);
@@ -326,7 +326,7 @@ function moveUp(
   if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
-  noteUnasked(core, row);
+  noteSpeculative(core, row);
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';

@@ -48,7 +48,7 @@ export function loseTier(core: Core, tier: number): TierLoss {
   for (const content of gone) if (!isAnywhere(core, content)) lost++;
   for (const content of gone) core.contents.unhold(content);
   core.counters.lost += lost;
-  for (let each = 0; each < core.tiers; each++) core.agenda.mayBeCrowded(each);
+  for (let each = 0; each < core.tiers; each++) core.deferred.mayBeCrowded(each);
   return { replicas: gone.length, lost };
 }
 

@@ -274,7 +274,7 @@ export function evictFor(core: Core, tier: number, sizeClass: number, owner: num
  * Holds block i in `tier` from now on. @returns false, with nothing changed, where the tier has not the
  * block's bytes ready, or the block is not one that has been found, loaded or sealed
  */
-export function keepIn(core: Core, sequence: Sequence, i: number, tier: number): boolean {
+export function keepBlockIn(core: Core, sequence: Sequence, i: number, tier: number): boolean {
   const state = sequence.state[i];
   if (state !== Entry.READY && state !== Entry.MATCHED) return false;
   const content = sequence.content[i];
@@ -315,7 +315,7 @@ export function setQuota(core: Core, owner: number, tier: number, bytes: number 
   if (bytes === null && core.quotas === null) return;
   core.quotas ??= quotasOfWhatIsCached(core);
   core.quotas.set(owner, tier, bytes);
-  core.agenda.mayBeCrowded(tier); // what is protected no more may be in the way
+  core.deferred.mayBeCrowded(tier); // what is protected no more may be in the way
 }
 
 function quotasOfWhatIsCached(core: Core): OwnerQuotas {
