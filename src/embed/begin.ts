@@ -114,11 +114,11 @@ async function bringWithTail(
   signals: readonly AbortSignal[],
 ): Promise<number> {
   if (tail === null) {
-    await bring(context, sequence, signals);
+    await bring(context, sequence, signals, true);
     return 0;
   }
   const taken = await takeTail(context, sequence, tail, signals);
-  await bring(context, sequence, signals);
+  await bring(context, sequence, signals, false); // the tail's block was let go for its copy
   const goesOn = sequence.readyTokens === tail.block * context.blockTokens;
   return taken !== null && goesOn && isInPlace(taken, sequence) ? taken.tokens : 0;
 }
@@ -126,18 +126,21 @@ async function bringWithTail(
 /**
  * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
  * losses and errors undo it.
+ * @param hasRoom whether its loads and openings were begun by the caller: the first attempt then only waits
  * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
  */
 export async function bring(
   context: RequestContext,
   sequence: SequenceState,
   signals: readonly AbortSignal[],
+  hasRoom: boolean,
 ): Promise<void> {
   const { keeper } = context;
   const { blocks } = sequence;
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
-    if (!takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
+    const isBegun = attempt === 0 && hasRoom;
+    if (!isBegun && !takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {
       for (const group of sequence.groups) group.disturbances = group.table.disturbances;

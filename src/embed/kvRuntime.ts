@@ -307,7 +307,7 @@ export class KVRuntime implements AsyncDisposable {
     requireLive(state);
     dropTail(this.#context, state);
     state.isRecovering = true;
-    await bring(this.#context, state, signals);
+    await bring(this.#context, state, signals, false);
     state.cachedTokens = state.readyTokens;
     state.arriving = undefined;
     state.isComing = false;

@@ -54,8 +54,8 @@ export function findTail(
 }
 
 /**
- * Tokens and keys, one a group, of the longest cached tail behind so many full blocks; the last token is
- * always left to compute.
+ * Tokens and keys, one a group, of the longest cached tail behind `cachedBlocks` full blocks; the last token is
+ * always left to compute. Each length costs a hash, so a length that no sealed block has had is skipped.
  */
 export function longestTail(
   { manager, blockTokens }: RequestContext,
@@ -65,6 +65,7 @@ export function longestTail(
 ): { readonly tokens: number; readonly keys: readonly Uint32Array[] } | null {
   const most = Math.min(list.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
   for (let tokens = most; tokens > 0; tokens--) {
+    if (!manager.hasHadBlocksOf(tokens)) continue;
     const keys = groups.map((group) => {
       const key = new Uint32Array(4);
       group.chain.hashPartial(list.words, cachedBlocks, tokens, group.keys, key);

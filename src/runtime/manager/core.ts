@@ -90,6 +90,8 @@ export class Core {
   computeUs = 0;
   computesSinceUs = -1;
   sequencesOpened = 0;
+  /** Numbers of tokens that sealed or adopted blocks have had: one where every block was full. */
+  readonly tokenCounts: number[] = [];
   /** How often entries have lost their bytes so far, over all sequences. */
   disturbances = 0;
 
@@ -436,6 +438,11 @@ export class Core {
     if (--sequence.pending === 0) this.settled.push(sequence);
   }
 
+  /** A block with this number of tokens is sealed or adopted. */
+  noteTokens(tokens: number): void {
+    if (!this.tokenCounts.includes(tokens)) this.tokenCounts.push(tokens);
+  }
+
   /** An entry of the sequence has lost its bytes. */
   disturb(sequence: Sequence): void {
     sequence.disturbances++;
@@ -555,6 +562,7 @@ export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
   visitor.fields(core);
   visitor.fields(core.counters);
+  visitor.list(core.tokenCounts);
   for (const pool of core.pools) pool.visitState(visitor);
   for (const census of core.census) census?.visitState(visitor);
   core.replicas.visitState(visitor);

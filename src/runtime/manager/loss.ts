@@ -199,6 +199,7 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
   contents.dropUnused(parent);
   contents.sizeClass[content] = sizeClass;
   contents.tokens[content] = tokens;
+  core.noteTokens(tokens);
   contents.sealed[content] = 1;
   contents.digestLo[content] = digest.lo;
   contents.digestHi[content] = digest.hi;

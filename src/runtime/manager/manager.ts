@@ -171,6 +171,14 @@ export class KVManager {
     return cachedBlocks(this.#core, position, fromSlot, slots);
   }
 
+  /**
+   * Whether a block with this number of tokens was ever sealed or adopted: where none was, there is no point
+   * in making keys for one.
+   */
+  hasHadBlocksOf(tokens: number): boolean {
+    return this.#core.tokenCounts.includes(tokens);
+  }
+
   /** Whether no cached block lacks its prefix, so that lookups need not walk. */
   get prefixesAreWhole(): boolean {
     return this.#core.contents.holes === 0;
@@ -590,6 +598,7 @@ export class KVManager {
       [sequence.id, from, to, tokens],
       keys.subarray(at, at + (to - from) * 4),
     );
+    if (from < to) core.noteTokens(tokens);
     for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
     this.#end();
   }
