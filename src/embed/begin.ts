@@ -155,7 +155,7 @@ export async function bring(
   );
 }
 
-//  What a request may ask for beside its tokens, and that it is what it has to be.
+// What a request may ask for beside its tokens, and its checks.
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
@@ -202,7 +202,7 @@ export const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
 export interface RetentionHint {
   /** From -100 to 100: higher is kept longer. Default 0. */
   readonly priority?: number;
-  /** Stays for so many milliseconds from now on, if it can. Default: no wish. */
+  /** Milliseconds from now on for which it should stay. Default: no wish. */
   readonly keepMs?: number;
 }
 
@@ -214,7 +214,7 @@ export const retentionHintNames: readonly string[] = optionNames<RetentionHint>(
 /** A thousand years, which whole microseconds can still count. */
 const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
 
-/** @throws TKV_INPUT naming the part of the hint that is none */
+/** @throws TKV_INPUT naming the invalid part of the hint */
 export function checkHint(hint: RetentionHint): Required<RetentionHint> {
   const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
   const fault = (field: string, value: unknown, what: string): TierKVError =>
@@ -230,7 +230,7 @@ export function checkHint(hint: RetentionHint): Required<RetentionHint> {
   return { priority, keepMs };
 }
 
-/** @throws TKV_INPUT naming the part of the hint that is none; nothing is retained then */
+/** @throws TKV_INPUT naming the invalid part of the hint, with nothing retained */
 export function retain(context: RequestContext, sequence: SequenceState, hint: RetentionHint): void {
   const { priority, keepMs } = checkHint(hint);
   const nowUs = context.nowUs();
@@ -259,7 +259,7 @@ export function checkedWait(waitMs = 1000): number {
   });
 }
 
-/** @throws TKV_INPUT for what is no number */
+/** @throws TKV_INPUT unless it is a finite number */
 export function checkedPriority(priority = 0): number {
   if (Number.isFinite(priority)) return priority;
   throw new TierKVError(

@@ -297,7 +297,7 @@ export class KVRuntime implements AsyncDisposable {
    * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits
    * for a device. After an error the sequence stays interrupted and is still to be released or cancelled.
    * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
-   * @throws TKV_DEVICE when there is no device, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID
+   * @throws TKV_DEVICE without a device, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {

@@ -1,8 +1,8 @@
 /**
- * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them, whoever
- * called; ends go back when they happen; whoever waits is woken by what it waits for. A job that has not
- * ended by its deadline is given up: whoever waited for it goes on without, its slots wait for it. While
- * nothing is in flight nothing runs here at all.
+ * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them; ends go
+ * back when they happen and wake the callers that wait for them. A job that has not ended by its deadline is
+ * given up: its waiters go on without it, its slots wait for it. While no transfer is in flight, nothing runs
+ * here.
  */
 
 import type { TransferEngine } from '../backends/engine/transferEngine.ts';
@@ -36,7 +36,7 @@ export class ManagerLoop {
   readonly #roomFreed: (() => void)[] = [];
   readonly #settled: Set<() => void> = new Set();
 
-  /** @param options.also what else the manager is to tell of */
+  /** @param options.also another listener, called behind this one */
   constructor(
     manager: KVManager,
     engine: TransferEngine,
@@ -77,8 +77,8 @@ export class ManagerLoop {
   }
 
   /**
-   * Several calls of the manager that nobody else's may come between, as those of a scheduler's step: who is
-   * told of room or of a move's end, and might call the manager then, is told when all of them are made.
+   * Runs several manager calls as one, such as the calls of a scheduler's step: listeners to room and moves
+   * are notified afterwards, so none can call the manager in between.
    */
   deferNotifications<T>(calls: () => T): T {
     this.#isDeferring = true;
@@ -94,7 +94,7 @@ export class ManagerLoop {
     }
   }
 
-  /** Who is told, beside others, when a job has ended or room came free in HBM. @returns what ends that */
+  /** Calls `freed` when a job ends or HBM room is freed. @returns unsubscribe */
   onRoom(freed: () => void): () => void {
     this.#roomFreed.push(freed);
     return () => {
@@ -104,9 +104,9 @@ export class ManagerLoop {
   }
 
   /**
-   * Who is told in the moment in which no block of some sequence waits any more: also by a call that ended no
-   * job and freed no room, as when what one call evicts is given to who waited for a slot before. It must not
-   * call the manager. @returns what ends that
+   * Calls `settled` in the moment in which a sequence's last pending block settles, also by a call that ended
+   * no job and freed no room: an eviction may give its slot to a block that waited. It must not call the
+   * manager. @returns unsubscribe
    */
   onSettled(settled: () => void): () => void {
     this.#settled.add(settled);
@@ -114,8 +114,7 @@ export class ManagerLoop {
   }
 
   /**
-   * Keeps what the manager issues until `resume`: there is no device to submit it to. Ends are still carried
-   * back.
+   * Keeps issued jobs until `resume`, while no device takes them. Ends are still carried back.
    */
   hold(): void {
     this.#carrier.hold();
@@ -136,8 +135,8 @@ export class ManagerLoop {
   }
 
   /**
-   * Fulfilled when no transfer is in flight, those given up at their deadline apart. The end of one may call
-   * for others, as the migrator's do when the call under way has ended, so idle means: still so after that.
+   * Fulfilled when no transfer is in flight, except for transfers given up at their deadline. The end of one
+   * may start others, such as the migrator's, in the next microtask: so it looks once more after that.
    */
   async idle(): Promise<void> {
     do {
@@ -181,7 +180,7 @@ export class ManagerLoop {
   }
 }
 
-//  Waiting that signals can end. No listener stays on a signal once the wait is over, however it ended.
+// Waits that signals can end. No listener stays on a signal once the wait is over, however it ended.
 
 export interface WaitOptions {
   /**

@@ -1,5 +1,5 @@
 /**
- * Opens the stores of a configuration and the engine over them, and closes them again: first those that do
+ * Opens the stores of a configuration and the engine over them, and closes them again: first the stores that do
  * the work, then the host memory between them, and that not at all while an I/O that never ended may still
  * touch it. The device and its pool can be replaced, since a device can be lost.
  */

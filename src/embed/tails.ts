@@ -1,7 +1,7 @@
 /**
  * Partial last blocks. A prompt's tail can be sealed under a key of its own, of the tokens that it has, and
- * be found again by a prompt that goes on from it. It is never written again: who finds it gets a copy to go
- * on in.
+ * be found again by a prompt that goes on from it. It is never written again: a prompt that finds it gets a
+ * copy.
  */
 
 import { Entry, type Sequence } from '../runtime/index.ts';
@@ -20,8 +20,7 @@ export interface FoundTail {
 }
 
 /**
- * Seals the partial last block under its tokens; nothing where there is none. The caller seals the full
- * blocks before.
+ * Seals the partial last block, if there is one, under its tokens. The caller seals the full blocks before.
  */
 export function sealTail(context: RequestContext, sequence: SequenceState): void {
   const { blockTokens, nowUs } = context;
@@ -132,7 +131,7 @@ export async function takeTail(
 }
 
 // A slot that passes to another tenant is cleared before that tenant can read it. The command goes into the
-// device's queue at once, ahead of whatever the embedder submits later, so nobody waits for it.
+// device's queue at once, ahead of all work that the embedder submits later, so no call waits for it.
 
 /** Clears the foreign slots among the sequence's open blocks from `from` on. */
 export function scrub(context: RequestContext, sequence: SequenceState, from: number): void {

@@ -1,5 +1,6 @@
 /**
- * What a fresh sequence finds: each leading block is pinned to its content, wherever that lies or is going.
+ * How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within
+ * HBM. Loads are in loads.ts, the way out in holds.ts.
  */
 
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
@@ -50,7 +51,7 @@ export function matchBlock(core: Core, sequence: Sequence, i: number, content: n
   if (core.config.moveOnReload) setIncomingResident(core, row, 0);
 }
 
-//  Blocks that a sequence computes: opened for its writes, sealed behind its last token.
+// Blocks that a sequence computes.
 
 function parentOf(sequence: Sequence, i: number): number {
   if (i === 0) return NO_PARENT;

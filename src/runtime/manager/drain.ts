@@ -1,7 +1,7 @@
 /**
- * The end of every call: what its steps left on the deferred is done until nothing is left. Nothing waits for
- * ever: when jobs wait for slots and nothing is in flight that could free one, more is evicted, and what
- * still has no place is refused.
+ * The end of every call: the deferred work of its steps is done until none is left. No job waits for ever:
+ * when jobs wait for slots and nothing in flight could free one, more blocks are evicted, and a job that still
+ * has no slot is refused.
  */
 
 import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
@@ -41,7 +41,7 @@ function failWrong(core: Core): void {
   for (const replica of core.deferred.wrong.splice(0)) failReaders(core, replica);
 }
 
-/** Whoever waits for a job that has ended or was given up gets what there is to get. */
+/** Settles the waiters of ended and abandoned jobs. */
 export function serveEnded(core: Core): void {
   const { jobs, contents, deferred } = core;
   for (let id = deferred.ended.shift(); id !== 0; id = deferred.ended.shift()) {

@@ -26,7 +26,7 @@ import { Entry, type Sequence } from './sequence.ts';
 export interface TierLoss {
   /** Ready replicas that went. */
   readonly replicas: number;
-  /** Of their contents, those that now lie nowhere and are on their way nowhere. */
+  /** Contents among them without another copy, ready or on its way. */
   readonly lost: number;
 }
 
@@ -104,7 +104,7 @@ function isAnywhere(core: Core, content: number): boolean {
   return false;
 }
 
-/** MISSING sends whoever waits to another copy, as after any load that found nothing. */
+/** MISSING sends the waiters to another copy, as after any load that found no block. */
 function endJob(core: Core, id: JobId, tier: number): void {
   if (!core.jobs.isLive(id)) return;
   const row = core.jobs.rowOf(id);

@@ -172,8 +172,7 @@ export class KVManager {
   }
 
   /**
-   * Whether a block with this number of tokens was ever sealed or adopted: where none was, there is no point
-   * in making keys for one.
+   * Whether a block with this number of tokens was ever sealed or adopted: if not, a key for one finds nothing.
    */
   hasHadBlocksOf(tokens: number): boolean {
     return this.#core.tokenCounts.includes(tokens);
