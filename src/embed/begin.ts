@@ -47,7 +47,6 @@ export async function begin(
   const arrives = options.arriving === true;
   const { tenant } = options;
   const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
-  await Promise.resolve(); // a loss of the device in the caller's turn is seen before anything is loaded
   const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
   for (let isFirst = true; ; isFirst = false) {
     const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });

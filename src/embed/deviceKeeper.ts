@@ -25,6 +25,7 @@ export class DeviceKeeper {
     this.#stores = stores;
     this.#loop = loop;
     this.#notice = notice;
+    loop.beforeRefusal(() => this.#checkLoss());
     this.#watch();
   }
 
@@ -52,8 +53,17 @@ export class DeviceKeeper {
   #watch(): void {
     const { hbm } = this.#stores;
     void hbm.lost.then((reason) => {
-      if (!this.#closed && this.#stores.hbm === hbm) this.#lose(reason);
+      if (this.present && !this.#closed && this.#stores.hbm === hbm) this.#lose(reason);
     });
+  }
+
+  /**
+   * A lost device refuses its transfers before `lost` is fulfilled. The manager hears of the loss first: then it
+   * brings the blocks back from other tiers, where a refused load alone would have them computed again.
+   */
+  #checkLoss(): void {
+    const { deviceLoss } = this.#stores;
+    if (deviceLoss !== '' && this.present && !this.#closed) this.#lose(deviceLoss);
   }
 
   #lose(reason: string): void {

@@ -7,7 +7,13 @@
 
 import type { TransferEngine } from '../backends/engine/transferEngine.ts';
 import { runningClock } from '../backends/runningClock.ts';
-import { JobCarrier, type KVManager, type ManagerListener, type Sequence } from '../runtime/index.ts';
+import {
+  JobCarrier,
+  type KVManager,
+  type ManagerListener,
+  Outcome,
+  type Sequence,
+} from '../runtime/index.ts';
 import { optionNames } from '../runtime/options.ts';
 
 /** Calls `ring` once, `delayUs` microseconds from now. */
@@ -35,6 +41,7 @@ export class ManagerLoop {
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
   readonly #settled: Set<() => void> = new Set();
+  #refusing: () => void = () => {};
 
   /** @param options.also another listener, called behind this one */
   constructor(
@@ -46,6 +53,10 @@ export class ManagerLoop {
     this.#engine = engine;
     this.#alarm = alarm;
     this.#carrier = new JobCarrier(manager, engine);
+    engine.onEnd((end) => {
+      if (end.outcome === Outcome.REFUSED) this.#refusing();
+      this.#carrier.complete(end);
+    });
     this.#listener = {
       ...also,
       jobsIssued: () => {
@@ -111,6 +122,11 @@ export class ManagerLoop {
   onSettled(settled: () => void): () => void {
     this.#settled.add(settled);
     return () => void this.#settled.delete(settled);
+  }
+
+  /** Calls `refusing` just before the manager hears that a transfer was refused. */
+  beforeRefusal(refusing: () => void): void {
+    this.#refusing = refusing;
   }
 
   /**
