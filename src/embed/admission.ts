@@ -81,7 +81,7 @@ export async function admit(
   }
 }
 
-/** Its room is taken, and what it computes is known, in one turn. @returns null where there is no room */
+/** Takes the room and announces the blocks that it computes, in one turn. @returns null without room */
 function openSequence(context: RequestContext, groups: readonly Group[], wish: Wish): SequenceState | null {
   const tables = openTables(context, groups, wish);
   if (tables === null) return null;
@@ -93,7 +93,7 @@ function openSequence(context: RequestContext, groups: readonly Group[], wish: W
 
 /**
  * A table for each group whose blocks have their room, or none where they do not all fit. The last token is
- * always left to compute. All in one turn: nobody else can take the room between the look and the taking.
+ * always left to compute. All in one turn: no other request can take the room between the look and the taking.
  */
 function openTables(context: RequestContext, groups: readonly Group[], wish: Wish): GroupTable[] | null {
   const tables = openWhatFits(context, groups, wish);
@@ -147,7 +147,7 @@ function openWhatFits(
 
 /** Room as `kv.room` shows it. */
 export interface Room {
-  /** Bytes of HBM that a request could take now: free, evictable, or on their way in for nobody. */
+  /** Bytes of HBM that a request could take now: free, evictable, or of speculative loads. */
   readonly bytes: number;
   /** The same in whole blocks. */
   readonly blocks: number;
@@ -159,14 +159,14 @@ export function roomOf(context: RequestContext): Room {
   const { manager } = context;
   const { residentBytes, cachedBytes } = manager.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const fixedBytes = residentBytes - cachedBytes - manager.unaskedBytes();
+  const fixedBytes = residentBytes - cachedBytes - manager.speculativeBytes();
   const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };
 }
 
-// Blocks on a slow tier are read into host memory before their request takes room in HBM, so that nobody
-// waits for room that only waits for a disk. While most of HBM is free to take, they are read right into it.
+// Blocks on a slow tier are read into host memory before their request takes room in HBM, so that no other
+// request waits for room that waits for a disk. While most of HBM is free, they are read right into it.
 
 /** Position of host memory among the tiers. */
 const DDR = 1;

@@ -47,7 +47,6 @@ export async function begin(
   const arrives = options.arriving === true;
   const { tenant } = options;
   const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
-  await Promise.resolve(); // a loss of the device in the caller's turn is seen before anything is loaded
   const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
   for (let isFirst = true; ; isFirst = false) {
     const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
@@ -114,11 +113,11 @@ async function bringWithTail(
   signals: readonly AbortSignal[],
 ): Promise<number> {
   if (tail === null) {
-    await bring(context, sequence, signals);
+    await bring(context, sequence, signals, true);
     return 0;
   }
   const taken = await takeTail(context, sequence, tail, signals);
-  await bring(context, sequence, signals);
+  await bring(context, sequence, signals, false); // the tail's block was let go for its copy
   const goesOn = sequence.readyTokens === tail.block * context.blockTokens;
   return taken !== null && goesOn && isInPlace(taken, sequence) ? taken.tokens : 0;
 }
@@ -126,18 +125,21 @@ async function bringWithTail(
 /**
  * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
  * losses and errors undo it.
+ * @param hasRoom whether its loads and openings were begun by the caller: the first attempt then only waits
  * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
  */
 export async function bring(
   context: RequestContext,
   sequence: SequenceState,
   signals: readonly AbortSignal[],
+  hasRoom: boolean,
 ): Promise<void> {
   const { keeper } = context;
   const { blocks } = sequence;
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
-    if (!takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
+    const isBegun = attempt === 0 && hasRoom;
+    if (!isBegun && !takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {
       for (const group of sequence.groups) group.disturbances = group.table.disturbances;
@@ -152,7 +154,7 @@ export async function bring(
   );
 }
 
-//  What a request may ask for beside its tokens, and that it is what it has to be.
+// What a request may ask for beside its tokens, and its checks.
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
@@ -199,7 +201,7 @@ export const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
 export interface RetentionHint {
   /** From -100 to 100: higher is kept longer. Default 0. */
   readonly priority?: number;
-  /** Stays for so many milliseconds from now on, if it can. Default: no wish. */
+  /** Milliseconds from now on for which it should stay. Default: no wish. */
   readonly keepMs?: number;
 }
 
@@ -211,7 +213,7 @@ export const retentionHintNames: readonly string[] = optionNames<RetentionHint>(
 /** A thousand years, which whole microseconds can still count. */
 const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
 
-/** @throws TKV_INPUT naming the part of the hint that is none */
+/** @throws TKV_INPUT naming the invalid part of the hint */
 export function checkHint(hint: RetentionHint): Required<RetentionHint> {
   const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
   const fault = (field: string, value: unknown, what: string): TierKVError =>
@@ -227,7 +229,7 @@ export function checkHint(hint: RetentionHint): Required<RetentionHint> {
   return { priority, keepMs };
 }
 
-/** @throws TKV_INPUT naming the part of the hint that is none; nothing is retained then */
+/** @throws TKV_INPUT naming the invalid part of the hint, with nothing retained */
 export function retain(context: RequestContext, sequence: SequenceState, hint: RetentionHint): void {
   const { priority, keepMs } = checkHint(hint);
   const nowUs = context.nowUs();
@@ -256,7 +258,7 @@ export function checkedWait(waitMs = 1000): number {
   });
 }
 
-/** @throws TKV_INPUT for what is no number */
+/** @throws TKV_INPUT unless it is a finite number */
 export function checkedPriority(priority = 0): number {
   if (Number.isFinite(priority)) return priority;
   throw new TierKVError(

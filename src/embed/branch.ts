@@ -1,7 +1,7 @@
 /**
  * One sequence from another, and back. A fork shares full blocks and has its own copy of the partial one;
  * tokens that are taken back leave the blocks before them as they are. A block that others may read is never
- * written again: who goes on within one gets a private copy.
+ * written again: a sequence that goes on within one gets a private copy.
  */
 
 import { Entry, TierKVError } from '../runtime/index.ts';
@@ -25,7 +25,7 @@ import { TokenList } from './tenancy.ts';
 /**
  * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial
  * block is copied on the device, behind the work submitted so far.
- * @throws TKV_FULL when there is no room, TKV_STATE when the sequence is interrupted
+ * @throws TKV_FULL without room, TKV_STATE when the sequence is interrupted
  */
 export async function fork(
   context: RequestContext,

@@ -77,7 +77,7 @@ export interface KVRuntimeConfig {
   readonly lowerCopy?: 'keep' | 'move';
   /**
    * Share of HBM and of DDR that may be on its way down at a time. A block that is evicted beyond it is
-   * dropped: a slow disk then costs cached blocks, and nobody waits for it. Where blocks take more than 50 ms
+   * dropped: a slow disk then costs cached blocks, and no request waits for it. Where blocks take more than 50 ms
    * on their way, the bound is half of the tier's landing room, and one block at least, whatever the share.
    * Default 1/2; 1: no bound at all.
    */
@@ -189,7 +189,7 @@ export function checkRuntimeConfig(config: KVRuntimeConfig): void {
   }
 }
 
-/** Blocks in flight beside each tier's capacity, as a share of it and at most so many bytes. */
+/** Room for blocks in flight beside each tier's capacity: a share of it, and at most 64 MiB. */
 const LANDING_SHARE = 1 / 16;
 const LANDING_BYTES_MAX = 64 * 1024 * 1024;
 const LEAVING_SHARE_DEFAULT = 1 / 2;

@@ -1,4 +1,4 @@
-/** What the calls on sequences work with: the parts of one runtime. */
+/** The parts of one runtime that calls on sequences work with, and the steps that several calls share. */
 
 import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
@@ -42,7 +42,7 @@ export interface RequestContext {
   device(): GPUDevice;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
-  /** Errors that this device has reported and nobody expected, and what the last one says. */
+  /** Unexpected errors that this device has reported: how many, and the text of the last one. */
   deviceErrors(): DeviceErrors;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
@@ -122,8 +122,7 @@ export function hashFullBlocks(sequence: SequenceState): void {
 }
 
 /**
- * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
- * end.
+ * Upper bound of a match: the tokens that all tiers can hold. Hashing beyond it is wasted.
  */
 export function tokensToFind(
   { manager, blockTokens }: Pick<RequestContext, 'manager' | 'blockTokens'>,
@@ -183,7 +182,7 @@ export interface DeviceBlockTable {
 
 /**
  * The first `blocks` blocks of the sequence: loaded, or its own, open or being sealed.
- * @throws TKV_STATE when one of them is none of these: a table with a gap would attend over wrong positions
+ * @throws TKV_STATE when one is in another state: a table with a gap would attend over wrong positions
  */
 export function readableBlocks(manager: KVManager, table: Sequence, blocks: number): BlockTable {
   const found = new BlockTable();
@@ -218,9 +217,9 @@ export function notInHbm(index: number): TierKVError {
   );
 }
 
-// Requests that wait for room in HBM, first come first served within a priority. Whoever is first looks for
-// room again whenever some came free; the others wait behind. A request that steps aside keeps its place, but
-// nobody waits behind it.
+// Requests that wait for room in HBM, first come first served within a priority. The first one looks for room
+// again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and
+// the requests behind it go ahead meanwhile.
 
 export interface Ticket {
   readonly priority: number;
@@ -237,7 +236,7 @@ export class AdmissionQueue {
     return this.#tickets.length;
   }
 
-  /** Whether somebody of this priority or a more urgent one waits already. */
+  /** Whether a request of this priority or a more urgent one waits already. */
   isBehindOthers(priority: number): boolean {
     const first = this.#first;
     return first !== undefined && first.priority <= priority;

@@ -1,8 +1,7 @@
 /**
- * The device's end, and the next one. A lost device is an outcome: the manager is told that HBM is empty,
- * what was on its way ends, and another device is asked for. While there is none, jobs are kept; when none is
- * to be had they end as refused, and whoever needs a device next asks again. So nothing runs while nobody
- * asks, and nobody waits for ever.
+ * Replaces a lost device. The manager is told that HBM is empty, transfers under way end, and another device
+ * is requested. Jobs are held meanwhile; if no device is available they end as refused, and the next caller
+ * that needs one retries. No timer polls.
  */
 
 import type { KVManager } from '../runtime/index.ts';
@@ -26,6 +25,7 @@ export class DeviceKeeper {
     this.#stores = stores;
     this.#loop = loop;
     this.#notice = notice;
+    loop.beforeRefusal(() => this.#checkLoss());
     this.#watch();
   }
 
@@ -44,7 +44,7 @@ export class DeviceKeeper {
     while (!this.present && !this.#closed) await this.#replace();
   }
 
-  /** The end of the device is no loss from now on. */
+  /** From now on the end of the device does not count as a loss. */
   async close(): Promise<void> {
     this.#closed = true;
     await this.#replacing?.catch(() => {});
@@ -53,8 +53,17 @@ export class DeviceKeeper {
   #watch(): void {
     const { hbm } = this.#stores;
     void hbm.lost.then((reason) => {
-      if (!this.#closed && this.#stores.hbm === hbm) this.#lose(reason);
+      if (this.present && !this.#closed && this.#stores.hbm === hbm) this.#lose(reason);
     });
+  }
+
+  /**
+   * A lost device refuses its transfers before `lost` is fulfilled. The manager hears of the loss first: then it
+   * brings the blocks back from other tiers, where a refused load alone would have them computed again.
+   */
+  #checkLoss(): void {
+    const { deviceLoss } = this.#stores;
+    if (deviceLoss !== '' && this.present && !this.#closed) this.#lose(deviceLoss);
   }
 
   #lose(reason: string): void {
@@ -62,7 +71,7 @@ export class DeviceKeeper {
     this.#losses++;
     this.#loop.hold();
     const { replicas, lost } = this.#manager.loseTier(HBM_POSITION, this.#stores.engine.nowUs());
-    // Whoever waits for a device learns there why there is none.
+    // `ready` rejects with the reason where a caller waits for the device.
     this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
     this.#notice(
       `tierkv: ${reason}. ${replicas} blocks were in its memory, ${lost} of them nowhere else. ` +
@@ -81,7 +90,7 @@ export class DeviceKeeper {
     try {
       await this.#stores.replaceDevice();
     } catch (error) {
-      this.#loop.resume(); // the lost device refuses what is kept, so that whoever waits for it goes on
+      this.#loop.resume(); // the lost device refuses the held jobs, so that their waiters go on
       throw error;
     }
     this.#lostReason = '';

@@ -61,7 +61,7 @@ function isReadyToGrow(context: RequestContext, sequence: SequenceState): boolea
 /** One sequence's part of a decode step. */
 export interface StepEntry {
   readonly sequence: KVSequence;
-  /** The tokens that come behind those that the sequence has: usually the one that was sampled. */
+  /** The new tokens behind the sequence's own: usually the one that was sampled. */
   readonly tokens: KeyElements;
 }
 
@@ -74,7 +74,7 @@ export type EntryEnd = StepEnd | 'full';
  * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each
  * sequence gets room for its new tokens. Looks at the ends of the tables only. Waits for the seal of a tail
  * that is to be written on, and for no other.
- * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
+ * @throws TKV_INPUT for an invalid token id, TKV_CAPACITY for a sequence that HBM cannot hold,
  * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
 export async function step(context: RequestContext, asked: readonly StepEntry[]): Promise<EntryEnd[]> {
@@ -123,7 +123,7 @@ interface CheckedEntry {
   readonly tokens: KeyElements;
 }
 
-/** @throws TKV_INPUT naming the entry that is none */
+/** @throws TKV_INPUT naming the invalid entry */
 function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
     throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
@@ -185,7 +185,7 @@ function isDisturbed(sequence: SequenceState): boolean {
   return sequence.groups.some((group) => group.table.disturbances !== group.disturbances);
 }
 
-/** @throws TKV_FULL with nothing changed, TKV_INPUT for a token that is no id */
+/** @throws TKV_FULL with nothing changed, TKV_INPUT for an invalid token id */
 function extend(context: RequestContext, sequence: SequenceState, tokens: KeyElements, from: number): void {
   const { manager, blockTokens, units } = context;
   const blocks = Math.ceil((sequence.tokens.length + tokens.length - from) / blockTokens);
@@ -221,8 +221,8 @@ function unshareTail(context: RequestContext, sequence: SequenceState): void {
 }
 
 /**
- * Hands the full open blocks over to be sealed, behind the device work submitted so far: those that the
- * caller was told to write, and no others.
+ * Hands the full open blocks that the caller was told to write over to be sealed, behind the device work
+ * submitted so far.
  */
 export function sealFull(context: RequestContext, sequence: SequenceState): void {
   const { blockTokens } = context;

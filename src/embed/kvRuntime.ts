@@ -1,16 +1,16 @@
 /**
- * The runtime for embedders: a manager, the stores under it and the engine between them, behind a few calls.
+ * The runtime for embedders: one class in front of a manager, the stores below it and the engine between them.
  *
  *     begin (look up, bring up, make room) -> write the open blocks -> seal -> append or step ... -> release
  *                                                   ^                      | interrupted
  *                                                   +------- recover <-----+
  *
- * A signal ends the waiting of `begin` and `recover`; `cancel` instead of `release` also calls off what is on
- * its way.
+ * A signal ends the waiting of `begin` and `recover`. `cancel` instead of `release` also cancels loads under
+ * way.
  *
- * What fails below is an outcome here. A block that cannot be brought is open, to be computed. When the
- * device is lost, `seal`, `append` and `step` say `interrupted`, and `recover` gives the sequence back on the
- * next device: what other tiers hold is loaded, the rest is open.
+ * Failures of the stores are outcomes here. A block that cannot be loaded is open, to be computed. When the
+ * device is lost, `seal`, `append` and `step` return `interrupted`, and `recover` continues the sequence on
+ * the next device: blocks that other tiers hold are loaded, the rest is open.
  */
 
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
@@ -29,7 +29,6 @@ import {
   type Match,
   type OpenBlock,
   type RequestExtras,
-  type SchedulerCounters,
   type Sequence,
   TierKVError,
   type TierName,
@@ -84,8 +83,6 @@ import { KVScheduler, type KVSchedulerConfig } from './scheduler.ts';
 import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
 
-// What a runtime shows of itself: its device, its room, its figures, and where the blocks of a sequence lie.
-
 export interface OpenUnit {
   /** Block of the sequence, from 0. */
   readonly index: number;
@@ -133,9 +130,6 @@ export function groupOf(
   );
 }
 
-// What a request asks of a runtime, from `begin` to `release`: how a sequence gets its blocks, grows,
-// branches and ends.
-
 export interface NextPartOptions extends WaitOptions {
   /** Most tokens of the part. Default 512. */
   readonly maxTokens?: number | undefined;
@@ -168,6 +162,11 @@ export class KVRuntime implements AsyncDisposable {
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
 
+  /** @throws {TierKVError} naming the field, when a device, the memory or the directory cannot be had */
+  static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
+    return new KVRuntime(await assembleRuntime(config));
+  }
+
   private constructor(parts: RuntimeParts) {
     if (!(parts?.closing instanceof AbortController)) {
       throw new TierKVError(
@@ -185,142 +184,16 @@ export class KVRuntime implements AsyncDisposable {
     this.#closing = closing;
   }
 
-  /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
-  get device(): GPUDevice {
-    return this.stores.device;
-  }
-
-  /**
-   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits
-   * itself (`wait` of its configuration). A plain wait keeps a core busy until it ends.
-   */
-  async waitFor<T>(start: () => Promise<T>): Promise<T> {
-    requireFunction(start, 'start');
-    return this.stores.waitFor(start);
-  }
-
-  /**
-   * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
-   * grows.
-   */
-  get devicesLost(): number {
-    return this.#context.keeper.losses;
-  }
-
-  /** How much of HBM a request could take now, and who waits for it. */
-  get room(): Room {
-    return roomOf(this.#context);
-  }
-
-  /** What the tenant may still use of each tier. */
-  budget(tenant: string): KVBudget {
-    return kvBudget(this.manager, this.#context.owners.of(tenant));
-  }
-
-  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
-  kvMetrics(): KVMetrics {
-    return kvMetrics(this.manager, this.#schedulerCounters());
-  }
-
-  /** Counters and gauges as plain data. */
-  metrics(): RuntimeMetrics {
-    return metricsOf(this.#context, this.stores);
-  }
-
-  /**
-   * Which block was stored in which tier, and removed from it, from now on.
-   * @throws TKV_CONFIG for a capacity that is no number of events
-   */
-  events(options?: EventOptions & { readonly uses?: false }): AsyncIterableIterator<CacheEvent>;
-
-  events(options: EventOptions): AsyncIterableIterator<CacheEvent | BlockUseEvent>;
-
-  events(options: EventOptions = {}): AsyncIterableIterator<CacheEvent | BlockUseEvent> {
-    return this.#events.read(requireOptions(options, eventOptionsNames));
-  }
-
-  /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, options: LookupOptions): Match {
-    const { tenant, extras } = requireOptions(options, lookupOptionsNames);
-    const [chain] = this.#context.chains.of(tenant, extras);
-    const keys = new BlockKeys();
-    chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
-    return this.manager.lookup(keys.words, keys.length);
-  }
-
-  /** Units that wait to be written, in order of their blocks. */
-  openBlocks(sequence: KVSequence): OpenUnit[] {
-    const open: OpenUnit[] = [];
-    const { blocks, groups } = stateOf(this.#context, sequence);
-    for (let index = 0; index < blocks; index++) {
-      groups.forEach(({ table }, group) => {
-        const block = this.manager.openBlock(table, index);
-        if (block !== undefined) open.push({ index, group, block });
-      });
-    }
-    return open;
-  }
-
-  /**
-   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded, or being sealed).
-   * @throws TKV_STATE when it is none of these
-   */
-  slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
-    const { table } = groupOf(this.#context, sequence, group);
-    requireBlock(stateOf(this.#context, sequence), index);
-    const block = this.manager.readableBlock(table, index);
-    if (block === undefined) throw notInHbm(index);
-    return this.stores.hbm.buffer(block.slot, block.sizeClass);
-  }
-
-  /**
-   * The sequence's blocks in order, for attention: as they lie now, so take it anew for each step.
-   * @throws TKV_STATE when one of them is neither loaded, open nor being sealed: a table with a gap would
-   * attend over wrong positions
-   */
-  blockTable(sequence: KVSequence, group = 0): BlockTable {
-    return readableBlocks(this.manager, groupOf(this.#context, sequence, group).table, sequence.blocks);
-  }
-
-  /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
-  deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
-    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
-  }
-
-  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
-  places(table: Sequence): DeviceBlockTable {
-    return placesOf(this.#context, table);
-  }
-
-  /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
-  nowUs(): number {
-    return this.#context.nowUs();
-  }
-
-  /**
-   * What each tier really got, and how well the whole is: `overdueTransfers` never ended and keep their slots
-   * until they do, `devicesLost` counts, and `devicePresent` says whether there is one now.
-   */
-  describe(): Record<string, Record<string, string | number | boolean>> {
-    const { keeper } = this.#context;
-    return {
-      ...this.stores.describe(),
-      runtime: {
-        overdueTransfers: this.manager.jobsOverdue,
-        devicesLost: keeper.losses,
-        devicePresent: keeper.present,
-      },
-    };
-  }
+  // A sequence from `begin` to `release`.
 
   /**
    * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and
    * the rest get open blocks to write. What cannot be brought is among the open blocks. The last token is
-   * always left to compute. When `signal` is raised, nothing of the call stays: loads that nobody else waits
-   * for are called off, and slots on the way are free again when their last transfer has ended.
-   * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
+   * always left to compute. When `signal` is raised, nothing of the call stays: loads without another waiter
+   * are cancelled, and slots on the way are free again when their last transfer has ended.
+   * @throws TKV_INPUT for invalid tokens or an invalid tenant, TKV_CAPACITY for a request that can never fit,
    * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
-   * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed,
+   * lost without a replacement, or undoes its blocks every time, TKV_STATE when the runtime is closed,
    * and the reason of `signal`
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
@@ -371,7 +244,7 @@ export class KVRuntime implements AsyncDisposable {
   /**
    * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence
    * and the new ones behind them. Seals nothing.
-   * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
+   * @throws TKV_FULL without room, TKV_INPUT when a token of the sequence is another one in
    * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
    */
   async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
@@ -382,11 +255,23 @@ export class KVRuntime implements AsyncDisposable {
    * A decode step of a batch, after the device was given the work that writes the KV of all tokens so far:
    * blocks that are full are sealed behind that work, and each sequence gets room for its new tokens.
    * @returns the end of each entry, in order
-   * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
+   * @throws TKV_INPUT for an invalid token id, TKV_CAPACITY for a sequence that HBM cannot hold,
    * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
    */
   step(entries: readonly StepEntry[]): Promise<EntryEnd[]> {
     return step(this.#context, entries);
+  }
+
+  /**
+   * The device work submitted so far has written all full open blocks: their digests are taken behind it, and
+   * from then on others find them.
+   * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go
+   * on from there
+   */
+  async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
+    const { tail = false } = requireOptions(options, ['tail']);
+    requireFlag(tail, 'tail');
+    return seal(this.#context, stateOf(this.#context, sequence), tail);
   }
 
   /**
@@ -412,7 +297,7 @@ export class KVRuntime implements AsyncDisposable {
    * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits
    * for a device. After an error the sequence stays interrupted and is still to be released or cancelled.
    * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
-   * @throws TKV_DEVICE when no device is to be had, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID
+   * @throws TKV_DEVICE without a device, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
@@ -422,7 +307,7 @@ export class KVRuntime implements AsyncDisposable {
     requireLive(state);
     dropTail(this.#context, state);
     state.isRecovering = true;
-    await bring(this.#context, state, signals);
+    await bring(this.#context, state, signals, false);
     state.cachedTokens = state.readyTokens;
     state.arriving = undefined;
     state.isComing = false;
@@ -431,18 +316,6 @@ export class KVRuntime implements AsyncDisposable {
     for (const told of state.told) told.tellAnew(state.length, count);
     state.isRecovering = false;
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
-  }
-
-  /**
-   * The device work submitted so far has written all full open blocks: their digests are taken behind it, and
-   * from then on others find them.
-   * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go
-   * on from there
-   */
-  async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    const { tail = false } = requireOptions(options, ['tail']);
-    requireFlag(tail, 'tail');
-    return seal(this.#context, stateOf(this.#context, sequence), tail);
   }
 
   /**
@@ -460,9 +333,9 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Ends the sequence of a request that nobody wants any more: as `release`, and loads of a `recover` under
-   * way that no other sequence waits for are called off. Calls that wait for the sequence end too: `seal` and
-   * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
+   * Ends the sequence of an abandoned request: as `release`, and cancels loads of a `recover` under way that
+   * no other sequence waits for. Calls that wait for the sequence end too: `seal` and `append` return
+   * `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
     const state = stateOf(this.#context, sequence);
@@ -472,9 +345,97 @@ export class KVRuntime implements AsyncDisposable {
     state.ended = true;
   }
 
-  /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
-  static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
-    return new KVRuntime(await assembleRuntime(config));
+  // Where the blocks of a sequence lie, for kernels.
+
+  /** Units that wait to be written, in order of their blocks. */
+  openBlocks(sequence: KVSequence): OpenUnit[] {
+    const open: OpenUnit[] = [];
+    const { blocks, groups } = stateOf(this.#context, sequence);
+    for (let index = 0; index < blocks; index++) {
+      groups.forEach(({ table }, group) => {
+        const block = this.manager.openBlock(table, index);
+        if (block !== undefined) open.push({ index, group, block });
+      });
+    }
+    return open;
+  }
+
+  /**
+   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded, or being sealed).
+   * @throws TKV_STATE for a block in another state
+   */
+  slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
+    const { table } = groupOf(this.#context, sequence, group);
+    requireBlock(stateOf(this.#context, sequence), index);
+    const block = this.manager.readableBlock(table, index);
+    if (block === undefined) throw notInHbm(index);
+    return this.stores.hbm.buffer(block.slot, block.sizeClass);
+  }
+
+  /**
+   * The sequence's blocks in order, for attention: as they lie now, so take it anew for each step.
+   * @throws TKV_STATE when one of them is neither loaded, open nor being sealed: a table with a gap would
+   * attend over wrong positions
+   */
+  blockTable(sequence: KVSequence, group = 0): BlockTable {
+    return readableBlocks(this.manager, groupOf(this.#context, sequence, group).table, sequence.blocks);
+  }
+
+  /** `blockTable` as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
+  deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
+    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
+  }
+
+  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
+  places(table: Sequence): DeviceBlockTable {
+    return placesOf(this.#context, table);
+  }
+
+  /**
+   * Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then.
+   */
+  async ready(table: Sequence): Promise<void> {
+    return ready(this.#context, table);
+  }
+
+  // The device.
+
+  /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
+  get device(): GPUDevice {
+    return this.stores.device;
+  }
+
+  /**
+   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits
+   * itself (`wait` of its configuration). A plain wait keeps a core busy until it ends.
+   */
+  async waitFor<T>(start: () => Promise<T>): Promise<T> {
+    requireFunction(start, 'start');
+    return this.stores.waitFor(start);
+  }
+
+  /**
+   * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
+   * grows.
+   */
+  get devicesLost(): number {
+    return this.#context.keeper.losses;
+  }
+
+  /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
+  nowUs(): number {
+    return this.#context.nowUs();
+  }
+
+  // The cache: what is in it, what is expected, what each tenant may have.
+
+  /** The leading blocks that a request would find, by tier. Changes nothing, counts nothing. */
+  lookup(tokens: KeyElements, options: LookupOptions): Match {
+    const { tenant, extras } = requireOptions(options, lookupOptionsNames);
+    const [chain] = this.#context.chains.of(tenant, extras);
+    const keys = new BlockKeys();
+    chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
+    return this.manager.lookup(keys.words, keys.length);
   }
 
   /**
@@ -500,6 +461,28 @@ export class KVRuntime implements AsyncDisposable {
     return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
   }
 
+  /** What the tenant may still use of each tier. */
+  budget(tenant: string): KVBudget {
+    return kvBudget(this.manager, this.#context.owners.of(tenant));
+  }
+
+  /**
+   * Room of a tier that is the tenant's own, or its group's: while it takes no more there, none of its blocks
+   * is evicted for others, and what it takes beyond goes first.
+   * @param bytes null for no quota, as at the beginning
+   * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
+   */
+  setQuota(tenant: string, tier: TierName, bytes: number | null): void {
+    setQuota(this.#context, tenant, tier, bytes);
+  }
+
+  /** How much of HBM a request could take now, and how many requests wait for room. */
+  get room(): Room {
+    return roomOf(this.#context);
+  }
+
+  // Parts that work on this runtime.
+
   /**
    * Continuous batching on this runtime: which requests run in each step, with how many tokens, in which
    * blocks. There is one at a time.
@@ -515,26 +498,9 @@ export class KVRuntime implements AsyncDisposable {
     return this.#scheduler;
   }
 
-  /**
-   * Room of a tier that is the tenant's own, or its group's: while it takes no more there, none of its blocks
-   * is evicted for others, and what it takes beyond goes first.
-   * @param bytes null for no quota, as at the beginning
-   * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
-   */
-  setQuota(tenant: string, tier: TierName, bytes: number | null): void {
-    setQuota(this.#context, tenant, tier, bytes);
-  }
-
-  /** KV of one request for another one, in tables of the manager. Await `ready` before kernels use them. */
+  /** Reuse of one request's KV by another, in tables of the manager. Await `ready` before kernels use them. */
   crossRequestCache(options: CrossRequestOptions = {}): CrossRequestKVCache {
     return crossRequestCache(this.#context, options);
-  }
-
-  /**
-   * Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then.
-   */
-  async ready(table: Sequence): Promise<void> {
-    return ready(this.#context, table);
   }
 
   /**
@@ -544,6 +510,48 @@ export class KVRuntime implements AsyncDisposable {
   pagedCache(): PagedAttentionCache {
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
+
+  // What the runtime tells.
+
+  /** Counters and gauges as plain data. */
+  metrics(): RuntimeMetrics {
+    return metricsOf(this.#context, this.stores);
+  }
+
+  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
+  kvMetrics(): KVMetrics {
+    return kvMetrics(this.manager, this.#scheduler?.counters);
+  }
+
+  /**
+   * Which block was stored in which tier, and removed from it, from now on.
+   * @throws TKV_CONFIG for a capacity that is not a number of events
+   */
+  events(options?: EventOptions & { readonly uses?: false }): AsyncIterableIterator<CacheEvent>;
+
+  events(options: EventOptions): AsyncIterableIterator<CacheEvent | BlockUseEvent>;
+
+  events(options: EventOptions = {}): AsyncIterableIterator<CacheEvent | BlockUseEvent> {
+    return this.#events.read(requireOptions(options, eventOptionsNames));
+  }
+
+  /**
+   * What each tier really got, and the health of the runtime: `overdueTransfers` are past their deadline and
+   * keep their slots until they end, `devicesLost` counts, `devicePresent` says whether there is a device now.
+   */
+  describe(): Record<string, Record<string, string | number | boolean>> {
+    const { keeper } = this.#context;
+    return {
+      ...this.stores.describe(),
+      runtime: {
+        overdueTransfers: this.manager.jobsOverdue,
+        devicesLost: keeper.losses,
+        devicePresent: keeper.present,
+      },
+    };
+  }
+
+  // Rest, durability and the end.
 
   /** Waits until no transfer is in flight, those given up at their deadline apart. */
   idle(): Promise<void> {
@@ -562,9 +570,8 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Closes the runtime: `begin` and `recover` reject with TKV_STATE from now on, also those that wait,
-   * transfers under way come to their end or their deadline, and then the stores are closed. Nothing else may
-   * be called any more.
+   * Closes the runtime: every `begin` and `recover`, new or waiting, rejects with TKV_STATE, transfers under
+   * way come to their end or their deadline, and then the stores are closed. Make no other call after it.
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -573,10 +580,6 @@ export class KVRuntime implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
-  }
-
-  #schedulerCounters(): Readonly<SchedulerCounters> | undefined {
-    return this.#scheduler?.counters;
   }
 
   async #close(): Promise<void> {

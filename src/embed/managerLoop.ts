@@ -1,13 +1,19 @@
 /**
- * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them, whoever
- * called; ends go back when they happen; whoever waits is woken by what it waits for. A job that has not
- * ended by its deadline is given up: whoever waited for it goes on without, its slots wait for it. While
- * nothing is in flight nothing runs here at all.
+ * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them; ends go
+ * back when they happen and wake the callers that wait for them. A job that has not ended by its deadline is
+ * given up: its waiters go on without it, its slots wait for it. While no transfer is in flight, nothing runs
+ * here.
  */
 
 import type { TransferEngine } from '../backends/engine/transferEngine.ts';
 import { runningClock } from '../backends/runningClock.ts';
-import { JobCarrier, type KVManager, type ManagerListener, type Sequence } from '../runtime/index.ts';
+import {
+  JobCarrier,
+  type KVManager,
+  type ManagerListener,
+  Outcome,
+  type Sequence,
+} from '../runtime/index.ts';
 import { optionNames } from '../runtime/options.ts';
 
 /** Calls `ring` once, `delayUs` microseconds from now. */
@@ -30,13 +36,14 @@ export class ManagerLoop {
   #idleWaiters: (() => void)[] = [];
   readonly #listener: ManagerListener;
   #alarmIsSet = false;
-  #isUndisturbed = false;
+  #isDeferring = false;
   #roomWasFreed = false;
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
   readonly #settled: Set<() => void> = new Set();
+  #refusing: () => void = () => {};
 
-  /** @param options.also what else the manager is to tell of */
+  /** @param options.also another listener, called behind this one */
   constructor(
     manager: KVManager,
     engine: TransferEngine,
@@ -46,6 +53,10 @@ export class ManagerLoop {
     this.#engine = engine;
     this.#alarm = alarm;
     this.#carrier = new JobCarrier(manager, engine);
+    engine.onEnd((end) => {
+      if (end.outcome === Outcome.REFUSED) this.#refusing();
+      this.#carrier.complete(end);
+    });
     this.#listener = {
       ...also,
       jobsIssued: () => {
@@ -58,11 +69,11 @@ export class ManagerLoop {
         also.settled?.(sequence);
       },
       moved: (position, key, outcome) => {
-        if (this.#isUndisturbed) this.#movedMeanwhile.push([position, key, outcome]);
+        if (this.#isDeferring) this.#movedMeanwhile.push([position, key, outcome]);
         else also.moved?.(position, key, outcome);
       },
       roomFreed: () => {
-        if (this.#isUndisturbed) {
+        if (this.#isDeferring) {
           this.#roomWasFreed = true;
           return;
         }
@@ -77,15 +88,15 @@ export class ManagerLoop {
   }
 
   /**
-   * Several calls of the manager that nobody else's may come between, as those of a scheduler's step: who is
-   * told of room or of a move's end, and might call the manager then, is told when all of them are made.
+   * Runs several manager calls as one, such as the calls of a scheduler's step: listeners to room and moves
+   * are notified afterwards, so none can call the manager in between.
    */
-  undisturbed<T>(calls: () => T): T {
-    this.#isUndisturbed = true;
+  deferNotifications<T>(calls: () => T): T {
+    this.#isDeferring = true;
     try {
       return calls();
     } finally {
-      this.#isUndisturbed = false;
+      this.#isDeferring = false;
       for (const move of this.#movedMeanwhile.splice(0)) this.#listener.moved?.(...move);
       if (this.#roomWasFreed) {
         this.#roomWasFreed = false;
@@ -94,7 +105,7 @@ export class ManagerLoop {
     }
   }
 
-  /** Who is told, beside others, when a job has ended or room came free in HBM. @returns what ends that */
+  /** Calls `freed` when a job ends or HBM room is freed. @returns unsubscribe */
   onRoom(freed: () => void): () => void {
     this.#roomFreed.push(freed);
     return () => {
@@ -104,18 +115,22 @@ export class ManagerLoop {
   }
 
   /**
-   * Who is told in the moment in which no block of some sequence waits any more: also by a call that ended no
-   * job and freed no room, as when what one call evicts is given to who waited for a slot before. It must not
-   * call the manager. @returns what ends that
+   * Calls `settled` in the moment in which a sequence's last pending block settles, also by a call that ended
+   * no job and freed no room: an eviction may give its slot to a block that waited. It must not call the
+   * manager. @returns unsubscribe
    */
   onSettled(settled: () => void): () => void {
     this.#settled.add(settled);
     return () => void this.#settled.delete(settled);
   }
 
+  /** Calls `refusing` just before the manager hears that a transfer was refused. */
+  beforeRefusal(refusing: () => void): void {
+    this.#refusing = refusing;
+  }
+
   /**
-   * Keeps what the manager issues until `resume`: there is no device to submit it to. Ends are still carried
-   * back.
+   * Keeps issued jobs until `resume`, while no device takes them. Ends are still carried back.
    */
   hold(): void {
     this.#carrier.hold();
@@ -136,8 +151,8 @@ export class ManagerLoop {
   }
 
   /**
-   * Fulfilled when no transfer is in flight, those given up at their deadline apart. The end of one may call
-   * for others, as the migrator's do when the call under way has ended, so idle means: still so after that.
+   * Fulfilled when no transfer is in flight, except for transfers given up at their deadline. The end of one
+   * may start others, such as the migrator's, in the next microtask: so it looks once more after that.
    */
   async idle(): Promise<void> {
     do {
@@ -181,7 +196,7 @@ export class ManagerLoop {
   }
 }
 
-//  Waiting that signals can end. No listener stays on a signal once the wait is over, however it ended.
+// Waits that signals can end. No listener stays on a signal once the wait is over, however it ended.
 
 export interface WaitOptions {
   /**

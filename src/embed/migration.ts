@@ -81,7 +81,7 @@ export interface RuntimeMigration {
   stop(): void;
 }
 
-/** Nothing where it is switched off, or where there is no tier to move to. */
+/** Null where migration is switched off or HBM is the only tier. */
 export function runtimeMigration(
   options: MigratorOptions | false | undefined,
   manager: KVManager,

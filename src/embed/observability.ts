@@ -63,7 +63,7 @@ export class CacheEvents {
     this.#keyOf = keyOf;
   }
 
-  /** What the manager has to call; nothing while nobody reads. */
+  /** The listener for the manager; empty without a reader. */
   get listener(): Pick<ManagerListener, 'stored' | 'removed' | 'used'> {
     return {
       stored: (position, { key, parent, tokens, bytes }) => {

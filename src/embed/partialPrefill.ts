@@ -242,14 +242,14 @@ function prefixOf(
   return { sequence: table, blocks: foundBlocks(table), blockTokens, blockBytes };
 }
 
-/** Of the blocks that were found, those that the sequence still has: it may have been taken back. */
+/** Found blocks that the sequence still has: tokens may have been taken back. */
 function foundBlocks({ matched, length }: Sequence): number {
   return Math.min(matched, length);
 }
 
 // A cached tail of a sequence that arrives: it is loaded beside the blocks before it, and copied into the
-// sequence's own block as soon as it is in HBM. Until then a table of its own pins it, which whoever ends the
-// arriving closes with `dropTail`. A tail that fails to come leaves that block to be computed, as it was.
+// sequence's own block as soon as it is in HBM. Until then a table of its own pins it, which `dropTail` closes
+// at the end of the arrival. A tail that fails to come leaves that block to be computed, as it was.
 
 /** Looks for a tail behind the blocks that were found, and begins to load it. */
 export function expectTail(context: RequestContext, sequence: SequenceState): void {
@@ -283,7 +283,7 @@ export function tailStage(
 
 /**
  * What the tail adds to a sequence of one group of which `computed` tokens are in place.
- * @returns the tokens that it adds: 0 where there is no tail, while blocks before it are missing, and where
+ * @returns the tokens that it adds: 0 without a tail, while blocks before it are missing, and where
  * its tokens are computed sooner than they come. Or, while they come, the time after which to look again
  */
 export function tailNow(
@@ -305,7 +305,7 @@ export function tailNow(
   return { tokens: isThere ? tail.tokens : 0 };
 }
 
-/** Nobody waits for the tail any more. A copy that has begun goes on; the block is the sequence's own. */
+/** The tail is no longer waited for. A copy that has begun goes on; the block is the sequence's own. */
 export function dropTail({ manager, nowUs }: RequestContext, sequence: SequenceState): void {
   const { tail } = sequence;
   if (tail === undefined) return;

@@ -137,7 +137,7 @@ export class RequestQueue {
     return this.#spans.size;
   }
 
-  /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
+  /** @throws TKV_INPUT naming the invalid token id; the request is not added then */
   add(tokens: KeyElements, tenant: string, options: QueueOptions = {}): WaitingRequest {
     const { extras } = requireOptions(options, queueOptionsNames);
     const keys = new BlockKeys();
@@ -155,7 +155,7 @@ export class RequestQueue {
     return Math.min(Math.max(tokens.length - 1, 0), most);
   }
 
-  /** The request waits no more. @returns whether it did */
+  /** Removes the request. @returns whether it was there */
   delete(request: WaitingRequest): boolean {
     const span = this.#spans.get(request);
     if (span === undefined) return false;

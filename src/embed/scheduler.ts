@@ -141,7 +141,7 @@ export class KVScheduler {
    * Ends a request. `endsWithStep`: a step is computing it, and `stepEnded` will name it among the finished.
    */
   abort(id: string): AbortResult {
-    const result = this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+    const result = this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
     if (request !== undefined) request.isAborted = true;
     if (result === 'ended') this.#requests.delete(id);
@@ -150,14 +150,14 @@ export class KVScheduler {
   }
 
   /**
-   * Ranks requests, for the queue order and the victim rule `ranked`: of those that wait the lowest joins the
-   * batch first, of those that run the highest gives way first. Who is not named keeps the rank it had, 0 in
-   * the beginning.
+   * Ranks requests, for the queue order and the victim rule `ranked`: the waiting request with the lowest rank
+   * joins the batch first, the running one with the highest gives way first. A request that is not named keeps
+   * its rank, 0 in the beginning.
    * @throws TKV_CONFIG where neither rule goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is not
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    this.#undisturbed((nowUs) => this.#scheduler.rerank(ranks, nowUs));
+    this.#asOneCall((nowUs) => this.#scheduler.rerank(ranks, nowUs));
     this.#tellNews();
   }
 
@@ -172,9 +172,9 @@ export class KVScheduler {
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
     this.#dropDoubtful();
     this.#hasSettled = false;
-    const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
+    const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
-    // Room that the step made itself is no news. A request that gave way, or blocks that came to be in place
+    // Room that the step made itself does not count as news. A request that gave way, or blocks that came to be in place
     // by what the step did for others, are: it had looked at them before.
     this.#hasNews = this.#hasSettled || (plan.tokens === 0 && plan.preempted.length > 0);
     if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
@@ -205,7 +205,7 @@ export class KVScheduler {
     }
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
     this.#plan = undefined;
-    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
+    const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
     this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     return { interrupted: false, finished: finishedOf(outcome) };
@@ -219,7 +219,7 @@ export class KVScheduler {
   stepFailed(): KVStepOutcome {
     this.#requirePlan();
     this.#plan = undefined;
-    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepFailed(nowUs));
+    const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepFailed(nowUs));
     this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     this.#tellNews();
@@ -260,7 +260,7 @@ export class KVScheduler {
     this.#errors = count;
     // The last of the batch first, so that the first is in front of the queue again.
     for (const { id } of this.#scheduler.runningRequests().reverse()) {
-      this.#undisturbed((nowUs) => this.#scheduler.requeue(id, nowUs));
+      this.#asOneCall((nowUs) => this.#scheduler.requeue(id, nowUs));
     }
   }
 
@@ -282,7 +282,7 @@ export class KVScheduler {
     if (this.#isClosed) return;
     if (this.#plan !== undefined) this.stepFailed();
     for (const id of this.#requests.keys()) {
-      this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+      this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     }
     this.#requests.clear();
     this.#isClosed = true;
@@ -295,9 +295,9 @@ export class KVScheduler {
   }
 
   /** A replay makes the scheduler's calls of the manager in one go; so nothing comes between them here. */
-  #undisturbed<T>(call: (nowUs: number) => T): T {
+  #asOneCall<T>(call: (nowUs: number) => T): T {
     const { loop, nowUs } = this.#context;
-    return loop.undisturbed(() => call(nowUs()));
+    return loop.deferNotifications(() => call(nowUs()));
   }
 
   #requirePlan(): StepPlan<ScheduledRequest> {
@@ -326,7 +326,7 @@ export interface PlannedRequest {
   readonly sequence: Sequence;
   /** Prompt and answer so far: the step computes those from `start` to `end`. Good until `stepEnded`. */
   readonly tokens: Uint32Array;
-  /** The first token whose KV the step writes; that of all before it is in the blocks. */
+  /** The first token whose KV the step writes; the KV of all tokens before it is in the blocks. */
   readonly start: number;
   /** The first token that the step leaves. */
   readonly end: number;
@@ -554,7 +554,7 @@ export interface KVStepOutcome {
  * Gives each request of the plan that samples its token.
  * @param step number of the step
  * @returns ids of requests that stop with their token
- * @throws TKV_INPUT naming the entry for a token that is no id, a request that samples nothing in this step,
+ * @throws TKV_INPUT naming the entry for an invalid token id, a request that samples nothing in this step,
  * or one that is named twice or missing; nothing is done then
  */
 export function takeTokens(
@@ -563,7 +563,7 @@ export function takeTokens(
   sampled: readonly SampledToken[],
   step: number,
 ): string[] {
-  if (!Array.isArray(sampled)) throw wrong('sampled', 'is no list. Pass { id, token } of each request');
+  if (!Array.isArray(sampled)) throw wrong('sampled', 'must be an array. Pass { id, token } of each request');
   const expected = new Set<ScheduledRequest>();
   for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
     if (plan.samples(seat)) expected.add(plan.request(seat));

@@ -127,7 +127,9 @@ export class SequenceState implements KVSequence {
  */
 export function stateOf(home: SequenceHome, sequence: KVSequence, field = 'sequence'): SequenceState {
   if (!(sequence instanceof SequenceState)) {
-    throw new TierKVError('TKV_INPUT', `${field} is no sequence. Pass what begin or fork gave.`, { field });
+    throw new TierKVError('TKV_INPUT', `${field} must be a sequence. Pass what begin or fork gave.`, {
+      field,
+    });
   }
   if (sequence.belongsTo(home)) return sequence;
   throw new TierKVError(
@@ -138,7 +140,7 @@ export function stateOf(home: SequenceHome, sequence: KVSequence, field = 'seque
 }
 
 // Blocks that some request is computing now. Another request with the same prompt can wait for them instead
-// of computing them once more. It holds nothing while it waits, so nobody can wait for it in turn.
+// of computing them once more. It holds no block while it waits, so no request waits for it in turn.
 
 /** What one sequence computes. */
 interface Claim {
@@ -153,7 +155,7 @@ export class ComputingBlocks {
   readonly #claims: Map<SequenceState, Claim> = new Map();
 
   /**
-   * The sequence computes its full blocks from `from` on, except those that another one computes. Call it in
+   * The sequence computes its full blocks from `from` on, except blocks that another one computes. Call it in
    * the turn in which their room is taken, and again for blocks that could not be brought.
    */
   begin(sequence: SequenceState, keys: BlockKeys, from: number): void {
@@ -169,7 +171,7 @@ export class ComputingBlocks {
     if (claim.numbers.length > 0) this.#claims.set(sequence, claim);
   }
 
-  /** The sequence has sealed its blocks, or never will: whoever waits for them looks again. */
+  /** The sequence has sealed its blocks, or never will: requests that wait for them look again. */
   end(sequence: SequenceState): void {
     const claim = this.#claims.get(sequence);
     if (claim === undefined) return;
@@ -178,7 +180,7 @@ export class ComputingBlocks {
     claim.end();
   }
 
-  /** Fulfilled when block `i` is computed no more; undefined where nobody computes it. */
+  /** Fulfilled when block `i` is no longer being computed; undefined unless a sequence computes it. */
   wait(keys: BlockKeys, i: number): Promise<void> | undefined {
     return i < keys.length ? this.#blocks.get(numberOf(keys, i))?.over : undefined;
   }

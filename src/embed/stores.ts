@@ -1,5 +1,5 @@
 /**
- * Opens the stores of a configuration and the engine over them, and closes them again: first those that do
+ * Opens the stores of a configuration and the engine over them, and closes them again: first the stores that do
  * the work, then the host memory between them, and that not at all while an I/O that never ended may still
  * touch it. The device and its pool can be replaced, since a device can be lost.
  */
@@ -44,6 +44,8 @@ export interface OpenStores extends AsyncDisposable {
   waitFor<T>(start: () => Promise<T>): Promise<T>;
   /** What the device has reported of work that failed. */
   readonly deviceErrors: DeviceErrors;
+  /** Why the device is gone, from the moment of its loss on; empty while it lives. */
+  readonly deviceLoss: string;
   readonly hbm: DevicePool;
   readonly ddr: MemoryStore | undefined;
   readonly nvme: FileStore | undefined;
@@ -107,6 +109,9 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     },
     get deviceErrors() {
       return pool.live.deviceErrors;
+    },
+    get deviceLoss() {
+      return pool.live.lostReason;
     },
     waitFor: (start) => pool.live.waitFor(start),
     get hbm() {

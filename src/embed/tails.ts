@@ -1,7 +1,7 @@
 /**
  * Partial last blocks. A prompt's tail can be sealed under a key of its own, of the tokens that it has, and
- * be found again by a prompt that goes on from it. It is never written again: who finds it gets a copy to go
- * on in.
+ * be found again by a prompt that goes on from it. It is never written again: a prompt that finds it gets a
+ * copy.
  */
 
 import { Entry, type Sequence } from '../runtime/index.ts';
@@ -20,8 +20,7 @@ export interface FoundTail {
 }
 
 /**
- * Seals the partial last block under its tokens; nothing where there is none. The caller seals the full
- * blocks before.
+ * Seals the partial last block, if there is one, under its tokens. The caller seals the full blocks before.
  */
 export function sealTail(context: RequestContext, sequence: SequenceState): void {
   const { blockTokens, nowUs } = context;
@@ -54,8 +53,8 @@ export function findTail(
 }
 
 /**
- * Tokens and keys, one a group, of the longest cached tail behind so many full blocks; the last token is
- * always left to compute.
+ * Tokens and keys, one a group, of the longest cached tail behind `cachedBlocks` full blocks; the last token is
+ * always left to compute. Each length costs a hash, so a length that no sealed block has had is skipped.
  */
 export function longestTail(
   { manager, blockTokens }: RequestContext,
@@ -65,6 +64,7 @@ export function longestTail(
 ): { readonly tokens: number; readonly keys: readonly Uint32Array[] } | null {
   const most = Math.min(list.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
   for (let tokens = most; tokens > 0; tokens--) {
+    if (!manager.hasHadBlocksOf(tokens)) continue;
     const keys = groups.map((group) => {
       const key = new Uint32Array(4);
       group.chain.hashPartial(list.words, cachedBlocks, tokens, group.keys, key);
@@ -131,7 +131,7 @@ export async function takeTail(
 }
 
 // A slot that passes to another tenant is cleared before that tenant can read it. The command goes into the
-// device's queue at once, ahead of whatever the embedder submits later, so nobody waits for it.
+// device's queue at once, ahead of all work that the embedder submits later, so no call waits for it.
 
 /** Clears the foreign slots among the sequence's open blocks from `from` on. */
 export function scrub(context: RequestContext, sequence: SequenceState, from: number): void {

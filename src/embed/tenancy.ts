@@ -16,7 +16,7 @@ import { described, requireText } from '../runtime/options.ts';
 import { SharingGroups } from '../views/index.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
-/** @throws TKV_INPUT for what is no text, and for the empty text, which all without a name would share */
+/** @throws TKV_INPUT unless it is a text that is not empty: tenants without a name would share the empty one */
 export function requireTenant(tenant: string): void {
   requireText(tenant, 'tenant', 'Pass who may share this KV, from your own authentication.');
 }
@@ -51,7 +51,7 @@ export class TenantChains {
    * One chain for each layer group.
    * @param tenant compared by its UTF-8 bytes, without Unicode normalisation
    * @param extras of one request
-   * @throws TKV_INPUT for a tenant that is no text or empty, and for extras that are none
+   * @throws TKV_INPUT for a tenant that is not a text or empty, and for invalid extras
    */
   of(tenant: string, extras?: RequestExtras): readonly KeyChain[] {
     requireTenant(tenant);
@@ -101,7 +101,7 @@ export class TenantOwners {
     this.#sharing = sharing;
   }
 
-  /** @throws TKV_INPUT for a tenant that is no text or empty */
+  /** @throws TKV_INPUT for a tenant that is not a text or empty */
   of(tenant: string): number {
     requireTenant(tenant);
     return this.ofDomain(this.#sharing.domainOf(tenant));
@@ -124,7 +124,7 @@ export class TokenList {
   #tokens: Uint32Array;
   #length = 0;
 
-  /** @throws TKV_INPUT naming the token that is no id */
+  /** @throws TKV_INPUT naming the invalid token id */
   constructor(tokens: KeyElements) {
     this.#tokens = new Uint32Array(Math.max(tokens.length, 16));
     this.append(tokens);
@@ -140,7 +140,7 @@ export class TokenList {
   }
 
   /**
-   * Adds the tokens from `from` on. @throws TKV_INPUT naming the token that is no id; nothing is added then
+   * Adds the tokens from `from` on. @throws TKV_INPUT naming the invalid token id; nothing is added then
    */
   append(tokens: KeyElements, from = 0): void {
     requireTokenIds(tokens, from);
@@ -176,7 +176,7 @@ export class TokenList {
   }
 }
 
-/** @throws TKV_INPUT naming the first token from `from` on that is no id */
+/** @throws TKV_INPUT naming the first invalid token id from `from` on */
 export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens'): void {
   for (let i = from; i < tokens.length; i++) {
     const token = elementAt(tokens, i);
@@ -184,7 +184,7 @@ export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens')
   }
 }
 
-/** @throws TKV_INPUT naming the field where the token is no id */
+/** @throws TKV_INPUT naming the field where the token id is invalid */
 export function requireTokenId(token: number, field: string): void {
   if (typeof token !== 'number' || token >>> 0 !== token) throw badToken(field, token);
 }

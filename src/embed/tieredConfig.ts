@@ -122,7 +122,7 @@ export function estimatedLatencyUs(
   if (bytesPerS === undefined || fixedUs === undefined) {
     throw configError(
       `${tier}.${bytesPerS === undefined ? 'bandwidthGbps' : 'latencyUs'}`,
-      'is not set and there is no calibrated profile',
+      'is not set, and no profile was calibrated',
       'Set it, or pass the links that tierkv calibrate measured.',
     );
   }
@@ -246,7 +246,7 @@ export interface StorageBackend {
   describe(): Record<string, string | number | boolean>;
   /**
    * The bytes of whole units, each compared with its digest. @throws TKV_STALE when a place has moved on,
-   * TKV_MISMATCH for other bytes than those that were stored, TKV_IO or TKV_DEVICE when they cannot be had
+   * TKV_MISMATCH for other bytes than the stored ones, TKV_IO or TKV_DEVICE when they cannot be had
    */
   read(units: readonly StoredUnit[]): Promise<Uint8Array[]>;
   /** Puts whole units in place. @throws as `read` */

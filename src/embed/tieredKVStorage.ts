@@ -118,7 +118,7 @@ export class TieredKVStorage implements AsyncDisposable {
 
   /**
    * The KV of the sequence's tokens is written: its full units are sealed, behind all work that the device
-   * was given so far. @param tokenIds all its tokens; left out, nobody else can find the blocks
+   * was given so far. @param tokenIds all its tokens; left out, no other sequence can find the blocks
    * @returns `interrupted` when a block is lost: a device or its memory failed
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
@@ -197,7 +197,7 @@ export class TieredKVStorage implements AsyncDisposable {
   }
 
   /**
-   * Microseconds until so many bytes of the tier are in HBM if nothing else moves: latency + bytes /
+   * Microseconds until `bytes` of the tier are in HBM if nothing else moves: latency + bytes /
    * bandwidth, as configured or calibrated; 0 for HBM unless its configuration says otherwise.
    * @throws TKV_CONFIG where nothing says how fast the tier is, TKV_INPUT for a tier that is not there
    */

@@ -128,7 +128,8 @@ export {
 export { LogReplayer, type ReplayListener, replayLog } from './log/replayer.ts';
 export type { RecordedSchedulerInput } from './log/schedulerLog.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
-export type { Counters, ManagerListener, StoredBlock } from './manager/core.ts';
+export type { ManagerListener, StoredBlock } from './manager/core.ts';
+export type { Counters } from './manager/counters.ts';
 export type { ManagerDump } from './manager/dump.ts';
 export { type MoveAnswer, moveAnswers } from './manager/loads.ts';
 export type { BlockPlace, CachedBlock, CachedBlocks, Match, TierUsage } from './manager/lookup.ts';

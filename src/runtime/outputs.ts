@@ -42,8 +42,8 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
     const capacityBytes = position === 0 ? shape.capacityBytes : atRest;
     const fixedBytes = residentBytes - cachedBytes;
     const protectedBytes = manager.protectedBytes(owner, position);
-    const unaskedBytes = position === 0 ? manager.unaskedBytes(owner) : 0;
-    const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + unaskedBytes);
+    const speculativeBytes = position === 0 ? manager.speculativeBytes(owner) : 0;
+    const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + speculativeBytes);
     return {
       tier: tierName(tier),
       capacityBytes,

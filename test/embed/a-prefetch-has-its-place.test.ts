@@ -35,7 +35,7 @@ it.each([
   expect(kv.lookup(prompt(1), { tenant }).byTier).toEqual([promptBlocks, 0]);
 });
 
-it('a request that finds no room beside it, and does not wait for room, takes that of the prefetch', async () => {
+it('a request that does not wait for room takes the room of a prefetch under way', async () => {
   await using kv = await openRuntime({ hbmBytes: blocks(promptBlocks + 1), ddrBytes: blocks(20) });
   await cacheBelow(kv, 1, 1);
   expect(kv.prefetch(prompt(1), { tenant })).toBe(promptBlocks);

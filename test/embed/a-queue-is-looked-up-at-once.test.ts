@@ -87,7 +87,7 @@ it('sees what others computed or lost since the last look', async () => {
   expect(request.cachedTokens).toBe(0);
 });
 
-it('holds its requests in the order in which they joined, whoever leaves in between', async () => {
+it('holds its requests in the order in which they joined, also when others leave in between', async () => {
   const kv = await open();
   const random = new SeededRandom(3);
   const queue = kv.requestQueue();

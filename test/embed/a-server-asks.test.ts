@@ -268,7 +268,7 @@ describe('the same prompt twice at once', () => {
     kv.release(shared);
   });
 
-  it('is computed again where the first gives up, or nobody wants to wait', async () => {
+  it('is computed again where the first gives up, or no request waits', async () => {
     await using kv = await openRuntime({});
     const first = await kv.begin(tokensOf(65), { tenant });
     const impatient = await kv.begin(tokensOf(65), { tenant, shareWaitMs: 0 });
@@ -484,7 +484,7 @@ it('metrics move with what happens', async () => {
   expect(Object.values({ ...counters, ...gauges }).every(Number.isFinite)).toBe(true);
 });
 
-it('a notice that throws stands in nobody’s way', async () => {
+it('a notice that throws stops no call', async () => {
   await using kv = await openRuntime({
     ddrBytes: blocks(8),
     notice: () => {

@@ -44,7 +44,7 @@ const BAD: readonly unknown[] = [
   7n,
 ];
 const BAD_SHARE = 0.05;
-/** The device is lost once in so many calls. */
+/** Calls between two losses of the device. */
 const CALLS_PER_DEVICE = 400;
 const CODES = /^TKV_(INPUT|CONFIG|CAPACITY|FULL|STATE|UNKNOWN_ID)$/;
 const STEP_ENDS = ['done', 'interrupted'];
@@ -98,7 +98,7 @@ class Caller {
   }
 
   async call(where: string): Promise<void> {
-    // where nobody lives there is little to ask but to begin
+    // without a live sequence there is little to call but begin
     const begins = this.#live.length === 0 && this.#random.chance(0.8);
     const [name, call]: [string, Call] = begins ? ['begin', () => this.#begin()] : this.#choose();
     try {
@@ -116,7 +116,7 @@ class Caller {
     for (const sequence of this.#live.splice(0)) this.#kv.release(sequence);
   }
 
-  /** Everybody lets go, until nobody waits for room any more. */
+  /** Releases all sequences, until no request waits for room. */
   async rest(): Promise<void> {
     let waiting = true;
     const begun = Promise.all(this.#waiting).then(() => {

@@ -146,7 +146,7 @@ describe('what is found, and where it goes', () => {
 });
 
 describe('copies', () => {
-  it('forks, second copies, those that differ, and sequences that give way', async () => {
+  it('forks, second copies, copies that differ, and preempted sequences', async () => {
     await using kv = await threeTiers();
     const first = await kv.begin(prompt(1), { tenant });
     const second = await kv.begin(prompt(1), { tenant, shareWaitMs: 0 });
@@ -272,7 +272,7 @@ it('and there are no others', async () => {
   await using kv = await threeTiers();
   const { counters, gauges } = kv.metrics();
   const names = [...Object.keys(counters), ...Object.keys(gauges)];
-  // bytes that each tier has are its size; a loaded block is no failure; the lowest tier has none below;
+  // bytes that each tier has are its size; a loaded block is not a failure; the lowest tier has none below;
   // thrashing is a matter of a millisecond, which the manager's own tests have in their hands; what the
   // migrator moves, in each direction, its own tests count
   const still = ['loadsFailed.loaded', 'demotions.nvme', 'leavingBytes.nvme', 'thrashed'];

@@ -1,5 +1,6 @@
 /**
- * What a fresh sequence finds: each leading block is pinned to its content, wherever that lies or is going.
+ * How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within
+ * HBM. Loads are in loads.ts, the way out in holds.ts.
  */
 
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
@@ -14,7 +15,7 @@ import { makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /** Pins block i of a fresh sequence to its content, wherever that lies or is going. Counts the hit. */
-export function match(core: Core, sequence: Sequence, i: number, content: number): void {
+export function matchBlock(core: Core, sequence: Sequence, i: number, content: number): void {
   const { replicas, counters } = core;
   remember(core, sequence, i, content);
   core.touch(sequence, content);
@@ -50,7 +51,7 @@ export function match(core: Core, sequence: Sequence, i: number, content: number
   if (core.config.moveOnReload) setIncomingResident(core, row, 0);
 }
 
-//  Blocks that a sequence computes: opened for its writes, sealed behind its last token.
+// Blocks that a sequence computes.
 
 function parentOf(sequence: Sequence, i: number): number {
   if (i === 0) return NO_PARENT;
@@ -59,7 +60,7 @@ function parentOf(sequence: Sequence, i: number): number {
 }
 
 /** A private block for the sequence to write. The caller has made sure that it fits. */
-export function open(core: Core, sequence: Sequence, i: number, sizeClass: number): void {
+export function openBlock(core: Core, sequence: Sequence, i: number, sizeClass: number): void {
   const { jobs } = core;
   forget(core, sequence, i);
   makeRoom(core, HBM, core.unitBytes(sizeClass), sequence.owner);
@@ -89,7 +90,7 @@ export function open(core: Core, sequence: Sequence, i: number, sizeClass: numbe
  * The block has its last token: after the device fence its digest is taken, then it is published under the
  * key.
  */
-export function seal(
+export function sealBlock(
   core: Core,
   sequence: Sequence,
   i: number,

@@ -73,11 +73,12 @@ export interface ManagerConfig {
   offloadThreshold?: number;
   /**
    * Share of a tier that may be on its way down at a time, and half of its landing room where the tier below
-   * does not keep up. A block evicted beyond that is dropped, so that a slow lower tier holds up nobody.
+   * does not keep up. A block evicted beyond that is dropped, so that no request waits for a slow lower
+   * tier.
    * Default 1: no bound at all.
    */
   leavingShare?: number;
-  /** A job that has not ended after so many microseconds is given up by `tick`. Default: never. */
+  /** Microseconds after which `tick` gives up a job that has not ended. Default: never. */
   transferDeadlineUs?: number;
   /** A reload within this many microseconds of the block's offload counts as thrashing. Default 1000. */
   thrashingWindowUs?: number;
@@ -89,12 +90,12 @@ export interface ManagerConfig {
   /** Most jobs in flight or waiting. Default 16384. */
   maxJobs?: number;
   /**
-   * Whether the manager counts how often each block is used, for whoever tells hot blocks from cold ones; a
-   * use counts half after so many microseconds. Default: not counted.
+   * Half-life in microseconds of a use, where the manager counts how often each block is used: a migrator
+   * tells hot blocks from cold ones by it. Default: not counted.
    */
   useHalfLifeUs?: number;
   /**
-   * Gives zeroed memory of at least so many bytes, for the tables that a lookup reads at random: with
+   * Gives zeroed memory of at least the given bytes, for the tables that a lookup reads at random: with
    * millions of blocks they are read faster in huge pages. Default: ordinary memory.
    */
   tableMemory?: TableMemory;
@@ -153,7 +154,8 @@ export interface ResolvedConfig {
 export function resolveConfig(config: ManagerConfig): ResolvedConfig {
   requireOptions(config, managerConfigNames, 'config', 'TKV_CONFIG');
   const { unitBytes } = config;
-  if (!Array.isArray(unitBytes)) throw configError('unitBytes', 'is no list', 'Name the bytes of a block.');
+  if (!Array.isArray(unitBytes))
+    throw configError('unitBytes', 'must be an array', 'Name the bytes of a block.');
   if (unitBytes.length === 0) throw configError('unitBytes', 'is empty', 'Name the bytes of a block.');
   for (const [i, bytes] of unitBytes.entries()) requireInteger(`unitBytes[${i}]`, bytes, 1);
   const pageBytes = requireInteger(

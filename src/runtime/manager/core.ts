@@ -1,8 +1,11 @@
 /**
- * The small steps on the manager's tables from which everything else is made: reserve, publish, hold,
- * unpublish, free. Each step keeps the tables consistent with each other. What to do with them is decided in
- * the rooms beside this file: `residency` (who stays), `jobs` (how a job goes out and comes back),
- * `sequences` (what a sequence gets).
+ * The manager's state, and the steps that keep its tables consistent with each other: reserve, publish, hold,
+ * unpublish, free. The files beside this one decide which step to take: `residency` (what stays in a tier),
+ * `jobs` (how a job goes out and comes back), `blocks`, `loads` and `holds` (what a sequence gets).
+ *
+ * Two chains say where a content is: its ready replicas, from the fastest tier down, and the jobs that bring
+ * it into a tier, at most one a tier. Both are linked by row through the tables of replicas and jobs; -1 ends
+ * a chain. A snapshot has every field of `Core` that is a number or an array.
  */
 
 import { invariant } from '../errors.ts';
@@ -21,16 +24,12 @@ import { UseTable } from '../tables/useTable.ts';
 import { JobQueue } from '../tier/driver.ts';
 import type { Outcome } from '../tier/tier.ts';
 import type { ResolvedConfig } from './config.ts';
+import { Counters } from './counters.ts';
 import { Pace, WriteBudget } from './offloadPolicies.ts';
 import { OwnerQuotas } from './ownerQuotas.ts';
 import { newArrays, Sequence, type SequenceId, SpareArrays } from './sequence.ts';
 
-// What the manager keeps: the tables of slots, replicas, contents and jobs, who waits, and the bytes by tier
-// and owner. What is a field here and a number or an array is what a snapshot has.
-
-// Where a content is: the chain of its ready replicas, from the fastest tier down, and the chain of jobs that
-// bring it into a tier, at most one for each. Both run through the tables of replicas and jobs, by row.
-
+/** Position of HBM among the tiers. */
 export const HBM = 0;
 
 export class Core {
@@ -44,7 +43,7 @@ export class Core {
   readonly census: readonly (PageCensus | null)[];
   readonly jobs: JobTable;
   readonly deadlines: Deadlines;
-  readonly agenda: Agenda = new Agenda();
+  readonly deferred: DeferredWork = new DeferredWork();
   readonly waiters: WaiterTable = new WaiterTable();
   /** By tier, 1 where blocks that become evictable are copied down at once. */
   readonly copiesEagerly: Uint8Array;
@@ -52,15 +51,15 @@ export class Core {
   readonly claims: readonly JobQueue[];
   /** Issued jobs that the driver has not taken yet. */
   readonly outbox: JobQueue = new JobQueue();
-  /** Loads into HBM that no sequence asked for, in the order in which they were made. */
-  readonly unasked: Set<JobId> = new Set();
+  /** Loads into HBM that no sequence asked for, in the order in which they were made (see loads.ts). */
+  readonly speculativeLoads: Set<JobId> = new Set();
   readonly sequences: Map<SequenceId, Sequence> = new Map();
   readonly spares: SpareArrays = new SpareArrays();
-  /** Sequences that wait for nothing any more, to be told of at the end of the call. */
+  /** Sequences without a pending block since this call; the listener is told at its end. */
   readonly settled: Sequence[] = [];
-  /** Transfers between tiers that have ended, to be told of at the end of the call. */
+  /** Transfers between tiers that ended in this call; the listener is told at its end. */
   readonly moved: { readonly key: Uint32Array; readonly tier: number; readonly outcome: Outcome }[] = [];
-  /** How often contents are used; null where nobody asks. */
+  /** How often contents are used; null unless the configuration asks for it. */
   readonly use: UseTable | null;
   /** Sequences opened so far, as the eviction policy counts uses. */
   visits = 0;
@@ -79,7 +78,7 @@ export class Core {
   quotas: OwnerQuotas | null = null;
   /** By tier: how long its blocks take on their way down. */
   readonly paces: readonly Pace[];
-  /** By tier: how long loads from there to HBM take. That of HBM itself is not used. */
+  /** By tier: how long loads from there to HBM take. The entry of HBM itself is unused. */
   readonly links: readonly LinkPace[];
   /** By tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
@@ -87,10 +86,12 @@ export class Core {
   readonly sink: DecisionSink | null;
   listener: ManagerListener = {};
   nowUs = 0;
-  /** Time that was computed, but for what began at `computesSinceUs`, -1 for nothing. */
+  /** Microseconds that the engine computed before `computesSinceUs`, which is -1 while it does not compute. */
   computeUs = 0;
   computesSinceUs = -1;
   sequencesOpened = 0;
+  /** Numbers of tokens that sealed or adopted blocks have had: one where every block was full. */
+  readonly tokenCounts: number[] = [];
   /** How often entries have lost their bytes so far, over all sequences. */
   disturbances = 0;
 
@@ -146,7 +147,7 @@ export class Core {
     this.copiesEagerly = Uint8Array.from(config.offload, ({ policy }, tier) =>
       policy === 'eager' && tier + 1 < config.tiers.length ? 1 : 0,
     );
-    for (const _ of config.tiers) this.agenda.fresh.push([]);
+    for (const _ of config.tiers) this.deferred.fresh.push([]);
     this.claims = config.tiers.map(() => new JobQueue());
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
@@ -159,45 +160,7 @@ export class Core {
     this.counters = new Counters(this.tiers);
   }
 
-  /** How long the engine has computed so far, in microseconds, as far as the manager was told. */
-  computedUs(): number {
-    return this.computeUs + (this.computesSinceUs === -1 ? 0 : this.nowUs - this.computesSinceUs);
-  }
-
-  log(op: DecisionOp, a: number, b = 0, c = 0, d = 0, e = 0): void {
-    this.sink?.decision(op, a, b, c, d, e);
-  }
-
-  logReplica(op: DecisionOp, replica: number): void {
-    if (this.sink === null) return;
-    const tier = this.replicas.tierOf(replica);
-    const slot = this.replicas.slotOf(replica, tier);
-    this.sink.decision(op, tier, slot, this.pools[tier].generation[slot], 0, 0);
-  }
-
-  unitBytes(sizeClass: number): number {
-    return this.config.unitBytes[sizeClass];
-  }
-
-  sizeClassOf(replica: number, tier: number): number {
-    return this.pools[tier].sizeClassOf(this.replicas.slotOf(replica, tier));
-  }
-
-  generationOf(replica: number): number {
-    const tier = this.replicas.tierOf(replica);
-    return this.pools[tier].generation[this.replicas.slotOf(replica, tier)];
-  }
-
-  #hasDeadline(job: JobId): boolean {
-    if (!this.jobs.isLive(job)) return false;
-    const row = this.jobs.rowOf(job);
-    return this.jobs.state[row] !== JobState.WAITING && this.jobs.overdue[row] === 0;
-  }
-
-  #forgotten(content: number): void {
-    this.policy.forgotten(content);
-    this.use?.forget(content);
-  }
+  // Where a content is.
 
   /** A ready replica of the content in the tier, or -1. */
   readyIn(content: number, tier: number): number {
@@ -231,7 +194,7 @@ export class Core {
     this.contents.addCopy(content);
   }
 
-  /** The job brings the content no more, if it did. */
+  /** The job no longer brings the content, if it did. */
   removeIncoming(content: number, row: number): void {
     const { incoming } = this.contents;
     const { nextIncoming } = this.jobs;
@@ -245,6 +208,72 @@ export class Core {
     }
     nextIncoming[row] = -1;
     this.contents.removeCopy(content);
+  }
+
+  // A replica from its slot to its readers, and back.
+
+  /** A RESERVED replica of the class in the tier, or -1 when no slot is free. */
+  reserve(tier: number, sizeClass: number, owner: number): number {
+    const slot = this.pools[tier].take(sizeClass);
+    if (slot === -1) return -1;
+    this.census[tier]?.took(slot);
+    const replica = this.replicas.base[tier] + slot;
+    this.replicas.reach(replica);
+    const { owner: owners } = this.replicas;
+    this.replicas.foreign[replica] = owners[replica] === owner && owner !== this.config.sharedOwner ? 0 : 1;
+    owners[replica] = owner;
+    this.replicas.become(replica, ReplicaState.RESERVED);
+    this.logReplica(DecisionOp.RESERVE, replica);
+    return replica;
+  }
+
+  /** Lookups find the replica from now on: the last step of every way in. */
+  publish(replica: number, content: number): void {
+    const { replicas, contents } = this;
+    const tier = replicas.tierOf(replica);
+    replicas.become(replica, ReplicaState.READY);
+    replicas.content[replica] = content;
+    if (this.listener.stored !== undefined) this.#tellStored(replica, content, tier);
+    contents.hold(content);
+    this.#link(replica, content, tier);
+    this.logReplica(DecisionOp.PUBLISH, replica);
+    if (replicas.refs[replica] === 0) this.makeEvictable(replica, tier);
+  }
+
+  /** Lookups no longer find the replica. Its slot stays taken until readers and holders are gone. */
+  unpublish(replica: number): void {
+    const { replicas } = this;
+    invariant(replicas.state[replica] === ReplicaState.READY, 'only a ready replica can be unpublished');
+    const tier = replicas.tierOf(replica);
+    if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
+    const content = replicas.content[replica];
+    this.#unlink(replica);
+    replicas.become(replica, ReplicaState.DRAINING);
+    if (this.listener.removed !== undefined && this.readyIn(content, tier) === -1) {
+      this.listener.removed(tier, this.contents.key(content));
+    }
+    this.contents.unhold(content);
+  }
+
+  /** Frees the slot if nothing needs it any more. @returns whether it did */
+  freeIfDrained(replica: number): boolean {
+    const { replicas } = this;
+    if (replicas.state[replica] !== ReplicaState.DRAINING) return false;
+    if (replicas.readers[replica] !== 0 || replicas.refs[replica] !== 0 || replicas.writing[replica] !== 0)
+      return false;
+    this.giveBack(replica);
+    return true;
+  }
+
+  giveBack(replica: number): void {
+    const tier = this.replicas.tierOf(replica);
+    this.setResident(replica, 0);
+    this.logReplica(DecisionOp.FREE, replica);
+    this.replicas.become(replica, ReplicaState.FREE);
+    const slot = this.replicas.slotOf(replica, tier);
+    this.census[tier]?.gaveBack(slot);
+    this.pools[tier].giveBack(slot);
+    this.deferred.slotsFreed(tier);
   }
 
   /** The replica is a copy of the content from here on. */
@@ -269,7 +298,7 @@ export class Core {
     alias[before] = replica;
   }
 
-  /** The replica is no copy of its content any more. */
+  /** The replica stops being a copy of its content. */
   #unlink(replica: number): void {
     const { replicas, contents } = this;
     const content = replicas.content[replica];
@@ -285,49 +314,6 @@ export class Core {
     contents.removeCopy(content);
   }
 
-  /** A RESERVED replica of the class in the tier, or -1 when no slot is free. */
-  reserve(tier: number, sizeClass: number, owner: number): number {
-    const slot = this.pools[tier].take(sizeClass);
-    if (slot === -1) return -1;
-    this.census[tier]?.took(slot);
-    const replica = this.replicas.base[tier] + slot;
-    this.replicas.reach(replica);
-    const { owner: owners } = this.replicas;
-    this.replicas.foreign[replica] = owners[replica] === owner && owner !== this.config.sharedOwner ? 0 : 1;
-    owners[replica] = owner;
-    this.replicas.become(replica, ReplicaState.RESERVED);
-    this.logReplica(DecisionOp.RESERVE, replica);
-    return replica;
-  }
-
-  /** From here on lookups find the replica: the last step of every way in. */
-  publish(replica: number, content: number): void {
-    const { replicas, contents } = this;
-    const tier = replicas.tierOf(replica);
-    replicas.become(replica, ReplicaState.READY);
-    replicas.content[replica] = content;
-    if (this.listener.stored !== undefined) this.#tellStored(replica, content, tier);
-    contents.hold(content);
-    this.#link(replica, content, tier);
-    this.logReplica(DecisionOp.PUBLISH, replica);
-    if (replicas.refs[replica] === 0) this.makeEvictable(replica, tier);
-  }
-
-  /** From here on no lookup finds the replica. Its slot stays taken until readers and holders are gone. */
-  unpublish(replica: number): void {
-    const { replicas } = this;
-    invariant(replicas.state[replica] === ReplicaState.READY, 'only a ready replica can be unpublished');
-    const tier = replicas.tierOf(replica);
-    if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
-    const content = replicas.content[replica];
-    this.#unlink(replica);
-    replicas.become(replica, ReplicaState.DRAINING);
-    if (this.listener.removed !== undefined && this.readyIn(content, tier) === -1) {
-      this.listener.removed(tier, this.contents.key(content));
-    }
-    this.contents.unhold(content);
-  }
-
   #tellStored(replica: number, content: number, tier: number): void {
     if (this.readyIn(content, tier) !== -1) return;
     const { contents } = this;
@@ -339,11 +325,38 @@ export class Core {
     });
   }
 
+  // Who holds a replica, and whether it can be evicted.
+
+  /** A sequence holds the replica: it cannot be evicted. */
+  hold(replica: number): void {
+    const { replicas } = this;
+    if (replicas.refs[replica]++ > 0) return;
+    const tier = replicas.tierOf(replica);
+    if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
+    if (replicas.resident[replica] === 1)
+      this.heldBytes[tier] += this.unitBytes(this.sizeClassOf(replica, tier));
+  }
+
+  /**
+   * A sequence lets the replica go. @returns true when it was the last one; the caller then decides what
+   * becomes of the replica
+   */
+  unhold(replica: number): boolean {
+    const { replicas } = this;
+    invariant(replicas.refs[replica] > 0, 'a replica is let go as often as it was held');
+    if (--replicas.refs[replica] > 0) return false;
+    if (replicas.resident[replica] === 1) {
+      const tier = replicas.tierOf(replica);
+      this.heldBytes[tier] -= this.unitBytes(this.sizeClassOf(replica, tier));
+    }
+    return true;
+  }
+
   makeEvictable(replica: number, tier: number): void {
     const { replicas } = this;
     const sizeClass = this.sizeClassOf(replica, tier);
     replicas.evictable[replica] = 1;
-    if (this.copiesEagerly[tier] === 1) this.agenda.fresh[tier].push(replica);
+    if (this.copiesEagerly[tier] === 1) this.deferred.fresh[tier].push(replica);
     this.policy.enter(replica, tier, sizeClass, replicas.content[replica]);
     this.census[tier]?.becameEvictable(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] += this.unitBytes(sizeClass);
@@ -373,6 +386,8 @@ export class Core {
     return visit;
   }
 
+  // Bytes that count against tiers and owners.
+
   setResident(replica: number, resident: 0 | 1): void {
     if (this.replicas.resident[replica] === resident) return;
     this.replicas.resident[replica] = resident;
@@ -395,64 +410,37 @@ export class Core {
     this.quotas?.refresh(owner, tier);
   }
 
-  /** A sequence holds the replica: it cannot be evicted. */
-  hold(replica: number): void {
-    const { replicas } = this;
-    if (replicas.refs[replica]++ > 0) return;
-    const tier = replicas.tierOf(replica);
-    if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
-    if (replicas.resident[replica] === 1)
-      this.heldBytes[tier] += this.unitBytes(this.sizeClassOf(replica, tier));
+  unitBytes(sizeClass: number): number {
+    return this.config.unitBytes[sizeClass];
   }
 
-  /**
-   * A sequence lets the replica go; true when it was the last one. What becomes of the replica is the
-   * caller's choice.
-   */
-  unhold(replica: number): boolean {
-    const { replicas } = this;
-    invariant(replicas.refs[replica] > 0, 'a replica is let go as often as it was held');
-    if (--replicas.refs[replica] > 0) return false;
-    if (replicas.resident[replica] === 1) {
-      const tier = replicas.tierOf(replica);
-      this.heldBytes[tier] -= this.unitBytes(this.sizeClassOf(replica, tier));
-    }
-    return true;
+  sizeClassOf(replica: number, tier: number): number {
+    return this.pools[tier].sizeClassOf(this.replicas.slotOf(replica, tier));
   }
 
-  /** Lets the slot go if nothing needs it any more; true when it is free. */
-  freeIfDrained(replica: number): boolean {
-    const { replicas } = this;
-    if (replicas.state[replica] !== ReplicaState.DRAINING) return false;
-    if (replicas.readers[replica] !== 0 || replicas.refs[replica] !== 0 || replicas.writing[replica] !== 0)
-      return false;
-    this.giveBack(replica);
-    return true;
-  }
-
-  giveBack(replica: number): void {
+  generationOf(replica: number): number {
     const tier = this.replicas.tierOf(replica);
-    this.setResident(replica, 0);
-    this.logReplica(DecisionOp.FREE, replica);
-    this.replicas.become(replica, ReplicaState.FREE);
-    const slot = this.replicas.slotOf(replica, tier);
-    this.census[tier]?.gaveBack(slot);
-    this.pools[tier].giveBack(slot);
-    this.agenda.slotsFreed(tier);
+    return this.pools[tier].generation[this.replicas.slotOf(replica, tier)];
   }
+
+  // Ends of jobs, waits and sequences.
 
   /** The job is over; its waiters are served at the end of the call. */
   end(row: number, outcome: number): void {
     const job = this.jobs.idOf(row);
-    this.agenda.ended.push(job);
-    if (this.unasked.size > 0) this.unasked.delete(job);
+    this.deferred.ended.push(job);
+    if (this.speculativeLoads.size > 0) this.speculativeLoads.delete(job);
     this.jobs.end(row, outcome);
   }
 
-  /** The sequence has ended, and holds nothing any more. */
-  closed(sequence: Sequence): void {
-    this.sequences.delete(sequence.id);
-    this.spares.giveBack(sequence.retire());
+  /** One block of the sequence stopped waiting. */
+  stoppedWaiting(sequence: Sequence): void {
+    if (--sequence.pending === 0) this.settled.push(sequence);
+  }
+
+  /** A block with this number of tokens is sealed or adopted. */
+  noteTokens(tokens: number): void {
+    if (!this.tokenCounts.includes(tokens)) this.tokenCounts.push(tokens);
   }
 
   /** An entry of the sequence has lost its bytes. */
@@ -461,17 +449,48 @@ export class Core {
     this.disturbances++;
   }
 
-  /** One block of the sequence waits no more. */
-  stoppedWaiting(sequence: Sequence): void {
-    if (--sequence.pending === 0) this.settled.push(sequence);
+  /** The sequence has ended and holds nothing. */
+  closed(sequence: Sequence): void {
+    this.sequences.delete(sequence.id);
+    this.spares.giveBack(sequence.retire());
+  }
+
+  #hasDeadline(job: JobId): boolean {
+    if (!this.jobs.isLive(job)) return false;
+    const row = this.jobs.rowOf(job);
+    return this.jobs.state[row] !== JobState.WAITING && this.jobs.overdue[row] === 0;
+  }
+
+  #forgotten(content: number): void {
+    this.policy.forgotten(content);
+    this.use?.forget(content);
+  }
+
+  // Time and the decision log.
+
+  /** How long the engine has computed so far, in microseconds, as far as the manager was told. */
+  computedUs(): number {
+    return this.computeUs + (this.computesSinceUs === -1 ? 0 : this.nowUs - this.computesSinceUs);
+  }
+
+  log(op: DecisionOp, a: number, b = 0, c = 0, d = 0, e = 0): void {
+    this.sink?.decision(op, a, b, c, d, e);
+  }
+
+  logReplica(op: DecisionOp, replica: number): void {
+    if (this.sink === null) return;
+    const tier = this.replicas.tierOf(replica);
+    const slot = this.replicas.slotOf(replica, tier);
+    this.sink.decision(op, tier, slot, this.pools[tier].generation[slot], 0, 0);
   }
 }
 
-// Work that one step leaves behind for the end of the call: slots that came free may be given to jobs that
-// wait, a tier may hold more than its capacity, a job's waiters are to be served. A step only notes it here;
-// `drain` (jobs/drain.ts) does it, so that no step calls back into the one that caused it.
-
-export class Agenda {
+/**
+ * Work that a step leaves for the end of the call: free slots for jobs that wait, tiers that may be over
+ * their capacity, waiters of ended jobs. `drain` (drain.ts) does it, so that no step calls back into the step
+ * that caused it.
+ */
+export class DeferredWork {
   /** Jobs whose waiters are to be served, in the order in which they ended. */
   readonly ended: JobQueue = new JobQueue();
   /** Replicas of HBM whose bytes were found wrong while sequences read them. */
@@ -504,16 +523,17 @@ export class Agenda {
   }
 }
 
-// What the manager tells whoever drives it, at the end of the call in which it came about. A listener may
-// call the manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. It
-// is no input: what it does with the news reaches the manager through calls, which are logged.
-
+/**
+ * What the manager tells its driver, at the end of the call in which it came about. A listener may call the
+ * manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. The log has
+ * no news, only the calls that a listener makes because of them.
+ */
 export interface ManagerListener {
   /** Jobs wait to be taken by `nextJob`. */
   jobsIssued?(): void;
   /** No block of the sequence waits for a job any more, or the sequence has ended while some did. */
   settled?(sequence: Sequence): void;
-  /** A transfer of the block with this key to the tier at `position` has ended, whoever asked for it. */
+  /** A transfer of the block with this key to the tier at `position` has ended. */
   moved?(position: number, key: Uint32Array, outcome: Outcome): void;
   /** Room came free in HBM: a sequence let blocks go, or a job gave its slots back. */
   roomFreed?(): void;
@@ -521,7 +541,7 @@ export interface ManagerListener {
   stored?(position: number, block: StoredBlock): void;
   /** A sequence uses the block of this number, which `contentKey` names: it was found, or is sealed. */
   used?(content: number): void;
-  /** The block with this key can be found in the tier at `position` no more. */
+  /** The block with this key can no longer be found in the tier at `position`. */
   removed?(position: number, key: Uint32Array): void;
 }
 
@@ -534,89 +554,15 @@ export interface StoredBlock {
   readonly bytes: number;
 }
 
-//  What happened so far, in blocks. Every counter is moved by at least one test.
-
-export class Counters {
-  /** Matched blocks of opened sequences, by the tier in which they lay or were to arrive. */
-  readonly hits: Float64Array;
-  /** Blocks of opened sequences that were not matched. */
-  misses = 0;
-  /** Matched blocks that joined a job in flight. Part of `hits`. */
-  joined = 0;
-  /** Blocks sent from a tier to a lower one. Index: the tier above. */
-  readonly demotions: Float64Array;
-  /** Blocks that left HBM and stayed in a lower tier, whether they were sent or lay there already. */
-  offloads = 0;
-  /** Blocks sent from a tier to HBM. Index: the tier below. */
-  readonly reloads: Float64Array;
-  /** Evictions by tier, whether moved or dropped. */
-  readonly evictions: Float64Array;
-  /** Bytes sent to each tier from the one above. */
-  readonly writtenBytes: Float64Array;
-  /** Bytes that loads brought from each tier. */
-  readonly readBytes: Float64Array;
-  /**
-   * Blocks that were dropped because the write budget of the tier below did not pay for them. Part of
-   * `dropped`.
-   */
-  writesDeclined = 0;
-  /**
-   * Blocks that were dropped because too much of their tier was on its way down already. Part of `dropped`.
-   */
-  demotionsSkipped = 0;
-  /** Blocks brought up to a tier other than HBM. Index: the tier they came to. */
-  readonly promotions: Float64Array;
-  /** Blocks copied within HBM for sequences. */
-  copies = 0;
-  /** Contents whose last copy was evicted. */
-  dropped = 0;
-  /** Demotions that failed, so that their content was lost. */
-  demotionsFailed = 0;
-  /** Loads that ended otherwise than loaded, by outcome. */
-  readonly loadsFailed: Float64Array = new Float64Array(6);
-  /** Reloads within the thrashing window of the block's own offload. */
-  thrashed = 0;
-  /** Second copies of a content that was sealed twice. */
-  aliases = 0;
-  /** Sealed blocks whose digest differs from that of the content's first copy. */
-  diverged = 0;
-  /** Contents whose last copy went with the bytes of a lost tier. */
-  lost = 0;
-  /** Blocks that a lower tier held since an earlier run. */
-  adopted = 0;
-  /** Blocks that a lower tier held and that were computed all the same, because that was sooner. */
-  recomputed = 0;
-  refusedAllocations = 0;
-  preemptions = 0;
-
-  constructor(tiers: number) {
-    this.hits = new Float64Array(tiers);
-    this.demotions = new Float64Array(tiers);
-    this.reloads = new Float64Array(tiers);
-    this.writtenBytes = new Float64Array(tiers);
-    this.readBytes = new Float64Array(tiers);
-    this.evictions = new Float64Array(tiers);
-    this.promotions = new Float64Array(tiers);
-  }
-
-  get hitBlocks(): number {
-    return this.hits.reduce((sum, hits) => sum + hits, 0);
-  }
-
-  /** Hits / (hits + misses) over blocks of opened sequences; 0 before any. */
-  get hitRate(): number {
-    const hits = this.hitBlocks;
-    return hits + this.misses === 0 ? 0 : hits / (hits + this.misses);
-  }
-}
-
-// What of the manager is written down and brought back, between two calls: all tables and counts. What a call
-// leaves to its own end is empty then. Who listens, and the log, belong to whoever made the manager.
-
+/**
+ * Saves or restores the manager between two calls: all tables and counters. Deferred work is empty at that
+ * point. Listener and log belong to the owner and are not saved.
+ */
 export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
   visitor.fields(core);
   visitor.fields(core.counters);
+  visitor.list(core.tokenCounts);
   for (const pool of core.pools) pool.visitState(visitor);
   for (const census of core.census) census?.visitState(visitor);
   core.replicas.visitState(visitor);
@@ -625,15 +571,15 @@ export function visitCore(core: Core, visitor: StateVisitor): void {
   core.use?.visitState(visitor);
   core.jobs.visitState(visitor);
   core.deadlines.visitState(visitor);
-  core.agenda.visitState(visitor);
+  core.deferred.visitState(visitor);
   core.waiters.visitState(visitor);
   for (const queue of core.claims) queue.visitState(visitor);
   core.outbox.visitState(visitor);
   visitor.value(
-    () => [...core.unasked],
+    () => [...core.speculativeLoads],
     (saved) => {
-      core.unasked.clear();
-      for (const job of saved) core.unasked.add(job);
+      core.speculativeLoads.clear();
+      for (const job of saved) core.speculativeLoads.add(job);
     },
   );
   for (const pace of core.paces) pace.visitState(visitor);
@@ -643,7 +589,7 @@ export function visitCore(core: Core, visitor: StateVisitor): void {
   visitSequences(core, visitor);
 }
 
-/** There are none until an owner gets the first one. */
+/** Quotas exist once an owner was given the first one. */
 function visitQuotas(core: Core, visitor: StateVisitor): void {
   if (!visitor.flag(core.quotas !== null)) {
     core.quotas = null;

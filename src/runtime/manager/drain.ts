@@ -1,7 +1,7 @@
 /**
- * The end of every call: what its steps left on the agenda is done until nothing is left. Nothing waits for
- * ever: when jobs wait for slots and nothing is in flight that could free one, more is evicted, and what
- * still has no place is refused.
+ * The end of every call: the deferred work of its steps is done until none is left. No job waits for ever:
+ * when jobs wait for slots and nothing in flight could free one, more blocks are evicted, and a job that still
+ * has no slot is refused.
  */
 
 import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
@@ -9,7 +9,7 @@ import { Outcome } from '../tier/tier.ts';
 import { type Core, HBM } from './core.ts';
 import { cancelWaiting } from './holds.ts';
 import { claim, firstClaim, grantClaims, start } from './jobs.ts';
-import { failReaders, settle } from './loads.ts';
+import { failReaders, serveWaiters } from './loads.ts';
 import type { ResolvedOffload } from './offloadPolicies.ts';
 import {
   canMoveDown,
@@ -27,27 +27,27 @@ import {
  */
 export function drain(core: Core, letGo: boolean): void {
   do {
-    while (!core.agenda.isEmpty) {
+    while (!core.deferred.isEmpty) {
       serveEnded(core);
-      if (core.agenda.wrong.length > 0) failWrong(core);
+      if (core.deferred.wrong.length > 0) failWrong(core);
       grantFreed(core);
       relieveCrowded(core);
     }
     if (letGo) offload(core);
-  } while (!core.agenda.isEmpty || breakDeadlock(core));
+  } while (!core.deferred.isEmpty || breakDeadlock(core));
 }
 
 function failWrong(core: Core): void {
-  for (const replica of core.agenda.wrong.splice(0)) failReaders(core, replica);
+  for (const replica of core.deferred.wrong.splice(0)) failReaders(core, replica);
 }
 
-/** Whoever waits for a job that has ended or was given up gets what there is to get. */
+/** Settles the waiters of ended and abandoned jobs. */
 export function serveEnded(core: Core): void {
-  const { jobs, contents, agenda } = core;
-  for (let id = agenda.ended.shift(); id !== 0; id = agenda.ended.shift()) {
+  const { jobs, contents, deferred } = core;
+  for (let id = deferred.ended.shift(); id !== 0; id = deferred.ended.shift()) {
     const row = jobs.rowOfAny(id);
     const content = jobs.content[row];
-    settle(core, row);
+    serveWaiters(core, row);
     if (content !== -1 && jobs.targetTier[row] !== HBM)
       feedWaitingLoad(core, content, jobs.outcome[row] as Outcome);
     if (jobs.kind[row] === JobKind.MOVE && jobs.told[row] === 0 && core.listener.moved !== undefined) {
@@ -84,14 +84,14 @@ function feedWaitingLoad(core: Core, content: number, outcome: Outcome): void {
 }
 
 function grantFreed(core: Core): void {
-  const freed = core.agenda.freed;
-  core.agenda.freed = 0;
+  const freed = core.deferred.freed;
+  core.deferred.freed = 0;
   for (let tier = 0; tier < core.tiers; tier++) if ((freed & (1 << tier)) !== 0) grantClaims(core, tier);
 }
 
 function relieveCrowded(core: Core): void {
-  const crowded = core.agenda.crowded;
-  core.agenda.crowded = 0;
+  const crowded = core.deferred.crowded;
+  core.deferred.crowded = 0;
   for (let tier = 0; tier < core.tiers; tier++) if ((crowded & (1 << tier)) !== 0) makeRoom(core, tier);
 }
 
@@ -143,7 +143,7 @@ function copyAhead(core: Core, tier: number, { share, ahead }: ResolvedOffload):
 
 /** Copies what became evictable since the last time, in that order. */
 function copyFresh(core: Core, tier: number): void {
-  const { fresh } = core.agenda;
+  const { fresh } = core.deferred;
   const replicas = fresh[tier].splice(0);
   for (const replica of replicas) if (core.replicas.evictable[replica] === 1) copyDown(core, replica, tier);
 }

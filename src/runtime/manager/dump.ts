@@ -65,7 +65,7 @@ export interface ManagerDump {
   readonly contents: readonly ContentDump[];
   /** In the order of their rows. */
   readonly jobs: readonly JobDump[];
-  /** Jobs that wait for a slot of each tier, in order; those that ended meanwhile are left out. */
+  /** Jobs that wait for a slot of each tier, in order, without the jobs that have ended meanwhile. */
   readonly claims: readonly (readonly JobId[])[];
   readonly sequences: readonly SequenceDump[];
 }

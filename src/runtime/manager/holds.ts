@@ -1,6 +1,6 @@
 /**
- * The small steps on one entry of a block table: which content it names, which job it waits for, and how many
- * that makes.
+ * What an entry of a block table holds: the content that it names, the replica that it pins and the job that it
+ * waits for; how each is taken up and let go. A replica or job without a holder is cached, moves on or ends.
  */
 
 import { invariant } from '../errors.ts';
@@ -51,8 +51,7 @@ export function join(core: Core, sequence: Sequence, i: number, row: number): vo
   sequence.pending++;
 }
 
-// What becomes of a replica that a sequence or a job needs no more: it becomes cached, moves on, or gives its
-// slot back.
+// Replicas that a sequence or a job no longer needs.
 
 /** A sequence holds the replica no more. */
 export function letGo(core: Core, replica: number): void {
@@ -81,7 +80,7 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
       core.logReplica(DecisionOp.QUARANTINE, source);
       core.unpublish(source);
       core.setResident(source, 0);
-      if (source < replicas.base[HBM + 1] && replicas.refs[source] > 0) core.agenda.wrong.push(source);
+      if (source < replicas.base[HBM + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);
     } else if (replicas.refs[source] === 0) {
       settleIdle(core, source);
     }
@@ -89,10 +88,7 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
   core.freeIfDrained(source);
 }
 
-/**
- * A ready replica that nobody holds: it is cached, or, where blocks move up rather than being copied, it has
- * moved.
- */
+/** A ready replica without a holder: it is cached, or unpublished where its block has moved up to HBM. */
 export function settleIdle(core: Core, replica: number): void {
   const { replicas } = core;
   if (replicas.readers[replica] !== 0 && replicas.resident[replica] === 0) return;
@@ -105,13 +101,13 @@ export function settleIdle(core: Core, replica: number): void {
   }
   core.setResident(replica, 1);
   if (replicas.evictable[replica] === 0) core.makeEvictable(replica, tier);
-  core.agenda.mayBeCrowded(tier);
+  core.deferred.mayBeCrowded(tier);
 }
 
-// A sequence lets blocks go, in whatever state they are: it stops waiting for them and stops holding them.
+// Entries that a sequence gives back, in whatever state they are.
 
-/** Lets block i go. With `cancel`, a load that nobody else waits for is called off. */
-export function release(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
+/** Releases block i. With `cancel`, a load without another waiter is cancelled. */
+export function releaseBlock(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
   const state = sequence.state[i] as Entry;
   const replica = sequence.replica[i];
   const content = sequence.content[i];
@@ -123,7 +119,7 @@ export function release(core: Core, sequence: Sequence, i: number, cancel: boole
   letGo(core, replica);
 }
 
-/** An OPEN or COPY job has one waiter; without it, nobody needs the job. */
+/** An OPEN or COPY job has one waiter; without it, the job is not needed. */
 function stopWaitingForRoom(core: Core, sequence: Sequence, i: number): void {
   const row = sequence.claim[i];
   core.waiters.remove(core.jobs.waiter, row, sequence.id, i);
@@ -170,7 +166,7 @@ export function stopWaitingBelow(core: Core, sequence: Sequence, i: number, cont
     if (row === -1 || !waiters.remove(jobs.waiter, row, sequence.id, i)) continue;
     if (jobs.waiter[row] !== -1) continue;
     setIncomingResident(core, row, 1);
-    core.agenda.mayBeCrowded(tier);
+    core.deferred.mayBeCrowded(tier);
   }
 }
 
@@ -179,7 +175,7 @@ function callOff(core: Core, row: number): void {
   else if (core.jobs.state[row] === JobState.ISSUED) detach(core, row, Outcome.CANCELLED);
 }
 
-//  Jobs that nobody wants any more: withdrawn before the driver saw them, or detached from whoever waited.
+// Jobs that are no longer needed: withdrawn before the driver saw them, or detached from their waiters.
 
 /** Ends a job that the driver never saw. */
 export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
@@ -193,15 +189,15 @@ export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
   core.end(row, outcome);
 }
 
-/** Nobody waits for the job any more; its slots stay taken until the driver says that it has ended. */
+/** The job's waiters are served without it; its slots stay taken until the driver reports its end. */
 export function detach(core: Core, row: number, outcome: Outcome): void {
   const { jobs, replicas } = core;
   const target = jobs.target[row];
   if (jobs.content[row] !== -1) core.removeIncoming(jobs.content[row], row);
   if (jobs.kind[row] === JobKind.MOVE) countFailure(core, row, outcome);
   jobs.detach(row, outcome);
-  core.agenda.ended.push(jobs.idOf(row));
-  core.unasked.delete(jobs.idOf(row));
+  core.deferred.ended.push(jobs.idOf(row));
+  core.speculativeLoads.delete(jobs.idOf(row));
   replicas.become(target, ReplicaState.DRAINING);
   core.setResident(target, 0);
 }

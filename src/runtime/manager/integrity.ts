@@ -7,7 +7,7 @@ import { invariant } from '../errors.ts';
 import { JobState } from '../tables/jobTable.ts';
 import { ReplicaState, STATES, stateNames } from '../tables/replicaTable.ts';
 import { type Core, HBM } from './core.ts';
-import { checkUnasked } from './loads.ts';
+import { checkSpeculative } from './loads.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**
@@ -26,12 +26,12 @@ const mayBeRead: ReadonlySet<ReplicaState> = new Set([
 export function checkIntegrity(core: Core): void {
   core.jobs.checkIntegrity();
   core.policy.checkIntegrity();
-  invariant(core.agenda.isEmpty, 'a call leaves nothing undone');
+  invariant(core.deferred.isEmpty, 'a call leaves nothing undone');
   for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
   checkQuotas(core);
   checkReferences(core);
   checkContents(core);
-  checkUnasked(core);
+  checkSpeculative(core);
 }
 
 function checkQuotas(core: Core): void {
@@ -80,7 +80,7 @@ function checkTier(core: Core, tier: number): void {
       );
       invariant(replicas.resident[r] === 1, 'what is evictable counts against the capacity');
     } else if (state === ReplicaState.READY && replicas.refs[r] === 0) {
-      invariant(replicas.readers[r] > 0, 'a ready replica that nobody needs is evictable');
+      invariant(replicas.readers[r] > 0, 'a ready replica without a holder or reader is evictable');
     }
     if (replicas.readers[r] > 0) {
       invariant(mayBeRead.has(state), () => `${stateNames[state]} has a reader`);
@@ -162,7 +162,7 @@ function checkOwners(core: Core, tier: number): void {
   }
 }
 
-/** References and readers are exactly those that sequences and jobs have. */
+/** References and readers are exactly the ones that sequences and jobs have. */
 function checkReferences(core: Core): void {
   const { replicas, jobs, sequences } = core;
   const refs = new Int32Array(replicas.rows);
@@ -193,10 +193,7 @@ function checkReferences(core: Core): void {
     if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]] = 1;
     for (let w = jobs.waiter[row]; w !== -1; w = core.waiters.next(w)) {
       const sequence = sequences.get(core.waiters.sequence(w) as Sequence['id']);
-      invariant(
-        sequence !== undefined && ++waiters <= core.waiters.count,
-        'whoever waits for a job is alive',
-      );
+      invariant(sequence !== undefined && ++waiters <= core.waiters.count, 'every waiter of a job is alive');
     }
   }
   invariant(waiters === core.waiters.count, 'every waiter hangs on a job');

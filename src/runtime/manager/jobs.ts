@@ -1,6 +1,6 @@
 /**
- * The way of a job to the driver: it claims a slot in its target tier, claims of a tier are granted in order,
- * and with a slot and a ready source it is issued.
+ * The way of a job to the driver and back: it claims a slot in its target tier, claims of a tier are granted in
+ * order, with a slot and a ready source it is issued, and its end publishes or discards its bytes.
  */
 
 import { invariant } from '../errors.ts';
@@ -92,8 +92,8 @@ export function issue(core: Core, row: number): void {
   );
 }
 
-// The way of a job back from the driver: right bytes are published, wrong ones never read again, and its
-// slots are its own no more. Those who wait for it are served at the end of the call (drain.ts).
+// The way of a job back from the driver: verified bytes are published, wrong ones are never read again, and the
+// job's slots are free. Its waiters are served at the end of the call (drain.ts).
 
 /** The driver reports how a job ended. */
 export function finish(core: Core, row: number, outcome: Outcome, digestLo: number, digestHi: number): void {
@@ -108,7 +108,7 @@ export function finish(core: Core, row: number, outcome: Outcome, digestLo: numb
   else if (jobs.kind[row] === JobKind.COPY) finishCopy(core, row, target, outcome);
   else finishMove(core, row, target, outcome);
   core.freeIfDrained(target);
-  core.agenda.mayBeCrowded(jobs.targetTier[row]);
+  core.deferred.mayBeCrowded(jobs.targetTier[row]);
 }
 
 function finishMove(core: Core, row: number, target: number, outcome: Outcome): void {
@@ -188,7 +188,7 @@ function discard(core: Core, target: number, outcome: Outcome): void {
   core.setResident(target, 0);
 }
 
-//  Tells the links which loads are under way on them, from the issue of a job to its end or its deadline.
+// Loads under way on each link, from the issue of a job to its end or its deadline.
 
 export function loadBegan(core: Core, row: number): void {
   linkOf(core, row)?.began(core.unitBytes(core.jobs.sizeClass[row]), core.nowUs, core.computedUs());

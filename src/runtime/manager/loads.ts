@@ -1,6 +1,7 @@
 /**
- * Bringing blocks up: a content gets a job to the tier where it is wanted, or joins the one that already
- * brings it.
+ * Loads: a block comes up to HBM by a job of its own, or joins the job that already brings its content; the
+ * waiters of an ended job get its block, try another replica, or are told to compute. Speculative loads and
+ * single moves between tiers, which no sequence asked for, are made here too.
  */
 
 import { invariant } from '../errors.ts';
@@ -24,9 +25,9 @@ import { Entry, type Sequence } from './sequence.ts';
 
 /**
  * Brings a matched block to HBM, or joins the job that already does.
- * @returns false, with the block still matched, when there is no copy or no job to be had
+ * @returns false, with the block still matched, without a copy or a free job
  */
-export function load(core: Core, sequence: Sequence, i: number): boolean {
+export function loadBlock(core: Core, sequence: Sequence, i: number): boolean {
   const content = sequence.content[i];
   const ready = core.readyIn(content, HBM);
   if (ready !== -1) {
@@ -51,16 +52,16 @@ export function load(core: Core, sequence: Sequence, i: number): boolean {
 }
 
 /**
- * Joins the loads of matched blocks in [from, to) that are under way for nobody, so that they are not called
- * off for others. @returns their bytes, which HBM has already
+ * Joins the speculative loads of matched blocks in [from, to), so that they are not cancelled for others.
+ * @returns their bytes, which count in HBM already
  */
-export function joinUnasked(core: Core, sequence: Sequence, from: number, to: number): number {
-  if (core.unasked.size === 0) return 0;
+export function joinSpeculative(core: Core, sequence: Sequence, from: number, to: number): number {
+  if (core.speculativeLoads.size === 0) return 0;
   let bytes = 0;
   for (let i = from; i < to; i++) {
     if (sequence.state[i] !== Entry.MATCHED) continue;
     const row = core.incomingTo(sequence.content[i], HBM);
-    if (row === -1 || !isUnasked(core, row, sequence.owner)) continue;
+    if (row === -1 || !isSpeculative(core, row, sequence.owner)) continue;
     join(core, sequence, i, row);
     bytes += core.unitBytes(core.jobs.sizeClass[row]);
   }
@@ -107,26 +108,23 @@ export function createLoad(
   return row;
 }
 
-/**
- * Brings a content to HBM for nobody in particular; false when it is there already or there is no room for
- * it.
- */
-export function prefetch(core: Core, content: number, priority: JobPriority): boolean {
+/** Loads a content speculatively. @returns false when it is in HBM or on its way, or no job is to be had */
+export function prefetchContent(core: Core, content: number, priority: JobPriority): boolean {
   if (core.readyIn(content, HBM) !== -1 || core.incomingTo(content, HBM) !== -1) return false;
   const source = core.fastestReady(content, HBM + 1);
   if (source === -1) return false;
   const row = createLoad(core, content, source, HBM, priority);
   if (row === -1) return false;
-  noteUnasked(core, row);
+  noteSpeculative(core, row);
   makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
 }
 
-//  Serving the sequences that waited for a job, once it has ended.
+// Waiters of ended jobs.
 
-/** Every waiter of the job gets what it brought, or tries another copy, or is to compute the block again. */
-export function settle(core: Core, row: number): void {
+/** Gives each waiter the loaded block; on failure retries from another replica, else the block is computed. */
+export function serveWaiters(core: Core, row: number): void {
   const { jobs, waiters } = core;
   const outcome = jobs.outcome[row] as Outcome;
   for (
@@ -178,7 +176,7 @@ function settleFailed(core: Core, row: number, sequence: Sequence, i: number, ou
   }
   sequence.state[i] = Entry.MATCHED;
   repinOrFail(core, sequence, i, outcome);
-  if (sequence.state[i] === Entry.MATCHED && !load(core, sequence, i)) {
+  if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
     fail(core, sequence, i, Outcome.REFUSED);
   }
 }
@@ -219,32 +217,31 @@ export function failReaders(core: Core, replica: number): void {
   }
 }
 
-// Loads into HBM that no sequence asked for: a migrator's, and those of a prefetch. They hold their room
-// until somebody needs it; then they are called off, the latest first. One that a sequence has joined goes on
-// while that waits for it, and one that was asked for at the priority of a demand is nobody's to call off.
+// Speculative loads: prefetches and migrations into HBM. They are cancelled, newest first, when a sequence
+// needs their room, except while a sequence waits for one or if it was issued at demand priority.
 
-/** The load was just made, for nobody in particular. */
-export function noteUnasked(core: Core, row: number): void {
-  const { jobs, unasked } = core;
+/** The load was just made for no sequence: it is speculative, unless at demand priority. */
+export function noteSpeculative(core: Core, row: number): void {
+  const { jobs, speculativeLoads } = core;
   const priority = jobs.priority[row];
   const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
-  if (jobs.targetTier[row] === HBM && isBesideAll) unasked.add(jobs.idOf(row));
+  if (jobs.targetTier[row] === HBM && isBesideAll) speculativeLoads.add(jobs.idOf(row));
 }
 
-/** Whether the load may be called off for the owner. What others have within a quota stays theirs. */
-export function isUnasked(core: Core, row: number, owner: number): boolean {
-  const { jobs, unasked, quotas } = core;
-  if (jobs.waiter[row] !== -1 || !unasked.has(jobs.idOf(row))) return false;
+/** Whether the load may be cancelled for the owner. Loads of others within a quota may not. */
+export function isSpeculative(core: Core, row: number, owner: number): boolean {
+  const { jobs, speculativeLoads, quotas } = core;
+  if (jobs.waiter[row] !== -1 || !speculativeLoads.has(jobs.idOf(row))) return false;
   return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], HBM) ?? null) === null;
 }
 
-/** Room in HBM that the owner gets by calling such loads off. */
-export function unaskedBytes(core: Core, owner: number): number {
+/** Bytes of HBM that the owner gets by cancelling speculative loads. */
+export function speculativeBytes(core: Core, owner: number): number {
   const { jobs } = core;
   let bytes = 0;
-  for (const job of core.unasked) {
+  for (const job of core.speculativeLoads) {
     const row = jobs.rowOf(job);
-    if (isUnasked(core, row, owner)) bytes += core.unitBytes(jobs.sizeClass[row]);
+    if (isSpeculative(core, row, owner)) bytes += core.unitBytes(jobs.sizeClass[row]);
   }
   return bytes;
 }
@@ -258,15 +255,15 @@ export function lackingBytes(core: Core, bytes: number, owner: number): number {
   return Math.max(0, fixed + bytes - core.pools[HBM].shape.capacityBytes);
 }
 
-/** Calls such loads off until `bytes` more of the owner fit: those that the driver has not seen first. */
-export function callOffUnasked(core: Core, bytes: number, owner: number): void {
-  const { jobs, unasked } = core;
-  if (unasked.size === 0) return;
+/** Cancels speculative loads until `bytes` more of the owner fit: first the loads that the driver has not seen. */
+export function cancelSpeculative(core: Core, bytes: number, owner: number): void {
+  const { jobs, speculativeLoads } = core;
+  if (speculativeLoads.size === 0) return;
   for (const state of [JobState.WAITING, JobState.ISSUED]) {
     if (lackingBytes(core, bytes, owner) === 0) return;
-    for (const job of [...unasked].reverse()) {
+    for (const job of [...speculativeLoads].reverse()) {
       const row = jobs.rowOf(job);
-      if (jobs.state[row] !== state || !isUnasked(core, row, owner)) continue;
+      if (jobs.state[row] !== state || !isSpeculative(core, row, owner)) continue;
       if (state === JobState.WAITING) cancelWaiting(core, row, Outcome.CANCELLED);
       else detach(core, row, Outcome.CANCELLED);
       if (lackingBytes(core, bytes, owner) === 0) return;
@@ -274,17 +271,16 @@ export function callOffUnasked(core: Core, bytes: number, owner: number): void {
   }
 }
 
-export function checkUnasked({ jobs, unasked }: Core): void {
-  for (const job of unasked) {
+export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
+  for (const job of speculativeLoads) {
     const row = jobs.rowOf(job);
     const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === HBM;
     const isUnderWay = jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED;
-    invariant(isLoad && isUnderWay, 'what nobody asked for is a load under way');
+    invariant(isLoad && isUnderWay, 'a speculative load is under way to HBM');
   }
 }
 
-// Moves that no sequence asked for: a migrator brings hot contents up and sends cold ones down, between any
-// two tiers.
+// Moves of single contents between any two tiers: a migrator brings hot ones up and sends cold ones down.
 
 /**
  *   started   a job brings it there
@@ -297,11 +293,11 @@ export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full'] as 
 export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
- * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above that nobody holds
- * are given up once the copy is on its way, or where it lies there already; those that sequences hold stay
- * until they are let go and evicted.
+ * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above without a holder are
+ * given up once the copy is on its way or there already; replicas that sequences hold stay until they are
+ * released and evicted.
  */
-export function move(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
+export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
   if (content === -1) return 'absent';
   if (core.readyIn(content, tier) !== -1) {
     giveUpAbove(core, content, tier);
@@ -326,7 +322,7 @@ function moveUp(
   if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
-  noteUnasked(core, row);
+  noteSpeculative(core, row);
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';

@@ -90,7 +90,7 @@ const SEAL_BYTES_PER_S = 1e12;
 
 /**
  * Of the blocks [from, to) that are below HBM or on their way. Where they lie in several tiers, one is loaded
- * behind the other: the bandwidth is that of the mixture.
+ * behind the other: the bandwidth is the bandwidth of the mixture.
  * @returns undefined when all of them are in HBM
  */
 export function loadEstimate(
@@ -149,7 +149,7 @@ export interface TierUsage {
   readonly cachedBytes: number;
   /** Bytes of blocks that were evicted and keep their slots until they have arrived below. */
   readonly leavingBytes: number;
-  /** Slots by state; free ones are those that could still be cut for size class 0. */
+  /** Slots by state; free slots are counted as they could still be cut for size class 0. */
   readonly slots: {
     readonly free: number;
     readonly reserved: number;
@@ -191,7 +191,7 @@ export interface BlockPlace {
   readonly sizeClass: number;
   /** Sequences that hold it there. */
   readonly holders: number;
-  /** Whether its bytes are the sequence's own, and not those that its key stands for elsewhere. */
+  /** Whether its bytes are the sequence's own and differ from the bytes of its key elsewhere. */
   readonly diverged: boolean;
 }
 

@@ -26,7 +26,7 @@ import { Entry, type Sequence } from './sequence.ts';
 export interface TierLoss {
   /** Ready replicas that went. */
   readonly replicas: number;
-  /** Of their contents, those that now lie nowhere and are on their way nowhere. */
+  /** Contents among them without another copy, ready or on its way. */
   readonly lost: number;
 }
 
@@ -48,7 +48,7 @@ export function loseTier(core: Core, tier: number): TierLoss {
   for (const content of gone) if (!isAnywhere(core, content)) lost++;
   for (const content of gone) core.contents.unhold(content);
   core.counters.lost += lost;
-  for (let each = 0; each < core.tiers; each++) core.agenda.mayBeCrowded(each);
+  for (let each = 0; each < core.tiers; each++) core.deferred.mayBeCrowded(each);
   return { replicas: gone.length, lost };
 }
 
@@ -104,7 +104,7 @@ function isAnywhere(core: Core, content: number): boolean {
   return false;
 }
 
-/** MISSING sends whoever waits to another copy, as after any load that found nothing. */
+/** MISSING sends the waiters to another copy, as after any load that found no block. */
 function endJob(core: Core, id: JobId, tier: number): void {
   if (!core.jobs.isLive(id)) return;
   const row = core.jobs.rowOf(id);
@@ -199,6 +199,7 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
   contents.dropUnused(parent);
   contents.sizeClass[content] = sizeClass;
   contents.tokens[content] = tokens;
+  core.noteTokens(tokens);
   contents.sealed[content] = 1;
   contents.digestLo[content] = digest.lo;
   contents.digestHi[content] = digest.hi;

@@ -17,30 +17,25 @@ import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier } from '../tier/tier.ts';
-import {
-  canBeCopied,
-  copyBlock,
-  match as matchBlock,
-  open as openBlock,
-  seal as sealBlock,
-} from './blocks.ts';
+import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
-import { Core, type Counters, HBM, type ManagerListener, visitCore } from './core.ts';
+import { Core, HBM, type ManagerListener, visitCore } from './core.ts';
+import type { Counters } from './counters.ts';
 import { drain } from './drain.ts';
 import { dump, type ManagerDump } from './dump.ts';
-import { bytesOfLoneLoad, detach, release as releaseBlock } from './holds.ts';
+import { bytesOfLoneLoad, detach, releaseBlock } from './holds.ts';
 import { checkIntegrity } from './integrity.ts';
 import { finish, loadEnded } from './jobs.ts';
 import {
-  callOffUnasked,
+  cancelSpeculative,
   fail,
-  joinUnasked,
+  joinSpeculative,
   lackingBytes,
-  load as loadBlock,
+  loadBlock,
   type MoveAnswer,
-  move,
-  prefetch as prefetchBlock,
-  unaskedBytes,
+  moveContent,
+  prefetchContent,
+  speculativeBytes,
 } from './loads.ts';
 import {
   type BlockPlace,
@@ -59,14 +54,7 @@ import {
   tierUsage,
 } from './lookup.ts';
 import { type AdoptedBlock, adopt, adoptionWords, loseTier, type TierLoss } from './loss.ts';
-import {
-  evict,
-  holdersIn,
-  keepIn as keepBlockIn,
-  requireQuotaFits,
-  sendDown,
-  setQuota,
-} from './residency.ts';
+import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
 import {
   Entry,
   LoadedBlock,
@@ -77,41 +65,26 @@ import {
   type SequenceId,
 } from './sequence.ts';
 
-// What a chain of keys would find, where a block lies, and whether what is missing would fit. Nothing here
-// changes or counts anything.
-
-// What can be asked of a manager: its books by tier and owner, which blocks of a sequence may be read, and
-// all of its state. Nothing here changes or counts anything.
-
 /** What can be asked of a tier's slots and pages. */
 export type PoolView = Pick<
   SlotPool,
   'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
 >;
 
-// What every call into the manager is made of: it takes the time, it is done to its end before it returns,
-// and then the listener is told what came of it.
-
-// The calls that fill a sequence's block table: it is opened with what is found, the rest is loaded,
-// allocated, copied or computed again, and what was written is sealed. Each is an input of the log.
-
-function isVacant(sequence: Sequence, i: number): boolean {
-  if (i >= sequence.length) return true;
-  const state = sequence.state[i];
-  return state === Entry.NONE || state === Entry.FAILED;
-}
-
-function wrongState(block: number, problem: string): TierKVError {
-  return new TierKVError('TKV_STATE', `block ${block} ${problem}`, { field: 'block' });
-}
-
-// The calls by which a sequence says what becomes of its blocks: held in a tier, kept for later, given back,
-// and its end in each of the ways there are. Each is an input of the log.
-
 export interface Eviction {
   readonly evicted: number;
   /** Sequences that hold blocks of the tier, when fewer were evicted than asked for. */
   readonly blockers: readonly SequenceId[];
+}
+
+interface OpenOptions {
+  readonly matchLimit: number;
+  readonly owner: number;
+  /** Blocks of the size class that have to fit HBM; 0 opens whether they fit or not. */
+  readonly units: number;
+  readonly sizeClass: number;
+  /** Blocks that the table is made for. */
+  readonly room: number;
 }
 
 export class KVManager {
@@ -126,10 +99,7 @@ export class KVManager {
     this.#core = new Core(this.config, sink, config.tableMemory);
   }
 
-  /** Whether no cached block lacks its prefix, so that lookups need not walk. */
-  get prefixesAreWhole(): boolean {
-    return this.#core.contents.holes === 0;
-  }
+  // Lookups by key. They change and count nothing.
 
   /**
    * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
@@ -166,17 +136,17 @@ export class KVManager {
     matchLengths(this.#core, keys, firsts, counts, out, requests);
   }
 
-  /** The key of a block that is there or on its way, by its number. */
-  contentKey(content: number): Uint32Array {
-    return this.#core.contents.key(content);
-  }
-
   /**
    * Content numbers of the leading blocks that are ready or on their way. A number is reused once its content
    * is gone.
    */
   blockIds(keys: Uint32Array, count: number): number[] {
     return Array.from(this.#found.subarray(0, this.#match(keys, count)));
+  }
+
+  /** The key of a content that is ready or on its way, by its number. */
+  contentKey(content: number): Uint32Array {
+    return this.#core.contents.key(content);
   }
 
   /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
@@ -193,39 +163,24 @@ export class KVManager {
     return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
   }
 
-  /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
-  canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
-    return this.hasRoomFor(count * this.#core.unitBytes(sizeClass), owner);
+  /**
+   * Blocks of the tier at `position` that no sequence holds and no faster tier has: they may be moved away.
+   * Looks at `slots` slots from `fromSlot` on, and goes on at slot 0 after the last one.
+   */
+  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
+    return cachedBlocks(this.#core, position, fromSlot, slots);
   }
 
   /**
-   * Whether so many bytes more of the owner would fit HBM beside what cannot be evicted for it. Loads that no
-   * sequence asked for make room.
+   * Whether a block with this number of tokens was ever sealed or adopted: if not, a key for one finds nothing.
    */
-  hasRoomFor(bytes: number, owner = 0): boolean {
-    const lacking = lackingBytes(this.#core, bytes, owner);
-    return lacking === 0 || lacking <= unaskedBytes(this.#core, owner);
+  hasHadBlocksOf(tokens: number): boolean {
+    return this.#core.tokenCounts.includes(tokens);
   }
 
-  /** Bytes of HBM on their way up for nobody, which the owner's sequences may take. */
-  unaskedBytes(owner = 0): number {
-    return unaskedBytes(this.#core, owner);
-  }
-
-  /**
-   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM
-   * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
-   * nothing.
-   */
-  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0, owner = 0): boolean {
-    const found = this.#match(keys, matched);
-    return this.canAllocate(units - this.#heldAlready(found), sizeClass, owner);
-  }
-
-  /** Bytes that such a sequence would take of HBM beside what is held there already. */
-  bytesToOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): number {
-    const found = this.#match(keys, matched);
-    return (units - this.#heldAlready(found)) * this.#core.unitBytes(sizeClass);
+  /** Whether no cached block lacks its prefix, so that lookups need not walk. */
+  get prefixesAreWhole(): boolean {
+    return this.#core.contents.holes === 0;
   }
 
   /**
@@ -242,6 +197,43 @@ export class KVManager {
     return matched;
   }
 
+  // Room in HBM: whether a request would fit. These calls change and count nothing.
+
+  /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
+  canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
+    return this.hasRoomFor(count * this.#core.unitBytes(sizeClass), owner);
+  }
+
+  /**
+   * Whether `bytes` more of the owner would fit HBM beside what cannot be evicted for it. Speculative loads
+   * give way.
+   */
+  hasRoomFor(bytes: number, owner = 0): boolean {
+    const lacking = lackingBytes(this.#core, bytes, owner);
+    return lacking === 0 || lacking <= speculativeBytes(this.#core, owner);
+  }
+
+  /**
+   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM
+   * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
+   * nothing.
+   */
+  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0, owner = 0): boolean {
+    const found = this.#match(keys, matched);
+    return this.canAllocate(units - this.#heldAlready(found), sizeClass, owner);
+  }
+
+  /** Bytes of HBM that the sequence of `canOpen` would take beside what is held there already. */
+  bytesToOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): number {
+    const found = this.#match(keys, matched);
+    return (units - this.#heldAlready(found)) * this.#core.unitBytes(sizeClass);
+  }
+
+  /** Bytes of speculative loads into HBM, whose room the owner's sequences may take. */
+  speculativeBytes(owner = 0): number {
+    return speculativeBytes(this.#core, owner);
+  }
+
   /** Of the blocks just matched, those in HBM that other sequences hold anyway. */
   #heldAlready(matched: number): number {
     const core = this.#core;
@@ -253,6 +245,8 @@ export class KVManager {
     return held;
   }
 
+  // Figures of the tiers, the owners and the links.
+
   get tiers(): readonly Tier[] {
     return this.config.tiers.map((tier) => tier.tier);
   }
@@ -261,38 +255,23 @@ export class KVManager {
     return this.#core.counters;
   }
 
-  /** Jobs that the driver has or will be given: 0 when everything has come to rest. */
-  get jobsInFlight(): number {
-    return this.#core.jobs.count;
-  }
-
-  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
-  get jobsOverdue(): number {
-    return this.#core.jobs.overdueCount;
-  }
-
-  get openSequences(): number {
-    return this.#core.sequences.size;
-  }
-
-  /**
-   * How often blocks of sequences have lost their bytes so far: a load or a seal that failed, a tier that was
-   * lost. While it stays as it was, so does `disturbances` of every sequence.
-   */
-  get disturbances(): number {
-    return this.#core.disturbances;
-  }
-
-  /**
-   * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
-   * then.
-   */
-  get nextDeadlineUs(): number {
-    return this.#core.deadlines.nextUs;
+  /** The time of the last call, in microseconds. */
+  get nowUs(): number {
+    return this.#core.nowUs;
   }
 
   usage(position: number): TierUsage {
     return tierUsage(this.#core, position);
+  }
+
+  /** The slots and pages of the tier at `position`. */
+  pool(position: number): PoolView {
+    return this.#core.pools[position];
+  }
+
+  /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
+  ownedBytes(owner: number, position: number): number {
+    return this.#core.ownedBytes[owner * this.#core.tiers + position];
   }
 
   /** The owner's quota of the tier at `position`, null where it has none. */
@@ -310,29 +289,6 @@ export class KVManager {
     return this.#core.quotas?.mayTakeFrom(other, owner, position) ?? true;
   }
 
-  /** The slots of the tier at `position`, to be looked at. */
-  pool(position: number): PoolView {
-    return this.#core.pools[position];
-  }
-
-  /** The time of the last call, in microseconds. */
-  get nowUs(): number {
-    return this.#core.nowUs;
-  }
-
-  /**
-   * Blocks of the tier at `position` that nobody holds and no faster tier has, among `slots` slots from
-   * `fromSlot` on, round the end: what may be moved away from there.
-   */
-  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
-    return cachedBlocks(this.#core, position, fromSlot, slots);
-  }
-
-  /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
-  ownedBytes(owner: number, position: number): number {
-    return this.#core.ownedBytes[owner * this.#core.tiers + position];
-  }
-
   /**
    * How long loads of the sequence's blocks [from, to) would take now, by those of the last while; undefined
    * when none is below HBM or on its way.
@@ -342,10 +298,12 @@ export class KVManager {
     return loadEstimate(this.#core, sequence, from, to, nowUs);
   }
 
-  /** How long loads from the tier at `position`, below HBM, take now. */
+  /** How long loads from the tier at `position`, below HBM, would take now. */
   linkEstimate(position: number, nowUs: number): LoadEstimate {
     return this.#core.links[position].estimate(nowUs);
   }
+
+  // Blocks of a sequence: what it may read or write now.
 
   /** The block, if it may be read now: it is in HBM and its bytes were verified. */
   loadedBlock(sequence: Sequence, i: number): LoadedBlock | undefined {
@@ -385,8 +343,17 @@ export class KVManager {
     return replica === -1 ? undefined : placeOf(this.#core, replica);
   }
 
+  #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
+    const core = this.#core;
+    return {
+      slot: core.replicas.slotOf(replica, HBM),
+      generation: core.generationOf(replica),
+      sizeClass: core.sizeClassOf(replica, HBM),
+    };
+  }
+
   /**
-   * @throws TKV_INPUT for what is no table that this manager opened: its numbers would mean other blocks here
+   * @throws TKV_INPUT unless this manager opened the table: the numbers of another manager mean other blocks
    */
   requireOwn(sequence: Sequence): void {
     if (sequence instanceof Sequence && sequence.belongsTo(this.#core)) return;
@@ -399,107 +366,15 @@ export class KVManager {
     });
   }
 
-  #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
-    const core = this.#core;
-    return {
-      slot: core.replicas.slotOf(replica, HBM),
-      generation: core.generationOf(replica),
-      sizeClass: core.sizeClassOf(replica, HBM),
-    };
-  }
-
-  /** What a job asks of the driver. */
-  transfer(job: JobId): Transfer {
-    return describeTransfer(this.#core, this.#core.jobs.rowOf(job));
-  }
-
-  /** The little of `transfer` that a driver without bytes asks for; nothing is made. */
-  route(job: JobId, into: JobRoute): void {
-    describeRoute(this.#core, this.#core.jobs.rowOf(job), into);
-  }
-
-  /** The open sequence of that id: after `visitState` has brought sequences back. */
-  sequence(id: SequenceId): Sequence | undefined {
-    return this.#core.sequences.get(id);
-  }
-
-  /** Everything that changes, between two calls. Who listens, and the log, stay as they are. */
-  visitState(visitor: StateVisitor): void {
-    visitCore(this.#core, visitor);
-  }
-
-  checkIntegrity(): void {
-    checkIntegrity(this.#core);
-  }
-
-  /** The whole state as plain data, for debuggers and model checkers. Walks everything. */
-  dump(): ManagerDump {
-    return dump(this.#core);
-  }
-
-  /** Whom the manager tells of jobs, settled sequences and room, in place of whoever was told before. */
-  listen(listener: ManagerListener): void {
-    this.#core.listener = listener;
-  }
-
-  /**
-   * The engine begins to compute, or has ended: loads that wait for kernels are not slow. It decides nothing
-   * but estimates, so no log has it.
-   */
-  computing(isComputing: boolean, nowUs: number): void {
-    const core = this.#core;
-    this.#now(nowUs);
-    core.computeUs = core.computedUs();
-    core.computesSinceUs = isComputing ? nowUs : -1;
-  }
-
-  #refuse(sequence: number, from: number, to: number): false {
-    this.#core.counters.refusedAllocations++;
-    this.#core.log(DecisionOp.REFUSE, sequence, from, to);
-    return false;
-  }
-
-  /** @throws TKV_INPUT for what is no table of this manager, TKV_UNKNOWN_ID for one that has ended */
-  #live(sequence: Sequence): void {
-    this.requireOwn(sequence);
-    if (this.#core.sequences.get(sequence.id) !== sequence) {
-      throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
-        field: 'sequence',
-      });
-    }
-  }
-
-  #now(nowUs: number): void {
-    const core = this.#core;
-    if (!(nowUs >= core.nowUs)) {
-      const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
-      throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
-    }
-    core.nowUs = nowUs;
-  }
-
-  /** The end of every input: what it left to do is done, and then the listener is told what came of it. */
-  #end(freesRoom = false): void {
-    const core = this.#core;
-    drain(core, freesRoom);
-    const { listener, settled } = core;
-    if (freesRoom) listener.roomFreed?.();
-    if (listener.settled === undefined) settled.length = 0;
-    else if (settled.length > 0) {
-      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled(sequence);
-    }
-    if (core.moved.length > 0) {
-      for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);
-    }
-    if (core.outbox.size > 0) listener.jobsIssued?.();
-  }
+  // A block table is filled: opened with what is found, the rest loaded, allocated, copied or computed, and
+  // sealed once written. From here on to the end of the transfer jobs, each call is an input of the log.
 
   /**
    * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before
    * anything else may take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks
    * are matched, so that a caller can leave the block of a prompt's last token to be computed again.
    * @param owner whose room its blocks take, below `config.owners`
-   * @param room blocks that it will come to have, as far as the caller knows; a hint that saves copies
+   * @param room blocks that it is expected to have in the end: the table is made that long at once
    */
   open(
     keys: Uint32Array,
@@ -509,7 +384,7 @@ export class KVManager {
     owner = 0,
     room = 0,
   ): Sequence {
-    return this.#open(keys, count, nowUs, matchLimit, owner, 0, 0, room) as Sequence;
+    return this.#open(keys, count, nowUs, { matchLimit, owner, units: 0, sizeClass: 0, room }) as Sequence;
   }
 
   /**
@@ -526,18 +401,14 @@ export class KVManager {
     sizeClass = 0,
     owner = 0,
   ): Sequence | null {
-    return this.#open(keys, count, nowUs, matchLimit, owner, units, sizeClass, units);
+    return this.#open(keys, count, nowUs, { matchLimit, owner, units, sizeClass, room: units });
   }
 
   #open(
     keys: Uint32Array,
     count: number,
     nowUs: number,
-    matchLimit: number,
-    owner: number,
-    units: number,
-    sizeClass: number,
-    room: number,
+    { matchLimit, owner, units, sizeClass, room }: OpenOptions,
   ): Sequence | null {
     const core = this.#core;
     invariant(keys.length >= count * 4, 'four key words a block');
@@ -589,7 +460,7 @@ export class KVManager {
     return this.#load(sequence, from, to, false);
   }
 
-  /** As `load` of [from, to), the last block first: for who computes the first ones meanwhile. */
+  /** As `load` of [from, to), the last block first: the caller computes the first ones meanwhile. */
   loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
     const core = this.#core;
     this.#live(sequence);
@@ -606,7 +477,7 @@ export class KVManager {
         bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
     }
     if (!this.hasRoomFor(bytes, sequence.owner)) return this.#refuse(sequence.id, from, to);
-    callOffUnasked(core, bytes - joinUnasked(core, sequence, from, to), sequence.owner);
+    cancelSpeculative(core, bytes - joinSpeculative(core, sequence, from, to), sequence.owner);
     for (let n = from; n < to; n++) {
       const i = lastFirst ? to - 1 - (n - from) : n;
       if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
@@ -618,9 +489,9 @@ export class KVManager {
   }
 
   /**
-   * Opens private blocks for [from, to), whose bytes are matched below, on their way, or failed to come: they
-   * are computed instead. Loads of them that nobody else waits for are called off. They are OPEN at once, or
-   * WAITING until a slot has drained.
+   * Opens private blocks for [from, to), to be computed instead of loaded: their bytes are matched below HBM,
+   * on their way, or failed to come. Loads of them without another waiter are cancelled. The blocks are OPEN
+   * at once, or WAITING until a slot has drained.
    * @returns false, with nothing changed, when they do not fit HBM beside what is held there
    * @throws TKV_STATE for a block that is in HBM already, or about to be
    */
@@ -639,7 +510,7 @@ export class KVManager {
     let bytes = (to - from) * core.unitBytes(sizeClass);
     for (let i = from; i < to; i++) bytes -= bytesOfLoneLoad(core, sequence, i);
     if (!this.hasRoomFor(bytes, sequence.owner)) return this.#refuse(sequence.id, from, to);
-    callOffUnasked(core, bytes, sequence.owner);
+    cancelSpeculative(core, bytes, sequence.owner);
     for (let i = from; i < to; i++) {
       releaseBlock(core, sequence, i, true);
       openBlock(core, sequence, i, sizeClass);
@@ -664,7 +535,7 @@ export class KVManager {
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
     const bytes = units * core.unitBytes(sizeClass);
     if (!this.hasRoomFor(bytes, sequence.owner)) return this.#refuse(sequence.id, from, to);
-    callOffUnasked(core, bytes, sequence.owner);
+    cancelSpeculative(core, bytes, sequence.owner);
     sequence.extendTo(to);
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) openBlock(core, sequence, i, sizeClass);
     this.#end();
@@ -691,7 +562,7 @@ export class KVManager {
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
     const sizeClass = core.sizeClassOf(from.replica[at], HBM);
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
-    callOffUnasked(core, core.unitBytes(sizeClass), to.owner);
+    cancelSpeculative(core, core.unitBytes(sizeClass), to.owner);
     to.extendTo(into + 1);
     if (!copyBlock(core, from, at, to, into)) fail(core, to, into, Outcome.REFUSED);
     this.#end();
@@ -726,6 +597,7 @@ export class KVManager {
       [sequence.id, from, to, tokens],
       keys.subarray(at, at + (to - from) * 4),
     );
+    if (from < to) core.noteTokens(tokens);
     for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
     this.#end();
   }
@@ -736,9 +608,11 @@ export class KVManager {
     if (sequence.state[i] === Entry.OPEN) this.#core.replicas.foreign[sequence.replica[i]] = 0;
   }
 
+  // A sequence keeps its blocks, gives them back, or ends.
+
   /**
    * Holds the sequence's blocks [from, to) in the tier at `position`, where that has them ready: up, they can
-   * be read in HBM; down, their copies above that nobody else holds give up their room, and `load` brings
+   * be read in HBM; down, their copies above without another holder give up their room, and `load` brings
    * them back. Blocks that are written, on their way or not there yet stay as they are.
    * @returns blocks of the range that are held there now
    */
@@ -757,8 +631,8 @@ export class KVManager {
   }
 
   /**
-   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on,
-   * once it has let them go. A hint: the eviction policy makes of it what it can.
+   * How the caller would like the sequence's blocks to be kept after their release: the blocks that it has
+   * and the blocks that it seals from now on. A hint to the eviction policy.
    */
   retain(sequence: Sequence, retention: Retention, nowUs: number): void {
     const core = this.#core;
@@ -778,7 +652,7 @@ export class KVManager {
     }
   }
 
-  /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
+  /** Releases blocks [from, to), the last first, so that the tail of a prefix is evicted before its head. */
   releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
     const core = this.#core;
     this.#live(sequence);
@@ -789,8 +663,8 @@ export class KVManager {
   }
 
   /**
-   * As `releaseRange` up to the table's end, which it then has no more: for tokens that are taken back. Loads
-   * that nobody else waits for are called off.
+   * As `releaseRange` up to the table's end, and the table is then `length` blocks long: for tokens that are
+   * taken back. Loads without another waiter are cancelled.
    */
   truncate(sequence: Sequence, length: number, nowUs: number): void {
     const core = this.#core;
@@ -811,7 +685,7 @@ export class KVManager {
     this.#close(sequence, false);
   }
 
-  /** Ends the sequence and calls off the loads that nobody else waits for. */
+  /** Ends the sequence and cancels its loads that have no other waiter. */
   cancel(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
     this.#now(nowUs);
@@ -819,7 +693,7 @@ export class KVManager {
     this.#close(sequence, true);
   }
 
-  /** Ends the sequence because others need its room: as `release`, and counted. */
+  /** Ends the sequence because others need its room: as `release`, and counted as a preemption. */
   preempt(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
     this.#now(nowUs);
@@ -829,8 +703,8 @@ export class KVManager {
   }
 
   /**
-   * As `preempt`, and its room is made at once: those of its blocks that nobody else holds are sent to the
-   * tier below, where one takes them. Blocks that were not sealed are gone.
+   * As `preempt`, and its room comes free at once: its blocks without another holder are sent to the tier
+   * below, where one takes them. Blocks that were not sealed are gone.
    */
   demote(sequence: Sequence, nowUs: number): void {
     const core = this.#core;
@@ -852,7 +726,9 @@ export class KVManager {
     this.#end(true);
   }
 
-  /** Brings the leading blocks of the chain to HBM for nobody in particular. @returns loads started */
+  // Blocks that no sequence asked for, and quotas of owners.
+
+  /** Loads the leading blocks of the chain speculatively, for no sequence yet. @returns loads started */
   prefetch(
     keys: Uint32Array,
     count: number,
@@ -868,15 +744,15 @@ export class KVManager {
     for (let i = 0; i < matched && lackingBytes(core, core.unitBytes(0), 0) === 0; i++) {
       const content = core.contents.find(keys, i * 4);
       if (content === -1) break; // the room for an earlier block was made at its cost
-      if (prefetchBlock(core, content, priority)) started++;
+      if (prefetchContent(core, content, priority)) started++;
     }
     this.#end();
     return started;
   }
 
   /**
-   * Brings one content, whose key is four words, to the tier at `position`, up or down, for nobody in
-   * particular. Up, it is copied. Down, its copies above that nobody holds give up their room.
+   * Brings one content, whose key is four words, to the tier at `position`, up or down, for no sequence. Up,
+   * it is copied. Down, its copies above that no sequence holds give up their room.
    */
   move(key: Uint32Array, position: number, priority: JobPriority, nowUs: number): MoveAnswer {
     const core = this.#core;
@@ -884,7 +760,7 @@ export class KVManager {
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
     this.#now(nowUs);
     core.sink?.input(InputOp.MOVE, nowUs, [position, priority], key.subarray(0, 4));
-    const answer = move(core, core.contents.find(key, 0), position, priority);
+    const answer = moveContent(core, core.contents.find(key, 0), position, priority);
     this.#end();
     return answer;
   }
@@ -940,6 +816,23 @@ export class KVManager {
     this.#end(true);
   }
 
+  // Transfer jobs and time: the driver takes jobs and reports their ends.
+
+  /** The next job for the driver, or 0 when none is issued. Includes jobs detached before the driver took them. */
+  nextJob(): JobId {
+    return this.#core.outbox.shift();
+  }
+
+  /** What a job asks of the driver. */
+  transfer(job: JobId): Transfer {
+    return describeTransfer(this.#core, this.#core.jobs.rowOf(job));
+  }
+
+  /** The part of `transfer` that a driver without bytes needs, written into `into`: allocates nothing. */
+  route(job: JobId, into: JobRoute): void {
+    describeRoute(this.#core, this.#core.jobs.rowOf(job), into);
+  }
+
   /**
    * The driver says how a job ended. `digest*` belong to the end of a SEAL job.
    * @throws TKV_STALE for a job that ended before
@@ -954,8 +847,8 @@ export class KVManager {
   }
 
   /**
-   * Time has passed. Jobs whose deadline is over are given up: whoever waits for one computes its block
-   * again, and its slots wait for the driver.
+   * Time has passed. Jobs past their deadline are given up: the waiters of one compute its block again, and
+   * its slots wait for the driver.
    * @returns jobs given up
    */
   tick(nowUs: number): number {
@@ -1001,11 +894,123 @@ export class KVManager {
     return loss;
   }
 
-  /**
-   * The next job for the driver, or 0 when there is none now. Jobs detached before the driver took them are
-   * included.
-   */
-  nextJob(): JobId {
-    return this.#core.outbox.shift();
+  /** Jobs that the driver has or will be given: 0 when everything has come to rest. */
+  get jobsInFlight(): number {
+    return this.#core.jobs.count;
   }
+
+  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
+  get jobsOverdue(): number {
+    return this.#core.jobs.overdueCount;
+  }
+
+  /**
+   * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
+   * then.
+   */
+  get nextDeadlineUs(): number {
+    return this.#core.deadlines.nextUs;
+  }
+
+  /**
+   * The engine begins or ends to compute: loads that wait for kernels do not count as slow. It changes
+   * estimates only, so the log leaves it out.
+   */
+  computing(isComputing: boolean, nowUs: number): void {
+    const core = this.#core;
+    this.#now(nowUs);
+    core.computeUs = core.computedUs();
+    core.computesSinceUs = isComputing ? nowUs : -1;
+  }
+
+  // The manager as a whole: its listener, its state between two calls, its audit.
+
+  /** Sets the listener to jobs, settled sequences and room, in place of the one before. */
+  listen(listener: ManagerListener): void {
+    this.#core.listener = listener;
+  }
+
+  get openSequences(): number {
+    return this.#core.sequences.size;
+  }
+
+  /** The open sequence with the id: for the caller of `visitState`, which restores sequences. */
+  sequence(id: SequenceId): Sequence | undefined {
+    return this.#core.sequences.get(id);
+  }
+
+  /**
+   * How often blocks of sequences have lost their bytes so far: a load or a seal that failed, a tier that was
+   * lost. While it stays as it was, so does `disturbances` of every sequence.
+   */
+  get disturbances(): number {
+    return this.#core.disturbances;
+  }
+
+  /** Saves or restores all state between two calls. Listener and log stay as they are. */
+  visitState(visitor: StateVisitor): void {
+    visitCore(this.#core, visitor);
+  }
+
+  checkIntegrity(): void {
+    checkIntegrity(this.#core);
+  }
+
+  /** The whole state as plain data, for debuggers and model checkers. Walks everything. */
+  dump(): ManagerDump {
+    return dump(this.#core);
+  }
+
+  // Steps that every input takes.
+
+  /** @throws TKV_INPUT unless this manager opened the table, TKV_UNKNOWN_ID for one that has ended */
+  #live(sequence: Sequence): void {
+    this.requireOwn(sequence);
+    if (this.#core.sequences.get(sequence.id) !== sequence) {
+      throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
+        field: 'sequence',
+      });
+    }
+  }
+
+  #now(nowUs: number): void {
+    const core = this.#core;
+    if (!(nowUs >= core.nowUs)) {
+      const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
+      throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
+    }
+    core.nowUs = nowUs;
+  }
+
+  /** Ends every input: does the deferred work, then tells the listener what came of it. */
+  #end(freesRoom = false): void {
+    const core = this.#core;
+    drain(core, freesRoom);
+    const { listener, settled } = core;
+    if (freesRoom) listener.roomFreed?.();
+    if (listener.settled === undefined) settled.length = 0;
+    else if (settled.length > 0) {
+      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled(sequence);
+    }
+    if (core.moved.length > 0) {
+      for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);
+    }
+    if (core.outbox.size > 0) listener.jobsIssued?.();
+  }
+
+  #refuse(sequence: number, from: number, to: number): false {
+    this.#core.counters.refusedAllocations++;
+    this.#core.log(DecisionOp.REFUSE, sequence, from, to);
+    return false;
+  }
+}
+
+function isVacant(sequence: Sequence, i: number): boolean {
+  if (i >= sequence.length) return true;
+  const state = sequence.state[i];
+  return state === Entry.NONE || state === Entry.FAILED;
+}
+
+function wrongState(block: number, problem: string): TierKVError {
+  return new TierKVError('TKV_STATE', `block ${block} ${problem}`, { field: 'block' });
 }

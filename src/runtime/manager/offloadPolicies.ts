@@ -3,7 +3,7 @@
  *
  *     lazy        only when their room is needed
  *     threshold   after each release, coldest first, while the tier is fuller than `share`: they move
- *     eager       as soon as nobody holds them: they are copied and stay, so that evicting them costs nothing
+ *     eager       as soon as they have no holder: they are copied and stay, so that evicting them is free
  *     intent      after each release, while the tier is fuller than `share`, the `ahead` blocks that would be
  *                 evicted next are copied and stay: the write is over by the time that their room is needed
  *
@@ -78,10 +78,10 @@ function unknown(field: string, name: string, known: readonly string[]): Error {
   return configError(field, `is not known (${JSON.stringify(name)})`, remedy);
 }
 
-// How long blocks of one tier take on their way down: a running mean over those that have arrived, and the
-// age of the oldest that has not. A tier whose blocks take long is bounded more tightly (residency.ts), so
-// that nobody waits for slots that leave slowly. A way that nobody has gone yet counts as slow, and that from
-// HBM as fast.
+// How long blocks of one tier take on their way down: a running mean over the blocks that have arrived, and
+// the age of the oldest one that has not. A tier whose blocks take long is bounded more tightly
+// (residency.ts), so that no request waits for slots that leave slowly. Before the first block has arrived,
+// the way from HBM counts as fast and every other way as slow.
 
 /** Blocks that take longer than this hold up requests that wait for their slots. */
 export const SLOW_US = 50_000;
@@ -91,7 +91,7 @@ const WEIGHT = 1 / 8;
 export class Pace {
   readonly #jobs: JobTable;
   /**
-   * Jobs under way in the order in which they were made; those that ended leave when they come to the front.
+   * Jobs under way in the order in which they were made; an ended job leaves when it comes to the front.
    */
   readonly #underWay: JobQueue = new JobQueue();
   #meanUs: number;
@@ -136,7 +136,7 @@ export class Pace {
 //
 //     written  <=  capacity + bytesPerByteRead * read + bytesPerSecond * seconds
 //
-// Gain by time keeps a tier alive whose contents nobody reads any more; without it such a tier would stay as
+// Gain by time keeps a tier alive whose contents are no longer read; without it such a tier would stay as
 // it is.
 
 export interface WriteBudgetConfig {

@@ -2,7 +2,7 @@
  * Room that is an owner's own. An owner with a quota of a tier never loses blocks there to another owner
  * while it takes no more than its quota; what it takes beyond goes first of all. Owners without a quota share
  * what is left, in the order of the eviction policy. The quotas of a tier never add up to more than the tier,
- * so whoever stays within its quota finds that room once nobody else holds it.
+ * so an owner that stays within its quota finds that room once others no longer hold it.
  *
  * An owner's cached blocks are listed in the order in which they were let go; what it loses by its quota it
  * loses in that order.
@@ -29,7 +29,7 @@ export class OwnerQuotas {
   /** By owner, then tier; `NONE` for owners that have none. */
   readonly #quotaBytes: Float64Array;
   readonly #cachedBytes: Float64Array;
-  /** Of the cached bytes, those that nobody else may have evicted. */
+  /** Of the cached bytes, the part that may not be evicted for other owners. */
   readonly #protectedBytes: Float64Array;
   readonly #protectedIn: Float64Array;
   /** Cached replicas, by owner and tier. */

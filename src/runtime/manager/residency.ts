@@ -1,5 +1,5 @@
 /**
- * Who stays in a tier. A tier never holds more than its capacity at rest: whoever adds to a tier calls
+ * What stays in a tier. A tier never holds more than its capacity at rest: code that adds to a tier calls
  * `makeRoom`, which evicts the replicas that the eviction policy names. An evicted block moves to the next
  * lower tier that takes it, if that has no copy yet; where none takes it, it is dropped. What cannot be
  * evicted yet (arriving, or held) is evicted as soon as it can.
@@ -16,7 +16,7 @@ import { Entry, type Sequence, type SequenceId } from './sequence.ts';
 
 /**
  * Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now.
- * @param owner who needs the room; -1 for nobody in particular
+ * @param owner who needs the room; -1 for no owner
  */
 export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patient = false): void {
   while (core.residentBytes[tier] + bytes > core.capacityBytes[tier]) {
@@ -26,7 +26,7 @@ export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patien
   }
 }
 
-/** Who goes next: by the eviction policy, within the quotas of the owners. -1 when nobody may. */
+/** The next victim by the eviction policy, within the quotas of the owners, or -1. */
 export function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
   const choice = core.policy.victim(tier);
   if (core.quotas === null || choice === -1) return choice;
@@ -35,8 +35,8 @@ export function victimFor(core: Core, tier: number, owner: number, bytes: number
 
 /**
  * Evicts one cached replica: down to another tier, or out.
- * @param patient whether it may wait for a tier below that is behind, because somebody asked for it;
- * otherwise it is dropped
+ * @param patient whether it may wait for a tier below that is behind, because a caller asked for the
+ * eviction; otherwise it is dropped
  */
 export function evict(core: Core, victim: number, tier: number, patient = false): void {
   const { replicas, counters } = core;
@@ -134,10 +134,9 @@ export function lowerTierFor(
 }
 
 /**
- * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down
- * keep their slots, and whoever needs one waits for them: a while where they leave fast, for long where the
- * tier below does not keep up. There they have half of the landing room, so that the other half is free for
- * what arrives.
+ * True if demotions in flight have used up this tier's share, so that another block must be dropped instead.
+ * Blocks on their way down keep their slots, and new blocks wait for them: for long where the tier below does
+ * not keep up. There they get half of the landing room, and the other half stays free for blocks that arrive.
  */
 function isBehind(core: Core, tier: number, sizeClass: number): boolean {
   const { leavingShare } = core.config;
@@ -243,7 +242,7 @@ export function holdersIn(core: Core, tier: number): SequenceId[] {
 
 /**
  * Evicts so that a slot of the class comes nearer: the next victim of the class itself, else a whole page
- * that nobody holds anything of.
+ * without a held block.
  * @returns whether anything was evicted
  */
 export function evictFor(core: Core, tier: number, sizeClass: number, owner: number): boolean {
@@ -266,15 +265,15 @@ export function evictFor(core: Core, tier: number, sizeClass: number, owner: num
   return true;
 }
 
-// Where a sequence's blocks are held. A block that several tiers have may be held in any of them; the copies
-// above that nobody holds any more give up their room. This is how a running sequence has some of its units
-// in HBM and the rest below.
+// Where a sequence's blocks are held. A block that several tiers have may be held in any of them; copies above
+// without a holder give up their room. So a running sequence can have some of its units in HBM and the rest
+// below.
 
 /**
  * Holds block i in `tier` from now on. @returns false, with nothing changed, where the tier has not the
  * block's bytes ready, or the block is not one that has been found, loaded or sealed
  */
-export function keepIn(core: Core, sequence: Sequence, i: number, tier: number): boolean {
+export function keepBlockIn(core: Core, sequence: Sequence, i: number, tier: number): boolean {
   const state = sequence.state[i];
   if (state !== Entry.READY && state !== Entry.MATCHED) return false;
   const content = sequence.content[i];
@@ -297,7 +296,7 @@ export function keepIn(core: Core, sequence: Sequence, i: number, tier: number):
   return true;
 }
 
-//  How an owner gets its quota: checked first, then put into the books of all that is cached.
+// Quotas of owners.
 
 /** @throws TKV_CONFIG when the quotas of the tier would be more than its capacity */
 export function requireQuotaFits(core: Core, owner: number, tier: number, bytes: number): void {
@@ -315,7 +314,7 @@ export function setQuota(core: Core, owner: number, tier: number, bytes: number 
   if (bytes === null && core.quotas === null) return;
   core.quotas ??= quotasOfWhatIsCached(core);
   core.quotas.set(owner, tier, bytes);
-  core.agenda.mayBeCrowded(tier); // what is protected no more may be in the way
+  core.deferred.mayBeCrowded(tier); // blocks that are no longer protected may be in the way
 }
 
 function quotasOfWhatIsCached(core: Core): OwnerQuotas {

@@ -1,6 +1,6 @@
 /**
  * A sequence's block table: for each block, where it stands on its way to being readable in HBM. The manager
- * writes it, everybody else reads it.
+ * writes it, all others read it.
  *
  *     NONE --allocate--> OPEN --seal--> SEALING --digest--> READY
  *       ^   (no slot yet: WAITING)
@@ -276,7 +276,7 @@ export class SpareArrays {
   readonly #bySize: Map<number, TableArrays[]> = new Map();
   #entries = 0;
 
-  /** Empty arrays of at least so many entries. */
+  /** Empty arrays of at least `blocks` entries. */
   take(blocks: number): TableArrays {
     const size = sizeFor(blocks);
     const arrays = this.#bySize.get(size)?.pop();
@@ -303,15 +303,15 @@ function sizeFor(blocks: number): number {
   return Math.max(step, Math.ceil(blocks / step) * step);
 }
 
-// Which blocks of a table may be sealed: those that their owner was told to write, in the slot that they have
-// now. A block that was opened again since (its device was lost, a job ended late, a recovery was called off)
-// has another slot or another generation of it, and holds what nobody wrote. So whatever the order of calls,
-// only this file lets a runtime's block be sealed.
+// Blocks that may be sealed: the owner was told to write them, in the slot that they have now. A block that was
+// opened again since (its device was lost, a job ended late, a recovery was cancelled) has another slot or
+// another generation of it, and holds bytes that were never written. In any order of calls, only this code
+// lets a runtime's block be sealed.
 //
 // An error that the device reported after a block was opened may have hit the work that wrote it: such a
-// block is not sealed either, until its owner was told to write it once more.
+// block is not sealed until its owner was told to write it once more.
 
-/** What is asked of the manager. */
+/** The part of the manager that `ToldBlocks` calls. */
 export interface BlockSealer {
   openBlock(sequence: Sequence, i: number): OpenBlock | undefined;
   seal(
@@ -366,7 +366,7 @@ export class ToldBlocks {
     this.#tokens = tokens;
   }
 
-  /** The owner is to write all open blocks anew, also those that it wrote before. */
+  /** The owner is to write all open blocks anew, including the blocks that it wrote before. */
   tellAnew(tokens: number, errors: number): void {
     this.#openings.length = 0;
     this.tell(0, this.#table.length, tokens, errors);

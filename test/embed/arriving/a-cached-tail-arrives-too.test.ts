@@ -136,7 +136,7 @@ describe('a prompt that goes on from a sealed tail', () => {
     nothingIsHeld(kv);
   });
 
-  it('is not handed out before its copy has ended, whoever else frees room meanwhile', async () => {
+  it('is not handed out before its copy has ended, also when others free room meanwhile', async () => {
     kv = await openRuntime({});
     const bytes = await cacheWithTail(kv, 0);
     const [sequence, other] = [await begin(kv), await begin(kv, tokensOf(5, 7000))];

@@ -210,7 +210,7 @@ describe('layer groups', () => {
     kv = await openRuntime({ ddrBytes: blocks(40), layerGroups });
     await cacheGroupsBelow(kv, 8);
     const { ddr } = kv.stores;
-    if (ddr === undefined) throw new Error('there is no DDR');
+    if (ddr === undefined) throw new Error('DDR is missing');
     ddr.view(0, 0).fill(255);
     const again = await kv.begin(prompt(8), { tenant, arriving: true });
     const ends = [await kv.readyLayers(again, 0), await kv.readyLayers(again, 1)];

@@ -42,7 +42,7 @@ describe('a block table while a seal is under way', () => {
     expect(kinds(kv, sequence)).toEqual(['sealing', 'sealing', 'open']);
     expect(
       kv.openBlocks(sequence).map(({ index }) => index),
-      'nobody writes them any more',
+      'they are no longer written',
     ).toEqual([2]);
     expect(kv.deviceBlockTable(sequence)).toEqual(before);
     expect(await byteOf(kv, sequence, 0)).toBe(5);
@@ -113,7 +113,7 @@ describe('a decode step', () => {
     kv.release(sequence);
   });
 
-  it('clears every block that it takes over from another tenant, also those that waited for a slot', async () => {
+  it('clears every block that it takes over from another tenant, also blocks that waited for a slot', async () => {
     await using kv = await openRuntime({ hbmBytes: blocks(8), ddrBytes: blocks(20) });
     const other = await begun(kv, tokensOf(7 * layout.blockTokens), 0xaa, 'bob');
     await kv.seal(other);

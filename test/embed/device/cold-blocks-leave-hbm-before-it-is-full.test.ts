@@ -88,7 +88,7 @@ it('idle is fulfilled when the moves have ended that the last ends called for', 
   expect(kv.metrics().counters['migrations.ddrToHbm']).toBeGreaterThan(0);
 });
 
-it('thresholds that are none are refused by name before anything is opened', async () => {
+it('invalid thresholds are refused by name before anything is opened', async () => {
   const open = (migration: object): Promise<unknown> => openRuntime({ ddrBytes: blocks(8), migration });
   await expect(open({ downTo: 0.95 })).rejects.toMatchObject({
     code: 'TKV_CONFIG',

@@ -1,5 +1,5 @@
 /**
- * WebGPU says of failed work later, and to nobody in particular. Nothing is sealed that such an error may
+ * WebGPU says of failed work later, and to no call in particular. Nothing is sealed that such an error may
  * have hit: neither the embedder's own passes nor what the stores do themselves.
  */
 
@@ -140,7 +140,7 @@ describe('an error of what the store does itself', () => {
     expect(await kv.seal(sequence)).toBe('interrupted');
     expect(spoiled()).toBe(1);
     expect(found(40)).toBe(0);
-    expect(kv.stores.deviceErrors.count, 'it is no error of the embedder').toBe(0);
+    expect(kv.stores.deviceErrors.count, 'it is not an error of the embedder').toBe(0);
     kv.release(sequence);
   });
 

@@ -1,7 +1,7 @@
 /**
  * A block is sealed only if its owner was told that it is open, on this device, after it was last opened, and
  * no error of the device since then touches it. Each row is an order of calls after which a block is open
- * that its caller never heard of. The loop of docs/guide/embedding.md must end well then, and whoever asks for the
+ * that its caller never heard of. The loop of docs/guide/embedding.md must end well then, and a request that asks for the
  * same tokens finds what was written, or nothing.
  */
 
@@ -218,7 +218,7 @@ const rows: readonly Row[] = [
   },
 ];
 
-describe('whatever the order of calls, what nobody wrote is never found', () => {
+describe('whatever the order of calls, a block that was not written is never found', () => {
   it.each(rows)('$name', async ({ groups = false, blocks: count, run }) => {
     const setting = await open(groups);
     const { kv } = setting;
@@ -234,7 +234,7 @@ describe('whatever the order of calls, what nobody wrote is never found', () => 
     kv.manager.checkIntegrity();
   });
 
-  it('control: with the rule taken out, the loop publishes blocks that nobody wrote', async () => {
+  it('control: with the rule taken out, the loop publishes blocks that were not written', async () => {
     cleanups.push(takeOutTheRule());
     const wrong: string[] = [];
     for (const { name, groups = false, blocks: count, run } of rows.slice(0, 2)) {

@@ -26,7 +26,7 @@ describe('waiting for the device', () => {
     expect(looksPutOff()).toBe(putOff);
   });
 
-  it('sleeps on the device, on the next one after a loss too, and shows nobody another setImmediate', async () => {
+  it('sleeps on the device, on the next one after a loss too, and leaves setImmediate as it was for others', async () => {
     await using kv = await openRuntime({ ddrBytes: blocks(20) });
     await cacheBelow(kv, 10, 1);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });

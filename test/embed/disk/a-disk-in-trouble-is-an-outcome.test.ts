@@ -65,7 +65,7 @@ describe('a disk without room', () => {
     await serves(kv);
   });
 
-  it('later (tmpfs filled by somebody else): blocks are dropped instead of kept below, and every answer is right', async ({
+  it('later (tmpfs filled by others): blocks are dropped instead of kept below, and every answer is right', async ({
     skip,
   }) => {
     const { dir, why } = mountedDir('tmpfs', 'size=80m');
@@ -75,12 +75,12 @@ describe('a disk without room', () => {
       hbmBytes: blocks(6),
     });
     const { bavail, bsize } = statfsSync(dir);
-    writeFileSync(join(dir, 'somebody-else'), new Uint8Array(bavail * bsize));
+    writeFileSync(join(dir, 'others'), new Uint8Array(bavail * bsize));
     await serves(kv);
     expect(kv.manager.counters.demotionsFailed).toBeGreaterThan(0);
     expect(String(kv.describe().nvme.lastError)).toMatch(/ENOSPC/);
 
-    rmSync(join(dir, 'somebody-else'));
+    rmSync(join(dir, 'others'));
     await cacheBelow(kv, 160, 1);
     expect(kv.lookup(prompt(160), { tenant }).byTier[1]).toBe(4);
     expect(await ask(kv, 160)).toEqual({ cachedTokens: 64, right: true });

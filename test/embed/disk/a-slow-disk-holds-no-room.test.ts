@@ -29,7 +29,7 @@ async function openCold(): ReturnType<typeof openHeld> {
   return opened;
 }
 
-/** Somebody holds more than half of HBM. */
+/** Another request holds more than half of HBM. */
 function hold(kv: KVRuntime): Promise<KVSequence> {
   const tokens = Uint32Array.from({ length: BUSY_BLOCKS * layout.blockTokens }, (_, i) => 700_000 + i);
   return kv.begin(tokens, { tenant });
@@ -38,7 +38,7 @@ function hold(kv: KVRuntime): Promise<KVSequence> {
 const heldBytes = (kv: KVRuntime): number => kv.manager.usage(0).heldBytes;
 const onDiskOnly = (kv: KVRuntime): number => kv.manager.usage(2).slots.ready;
 
-it('holds no HBM while the disk is read, and whoever comes later goes ahead', async () => {
+it('holds no HBM while the disk is read, and later requests go ahead', async () => {
   const disk = await openCold();
   const { kv } = disk;
   expect(onDiskOnly(kv)).toBe(4);

@@ -93,7 +93,7 @@ describe('the same prompts after a restart', () => {
     second.manager.checkIntegrity();
     expect(second.lookup(tokensOf(4, 6), { tenant: 'tenant' }).byTier).toEqual([0, 0, 6]);
     for (let prompt = 0; prompt < 10; prompt++) expect((await serve(second, prompt, 6)).prefilled).toBe(0);
-    expect(second.lookup(tokensOf(4, 6), { tenant: 'somebody else' }).blocks).toBe(0);
+    expect(second.lookup(tokensOf(4, 6), { tenant: 'another' }).blocks).toBe(0);
     second.manager.checkIntegrity();
     expect(second.describe().nvme).toMatchObject({ recoveredFrom: 'checkpoint', recoveryReadBytes: 0 });
   });

@@ -56,7 +56,7 @@ describe('begin with a signal', () => {
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
   });
 
-  it('leaves others alone that wait for the same blocks, and those that come while its loads drain', async () => {
+  it('leaves others alone that wait for the same blocks, and requests that come while its loads drain', async () => {
     const { kv, hold, letGo, held } = await openHeld();
     await cacheBelow(kv, 10, 1);
     await cacheBelow(kv, 20, 1);
@@ -79,7 +79,7 @@ describe('begin with a signal', () => {
     await nothingLeaked(kv);
   });
 
-  it('raised while it waits for slots of others to come free: gives up its place among those that wait', async () => {
+  it('raised while it waits for slots of others to come free: gives up its place in the queue', async () => {
     const { kv, hold, letGo, held } = await openHeld();
     await cacheBelow(kv, 10, 1);
     hold();
@@ -100,7 +100,7 @@ describe('begin with a signal', () => {
     await nothingLeaked(kv);
   });
 
-  it('raised while there is no device: rejects before there is one', async () => {
+  it('raised while the device is lost: rejects before there is another', async () => {
     const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const { promise: allowed, resolve: allow } = Promise.withResolvers<void>();

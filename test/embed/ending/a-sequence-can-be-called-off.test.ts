@@ -39,7 +39,7 @@ describe('a sequence that was interrupted', () => {
     await nothingLeaked(kv);
   });
 
-  it('can be cancelled while it is recovered: its loads are called off, and whoever waits is told', async () => {
+  it('can be cancelled while it is recovered: its loads are cancelled, and calls that wait are told', async () => {
     const { kv, hold, letGo, held } = await openHeld();
     const sequence = await interrupted(kv);
     hold();
@@ -87,7 +87,7 @@ describe('cancel', () => {
   });
 });
 
-it('a runtime that is closed calls off whoever waits, at once, and lets nobody begin', async () => {
+it('a runtime that is closed ends all waiting calls at once, and no request begins', async () => {
   const { kv, hold, letGo, held } = await openHeld();
   await cacheBelow(kv, 10, 1);
   hold();

@@ -1,5 +1,5 @@
 /**
- * A sequence or table means slots of one runtime. Every public call that takes one refuses that of another
+ * A sequence or table means slots of one runtime. Every public call that takes one refuses one of another
  * runtime: the same numbers would name bytes of another tenant there.
  */
 

@@ -25,7 +25,7 @@ describe.each([undefined, null, {}, 7, 'sequence'])('%j in place of a sequence',
   const refused = {
     code: 'TKV_INPUT',
     field: 'sequence',
-    message: expect.stringMatching(/is no sequence\. Pass/),
+    message: expect.stringMatching(/must be a sequence\. Pass/),
   };
 
   it('is refused by the calls that end it, look at it or wait', async () => {
@@ -55,7 +55,7 @@ describe.each([undefined, null, {}, 7, 'sequence'])('%j in place of a sequence',
   });
 });
 
-it('a batch that is none, or names a sequence twice, grows nobody', async () => {
+it('an invalid batch, or one that names a sequence twice, grows no sequence', async () => {
   await expect(kv.step(undefined as never)).rejects.toMatchObject({ code: 'TKV_INPUT', field: 'entries' });
   await expect(kv.step([undefined as never])).rejects.toMatchObject({ field: 'entries[0].sequence' });
   const entry = { sequence, tokens: [1] };
@@ -76,7 +76,7 @@ it.each([
   [() => 7],
   [[-7n]],
   [[Symbol.iterator]],
-])('tokens that are none are refused by each call (case %#)', async (wrong) => {
+])('invalid tokens are refused by each call (case %#)', async (wrong) => {
   const none = wrong as never;
   const refused = { code: 'TKV_INPUT' };
   for (const call of [

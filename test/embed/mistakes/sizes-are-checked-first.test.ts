@@ -13,7 +13,7 @@ describe('a prompt beyond all memory', () => {
     await using kv = await openRuntime({});
     const sequence = await kv.begin(tokensOf(20), { tenant });
     const hashes = vi.spyOn(KeyChain.prototype, 'hashBlocks');
-    const endless = { length: 1e15 } as never; // of what is no array, its length is all that is read
+    const endless = { length: 1e15 } as never; // only the length is read of a value that is not an array
     const never = { code: 'TKV_CAPACITY' };
     await expect(kv.begin(endless, { tenant })).rejects.toMatchObject(never);
     await expect(kv.begin(new Uint32Array(10_000_000), { tenant })).rejects.toMatchObject(never);
@@ -29,7 +29,7 @@ describe('a prompt beyond all memory', () => {
 });
 
 describe('append', () => {
-  it('that is refused takes no block, also a token that is no id behind many that are', async () => {
+  it('that is refused takes no block, also for one invalid token id behind many valid ones', async () => {
     await using kv = await openRuntime({});
     const sequence = await kv.begin(tokensOf(20), { tenant });
     const before = kv.room;

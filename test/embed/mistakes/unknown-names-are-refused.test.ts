@@ -179,7 +179,7 @@ it.each([
   expect(String(await failureOf(() => calls[name](more)))).toContain(wanted);
 });
 
-it('HotColdClassifier takes the options of those that have one, and no text', () => {
+it('HotColdClassifier takes the options of functions that have one, and no text', () => {
   expect(() => new HotColdClassifier('hot' as never)).toThrow(
     expect.objectContaining({ code: 'TKV_CONFIG' }),
   );

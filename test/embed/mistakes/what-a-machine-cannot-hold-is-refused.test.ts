@@ -12,7 +12,7 @@ import { blocks, openRuntime } from '../liveRuntime.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-sizes-'));
 afterAll(() => rmSync(dir, { recursive: true }));
-/** From here on the tables of so many small blocks alone take more memory than this machine has. */
+/** Bytes of HBM whose tables alone, of small blocks, take more memory than this machine has. */
 const least = Math.max(40, Math.ceil(Math.log2(totalmem())) + 8);
 const powers = [least, least + 2, 50, 52];
 

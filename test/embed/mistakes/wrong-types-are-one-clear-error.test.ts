@@ -115,7 +115,7 @@ const calls: Readonly<Record<string, (wrong: never) => unknown>> = {
   'budget tenant': (x) => kv.budget(x),
   'setQuota tenant': (x) => kv.setQuota(x, 'hbm', null),
   'setQuota tier': (x) => kv.setQuota(tenant, x, null),
-  'setQuota bytes': (x) => kv.setQuota('nobody', 'hbm', x),
+  'setQuota bytes': (x) => kv.setQuota('unknown', 'hbm', x),
   'lookup tokens': (x) => kv.lookup(x, good),
   'lookup options': (x) => kv.lookup([1], x),
   'prefetch tokens': (x) => kv.prefetch(x, good),

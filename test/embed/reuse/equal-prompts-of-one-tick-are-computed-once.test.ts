@@ -63,7 +63,7 @@ describe.each([
   });
 });
 
-it('those that wait for room that one has at a time share as well', async () => {
+it('requests that wait for room that one has at a time share as well', async () => {
   await using kv = await openRuntime({ hbmBytes: blocks(9) });
   const first = await kv.begin(tokensOf(8 * blockTokens, 9000), { tenant: 'bob' });
   const all = Array.from({ length: 4 }, () => serve(kv, tokensOf(65), 40, { wait: true }));

@@ -132,7 +132,7 @@ describe('a request with extras', () => {
   });
 });
 
-it('extras that are none are refused by name, and nothing has begun', async () => {
+it('invalid extras are refused by name, and nothing has begun', async () => {
   await using kv = await openRuntime({});
   const scheduler = kv.scheduler();
   for (const [field, extras] of [

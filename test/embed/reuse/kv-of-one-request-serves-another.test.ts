@@ -166,7 +166,10 @@ describe('tenants', () => {
     await run(kv, grouped, 'first', promptOf(65), 'mother');
     expect(grouped.tryReuse('second', [...promptOf(40), 1, 2], 'daughter').matchedTokens).toBe(40);
     expect(grouped.tryReuse('third', promptOf(65), 'stranger').reused).toBe(false);
-    expect(grouped.tryReuse('fourth', promptOf(65), 'family').reused, 'a name is no membership').toBe(false);
+    expect(
+      grouped.tryReuse('fourth', promptOf(65), 'family').reused,
+      'a name alone gives no membership',
+    ).toBe(false);
     expect(() => grouped.tryReuse('fifth', promptOf(65), '\u0000family')).toThrow('zero character');
     const open = kv.crossRequestCache({ enableTenantIsolation: false });
     await run(kv, open, 'first', promptOf(65, 400), 'x');

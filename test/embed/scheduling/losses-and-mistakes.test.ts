@@ -1,4 +1,4 @@
-/** What goes wrong around a scheduler: a lost device, calls out of order, requests that are none. */
+/** What goes wrong around a scheduler: a lost device, calls out of order, invalid requests. */
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
@@ -36,7 +36,7 @@ describe('a lost device', () => {
 });
 
 describe('a seal that fails', () => {
-  it('has its request computed again, and nobody finds the block', async () => {
+  it('has its request computed again, and no request finds the block', async () => {
     let fails = 0;
     await using kv = await openRuntime({
       hbmBytes: blocks(40),
@@ -228,7 +228,7 @@ describe('a mistake is one clear error, and nothing is done', () => {
       [[{ id: 'r', token: 0.5 }], 'sampled[0].token'],
       [[right, right], 'sampled[1].id'],
       [[right, { id: 'long', token: 1 }], 'sampled[1].id'],
-      [[{ id: 'nobody', token: 1 }], 'sampled[0].id'],
+      [[{ id: 'unknown', token: 1 }], 'sampled[0].id'],
       [5, 'sampled'],
     ] as const) {
       const end = (): unknown => scheduler.stepEnded(sampled as never);

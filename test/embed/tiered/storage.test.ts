@@ -199,7 +199,7 @@ describe('usage and latency', () => {
     expect(() => storage.getEstimatedLatency('ddr', -1)).toThrow(/bytes is -1/);
   });
 
-  it('that nobody measured is an error with its remedy', async () => {
+  it('that was never measured is an error with its remedy', async () => {
     await using storage = await openStorage();
     expect(() => storage.getEstimatedLatency('ddr', 1)).toThrow(
       /ddr.bandwidthGbps is not set.*tierkv calibrate/,
@@ -227,7 +227,7 @@ describe('bad input is refused, and nothing changes', () => {
     storage.pool.checkIntegrity();
   });
 
-  it('tiers that are none', async () => {
+  it('invalid tiers', async () => {
     const open = (tiers: readonly object[]): Promise<unknown> =>
       openStorage({ tiers: tiers as TierConfig[] });
     await expect(open([threeTiers[1]])).rejects.toThrow(/tiers have no hbm/);

@@ -280,7 +280,7 @@ describe('copies of one content', () => {
     expect(b.readyPrefix()).toBe(1);
   });
 
-  it('a second copy with other bytes serves its own sequence and nobody else', () => {
+  it('a second copy with other bytes serves its own sequence and no other', () => {
     const world = new World();
     const keys = world.keys(1);
     const [a, b] = [world.manager.open(keys, 1, 0), world.manager.open(keys, 1, 0)];

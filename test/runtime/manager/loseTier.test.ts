@@ -99,7 +99,7 @@ describe('a lost tier', () => {
     expect(world.manager.lookup(world.keys(2), 1).blocks).toBe(0);
   });
 
-  it('below HBM: whoever was pinned to it finds another copy, or is told to compute', () => {
+  it('below HBM: a sequence pinned to it finds another copy, or is told to compute', () => {
     const world = new World(threeTiers);
     world.cache(1, 2);
     world.manager.evict(0, 2, 0);

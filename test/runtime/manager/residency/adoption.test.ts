@@ -68,7 +68,7 @@ describe('adopted blocks', () => {
     }
   });
 
-  it('of which the parent never comes are not found before somebody computes it', () => {
+  it('of which the parent never comes are not found before it is computed', () => {
     const world = new World(tiers);
     adopt(world, chain(world, [1, 2, 3]).slice(1));
     expect(world.manager.prefixesAreWhole).toBe(false);

@@ -43,7 +43,7 @@ describe('a copy', () => {
     expect(world.manager.usage(0).slots.draining).toBe(0);
   });
 
-  it('is refused where there is no room, no source, or something in its place', () => {
+  it('is refused without room or a source, or where its place is taken', () => {
     const world = new World({ hbm: { capacityBytes: 1 } });
     const sequence = world.compute(1);
     expect(world.manager.copy(sequence, 0, sequence, 1, 0)).toBe(false);
@@ -98,7 +98,7 @@ describe('a move', () => {
   });
 });
 
-it('wrong bytes under a sequence that reads them fail its block, and nobody finds them again', () => {
+it('wrong bytes under a sequence that reads them fail its block, and no lookup finds them again', () => {
   const world = new World(threeTiers);
   const sequence = world.compute(1);
   world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);

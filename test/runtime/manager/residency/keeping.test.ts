@@ -34,7 +34,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     expect(world.manager.evict(1, 1, 0).evicted).toBe(1);
   });
 
-  it('below, whoever else holds it above goes on reading it there', () => {
+  it('below, other holders above go on reading it there', () => {
     const world = new World(threeTiers);
     const first = world.compute(1);
     const second = world.compute(1);
@@ -60,7 +60,7 @@ describe('a block of a running sequence is held in the tier that it is kept in',
     expect(world.issued()).toEqual([]);
   });
 
-  it('stays as it is where it is still written, differs from the others of its key, or is no entry', () => {
+  it('stays as it is where it is still written, differs from the others of its key, or is not an entry', () => {
     const world = new World(threeTiers);
     const sequence = world.manager.open(world.keys(1), 1, 0);
     world.manager.allocate(sequence, 0, 1, 0);
@@ -99,7 +99,7 @@ it('the end of each transfer is told once, also when it was given up before', ()
   ]);
 });
 
-it('a move to a tier that has the block gives up the copies above that nobody holds', () => {
+it('a move to a tier that has the block gives up the copies above that no sequence holds', () => {
   const world = new World(threeTiers);
   world.cache(1);
   world.manager.move(keyOf(1), 1, JobPriority.SCRUB, 0);

@@ -26,7 +26,7 @@ describe('an offload policy', () => {
     expect([inHbm(lazy), inDdr(lazy)]).toEqual([10, 2]);
   });
 
-  it('threshold moves the coldest down until the tier is no fuller than its share', () => {
+  it('threshold moves the coldest down until the tier is filled to its share at most', () => {
     const on = world({ policy: 'threshold', share: 0.5 });
     on.cache(1, 2, 3, 4, 5);
     expect([inHbm(on), inDdr(on)]).toEqual([5, 0]);
@@ -52,7 +52,7 @@ describe('an offload policy', () => {
   });
 
   it.each(['lru', 'hazard', 'lfu', 's3fifo'])(
-    'intent under %s copies those that would go next, and no others',
+    'intent under %s copies the blocks that would go next, and no others',
     (policy) => {
       const on = world({ policy: 'intent', share: 0.5, ahead: 2 }, policy);
       on.cache(1, 2, 3);

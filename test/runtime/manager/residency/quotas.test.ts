@@ -95,7 +95,7 @@ describe('an owner within its quota', () => {
     expect(cache.owned()).toEqual([0, 10, 0]);
   });
 
-  it('finds its room when it needs it, at the cost of those that have none', () => {
+  it('finds its room when it needs it, at the cost of owners without a quota', () => {
     const cache = new Cache(10);
     for (let i = 0; i < 4; i++) cache.cache(B, 100 + 10 * i, 5);
     cache.quota(A, 7);
@@ -143,7 +143,7 @@ it('holds in a lower tier too', () => {
 
 const seed = Number(process.env.TIERKV_SEED ?? 1);
 
-it(`whoever is within its quota loses nothing to others, whatever they do (seed ${seed})`, () => {
+it(`an owner within its quota loses nothing to others, whatever they do (seed ${seed})`, () => {
   let evicted = 0;
   for (let run = seed; run < seed + 8; run++) {
     const random = new SeededRandom(run);

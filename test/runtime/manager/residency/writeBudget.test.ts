@@ -12,7 +12,7 @@ const world = (writeBudget?: WriteBudgetConfig): World =>
     nvme: { capacityBytes: 8, ...(writeBudget === undefined ? {} : { writeBudget }) },
   });
 
-/** Computes and drops `count` chains of one block that nobody asks for again. */
+/** Computes and drops `count` chains of one block that are never asked for again. */
 function stream(on: World, count: number, from: number): void {
   for (let id = from; id < from + count; id++) on.cache(id);
 }

@@ -20,7 +20,7 @@ import { World } from '../world.ts';
 const config: ManagerConfig = { unitBytes: [1], hbm: { capacityBytes: 8 }, ddr: { capacityBytes: 20 } };
 const ids = [1, 2, 3, 4, 5, 6];
 
-/** A manager whose blocks 1 to 6 lie in DDR, and are on their way up for nobody; 11 and 12 stay there. */
+/** A manager whose blocks 1 to 6 lie in DDR, and are on their way up speculatively; 11 and 12 stay there. */
 function withLoads(priority: JobPriority, settings: Partial<ManagerConfig> = {}, log?: LogWriter): World {
   const world = new World({ ...config, ...settings }, log ?? null);
   for (const chain of [ids, [11], [12]]) {
