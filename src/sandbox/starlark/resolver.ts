@@ -9,7 +9,7 @@ import { PolicyError } from '../program.ts';
 import type { Binding, Comprehension, Expression, FunctionNode, NameExpression, Statement } from './ast.ts';
 import { remedyFor } from './lexer.ts';
 
-/** Both engines and the checks walk the tree by recursion; this keeps them far from the end of the stack. */
+/** Levels of a tree. The compiler and the checks walk it by recursion; this keeps them far from the end of the stack. */
 const MAX_TREE_DEPTH = 96;
 
 /**
@@ -368,8 +368,8 @@ function capture(scope: FunctionScope, slot: number, depth: number): void {
 }
 
 // What a program costs, in steps. Each expression that is computed and each statement costs one step, each
-// turn of a loop one more. Both engines charge by this file alone, at the same places, so that a program
-// takes the same number of steps in each of them, and on every machine.
+// turn of a loop one more. The compiler, and the interpreter that tests compare it with, charge by this file
+// alone and at the same places, so that a program takes the same number of steps in both and on every machine.
 //
 // Statements that always run together are charged at once, at the first of them. A part that may not run (the
 // branch of an `if`, the right side of an `and`, the body of a comprehension) is charged when it is entered.

@@ -27,7 +27,6 @@ import {
 import type { FunctionNode } from './ast.ts';
 import { builtins } from './builtins.ts';
 import { type CompiledProgram, compileModule } from './compiler.ts';
-import { Interpreter } from './interpreter.ts';
 import { parse } from './parser.ts';
 import { chargeFunction, resolve } from './resolver.ts';
 import { Thread } from './thread.ts';
@@ -46,9 +45,6 @@ import {
   type Value,
 } from './value.ts';
 
-/** `compiled` is fast; `interpreted` is the reference for it. Both give the same results and steps. */
-export type StarlarkEngine = 'compiled' | 'interpreted';
-
 export class StarlarkProgram {
   readonly #module: FunctionNode;
   readonly #functionCount: number;
@@ -66,26 +62,10 @@ export class StarlarkProgram {
    *
    * @throws PolicyError step_limit, memory_limit, policy_runtime
    */
-  instantiate(budget: Budget = {}, engine: StarlarkEngine = 'compiled'): StarlarkInstance {
+  instantiate(budget: Budget = {}): StarlarkInstance {
     const thread = new Thread(new Meter(budget), this.#functionCount);
-    return new StarlarkInstance(thread, this.#globals(thread, engine));
-  }
-
-  #globals(thread: Thread, engine: StarlarkEngine): Map<string, Value> {
-    let values: readonly (Value | undefined)[];
-    if (engine === 'interpreted') {
-      values = new Interpreter(thread).module(this.#module);
-    } else {
-      this.#compiled ??= compileModule(this.#module);
-      values = this.#compiled.run(thread);
-    }
-    const globals = new Map<string, Value>();
-    values.forEach((value, slot) => {
-      if (value === undefined) return;
-      freeze(value);
-      globals.set(this.#module.slots[slot], value);
-    });
-    return globals;
+    this.#compiled ??= compileModule(this.#module);
+    return new StarlarkInstance(thread, this.#module, this.#compiled.run(thread));
   }
 }
 
@@ -93,7 +73,14 @@ export class StarlarkInstance {
   readonly #thread: Thread;
   readonly #globals: ReadonlyMap<string, Value>;
 
-  constructor(thread: Thread, globals: ReadonlyMap<string, Value>) {
+  /** Freezes `values`, the module's variables by slot after its run. */
+  constructor(thread: Thread, module: FunctionNode, values: readonly (Value | undefined)[]) {
+    const globals = new Map<string, Value>();
+    values.forEach((value, slot) => {
+      if (value === undefined) return;
+      freeze(value);
+      globals.set(module.slots[slot], value);
+    });
     this.#thread = thread;
     this.#globals = globals;
   }
@@ -266,18 +253,16 @@ export class RecordInput {
 export class StarlarkPolicy implements PolicyProgram {
   readonly language = 'starlark';
   readonly #program: StarlarkProgram;
-  readonly #engine: StarlarkEngine;
   readonly #source: string;
 
   /** @throws PolicyError compile */
-  constructor(source: string, engine: StarlarkEngine = 'compiled') {
+  constructor(source: string) {
     this.#program = new StarlarkProgram(source);
     this.#source = source;
-    this.#engine = engine;
   }
 
   instantiate(budget: Budget = {}): PolicyInstance {
-    return new StarlarkPolicyInstance(this.#program.instantiate(budget, this.#engine), this.#source);
+    return new StarlarkPolicyInstance(this.#program.instantiate(budget), this.#source);
   }
 }
 

@@ -4,7 +4,7 @@
  */
 
 import type { Meter } from '../program.ts';
-import type { BinaryOperator, Binding, FunctionNode, NameExpression } from './ast.ts';
+import type { BinaryOperator, FunctionNode } from './ast.ts';
 import { builtins } from './builtins.ts';
 import { callMethod, getAttribute } from './methods.ts';
 import {
@@ -262,7 +262,8 @@ export function surroundings(thread: Thread): Record<string, unknown> {
     floorDivide,
     modulo: (a: Value, b: Value, line: number) => modulo(meter, a, b, line),
     bitwise: (operator: string, a: Value, b: Value, line: number) => bitwise(meter, operator, a, b, line),
-    augment: (operator: '+', a: Value, b: Value, line: number) => augment(meter, operator, a, b, line),
+    augment: (operator: BinaryOperator, a: Value, b: Value, line: number) =>
+      augment(meter, operator, a, b, line),
     isEqual: (a: Value, b: Value, line: number) => isEqual(meter, a, b, line),
     isLess: (a: Value, b: Value, line: number) => isLess(meter, a, b, line),
     isLessBare: (a: Value, kindOfA: BareKind, b: Value, kindOfB: BareKind, line: number) =>
@@ -312,43 +313,12 @@ export function surroundings(thread: Thread): Record<string, unknown> {
   };
 }
 
-//  Variables of one activation of a function, for the tree interpreter.
-
-export class Frame {
-  readonly values: (Value | undefined)[];
-  readonly outer: Frame | null;
-  readonly module: Frame;
-
-  constructor(slotCount: number, outer: Frame | null) {
-    this.values = new Array<Value | undefined>(slotCount).fill(undefined);
-    this.outer = outer;
-    this.module = outer === null ? this : outer.module;
-  }
-
-  at(depth: number): Frame {
-    let frame: Frame = this;
-    for (let i = 0; i < depth && frame.outer !== null; i++) frame = frame.outer;
-    return frame;
-  }
-
-  read({ name, binding, line }: NameExpression): Value {
-    if (binding === null || binding.kind === 'builtin') return builtins.get(name) ?? null;
-    const value = this.#holder(binding).values[binding.slot];
-    return value === undefined ? unassigned(name, line) : value;
-  }
-
-  #holder(binding: Binding): Frame {
-    if (binding.kind === 'local') return this.at(binding.depth);
-    return this.module;
-  }
-}
-
 /** @throws PolicyError policy_runtime, always */
 export function unassigned(name: string, line: number): never {
   return fail(line, `${name} has no value yet. Assign it on every way to this line`);
 }
 
-//  One function for each operator, as both engines use them.
+// Operators.
 
 /** NaN is above all numbers. */
 export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean {
