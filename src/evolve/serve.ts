@@ -81,7 +81,7 @@ export function answerOf(
 }
 
 /** @param metrics names that have to be there */
-export function failure(
+function failure(
   error: EvaluationError,
   metrics: readonly string[],
   objectives: readonly string[],
@@ -189,16 +189,16 @@ const methods = ['evaluate', 'validate', 'describe', 'baseline', 'cancel', 'stat
 /** The hidden suite is for the final judgement; frameworks do not get at it. */
 const suites: readonly SuiteName[] = ['train', 'validation'];
 
-export type ServiceMethod = (typeof methods)[number];
-export type Params = Readonly<Record<string, unknown>>;
+type ServiceMethod = (typeof methods)[number];
+type Params = Readonly<Record<string, unknown>>;
 
-export function idOf(request: unknown): RequestId {
+function idOf(request: unknown): RequestId {
   if (typeof request !== 'object' || request === null || !('id' in request)) return null;
   const { id } = request;
   return typeof id === 'number' || typeof id === 'string' ? id : null;
 }
 
-export function checked(request: unknown): { method: ServiceMethod; params: Params } {
+function checked(request: unknown): { method: ServiceMethod; params: Params } {
   if (typeof request !== 'object' || request === null || Array.isArray(request)) {
     throw configError('request', 'is no object', 'Send {"id", "method", "params"}.');
   }
@@ -211,7 +211,7 @@ export function checked(request: unknown): { method: ServiceMethod; params: Para
   return { method: known, params: params as Params };
 }
 
-export function suiteOf(value: unknown): SuiteName {
+function suiteOf(value: unknown): SuiteName {
   if (value === undefined) return 'train';
   const suite = suites.find((name) => name === value);
   if (suite === undefined) throw unknownName('params.suite', String(value), suites);
@@ -219,7 +219,7 @@ export function suiteOf(value: unknown): SuiteName {
 }
 
 /** @param known ids of the suite's cases */
-export function casesOf(value: unknown, known: readonly string[]): readonly unknown[] | undefined {
+function casesOf(value: unknown, known: readonly string[]): readonly unknown[] | undefined {
   if (value === undefined) return value;
   if (!Array.isArray(value) || value.length === 0) {
     throw configError('params.cases', 'is no list of ids', 'Give it ids of cases, or leave it out.');
@@ -230,14 +230,14 @@ export function casesOf(value: unknown, known: readonly string[]): readonly unkn
   return value;
 }
 
-export function wallMsOf(limits: unknown): number | undefined {
+function wallMsOf(limits: unknown): number | undefined {
   if (typeof limits !== 'object' || limits === null || !('wallMs' in limits)) return undefined;
   const { wallMs } = limits;
   if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
   throw configError('params.limits.wallMs', `is ${String(wallMs)}`, 'Give it from 1 to 86400000 ms.');
 }
 
-export function slotsOf(value: unknown): readonly PolicySlot[] {
+function slotsOf(value: unknown): readonly PolicySlot[] {
   if (value === undefined) return policySlots;
   if (!Array.isArray(value)) throw configError('params.slots', 'is no list', 'Give it names of slots.');
   return value.map((each) => {

@@ -202,7 +202,7 @@ const classWeights: Readonly<Record<string, number>> = { critical: 4, standard: 
 /** Classes whose rejected requests are not held against a policy there. */
 const sheddable = ['sheddable', 'batch', 'background'];
 
-export interface Attainment {
+interface Attainment {
   /** Over all requests of classes with targets; 1 without any. */
   readonly overall: number;
   readonly byClass: Readonly<Record<string, number>>;
@@ -259,7 +259,7 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
 // were.
 
 /** Reports of all instances, by tier. */
-export type ReadTiers = () => readonly (readonly TierReport[])[];
+type ReadTiers = () => readonly (readonly TierReport[])[];
 
 /** How often tiers are looked at, in simulated time. */
 const SAMPLE_US = 100_000;

@@ -279,7 +279,7 @@ export async function judge(
 // Search over the numbers of one bundle by CMA-ES or the evolution strategy. When it has settled, or nothing
 // got better for some generations, it starts again on another bundle, first on one of a new structure.
 
-export interface NumericState {
+interface NumericState {
   readonly method: 'cma' | 'strategy';
   /** Points of a generation. */
   readonly population: number;

@@ -11,7 +11,7 @@ import { rungsOf } from './racing.ts';
 
 /** When each phase ends, as a share of the whole. */
 const ends = { presets: 0.35, generations: 0.7, validation: 0.85, judging: 1 } as const;
-export type SearchPhase = keyof typeof ends;
+type SearchPhase = keyof typeof ends;
 
 /** What a phase's signal is aborted with. */
 export class TimeIsUp extends Error {

@@ -185,7 +185,7 @@ export function cmaSpread(state: CmaState): number {
 
 export type Matrix = number[][];
 
-export interface Eigen {
+interface Eigen {
   /** In no order. */
   readonly values: readonly number[];
   /** `vectors[i][k]` is coordinate i of the vector that belongs to `values[k]`; they are orthonormal. */

@@ -197,7 +197,7 @@ function childrenOf(
 
 //  Scales between the values of a number and the interval from 0 to 1.
 
-export type Scale =
+type Scale =
   | { readonly kind: 'linear'; readonly min: number; readonly max: number; readonly isInteger: boolean }
   /** Equal steps are equal factors. `min` is above 0. */
   | {
@@ -220,7 +220,7 @@ const SPAN = 64;
 const BELOW_BEYOND = 0.9;
 
 /** Search goes no further than the rule; where the rule has no end, from the default on by some factors. */
-export function scaleOfRule(rule: NumberRule): Scale {
+function scaleOfRule(rule: NumberRule): Scale {
   const isInteger = rule.integer === true;
   const least = rule.min ?? (rule.above === undefined ? -Infinity : rule.above);
   const { default: usual } = rule;
@@ -245,12 +245,12 @@ export function scaleOfRule(rule: NumberRule): Scale {
 }
 
 /** The scale of a number in a program; undefined where it is left alone: 0, and stand-ins for infinity. */
-export function scaleOfLiteral(value: number): Scale | undefined {
+function scaleOfLiteral(value: number): Scale | undefined {
   if (!(value > 0) || value >= 1e8) return undefined;
   return { kind: 'logarithmic', min: value / 8, max: value * 8, isInteger: false };
 }
 
-export function toUnit(scale: Scale, value: number): number {
+function toUnit(scale: Scale, value: number): number {
   const within = (unit: number): number => Math.min(1, Math.max(0, unit));
   switch (scale.kind) {
     case 'choice':
@@ -267,7 +267,7 @@ export function toUnit(scale: Scale, value: number): number {
 }
 
 /** @param unit from 0 to 1 */
-export function toValue(scale: Scale, unit: number): number {
+function toValue(scale: Scale, unit: number): number {
   if (scale.kind === 'choice') return Math.min(scale.count - 1, Math.floor(unit * scale.count));
   let value: number;
   if (scale.kind === 'linear') value = scale.min + (scale.max - scale.min) * unit;
@@ -282,7 +282,7 @@ export function toValue(scale: Scale, unit: number): number {
 }
 
 /** Width of one step of an integer or a choice on the unit interval; 0 for other numbers. */
-export function stepOf(scale: Scale): number {
+function stepOf(scale: Scale): number {
   if (scale.kind === 'choice') return 1 / scale.count;
   if (!scale.isInteger) return 0;
   if (scale.kind === 'linear') return 1 / Math.max(1, scale.max - scale.min);
@@ -500,7 +500,7 @@ export interface BundleChild {
   readonly usesOther: boolean;
 }
 
-export interface VaryContext {
+interface VaryContext {
   /** Slots that search may change. */
   readonly slots: readonly PolicySlot[];
   readonly guides: SlotGuides;

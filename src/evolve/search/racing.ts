@@ -17,7 +17,7 @@ export type BySetting = Readonly<Record<string, number>>;
 /** Share of the smallest lead in the score; the rest is the mean, which tells equal ones apart. */
 const SMALLEST = 0.75;
 
-export interface Standing {
+interface Standing {
   readonly score: number;
   /** Lead over the best preset in each setting; none where the evaluation failed. */
   readonly leads: BySetting;

@@ -269,9 +269,9 @@ export class Search {
 //  Generation 0: the presets on train, and what they are the measure of.
 
 /** Shares of a generation; what is left goes to variation from the archive. */
-export const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
+const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
 
-export function shareOf({ population }: SearchPlan, share: number): number {
+function shareOf({ population }: SearchPlan, share: number): number {
   return Math.max(2, Math.round(share * population));
 }
 
@@ -387,7 +387,7 @@ function affordableRungs(all: readonly string[], presets: number, { budget, phas
  * A state that holds no individual yet, and the presets.
  * @throws TKV_CONFIG where none of them runs
  */
-export async function beginState(
+async function beginState(
   plan: SearchPlan,
   presets: readonly PolicyBundle[],
   evaluator: Evaluator,
@@ -439,7 +439,7 @@ export async function beginState(
 
 //  Candidates become individuals: what is known is not evaluated again, all else races.
 
-export interface Answers {
+interface Answers {
   /** In the order of the candidates. */
   readonly individuals: readonly Individual[];
   /** How many were evaluated. */
@@ -453,7 +453,7 @@ function labelled({ bundle, parents, changes }: Candidate, generation: number): 
   return { ...unnamed, generation, ...(parentId === undefined ? {} : { parentId }), mutations: changes };
 }
 
-export async function answersTo(
+async function answersTo(
   candidates: readonly Candidate[],
   generation: number,
   book: Book,
@@ -492,7 +492,7 @@ export async function answersTo(
 
 //  All that were evaluated, by content, by id and by behaviour.
 
-export class Book {
+class Book {
   readonly #byContent: Map<string, Individual> = new Map();
   readonly #byId: Map<string, Individual> = new Map();
   /** The first of each behaviour. */
@@ -542,7 +542,7 @@ function betterHalf(presets: readonly Individual[]): Individual[] {
 }
 
 /** Axes over what they show, with half as much again at both ends; sizes begin at 0. */
-export function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
+function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
   return features.map((name) => {
     if (name === 'policy_nodes') {
       const largest = Math.max(...presets.map(({ metrics }) => metrics[name] ?? 0));
@@ -559,7 +559,7 @@ export function axesOf({ features, bins }: SearchPlan, presets: readonly Individ
 }
 
 /** The worst that one of them has in each objective, and a tenth of the range below. */
-export function referenceOf(presets: readonly Individual[]): number[] {
+function referenceOf(presets: readonly Individual[]): number[] {
   const better = betterHalf(presets);
   return better[0].objectives.map((_, m) => {
     const values = better.map(({ objectives }) => objectives[m]);
@@ -573,7 +573,7 @@ export function referenceOf(presets: readonly Individual[]): number[] {
  * @param best score so far
  * @param front objectives of the population that NSGA-II keeps
  */
-export function recordOf(
+function recordOf(
   { generation, evaluations, archive, history, reference }: SearchState,
   found: readonly Individual[],
   best: number,

@@ -64,7 +64,7 @@ interface Combination {
 }
 
 /** What a priority policy came with, so that its ranks are read; a choice of that slot goes over it. */
-export function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
+function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
   return slot === 'priority' && instanceScheduler !== undefined ? { instanceScheduler } : {};
 }
 
@@ -203,7 +203,7 @@ def select_preemption_victim(requests, instance):
 };
 
 /** Texts of the plain programs of a slot. */
-export function plainPrograms(slot: PolicySlot): string[] {
+function plainPrograms(slot: PolicySlot): string[] {
   return Object.values(plain[slot] ?? {}).flatMap((spec) => (spec.type === 'code' ? [spec.source] : []));
 }
 

@@ -232,10 +232,10 @@ export interface Anomaly {
 }
 
 /** Requests that are named for one anomaly. */
-export const EXAMPLES = 5;
+const EXAMPLES = 5;
 
 /** By how many of all requests it concerns: above a tenth it is high, above a fiftieth medium. */
-export function severityOf(concerned: number, requests: number): Severity {
+function severityOf(concerned: number, requests: number): Severity {
   if (concerned * 10 > requests) return 'high';
   return concerned * 50 > requests ? 'medium' : 'low';
 }
@@ -251,7 +251,7 @@ interface Window {
   readonly toUs: number;
 }
 
-export class Oscillations {
+class Oscillations {
   /** By configuration: the last change of its replicas. */
   readonly #last = new Map<string, ScaleChange>();
   readonly #windows = new Map<string, Window[]>();

@@ -251,11 +251,11 @@ const HBM = 0;
 const NAMED = 16;
 
 /** The first 16 hexadecimal digits of a key: what traces name a block by. */
-export function blockName(key: Uint32Array): string {
+function blockName(key: Uint32Array): string {
   return keyToHex(key).slice(0, 16);
 }
 
-export class MovedBlocks {
+class MovedBlocks {
   readonly #tiers: () => readonly string[];
   /** By block: the tier below HBM that it came to last. */
   readonly #below = new Map<string, number>();
@@ -301,7 +301,7 @@ interface Moved {
 
 const nothing: Moved = { offloads: 0, reloads: 0, thrashed: 0 };
 
-export class Transfers {
+class Transfers {
   #simulation: Simulation | undefined;
   /** By instance: what it had moved by its last step. */
   readonly #moved: Moved[] = [];

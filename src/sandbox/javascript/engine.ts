@@ -323,12 +323,12 @@ export async function newEngine(): Promise<Engine> {
 // Its file in the installed package is all that the simulator ever reads.
 
 /** A new instance of the module, with the turns that it may still take. */
-export interface MeteredModule {
+interface MeteredModule {
   readonly quickjs: QuickJSWASMModule;
   readonly fuel: WebAssembly.Global;
 }
 
-export const MOST_FUEL: number = 2 ** 31 - 1;
+const MOST_FUEL: number = 2 ** 31 - 1;
 
 /** Two packages, the second one installed with the first. */
 const PACKAGE = 'quickjs-emscripten';
@@ -340,7 +340,7 @@ let metered: Promise<WebAssembly.Module> | null = null;
  * @param memory that the module gets
  * @throws TKV_CONFIG where the package of the engine is not installed
  */
-export async function newModule(memory: WebAssembly.Memory): Promise<MeteredModule> {
+async function newModule(memory: WebAssembly.Memory): Promise<MeteredModule> {
   let quickjs: typeof import('quickjs-emscripten');
   try {
     quickjs = await import('quickjs-emscripten');
@@ -399,7 +399,7 @@ export interface Image {
   readonly words: Uint32Array;
 }
 
-export class ImageMemory {
+class ImageMemory {
   readonly #memory: WebAssembly.Memory;
   /** The memory as it was when the engine was new, up to the last word that is not 0. */
   readonly #pristine: Uint32Array;
@@ -466,7 +466,7 @@ export class ImageMemory {
 export const OWN_CODE = 2_000_000;
 
 /** Runs first. Dates, promises, proxies and regular expressions are not there at all. */
-export const takenAway: string = `'use strict';
+const takenAway: string = `'use strict';
 (() => {
   for (const name of ['eval', 'SharedArrayBuffer', 'Atomics', 'WeakRef', 'FinalizationRegistry']) {
     delete globalThis[name];

@@ -128,7 +128,7 @@ class JavaScriptPolicyInstance implements PolicyInstance {
 // and the decision is read there; nothing else crosses, but texts when they change.
 
 /** The instance that the function belongs to; `enter` gives it the engine. */
-export interface EngineOwner {
+interface EngineOwner {
   readonly engine: Engine;
   enter(): void;
 }
@@ -144,7 +144,7 @@ function mistypedField(source: string, fields: readonly string[]): string {
   return ', and read no field that is not there';
 }
 
-export class JavaScriptFunction implements PolicyFunction {
+class JavaScriptFunction implements PolicyFunction {
   readonly signature: Signature;
   readonly inputs: readonly InputTable[];
   readonly #owner: EngineOwner;
@@ -270,7 +270,7 @@ export class JavaScriptFunction implements PolicyFunction {
 /** Numbers by which an array is found; its second is set to twice the first. */
 const MARKS = [-1.2345678901234567e-301, -9.876543210987654e-302] as const;
 
-export class SharedNumbers {
+class SharedNumbers {
   readonly #engine: Engine;
   readonly #resize: QuickJSHandle;
   readonly #mark: QuickJSHandle;

@@ -19,7 +19,7 @@ export interface NameExpression extends At {
   binding: Binding | null;
 }
 
-export interface CallExpression extends At {
+interface CallExpression extends At {
   readonly kind: 'call';
   readonly callee: Expression;
   readonly positional: readonly Expression[];

@@ -13,7 +13,7 @@ import { branchCost, childrenOf } from './resolver.ts';
 import { surroundings, type Thread } from './thread.ts';
 import type { Value } from './value.ts';
 
-export interface CodeWriter {
+interface CodeWriter {
   /** Variables of the function that hold the bare numbers of floats. */
   readonly floatSlots: ReadonlySet<number>;
   /** The name of a constant of the program. */
@@ -67,7 +67,7 @@ const binaryCalls: Readonly<Record<string, string>> = {
 const unaryCalls = { '-': 'negate', '+': 'plus', '~': 'invert' } as const;
 
 /** Code that yields the expression's value. */
-export function valueCode(code: CodeWriter, expression: Expression): string {
+function valueCode(code: CodeWriter, expression: Expression): string {
   const { line } = expression;
   const value = (each: Expression): string => valueCode(code, each);
   if (expression.kind !== 'float' && kindOf(expression, code.floatSlots) === 'float') {
@@ -128,7 +128,7 @@ export function valueCode(code: CodeWriter, expression: Expression): string {
 }
 
 /** Code that yields whether the expression's value counts as true. */
-export function conditionCode(code: CodeWriter, expression: Expression): string {
+function conditionCode(code: CodeWriter, expression: Expression): string {
   if (expression.kind === 'unary' && expression.operator === 'not') {
     return `!${conditionCode(code, expression.operand)}`;
   }
@@ -234,7 +234,7 @@ function comprehensionCode(code: CodeWriter, { key, value, clauses, line }: Comp
 // around it, whose variables the new function sees as closures do.
 
 /** Constants of a program, made once when it is loaded. */
-export class Constants {
+class Constants {
   readonly #codes: string[] = [];
   readonly nodes: FunctionNode[] = [];
 
@@ -248,7 +248,7 @@ export class Constants {
   }
 }
 
-export class FunctionCode implements CodeWriter {
+class FunctionCode implements CodeWriter {
   readonly #node: FunctionNode;
   readonly #outer: FunctionCode | null;
   readonly #constants: Constants;
@@ -438,7 +438,7 @@ export class FunctionCode implements CodeWriter {
 type BinaryOperation = Extract<Expression, { kind: 'binary' }>;
 
 /** The number of an expression whose kind is `float`. */
-export function numberCode(code: CodeWriter, expression: Expression): string {
+function numberCode(code: CodeWriter, expression: Expression): string {
   switch (expression.kind) {
     case 'float':
       return String(expression.value);
@@ -463,7 +463,7 @@ export function numberCode(code: CodeWriter, expression: Expression): string {
 }
 
 /** What a variable holds, which has to have a value already. */
-export function readCode(
+function readCode(
   code: CodeWriter,
   name: string,
   binding: Exclude<Binding, { kind: 'builtin' }>,
@@ -475,7 +475,7 @@ export function readCode(
 }
 
 /** The place of a field in the program, as a constant. */
-export function siteCode(
+function siteCode(
   code: CodeWriter,
   { name, line }: { readonly name: string; readonly line: number },
 ): string {
@@ -535,7 +535,7 @@ function bareCode(code: CodeWriter, expression: Expression): string {
 }
 
 /** Whether one value is less than another one. @param isMoreFirst whether the second is computed first */
-export function orderCode(
+function orderCode(
   code: CodeWriter,
   less: Expression,
   more: Expression,
@@ -565,10 +565,10 @@ function operandCode(code: CodeWriter, expression: Expression): { value: string;
 // What a program's text says of the numbers in it: expressions that are floats whatever happens, or an error.
 // Compiled code computes these without making an object of each float.
 
-export type NumberKind = 'float' | 'int' | 'any';
+type NumberKind = 'float' | 'int' | 'any';
 
 /** @param floatSlots variables of the function that hold floats only */
-export function kindOf(expression: Expression, floatSlots: ReadonlySet<number>): NumberKind {
+function kindOf(expression: Expression, floatSlots: ReadonlySet<number>): NumberKind {
   const of = (each: Expression): NumberKind => kindOf(each, floatSlots);
   switch (expression.kind) {
     case 'integer':
@@ -595,7 +595,7 @@ export function kindOf(expression: Expression, floatSlots: ReadonlySet<number>):
 }
 
 /** Variables of a function to which nothing but floats is ever assigned, and which no other function sees. */
-export function floatSlotsOf(node: FunctionNode): ReadonlySet<number> {
+function floatSlotsOf(node: FunctionNode): ReadonlySet<number> {
   const found = new Assignments(node);
   const slots = new Set(found.values.keys());
   for (const slot of found.others) slots.delete(slot);

@@ -105,7 +105,7 @@ export function callMethod(
 // Methods of lists and dicts: https://github.com/bazelbuild/starlark/blob/master/spec.md#list%C2%B7append and
 // on.
 
-export const listMethods: Readonly<Record<string, StringMethod<StarList>>> = {
+const listMethods: Readonly<Record<string, StringMethod<StarList>>> = {
   append: (meter, self, positional, named, line) => {
     const [x] = take('append', ['x'], positional, named, line);
     requireMutable(self, line);
@@ -170,7 +170,7 @@ export const listMethods: Readonly<Record<string, StringMethod<StarList>>> = {
   },
 };
 
-export const dictMethods: Readonly<Record<string, StringMethod<StarDict>>> = {
+const dictMethods: Readonly<Record<string, StringMethod<StarDict>>> = {
   clear: (_, self, positional, named, line) => {
     take('clear', [], positional, named, line);
     requireMutable(self, line);
@@ -244,7 +244,7 @@ export const dictMethods: Readonly<Record<string, StringMethod<StarDict>>> = {
 
 // Methods of strings: https://github.com/bazelbuild/starlark/blob/master/spec.md#string%C2%B7elems and on.
 
-export type StringMethod<T> = (
+type StringMethod<T> = (
   meter: Meter,
   self: T,
   positional: readonly Value[],
@@ -392,7 +392,7 @@ function blankSplit(self: string, limit: number, name: 'split' | 'rsplit'): stri
   return [rest, ...words.slice(cut).map(([word]) => word)];
 }
 
-export const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
+const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
   capitalize: mapped('capitalize', (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase()),
   count: (meter, self, positional, named, line) => {
     const { sub, text } = searched('count', self, positional, named, line);
@@ -483,7 +483,7 @@ export const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
 
 const FIELD = /^([^!:]*)(?:!([a-z]))?$/;
 
-export function formatText(
+function formatText(
   meter: Meter,
   format: string,
   positional: readonly Value[],

@@ -79,7 +79,7 @@ function spent(meter: Meter, items: readonly Value[], line: number): readonly Va
 }
 
 /** The shortest text that reads back as the same float, with a point or an exponent in it. */
-export function floatText(value: number): string {
+function floatText(value: number): string {
   if (Number.isNaN(value)) return 'nan';
   if (!Number.isFinite(value)) return value > 0 ? '+inf' : '-inf';
   if (Object.is(value, -0)) return '-0.0';
@@ -90,7 +90,7 @@ export function floatText(value: number): string {
 }
 
 /** Two digits at least in the exponent, as Go and Python write it. */
-export function exponentText(text: string): string {
+function exponentText(text: string): string {
   return text.replace(/e([+-])(\d)$/, 'e$10$2');
 }
 
@@ -477,7 +477,7 @@ function conversion(a: Value, b: Value): string {
 
 //  What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones.
 
-export function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
+function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (typeof a === 'string' && typeof b === 'string') {
     meter.allocateText(a.length + b.length, line);
     return a + b;
@@ -498,7 +498,7 @@ function joined(meter: Meter, a: readonly Value[], b: readonly Value[], line: nu
 }
 
 /** `value * count` or `count * value`. */
-export function repeat(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
+function repeat(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   const [value, count] = typeof a === 'number' ? [b, a] : [a, b];
   if (typeof count !== 'number') return undefined;
   const times = Math.max(0, count);
@@ -516,7 +516,7 @@ export function repeat(meter: Meter, a: Value, b: Value, line: number): Value | 
 }
 
 /** `a | b` of two dicts: the keys of both, with the values of `b` where both have one. */
-export function merge(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
+function merge(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (!(a instanceof StarDict && b instanceof StarDict)) return undefined;
   meter.spend(a.size + b.size, line);
   meter.allocate(1 + 2 * (a.size + b.size), line);
@@ -526,7 +526,7 @@ export function merge(meter: Meter, a: Value, b: Value, line: number): Value | u
 }
 
 /** `format % values`, with %s %r %d %i %o %x %X %c %e %f %g and %%. */
-export function formatPercent(meter: Meter, format: string, b: Value, line: number): string {
+function formatPercent(meter: Meter, format: string, b: Value, line: number): string {
   const values = b instanceof StarTuple ? b.items : [b];
   let next = 0;
   let text = '';

@@ -23,7 +23,7 @@ const levels: readonly (readonly BinaryOperator[])[] = [
 ];
 
 /** An expression, or several with commas between them: a tuple without parentheses. */
-export function parseTuple(stream: TokenStream): Expression {
+function parseTuple(stream: TokenStream): Expression {
   const line = stream.line;
   const first = parseExpression(stream);
   if (!stream.is(',')) return first;
@@ -40,7 +40,7 @@ function endsTuple(stream: TokenStream): boolean {
   return kind === 'newline' || kind === 'end' || stream.isAny([')', ']', '}', '=', ';', ':', 'in']);
 }
 
-export function parseExpression(stream: TokenStream): Expression {
+function parseExpression(stream: TokenStream): Expression {
   return stream.nested(() => {
     if (stream.is('lambda')) return parseLambda(stream);
     const line = stream.line;
@@ -53,7 +53,7 @@ export function parseExpression(stream: TokenStream): Expression {
 }
 
 /** The targets of an assignment or a loop: no comparison, since "in" ends them. */
-export function parseTargets(stream: TokenStream): Expression {
+function parseTargets(stream: TokenStream): Expression {
   const line = stream.line;
   const first = parseBinary(stream, 1);
   if (!stream.is(',')) return first;
@@ -277,7 +277,7 @@ function parseComprehension(
 type ParameterList = Pick<FunctionNode, 'parameters' | 'positionalCount' | 'rest' | 'namedRest'>;
 
 /** Reads up to the token `end`, which stays. Defaults are read by `parseDefault`. */
-export function parseParameters(
+function parseParameters(
   stream: TokenStream,
   end: string,
   parseDefault: (stream: TokenStream) => Expression,
@@ -484,7 +484,7 @@ function parseDef(stream: TokenStream): Statement {
 //  What may stand on the left of an assignment, and between "for" and "in".
 
 /** @throws PolicyError compile */
-export function checkTarget(target: Expression): void {
+function checkTarget(target: Expression): void {
   const { kind, line } = target;
   if (kind === 'tuple' || kind === 'list') {
     for (const element of target.elements) checkTarget(element);
@@ -540,7 +540,7 @@ const keywords = new Set([
 
 const MAX_DEPTH = 48;
 
-export class TokenStream {
+class TokenStream {
   readonly #tokens: readonly Token[];
   #at = 0;
   #depth = 0;

@@ -275,7 +275,7 @@ export function childrenOf(expression: Expression): readonly Expression[] {
 // The scopes of names while a program is resolved. A function has one scope for all its names, whatever block
 // they stand in; a comprehension has one for its variables.
 
-export class FunctionScope {
+class FunctionScope {
   readonly node: FunctionNode;
   readonly outer: FunctionScope | null;
   /** Scopes of names, the function's own first, then those of the comprehensions around this place. */
@@ -340,7 +340,7 @@ export class FunctionScope {
 }
 
 /** Where a name is found from within `scope`, outwards. */
-export function lookUp(scope: FunctionScope, name: string): Binding | undefined {
+function lookUp(scope: FunctionScope, name: string): Binding | undefined {
   let depth = 0;
   for (let each: FunctionScope | null = scope; each !== null; each = each.outer) {
     const slot = each.slotOf(name);
@@ -427,7 +427,7 @@ function functionCost(node: FunctionNode): number {
 }
 
 /** Steps that computing the expression always takes. Charges the functions in it on the way. */
-export function costOf(expression: Expression): number {
+function costOf(expression: Expression): number {
   switch (expression.kind) {
     case 'logical':
       branchCost(expression.right);

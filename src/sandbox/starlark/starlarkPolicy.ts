@@ -134,7 +134,7 @@ export class StarlarkInstance {
 
 type DecisionChoice = Extract<Signature['decision'], { kind: 'choice' }>;
 
-export class DecisionReader {
+class DecisionReader {
   readonly #name: string;
   readonly #decision: Signature['decision'];
   readonly #about: InputTable | undefined;
@@ -211,7 +211,7 @@ export class DecisionReader {
 //  The inputs of a call as Starlark sees them: a record, or a tuple of records.
 
 /** Records are made once and filled before each call; a program cannot keep one. */
-export class RecordInput {
+class RecordInput {
   readonly table: InputTable;
   readonly #shape: RecordShape;
   readonly #kinds: readonly string[];
@@ -385,7 +385,7 @@ class StarlarkPolicyFunction implements PolicyFunction {
  * @param most stops counting there: shared values count each time, and could be very many
  * @throws PolicyError policy_runtime
  */
-export function measureState(value: Value, most: number, depth = 0): number {
+function measureState(value: Value, most: number, depth = 0): number {
   if (value === null || typeof value !== 'object') {
     return typeof value === 'string' ? 1 + Math.floor(value.length / 8) : 1;
   }
@@ -415,7 +415,7 @@ export function measureState(value: Value, most: number, depth = 0): number {
 }
 
 /** Frees what the loops of a failed call still hold on to. */
-export function releaseState(value: Value, seen: Set<Value> = new Set()): void {
+function releaseState(value: Value, seen: Set<Value> = new Set()): void {
   if (value === null || typeof value !== 'object' || seen.has(value)) return;
   seen.add(value);
   if (value instanceof StarList || value instanceof StarDict) value.loops = 0;
@@ -427,7 +427,7 @@ export function releaseState(value: Value, seen: Set<Value> = new Set()): void {
 }
 
 /** A value that was measured, as plain data. Ints stand bare, everything that holds others in an object. */
-export function writeState(value: Value, seen: Map<Value, number> = new Map()): PlainState {
+function writeState(value: Value, seen: Map<Value, number> = new Map()): PlainState {
   if (value === null || typeof value !== 'object') return value;
   if (value instanceof StarFloat) return { float: value.value };
   if (value instanceof StarRange) return { range: [value.start, value.step, value.length] };
@@ -445,7 +445,7 @@ export function writeState(value: Value, seen: Map<Value, number> = new Map()): 
 }
 
 /** The value that `writeState` wrote. */
-export function readState(state: PlainState, seen: Value[] = []): Value {
+function readState(state: PlainState, seen: Value[] = []): Value {
   if (state === null || typeof state !== 'object') return state;
   // the state is what `writeState` made
   const written = state as Readonly<Record<string, readonly PlainState[]>> & {

@@ -321,7 +321,7 @@ export function unassigned(name: string, line: number): never {
 // Operators.
 
 /** NaN is above all numbers. */
-export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean {
+function isLess(meter: Meter, a: Value, b: Value, line: number): boolean {
   if (typeof a === 'number' && typeof b === 'number') return a < b;
   if (a instanceof StarFloat && b instanceof StarFloat) {
     const y = b.value;
@@ -334,7 +334,7 @@ export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean 
  * `isLess` of operands that can be bare numbers: `a` is a float where `kindOfA` says so, and a number or any
  * other value where it does not.
  */
-export function isLessBare(
+function isLessBare(
   meter: Meter,
   a: Value,
   kindOfA: BareKind,
@@ -349,7 +349,7 @@ export function isLessBare(
 }
 
 /** Where the operand was found: a field, or null for a value that says itself what it is. */
-export type BareKind = { readonly isFloat: boolean } | null;
+type BareKind = { readonly isFloat: boolean } | null;
 
 function boxed(value: Value, kind: BareKind): Value {
   return typeof value === 'number' && kind?.isFloat === true ? new StarFloat(value) : value;

@@ -157,7 +157,7 @@ export class StarDict {
 export class UnhashableError extends Error {}
 
 /** What a dict finds a tuple by, and what finding it costs each time, whether it was made before or not. */
-export interface TupleHash {
+interface TupleHash {
   readonly text: string;
   /** Elements, those of tuples in it included, as often as they stand there. */
   readonly elements: number;
@@ -168,7 +168,7 @@ export interface TupleHash {
 }
 
 /** Told of what is added to the cost before it is taken. */
-export type Charge = (elements: number, units: number) => void;
+type Charge = (elements: number, units: number) => void;
 
 /** Equal keys give equal results: 1 and 1.0 are one key, True and 1 are two. */
 function hashed(key: Value): Hashed {

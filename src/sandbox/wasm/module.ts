@@ -9,7 +9,7 @@ export function refuse(problem: string, at?: number): never {
 }
 
 /** The beginning of a name of the module as an error may have it: on one line. */
-export function shown(name: string): string {
+function shown(name: string): string {
   return name.slice(0, 80).replace(/[\p{C}\p{Z}]/gu, ' ');
 }
 
@@ -199,7 +199,7 @@ export interface FunctionType {
   readonly results: readonly number[];
 }
 
-export interface GlobalVariable {
+interface GlobalVariable {
   readonly type: number;
   readonly isMutable: boolean;
   /** Its constant expression, as it stands in the module. */
@@ -215,7 +215,7 @@ export interface FunctionBody {
 }
 
 /** What a module of the host's own asks for; a policy imports nothing. */
-export interface ModuleImports {
+interface ModuleImports {
   /** Functions among them, which have the first numbers. */
   readonly functions: number;
   /** Whether its memory is one of them. */

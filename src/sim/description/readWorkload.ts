@@ -262,7 +262,7 @@ function horizonOf(root: SpecNode): number {
 
 type Fail = (field: string, problem: string, remedy: string) => TierKVError;
 
-export function checkSpec(spec: WorkloadSpec, fail: Fail): void {
+function checkSpec(spec: WorkloadSpec, fail: Fail): void {
   checkSources(spec, fail);
   checkRates(spec, fail);
   checkClasses(spec, fail);
@@ -367,7 +367,7 @@ function checkLoops(spec: WorkloadSpec, fail: Fail): void {
 const V1_CLASSES: Readonly<Record<string, SloClass>> = { realtime: 'critical', interactive: 'standard' };
 
 /** What reading a part of a spec needs to know of the whole. */
-export interface Reading {
+interface Reading {
   readonly version1: boolean;
   readonly readFile: (path: string) => string;
 }
@@ -443,7 +443,7 @@ function readMultimodal(node: SpecNode, reading: Reading): MultimodalSpec | unde
   };
 }
 
-export function readTraffic(
+function readTraffic(
   node: SpecNode,
   reading: Reading,
   kind: 'client' | 'cohort',

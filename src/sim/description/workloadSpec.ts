@@ -143,7 +143,7 @@ export function isClosedLoop(client: TrafficSpec): boolean {
 
 export const contextGrowths = ['linear', 'sublinear', 'bounded', 'none'] as const;
 /** What of a conversation the next prompt repeats. */
-export type ContextGrowth = (typeof contextGrowths)[number];
+type ContextGrowth = (typeof contextGrowths)[number];
 
 export interface WalkState {
   readonly name: string;

@@ -222,7 +222,7 @@ function walkOut(walk: WalkSpec, lengthOut: LengthOut): AdditionFields {
   };
 }
 
-export function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields {
+function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields {
   const { walk, behavior, prefixes, correlation } = spec;
   const { burst, oversized, synchronised } = behavior ?? {};
   return {

@@ -256,13 +256,13 @@ function inOrder(events: Float64Array): Float64Array {
 // flat array.
 
 /** Doubles an event takes: time, order, type and first argument packed, second argument. */
-export const STRIDE = 4;
-export const TIME = 0;
-export const ORDER = 1;
-export const TYPE_AND_A = 2;
-export const B = 3;
+const STRIDE = 4;
+const TIME = 0;
+const ORDER = 1;
+const TYPE_AND_A = 2;
+const B = 3;
 
-export class EventHeap {
+class EventHeap {
   /** Elements in heap order; the root is at 0. Read only. */
   slots: Float64Array = new Float64Array(64 * STRIDE);
   size = 0;

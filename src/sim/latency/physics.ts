@@ -9,7 +9,7 @@ import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyMo
 import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 /** A weight matrix: products of `rows` x `depth` with it occur `count` times in a pass. */
-export interface WeightMatrix {
+interface WeightMatrix {
   readonly depth: number;
   readonly columns: number;
   readonly count: number;

@@ -17,7 +17,7 @@ import { EventQueue } from '../kernel/eventQueue.ts';
 import { ModeledTier } from './modeledTier.ts';
 
 /** Where a transfer goes. A seal has no source and takes no time. */
-export interface Way {
+interface Way {
   readonly from: Tier | null;
   readonly to: Tier;
   readonly bytes: number;

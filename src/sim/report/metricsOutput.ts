@@ -293,7 +293,7 @@ export interface SessionSummary {
 }
 
 /** Name that requests without a class have in goodput. */
-export const defaultClass = 'default';
+const defaultClass = 'default';
 
 function groupRows(table: RequestTable, keyOf: (row: number) => string): Map<string, number[]> {
   const groups = new Map<string, number[]>();
@@ -435,7 +435,7 @@ export function requestRow(table: RequestTable, row: number, handledBy: string):
 }
 
 /** Listed rows in order of arrival, and of ids where arrivals are equal. */
-export function requestRows(
+function requestRows(
   table: RequestTable,
   rows: readonly number[],
   instances: readonly Instance[],

@@ -213,7 +213,7 @@ const maxMisses = 20_000_000;
  * Refuses to go on drawing arrivals of which none falls into a window.
  * @param misses how many have missed, one after the other. @throws {TierKVError} TKV_INPUT naming the client.
  */
-export function requireHits(misses: number, spec: ClientSpec): void {
+function requireHits(misses: number, spec: ClientSpec): void {
   if (misses <= maxMisses) return;
   throw new TierKVError(
     'TKV_INPUT',
@@ -223,13 +223,13 @@ export function requireHits(misses: number, spec: ClientSpec): void {
   );
 }
 
-export function isActive(timeUs: number, windows: readonly ActiveWindow[]): boolean {
+function isActive(timeUs: number, windows: readonly ActiveWindow[]): boolean {
   if (windows.length === 0) return true;
   return windows.some((window) => timeUs >= window.startUs && timeUs < window.endUs);
 }
 
 /** The end of the last window; Infinity for a client that is always on. */
-export function lastEndUs(windows: readonly ActiveWindow[]): number {
+function lastEndUs(windows: readonly ActiveWindow[]): number {
   if (windows.length === 0) return Infinity;
   return windows.reduce((last, window) => Math.max(last, window.endUs), -Infinity);
 }
@@ -240,7 +240,7 @@ export function lastEndUs(windows: readonly ActiveWindow[]): number {
 // before them.
 
 /** Which rounds of a session somebody will ask for. */
-export interface WantedRounds {
+interface WantedRounds {
   readonly rounds: number;
   readonly untilUs: number;
 }
@@ -267,7 +267,7 @@ class PromptWithHistory {
 }
 
 /** Draws whole sessions of one client. */
-export class SessionDrawer {
+class SessionDrawer {
   readonly #client: Client;
   readonly #turns: MultiTurnSpec;
   readonly #reasonRatio: LengthSampler | undefined;
@@ -507,9 +507,9 @@ export class EarliestFirst<T> {
 // and not in a dead process.
 
 /** Memory of one waiting round with its share of its session's history. */
-export const roundBytes = 600;
+const roundBytes = 600;
 /** Memory of one gap between arrivals. */
-export const gapBytes = 8;
+const gapBytes = 8;
 
 const maxHeldBytes = 768 * 2 ** 20;
 
@@ -713,7 +713,7 @@ export class SingleStream implements ClientStream {
   }
 }
 
-export function singleRequest(
+function singleRequest(
   client: Client,
   arrivalUs: number,
   turn: Turn,
@@ -747,7 +747,7 @@ export function singleRequest(
 // prefix and no deadline, and the last gap ends on the window's end, so its request falls out.
 
 /** Gaps stretched by one factor to sum to `durationUs`; what truncation loses goes onto the last. */
-export function stretchGaps(gapsUs: Float64Array, durationUs: number): void {
+function stretchGaps(gapsUs: Float64Array, durationUs: number): void {
   let sum = 0;
   for (const gap of gapsUs) sum += gap;
   if (sum === 0) return;
@@ -960,12 +960,12 @@ export function behavedGaps(base: ArrivalSampler, behavior: BehaviorSpec | undef
 // A choice among prefixes, for each request or session anew. The tokens of a group are a stream of their own,
 // named after workload and group, so that they move no other draw and are the same for every client.
 
-export interface ChosenPrefix {
+interface ChosenPrefix {
   readonly prefix: Prefix;
   readonly origin: RequestOrigin;
 }
 
-export class PrefixChoice {
+class PrefixChoice {
   readonly #probability: number;
   readonly #none: ChosenPrefix;
   readonly #choices: readonly (ChosenPrefix & { readonly upTo: number })[];
@@ -998,7 +998,7 @@ export function oversizedTokens(spec: Pick<TrafficSpec, 'behavior'>, random: GoR
   return oversized !== undefined && random.float64() < oversized.share ? oversized.tokens : undefined;
 }
 
-export class PromptLengths implements LengthSampler {
+class PromptLengths implements LengthSampler {
   readonly #base: LengthSampler;
   readonly #spec: Pick<TrafficSpec, 'behavior' | 'correlation'>;
   readonly #burst: BurstFactor;
@@ -1024,7 +1024,7 @@ export class PromptLengths implements LengthSampler {
 }
 
 /** The base itself for clients that do neither. */
-export function promptLengths(
+function promptLengths(
   base: LengthSampler,
   spec: Pick<TrafficSpec, 'behavior' | 'correlation'>,
 ): LengthSampler {

@@ -403,14 +403,14 @@ interface WalkPosition {
 }
 
 /** Where a walk goes next. */
-export interface WalkStep {
+interface WalkStep {
   readonly state: number;
   readonly pauseUs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;
 }
 
-export class SessionWalk {
+class SessionWalk {
   readonly #spec: WalkSpec;
   readonly #states: readonly WalkPosition[];
   readonly #rounds: LengthSampler | null;
@@ -472,7 +472,7 @@ export class SessionWalk {
 }
 
 /** A length times a factor: at least a token, and no more than a request may have. */
-export function scaledTokens(tokens: number, factor: number): number {
+function scaledTokens(tokens: number, factor: number): number {
   if (factor === 1) return tokens;
   return Math.min(maxRequestTokens, Math.max(1, Math.round(tokens * factor)));
 }

@@ -26,7 +26,7 @@ export function traceOrigin(clientId: string): RequestOrigin {
   return { clientId, tenantId: '', sloClass: '', model: '', adapter: '', sloTargetUs: 0, prefixGroup: '' };
 }
 
-export interface ImportedRow {
+interface ImportedRow {
   readonly index: number;
   readonly origin: RequestOrigin;
   readonly arrivalUs: number;
@@ -40,7 +40,7 @@ export interface ImportedRow {
 }
 
 /** Tokens that no other request shares: a stream of its own for every row of every trace. */
-export function ownTokens(trace: string, side: 'in' | 'out', index: number, tokens: number): PromptIdentity {
+function ownTokens(trace: string, side: 'in' | 'out', index: number, tokens: number): PromptIdentity {
   const seed = BigInt.asIntN(64, fnv1a64(`${trace}/${side}`) ^ BigInt(index));
   return { kind: 'drawn', spans: [{ seed, position: 0, tokens }] };
 }
@@ -68,7 +68,7 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
 }
 
 /** Ids as pairs of first id and count. */
-export function runsOf(ids: readonly number[]): Int32Array {
+function runsOf(ids: readonly number[]): Int32Array {
   const runs: number[] = [];
   for (const id of ids) {
     const last = runs.length - 2;
@@ -81,7 +81,7 @@ export function runsOf(ids: readonly number[]): Int32Array {
 /**
  * Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself.
  */
-export class PrefixTree {
+class PrefixTree {
   readonly #parents = new Map<number, number>();
 
   /** Different blocks so far. */
@@ -473,16 +473,16 @@ function dayNumber(year: number, month: number, day: number): number {
 
 const DATE = /^(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?$/;
 
-export function isDate(text: string): boolean {
+function isDate(text: string): boolean {
   return DATE.test(text.trim());
 }
 
 /** The times of a column, each at or behind the one before. */
-export interface ColumnTimes {
+interface ColumnTimes {
   us(text: string, at: TraceLine): number;
 }
 
-export class DateTimes implements ColumnTimes {
+class DateTimes implements ColumnTimes {
   readonly #field: string;
   #first: { readonly day: number; readonly ticks: number } | undefined;
   #previousUs = 0;
@@ -513,9 +513,9 @@ export class DateTimes implements ColumnTimes {
 }
 
 /** µs of one unit. */
-export const timeUnits: Readonly<Record<string, number>> = { s: 1e6, ms: 1e3, us: 1, ns: 1e-3 };
+const timeUnits: Readonly<Record<string, number>> = { s: 1e6, ms: 1e3, us: 1, ns: 1e-3 };
 
-export class UnitTimes implements ColumnTimes {
+class UnitTimes implements ColumnTimes {
   readonly #field: string;
   readonly #unit: string;
   #previousUs = 0;

@@ -249,7 +249,7 @@ const HOUR_US = 3_600_000_000;
 const DRAIN_SEGMENTS = 10;
 const MAX_CLIENTS = 500_000;
 
-export interface ExpandedSpec {
+interface ExpandedSpec {
   readonly clients: readonly ClientSpec[];
   readonly aggregateRate: number;
 }

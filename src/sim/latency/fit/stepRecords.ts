@@ -21,7 +21,7 @@ export interface StepRecord {
 }
 
 /** A gap this long between two starts is an idle engine and not a step. */
-export const longestStepUs = 300_000;
+const longestStepUs = 300_000;
 
 const engineColumns = [
   'step.id',
@@ -242,7 +242,7 @@ const maxRows = 500_000;
 /** Most of any number in a table: in µs, some thirty years. */
 const largest = 1e15;
 
-export interface TableRow {
+interface TableRow {
   readonly line: number;
   text(column: string): string;
   /** A number from 0 to `max`. */
