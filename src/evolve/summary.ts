@@ -1,10 +1,15 @@
-/** What summaries are written from: one run of one case, after its end. */
+/**
+ * A run as a page of 500 to 1,500 tokens, for a person or a prompt: its metrics, issues, patterns that go
+ * with bad outcomes, and decisions. The same run gives the same text.
+ */
 
 import type { TargetsByClass } from '../sim/metrics/statistics.ts';
 import type { RawMetrics } from './fitness/rawMetrics.ts';
 import { type Anomaly, severities } from './trace/anomalies.ts';
 import type { RoutingRecord } from './trace/records.ts';
 import type { Regret } from './trace/regret.ts';
+
+// One run of one case, after its end.
 
 /** One request, as far as summaries tell of it. Times in milliseconds, -1 for what never came. */
 export interface RequestFact {
@@ -58,7 +63,7 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, 
   return groups;
 }
 
-//  The issues of a run, each with a count, a pattern and a cause, the gravest first.
+// The issues of a run, each with a count, a pattern and a cause, the gravest first.
 
 export interface Issue {
   /** Requests that it cost something; what issues are sorted by. */
@@ -123,7 +128,7 @@ function sloIssues({ requests }: RunFacts): Issue[] {
   ];
 }
 
-/** Requests in flight on the chosen instance above the least of those that could have taken it. */
+/** Requests in flight on the chosen instance above the least loaded instance that could have taken it. */
 function crowding(routing: RequestFact['routing']): number {
   if (routing === undefined || routing.chosenInstance < 0) return 0;
   const able = routing.instances.filter(({ instance }) => routing.couldTake.includes(instance));
@@ -325,7 +330,7 @@ function patternLine({ what, support, bad, lift }: Pattern): string {
   );
 }
 
-//  The sections that summaries are made of.
+// The sections that summaries are made of.
 
 function against(
   name: string,

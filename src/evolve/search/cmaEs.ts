@@ -22,7 +22,7 @@ export interface CmaState {
   pathCovariance: number[];
   /** Points of a generation. */
   readonly population: number;
-  /** Least standard deviation of each coordinate; 0 where there is none. */
+  /** Least standard deviation of each coordinate; 0 for no least deviation. */
   readonly leastDeviation: readonly number[];
 }
 

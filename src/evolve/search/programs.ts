@@ -1,7 +1,7 @@
 /**
- * Children of Starlark programs: by a mutation or two, or by a part of one program put into another one. The
- * text that comes out compiles. Where a text has lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END`, only
- * what stands between them changes, and all else stays as it is, letter for letter.
+ * Children of Starlark programs: by a mutation or two, or by a part of one program put into another. Every
+ * child compiles. In a text with lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END`, only what stands
+ * between them changes; all else stays, letter for letter.
  */
 
 import { PolicyError } from '../../sandbox/program.ts';
@@ -22,7 +22,7 @@ const TRIES = 24;
 const SOURCE_MAX = 10_000;
 const NODES_MAX = 600;
 
-/** Whole text in three parts, of which search may touch the second. */
+/** The whole text in three parts. Search may change the second only. */
 function regionsOf(source: string): [before: string, open: string, after: string] {
   const lines = source.split('\n');
   const start = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-START/.test(line));
@@ -236,7 +236,7 @@ function withEachTerm(module: FunctionNode, known: ProgramFields, favoured: Prog
 }
 
 // Mutations of an expression, each small and named, so that a lineage can say what was done. A mutation may
-// make a program that fails; whoever calls tries the text, and evaluation says the rest.
+// make a program that fails; the caller compiles the text, and evaluation shows the rest.
 
 interface Variation {
   readonly expression: Expression;
@@ -248,7 +248,7 @@ interface Material {
   /** All sites of the program. */
   readonly sites: readonly Site[];
   readonly fields: ProgramFields;
-  /** Those that are drawn half of the time. */
+  /** The expressions that are drawn half of the time. */
   readonly favoured: ProgramFields;
   readonly random: GoRandom;
 }
@@ -358,7 +358,7 @@ function someField(
   return { ...expression, name: pick(names, random) };
 }
 
-/** An expression times a number with which it comes to `size`. */
+/** An expression times a number, so that its usual value is `size`. */
 function scaled(term: Expression, size: number, fields: ProgramFields): Expression {
   const weight = float(size / sizeOf(term, fields));
   return { kind: 'binary', operator: '*', left: weight, right: term, line };
@@ -619,7 +619,7 @@ function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
   return walk(tree) as T;
 }
 
-/** Number of expressions and statements: what a program costs whoever reads it. */
+/** Number of expressions and statements: what a program costs its readers. */
 function programNodes(module: FunctionNode): number {
   let count = 0;
   const walk = (node: unknown): void => {
@@ -631,8 +631,8 @@ function programNodes(module: FunctionNode): number {
   return count;
 }
 
-// Fields of objects that programs read in number places, by the object's name: what a mutation may put in
-// place of one another. Those of the programs at hand come to those that are known.
+// Fields of objects that programs read in number places, by the object's name. A mutation may put one of them
+// in place of another. Fields of the programs at hand are added to the known fields.
 
 /**
  * By the name of the variable, its fields with a usual value of each, above 0. Weights are drawn beside it,
@@ -679,8 +679,8 @@ function isNumber({ kind }: Expression): boolean {
 }
 
 /**
- * How large an expression usually is, above 0: of a field its usual value, of a number the number, of sums
- * and products what their parts come to. A name of the program's own, and what has no size, counts as 1.
+ * The usual size of an expression, above 0: a field's usual value, a number itself, sums and products of the
+ * sizes of their parts. Names that the program defines, and anything else, count as 1.
  */
 function sizeOf(expression: Expression, fields: ProgramFields): number {
   switch (expression.kind) {

@@ -1,4 +1,7 @@
-/** What a trace records of each decision. Times are simulated microseconds. */
+/**
+ * What a trace records of each decision, and what was known where it was made. Times are simulated
+ * microseconds.
+ */
 
 import type { HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { ReplicaChange } from '../../sim/cluster/scaling.ts';
@@ -133,7 +136,7 @@ export interface TransferRecord {
   readonly instance: number;
   readonly offloadedBlocks: number;
   readonly reloadedBlocks: number;
-  /** Of the reloads, those that came soon after the block's own offload. */
+  /** Reloads that came soon after the block's own offload. */
   readonly thrashedBlocks: number;
   readonly transferUs: number;
   /**
@@ -197,7 +200,7 @@ export type TraceRecord =
   | DivergenceRecord
   | EventRecord;
 
-//  What was known where a decision was made, as its record has it: of the router, the tenant, an instance.
+// What was known where a decision was made, as its record has it: of the router, the tenant, an instance.
 
 /** Others that a routing record names. */
 const CANDIDATES = 3;
@@ -278,7 +281,7 @@ export function engineContext({ engine }: Instance): EngineContext {
   };
 }
 
-/** The best others by score, the best first; ties to the lowest instance. Those filtered out are none. */
+/** The best others by score, the best first; ties to the lowest instance. Instances that a filter removed are left out. */
 export function bestOthers(
   scores: readonly CandidateScore[],
   target: number,

@@ -1,4 +1,7 @@
-/** What every program finds there: functions, methods, and the module `math`. */
+/**
+ * What every Starlark program can call without defining it: the builtin functions and the module `math`.
+ * Each checks its arguments and charges the meter before it works.
+ */
 
 import { exp, log, pow } from '../../sim/random/elementary.ts';
 import type { Meter } from '../program.ts';
@@ -19,7 +22,9 @@ import {
   type Value,
 } from './value.ts';
 
-//  `sorted`, `min` and `max`, each with a key.
+// `sorted`, `min` and `max`, each with a key.
+
+// `sorted`, `min` and `max`, each with a key.
 
 function keysOf(
   meter: Meter,
@@ -320,7 +325,7 @@ export const builtins: ReadonlyMap<string, Value> = new Map<string, Value>([
   ['math', mathModule],
 ]);
 
-//  Arguments of a builtin, by position or by name.
+// Arguments of a builtin, by position or by name.
 
 /** What a list of parameters says, worked out once. */
 interface BuiltinSignature {
@@ -395,7 +400,7 @@ function nameOf(value: Value | undefined): string {
   return value === undefined ? 'nothing' : typeName(value);
 }
 
-//  Numbers out of text: `int("12", 16)`, `float("1e3")`.
+// Numbers out of text: `int("12", 16)`, `float("1e3")`.
 
 const INTEGER = /^([+-]?)(0[xX]|0[oO]|0[bB])?([0-9a-zA-Z]+)$/;
 const FLOAT = /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/;
@@ -406,7 +411,7 @@ const bases: Readonly<Record<string, number>> = { '0x': 16, '0o': 8, '0b': 2 };
 function parseIntText(text: string, base: number, line: number): number {
   if (base !== 0 && (base < 2 || base > 36)) fail(line, `the base ${base} is not 0 or from 2 to 36`);
   const match = INTEGER.exec(text);
-  if (match === null || text.length > 100) return fail(line, `${quoted(text)} is no int`);
+  if (match === null || text.length > 100) return fail(line, `${quoted(text)} is not an int`);
   const [, sign, prefix = '', digits] = match;
   const prefixBase = bases[prefix.toLowerCase()] ?? 10;
   const usesPrefix = prefix !== '' && (base === 0 || base === prefixBase);
@@ -415,7 +420,7 @@ function parseIntText(text: string, base: number, line: number): number {
   let value = 0;
   for (const c of body.toLowerCase()) {
     const digit = Number.parseInt(c, 36);
-    if (digit >= actual) fail(line, `${quoted(text)} is no int of base ${actual}`);
+    if (digit >= actual) fail(line, `${quoted(text)} is not an int of base ${actual}`);
     value = exact(value * actual + digit, line);
   }
   return sign === '-' ? -value || 0 : value;
@@ -427,7 +432,7 @@ function parseFloatText(text: string, line: number): number {
     if (special[2].toLowerCase() === 'nan') return Number.NaN;
     return special[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
   }
-  if (!FLOAT.test(text)) fail(line, `${quoted(text)} is no float`);
+  if (!FLOAT.test(text)) fail(line, `${quoted(text)} is not a float`);
   const value = Number(text);
   return Number.isFinite(value) ? value : fail(line, `${quoted(text)} is too large for a float`);
 }

@@ -1,4 +1,10 @@
-/** What the code of an expression needs of the function in which it stands. */
+/**
+ * A resolved Starlark program as JavaScript.
+ *
+ * Nothing of a program's text gets into the code but strings, as JSON, and numbers. Variables become
+ * v<function>_<slot>, and every operation calls a function that `thread.ts` provides. Results, errors,
+ * steps and memory are the same as if the tree were walked; an interpreter in the tests holds it to that.
+ */
 
 import type {
   BinaryOperator,
@@ -12,6 +18,8 @@ import type {
 import { branchCost, childrenOf } from './resolver.ts';
 import { surroundings, type Thread } from './thread.ts';
 import type { Value } from './value.ts';
+
+// What the code of an expression needs of the function in which it stands.
 
 interface CodeWriter {
   /** Variables of the function that hold the bare numbers of floats. */
@@ -31,7 +39,7 @@ interface CodeWriter {
   loop(iterable: string, target: Expression, line: number, body: string): string;
 }
 
-//  A program as JavaScript: faster than walking its tree, with the same results and steps.
+// A program as JavaScript: faster than walking its tree, with the same results and steps.
 
 export interface CompiledProgram {
   /** Runs the module on a thread and returns its variables. */
@@ -53,7 +61,7 @@ export function compileModule(module: FunctionNode): CompiledProgram {
 }
 
 // JavaScript for expressions. Nothing of a program's text gets into the code but strings, as JSON, and
-// numbers: variables become v<function>_<slot>, and every operation is a call of `surroundings.ts`.
+// numbers: variables become v<function>_<slot>, and every operation is a call of a function of `thread.ts`.
 
 const binaryCalls: Readonly<Record<string, string>> = {
   '+': 'add',
@@ -405,7 +413,7 @@ class FunctionCode implements CodeWriter {
     return `${held}=unpack(${value},${target.elements.length},${target.line});${parts.join('')}`;
   }
 
-  /** An assignment to a variable that holds bare numbers, null where the target is none. */
+  /** An assignment to a variable that holds bare numbers; null for any other target. */
   #ofFloat(target: Expression, value: Expression): string | null {
     if (target.kind !== 'name' || target.binding?.kind !== 'local') return null;
     if (!this.floatSlots.has(target.binding.slot)) return null;
@@ -522,7 +530,7 @@ const bareCalls: Readonly<Record<string, string>> = {
   '*': 'multiplyBare',
 };
 
-/** A number, or a value that is none or whose number the operation takes itself. */
+/** Code for an operand: a bare number, or a value whose number the operation takes itself or refuses. */
 function bareCode(code: CodeWriter, expression: Expression): string {
   if (expression.kind === 'attribute') {
     return `bareAttribute(${code.value(expression.object)},${siteCode(code, expression)})`;
@@ -585,7 +593,7 @@ function kindOf(expression: Expression, floatSlots: ReadonlySet<number>): Number
     case 'binary':
       if (expression.operator === '/') return 'float';
       if (!['+', '-', '*'].includes(expression.operator)) return 'any';
-      // a float and what is no number is an error
+      // a float beside anything but a number throws, so one float operand makes the result a float
       return of(expression.left) === 'float' || of(expression.right) === 'float' ? 'float' : 'any';
     case 'conditional':
       return of(expression.whenTrue) === 'float' && of(expression.whenFalse) === 'float' ? 'float' : 'any';

@@ -26,7 +26,7 @@ import {
   type Value,
 } from './value.ts';
 
-/** The call of one of the methods, all of which take what `self` is. */
+/** Calls one of the methods of values like `self`. */
 function callOne<Self extends Value>(
   methods: Readonly<Record<string, StringMethod<Self>>>,
   meter: Meter,
@@ -479,7 +479,7 @@ const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
   upper: mapped('upper', (text) => text.toUpperCase()),
 };
 
-//  `"{} {name!r}".format(...)`: fields by order, number or name, without attributes and widths.
+// `"{} {name!r}".format(...)`: fields by order, number or name, without attributes and widths.
 
 const FIELD = /^([^!:]*)(?:!([a-z]))?$/;
 
@@ -523,7 +523,7 @@ function formatText(
       }
       const value = fieldValue(field[1]);
       if (field[2] !== undefined && field[2] !== 'r' && field[2] !== 's')
-        fail(line, `!${field[2]} is no conversion`);
+        fail(line, `!${field[2]} is not a conversion`);
       text += field[2] === 'r' ? repr(meter, value, line) : str(meter, value, line);
       i = end;
     } else {

@@ -1,4 +1,8 @@
-/** Values as text: `str`, `repr`, and the numbers in them. */
+/**
+ * The operators of Starlark on values: text forms, elements and fields, arithmetic, equality and order,
+ * iteration. Each charges the meter for work that grows with its operands, before it works. Failures are
+ * errors with a line and a remedy.
+ */
 
 import type { Meter } from '../program.ts';
 import {
@@ -17,6 +21,8 @@ import {
   UnhashableError,
   type Value,
 } from './value.ts';
+
+// Values as text: `str`, `repr`, and the numbers in them.
 
 /** As `str(value)`: a string as it is, anything else as `repr` shows it. */
 export function str(meter: Meter, value: Value, line: number): string {
@@ -108,7 +114,7 @@ function quote(text: string): string {
   return `${quoted}"`;
 }
 
-//  Elements and fields: `x[i]`, `x[i] = v`, `x[a:b:c]`, `x.name`, `i in x`.
+// Elements and fields: `x[i]`, `x[i] = v`, `x[a:b:c]`, `x.name`, `i in x`.
 
 /**
  * Runs what looks up a key, and says so when a list or a dict is used as one. A long text costs as where it
@@ -246,7 +252,7 @@ export class FieldSite {
   }
 }
 
-/** A field of a record. `undefined` where the value is no record. */
+/** A field of a record. `undefined` unless the value is a record. */
 export function getField(object: Value, site: FieldSite): Value | undefined {
   if (!(object instanceof StarRecord)) return undefined;
   if (object.shape !== site.shape) findField(object, site);
@@ -262,7 +268,7 @@ export function getBareField(object: Value, site: FieldSite): Value | undefined 
 }
 
 function fieldRemedy(shape: RecordShape, name: string): string {
-  if (name === 'get') return `A record is no dict: write x.${shape.fields[0]}`;
+  if (name === 'get') return `A record is not a dict: write x.${shape.fields[0]}`;
   const meant = shape.nearest(name);
   return meant === undefined ? `Its fields are ${shape.fields.join(', ')}` : `Do you mean ${meant}?`;
 }
@@ -349,8 +355,8 @@ export function divideNumbers(x: number, y: number, line: number): number {
 }
 
 /**
- * The three operations where it does not matter whether the result is an int or a float: a bare number, or a
- * value that is none.
+ * The three operations where it does not matter whether the result is an int or a float. They return a bare
+ * number for numbers, and a value for anything else, such as lists.
  */
 export function addBare(meter: Meter, a: Value, b: Value, line: number): Value {
   if (typeof a === 'number' && typeof b === 'number') return exact(a + b, line);
@@ -469,13 +475,14 @@ function mismatch(operator: string, a: Value, b: Value, line: number): never {
 
 function conversion(a: Value, b: Value): string {
   const names = [typeName(a), typeName(b)];
-  if (names.includes('NoneType')) return '. Give what is None a number first, or test it with == None';
+  if (names.includes('NoneType'))
+    return '. Give a variable that holds None a number first, or test it with == None';
   if (names.includes('bool')) return '. Write int(x) for a bool';
   const isNumber = names.some((name) => name === 'int' || name === 'float');
   return isNumber && names.includes('string') ? '. Write str(x), or float(x) for a text of digits' : '';
 }
 
-//  What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones.
+// What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones.
 
 function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (typeof a === 'string' && typeof b === 'string') {
@@ -568,7 +575,7 @@ function formatOne(meter: Meter, verb: string, value: Value, line: number): stri
       if (typeof value === 'string' && Array.from(value).length === 1) return value;
       const point = integer(verb, value, line);
       if (point < 0 || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
-        fail(line, `${point} is no character`);
+        fail(line, `${point} is not a character`);
       return String.fromCodePoint(point);
     }
     case 'e':
@@ -576,7 +583,7 @@ function formatOne(meter: Meter, verb: string, value: Value, line: number): stri
     case 'g':
       return formatFloat(verb, value, line);
     default:
-      return fail(line, `%${verb} is no format. Use %s %r %d %o %x %X %c %e %f or %g`);
+      return fail(line, `%${verb} is not a format. Use %s %r %d %o %x %X %c %e %f or %g`);
   }
 }
 
@@ -595,12 +602,12 @@ function formatFloat(verb: 'e' | 'f' | 'g', value: Value, line: number): string 
   return Math.abs(x) < 1e21 ? x.toFixed(6) : `${BigInt(x)}.000000`;
 }
 
-//  Equality and order: https://github.com/bazelbuild/starlark/blob/master/spec.md#comparisons.
+// Equality and order: https://github.com/bazelbuild/starlark/blob/master/spec.md#comparisons.
 
 /** Characters that are compared in one step; short texts are compared for nothing. */
 const CHARACTERS_PER_STEP = 64;
 
-/** Called before texts of which so many characters may be compared. */
+/** Charges a comparison of texts that reads up to `characters` characters. Call it before. */
 export function spendText(meter: Meter, characters: number, line: number): void {
   if (characters >= CHARACTERS_PER_STEP) meter.spend(Math.floor(characters / CHARACTERS_PER_STEP), line);
 }
@@ -714,7 +721,7 @@ function orderOfTexts(meter: Meter, a: string, b: string, line: number): number 
   return isHigh(x) === isHigh(y) ? x - y : isHigh(x) ? 1 : -1;
 }
 
-//  Running over the elements of a value, and taking a value apart.
+// Running over the elements of a value, and taking a value apart.
 
 /** Elements to loop over. A list that a loop runs over cannot change, so its items need no copy. */
 export function elementsOf(meter: Meter, value: Value, line: number): readonly Value[] {

@@ -1,7 +1,8 @@
 /**
- * Says of each name what it stands for, before the program runs: a parameter or variable of a function, a
- * global of the module, or a builtin. A name that a function assigns anywhere is its own everywhere in it.
- * Source: https://github.com/bazelbuild/starlark/blob/master/spec.md#name-binding-and-variables.
+ * Two passes over a syntax tree before it runs: what each name stands for (a parameter or variable of a
+ * function, a global of the module, a builtin), and what each piece costs in steps. A name that a function
+ * assigns anywhere is its own everywhere in it. Source:
+ * https://github.com/bazelbuild/starlark/blob/master/spec.md#name-binding-and-variables.
  */
 
 import { nearestName } from '../../runtime/errors.ts';

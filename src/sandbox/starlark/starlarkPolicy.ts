@@ -1,6 +1,7 @@
 /**
- * A program that was read, resolved and priced, and its instances. An instance has run the module once; its
- * globals are frozen from then on, so that a call depends on its arguments alone.
+ * Starlark behind the interface of all languages: a program is read, resolved and compiled once; an
+ * instance has run the module once; a function of it decides on records. The globals of an instance are
+ * frozen after the module has run, so a call depends on its arguments and on the policy's state alone.
  */
 
 import type { PlainState } from '../../sim/control/policy.ts';
@@ -130,7 +131,7 @@ export class StarlarkInstance {
   }
 }
 
-//  A decision out of what a Starlark function returned.
+// A decision out of what a Starlark function returned.
 
 type DecisionChoice = Extract<Signature['decision'], { kind: 'choice' }>;
 
@@ -208,7 +209,7 @@ class DecisionReader {
   }
 }
 
-//  The inputs of a call as Starlark sees them: a record, or a tuple of records.
+// The inputs of a call as Starlark sees them: a record, or a tuple of records.
 
 /** Records are made once and filled before each call; a program cannot keep one. */
 class RecordInput {
@@ -380,7 +381,7 @@ class StarlarkPolicyFunction implements PolicyFunction {
 // It holds plain values only, so that it can be written down. Lists and dicts that are shared stay shared.
 
 /**
- * Counts values and refuses those that cannot be written down.
+ * Counts values, and refuses values that cannot be written down.
  *
  * @param most stops counting there: shared values count each time, and could be very many
  * @throws PolicyError policy_runtime

@@ -1,6 +1,7 @@
 /**
- * What a running call knows: its budget, and which functions are active. Starlark has no recursion, so the
- * stack of a call is at most as deep as the program has functions; a limit keeps it far below the machine's.
+ * What compiled code needs while it runs: the budget and the active functions of a call, the passing of
+ * arguments, and the functions that the code names. Starlark has no recursion, so calls nest at most as
+ * deep as the program has functions; a limit keeps the stack far below the machine's.
  */
 
 import type { Meter } from '../program.ts';
@@ -86,7 +87,7 @@ export class Thread {
   }
 }
 
-//  From the arguments of a call to the parameters of a function of the program.
+// From the arguments of a call to the parameters of a function of the program.
 
 /**
  * Values of the function's first slots: parameters, then `*args`, then `**kwargs`. `defaults[i]` belongs to
@@ -173,7 +174,7 @@ export function withNamedRest(
   return [...named, ...more];
 }
 
-/** @throws PolicyError policy_runtime for what is no function */
+/** @throws PolicyError policy_runtime unless `callee` is a function */
 export function call(
   meter: Meter,
   callee: Value,
@@ -185,7 +186,7 @@ export function call(
   return callee.call(meter, positional, named, line);
 }
 
-//  What compiled code calls. The generator names these functions; nothing else is in their reach.
+// What compiled code calls. The generator names these functions; nothing else is in their reach.
 
 /** The functions, bound to the thread that runs them. */
 export function surroundings(thread: Thread): Record<string, unknown> {
@@ -253,7 +254,7 @@ export function surroundings(thread: Thread): Record<string, unknown> {
     divideNumbers,
     leftNumber,
     rightNumber,
-    /** What operations know of a number whose kind the text of the program says. */
+    /** Stand-ins for a number whose kind the text of the program gives. */
     anInt: 0,
     aFloat: new StarFloat(0),
     isFloat: { isFloat: true },
@@ -390,7 +391,7 @@ export function operate(meter: Meter, operator: BinaryOperator, a: Value, b: Val
   }
 }
 
-/** `a op= b`. A list grows in place, so that all who hold it see it. */
+/** `a op= b`. A list grows in place, so every variable that holds it sees the new items. */
 export function augment(meter: Meter, operator: BinaryOperator, a: Value, b: Value, line: number): Value {
   if (operator !== '+' || !(a instanceof StarList)) return operate(meter, operator, a, b, line);
   requireMutable(a, line);

@@ -1,6 +1,7 @@
 /**
- * What the rewriter adds to a module: counters as globals, and functions in the place of instructions whose
- * cost depends on their operands. Everything of the module keeps its number; additions come behind it.
+ * Rewrites a WebAssembly module so that it counts its steps, the depth of its calls and its memory, and
+ * stops when a budget is used up. Steps are exact and the same on every machine. Every index of the module
+ * stays; additions come behind.
  */
 
 import {
@@ -17,6 +18,9 @@ import {
   sections,
   valueTypes,
 } from './module.ts';
+
+// What the rewriter adds: counters as globals, and functions in place of instructions whose cost depends on
+// their operands.
 
 /** Why the module stopped itself, in the global of that name. */
 export const stopReasons = { none: 0, steps: 1, memory: 2, depth: 3 } as const;
@@ -307,9 +311,9 @@ function extendedInstructionOf(second: number): Instruction | undefined {
 // Writes the body of a function anew, so that it counts its steps and the depth of its calls, and shows no
 // NaN but the canonical one.
 //
-// A step is an instruction that is executed; `else` and `end` are none. Instructions between two places to
-// which or from which control can jump are paid for together, before the first of them. So a call that ends
-// has paid for exactly what it executed, and a call that cannot pay stops at the same place on every machine.
+// One step per executed instruction; `else` and `end` are free. A basic block is charged at its entry. So a
+// call that ends has paid for exactly what it executed, and a call that cannot pay stops at the same place on
+// every machine.
 //
 // Bits of a NaN are left open by WebAssembly. They can be seen in memory, by a reinterpretation, and in the
 // sign that `copysign` takes: there the operand is made canonical first.
@@ -648,7 +652,7 @@ export function meterEngine(module: ModuleParts): Uint8Array<ArrayBuffer> {
   ]);
 }
 
-/** The metered functions of a module, those that come behind them, and the sections around them. */
+/** The metered functions of a module, the functions added behind them, and the sections around them. */
 class ModuleWriter {
   readonly additions: Additions;
   readonly #module: ModuleParts;

@@ -152,13 +152,13 @@ function decode(text: string): Uint8Array<ArrayBuffer> {
   try {
     return decodeBase64(text);
   } catch {
-    return refuse('is no base64. Give the bytes of a .wasm file in base64');
+    return refuse('is not base64. Give the bytes of a .wasm file in base64');
   }
 }
 
-// A function of a module that decides. It gets the address of each input's numbers, the number of records
-// behind that of a list, and behind these the address of its results where the decision has more than one
-// number; a single number is what it returns. Texts come as hashes.
+// A function of a module that decides. Its parameters are the address of each input's numbers, with the number
+// of records behind the address of a list, and last the address of its results where the decision has more
+// than one number. A single number is what it returns. Texts come as hashes.
 
 /** Types of the parameters and of the result that a signature asks for. */
 function wasmType({ inputs, decision }: Signature): { params: number; returnsNumber: boolean } {
@@ -248,7 +248,7 @@ class WasmFunction implements PolicyFunction {
       const needed = Math.max(this.#about?.rows ?? 0, SCALARS);
       if (needed > this.#results.numbers) this.#places.reserve(this.#results, 2 * needed);
       values[count] = this.#results.address;
-      // what an earlier call left there is no part of this decision; a number that is left out shows
+      // clears the results of the call before, so that a number that this call leaves out shows
       this.#places.view(this.#results).fill(this.signature.decision.kind === 'numbers' ? NaN : 0);
     }
     let returned: number;
@@ -552,7 +552,7 @@ class Places {
     return place;
   }
 
-  /** Gives a place room for so many numbers. @throws PolicyError contract, and what `alloc` ends in */
+  /** Gives a place room for `numbers` numbers. @throws PolicyError contract, and what `alloc` ends in */
   reserve(place: WasmPlace, numbers: number): Float64Array {
     const bytes = 8 * numbers;
     let address: number;
@@ -605,7 +605,7 @@ class Places {
   }
 }
 
-//  Texts as numbers, for programs that have numbers only.
+// Texts as numbers, for programs that have numbers only.
 
 const OFFSET = 0x811c9dc5;
 const PRIME = 0x01000193;

@@ -1,4 +1,8 @@
-/** Reads what a client has beyond upstream's keys, and what follows from it for upstream's. */
+/**
+ * What a client of a spec may have beyond upstream's keys (misbehaviour, a choice among prefixes,
+ * correlations, archetypes, sessions that walk from state to state): read strictly, and carried over to
+ * upstream's keys where those follow from it.
+ */
 
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
@@ -133,7 +137,7 @@ function readBehavior(node: SpecNode): BehaviorSpec | undefined {
           tokens: oversizedNode.integer('tokens', tokens, 16_000),
         };
   oversizedNode?.close();
-  // prompts of so many tokens that nobody else has, all of them: the cache fills with what never comes back
+  // every prompt has this many tokens of its own: the cache fills with blocks that never come back
   const exhausted = section.has('exhaust_cache_tokens')
     ? { share: 1, tokens: section.integer('exhaust_cache_tokens', tokens, 1) }
     : undefined;

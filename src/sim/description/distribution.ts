@@ -59,7 +59,7 @@ function empiricalOf(params: Readonly<Record<string, number>>, fail: Distributio
     if (!Number.isSafeInteger(tokens))
       throw fail(key, 'is not a token count', 'Name every bin by a whole number of tokens');
     if (tokens > maxRequestTokens)
-      throw fail(key, 'is no length of a request', `Name bins up to ${maxRequestTokens} tokens`);
+      throw fail(key, 'is longer than a request may be', `Name bins up to ${maxRequestTokens} tokens`);
     if (!(weight >= 0) || !Number.isFinite(weight))
       throw fail(key, `has weight ${weight}`, 'Give every bin a weight of at least 0');
     bins.push([tokens, weight]);

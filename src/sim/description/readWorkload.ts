@@ -257,7 +257,7 @@ function horizonOf(root: SpecNode): number {
   return ticks === 0n ? Infinity : horizonFromInt64('horizon', ticks);
 }
 
-// What must hold between the parts of a spec: one source of traffic, a rate for everybody who needs one,
+// What must hold between the parts of a spec: one source of traffic, a rate wherever one is needed,
 // service classes for all or for none. Checks of single values are the reader's.
 
 type Fail = (field: string, problem: string, remedy: string) => TierKVError;

@@ -196,7 +196,7 @@ export function formatWorkloadSpec(spec: WorkloadSpec): string {
   );
 }
 
-//  Writes what a client has beyond upstream's keys, so that it reads back as the same.
+// Writes what a client has beyond upstream's keys, so that it reads back as the same.
 
 type AdditionFields = { [key: string]: unknown };
 type LengthOut = (spec: LengthSpec) => AdditionFields;

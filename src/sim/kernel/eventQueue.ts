@@ -87,7 +87,7 @@ export class EventQueue {
     return this.#sequence;
   }
 
-  /** Time of the next event in µs, Infinity when there is none. */
+  /** Time of the next event in µs, Infinity when the queue is empty. */
   get nextTimeUs(): number {
     if (this.#size === 0) return Infinity;
     if (this.#heap.size === 0) this.#refillHeap();
@@ -108,7 +108,7 @@ export class EventQueue {
     return sequence;
   }
 
-  /** Takes the next event into `timeUs`, `type`, `a` and `b`; false when there is none. */
+  /** Takes the next event into `timeUs`, `type`, `a` and `b`; false when the queue is empty. */
   pop(): boolean {
     if (this.#size === 0) return false;
     if (this.#heap.size === 0) this.#refillHeap();

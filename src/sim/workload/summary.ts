@@ -1,6 +1,7 @@
 /**
- * What a workload looks like: arrivals, lengths, sharing of prefixes, tenants. One pass over a stream;
- * arrival times and lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
+ * What a workload looks like: arrivals, lengths, tenants, and what an unlimited prefix cache would find.
+ * One pass over a stream; arrival times and lengths are kept as numbers (16 bytes a request), so that
+ * percentiles are exact.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';

@@ -19,7 +19,7 @@ function shapeOf(source: string): string {
   return JSON.stringify(parse(source), (key, value) => (key === 'line' ? undefined : value));
 }
 
-/** Some of the random programs are none, as 5.upper() is. */
+/** Some of the random programs do not run, such as 5.upper(). */
 function parses(source: string): boolean {
   try {
     parse(source);

@@ -129,15 +129,15 @@ it('what runs can be cancelled by the id of its request', async () => {
 
 it.each([
   [{ id: 1, method: 'evaluat' }, /Did you mean evaluate/],
-  [{ id: 1, method: 'evaluate', params: [] }, /params is no object/],
+  [{ id: 1, method: 'evaluate', params: [] }, /params must be an object/],
   [{ id: 1, method: 'evaluate', params: { suite: 'hidden', candidate: {} } }, /train, validation/],
   [{ id: 1, method: 'evaluate', params: { limits: { wallMs: -1 }, candidate: {} } }, /wallMs is -1/],
   [
     { id: 1, method: 'evaluate', params: { cases: ['steady/rooflin/1'], candidate: {} } },
     /params.cases is not known .*Did you mean steady\/roofline\/1/,
   ],
-  [{ id: 1, method: 'evaluate', params: { cases: [], candidate: {} } }, /params.cases is no list of ids/],
-  [[], /request is no object/],
+  [{ id: 1, method: 'evaluate', params: { cases: [], candidate: {} } }, /params.cases must be a list of ids/],
+  [[], /request must be an object/],
 ])('a request at fault is answered with what to change: %j', async (request, message) => {
   const response = await service().handle(request);
   expect('error' in response && response.error.message).toMatch(message);

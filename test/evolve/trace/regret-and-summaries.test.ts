@@ -29,7 +29,7 @@ async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4
 }
 
 describe('regret', () => {
-  test('by forking is that of a whole run with the decision forced', async () => {
+  test('by forking equals the regret of a whole run with the decision forced', async () => {
     const { regrets } = await explain('counterfactual', 3);
     expect(regrets.length).toBe(3);
     const bound = await bindBundle(preset('routing/llq'));

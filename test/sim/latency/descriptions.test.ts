@@ -154,9 +154,9 @@ describe('hardware', () => {
 
   it('that is unknown gets the nearest name', () => {
     expect(() => requireKnownName('GPU', 'H10O', ['H100', 'L40S'], 'Add it.')).toThrow(
-      'there is no GPU "H10O". Did you mean H100? Known: H100, L40S. Add it.',
+      'unknown GPU "H10O". Did you mean H100? Known: H100, L40S. Add it.',
     );
-    expect(() => loadModel('qwen3-41b')).toThrow(/there is no model "qwen3-41b"\. Did you mean qwen3-14b\?/);
+    expect(() => loadModel('qwen3-41b')).toThrow(/unknown model "qwen3-41b"\. Did you mean qwen3-14b\?/);
   });
 
   it.each(['/models/mine', './mine', 'models/of/mine'])('that is the path %s is named whole', (asked) => {

@@ -188,7 +188,7 @@ describe('the report of a random run', () => {
     },
   );
 
-  it('is that of a fork which goes on from the middle', () => {
+  it('equals the report of a fork that goes on from the middle', () => {
     for (let seed = 0; seed < 60; seed++) {
       const simulation = newSimulation(randomSetup(seed));
       simulation.runSome(200);

@@ -99,7 +99,7 @@ const BAD: ReadonlyArray<readonly [name: string, text: string, message: RegExp]>
     /input_distribution has no mass\. Give at least one bin a positive weight/,
   ],
   [
-    'a bin that is no count',
+    'a bin that is not a count',
     swap('type: constant, params: {value: 10}', 'type: empirical, params: {10a: 1}'),
     /params\.10a is not a token count/,
   ],
