@@ -91,7 +91,7 @@ it('the bar of a setting is the best preset there, and no preset has a lead', ()
   expect(standingOf(failed, bars)).toEqual({ score: FAILED_SCORE, leads: {}, cases: 0 });
 });
 
-it('the bar on a few seeds is what the best over all has there, and not what luck gives', () => {
+it('the bar on a few seeds is the score there of the preset that is best over all seeds', () => {
   const some = rungs[0].cases;
   // the lucky one is best on the first seeds of every setting, and worst over all
   const lucky = (id: string): number => (some.includes(id) ? 0.9 : -0.9);
@@ -106,7 +106,7 @@ it('the bar on a few seeds is what the best over all has there, and not what luc
   expect(last.bars['a/roofline']).toBeCloseTo(0.175, 12);
 });
 
-it('a race goes on with the better third, and who was stopped stands below all that went on', async () => {
+it('a race goes on with the better third, and a stopped candidate stands below all that went on', async () => {
   // the lucky one is best on the first two seeds and worst on the others
   const score = (name: string, id: string): number =>
     name === 'lucky' ? (Number(id.split('/')[2]) < 2 ? 1 : -1) : Number(name) / 100;

@@ -28,7 +28,7 @@ async function run(generations: number, workers = 1, over: SearchPlan = plan): P
   return search;
 }
 
-it('finds what beats every preset by far, on the train suite only', async () => {
+it('finds a bundle that beats every preset by far, on the train suite only', async () => {
   const evaluator = new AnalyticEvaluator(1);
   const search = await Search.begin(plan, presets, evaluator, guides);
   const before = search.record.best;
@@ -78,7 +78,7 @@ it('tries every term that a program of the best lacks, in the third generation',
   expect(terms.every(({ parents }) => parents[0] === base.id)).toBe(true);
 });
 
-it('gives the same for any number of workers, and another for another seed', async () => {
+it('gives the same result for any number of workers, and another for another seed', async () => {
   const one = JSON.stringify((await run(12, 1)).state);
   expect(JSON.stringify((await run(12, 7)).state)).toBe(one);
   expect(JSON.stringify((await run(12, 1, { ...plan, seed: 4 })).state)).not.toBe(one);
@@ -145,7 +145,7 @@ it('bad states and changed plans are refused with the field and the remedy', asy
   expect(state.generation).toBe(1);
 });
 
-it('presets of which none runs are refused', async () => {
+it('presets are refused if none of them runs', async () => {
   const broken = [{ routing: { type: 'code', language: 'starlark', source: 'x =' } }] as const;
   await expect(Search.begin(plan, broken, new AnalyticEvaluator(1), guides)).rejects.toThrow(/do not run/);
 });

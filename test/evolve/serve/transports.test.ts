@@ -36,7 +36,7 @@ it('each line is answered by its id, the quick ones before the slow ones', async
   expect(answers.map((answer) => (answer as { id: string }).id)).toEqual(['quick', 'slow']);
 });
 
-it('a line that is not JSON is answered, and the next one as ever; nothing after shutdown is read', async () => {
+it('a line that is not JSON gets an error, the next one its answer; nothing after shutdown is read', async () => {
   const answers = await talk(
     `not json\n\n${line({ id: 1, method: 'status' })}${line({ id: 2, method: 'shutdown' })}${line({ id: 3, method: 'status' })}`,
   );

@@ -89,7 +89,7 @@ test.each([
 );
 
 describe('a trace', () => {
-  test('has a record of each decision, with what came of it', async () => {
+  test('has a record of each decision, with its outcome', async () => {
     const { trace } = await explain('issue_focused', 2);
     const records = trace.map((line) => JSON.parse(line) as TraceRecord);
     const of = (kind: string): TraceRecord[] => records.filter((record) => record.kind === kind);

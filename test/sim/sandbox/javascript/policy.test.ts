@@ -163,7 +163,7 @@ function admit(request) {
     expect(() => failing.call()).toThrow(/^policy_runtime: line 2: TypeError: /);
   });
 
-  test('says what to install where the engine is not there', async () => {
+  test('names the package to install if the engine is missing', async () => {
     vi.doMock('quickjs-emscripten', () => {
       throw new Error('not there');
     });

@@ -128,7 +128,7 @@ def main():
   });
 });
 
-describe('nothing lasts from one call to the next', () => {
+describe('a call leaves nothing for the next one', () => {
   test.each([
     ['a global list', 'seen = []\ndef main():\n    seen.append(1)\n', 2],
     ['a default', 'def main(seen = []):\n    seen.append(1)\n', 2],
@@ -194,7 +194,7 @@ describe('a text that does not compile', () => {
   });
 });
 
-describe('what fails while it runs', () => {
+describe('errors while a program runs', () => {
   test.each([
     ['1 / 0', /division by zero/],
     ['1 + "a"', /"\+" does not take int and string/],

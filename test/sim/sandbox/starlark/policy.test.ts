@@ -129,7 +129,7 @@ def admit(request, state):
   });
 });
 
-test('a tuple as a key costs the same in a fork, whose text has not been made yet', async () => {
+test('a tuple as a key costs the same in a fork that has not made its text yet', async () => {
   const source = `
 def admit(request, state):
     key = state.setdefault("key", tuple([("tenant", i) for i in range(50)]))
@@ -146,7 +146,7 @@ def admit(request, state):
   expect([fork.stepsUsed, fork.memoryUsed]).toEqual([here.stepsUsed, here.memoryUsed]);
 });
 
-describe('a program that takes its inputs for something else is told what they are', () => {
+describe('a program that misuses its inputs gets an error that names their kinds', () => {
   const body = (line: string): string => `def route(request, candidates):\n    ${line}\n`;
   test.each([
     [

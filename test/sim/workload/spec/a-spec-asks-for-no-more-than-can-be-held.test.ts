@@ -25,7 +25,7 @@ const drain = (of: ReturnType<typeof spec>) => () => {
 };
 
 describe('a conversation of any number of rounds', () => {
-  it('costs what is taken of it: ten requests of a hundred thousand rounds', () => {
+  it('costs only the requests that are taken: ten of a hundred thousand rounds', () => {
     const requests = all(
       spec('aggregate_rate: 1\nnum_requests: 10', turns(100_000, ', context_growth: accumulate')),
     );
@@ -38,7 +38,7 @@ describe('a conversation of any number of rounds', () => {
     });
   });
 
-  it('gives the same requests however many are taken', () => {
+  it('gives the same requests for any number taken', () => {
     const some = (count: number): WorkloadRequest[] =>
       all(
         spec(

@@ -200,7 +200,7 @@ describe('a spec that is wrong', () => {
 });
 
 describe('a spec that is right', () => {
-  it('keeps all bits of a seed, and horizons beyond 2^53 as none', () => {
+  it('keeps all bits of a seed, and reads horizons beyond 2^53 as no horizon', () => {
     const spec = parseWorkloadSpec(
       with_('', 'seed: -9223372036854775808\nhorizon: 9223372036854775807\n'),
       's',
