@@ -1,6 +1,7 @@
 /**
- * What frameworks are answered: one flat object that SkyDiscover, OpenEvolve and GEPA read alike. All metrics
- * are there always, with zeros where a candidate failed, since a framework drops a candidate that lacks one.
+ * The evaluator as a service for search frameworks: reads candidates and requests field by field, answers
+ * each request once, in any order, and gives SkyDiscover, OpenEvolve and GEPA one flat object of metrics.
+ * It knows no transport.
  */
 
 import { parseJson, withoutMark } from '../runtime/boundedJson.ts';
@@ -14,6 +15,9 @@ import { readBundle } from './bundle/readBundle.ts';
 import { describePolicies, descriptionText } from './bundle/schema.ts';
 import type { Evaluation, EvaluationError, Evaluator, SuiteName } from './fitness/evaluation.ts';
 import { metricDescriptions, metricsText, policyNodes } from './fitness/objectives.ts';
+
+// The answer. All metrics are always there, with zeros where a candidate failed, since a framework drops a
+// candidate that lacks one.
 
 export interface ScenarioAnswer {
   /** Workload, model of time, seed. */
@@ -37,7 +41,7 @@ export interface ServiceAnswer {
   readonly error?: EvaluationError;
 }
 
-/** From a score of which 0 is the baseline to one that is positive and rises with it: 1 is the baseline. */
+/** A score as a positive number that rises with it; the baseline's score of 0 becomes 1. */
 export function combinedScore(score: number): number {
   return score >= 0 ? 1 + score : 1 / (1 - score);
 }
@@ -81,7 +85,7 @@ export function answerOf(
 }
 
 /** @param metrics names that have to be there */
-export function failure(
+function failure(
   error: EvaluationError,
   metrics: readonly string[],
   objectives: readonly string[],
@@ -115,7 +119,7 @@ export function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
   for (const [slot, text] of Object.entries(texts)) {
     if (!policySlots.some((name) => name === slot)) throw unknownName('candidate', slot, policySlots);
     if (typeof text !== 'string')
-      throw configError(`candidate.${slot}`, 'is no text', 'Give its program or JSON.');
+      throw configError(`candidate.${slot}`, 'must be a string', 'Give its program or JSON.');
     const plain = withoutMark(text);
     slots[slot] = plain.trimStart().startsWith('{') ? jsonOf(slot, plain) : programOf(plain);
   }
@@ -142,7 +146,7 @@ interface FrozenLine {
   readonly line: number;
 }
 
-/** Lines that a search may not edit, with a mark in the place of each block. All, where there is no block. */
+/** Lines that a search may not edit, with a mark in the place of each block. Without blocks: all lines. */
 function frozenLines(text: string): FrozenLine[] {
   const frozen: FrozenLine[] = [];
   let isOpen = false;
@@ -180,7 +184,7 @@ export function checkFrozen(slot: string, text: string, original: string): void 
   );
 }
 
-//  Requests of the wire, checked field by field.
+// Requests of the wire, checked field by field.
 
 /** A number, a text, or null: what tells a client which of its requests is answered. */
 export type RequestId = number | string | null;
@@ -189,29 +193,29 @@ const methods = ['evaluate', 'validate', 'describe', 'baseline', 'cancel', 'stat
 /** The hidden suite is for the final judgement; frameworks do not get at it. */
 const suites: readonly SuiteName[] = ['train', 'validation'];
 
-export type ServiceMethod = (typeof methods)[number];
-export type Params = Readonly<Record<string, unknown>>;
+type ServiceMethod = (typeof methods)[number];
+type Params = Readonly<Record<string, unknown>>;
 
-export function idOf(request: unknown): RequestId {
+function idOf(request: unknown): RequestId {
   if (typeof request !== 'object' || request === null || !('id' in request)) return null;
   const { id } = request;
   return typeof id === 'number' || typeof id === 'string' ? id : null;
 }
 
-export function checked(request: unknown): { method: ServiceMethod; params: Params } {
+function checked(request: unknown): { method: ServiceMethod; params: Params } {
   if (typeof request !== 'object' || request === null || Array.isArray(request)) {
-    throw configError('request', 'is no object', 'Send {"id", "method", "params"}.');
+    throw configError('request', 'must be an object', 'Send {"id", "method", "params"}.');
   }
   const { method, params = {} } = request as { method?: unknown; params?: unknown };
   const known = methods.find((name) => name === method);
   if (known === undefined) throw unknownName('method', String(method), methods);
   if (typeof params !== 'object' || params === null || Array.isArray(params)) {
-    throw configError('params', 'is no object', 'Send one, or leave it out.');
+    throw configError('params', 'must be an object', 'Send one, or leave it out.');
   }
   return { method: known, params: params as Params };
 }
 
-export function suiteOf(value: unknown): SuiteName {
+function suiteOf(value: unknown): SuiteName {
   if (value === undefined) return 'train';
   const suite = suites.find((name) => name === value);
   if (suite === undefined) throw unknownName('params.suite', String(value), suites);
@@ -219,10 +223,10 @@ export function suiteOf(value: unknown): SuiteName {
 }
 
 /** @param known ids of the suite's cases */
-export function casesOf(value: unknown, known: readonly string[]): readonly unknown[] | undefined {
+function casesOf(value: unknown, known: readonly string[]): readonly unknown[] | undefined {
   if (value === undefined) return value;
   if (!Array.isArray(value) || value.length === 0) {
-    throw configError('params.cases', 'is no list of ids', 'Give it ids of cases, or leave it out.');
+    throw configError('params.cases', 'must be a list of ids', 'Give it ids of cases, or leave it out.');
   }
   for (const id of value) {
     if (!known.includes(id)) throw unknownName('params.cases', String(id), known);
@@ -230,16 +234,16 @@ export function casesOf(value: unknown, known: readonly string[]): readonly unkn
   return value;
 }
 
-export function wallMsOf(limits: unknown): number | undefined {
+function wallMsOf(limits: unknown): number | undefined {
   if (typeof limits !== 'object' || limits === null || !('wallMs' in limits)) return undefined;
   const { wallMs } = limits;
   if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
   throw configError('params.limits.wallMs', `is ${String(wallMs)}`, 'Give it from 1 to 86400000 ms.');
 }
 
-export function slotsOf(value: unknown): readonly PolicySlot[] {
+function slotsOf(value: unknown): readonly PolicySlot[] {
   if (value === undefined) return policySlots;
-  if (!Array.isArray(value)) throw configError('params.slots', 'is no list', 'Give it names of slots.');
+  if (!Array.isArray(value)) throw configError('params.slots', 'must be a list', 'Give it names of slots.');
   return value.map((each) => {
     const slot = policySlots.find((name) => name === each);
     if (slot === undefined) throw unknownName('params.slots', String(each), policySlots);
@@ -380,7 +384,7 @@ export class EvaluationService {
     let timer: NodeJS.Timeout | undefined;
     this.#began(id, controller);
     try {
-      // what candidates are compared with: its time is no candidate's, and its failure neither
+      // the baseline that candidates are compared with: no candidate answers for its time or its failure
       await this.#baseline(suite, controller.signal);
       timer = setTimeout(() => controller.abort(timeout(overTime(wallMs))), wallMs);
       const evaluation = await this.#ask(bundle, suite, controller.signal);

@@ -1,10 +1,15 @@
-/** What summaries are written from: one run of one case, after its end. */
+/**
+ * A run as a page of 500 to 1,500 tokens, for a person or a prompt: its metrics, issues, patterns that go
+ * with bad outcomes, and decisions. The same run gives the same text.
+ */
 
 import type { TargetsByClass } from '../sim/metrics/statistics.ts';
 import type { RawMetrics } from './fitness/rawMetrics.ts';
 import { type Anomaly, severities } from './trace/anomalies.ts';
 import type { RoutingRecord } from './trace/records.ts';
 import type { Regret } from './trace/regret.ts';
+
+// One run of one case, after its end.
 
 /** One request, as far as summaries tell of it. Times in milliseconds, -1 for what never came. */
 export interface RequestFact {
@@ -39,15 +44,15 @@ export interface RunFacts {
   readonly regrets: readonly Regret[];
 }
 
-export function ms(value: number): string {
+function ms(value: number): string {
   return value < 0 ? 'never' : `${value >= 100 ? value.toFixed(0) : value.toFixed(1)} ms`;
 }
 
-export function percent(share: number): string {
+function percent(share: number): string {
   return `${(100 * share).toFixed(1)}%`;
 }
 
-export function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, T[]> {
+function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, T[]> {
   const groups = new Map<string, T[]>();
   for (const item of items) {
     const name = key(item);
@@ -58,7 +63,7 @@ export function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<s
   return groups;
 }
 
-//  The issues of a run, each with a count, a pattern and a cause, the gravest first.
+// The issues of a run, each with a count, a pattern and a cause, the gravest first.
 
 export interface Issue {
   /** Requests that it cost something; what issues are sorted by. */
@@ -123,8 +128,8 @@ function sloIssues({ requests }: RunFacts): Issue[] {
   ];
 }
 
-/** Requests in flight on the chosen instance above the least of those that could have taken it. */
-export function crowding(routing: RequestFact['routing']): number {
+/** Requests in flight on the chosen instance above the least loaded instance that could have taken it. */
+function crowding(routing: RequestFact['routing']): number {
   if (routing === undefined || routing.chosenInstance < 0) return 0;
   const able = routing.instances.filter(({ instance }) => routing.couldTake.includes(instance));
   const chosen = able.find(({ instance }) => instance === routing.chosenInstance);
@@ -286,7 +291,7 @@ function properties({ tenant, sloClass, promptTokens, routing, preemptions }: Re
 }
 
 /** Bad: missed its targets; where all met them, among the slowest tenth to the first token. */
-export function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact> {
+function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact> {
   const missed = requests.filter(({ good }) => !good);
   if (missed.length > 0) return new Set(missed);
   const slow = [...requests].sort((a, b) => b.ttftMs - a.ttftMs || (a.id < b.id ? -1 : 1));
@@ -318,14 +323,14 @@ export function patternsOf(requests: readonly RequestFact[], most: number): Patt
     .slice(0, most);
 }
 
-export function patternLine({ what, support, bad, lift }: Pattern): string {
+function patternLine({ what, support, bad, lift }: Pattern): string {
   return (
     `${what}: ${bad} of ${support} went badly (${percent(bad / support)}), ` +
     `${lift.toFixed(1)} times the average`
   );
 }
 
-//  The sections that summaries are made of.
+// The sections that summaries are made of.
 
 function against(
   name: string,
@@ -341,7 +346,7 @@ function against(
   );
 }
 
-export function outcomeLines({ metrics, baseline, targets, requests, caseId, policyId }: RunFacts): string[] {
+function outcomeLines({ metrics, baseline, targets, requests, caseId, policyId }: RunFacts): string[] {
   const of = (name: string, label: string, show: (value: number) => string): string =>
     against(label, metrics[name] ?? 0, baseline?.[name], show);
   const lines = [
@@ -373,7 +378,7 @@ export function outcomeLines({ metrics, baseline, targets, requests, caseId, pol
   return lines;
 }
 
-export function issueLines(issues: readonly Issue[]): string[] {
+function issueLines(issues: readonly Issue[]): string[] {
   return issues.flatMap(({ title, lines }, i) => [
     `${i + 1}. ${title}`,
     ...lines.map((line) => `   ${line}`),
@@ -390,7 +395,7 @@ function state(record: RoutingRecord, instance: number): string {
   );
 }
 
-export function counterfactualLines(regrets: readonly Regret[]): string[] {
+function counterfactualLines(regrets: readonly Regret[]): string[] {
   if (regrets.length === 0) return ['no decision was tried otherwise'];
   const sum = regrets.reduce((total, { regretMs }) => total + regretMs, 0);
   const better = regrets.filter(({ regretMs }) => regretMs > 0);
@@ -413,11 +418,7 @@ export function counterfactualLines(regrets: readonly Regret[]): string[] {
 }
 
 /** The decisions that cost their requests most: by regret where it is known, else by the first token. */
-export function worstLines(
-  requests: readonly RequestFact[],
-  regrets: readonly Regret[],
-  most: number,
-): string[] {
+function worstLines(requests: readonly RequestFact[], regrets: readonly Regret[], most: number): string[] {
   const known = new Map(regrets.map((regret) => [regret.decision, regret]));
   const routed = requests.filter(({ routing }) => (routing?.chosenInstance ?? -1) >= 0);
   const cost = ({ routing, ttftMs }: RequestFact): number =>
@@ -427,7 +428,7 @@ export function worstLines(
 }
 
 /** One decision with its context and what came of it. */
-export function decisionLines(request: RequestFact, regret: Regret | undefined): string[] {
+function decisionLines(request: RequestFact, regret: Regret | undefined): string[] {
   const { id, tenant, sloClass, arrivalMs, promptTokens, ttftMs, e2eMs, routing } = request;
   if (routing === undefined) return [`${id}: never routed (${request.status})`];
   const chosen = state(routing, routing.chosenInstance);
@@ -452,7 +453,7 @@ export function decisionLines(request: RequestFact, regret: Regret | undefined):
   return lines;
 }
 
-export function focusLines(issues: readonly Issue[]): string[] {
+function focusLines(issues: readonly Issue[]): string[] {
   const seen = new Set<string>();
   const lines: string[] = [];
   for (const { focus } of issues) {

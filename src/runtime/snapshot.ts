@@ -5,7 +5,7 @@
 
 import { invariant, TierKVError } from './errors.ts';
 
-export interface Packed<T extends TypedArray = TypedArray> {
+interface Packed<T extends TypedArray = TypedArray> {
   readonly head: T;
   /** Every element behind the head. */
   readonly tail: number;
@@ -46,7 +46,7 @@ export function unpack<T extends TypedArray>({ head, tail, length }: Packed<T>, 
   return array;
 }
 
-export function isPackedOf<T extends TypedArray>(value: unknown, array: T): value is Packed<T> {
+function isPackedOf<T extends TypedArray>(value: unknown, array: T): value is Packed<T> {
   const { head } = (value ?? {}) as Partial<Packed>;
   return head !== undefined && head instanceof kindOf(array);
 }

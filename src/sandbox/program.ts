@@ -71,7 +71,7 @@ export class Meter {
   /** Units left. */
   memory: number;
 
-  /** @throws TKV_CONFIG where a limit is no positive integer */
+  /** @throws TKV_CONFIG unless both limits are positive integers */
   constructor({ steps = 100_000, memoryUnits = 1_000_000 }: Budget = {}) {
     requireInteger('budget.steps', steps, 1, Number.MAX_SAFE_INTEGER);
     requireInteger('budget.memoryUnits', memoryUnits, 1, Number.MAX_SAFE_INTEGER);
@@ -127,12 +127,12 @@ export class Meter {
   }
 }
 
-// What can go wrong with a policy, by kind. A kind tells a search framework who is at fault: the text of the
+// What can go wrong with a policy, by kind. A kind tells a search framework what is at fault: the text of the
 // policy, its behaviour in one call, or the machine that ran it.
 
 /**
- * - `compile`: the text is no program of its language.
- * - `contract`: it is one, but lacks what its slot asks for.
+ * - `compile`: the text does not parse in its language.
+ * - `contract`: the program lacks what its slot asks for.
  * - `step_limit`, `memory_limit`: one call used up its budget.
  * - `policy_runtime`: a call failed, for example by a division by zero.
  * - `invalid_decision`: a call returned what its slot does not accept.
@@ -203,7 +203,7 @@ function place({ path, line, requestId, simTimeUs }: PolicyErrorFacts): string {
   return parts.length === 0 ? '' : `${parts.join(', ')}: `;
 }
 
-//  What a decision has to be, checked alike for every language. A decision is an array of numbers.
+// What a decision has to be, checked alike for every language. A decision is an array of numbers.
 
 /** @throws PolicyError invalid_decision, always */
 export function invalidDecision(name: string, problem: string): never {
@@ -263,7 +263,7 @@ export class InputTable {
   readonly #reserve: (numbers: number) => Float64Array;
   readonly #fields: readonly string[];
 
-  /** @param reserve gives room for so many numbers; called again when a table has to grow */
+  /** @param reserve gives room for `numbers` numbers; called again when a table has to grow */
   constructor(shape: InputShape, reserve: (numbers: number) => Float64Array) {
     this.shape = shape;
     this.#fields = Object.keys(shape.fields);
@@ -284,10 +284,15 @@ export class InputTable {
     this.rows = rows;
   }
 
-  /** Place of a field in a row. @throws TKV_CONFIG where there is none of that name */
+  /** Place of a field in a row. @throws TKV_CONFIG for a name that the shape does not have */
   field(name: string): number {
     const place = this.#fields.indexOf(name);
-    if (place < 0) throw configError(`${this.shape.name}.${name}`, 'is no field', 'Take one of its shape.');
+    if (place < 0)
+      throw configError(
+        `${this.shape.name}.${name}`,
+        'is not a field of the shape',
+        'Take one of its fields.',
+      );
     return place;
   }
 }

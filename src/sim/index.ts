@@ -32,7 +32,6 @@ export {
 } from '../sandbox/program.ts';
 export { repr } from '../sandbox/starlark/operations.ts';
 export {
-  type StarlarkEngine,
   StarlarkInstance,
   StarlarkProgram,
 } from '../sandbox/starlark/starlarkPolicy.ts';

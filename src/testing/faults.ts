@@ -118,7 +118,7 @@ export class ByteStore implements TierStore {
   }
 }
 
-export interface StandInOptions {
+interface StandInOptions {
   /** Whether bytes are compared with their digest on their way. Default true. */
   readonly verify?: boolean;
 }
@@ -179,13 +179,13 @@ export class StandInDevice extends ByteStore implements DeviceTierStore {
 
 const SECTOR_BYTES = 512;
 
-export function flipOneBit(bytes: Uint8Array, plan: FaultPlan): void {
+function flipOneBit(bytes: Uint8Array, plan: FaultPlan): void {
   const at = plan.below(bytes.byteLength);
   bytes[at] = bytes[at] ^ (1 << plan.below(8));
 }
 
 /** What arrives of `bytes` after a silent fault on a write; `before` is what the slot held. */
-export function damaged(
+function damaged(
   bytes: Uint8Array,
   kind: FaultKind,
   before: Uint8Array | undefined,
@@ -202,7 +202,7 @@ export function damaged(
  * The same to bytes that a read has filled; `before` is what the destination held, which a short read leaves
  * there.
  */
-export function damageArrived(
+function damageArrived(
   bytes: Uint8Array,
   kind: FaultKind,
   before: Uint8Array | undefined,
@@ -281,9 +281,7 @@ export const reportedKinds: readonly FaultKind[] = ['EIO', 'ENOSPC', 'EMFILE', '
 export const silentKinds: readonly FaultKind[] = ['short', 'torn', 'flipped'];
 
 /** Kinds that can happen to one item of a call, by store and operation. */
-export const itemKinds: Readonly<
-  Record<StoreKind, Readonly<Partial<Record<FaultyOp, readonly FaultKind[]>>>>
-> = {
+const itemKinds: Readonly<Record<StoreKind, Readonly<Partial<Record<FaultyOp, readonly FaultKind[]>>>>> = {
   disk: {
     read: ['EIO', 'EMFILE', 'short', 'flipped'],
     write: ['EIO', 'ENOSPC', 'EMFILE', 'short', 'torn', 'flipped'],
@@ -313,7 +311,7 @@ export interface FaultPlanOptions {
   readonly stalledMax?: number;
 }
 
-export const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
+const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
   seed: true,
   rates: true,
   latencyUs: true,
@@ -413,7 +411,7 @@ export interface FaultSurroundings {
   readonly onFault?: (fault: FiredFault) => void;
 }
 
-export const faultSurroundingsNames: readonly string[] = optionNames<FaultSurroundings>({
+const faultSurroundingsNames: readonly string[] = optionNames<FaultSurroundings>({
   plan: true,
   wait: true,
   onFault: true,
@@ -664,7 +662,7 @@ export class FaultHost extends FaultStore<HostTierStore> implements HostTierStor
 
 //  Telling of items whose results are all there: each once, after the call has returned.
 
-export async function tellEnds(
+async function tellEnds(
   results: readonly StoreResult[],
   ended: ItemEnded | undefined,
 ): Promise<readonly StoreResult[]> {

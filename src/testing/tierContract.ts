@@ -10,7 +10,7 @@ import { Outcome, outcomeNames } from '../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult, TierStore } from '../runtime/tier/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem, SeededRandom, testSeed } from './patternItems.ts';
 
-export function bytesOfSlots(trial: Trial): void {
+function bytesOfSlots(trial: Trial): void {
   const { item, write, read, readBack, fullPool, shape } = trial;
 
   it('says what it is', () => {
@@ -105,7 +105,7 @@ export function bytesOfSlots(trial: Trial): void {
 // Calls and their ends: each item is told of once, calls on one slot exclude each other or share it, and a
 // store that is disposed of ends whatever is in flight.
 
-export function callsInFlight(trial: Trial): void {
+function callsInFlight(trial: Trial): void {
   const { item, write, read, readBack, fullPool } = trial;
 
   it('tells of each item once, as it ends, with the result that the call has for it', async () => {
@@ -222,7 +222,7 @@ function expectedEnd(writes: boolean, generation: number, current: number): stri
 // A slot belongs to the latest generation that was written to it: older ones are refused, newer ones are not
 // there yet, and nobody is served what the place held under another cut.
 
-export function generationsOfSlots(trial: Trial): void {
+function generationsOfSlots(trial: Trial): void {
   const { item, write, read, readBack, shape } = trial;
 
   it('refuses an older generation than the slot holds as stale, and changes nothing', async () => {
@@ -282,7 +282,7 @@ export interface TierContractOptions {
   readonly granuleBytes?: number;
 }
 
-export const tierContractOptionsNames: readonly string[] = optionNames<TierContractOptions>({
+const tierContractOptionsNames: readonly string[] = optionNames<TierContractOptions>({
   granuleBytes: true,
 });
 
@@ -335,7 +335,7 @@ export interface TierUnderTest {
   dispose?(): void | Promise<void>;
 }
 
-export interface Trial {
+interface Trial {
   readonly shape: PoolShape;
   /** The one of the test that runs. */
   readonly tier: TierUnderTest;
@@ -351,7 +351,7 @@ export interface Trial {
 }
 
 /** Call it within `describe`: it opens a store before each test, and disposes of it behind each. */
-export function storeOnTrial(
+function storeOnTrial(
   shape: PoolShape,
   make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
 ): Trial {
@@ -402,7 +402,7 @@ export function storeOnTrial(
   };
 }
 
-export function outcomes(results: readonly StoreResult[]): string[] {
+function outcomes(results: readonly StoreResult[]): string[] {
   return results.map((result) => {
     expect(result.reason === '', result.reason).toBe(result.outcome === Outcome.LOADED);
     return outcomeNames[result.outcome];
@@ -412,7 +412,7 @@ export function outcomes(results: readonly StoreResult[]): string[] {
 // What arrives is compared with what it must be, as far as the store says that it does: the digest, the key,
 // every bit.
 
-export function verificationOfReads(trial: Trial): void {
+function verificationOfReads(trial: Trial): void {
   const { item, write, read, readBack } = trial;
 
   it('checks the digest of what arrives, where it says that it does', async () => {

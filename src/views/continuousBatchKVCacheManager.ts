@@ -149,7 +149,7 @@ export interface KVCacheConfiguration {
   readonly enableCompaction?: boolean;
 }
 
-export const kvCacheConfigurationNames: readonly string[] = optionNames<KVCacheConfiguration>({
+const kvCacheConfigurationNames: readonly string[] = optionNames<KVCacheConfiguration>({
   pageSizeTokens: true,
   initialPagesPerRequest: true,
   maxPagesPerRequest: true,
@@ -164,7 +164,7 @@ export type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
 };
 
 /** @throws TKV_CONFIG with the field at fault */
-export function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCacheConfiguration {
+function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCacheConfiguration {
   requireOptions(config, kvCacheConfigurationNames, 'config', 'TKV_CONFIG');
   const pageSizeTokens = requireInteger('pageSizeTokens', config.pageSizeTokens ?? 16, 1);
   const cacheBlockSizeBytes = requireInteger('cacheBlockSizeBytes', config.cacheBlockSizeBytes ?? 1024, 1);

@@ -61,7 +61,7 @@ export interface ReuseConfig {
   readonly nowUs: () => number;
 }
 
-export const reuseConfigNames: readonly string[] = optionNames<ReuseConfig>({
+const reuseConfigNames: readonly string[] = optionNames<ReuseConfig>({
   blockTokens: true,
   enableTenantIsolation: true,
   domainOf: true,
@@ -335,13 +335,13 @@ interface Sibling {
   readonly parent: string;
 }
 
-export interface LongestSibling {
+interface LongestSibling {
   readonly key: Uint32Array;
   /** Tokens from the front that are the same. */
   readonly tokens: number;
 }
 
-export class SiblingBlocks {
+class SiblingBlocks {
   readonly #limit: number;
   /** By key, in the order in which they came. */
   readonly #blocks: Map<string, Sibling> = new Map();

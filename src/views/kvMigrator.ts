@@ -288,7 +288,7 @@ export interface MigrationTier {
   readonly capacityBytes: number;
 }
 
-export interface MigrationThresholds {
+interface MigrationThresholds {
   readonly downFrom: number;
   readonly downTo: number;
   readonly upBelow: number;
@@ -301,7 +301,7 @@ export interface MigrationThresholds {
  * @param tiers fastest first, @param shares of each tier that are in use, in the same order
  * @returns plans in the order in which they should be carried out
  */
-export function planMoves(
+function planMoves(
   blocks: readonly MigratableBlock[],
   tiers: readonly MigrationTier[],
   shares: readonly number[],
@@ -384,7 +384,7 @@ function lowerWithRoom(
 }
 
 /** Names of all directions between two tiers, such as `hbmToDdr`. */
-export const directions: readonly string[] = tierNames.flatMap((_, from) =>
+const directions: readonly string[] = tierNames.flatMap((_, from) =>
   tierNames.flatMap((__, to) => (from === to ? [] : [linkName(from as Tier, to as Tier)])),
 );
 
@@ -452,7 +452,7 @@ export interface MigratorOptions extends ClassifierOptions {
   readonly intervalUs?: number;
 }
 
-export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
+const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
   hotFrequencyThreshold: true,
   coldTimeoutS: true,
   warmFrequencyThreshold: true,
@@ -467,11 +467,7 @@ const LIFETIME_MIN_S = 1;
 const DEADLINE_MS = 10_000;
 
 /** @throws TKV_CONFIG for shares that are none or out of order */
-export function thresholdsOf({
-  downFrom = 0.9,
-  downTo = 0.8,
-  upBelow = 0.5,
-}: MigratorOptions): MigrationThresholds {
+function thresholdsOf({ downFrom = 0.9, downTo = 0.8, upBelow = 0.5 }: MigratorOptions): MigrationThresholds {
   requireFraction('downFrom', downFrom);
   requireFraction('downTo', downTo);
   requireFraction('upBelow', upBelow);
@@ -506,15 +502,15 @@ export function checkMigratorOptions(options: MigratorOptions): void {
 }
 
 /** @throws TKV_CONFIG for what is no object, and for a name that is unknown */
-export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
+function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
   return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
 }
 
-export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
+function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
   return requireInteger('batchBytes', batchBytes, 1);
 }
 
-export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
+function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
   return requirePositive('intervalUs', intervalUs);
 }
 

@@ -62,7 +62,7 @@ export interface KVStoreConfig {
   keys?: (tenant: string) => KeySource;
 }
 
-export const kvStoreConfigNames: readonly string[] = optionNames<KVStoreConfig>({
+const kvStoreConfigNames: readonly string[] = optionNames<KVStoreConfig>({
   hbmBlocks: true,
   blockSize: true,
   ddrBlocks: true,
@@ -82,7 +82,7 @@ const linkNames = optionNames<NonNullable<KVStoreConfig['link']>>({
   baseLatencyUs: true,
 });
 
-export interface ResolvedStoreConfig {
+interface ResolvedStoreConfig {
   readonly hbmBlocks: number;
   readonly blockSize: number;
   readonly ddrBlocks: number;
@@ -95,7 +95,7 @@ export interface ResolvedStoreConfig {
 }
 
 /** @throws TKV_CONFIG with the field that is wrong and the remedy */
-export function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
+function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
   requireOptions(config, kvStoreConfigNames, 'config', 'TKV_CONFIG');
   if (config.link !== undefined) requireOptions(config.link, linkNames, 'link', 'TKV_CONFIG');
   if (config.keys !== undefined) requireFunction(config.keys, 'keys', 'TKV_CONFIG');
@@ -137,7 +137,7 @@ function simulationKeys(blockTokens: number): (tenant: string) => KeySource {
 // A driver for a manager without bytes: every job has ended as loaded when `run` returns, and a sealed block
 // has no digest.
 
-export class ImmediateDriver implements TransferDriver {
+class ImmediateDriver implements TransferDriver {
   readonly #nowUs: () => number;
   readonly #jobs: JobQueue = new JobQueue();
   #listener: EndListener = () => {};
@@ -507,14 +507,14 @@ function tiersOf(config: ResolvedStoreConfig): ManagerConfig {
 // original notes have it, and bytes per second. Both are `base + ceil(size / bandwidth)` for the blocks of
 // one transfer together.
 
-export type LinkUnits =
+type LinkUnits =
   | { unit: 'tokensPerTick'; bandwidth: number; baseLatency: number; blockTokens: number }
   | { unit: 'bytesPerSecond'; bandwidth: number; baseLatency: number; blockBytes: number };
 
 /** Microseconds that a transfer of `blocks` blocks takes; 0 for none. */
-export type TransferCost = (blocks: number) => number;
+type TransferCost = (blocks: number) => number;
 
-export function transferCost(link: LinkUnits): TransferCost {
+function transferCost(link: LinkUnits): TransferCost {
   const { bandwidth, baseLatency } = link;
   const perTick = link.unit === 'tokensPerTick' ? bandwidth : bandwidth / 1e6;
   const perBlock = link.unit === 'tokensPerTick' ? link.blockTokens : link.blockBytes;

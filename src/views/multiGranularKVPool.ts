@@ -275,7 +275,7 @@ interface AllocatedPart {
  * @throws TKV_INPUT for what is malformed, TKV_CAPACITY for what HBM can never hold, TKV_FULL when there is
  * no room now, TKV_STATE where the last unit cannot be written on
  */
-export function allocate(state: PoolState, request: AllocateRequest): KVBlockDescriptor[] {
+function allocate(state: PoolState, request: AllocateRequest): KVBlockDescriptor[] {
   requireOptions(request, allocateRequestNames, 'request');
   const { sequenceId, requestId, numTokens, layerIds, headIds, tokenIds, tenant = '' } = request;
   const { granularity = state.config.defaultGranularity, preferredTier = Tier.HBM } = request;
@@ -523,7 +523,7 @@ function idsOf(
   return [...ids].sort((a, b) => a - b);
 }
 
-export function full({ manager }: PoolState, why: string): TierKVError {
+function full({ manager }: PoolState, why: string): TierKVError {
   const { heldBytes } = manager.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
   return new TierKVError(
@@ -542,7 +542,7 @@ export function full({ manager }: PoolState, why: string): TierKVError {
  * @throws TKV_UNKNOWN_ID, TKV_INPUT for a name that is taken or tokens that it has not, TKV_STATE for units
  * that are not committed, or a partial one below HBM, TKV_FULL; nothing has changed then
  */
-export function fork(
+function fork(
   state: PoolState,
   sequenceId: string,
   forkId: string,
@@ -631,7 +631,7 @@ function forkTrack(state: PoolState, to: PoolSequence, track: Track, tokens: num
  * Takes tokens back: the sequence ends after `tokens` of them.
  * @throws TKV_UNKNOWN_ID, TKV_INPUT for a count that is none
  */
-export function truncate(state: PoolState, sequenceId: string, tokens: number): void {
+function truncate(state: PoolState, sequenceId: string, tokens: number): void {
   const sequence = requireSequence(state, sequenceId);
   requireCount('tokens', tokens, 0);
   for (const block of [...sequence.descriptors]) {
@@ -663,7 +663,7 @@ function shorten(state: PoolState, sequence: PoolSequence, block: KVBlockDescrip
  * Lets blocks go. What was sealed stays cached until its room is needed.
  * @throws TKV_UNKNOWN_ID for a block that was let go before; none is let go then
  */
-export function deallocate(state: PoolState, blocks: readonly KVBlockDescriptor[]): void {
+function deallocate(state: PoolState, blocks: readonly KVBlockDescriptor[]): void {
   const unique = new Set(blocks);
   for (const block of unique) {
     if (state.sequences.get(block.sequenceId)?.descriptors.has(block) !== true) {
@@ -705,7 +705,7 @@ function forget(state: PoolState, sequence: PoolSequence, block: KVBlockDescript
   state.counts.deallocations++;
 }
 
-export function requireSequence(state: PoolState, sequenceId: string): PoolSequence {
+function requireSequence(state: PoolState, sequenceId: string): PoolSequence {
   const sequence = state.sequences.get(sequenceId);
   if (sequence === undefined) throw unknownId('sequenceId', sequenceId, state.sequences.keys());
   return sequence;
@@ -719,10 +719,10 @@ export interface CommitOptions {
   readonly tail?: boolean;
 }
 
-export const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
+const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
 
 /** @throws TKV_UNKNOWN_ID, TKV_INPUT for tokens that differ from those told before; nothing is sealed then */
-export function commit(
+function commit(
   state: PoolState,
   sequenceId: string,
   tokenIds: KeyElements | undefined,
@@ -787,7 +787,7 @@ function nameBlocks(state: PoolState, sequence: PoolSequence): void {
 
 type PoolMoveEnded = (success: boolean, reason: string) => void;
 
-export class PoolMoves {
+class PoolMoves {
   readonly #manager: KVManager;
   readonly #nowUs: () => number;
   /** Who waits for a transfer, by key and tier. */

@@ -90,7 +90,7 @@ export interface KVPoolConfig extends ClassifierOptions {
   readonly privateKeyWords?: readonly [number, number];
 }
 
-export const kvPoolConfigNames: readonly string[] = optionNames<KVPoolConfig>({
+const kvPoolConfigNames: readonly string[] = optionNames<KVPoolConfig>({
   hotFrequencyThreshold: true,
   coldTimeoutS: true,
   warmFrequencyThreshold: true,
@@ -230,7 +230,7 @@ export interface Column {
   readonly isGroup: boolean;
 }
 
-export interface ColumnShapes {
+interface ColumnShapes {
   readonly layout: KVLayout;
   readonly granularities: readonly Granularity[];
   readonly groups: readonly { readonly first: number; readonly end: number }[];
@@ -240,7 +240,7 @@ export interface ColumnShapes {
 }
 
 /** @throws TKV_CONFIG for a layer group outside the layout, or a head unit that does not divide it */
-export function columnShapes(
+function columnShapes(
   layout: KVLayout,
   granularities: readonly Granularity[],
   groups: ColumnShapes['groups'],
@@ -351,7 +351,7 @@ function makeColumn(
 }
 
 /** The box of a column's unit, over whole units of tokens. */
-export function unitBoxOf(column: Column, unit: number): KVBox {
+function unitBoxOf(column: Column, unit: number): KVBox {
   const { layerStart, layerEnd, headStart, headEnd, tokensPerUnit } = column;
   const tokenStart = unit * tokensPerUnit;
   return { layerStart, layerEnd, headStart, headEnd, tokenStart, tokenEnd: tokenStart + tokensPerUnit };

@@ -336,7 +336,7 @@ export interface PrefixOptions {
   readonly tenant?: string;
 }
 
-export const prefixOptionsNames: readonly string[] = optionNames<PrefixOptions>({
+const prefixOptionsNames: readonly string[] = optionNames<PrefixOptions>({
   granularity: true,
   layerIds: true,
   headIds: true,

@@ -215,7 +215,7 @@ clients:
     [['--output-tokens-stdev', '9000'], /--output-tokens-stdev is 9000.*widen --output-tokens-min and/],
     [['--profile', 'ramp:to=1e308,from=1,duration=1'], /--profile has to=1e308/],
     [['--profile', 'step:toString=1'], /--profile has the key "toString"/],
-    [['--workload', 'constructor'], /--workload is "constructor", which is no preset/],
+    [['--workload', 'constructor'], /--workload is "constructor", which is not a preset/],
   ])('refuses %j by the name of the option', async (args, message) => {
     await expect(run('generate', ...args)).rejects.toThrow(message);
   });

@@ -1,4 +1,7 @@
-/** What comes of the evaluation of one bundle, and who gives it: the seam between search and simulation. */
+/**
+ * The seam between search and simulation: what an evaluator is asked, what it answers for each bundle, and
+ * the suites of cases that it runs.
+ */
 
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
@@ -29,7 +32,7 @@ export interface CaseResult {
 export interface Evaluation {
   /** Content hash of the bundle without name, generation, parent and mutations. */
   readonly policyId: string;
-  /** One figure, more is better; lower than that of any bundle that ran where there is an error. */
+  /** One figure, more is better. With an error it is below the figure of every bundle that ran. */
   readonly score: number;
   /** A figure for each objective, in the order of the objectives, each turned so that more is better. */
   readonly objectives: readonly number[];
@@ -57,7 +60,7 @@ export interface Evaluator {
   ): Promise<readonly Evaluation[]>;
 }
 
-//  Settings: the cases of one workload and one model of time, which differ by their seeds only.
+// Settings: the cases of one workload and one model of time, which differ by their seeds only.
 
 /** `shared-prefixes/roofline/7` without its seed. */
 export function settingOf(caseId: string): string {
@@ -76,7 +79,7 @@ export function meansBySetting(
   return Object.fromEntries([...sums].map(([setting, { sum, count }]) => [setting, sum / count]));
 }
 
-//  Suites: which cases a bundle is judged by, as plain data.
+// Suites: which cases a bundle is judged by, as plain data.
 
 /** One simulation. */
 export interface SuiteCase {

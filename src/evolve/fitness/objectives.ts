@@ -1,9 +1,11 @@
 /**
  * What a search wants more of: metrics with a direction and a weight, measured against a baseline, and how
- * several become one score.
+ * several become one score. Also the table of all raw metrics with units and meanings, and the size of a
+ * bundle, which a search can hold small.
  *
- * The gain of a metric v over the baseline's b is 1 - v / b where less is better and v / b - 1 where more is,
- * so 0 is as good as the baseline, and a case with large figures weighs no more than one with small ones.
+ * The gain of a metric v over the baseline's b is 1 - v / b where less is better and v / b - 1 where more
+ * is. So 0 is as good as the baseline, and a case with large figures weighs no more than one with small
+ * ones.
  */
 
 import { type PolicyBundle, type PolicySpec, policySlots, type TreeNode } from '../bundle/policyBundle.ts';
@@ -104,7 +106,7 @@ export function caseScore(metrics: MetricValues, gains: readonly number[], scori
   return missing > 0 ? GAIN_MIN - missing : plain;
 }
 
-//  What the raw metrics are: names, units and meanings, for people, prompts and plans.
+// What the raw metrics are: names, units and meanings, for people, prompts and plans.
 
 export interface MetricDescription {
   /** `CLASS`, `TENANT`, `TIER`, `TARGET` and `CONFIG` stand for names of the workload and the deployment. */
@@ -215,7 +217,7 @@ export function metricsText(): string {
   ].join('\n');
 }
 
-//  How large a bundle is: what a search can hold small, so that policies stay readable and do not overfit.
+// How large a bundle is: what a search can hold small, so that policies stay readable and do not overfit.
 
 const comments = { starlark: /#.*$/gm, javascript: /\/\/.*$/gm };
 

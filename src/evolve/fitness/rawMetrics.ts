@@ -41,7 +41,7 @@ function mean(values: readonly number[] | Float64Array): number {
 
 /**
  * E2E mean / 2 + E2E P95 / 2 in milliseconds, the figure of the router-search experiment. Requests that did
- * not complete count a minute, so that turning requests away is no way to be fast.
+ * not complete count a minute, so that turning requests away does not make a policy look fast.
  */
 function latencyMs(table: RequestTable): number {
   const us = new Float64Array(table.size);
@@ -195,14 +195,14 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
   };
 }
 
-//  Which requests met the targets of their class. Requests that were turned away did not.
+// Which requests met the targets of their class. Requests that were turned away did not.
 
 /** Weights of the published admission experiment; other classes count 1. */
 const classWeights: Readonly<Record<string, number>> = { critical: 4, standard: 2, sheddable: 1, batch: 0.5 };
 /** Classes whose rejected requests are not held against a policy there. */
 const sheddable = ['sheddable', 'batch', 'background'];
 
-export interface Attainment {
+interface Attainment {
   /** Over all requests of classes with targets; 1 without any. */
   readonly overall: number;
   readonly byClass: Readonly<Record<string, number>>;
@@ -259,7 +259,7 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
 // were.
 
 /** Reports of all instances, by tier. */
-export type ReadTiers = () => readonly (readonly TierReport[])[];
+type ReadTiers = () => readonly (readonly TierReport[])[];
 
 /** How often tiers are looked at, in simulated time. */
 const SAMPLE_US = 100_000;
@@ -288,7 +288,7 @@ export class RunWatch implements SimulationObserver {
   }
 
   /**
-   * @param replicas those that there are before the first event, of all configurations
+   * @param replicas that run before the first event, of all configurations
    * @param byConfig those of each
    */
   begin(replicas: number, byConfig: ReadonlyMap<string, number> = new Map()): void {
@@ -365,7 +365,7 @@ export class RunWatch implements SimulationObserver {
   }
 }
 
-/** So many replicas from a time on. */
+/** The number of replicas from a time on. */
 interface Period {
   readonly sinceUs: number;
   readonly count: number;

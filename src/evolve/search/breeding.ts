@@ -1,6 +1,6 @@
 /**
- * Candidates by variation: parents from the islands of the archive, from the Pareto population, from the
- * branch that tolerates regressions, and from those that lead in one setting each.
+ * What proposes candidates and what a search remembers: variation of parents, search over the numbers of
+ * one bundle, the choice of the winner on validation, and the state that is written after each generation.
  */
 
 import { parseJson } from '../../runtime/boundedJson.ts';
@@ -41,10 +41,14 @@ import {
 } from './racing.ts';
 import { type BranchState, type IslandsState, pickElite } from './selection.ts';
 
+// Candidates by variation: parents from the islands of the archive, from the Pareto population, from the
+// branch that tolerates regressions, and from the leaders of each setting.
+
 /** Share of children that are changed in two places at once. */
 const COMPOUND = 0.25;
-/** Of each setting so many may be parents for what they do there, and so many of one kind. */
+/** At most this many leaders of a setting may be parents. */
 const LEADERS = 8;
+/** At most this many of them may have the same structure, so that parents differ. */
 const OF_ONE_KIND = 2;
 
 export class Breeding {
@@ -54,7 +58,7 @@ export class Breeding {
   /** By setting, the best there first. */
   readonly #leaders: readonly (readonly Individual[])[];
 
-  /** @param ranking those that ran on all cases */
+  /** @param ranking the individuals that ran on all cases */
   constructor(
     state: SearchState,
     guides: SlotGuides,
@@ -170,8 +174,7 @@ export class Breeding {
 }
 
 // After the search: the best of train are scored on validation, the best of these is chosen, and the hidden
-// suite says what it is worth beside the presets. Nothing that the hidden suite says goes back into the
-// search.
+// suite compares it with the presets. No result of the hidden suite goes back into the search.
 
 /** Share of the finalists that may be of one kind. */
 const SHARE_OF_ONE_KIND = 1 / 3;
@@ -279,11 +282,11 @@ export async function judge(
 // Search over the numbers of one bundle by CMA-ES or the evolution strategy. When it has settled, or nothing
 // got better for some generations, it starts again on another bundle, first on one of a new structure.
 
-export interface NumericState {
+interface NumericState {
   readonly method: 'cma' | 'strategy';
   /** Points of a generation. */
   readonly population: number;
-  /** Bundle whose numbers it moves; null before the first start and where there is none. */
+  /** Bundle whose numbers it moves; null before the first start and without such a bundle. */
   base: string | null;
   cma: CmaState | null;
   strategy: StrategyState | null;
@@ -425,7 +428,7 @@ export interface GenerationRecord {
   /** Evaluations since the start; what was known already is not counted. */
   readonly evaluations: number;
   readonly failures: number;
-  /** Best score so far of those that ran on all cases, and of this generation. */
+  /** Best score so far among the individuals that ran on all cases, and in this generation. */
   readonly best: number;
   readonly bestOfGeneration: number;
   readonly medianOfGeneration: number;
@@ -459,12 +462,12 @@ export interface SearchState {
 
 /**
  * The state of a text that `JSON.stringify` of a state gave.
- * @throws TKV_CONFIG where it is none, of another version, or of another plan than `plan`
+ * @throws TKV_CONFIG unless it is a state of this version and of the plan `plan`
  */
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
   const remedy = 'Give the directory of a search, or start a new one in another.';
   const error = (problem: string): TierKVError => configError(field, problem, remedy);
-  const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is no JSON') as SearchState;
+  const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is not JSON') as SearchState;
   if (state?.version !== STATE_VERSION || !Array.isArray(state.individuals)) {
     const remedy = 'Start a new search in another directory.';
     throw configError(field, `holds no state of version ${STATE_VERSION}`, remedy);

@@ -11,7 +11,7 @@ import { rungsOf } from './racing.ts';
 
 /** When each phase ends, as a share of the whole. */
 const ends = { presets: 0.35, generations: 0.7, validation: 0.85, judging: 1 } as const;
-export type SearchPhase = keyof typeof ends;
+type SearchPhase = keyof typeof ends;
 
 /** What a phase's signal is aborted with. */
 export class TimeIsUp extends Error {
@@ -50,7 +50,7 @@ export class SearchBudget {
     return act(controller.signal).finally(() => clearTimeout(timer));
   }
 
-  /** Runs `act`, which simulates so many cases, and takes the pace from it. */
+  /** Runs `act`, which simulates `cases` cases, and measures the pace by it. */
   async measure<T>(cases: number, act: () => Promise<T>): Promise<T> {
     const beganMs = this.#now();
     const result = await act();
@@ -66,7 +66,7 @@ export interface Within {
   readonly phase: SearchPhase;
 }
 
-/** By bundle; undefined for those that the time left out. The first ones go first. */
+/** Evaluations by bundle, in their order; undefined for a bundle that the time left out. */
 export async function evaluateWithin(
   evaluator: Evaluator,
   bundles: readonly PolicyBundle[],

@@ -22,7 +22,7 @@ export interface CmaState {
   pathCovariance: number[];
   /** Points of a generation. */
   readonly population: number;
-  /** Least standard deviation of each coordinate; 0 where there is none. */
+  /** Least standard deviation of each coordinate; 0 for no least deviation. */
   readonly leastDeviation: readonly number[];
 }
 
@@ -185,7 +185,7 @@ export function cmaSpread(state: CmaState): number {
 
 export type Matrix = number[][];
 
-export interface Eigen {
+interface Eigen {
   /** In no order. */
   readonly values: readonly number[];
   /** `vectors[i][k]` is coordinate i of the vector that belongs to `values[k]`; they are orthonormal. */

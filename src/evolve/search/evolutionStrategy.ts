@@ -18,7 +18,7 @@ export interface StrategyParent {
 export interface StrategyState {
   generation: number;
   parents: readonly StrategyParent[];
-  /** Those that were drawn last, of which `tellStrategy` takes the next parents. */
+  /** The points that were drawn last, of which `tellStrategy` takes the next parents. */
   offspring: readonly StrategyParent[];
   /** How many parents there are (mu), and how many are drawn (lambda). */
   readonly mu: number;

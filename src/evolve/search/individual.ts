@@ -1,4 +1,7 @@
-/** A bundle that was evaluated, with where it came from: a line of the lineage. */
+/**
+ * A bundle that was evaluated, and how children are made of bundles: by moving numbers, by adding a term to
+ * a program, or by changing one slot or two. Every child carries where it came from.
+ */
 
 import type { ParameterValue } from '../../sim/control/policy.ts';
 import type { NumberRule, ParameterRules } from '../../sim/control/registry.ts';
@@ -22,6 +25,8 @@ import {
   withOneMoreTerm,
 } from './programs.ts';
 import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
+
+// An individual: a line of the lineage.
 
 /** What made a bundle. */
 export type Origin = 'preset' | 'crossing' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
@@ -60,7 +65,7 @@ export interface Candidate {
   readonly changes: readonly string[];
 }
 
-/** JSON keeps no infinities; a score that is none is the worst there is. */
+/** JSON keeps no infinities, so a score that is not finite becomes the worst finite one. */
 function finite(value: number): number {
   return Number.isFinite(value) ? value : -Number.MAX_VALUE;
 }
@@ -121,7 +126,7 @@ export function nameOfSpec(spec: PolicySpec | undefined): string {
   }
 }
 
-//  Kinds of bundles: what has the same kind differs by numbers, or within one program.
+// Kinds of bundles: what has the same kind differs by numbers, or within one program.
 
 /** What kind of policy stands in each slot: template, language, or tree. */
 export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
@@ -129,8 +134,8 @@ export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): stri
 }
 
 /**
- * The first `count` of them of which each decides otherwise than the others, and at most `most` are of one
- * kind: near relatives of the best say little beside it.
+ * The first `count` individuals that all decide differently, at most `most` of one kind. Near relatives of the
+ * best would add little to it.
  */
 export function ofManyKinds(
   ranking: readonly Individual[],
@@ -154,7 +159,7 @@ export function ofManyKinds(
   return found;
 }
 
-//  The best bundle with one more term in a program, in every way there is.
+// The best bundle with one more term in a program, in every way there is.
 
 /**
  * For each slot the children of the first program in the ranking that reads a field, each of them in that
@@ -195,9 +200,9 @@ function childrenOf(
   });
 }
 
-//  Scales between the values of a number and the interval from 0 to 1.
+// Scales between the values of a number and the interval from 0 to 1.
 
-export type Scale =
+type Scale =
   | { readonly kind: 'linear'; readonly min: number; readonly max: number; readonly isInteger: boolean }
   /** Equal steps are equal factors. `min` is above 0. */
   | {
@@ -215,12 +220,12 @@ export type Scale =
 const UNLIMITED = 2 ** 40;
 /** From this greatest value on, a default of 0 stands for "off". */
 const WIDE = 2 ** 16;
-/** Ratio of the ends of a scale of which the rule gives no upper end. */
+/** Ratio of a scale's ends where the rule gives no upper end. */
 const SPAN = 64;
 const BELOW_BEYOND = 0.9;
 
 /** Search goes no further than the rule; where the rule has no end, from the default on by some factors. */
-export function scaleOfRule(rule: NumberRule): Scale {
+function scaleOfRule(rule: NumberRule): Scale {
   const isInteger = rule.integer === true;
   const least = rule.min ?? (rule.above === undefined ? -Infinity : rule.above);
   const { default: usual } = rule;
@@ -245,12 +250,12 @@ export function scaleOfRule(rule: NumberRule): Scale {
 }
 
 /** The scale of a number in a program; undefined where it is left alone: 0, and stand-ins for infinity. */
-export function scaleOfLiteral(value: number): Scale | undefined {
+function scaleOfLiteral(value: number): Scale | undefined {
   if (!(value > 0) || value >= 1e8) return undefined;
   return { kind: 'logarithmic', min: value / 8, max: value * 8, isInteger: false };
 }
 
-export function toUnit(scale: Scale, value: number): number {
+function toUnit(scale: Scale, value: number): number {
   const within = (unit: number): number => Math.min(1, Math.max(0, unit));
   switch (scale.kind) {
     case 'choice':
@@ -267,7 +272,7 @@ export function toUnit(scale: Scale, value: number): number {
 }
 
 /** @param unit from 0 to 1 */
-export function toValue(scale: Scale, unit: number): number {
+function toValue(scale: Scale, unit: number): number {
   if (scale.kind === 'choice') return Math.min(scale.count - 1, Math.floor(unit * scale.count));
   let value: number;
   if (scale.kind === 'linear') value = scale.min + (scale.max - scale.min) * unit;
@@ -282,7 +287,7 @@ export function toValue(scale: Scale, unit: number): number {
 }
 
 /** Width of one step of an integer or a choice on the unit interval; 0 for other numbers. */
-export function stepOf(scale: Scale): number {
+function stepOf(scale: Scale): number {
   if (scale.kind === 'choice') return 1 / scale.count;
   if (!scale.isInteger) return 0;
   if (scale.kind === 'linear') return 1 / Math.max(1, scale.max - scale.min);
@@ -311,7 +316,7 @@ export type SlotGuides = Readonly<Partial<Record<PolicySlot, SlotGuide>>>;
 interface SearchAxis {
   readonly scale: Scale;
   readonly value: number;
-  /** Whether it is a weight, of which 0 means that its scorer is not asked. */
+  /** Whether it is a weight. Weight 0 turns its scorer off. */
   readonly isWeight?: boolean;
   put(spec: PolicySpec, value: number): PolicySpec;
 }
@@ -324,9 +329,9 @@ export class NumberSpace {
   readonly #axes: readonly (readonly [PolicySlot, SearchAxis])[];
 
   /**
-   * @param slots those whose numbers are searched
-   * @param reach `all` numbers that there may be, or those `inUse`: no choices, no weights of 0, nothing that
-   *   is off. In few dimensions a search gets on faster; what is off is turned on by variation.
+   * @param slots whose numbers are searched
+   * @param reach `all` numbers, or the numbers `inUse`: no choices, no weights of 0, nothing that is off. A
+   *   search is faster in few dimensions; variation turns on what is off.
    */
   constructor(
     bundle: PolicyBundle,
@@ -500,7 +505,7 @@ export interface BundleChild {
   readonly usesOther: boolean;
 }
 
-export interface VaryContext {
+interface VaryContext {
   /** Slots that search may change. */
   readonly slots: readonly PolicySlot[];
   readonly guides: SlotGuides;

@@ -214,7 +214,7 @@ function printComprehension({ key, value, clauses }: Comprehension): string {
 }
 
 /** The shortest text that reads as this float and as no integer. */
-export function floatText(value: number): string {
+function floatText(value: number): string {
   const text = String(value);
   return /[.e]/.test(text) ? text : `${text}.0`;
 }

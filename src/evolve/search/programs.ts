@@ -1,7 +1,7 @@
 /**
- * Children of Starlark programs: by a mutation or two, or by a part of one program put into another one. The
- * text that comes out compiles. Where a text has lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END`, only
- * what stands between them changes, and all else stays as it is, letter for letter.
+ * Children of Starlark programs: by a mutation or two, or by a part of one program put into another. Every
+ * child compiles. In a text with lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END`, only what stands
+ * between them changes; all else stays, letter for letter.
  */
 
 import { PolicyError } from '../../sandbox/program.ts';
@@ -22,7 +22,7 @@ const TRIES = 24;
 const SOURCE_MAX = 10_000;
 const NODES_MAX = 600;
 
-/** Whole text in three parts, of which search may touch the second. */
+/** The whole text in three parts. Search may change the second only. */
 function regionsOf(source: string): [before: string, open: string, after: string] {
   const lines = source.split('\n');
   const start = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-START/.test(line));
@@ -188,7 +188,7 @@ function literalsOf(module: FunctionNode): { value: number }[] {
 const SHARE = 0.2;
 const signs: readonly Sign[] = ['+', '-'];
 
-export interface ModuleChild {
+interface ModuleChild {
   readonly module: FunctionNode;
   readonly about: string;
 }
@@ -215,11 +215,7 @@ function linearParts(expression: Expression): readonly Expression[] {
 }
 
 /** @param favoured the fields that are added; `known` are all, for their sizes */
-export function withEachTerm(
-  module: FunctionNode,
-  known: ProgramFields,
-  favoured: ProgramFields,
-): ModuleChild[] {
+function withEachTerm(module: FunctionNode, known: ProgramFields, favoured: ProgramFields): ModuleChild[] {
   const sites = sitesOf(module);
   const fields = fieldsOf([module], known);
   const parts = new Set(sites.flatMap(({ expression }) => linearParts(expression)));
@@ -240,30 +236,30 @@ export function withEachTerm(
 }
 
 // Mutations of an expression, each small and named, so that a lineage can say what was done. A mutation may
-// make a program that fails; whoever calls tries the text, and evaluation says the rest.
+// make a program that fails; the caller compiles the text, and evaluation shows the rest.
 
-export interface Variation {
+interface Variation {
   readonly expression: Expression;
   readonly about: string;
 }
 
 /** What mutations draw from. */
-export interface Material {
+interface Material {
   /** All sites of the program. */
   readonly sites: readonly Site[];
   readonly fields: ProgramFields;
-  /** Those that are drawn half of the time. */
+  /** The expressions that are drawn half of the time. */
   readonly favoured: ProgramFields;
   readonly random: GoRandom;
 }
 
-export type Mutation = (site: Site, material: Material) => Variation | undefined;
+type Mutation = (site: Site, material: Material) => Variation | undefined;
 
 type BinaryNode = Expression & { readonly kind: 'binary' };
 
 const line = 0;
 
-export function pick<T>(items: readonly T[], random: GoRandom): T {
+function pick<T>(items: readonly T[], random: GoRandom): T {
   return items[random.intn(items.length)];
 }
 
@@ -272,7 +268,7 @@ function float(value: number): Expression {
 }
 
 /** Four significant digits: more tell nothing, and texts that differ by noise are no use to a cache. */
-export function round(value: number): number {
+function round(value: number): number {
   return Number(value.toPrecision(4));
 }
 
@@ -362,7 +358,7 @@ function someField(
   return { ...expression, name: pick(names, random) };
 }
 
-/** An expression times a number with which it comes to `size`. */
+/** An expression times a number, so that its usual value is `size`. */
 function scaled(term: Expression, size: number, fields: ProgramFields): Expression {
   const weight = float(size / sizeOf(term, fields));
   return { kind: 'binary', operator: '*', left: weight, right: term, line };
@@ -373,10 +369,10 @@ function drawShare(random: GoRandom): number {
   return elementary.exp(1.5 * random.normFloat64() - 1);
 }
 
-export type Sign = '+' | '-';
+type Sign = '+' | '-';
 
 /** `left` and `term`, which is scaled to a share of its size. */
-export function sumOf(
+function sumOf(
   left: Expression,
   operator: Sign,
   term: Expression,
@@ -391,7 +387,7 @@ export function sumOf(
 }
 
 /** The same with a share and a sign by chance. */
-export function addScaled(
+function addScaled(
   left: Expression,
   term: Expression,
   { fields, random }: Pick<Material, 'fields' | 'random'>,
@@ -449,7 +445,7 @@ const negate: Mutation = ({ sort, expression }) => {
 };
 
 /** Drawn alike; numbers are moved most often, since most steps of a search are small. */
-export const mutations: readonly Mutation[] = [
+const mutations: readonly Mutation[] = [
   nudge,
   nudge,
   nudge,
@@ -467,9 +463,9 @@ export const mutations: readonly Mutation[] = [
 // operands of arithmetic and of comparisons are numbers, what an `if` asks is a condition. Names that are
 // assigned to, callees and indexes are no such places.
 
-export type Sort = 'number' | 'condition';
+type Sort = 'number' | 'condition';
 
-export interface Site {
+interface Site {
   readonly sort: Sort;
   readonly expression: Expression;
   /** Function in which it stands. */
@@ -481,7 +477,7 @@ const comparisons = new Set(['<', '<=', '>', '>=']);
 const numberFunctions = new Set(['min', 'max', 'abs', 'float']);
 
 /** All sites, in the order of the text. */
-export function sitesOf(module: FunctionNode): Site[] {
+function sitesOf(module: FunctionNode): Site[] {
   const sites: Site[] = [];
   visitBlock(module.body, 'module', sites);
   return sites;
@@ -601,7 +597,7 @@ function visit(expression: Expression, sort: Sort | null, within: string, sites:
  * The tree with `old` replaced, compared by identity. A tree that was parsed and not yet resolved is plain
  * data.
  */
-export function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
+function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
   const walk = (node: unknown): unknown => {
     if (node === old) return replacement;
     if (Array.isArray(node)) {
@@ -623,8 +619,8 @@ export function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
   return walk(tree) as T;
 }
 
-/** Number of expressions and statements: what a program costs whoever reads it. */
-export function programNodes(module: FunctionNode): number {
+/** Number of expressions and statements: what a program costs its readers. */
+function programNodes(module: FunctionNode): number {
   let count = 0;
   const walk = (node: unknown): void => {
     if (typeof node !== 'object' || node === null) return;
@@ -635,8 +631,8 @@ export function programNodes(module: FunctionNode): number {
   return count;
 }
 
-// Fields of objects that programs read in number places, by the object's name: what a mutation may put in
-// place of one another. Those of the programs at hand come to those that are known.
+// Fields of objects that programs read in number places, by the object's name. A mutation may put one of them
+// in place of another. Fields of the programs at hand are added to the known fields.
 
 /**
  * By the name of the variable, its fields with a usual value of each, above 0. Weights are drawn beside it,
@@ -645,7 +641,7 @@ export function programNodes(module: FunctionNode): number {
 export type ProgramFields = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 /** Objects and fields in the order of their names. A field that is not known is taken for a number near 1. */
-export function fieldsOf(modules: readonly FunctionNode[], known: ProgramFields = {}): ProgramFields {
+function fieldsOf(modules: readonly FunctionNode[], known: ProgramFields = {}): ProgramFields {
   const found = new Map<string, Map<string, number>>();
   const add = (object: string, name: string, usual: number): void => {
     const fields = found.get(object) ?? new Map<string, number>();
@@ -667,26 +663,26 @@ export function fieldsOf(modules: readonly FunctionNode[], known: ProgramFields 
   );
 }
 
-export type FieldExpression = Expression & {
+type FieldExpression = Expression & {
   readonly kind: 'attribute';
   readonly object: Expression & { readonly kind: 'name' };
 };
 
-export function isField(expression: Expression): expression is FieldExpression {
+function isField(expression: Expression): expression is FieldExpression {
   return (
     expression.kind === 'attribute' && expression.object.kind === 'name' && expression.object.name !== 'math'
   );
 }
 
-export function isNumber({ kind }: Expression): boolean {
+function isNumber({ kind }: Expression): boolean {
   return kind === 'integer' || kind === 'float';
 }
 
 /**
- * How large an expression usually is, above 0: of a field its usual value, of a number the number, of sums
- * and products what their parts come to. A name of the program's own, and what has no size, counts as 1.
+ * The usual size of an expression, above 0: a field's usual value, a number itself, sums and products of the
+ * sizes of their parts. Names that the program defines, and anything else, count as 1.
  */
-export function sizeOf(expression: Expression, fields: ProgramFields): number {
+function sizeOf(expression: Expression, fields: ProgramFields): number {
   switch (expression.kind) {
     case 'integer':
     case 'float':

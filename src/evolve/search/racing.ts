@@ -1,8 +1,8 @@
 /**
- * What there is to beat, and by how much a candidate does. In each setting, a workload with a model of time,
- * the bar is the best preset there, which need not be the same in another one. A candidate's lead is what it
- * gains more than that. Its score goes by the setting where its lead is smallest, so that no workload pays
- * for another: presets score 0 at most, and what scores well is above each of them everywhere.
+ * How candidates are compared, and how little is simulated for it. In each setting, a workload with a model
+ * of time, the bar is the best preset there. A candidate's lead is its gain minus the bar; its score is its
+ * smallest lead over the settings. So no workload pays for another: presets score 0 at most, and a positive
+ * score is above every preset in every setting. Races stop weak candidates after a few seeds.
  */
 
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
@@ -17,7 +17,7 @@ export type BySetting = Readonly<Record<string, number>>;
 /** Share of the smallest lead in the score; the rest is the mean, which tells equal ones apart. */
 const SMALLEST = 0.75;
 
-export interface Standing {
+interface Standing {
   readonly score: number;
   /** Lead over the best preset in each setting; none where the evaluation failed. */
   readonly leads: BySetting;
@@ -30,10 +30,10 @@ export function caseScoresOf({ cases = [] }: Evaluation): CaseScores {
 }
 
 /**
- * In each setting, the preset that is best over `all` cases, by its mean score over `some` of them. What is
- * best on a few seeds is so by luck, and no measure of what runs there.
+ * In each setting, the preset that is best over `all` cases, by its mean score over `some` of them. The
+ * best preset on a few seeds owes it to luck, so it would be a wrong bar.
  *
- * @param all ids of cases, of each of which every preset has a score
+ * @param all ids of cases; every preset has a score in each
  * @param some of them; of each setting at least one
  */
 export function barsOf(
@@ -55,7 +55,7 @@ export function barsOf(
   );
 }
 
-/** @param bars by setting; one that has none counts from 0 */
+/** @param bars by setting; a setting without a bar counts from 0 */
 export function standingOf({ cases = [], error }: Evaluation, bars: BySetting): Standing {
   if (error !== undefined) return { score: FAILED_SCORE, leads: {}, cases: 0 };
   const means = meansBySetting(cases);
@@ -84,16 +84,17 @@ export function bestOfEach<Each extends Led>(all: readonly Each[], count: number
   return all.filter((each) => kept.has(each));
 }
 
-// A race: all candidates run on a few seeds of every setting, those that are ahead on twice as many, and so
-// on. So most of the time goes to what may become the best, and what is best has run on all seeds.
+// A race: all candidates run on a few seeds of every setting, the leaders on twice as many, and so on. So most
+// of the time goes to candidates that may become the best, and the best has run on all seeds.
 
-/** Share of those on one rung that go on to the next, and how few do at least. */
+/** Share of the candidates on one rung that go on to the next. */
 const GOES_ON = 1 / 3;
+/** At least this many candidates go on, so that a race never ends with one by chance. */
 const LEAST = 2;
 /** Seeds of a setting on the first rung, where the suite has twice as many. */
 const FIRST_SEEDS = 2;
 
-/** Cases of one rung, and on them what there is to beat on all. */
+/** Cases of one rung, and the bars, measured on these cases. */
 export interface Rung {
   readonly cases: readonly string[];
   readonly bars: BySetting;
@@ -134,7 +135,7 @@ export function rungsWithBars(cases: readonly (readonly string[])[], presets: re
   return cases.map((some) => ({ cases: some, bars: barsOf(presets, all, some) }));
 }
 
-/** Those that a rung stopped, and the score on it of the last that went on. */
+/** The candidates that a rung stopped, and the score on it of the last candidate that went on. */
 interface Cut {
   readonly stopped: readonly number[];
   readonly wentOn: readonly number[];
@@ -142,10 +143,10 @@ interface Cut {
 }
 
 /**
- * Standings in the order of the bundles. One that was stopped stands below all that went on: fewer seeds may
- * flatter it. An echo has the standing of the first rung, and whoever calls knows a better one.
+ * Standings in the order of the bundles. A stopped bundle stands below all that went on: fewer seeds may
+ * flatter it. An echo has the standing of the first rung; the caller may know a better one.
  *
- * @param known behaviours on the first rung; who shows one of them goes no further
+ * @param known behaviours on the first rung; a bundle that shows one of them goes no further
  */
 export async function race(
   bundles: readonly PolicyBundle[],

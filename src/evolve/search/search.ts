@@ -93,7 +93,7 @@ export class Search {
     const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
     individuals.forEach((individual, i) => {
-      if (!search.#book.has(individual.id)) search.#keep(individual, [i % plan.islands]);
+      if (!search.#book.byId.has(individual.id)) search.#keep(individual, [i % plan.islands]);
     });
     search.#close(individuals);
     return search;
@@ -125,7 +125,7 @@ export class Search {
   }
 
   /**
-   * Those that ran on all cases, without echoes, the best first; equal ones in the order in which they were
+   * The individuals that ran on all cases, without echoes, the best first; equal ones in the order in which they were
    * found.
    */
   get ranking(): readonly Individual[] {
@@ -134,10 +134,6 @@ export class Search {
     return individuals
       .filter(({ error, cases, echoOf }) => error === undefined && cases === all && echoOf === undefined)
       .sort((a, b) => b.score - a.score);
-  }
-
-  find(id: string): Individual {
-    return this.#book.find(id);
   }
 
   /** One generation. An abort leaves the state where the last one ended. */
@@ -164,7 +160,7 @@ export class Search {
     const context: NumericContext = {
       guides: this.#guides,
       slots: plan.slots,
-      find: (id) => this.find(id),
+      find: (id) => this.#book.find(id),
       ranking: this.ranking,
       starts: this.#state.starts,
     };
@@ -230,7 +226,7 @@ export class Search {
   /** Puts it into the book and offers it to the archive. */
   #keep(individual: Individual, islands: readonly number[]): void {
     const { archive, individuals } = this.#state;
-    if (!this.#book.has(individual.id)) {
+    if (!this.#book.byId.has(individual.id)) {
       individuals.push(individual);
       this.#book.enter(individual);
     }
@@ -246,9 +242,9 @@ export class Search {
     const { plan, front, history } = this.#state;
     const ran = found.filter(({ error, echoOf }) => error === undefined && echoOf === undefined);
     const ids = [...new Set([...front, ...ran.map(({ id }) => id)])];
-    const points = ids.map((id) => this.find(id).objectives);
+    const points = ids.map((id) => this.#book.find(id).objectives);
     this.#state.front = survivors(points, plan.population).map((i) => ids[i]);
-    const objectives = this.#state.front.map((id) => this.find(id).objectives);
+    const objectives = this.#state.front.map((id) => this.#book.find(id).objectives);
     history.push(recordOf(this.#state, found, this.ranking[0].score, objectives));
   }
 
@@ -266,12 +262,12 @@ export class Search {
   }
 }
 
-//  Generation 0: the presets on train, and what they are the measure of.
+// Generation 0: the presets on train, and what they are the measure of.
 
 /** Shares of a generation; what is left goes to variation from the archive. */
-export const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
+const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
 
-export function shareOf({ population }: SearchPlan, share: number): number {
+function shareOf({ population }: SearchPlan, share: number): number {
   return Math.max(2, Math.round(share * population));
 }
 
@@ -286,7 +282,7 @@ interface PresetRun {
 }
 
 /**
- * A race in which nobody is lost that may be the best preset of a setting.
+ * A race that keeps every preset that may be the best one of a setting.
  * @returns a hole in `runs` for each preset that the time left out
  */
 async function racePresets(
@@ -314,7 +310,7 @@ async function racePresets(
     }
     whole = ran;
     if (whole.length === 0) {
-      const problem = ended[0]?.error?.message ?? 'there are none';
+      const problem = ended[0]?.error?.message ?? 'the list of presets is empty';
       throw configError('presets', `do not run (${problem})`, 'Begin with one policy that runs.');
     }
     for (const [place, i] of running.entries()) {
@@ -347,7 +343,7 @@ async function firstThatRuns(
   const { budget, signal } = within;
   if (budget === undefined) return undefined;
   const cases = oneSeedEach(evaluator.caseIds('train'));
-  let problem = 'there are none';
+  let problem = 'the list of presets is empty';
   for (const [index, bundle] of presets.entries()) {
     // the baseline runs beside it
     const [evaluation] = await budget.measure(2 * cases.length, () =>
@@ -366,8 +362,8 @@ async function firstThatRuns(
 }
 
 /**
- * As many rungs as fit into the time: all presets run on the first, those that may be best somewhere on the
- * others. Where not even two seeds of each setting do, one seed, for as many presets as the time allows.
+ * As many rungs as fit into the time: all presets run on the first, and the presets that may be best somewhere
+ * run on the others. If two seeds of each setting do not fit, one seed, for as many presets as the time allows.
  */
 function affordableRungs(all: readonly string[], presets: number, { budget, phase }: Within): string[][] {
   const ladder = rungsOf(all);
@@ -387,7 +383,7 @@ function affordableRungs(all: readonly string[], presets: number, { budget, phas
  * A state that holds no individual yet, and the presets.
  * @throws TKV_CONFIG where none of them runs
  */
-export async function beginState(
+async function beginState(
   plan: SearchPlan,
   presets: readonly PolicyBundle[],
   evaluator: Evaluator,
@@ -401,7 +397,7 @@ export async function beginState(
   const ranOnAll = ({ evaluation, rung }: PresetRun): boolean =>
     evaluation.error === undefined && rung === rungs.length - 1;
   const onAll = standings.filter((_, i) => ranOnAll(runs[i]));
-  // few seeds may flatter who was stopped
+  // few seeds may flatter a preset that was stopped
   const most = Math.min(...onAll.map(({ score }) => score));
   const individuals = bundles.map((bundle, i) => {
     const candidate = { bundle, origin: 'preset', parents: [], changes: [] } as const;
@@ -437,9 +433,9 @@ export async function beginState(
   return { state, individuals };
 }
 
-//  Candidates become individuals: what is known is not evaluated again, all else races.
+// Candidates become individuals: what is known is not evaluated again, all else races.
 
-export interface Answers {
+interface Answers {
   /** In the order of the candidates. */
   readonly individuals: readonly Individual[];
   /** How many were evaluated. */
@@ -453,7 +449,7 @@ function labelled({ bundle, parents, changes }: Candidate, generation: number): 
   return { ...unnamed, generation, ...(parentId === undefined ? {} : { parentId }), mutations: changes };
 }
 
-export async function answersTo(
+async function answersTo(
   candidates: readonly Candidate[],
   generation: number,
   book: Book,
@@ -490,11 +486,11 @@ export async function answersTo(
   return { individuals, evaluations: asked.length };
 }
 
-//  All that were evaluated, by content, by id and by behaviour.
+// All that were evaluated, by content, by id and by behaviour.
 
-export class Book {
+class Book {
   readonly #byContent: Map<string, Individual> = new Map();
-  readonly #byId: Map<string, Individual> = new Map();
+  readonly byId: Map<string, Individual> = new Map();
   /** The first of each behaviour. */
   readonly #byBehaviour: Map<string, Individual> = new Map();
 
@@ -505,16 +501,12 @@ export class Book {
   enter(individual: Individual): void {
     const { bundle, id, behaviour } = individual;
     this.#byContent.set(contentKey(bundle), individual);
-    this.#byId.set(id, individual);
+    this.byId.set(id, individual);
     if (behaviour !== '' && !this.#byBehaviour.has(behaviour)) this.#byBehaviour.set(behaviour, individual);
   }
 
-  has(id: string): boolean {
-    return this.#byId.has(id);
-  }
-
   find(id: string): Individual {
-    const found = this.#byId.get(id);
+    const found = this.byId.get(id);
     if (found === undefined) throw new Error(`the search knows no bundle ${id}`);
     return found;
   }
@@ -533,16 +525,16 @@ export class Book {
   }
 }
 
-// What a generation came to, and what that is measured by, taken once from the better half of its presets:
-// axes of the archive, and a floor for hypervolume. The worse half would stretch both over what no search
-// goes to.
+// The record of a generation, and its measures: axes of the archive and a floor for hypervolume. Both are taken
+// once, from the better half of the presets; the worse half would stretch them over regions that no search
+// visits.
 
 function betterHalf(presets: readonly Individual[]): Individual[] {
   return [...presets].sort((a, b) => b.score - a.score).slice(0, Math.ceil(presets.length / 2));
 }
 
-/** Axes over what they show, with half as much again at both ends; sizes begin at 0. */
-export function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
+/** Axes over the presets' values, half their range longer at both ends; sizes begin at 0. */
+function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
   return features.map((name) => {
     if (name === 'policy_nodes') {
       const largest = Math.max(...presets.map(({ metrics }) => metrics[name] ?? 0));
@@ -559,7 +551,7 @@ export function axesOf({ features, bins }: SearchPlan, presets: readonly Individ
 }
 
 /** The worst that one of them has in each objective, and a tenth of the range below. */
-export function referenceOf(presets: readonly Individual[]): number[] {
+function referenceOf(presets: readonly Individual[]): number[] {
   const better = betterHalf(presets);
   return better[0].objectives.map((_, m) => {
     const values = better.map(({ objectives }) => objectives[m]);
@@ -573,7 +565,7 @@ export function referenceOf(presets: readonly Individual[]): number[] {
  * @param best score so far
  * @param front objectives of the population that NSGA-II keeps
  */
-export function recordOf(
+function recordOf(
   { generation, evaluations, archive, history, reference }: SearchState,
   found: readonly Individual[],
   best: number,

@@ -1,6 +1,6 @@
 /**
- * Bundles that put together what is best slot by slot. Each preset has one slot of its own and the usual
- * policies in the others, so no preset shows what two of them do together.
+ * Where a search begins: the presets of the searched slots, the best presets of several slots put together,
+ * plain programs, and what each slot lets a search change.
  */
 
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from '../bundle/policyBundle.ts';
@@ -17,6 +17,9 @@ import {
 } from './individual.ts';
 import { fieldsRead, type ProgramFields } from './programs.ts';
 import type { TreeAction, TreeFeature, TreeVocabulary } from './trees.ts';
+
+// Bundles that put together what is best slot by slot. Each preset has one slot of its own and the usual
+// policies in the others, so no preset shows what two of them do together.
 
 /** Policies of a slot that are put together with those of others: the best over all and in four settings. */
 const PER_SLOT = 5;
@@ -64,7 +67,7 @@ interface Combination {
 }
 
 /** What a priority policy came with, so that its ranks are read; a choice of that slot goes over it. */
-export function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
+function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
   return slot === 'priority' && instanceScheduler !== undefined ? { instanceScheduler } : {};
 }
 
@@ -203,7 +206,7 @@ def select_preemption_victim(requests, instance):
 };
 
 /** Texts of the plain programs of a slot. */
-export function plainPrograms(slot: PolicySlot): string[] {
+function plainPrograms(slot: PolicySlot): string[] {
   return Object.values(plain[slot] ?? {}).flatMap((spec) => (spec.type === 'code' ? [spec.source] : []));
 }
 
@@ -218,7 +221,7 @@ export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
   return [...named.map(([, bundle]) => bundle), ...own];
 }
 
-//  What search may know of each slot, made from the tables that policies are bound by.
+// What search may know of each slot, made from the tables that policies are bound by.
 
 type AnyFeature = Feature<never>;
 
@@ -243,7 +246,7 @@ const usual: Readonly<Record<string, number>> = {
   µs: 1_000_000,
 };
 
-/** Units of which a number says nothing without its beginning: simulated time. */
+/** Features in simulated time: a point in time says nothing by itself. */
 const LEFT_OUT = ['nowUs', 'deadlineUs'];
 
 function featureOf(slot: PolicySlot, name: string): AnyFeature {
@@ -257,7 +260,7 @@ function rangeOf(name: string, { kind, unit }: AnyFeature): TreeFeature {
   return { name, min: 0, max: reach[unit] ?? 16 };
 }
 
-/** Numbers that leaves take. A factor may turn a score around; other numbers go as far as their unit. */
+/** The range of a leaf's number. A factor may be negative; other numbers reach as far as their unit does. */
 function actionOf(name: string, value: string, unit: string): TreeAction {
   if (value === 'none') return { name };
   if (unit.startsWith('factor')) return { name, min: -2, max: 4 };
@@ -305,10 +308,10 @@ function guideOf(slot: PolicySlot): SlotGuide {
 
 export const slotGuides: SlotGuides = Object.fromEntries(policySlots.map((slot) => [slot, guideOf(slot)]));
 
-// Every policy of the presets within the best bundle so far. What a preset is worth beside the usual policies
-// of the other slots says little of what it is worth beside good ones.
+// Every policy of the presets within the best bundle so far. How a preset scores beside the usual policies
+// of the other slots says little about how it scores beside good ones.
 
-/** @returns one candidate for each policy of each searched slot, those left out that the bundle has */
+/** @returns one candidate for each policy of each searched slot, except the policies that the bundle has */
 export function presetsInContext(
   best: Individual,
   presets: readonly Individual[],

@@ -1,9 +1,12 @@
 /**
- * Pareto order over objectives of which more is better: ranks by fast non-dominated sorting and crowding
- * distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
+ * Which candidates a search keeps: a Pareto population (NSGA-II), a MAP-Elites archive with islands, and a
+ * branch that tolerates regressions. States are plain data that functions change in place.
  */
 
 import type { GoRandom } from '../../sim/random/goRand.ts';
+
+// Pareto order over objectives of which more is better: ranks by fast non-dominated sorting and crowding
+// distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
 
 export type Objectives = readonly number[];
 
@@ -107,7 +110,7 @@ function volume(points: readonly Objectives[], dimensions: number): number {
   return total;
 }
 
-/** Those that no other one covers in the first `dimensions` objectives, one of each. */
+/** The points that no other point covers in the first `dimensions` objectives, one of each. */
 function frontOf(points: readonly Objectives[], dimensions: number): Objectives[] {
   const covers = (a: Objectives, b: Objectives): boolean => {
     for (let m = 0; m < dimensions; m++) if (a[m] < b[m]) return false;
@@ -122,9 +125,9 @@ function frontOf(points: readonly Objectives[], dimensions: number): Objectives[
   return front;
 }
 
-// MAP-Elites (J.-B. Mouret and J. Clune, arXiv 1504.04909) with islands: a grid over features of a
-// candidate, of which each cell keeps the best that fell into it. Each island has a grid of its own; now and
-// then the best of one go to the next one in the ring.
+// MAP-Elites (J.-B. Mouret and J. Clune, arXiv 1504.04909) with islands: a grid over features of
+// candidates, where each cell keeps the best candidate that fell into it. Each island has its own grid; now and
+// then the best of one island go to the next in the ring.
 //
 // The state is plain data; functions change it in place.
 
@@ -212,8 +215,8 @@ export function qdScore({ islands }: IslandsState, floor: number): number {
 }
 
 // A branch that tolerates regressions: it walks from candidate to candidate and goes on from a worse one up
-// to `tolerance` times in a row; then it starts again from the best. A policy that needs two changes at once,
-// of which each alone does harm, is found by it and by no search that keeps only what got better.
+// to `tolerance` times in a row; then it starts again from the best. It finds policies that need two changes at
+// once, each of which alone does harm; a search that keeps only improvements cannot.
 //
 // The state is plain data; `stepBranch` changes it in place.
 

@@ -1,6 +1,7 @@
 /**
- * Children of decision trees: a threshold moved, a feature or a comparison exchanged, a leaf split, a branch
- * cut, children swapped, or a part of one tree put into another one (J. Koza's subtree crossover).
+ * Children of decision trees: a threshold moved, a feature or a comparison exchanged, a leaf split, a
+ * branch cut, children swapped, or a part of one tree put into another (J. Koza's subtree crossover). A
+ * child has features and actions of its slot only.
  */
 
 import type { GoRandom } from '../../sim/random/goRand.ts';
@@ -154,7 +155,7 @@ export function crossTrees(root: TreeNode, other: TreeNode, random: GoRandom): T
   return undefined;
 }
 
-//  What the decision trees of a slot are made of. Search puts nothing else into them.
+// What the decision trees of a slot are made of. Search puts nothing else into them.
 
 export interface TreeFeature {
   readonly name: string;

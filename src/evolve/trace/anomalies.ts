@@ -1,6 +1,7 @@
 /**
- * Finds anomalies while a run goes on. Each kind is kept by where it happens (an instance, a class) with its
- * count and the first requests that it concerns; of replicas that come and go, those that waited longest.
+ * What went wrong in a run, in seven kinds, found while the run goes on. Each kind is kept by where it
+ * happens (an instance, a class) with its count and the first requests that it concerns; of replicas that
+ * come and go, the requests that waited longest.
  */
 
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
@@ -10,7 +11,7 @@ import type { RoutingDecision } from '../../sim/control/policy.ts';
 import type { SimRequest } from '../../sim/instance/simRequest.ts';
 import { classOf, meetsTargets, type TargetsByClass } from '../../sim/metrics/statistics.ts';
 
-/** So many preemptions of one instance within so long are a storm. */
+/** Preemptions of one instance that are a storm, if they fall within `STORM_US` microseconds. */
 const STORM_PREEMPTIONS = 8;
 const STORM_US = 1_000_000;
 /** Hand-offs that wait for one decode instance. */
@@ -201,7 +202,7 @@ function describe({ type, count, sum, requests }: WatchEntry, where: string): st
   }
 }
 
-//  What went wrong in a run, in seven kinds.
+// What went wrong in a run, in seven kinds.
 
 export const anomalyTypes = [
   'priority_inversion',
@@ -232,16 +233,16 @@ export interface Anomaly {
 }
 
 /** Requests that are named for one anomaly. */
-export const EXAMPLES = 5;
+const EXAMPLES = 5;
 
 /** By how many of all requests it concerns: above a tenth it is high, above a fiftieth medium. */
-export function severityOf(concerned: number, requests: number): Severity {
+function severityOf(concerned: number, requests: number): Severity {
   if (concerned * 10 > requests) return 'high';
   return concerned * 50 > requests ? 'medium' : 'low';
 }
 
-// Changes of replicas that are taken back soon, and the requests in between: those that arrived after the
-// change and before it was taken back, and were sent to an instance of that configuration.
+// Changes of replicas that are taken back soon, and the requests in between. A request counts if it arrived
+// between the two changes and was sent to an instance of that configuration.
 
 /** A change of replicas that is taken back within so long is an oscillation. */
 const OSCILLATION_US = 120_000_000;
@@ -251,7 +252,7 @@ interface Window {
   readonly toUs: number;
 }
 
-export class Oscillations {
+class Oscillations {
   /** By configuration: the last change of its replicas. */
   readonly #last = new Map<string, ScaleChange>();
   readonly #windows = new Map<string, Window[]>();
@@ -277,7 +278,7 @@ export class Oscillations {
     this.#sentTo.set(row, instances);
   }
 
-  /** Rows of the requests in between, those that waited longest for their first token first. */
+  /** Rows of the requests in between, by their wait for the first token, the longest first. */
   requestsOf(configId: string, { table, instances }: Simulation): number[] {
     const windows = this.#windows.get(configId) ?? [];
     const rows: number[] = [];

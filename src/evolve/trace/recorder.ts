@@ -1,4 +1,7 @@
-/** Watches a run and records its decisions, and what the anomalies are found by. */
+/**
+ * Watches a run and records its decisions, the moves between tiers, and its anomalies. It changes nothing
+ * in the run.
+ */
 
 import { keyToHex } from '../../runtime/keys/keyChain.ts';
 import type { Handoff, HandoffSend } from '../../sim/cluster/handoffs.ts';
@@ -62,7 +65,7 @@ export class TraceRecorder implements SimulationObserver {
   constructor(level: TraceLevel) {
     this.#level = level;
     if (level === 'minimal') return;
-    // caches tell of their blocks only where somebody listens
+    // caches tell of their blocks only while they have a listener
     this.stored = (instance, tier, key) => this.#transfers.blocksOf(instance).stored(tier, key);
     this.removed = (instance, tier, key) => this.#transfers.blocksOf(instance).removed(tier, key);
   }
@@ -244,18 +247,18 @@ export class TraceRecorder implements SimulationObserver {
   }
 }
 
-//  Which blocks of an instance come to which tier, from what its caches say.
+// Which blocks of an instance come to which tier, from what its caches say.
 
 const HBM = 0;
 /** Blocks that one record names. */
 const NAMED = 16;
 
 /** The first 16 hexadecimal digits of a key: what traces name a block by. */
-export function blockName(key: Uint32Array): string {
+function blockName(key: Uint32Array): string {
   return keyToHex(key).slice(0, 16);
 }
 
-export class MovedBlocks {
+class MovedBlocks {
   readonly #tiers: () => readonly string[];
   /** By block: the tier below HBM that it came to last. */
   readonly #below = new Map<string, number>();
@@ -291,7 +294,7 @@ export class MovedBlocks {
   }
 }
 
-//  What the instances of a run move between their tiers, step by step.
+// What the instances of a run move between their tiers, step by step.
 
 interface Moved {
   readonly offloads: number;
@@ -301,7 +304,7 @@ interface Moved {
 
 const nothing: Moved = { offloads: 0, reloads: 0, thrashed: 0 };
 
-export class Transfers {
+class Transfers {
   #simulation: Simulation | undefined;
   /** By instance: what it had moved by its last step. */
   readonly #moved: Moved[] = [];

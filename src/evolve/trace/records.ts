@@ -1,4 +1,7 @@
-/** What a trace records of each decision. Times are simulated microseconds. */
+/**
+ * What a trace records of each decision, and what was known where it was made. Times are simulated
+ * microseconds.
+ */
 
 import type { HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { ReplicaChange } from '../../sim/cluster/scaling.ts';
@@ -20,7 +23,7 @@ interface OfRequest {
   readonly inputTokens: number;
 }
 
-export interface AdmissionRecord extends OfRequest {
+interface AdmissionRecord extends OfRequest {
   readonly kind: 'admission';
   /** 0 for the first of the run; a delayed request is decided about again. */
   readonly decision: number;
@@ -32,7 +35,7 @@ export interface AdmissionRecord extends OfRequest {
   readonly cluster: ClusterContext;
 }
 
-export interface PriorityRecord extends OfRequest {
+interface PriorityRecord extends OfRequest {
   readonly kind: 'priority';
   readonly score: number;
   readonly rank: number;
@@ -41,7 +44,7 @@ export interface PriorityRecord extends OfRequest {
 }
 
 /** An instance as the router saw it. */
-export interface InstanceState {
+interface InstanceState {
   readonly instance: number;
   readonly queueDepth: number;
   readonly batchSize: number;
@@ -86,7 +89,7 @@ export interface RoutingRecord extends OfRequest {
 }
 
 /** A request joined the batch of an instance. */
-export interface BatchRecord extends OfRequest {
+interface BatchRecord extends OfRequest {
   readonly kind: 'batch';
   readonly instance: number;
   /** By which it joined, lower first, where the instance scheduler of a bundle ranks; else null. */
@@ -102,7 +105,7 @@ export interface BatchRecord extends OfRequest {
   };
 }
 
-export interface PreemptionRecord extends OfRequest {
+interface PreemptionRecord extends OfRequest {
   readonly kind: 'preemption';
   readonly instance: number;
   /** By which it gave way, higher first, where the instance scheduler of a bundle ranks; else null. */
@@ -114,7 +117,7 @@ export interface PreemptionRecord extends OfRequest {
 }
 
 /** A replica of a configuration begins a phase of its life. */
-export interface ReplicaRecord extends ReplicaChange {
+interface ReplicaRecord extends ReplicaChange {
   readonly kind: 'replica';
 }
 
@@ -133,7 +136,7 @@ export interface TransferRecord {
   readonly instance: number;
   readonly offloadedBlocks: number;
   readonly reloadedBlocks: number;
-  /** Of the reloads, those that came soon after the block's own offload. */
+  /** Reloads that came soon after the block's own offload. */
   readonly thrashedBlocks: number;
   readonly transferUs: number;
   /**
@@ -144,7 +147,7 @@ export interface TransferRecord {
 }
 
 /** Blocks of a prompt that go from a prefill to a decode instance together. */
-export interface HandoffTransferRecord extends Omit<HandoffSend, 'request' | 'sentUs'> {
+interface HandoffTransferRecord extends Omit<HandoffSend, 'request' | 'sentUs'> {
   readonly kind: 'handoff_transfer';
   /** When they were given to the link. */
   readonly timeUs: number;
@@ -152,7 +155,7 @@ export interface HandoffTransferRecord extends Omit<HandoffSend, 'request' | 'se
 }
 
 /** All KV of a request has come to its decode instance, which owns it from now on. */
-export interface HandoffRecord {
+interface HandoffRecord {
   readonly kind: 'handoff';
   readonly timeUs: number;
   readonly requestId: string;
@@ -167,7 +170,7 @@ export interface HandoffRecord {
   readonly startUs: number;
 }
 
-export interface DivergenceRecord {
+interface DivergenceRecord {
   readonly kind: 'shadow_divergence';
   readonly timeUs: number;
   readonly requestId: string;
@@ -177,7 +180,7 @@ export interface DivergenceRecord {
 }
 
 /** At the level `full`. */
-export interface EventRecord {
+interface EventRecord {
   readonly kind: 'arrived' | 'step' | 'ended';
   readonly timeUs: number;
   readonly [field: string]: number | string;
@@ -197,14 +200,14 @@ export type TraceRecord =
   | DivergenceRecord
   | EventRecord;
 
-//  What was known where a decision was made, as its record has it: of the router, the tenant, an instance.
+// What was known where a decision was made, as its record has it: of the router, the tenant, an instance.
 
 /** Others that a routing record names. */
 const CANDIDATES = 3;
 const HBM = 0;
 
 /** The whole traffic as the router counts it, before the decision. */
-export interface RouterContext {
+interface RouterContext {
   /** Requests routed and not ended. */
   readonly inFlight: number;
   /** Requests that arrived and were not routed, rejected or put out; the one decided about is one of them. */
@@ -215,7 +218,7 @@ export interface RouterContext {
 }
 
 /** The request's tenant as the router counts it, before the decision. */
-export interface TenantContext {
+interface TenantContext {
   /** Requests that arrived since the start, the one decided about included. */
   readonly requestCount: number;
   /** Requests routed and not ended. */
@@ -226,7 +229,7 @@ export interface TenantContext {
 }
 
 /** All instances together, as old as their last reports. */
-export interface ClusterContext {
+interface ClusterContext {
   readonly instances: number;
   /** Requests over all of them. */
   readonly queueDepth: number;
@@ -236,7 +239,7 @@ export interface ClusterContext {
 }
 
 /** An instance as it is when its step is formed. */
-export interface EngineContext {
+interface EngineContext {
   /** Requests outside the batch, and in it. */
   readonly queueDepth: number;
   readonly batchSize: number;
@@ -278,7 +281,7 @@ export function engineContext({ engine }: Instance): EngineContext {
   };
 }
 
-/** The best others by score, the best first; ties to the lowest instance. Those filtered out are none. */
+/** The best others by score, the best first; ties to the lowest instance. Instances that a filter removed are left out. */
 export function bestOthers(
   scores: readonly CandidateScore[],
   target: number,

@@ -23,7 +23,7 @@ export interface Regret {
   readonly decision: number;
   readonly requestId: string;
   readonly chosen: Alternative;
-  /** By instance number, those that could have taken it. */
+  /** The instances that could have taken it, by number. */
   readonly others: readonly Alternative[];
   /** Of the request: its end to end time less that on the best other instance, 0 where none is better. */
   readonly regretMs: number;
@@ -47,8 +47,8 @@ function outcome(table: RequestTable, row: number, instance: number): Alternativ
 }
 
 /**
- * Which decisions are worth a look: half of them those whose requests took longest to their first token, half
- * spread evenly over the run. Without duplicates, in order of their numbers.
+ * The decisions to examine: one half with the longest time to first token, the other half spread evenly over
+ * the run. Without duplicates, in order of their numbers.
  */
 export function sampleDecisions(routings: readonly RoutingRecord[], most: number): RoutingRecord[] {
   const open = routings.filter(({ couldTake, chosenInstance, actualE2eUs }) => {

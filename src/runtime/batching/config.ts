@@ -66,11 +66,7 @@ export function victimRule(name: string): VictimRule {
 }
 
 /** The entry of that name. @throws TKV_CONFIG with the nearest name that exists */
-export function named<T extends { readonly name: string }>(
-  field: string,
-  name: string,
-  entries: readonly T[],
-): T {
+function named<T extends { readonly name: string }>(field: string, name: string, entries: readonly T[]): T {
   const found = entries.find((entry) => entry.name === name);
   if (found !== undefined) return found;
   const names = entries.map((entry) => entry.name);
@@ -136,9 +132,9 @@ export const schedulerConfigNames: readonly string[] = optionNames<SchedulerConf
 });
 
 export type PreemptionMode = 'recompute' | 'offload' | 'restart';
-export type PublishMode = 'whenComputed' | 'whenPlanned';
-export type PrefixLoadMode = 'awaited' | 'overlapped';
-export type SharedPrefixMode = 'awaited' | 'computed';
+type PublishMode = 'whenComputed' | 'whenPlanned';
+type PrefixLoadMode = 'awaited' | 'overlapped';
+type SharedPrefixMode = 'awaited' | 'computed';
 
 export interface ResolvedSchedulerConfig {
   readonly maxBatchedTokens: number;

@@ -96,7 +96,7 @@ export interface ManagerPortConfig {
   afterCall?: (nowUs: number) => void;
 }
 
-export const managerPortConfigNames: readonly string[] = optionNames<ManagerPortConfig>({
+const managerPortConfigNames: readonly string[] = optionNames<ManagerPortConfig>({
   blockTokens: true,
   sizeClass: true,
   afterCall: true,

@@ -391,7 +391,7 @@ function unknown(id: string): TierKVError {
 // whatever may publish blocks under them, or look for them.
 
 /** Logs the keys that running requests have, and that the log does not. */
-export function logNewKeys(core: SchedulerCore, nowUs: number): void {
+function logNewKeys(core: SchedulerCore, nowUs: number): void {
   if (core.sink === null) return;
   const { batch } = core;
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
@@ -410,7 +410,7 @@ function logKeys({ sink }: SchedulerCore, state: RequestState, nowUs: number): v
 }
 
 /** The words of the keys from `from` on; good until the next key is appended. */
-export function keysFrom(keys: BlockKeys, from: number): Uint32Array {
+function keysFrom(keys: BlockKeys, from: number): Uint32Array {
   return keys.words.subarray(4 * from, 4 * keys.length);
 }
 
@@ -434,7 +434,7 @@ export interface RequestRank {
  * @throws TKV_CONFIG where nobody goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is none and for a
  * request with two
  */
-export function checkRanks<R extends ServingRequest>(
+function checkRanks<R extends ServingRequest>(
   core: SchedulerCore<R>,
   ranks: readonly RequestRank[],
 ): Map<RequestState<R>, number> {
@@ -470,7 +470,7 @@ export function checkRanks<R extends ServingRequest>(
 }
 
 /** Logs the ranks and puts each request where it belongs now. */
-export function applyRanks<R extends ServingRequest>(
+function applyRanks<R extends ServingRequest>(
   core: SchedulerCore<R>,
   ranks: ReadonlyMap<RequestState<R>, number>,
   nowUs: number,
@@ -505,7 +505,7 @@ function rankOf({ seat, victimRank, queueRank }: RequestState): number {
  * Whether blocks may run out for those that run in the step that comes next. False is certain, as long as
  * nothing else happens before it and no owner has a quota.
  */
-export function mayRunShort<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
+function mayRunShort<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
   const { batch, port, config } = core;
   if (batch.size === 0) return false;
   if (batch.stalledCount > 0 || port.disturbances !== core.disturbances) return true;
@@ -523,7 +523,7 @@ export function mayRunShort<R extends ServingRequest>(core: SchedulerCore<R>): b
 //  Which requests are taken, and at how many tokens each ends at the latest.
 
 /** @throws TKV_CONFIG naming the field that is out of range */
-export function checkRequest(request: ServingRequest): void {
+function checkRequest(request: ServingRequest): void {
   requireInteger('promptTokens', request.promptTokens, 1);
   requireInteger('maxOutputTokens', request.maxOutputTokens, 0);
   const { priority = 0, arrivalUs = 0, owner = 0 } = request;
@@ -537,7 +537,7 @@ export function checkRequest(request: ServingRequest): void {
  * one is never computed, so HBM may hold one token less.
  * @throws TKV_CAPACITY for a prompt that can never run
  */
-export function limitTokens(
+function limitTokens(
   request: ServingRequest,
   { maxModelTokens }: ResolvedSchedulerConfig,
   { capacityBlocks, blockTokens }: KVPort,

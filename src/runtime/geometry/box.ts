@@ -205,7 +205,7 @@ export interface UnitConfig {
   readonly tokensPerUnit?: number;
 }
 
-export const unitConfigNames: readonly string[] = optionNames<UnitConfig>({
+const unitConfigNames: readonly string[] = optionNames<UnitConfig>({
   granularity: true,
   layers: true,
   heads: true,

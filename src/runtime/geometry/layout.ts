@@ -190,7 +190,7 @@ export interface PageSizeOptions {
   readonly maxPageBytes?: number;
 }
 
-export const pageSizeOptionsNames: readonly string[] = optionNames<PageSizeOptions>({
+const pageSizeOptionsNames: readonly string[] = optionNames<PageSizeOptions>({
   alignmentBytes: true,
   maxWasteShare: true,
   lcmLimitBytes: true,

@@ -47,7 +47,7 @@ export const keyBytesMax = 32;
 export const digestBytesMax = 32;
 
 /** State before the first block of a hash of `digestLength` bytes with a key of `keyLength` bytes. */
-export function startState(state: Uint32Array, digestLength: number, keyLength: number): void {
+function startState(state: Uint32Array, digestLength: number, keyLength: number): void {
   state.set(initial);
   state[0] ^= 0x01010000 ^ (keyLength << 8) ^ digestLength;
 }

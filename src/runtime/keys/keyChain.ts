@@ -328,7 +328,7 @@ export interface KeyNamespace {
   readonly extras?: Readonly<Record<string, string>>;
 }
 
-export const keyNamespaceNames: readonly string[] = optionNames<KeyNamespace>({
+const keyNamespaceNames: readonly string[] = optionNames<KeyNamespace>({
   secretKey: true,
   tenant: true,
   epoch: true,
@@ -340,7 +340,7 @@ export const keyNamespaceNames: readonly string[] = optionNames<KeyNamespace>({
 });
 
 /** Tags of the encoding. A tag is never reused for another meaning. */
-export const Tag = {
+const Tag = {
   DOMAIN: 1,
   TENANT: 2,
   EPOCH: 3,
@@ -402,11 +402,7 @@ export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
 }
 
 /** Writes tenant and epoch, the part of a namespace that keys of every kind share. */
-export function encodeTenant(
-  writer: CanonicalWriter,
-  tenant: string | Uint8Array,
-  epoch: number,
-): CanonicalWriter {
+function encodeTenant(writer: CanonicalWriter, tenant: string | Uint8Array, epoch: number): CanonicalWriter {
   requireInteger('epoch', epoch, 0);
   if (tenant instanceof Uint8Array) writer.bytes(Tag.TENANT, tenant);
   else if (typeof tenant === 'string') writer.text(Tag.TENANT, tenant);
@@ -423,7 +419,7 @@ export function encodeTenant(
  * The namespace's own key: BLAKE2s-256 of its encoding under the secret.
  * @throws TKV_CONFIG naming the field that is missing or malformed.
  */
-export function deriveNamespaceKey(namespace: KeyNamespace): Uint8Array {
+function deriveNamespaceKey(namespace: KeyNamespace): Uint8Array {
   const { secretKey } = namespace;
   if (
     !(secretKey instanceof Uint8Array) ||
@@ -515,7 +511,7 @@ export interface ExternalNamespace {
   readonly epoch: number;
 }
 
-export const externalNamespaceNames: readonly string[] = optionNames<ExternalNamespace>({
+const externalNamespaceNames: readonly string[] = optionNames<ExternalNamespace>({
   tenant: true,
   epoch: true,
 });

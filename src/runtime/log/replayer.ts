@@ -140,7 +140,7 @@ export function replayLog(
 
 // The scheduler of a recorded run again, on the manager of the run: it makes its calls as it made them then.
 
-export class SchedulerReplay {
+class SchedulerReplay {
   readonly #manager: KVManager;
   readonly #sink: DecisionSink | null;
   #scheduler: Scheduler | undefined;

@@ -28,13 +28,13 @@ import {
 import { hexOf, type SchedulerHead, wordsOf } from './decisionSink.ts';
 
 /** Takes whole lines, without their checks. */
-export interface SchedulerLines {
+interface SchedulerLines {
   given(line: string): void;
   decided(line: string): void;
 }
 
 /** Numbers that an input writes. */
-export const schedulerNumbers: Readonly<Record<SchedulerInput, number>> = {
+const schedulerNumbers: Readonly<Record<SchedulerInput, number>> = {
   [SchedulerInput.ADD]: 5,
   [SchedulerInput.ABORT]: 1,
   [SchedulerInput.STEP]: 0,

@@ -23,7 +23,6 @@ export type JobId = number & { readonly __job: never };
  */
 export const JobKind = { MOVE: 0, SEAL: 1, OPEN: 2, COPY: 3 } as const;
 export type JobKind = (typeof JobKind)[keyof typeof JobKind];
-export const jobKindNames = ['move', 'seal', 'open', 'copy'] as const;
 
 export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3, ENDED: 4 } as const;
 export type JobState = (typeof JobState)[keyof typeof JobState];

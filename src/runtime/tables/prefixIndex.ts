@@ -8,7 +8,7 @@ import { invariant } from '../errors.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { int32Table, ordinaryMemory, type TableMemory } from './tableMemory.ts';
 
-export const EMPTY = -1;
+const EMPTY = -1;
 
 export class PrefixIndex {
   /** Replaced when the index grows. */
@@ -366,7 +366,7 @@ export class PrefixSearch {
 // the whole key decides in the end.
 
 /** Leading blocks in the index, of the `count` whose keys lie in `keys`, four words a block. */
-export function prefixLength(index: PrefixIndex, keys: Uint32Array, count: number): number {
+function prefixLength(index: PrefixIndex, keys: Uint32Array, count: number): number {
   if (count === 0) return 0;
   return index.find(keys, (count - 1) * 4) !== -1 ? count : shorterLength(index, keys, count);
 }

@@ -12,8 +12,6 @@ import { invariant } from '../errors.ts';
 import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot.ts';
 
-export const NO_REPLICA = -1;
-
 export class ReplicaTable {
   readonly tiers: number;
   readonly base: Int32Array;
@@ -167,7 +165,7 @@ const to = (...states: readonly ReplicaState[]): number =>
   states.reduce<number>((mask, state) => mask | (1 << state), 0);
 
 /** Bit mask of the states that may follow each state. */
-export const successors: readonly number[] = [
+const successors: readonly number[] = [
   to(ReplicaState.RESERVED),
   to(ReplicaState.FILLING, ReplicaState.OPEN, ReplicaState.FREE),
   to(ReplicaState.VERIFYING, ReplicaState.OPEN, ReplicaState.QUARANTINED, ReplicaState.DRAINING),

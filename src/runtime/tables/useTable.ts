@@ -47,12 +47,12 @@ export interface UseHistory {
 }
 
 /** The weight after `elapsedUs` without a use. */
-export function decayed(weight: number, elapsedUs: number, { halfLifeUs }: UseRates): number {
+function decayed(weight: number, elapsedUs: number, { halfLifeUs }: UseRates): number {
   return weight * halved(elapsedUs / halfLifeUs);
 }
 
 /** Uses per second: `weight` is as of the last use. */
-export function frequency(
+function frequency(
   weight: number,
   firstUseUs: number,
   lastUseUs: number,

@@ -147,7 +147,7 @@ function grown<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
 // `source` is a slot that such work copies from. `read` goes another way and could come later than it was
 // asked for, so nothing may change the slot.
 
-export const slotUses = ['read', 'device', 'source', 'write'] as const;
+const slotUses = ['read', 'device', 'source', 'write'] as const;
 export type SlotUse = (typeof slotUses)[number];
 
 const clashes: Readonly<Record<SlotUse, readonly SlotUse[]>> = {

@@ -47,7 +47,8 @@ const FILE = 'policy.js';
 export class Engine {
   readonly #runtime: QuickJSRuntime;
   readonly #context: QuickJSContext;
-  readonly #image: ImageMemory;
+  /** All that the engine's present owner remembers. */
+  readonly image: ImageMemory;
   readonly memory: WebAssembly.Memory;
   #limits: Meter = new Meter();
   /** Where the memory that the engine takes without a program ends. */
@@ -79,13 +80,13 @@ export class Engine {
       ]),
     });
     this.#context.unwrapResult(this.#context.evalCode(takenAway)).dispose();
-    this.#image = new ImageMemory(memory);
-    this.#ownBytes = this.#image.end;
+    this.image = new ImageMemory(memory);
+    this.#ownBytes = this.image.end;
   }
 
   /** Most of its memory that the program had since it was loaded, in units. */
   get memoryUsed(): number {
-    return Math.max(0, Math.ceil((this.#image.lastUsed() - this.#ownBytes - this.#ballast()) / UNIT_BYTES));
+    return Math.max(0, Math.ceil((this.image.lastUsed() - this.#ownBytes - this.#ballast()) / UNIT_BYTES));
   }
 
   /** Bytes that a program may not have: the memory is as large as it is, and what is too much is filled. */
@@ -145,26 +146,17 @@ export class Engine {
     if (isNew) this.run(`new ArrayBuffer(${this.#ballast()})`, MOST_FUEL, 'ballast');
   }
 
-  /** Lets go of what its owner remembers: nobody calls the owner again. */
+  /** Lets go of what its owner remembers. The owner must not be called again. */
   forget(): void {
     this.#resident = null;
   }
 
-  /** Changes the memory to that of an owner, or to a new one. @throws PolicyError where the engine broke */
+  /** Changes the memory to the memory of an owner, or to a new one. @throws PolicyError where the engine broke */
   #give(owner: object | null): void {
     if (this.#end !== null) throw this.#end;
-    if (this.#resident !== null) this.#images.set(this.#resident, this.#image.save());
-    this.#image.load((owner === null ? undefined : this.#images.get(owner)) ?? ImageMemory.empty);
+    if (this.#resident !== null) this.#images.set(this.#resident, this.image.save());
+    this.image.load((owner === null ? undefined : this.#images.get(owner)) ?? ImageMemory.empty);
     this.#resident = owner;
-  }
-
-  /** What the owner who has the engine remembers. */
-  save(): Image {
-    return this.#image.save();
-  }
-
-  load(image: Image): void {
-    this.#image.load(image);
   }
 
   /**
@@ -213,7 +205,7 @@ export class Engine {
     return value === true;
   }
 
-  /** Lets the engine take so many turns, and some more in which it stops by itself. */
+  /** Lets the engine take `turns` turns, and `GRACE` more in which it stops by itself. */
   #allow(turns: number): void {
     this.#allowed = Math.min(turns, MOST_FUEL - GRACE);
     this.#fuel.value = this.#allowed + GRACE;
@@ -260,7 +252,7 @@ export class Engine {
     const { name, message, line } = this.#thrown(error);
     const facts = line === undefined ? {} : { line };
     if (isOver) return this.#outOfSteps(facts);
-    // where there is no room for an error, nothing is thrown
+    // a full memory has no room for an error object: the engine throws null
     const isFull = message === 'null' && this.memoryUsed > 0.9 * this.#limits.memoryLimit;
     if ((name === 'InternalError' && message === 'out of memory') || isFull) {
       const limit = this.#limits.memoryLimit * UNIT_BYTES;
@@ -323,12 +315,12 @@ export async function newEngine(): Promise<Engine> {
 // Its file in the installed package is all that the simulator ever reads.
 
 /** A new instance of the module, with the turns that it may still take. */
-export interface MeteredModule {
+interface MeteredModule {
   readonly quickjs: QuickJSWASMModule;
   readonly fuel: WebAssembly.Global;
 }
 
-export const MOST_FUEL: number = 2 ** 31 - 1;
+const MOST_FUEL: number = 2 ** 31 - 1;
 
 /** Two packages, the second one installed with the first. */
 const PACKAGE = 'quickjs-emscripten';
@@ -340,7 +332,7 @@ let metered: Promise<WebAssembly.Module> | null = null;
  * @param memory that the module gets
  * @throws TKV_CONFIG where the package of the engine is not installed
  */
-export async function newModule(memory: WebAssembly.Memory): Promise<MeteredModule> {
+async function newModule(memory: WebAssembly.Memory): Promise<MeteredModule> {
   let quickjs: typeof import('quickjs-emscripten');
   try {
     quickjs = await import('quickjs-emscripten');
@@ -399,7 +391,7 @@ export interface Image {
   readonly words: Uint32Array;
 }
 
-export class ImageMemory {
+class ImageMemory {
   readonly #memory: WebAssembly.Memory;
   /** The memory as it was when the engine was new, up to the last word that is not 0. */
   readonly #pristine: Uint32Array;
@@ -466,12 +458,12 @@ export class ImageMemory {
 export const OWN_CODE = 2_000_000;
 
 /** Runs first. Dates, promises, proxies and regular expressions are not there at all. */
-export const takenAway: string = `'use strict';
+const takenAway: string = `'use strict';
 (() => {
   for (const name of ['eval', 'SharedArrayBuffer', 'Atomics', 'WeakRef', 'FinalizationRegistry']) {
     delete globalThis[name];
   }
-  // what the host's own code is made of stays what it is
+  // the host's own code uses these: a program cannot replace them
   for (const name of ['Float64Array', 'Array', 'Object', 'String']) {
     Object.defineProperty(globalThis, name, { writable: false, configurable: false });
   }

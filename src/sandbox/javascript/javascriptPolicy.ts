@@ -107,7 +107,7 @@ class JavaScriptPolicyInstance implements PolicyInstance {
 
   snapshot(): PlainState {
     this.enter();
-    return { image: this.engine.save(), functions: this.#functions.map((each) => each.snapshot()) };
+    return { image: this.engine.image.save(), functions: this.#functions.map((each) => each.snapshot()) };
   }
 
   restore(state: PlainState): void {
@@ -117,7 +117,7 @@ class JavaScriptPolicyInstance implements PolicyInstance {
       readonly functions: readonly PlainState[];
     };
     this.enter();
-    this.engine.load(image);
+    this.engine.image.load(image);
     functions.forEach((each, i) => {
       this.#functions[i].restore(each);
     });
@@ -128,7 +128,7 @@ class JavaScriptPolicyInstance implements PolicyInstance {
 // and the decision is read there; nothing else crosses, but texts when they change.
 
 /** The instance that the function belongs to; `enter` gives it the engine. */
-export interface EngineOwner {
+interface EngineOwner {
   readonly engine: Engine;
   enter(): void;
 }
@@ -139,12 +139,12 @@ function mistypedField(source: string, fields: readonly string[]): string {
     if (fields.includes(name)) continue;
     const meant = nearestName(name.replaceAll('_', ''), fields);
     const isClose = meant !== undefined && Math.abs(meant.length - name.length) <= 2;
-    if (isClose) return `. There is no field ${name}: do you mean ${meant}?`;
+    if (isClose) return `. The field ${name} does not exist: do you mean ${meant}?`;
   }
   return ', and read no field that is not there';
 }
 
-export class JavaScriptFunction implements PolicyFunction {
+class JavaScriptFunction implements PolicyFunction {
   readonly signature: Signature;
   readonly inputs: readonly InputTable[];
   readonly #owner: EngineOwner;
@@ -265,12 +265,12 @@ export class JavaScriptFunction implements PolicyFunction {
   }
 }
 
-//  Arrays of numbers of a program that the host writes and reads where they lie in the engine's memory.
+// Arrays of numbers of a program that the host writes and reads where they lie in the engine's memory.
 
 /** Numbers by which an array is found; its second is set to twice the first. */
 const MARKS = [-1.2345678901234567e-301, -9.876543210987654e-302] as const;
 
-export class SharedNumbers {
+class SharedNumbers {
   readonly #engine: Engine;
   readonly #resize: QuickJSHandle;
   readonly #mark: QuickJSHandle;
@@ -297,8 +297,8 @@ export class SharedNumbers {
   }
 
   /**
-   * An array is found by what it is set to: the only place that holds both marks one after the other. What is
-   * found before it is the engine's own stack, through which a mark went.
+   * Finds an array by setting it to one mark, then to another: only its place holds both, one after the other.
+   * An earlier place with one mark is the engine's own stack.
    */
   #find(which: number): number {
     this.#engine.tell(this.#mark, which, MARKS[0]);

@@ -1,6 +1,6 @@
 /**
- * The syntax tree of a Starlark program. The resolver fills in what a name stands for, and `charges.ts` what
- * each piece costs, before either engine runs it.
+ * The syntax tree of a Starlark program. Before the program is compiled, `resolver.ts` fills in what each
+ * name stands for and how many steps each piece costs.
  */
 
 /** Where a name is kept. `depth` counts functions outwards from the one that uses it. */
@@ -19,7 +19,7 @@ export interface NameExpression extends At {
   binding: Binding | null;
 }
 
-export interface CallExpression extends At {
+interface CallExpression extends At {
   readonly kind: 'call';
   readonly callee: Expression;
   readonly positional: readonly Expression[];

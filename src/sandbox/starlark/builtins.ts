@@ -1,4 +1,7 @@
-/** What every program finds there: functions, methods, and the module `math`. */
+/**
+ * What every Starlark program can call without defining it: the builtin functions and the module `math`.
+ * Each checks its arguments and charges the meter before it works.
+ */
 
 import { exp, log, pow } from '../../sim/random/elementary.ts';
 import type { Meter } from '../program.ts';
@@ -19,7 +22,9 @@ import {
   type Value,
 } from './value.ts';
 
-//  `sorted`, `min` and `max`, each with a key.
+// `sorted`, `min` and `max`, each with a key.
+
+// `sorted`, `min` and `max`, each with a key.
 
 function keysOf(
   meter: Meter,
@@ -33,12 +38,7 @@ function keysOf(
 }
 
 /** Stable, also in reverse. A comparison costs a step. */
-export function sorted(
-  meter: Meter,
-  positional: readonly Value[],
-  named: NamedArguments,
-  line: number,
-): Value[] {
+function sorted(meter: Meter, positional: readonly Value[], named: NamedArguments, line: number): Value[] {
   const [iterable, key, reverse] = take(
     'sorted',
     ['iterable', '*key?', '*reverse?'],
@@ -78,7 +78,7 @@ function mergeSort(length: number, order: (i: number, j: number) => number): num
 }
 
 /** The first of the largest (`sign` 1) or the smallest (-1) elements. */
-export function extreme(
+function extreme(
   builtin: string,
   sign: number,
   meter: Meter,
@@ -101,7 +101,7 @@ export function extreme(
 // The functions of the language:
 // https://github.com/bazelbuild/starlark/blob/master/spec.md#built-in-functions.
 
-export type Body = (meter: Meter, positional: readonly Value[], named: NamedArguments, line: number) => Value;
+type Body = (meter: Meter, positional: readonly Value[], named: NamedArguments, line: number) => Value;
 
 /** Elements of an iterable; each costs a step. */
 export function iterate(meter: Meter, value: Value | undefined, line: number): readonly Value[] {
@@ -127,7 +127,7 @@ function one(name: string, body: (meter: Meter, value: Value, line: number) => V
   };
 }
 
-export const functions: Readonly<Record<string, Body>> = {
+const functions: Readonly<Record<string, Body>> = {
   abs: one('abs', (_, x, line) => {
     if (typeof x === 'number') return Math.abs(x);
     if (x instanceof StarFloat) return new StarFloat(Math.abs(x.value));
@@ -262,7 +262,7 @@ function makeRange(positional: readonly Value[], named: NamedArguments, line: nu
 }
 
 /** The functions as values. */
-export function functionValues(): Map<string, StarFunction> {
+function functionValues(): Map<string, StarFunction> {
   return new Map(Object.entries(functions).map(([name, body]) => [name, new StarFunction(name, body)]));
 }
 
@@ -311,7 +311,7 @@ function logarithm(x: number, line: number): number {
   return x > 0 ? log(x) : fail(line, `math.log takes a number over 0, not ${x}`);
 }
 
-export const mathModule: StarRecord = new StarRecord(
+const mathModule: StarRecord = new StarRecord(
   new RecordShape('math', Object.fromEntries(Object.keys(members).map((name) => [name, 'value' as const]))),
   Object.values(members),
 );
@@ -325,7 +325,7 @@ export const builtins: ReadonlyMap<string, Value> = new Map<string, Value>([
   ['math', mathModule],
 ]);
 
-//  Arguments of a builtin, by position or by name.
+// Arguments of a builtin, by position or by name.
 
 /** What a list of parameters says, worked out once. */
 interface BuiltinSignature {
@@ -390,7 +390,7 @@ export function integerOf(builtin: string, value: Value | undefined, line: numbe
 }
 
 /** An int or a float, as a JavaScript number. */
-export function numberOf(builtin: string, value: Value | undefined, line: number): number {
+function numberOf(builtin: string, value: Value | undefined, line: number): number {
   if (typeof value === 'number') return value;
   if (value instanceof StarFloat) return value.value;
   return fail(line, `${builtin} takes a number, not ${nameOf(value)}`);
@@ -400,7 +400,7 @@ function nameOf(value: Value | undefined): string {
   return value === undefined ? 'nothing' : typeName(value);
 }
 
-//  Numbers out of text: `int("12", 16)`, `float("1e3")`.
+// Numbers out of text: `int("12", 16)`, `float("1e3")`.
 
 const INTEGER = /^([+-]?)(0[xX]|0[oO]|0[bB])?([0-9a-zA-Z]+)$/;
 const FLOAT = /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/;
@@ -408,10 +408,10 @@ const FLOAT = /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/;
 const bases: Readonly<Record<string, number>> = { '0x': 16, '0o': 8, '0b': 2 };
 
 /** Base 0 takes the base from the prefix. */
-export function parseIntText(text: string, base: number, line: number): number {
+function parseIntText(text: string, base: number, line: number): number {
   if (base !== 0 && (base < 2 || base > 36)) fail(line, `the base ${base} is not 0 or from 2 to 36`);
   const match = INTEGER.exec(text);
-  if (match === null || text.length > 100) return fail(line, `${quoted(text)} is no int`);
+  if (match === null || text.length > 100) return fail(line, `${quoted(text)} is not an int`);
   const [, sign, prefix = '', digits] = match;
   const prefixBase = bases[prefix.toLowerCase()] ?? 10;
   const usesPrefix = prefix !== '' && (base === 0 || base === prefixBase);
@@ -420,19 +420,19 @@ export function parseIntText(text: string, base: number, line: number): number {
   let value = 0;
   for (const c of body.toLowerCase()) {
     const digit = Number.parseInt(c, 36);
-    if (digit >= actual) fail(line, `${quoted(text)} is no int of base ${actual}`);
+    if (digit >= actual) fail(line, `${quoted(text)} is not an int of base ${actual}`);
     value = exact(value * actual + digit, line);
   }
   return sign === '-' ? -value || 0 : value;
 }
 
-export function parseFloatText(text: string, line: number): number {
+function parseFloatText(text: string, line: number): number {
   const special = /^([+-]?)(inf|infinity|nan)$/i.exec(text);
   if (special !== null) {
     if (special[2].toLowerCase() === 'nan') return Number.NaN;
     return special[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
   }
-  if (!FLOAT.test(text)) fail(line, `${quoted(text)} is no float`);
+  if (!FLOAT.test(text)) fail(line, `${quoted(text)} is not a float`);
   const value = Number(text);
   return Number.isFinite(value) ? value : fail(line, `${quoted(text)} is too large for a float`);
 }

@@ -1,4 +1,10 @@
-/** What the code of an expression needs of the function in which it stands. */
+/**
+ * A resolved Starlark program as JavaScript.
+ *
+ * Nothing of a program's text gets into the code but strings, as JSON, and numbers. Variables become
+ * v<function>_<slot>, and every operation calls a function that `thread.ts` provides. Results, errors,
+ * steps and memory are the same as if the tree were walked; an interpreter in the tests holds it to that.
+ */
 
 import type {
   BinaryOperator,
@@ -13,7 +19,9 @@ import { branchCost, childrenOf } from './resolver.ts';
 import { surroundings, type Thread } from './thread.ts';
 import type { Value } from './value.ts';
 
-export interface CodeWriter {
+// What the code of an expression needs of the function in which it stands.
+
+interface CodeWriter {
   /** Variables of the function that hold the bare numbers of floats. */
   readonly floatSlots: ReadonlySet<number>;
   /** The name of a constant of the program. */
@@ -31,7 +39,7 @@ export interface CodeWriter {
   loop(iterable: string, target: Expression, line: number, body: string): string;
 }
 
-//  A program as JavaScript: faster than walking its tree, with the same results and steps.
+// A program as JavaScript: faster than walking its tree, with the same results and steps.
 
 export interface CompiledProgram {
   /** Runs the module on a thread and returns its variables. */
@@ -53,7 +61,7 @@ export function compileModule(module: FunctionNode): CompiledProgram {
 }
 
 // JavaScript for expressions. Nothing of a program's text gets into the code but strings, as JSON, and
-// numbers: variables become v<function>_<slot>, and every operation is a call of `surroundings.ts`.
+// numbers: variables become v<function>_<slot>, and every operation is a call of a function of `thread.ts`.
 
 const binaryCalls: Readonly<Record<string, string>> = {
   '+': 'add',
@@ -67,7 +75,7 @@ const binaryCalls: Readonly<Record<string, string>> = {
 const unaryCalls = { '-': 'negate', '+': 'plus', '~': 'invert' } as const;
 
 /** Code that yields the expression's value. */
-export function valueCode(code: CodeWriter, expression: Expression): string {
+function valueCode(code: CodeWriter, expression: Expression): string {
   const { line } = expression;
   const value = (each: Expression): string => valueCode(code, each);
   if (expression.kind !== 'float' && kindOf(expression, code.floatSlots) === 'float') {
@@ -128,7 +136,7 @@ export function valueCode(code: CodeWriter, expression: Expression): string {
 }
 
 /** Code that yields whether the expression's value counts as true. */
-export function conditionCode(code: CodeWriter, expression: Expression): string {
+function conditionCode(code: CodeWriter, expression: Expression): string {
   if (expression.kind === 'unary' && expression.operator === 'not') {
     return `!${conditionCode(code, expression.operand)}`;
   }
@@ -234,7 +242,7 @@ function comprehensionCode(code: CodeWriter, { key, value, clauses, line }: Comp
 // around it, whose variables the new function sees as closures do.
 
 /** Constants of a program, made once when it is loaded. */
-export class Constants {
+class Constants {
   readonly #codes: string[] = [];
   readonly nodes: FunctionNode[] = [];
 
@@ -248,7 +256,7 @@ export class Constants {
   }
 }
 
-export class FunctionCode implements CodeWriter {
+class FunctionCode implements CodeWriter {
   readonly #node: FunctionNode;
   readonly #outer: FunctionCode | null;
   readonly #constants: Constants;
@@ -405,7 +413,7 @@ export class FunctionCode implements CodeWriter {
     return `${held}=unpack(${value},${target.elements.length},${target.line});${parts.join('')}`;
   }
 
-  /** An assignment to a variable that holds bare numbers, null where the target is none. */
+  /** An assignment to a variable that holds bare numbers; null for any other target. */
   #ofFloat(target: Expression, value: Expression): string | null {
     if (target.kind !== 'name' || target.binding?.kind !== 'local') return null;
     if (!this.floatSlots.has(target.binding.slot)) return null;
@@ -438,7 +446,7 @@ export class FunctionCode implements CodeWriter {
 type BinaryOperation = Extract<Expression, { kind: 'binary' }>;
 
 /** The number of an expression whose kind is `float`. */
-export function numberCode(code: CodeWriter, expression: Expression): string {
+function numberCode(code: CodeWriter, expression: Expression): string {
   switch (expression.kind) {
     case 'float':
       return String(expression.value);
@@ -463,7 +471,7 @@ export function numberCode(code: CodeWriter, expression: Expression): string {
 }
 
 /** What a variable holds, which has to have a value already. */
-export function readCode(
+function readCode(
   code: CodeWriter,
   name: string,
   binding: Exclude<Binding, { kind: 'builtin' }>,
@@ -475,7 +483,7 @@ export function readCode(
 }
 
 /** The place of a field in the program, as a constant. */
-export function siteCode(
+function siteCode(
   code: CodeWriter,
   { name, line }: { readonly name: string; readonly line: number },
 ): string {
@@ -522,7 +530,7 @@ const bareCalls: Readonly<Record<string, string>> = {
   '*': 'multiplyBare',
 };
 
-/** A number, or a value that is none or whose number the operation takes itself. */
+/** Code for an operand: a bare number, or a value whose number the operation takes itself or refuses. */
 function bareCode(code: CodeWriter, expression: Expression): string {
   if (expression.kind === 'attribute') {
     return `bareAttribute(${code.value(expression.object)},${siteCode(code, expression)})`;
@@ -535,7 +543,7 @@ function bareCode(code: CodeWriter, expression: Expression): string {
 }
 
 /** Whether one value is less than another one. @param isMoreFirst whether the second is computed first */
-export function orderCode(
+function orderCode(
   code: CodeWriter,
   less: Expression,
   more: Expression,
@@ -565,10 +573,10 @@ function operandCode(code: CodeWriter, expression: Expression): { value: string;
 // What a program's text says of the numbers in it: expressions that are floats whatever happens, or an error.
 // Compiled code computes these without making an object of each float.
 
-export type NumberKind = 'float' | 'int' | 'any';
+type NumberKind = 'float' | 'int' | 'any';
 
 /** @param floatSlots variables of the function that hold floats only */
-export function kindOf(expression: Expression, floatSlots: ReadonlySet<number>): NumberKind {
+function kindOf(expression: Expression, floatSlots: ReadonlySet<number>): NumberKind {
   const of = (each: Expression): NumberKind => kindOf(each, floatSlots);
   switch (expression.kind) {
     case 'integer':
@@ -585,7 +593,7 @@ export function kindOf(expression: Expression, floatSlots: ReadonlySet<number>):
     case 'binary':
       if (expression.operator === '/') return 'float';
       if (!['+', '-', '*'].includes(expression.operator)) return 'any';
-      // a float and what is no number is an error
+      // a float beside anything but a number throws, so one float operand makes the result a float
       return of(expression.left) === 'float' || of(expression.right) === 'float' ? 'float' : 'any';
     case 'conditional':
       return of(expression.whenTrue) === 'float' && of(expression.whenFalse) === 'float' ? 'float' : 'any';
@@ -595,7 +603,7 @@ export function kindOf(expression: Expression, floatSlots: ReadonlySet<number>):
 }
 
 /** Variables of a function to which nothing but floats is ever assigned, and which no other function sees. */
-export function floatSlotsOf(node: FunctionNode): ReadonlySet<number> {
+function floatSlotsOf(node: FunctionNode): ReadonlySet<number> {
   const found = new Assignments(node);
   const slots = new Set(found.values.keys());
   for (const slot of found.others) slots.delete(slot);

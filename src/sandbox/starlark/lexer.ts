@@ -199,7 +199,7 @@ class Lexer {
     this.#at += text.length;
     NAME.lastIndex = this.#at;
     if (NAME.test(this.#source)) {
-      if (this.#source[this.#at] === '_') this.#fail(`there is no "_" in numbers. Write the digits alone`);
+      if (this.#source[this.#at] === '_') this.#fail(`numbers have no "_". Write the digits alone`);
       this.#fail(`${text} is followed by a letter. Put a blank between them`);
     }
     const isFloat = /[.eE]/.test(text) && !/^0[xX]/.test(text);
@@ -271,11 +271,12 @@ class Lexer {
     const digits = c === 'x' ? 2 : c === 'u' ? 4 : c === 'U' ? 8 : 0;
     const code = this.#source.slice(this.#at, this.#at + digits);
     if (digits === 0 || !new RegExp(`^[0-9a-fA-F]{${digits}}$`).test(code)) {
-      this.#fail(`\\${c} is no escape. Write \\\\ for a backslash`);
+      this.#fail(`\\${c} is not an escape. Write \\\\ for a backslash`);
     }
     this.#at += digits;
     const point = Number.parseInt(code, 16);
-    if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) this.#fail(`\\${c}${code} is no character`);
+    if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
+      this.#fail(`\\${c}${code} is not a character`);
     return String.fromCodePoint(point);
   }
 
@@ -284,7 +285,7 @@ class Lexer {
     if (operator === undefined) {
       const c = String.fromCodePoint(this.#source.codePointAt(this.#at) ?? 0);
       const remedy = Object.hasOwn(signs, c) ? `. ${signs[c]}` : '';
-      this.#fail(`${JSON.stringify(c)} is no part of a program${remedy}`);
+      this.#fail(`${JSON.stringify(c)} does not belong in a program${remedy}`);
     }
     if ('([{'.includes(operator)) this.#open.push({ bracket: operator, line: this.#line });
     if (')]}'.includes(operator)) this.#open.pop();
@@ -293,7 +294,7 @@ class Lexer {
   }
 }
 
-//  Names that Python, JavaScript and C know and Starlark does not, each with what to write instead.
+// Names that Python, JavaScript and C know and Starlark does not, each with what to write instead.
 
 const mathNames = ['ceil', 'exp', 'fabs', 'floor', 'log', 'pi', 'pow', 'sqrt'];
 

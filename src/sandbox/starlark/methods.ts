@@ -26,7 +26,7 @@ import {
   type Value,
 } from './value.ts';
 
-/** The call of one of the methods, all of which take what `self` is. */
+/** Calls one of the methods of values like `self`. */
 function callOne<Self extends Value>(
   methods: Readonly<Record<string, StringMethod<Self>>>,
   meter: Meter,
@@ -105,7 +105,7 @@ export function callMethod(
 // Methods of lists and dicts: https://github.com/bazelbuild/starlark/blob/master/spec.md#list%C2%B7append and
 // on.
 
-export const listMethods: Readonly<Record<string, StringMethod<StarList>>> = {
+const listMethods: Readonly<Record<string, StringMethod<StarList>>> = {
   append: (meter, self, positional, named, line) => {
     const [x] = take('append', ['x'], positional, named, line);
     requireMutable(self, line);
@@ -170,7 +170,7 @@ export const listMethods: Readonly<Record<string, StringMethod<StarList>>> = {
   },
 };
 
-export const dictMethods: Readonly<Record<string, StringMethod<StarDict>>> = {
+const dictMethods: Readonly<Record<string, StringMethod<StarDict>>> = {
   clear: (_, self, positional, named, line) => {
     take('clear', [], positional, named, line);
     requireMutable(self, line);
@@ -244,7 +244,7 @@ export const dictMethods: Readonly<Record<string, StringMethod<StarDict>>> = {
 
 // Methods of strings: https://github.com/bazelbuild/starlark/blob/master/spec.md#string%C2%B7elems and on.
 
-export type StringMethod<T> = (
+type StringMethod<T> = (
   meter: Meter,
   self: T,
   positional: readonly Value[],
@@ -392,7 +392,7 @@ function blankSplit(self: string, limit: number, name: 'split' | 'rsplit'): stri
   return [rest, ...words.slice(cut).map(([word]) => word)];
 }
 
-export const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
+const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
   capitalize: mapped('capitalize', (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase()),
   count: (meter, self, positional, named, line) => {
     const { sub, text } = searched('count', self, positional, named, line);
@@ -479,11 +479,11 @@ export const stringMethods: Readonly<Record<string, StringMethod<string>>> = {
   upper: mapped('upper', (text) => text.toUpperCase()),
 };
 
-//  `"{} {name!r}".format(...)`: fields by order, number or name, without attributes and widths.
+// `"{} {name!r}".format(...)`: fields by order, number or name, without attributes and widths.
 
 const FIELD = /^([^!:]*)(?:!([a-z]))?$/;
 
-export function formatText(
+function formatText(
   meter: Meter,
   format: string,
   positional: readonly Value[],
@@ -523,7 +523,7 @@ export function formatText(
       }
       const value = fieldValue(field[1]);
       if (field[2] !== undefined && field[2] !== 'r' && field[2] !== 's')
-        fail(line, `!${field[2]} is no conversion`);
+        fail(line, `!${field[2]} is not a conversion`);
       text += field[2] === 'r' ? repr(meter, value, line) : str(meter, value, line);
       i = end;
     } else {

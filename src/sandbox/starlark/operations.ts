@@ -1,4 +1,8 @@
-/** Values as text: `str`, `repr`, and the numbers in them. */
+/**
+ * The operators of Starlark on values: text forms, elements and fields, arithmetic, equality and order,
+ * iteration. Each charges the meter for work that grows with its operands, before it works. Failures are
+ * errors with a line and a remedy.
+ */
 
 import type { Meter } from '../program.ts';
 import {
@@ -17,6 +21,8 @@ import {
   UnhashableError,
   type Value,
 } from './value.ts';
+
+// Values as text: `str`, `repr`, and the numbers in them.
 
 /** As `str(value)`: a string as it is, anything else as `repr` shows it. */
 export function str(meter: Meter, value: Value, line: number): string {
@@ -79,7 +85,7 @@ function spent(meter: Meter, items: readonly Value[], line: number): readonly Va
 }
 
 /** The shortest text that reads back as the same float, with a point or an exponent in it. */
-export function floatText(value: number): string {
+function floatText(value: number): string {
   if (Number.isNaN(value)) return 'nan';
   if (!Number.isFinite(value)) return value > 0 ? '+inf' : '-inf';
   if (Object.is(value, -0)) return '-0.0';
@@ -90,7 +96,7 @@ export function floatText(value: number): string {
 }
 
 /** Two digits at least in the exponent, as Go and Python write it. */
-export function exponentText(text: string): string {
+function exponentText(text: string): string {
   return text.replace(/e([+-])(\d)$/, 'e$10$2');
 }
 
@@ -108,7 +114,7 @@ function quote(text: string): string {
   return `${quoted}"`;
 }
 
-//  Elements and fields: `x[i]`, `x[i] = v`, `x[a:b:c]`, `x.name`, `i in x`.
+// Elements and fields: `x[i]`, `x[i] = v`, `x[a:b:c]`, `x.name`, `i in x`.
 
 /**
  * Runs what looks up a key, and says so when a list or a dict is used as one. A long text costs as where it
@@ -246,7 +252,7 @@ export class FieldSite {
   }
 }
 
-/** A field of a record. `undefined` where the value is no record. */
+/** A field of a record. `undefined` unless the value is a record. */
 export function getField(object: Value, site: FieldSite): Value | undefined {
   if (!(object instanceof StarRecord)) return undefined;
   if (object.shape !== site.shape) findField(object, site);
@@ -262,7 +268,7 @@ export function getBareField(object: Value, site: FieldSite): Value | undefined 
 }
 
 function fieldRemedy(shape: RecordShape, name: string): string {
-  if (name === 'get') return `A record is no dict: write x.${shape.fields[0]}`;
+  if (name === 'get') return `A record is not a dict: write x.${shape.fields[0]}`;
   const meant = shape.nearest(name);
   return meant === undefined ? `Its fields are ${shape.fields.join(', ')}` : `Do you mean ${meant}?`;
 }
@@ -349,8 +355,8 @@ export function divideNumbers(x: number, y: number, line: number): number {
 }
 
 /**
- * The three operations where it does not matter whether the result is an int or a float: a bare number, or a
- * value that is none.
+ * The three operations where it does not matter whether the result is an int or a float. They return a bare
+ * number for numbers, and a value for anything else, such as lists.
  */
 export function addBare(meter: Meter, a: Value, b: Value, line: number): Value {
   if (typeof a === 'number' && typeof b === 'number') return exact(a + b, line);
@@ -469,15 +475,16 @@ function mismatch(operator: string, a: Value, b: Value, line: number): never {
 
 function conversion(a: Value, b: Value): string {
   const names = [typeName(a), typeName(b)];
-  if (names.includes('NoneType')) return '. Give what is None a number first, or test it with == None';
+  if (names.includes('NoneType'))
+    return '. Give a variable that holds None a number first, or test it with == None';
   if (names.includes('bool')) return '. Write int(x) for a bool';
   const isNumber = names.some((name) => name === 'int' || name === 'float');
   return isNumber && names.includes('string') ? '. Write str(x), or float(x) for a text of digits' : '';
 }
 
-//  What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones.
+// What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones.
 
-export function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
+function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (typeof a === 'string' && typeof b === 'string') {
     meter.allocateText(a.length + b.length, line);
     return a + b;
@@ -498,7 +505,7 @@ function joined(meter: Meter, a: readonly Value[], b: readonly Value[], line: nu
 }
 
 /** `value * count` or `count * value`. */
-export function repeat(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
+function repeat(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   const [value, count] = typeof a === 'number' ? [b, a] : [a, b];
   if (typeof count !== 'number') return undefined;
   const times = Math.max(0, count);
@@ -516,7 +523,7 @@ export function repeat(meter: Meter, a: Value, b: Value, line: number): Value | 
 }
 
 /** `a | b` of two dicts: the keys of both, with the values of `b` where both have one. */
-export function merge(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
+function merge(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (!(a instanceof StarDict && b instanceof StarDict)) return undefined;
   meter.spend(a.size + b.size, line);
   meter.allocate(1 + 2 * (a.size + b.size), line);
@@ -526,7 +533,7 @@ export function merge(meter: Meter, a: Value, b: Value, line: number): Value | u
 }
 
 /** `format % values`, with %s %r %d %i %o %x %X %c %e %f %g and %%. */
-export function formatPercent(meter: Meter, format: string, b: Value, line: number): string {
+function formatPercent(meter: Meter, format: string, b: Value, line: number): string {
   const values = b instanceof StarTuple ? b.items : [b];
   let next = 0;
   let text = '';
@@ -568,7 +575,7 @@ function formatOne(meter: Meter, verb: string, value: Value, line: number): stri
       if (typeof value === 'string' && Array.from(value).length === 1) return value;
       const point = integer(verb, value, line);
       if (point < 0 || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
-        fail(line, `${point} is no character`);
+        fail(line, `${point} is not a character`);
       return String.fromCodePoint(point);
     }
     case 'e':
@@ -576,7 +583,7 @@ function formatOne(meter: Meter, verb: string, value: Value, line: number): stri
     case 'g':
       return formatFloat(verb, value, line);
     default:
-      return fail(line, `%${verb} is no format. Use %s %r %d %o %x %X %c %e %f or %g`);
+      return fail(line, `%${verb} is not a format. Use %s %r %d %o %x %X %c %e %f or %g`);
   }
 }
 
@@ -595,12 +602,12 @@ function formatFloat(verb: 'e' | 'f' | 'g', value: Value, line: number): string 
   return Math.abs(x) < 1e21 ? x.toFixed(6) : `${BigInt(x)}.000000`;
 }
 
-//  Equality and order: https://github.com/bazelbuild/starlark/blob/master/spec.md#comparisons.
+// Equality and order: https://github.com/bazelbuild/starlark/blob/master/spec.md#comparisons.
 
 /** Characters that are compared in one step; short texts are compared for nothing. */
 const CHARACTERS_PER_STEP = 64;
 
-/** Called before texts of which so many characters may be compared. */
+/** Charges a comparison of texts that reads up to `characters` characters. Call it before. */
 export function spendText(meter: Meter, characters: number, line: number): void {
   if (characters >= CHARACTERS_PER_STEP) meter.spend(Math.floor(characters / CHARACTERS_PER_STEP), line);
 }
@@ -714,7 +721,7 @@ function orderOfTexts(meter: Meter, a: string, b: string, line: number): number 
   return isHigh(x) === isHigh(y) ? x - y : isHigh(x) ? 1 : -1;
 }
 
-//  Running over the elements of a value, and taking a value apart.
+// Running over the elements of a value, and taking a value apart.
 
 /** Elements to loop over. A list that a loop runs over cannot change, so its items need no copy. */
 export function elementsOf(meter: Meter, value: Value, line: number): readonly Value[] {

@@ -1,4 +1,7 @@
-/** Expressions: https://github.com/bazelbuild/starlark/blob/master/spec.md#expressions. */
+/**
+ * From tokens to a syntax tree, by recursive descent. Every error names its line and what to write instead;
+ * words of Python, JavaScript and C that Starlark lacks are named as such.
+ */
 
 import { PolicyError } from '../program.ts';
 import type {
@@ -10,6 +13,8 @@ import type {
   Statement,
 } from './ast.ts';
 import { type Token, tokenize } from './lexer.ts';
+
+// Expressions: https://github.com/bazelbuild/starlark/blob/master/spec.md#expressions.
 
 /** Binary operators, the loosest first. All of a row bind alike and to the left. */
 const levels: readonly (readonly BinaryOperator[])[] = [
@@ -23,7 +28,7 @@ const levels: readonly (readonly BinaryOperator[])[] = [
 ];
 
 /** An expression, or several with commas between them: a tuple without parentheses. */
-export function parseTuple(stream: TokenStream): Expression {
+function parseTuple(stream: TokenStream): Expression {
   const line = stream.line;
   const first = parseExpression(stream);
   if (!stream.is(',')) return first;
@@ -40,7 +45,7 @@ function endsTuple(stream: TokenStream): boolean {
   return kind === 'newline' || kind === 'end' || stream.isAny([')', ']', '}', '=', ';', ':', 'in']);
 }
 
-export function parseExpression(stream: TokenStream): Expression {
+function parseExpression(stream: TokenStream): Expression {
   return stream.nested(() => {
     if (stream.is('lambda')) return parseLambda(stream);
     const line = stream.line;
@@ -53,7 +58,7 @@ export function parseExpression(stream: TokenStream): Expression {
 }
 
 /** The targets of an assignment or a loop: no comparison, since "in" ends them. */
-export function parseTargets(stream: TokenStream): Expression {
+function parseTargets(stream: TokenStream): Expression {
   const line = stream.line;
   const first = parseBinary(stream, 1);
   if (!stream.is(',')) return first;
@@ -138,7 +143,7 @@ function parsePrimary(stream: TokenStream): Expression {
   for (let count = 0; stream.isAny(['.', '[', '(', '**']); count++) {
     if (count > 32) stream.fail('more than 32 calls, indexes and attributes follow each other');
     const { line, text } = stream.advance();
-    if (text === '**') stream.fail('there is no operator "**". Use math.pow(x, y)');
+    if (text === '**') stream.fail('Starlark has no operator "**". Use math.pow(x, y)');
     if (text === '.') value = { kind: 'attribute', object: value, name: stream.field().text, line };
     else if (text === '[') value = parseIndex(stream, value, line);
     else value = parseCall(stream, value, line);
@@ -200,7 +205,7 @@ function parseOperand(stream: TokenStream): Expression {
   }
   const twice = stream.previous?.text;
   if ((text === '&' || text === '|') && twice === text) {
-    stream.fail(`there is no "${text}${text}". Write "${text === '&' ? 'and' : 'or'}"`);
+    stream.fail(`Starlark has no "${text}${text}". Write "${text === '&' ? 'and' : 'or'}"`);
   }
   if (kind === 'newline' && (twice === '+' || twice === '-')) {
     stream.fail(`a value is expected behind "${twice}". To count, write x ${twice}= 1`);
@@ -272,12 +277,12 @@ function parseComprehension(
   return { kind: 'comprehension', key, value, clauses, line };
 }
 
-//  The parameters of a `def` or a lambda.
+// The parameters of a `def` or a lambda.
 
 type ParameterList = Pick<FunctionNode, 'parameters' | 'positionalCount' | 'rest' | 'namedRest'>;
 
 /** Reads up to the token `end`, which stays. Defaults are read by `parseDefault`. */
-export function parseParameters(
+function parseParameters(
   stream: TokenStream,
   end: string,
   parseDefault: (stream: TokenStream) => Expression,
@@ -321,7 +326,7 @@ export function parseParameters(
   };
 }
 
-//  Statements: https://github.com/bazelbuild/starlark/blob/master/spec.md#statements.
+// Statements: https://github.com/bazelbuild/starlark/blob/master/spec.md#statements.
 
 const MAX_SOURCE_LENGTH = 100_000;
 
@@ -389,8 +394,7 @@ function parseSimpleLine(stream: TokenStream): Statement[] {
 function noEnd(stream: TokenStream): never {
   stream.refuseForeign();
   if (stream.is(':')) stream.fail('there are no types of variables. Assign without: x = 1');
-  const remedy =
-    stream.token.kind === 'name' ? '. A line is one statement; what is no program stands behind "#"' : '';
+  const remedy = stream.token.kind === 'name' ? '. A line is one statement; a comment stands behind "#"' : '';
   return stream.fail(`the end of the line is expected, not ${stream.describe()}${remedy}`);
 }
 
@@ -447,7 +451,7 @@ function parseIf(stream: TokenStream): Statement {
   let otherwise: Statement[] = [];
   if (stream.is('elif')) otherwise = [stream.nested(() => parseIf(stream))];
   else if (stream.accept('else')) {
-    if (stream.is('if')) stream.fail('there is no "else if". Write "elif"');
+    if (stream.is('if')) stream.fail('Starlark has no "else if". Write "elif"');
     otherwise = parseBlock(stream);
   }
   return { kind: 'if', condition, then, else: otherwise, line, charge: 0 };
@@ -481,10 +485,10 @@ function parseDef(stream: TokenStream): Statement {
   };
 }
 
-//  What may stand on the left of an assignment, and between "for" and "in".
+// What may stand on the left of an assignment, and between "for" and "in".
 
 /** @throws PolicyError compile */
-export function checkTarget(target: Expression): void {
+function checkTarget(target: Expression): void {
   const { kind, line } = target;
   if (kind === 'tuple' || kind === 'list') {
     for (const element of target.elements) checkTarget(element);
@@ -497,28 +501,28 @@ export function checkTarget(target: Expression): void {
   }
 }
 
-//  Tokens one after the other, with the questions and the errors that a parser needs.
+// Tokens one after the other, with the questions and the errors that a parser needs.
 
 /** Python's words that Starlark has no use for, with the way out. */
 const foreign: Readonly<Record<string, string>> = {
-  while: 'There is no "while". Write "for i in range(n)" with a bound',
+  while: 'Starlark has no "while". Write "for i in range(n)" with a bound',
   class: 'There are no classes. Use functions and dicts',
   import: 'Nothing can be imported. "math" is there already: remove the line',
   from: 'Nothing can be imported. "math" is there already: remove the line',
   try: 'There are no exceptions. Test before you compute',
   except: 'There are no exceptions. Test before you compute',
   raise: 'There are no exceptions. Call fail(text)',
-  assert: 'There is no "assert". Call fail(text) after an "if"',
-  with: 'There is no "with"',
+  assert: 'Starlark has no "assert". Call fail(text) after an "if"',
+  with: 'Starlark has no "with"',
   yield: 'There are no generators. Build a list',
-  async: 'There is no "async"',
-  await: 'There is no "await"',
-  global: 'There is no "global". Keep what must last in the state that the call is given',
-  nonlocal: 'There is no "nonlocal". Use a list or a dict of the outer function',
-  del: 'There is no "del". Use the method pop',
-  is: 'There is no "is". Compare with ==',
+  async: 'Starlark has no "async"',
+  await: 'Starlark has no "await"',
+  global: 'Starlark has no "global". Keep what must last in the state that the call is given',
+  nonlocal: 'Starlark has no "nonlocal". Use a list or a dict of the outer function',
+  del: 'Starlark has no "del". Use the method pop',
+  is: 'Starlark has no "is". Compare with ==',
   finally: 'There are no exceptions',
-  as: 'There is no "as"',
+  as: 'Starlark has no "as"',
 };
 
 const keywords = new Set([
@@ -540,7 +544,7 @@ const keywords = new Set([
 
 const MAX_DEPTH = 48;
 
-export class TokenStream {
+class TokenStream {
   readonly #tokens: readonly Token[];
   #at = 0;
   #depth = 0;
@@ -607,7 +611,7 @@ export class TokenStream {
     return this.advance();
   }
 
-  /** A name that is no keyword. */
+  /** A name other than a keyword. */
   name(what: string): Token {
     const { kind, text } = this.token;
     if (kind !== 'name' || keywords.has(text)) this.fail(`${what} is expected, not ${this.describe()}`);

@@ -1,7 +1,8 @@
 /**
- * Says of each name what it stands for, before the program runs: a parameter or variable of a function, a
- * global of the module, or a builtin. A name that a function assigns anywhere is its own everywhere in it.
- * Source: https://github.com/bazelbuild/starlark/blob/master/spec.md#name-binding-and-variables.
+ * Two passes over a syntax tree before it runs: what each name stands for (a parameter or variable of a
+ * function, a global of the module, a builtin), and what each piece costs in steps. A name that a function
+ * assigns anywhere is its own everywhere in it. Source:
+ * https://github.com/bazelbuild/starlark/blob/master/spec.md#name-binding-and-variables.
  */
 
 import { nearestName } from '../../runtime/errors.ts';
@@ -9,7 +10,7 @@ import { PolicyError } from '../program.ts';
 import type { Binding, Comprehension, Expression, FunctionNode, NameExpression, Statement } from './ast.ts';
 import { remedyFor } from './lexer.ts';
 
-/** Both engines and the checks walk the tree by recursion; this keeps them far from the end of the stack. */
+/** Levels of a tree. The compiler and the checks walk it by recursion; this keeps them far from the end of the stack. */
 const MAX_TREE_DEPTH = 96;
 
 /**
@@ -275,7 +276,7 @@ export function childrenOf(expression: Expression): readonly Expression[] {
 // The scopes of names while a program is resolved. A function has one scope for all its names, whatever block
 // they stand in; a comprehension has one for its variables.
 
-export class FunctionScope {
+class FunctionScope {
   readonly node: FunctionNode;
   readonly outer: FunctionScope | null;
   /** Scopes of names, the function's own first, then those of the comprehensions around this place. */
@@ -340,7 +341,7 @@ export class FunctionScope {
 }
 
 /** Where a name is found from within `scope`, outwards. */
-export function lookUp(scope: FunctionScope, name: string): Binding | undefined {
+function lookUp(scope: FunctionScope, name: string): Binding | undefined {
   let depth = 0;
   for (let each: FunctionScope | null = scope; each !== null; each = each.outer) {
     const slot = each.slotOf(name);
@@ -368,8 +369,8 @@ function capture(scope: FunctionScope, slot: number, depth: number): void {
 }
 
 // What a program costs, in steps. Each expression that is computed and each statement costs one step, each
-// turn of a loop one more. Both engines charge by this file alone, at the same places, so that a program
-// takes the same number of steps in each of them, and on every machine.
+// turn of a loop one more. The compiler, and the interpreter that tests compare it with, charge by this file
+// alone and at the same places, so that a program takes the same number of steps in both and on every machine.
 //
 // Statements that always run together are charged at once, at the first of them. A part that may not run (the
 // branch of an `if`, the right side of an `and`, the body of a comprehension) is charged when it is entered.
@@ -427,7 +428,7 @@ function functionCost(node: FunctionNode): number {
 }
 
 /** Steps that computing the expression always takes. Charges the functions in it on the way. */
-export function costOf(expression: Expression): number {
+function costOf(expression: Expression): number {
   switch (expression.kind) {
     case 'logical':
       branchCost(expression.right);

@@ -1,6 +1,7 @@
 /**
- * A program that was read, resolved and priced, and its instances. An instance has run the module once; its
- * globals are frozen from then on, so that a call depends on its arguments alone.
+ * Starlark behind the interface of all languages: a program is read, resolved and compiled once; an
+ * instance has run the module once; a function of it decides on records. The globals of an instance are
+ * frozen after the module has run, so a call depends on its arguments and on the policy's state alone.
  */
 
 import type { PlainState } from '../../sim/control/policy.ts';
@@ -27,7 +28,6 @@ import {
 import type { FunctionNode } from './ast.ts';
 import { builtins } from './builtins.ts';
 import { type CompiledProgram, compileModule } from './compiler.ts';
-import { Interpreter } from './interpreter.ts';
 import { parse } from './parser.ts';
 import { chargeFunction, resolve } from './resolver.ts';
 import { Thread } from './thread.ts';
@@ -46,9 +46,6 @@ import {
   type Value,
 } from './value.ts';
 
-/** `compiled` is fast; `interpreted` is the reference for it. Both give the same results and steps. */
-export type StarlarkEngine = 'compiled' | 'interpreted';
-
 export class StarlarkProgram {
   readonly #module: FunctionNode;
   readonly #functionCount: number;
@@ -66,26 +63,10 @@ export class StarlarkProgram {
    *
    * @throws PolicyError step_limit, memory_limit, policy_runtime
    */
-  instantiate(budget: Budget = {}, engine: StarlarkEngine = 'compiled'): StarlarkInstance {
+  instantiate(budget: Budget = {}): StarlarkInstance {
     const thread = new Thread(new Meter(budget), this.#functionCount);
-    return new StarlarkInstance(thread, this.#globals(thread, engine));
-  }
-
-  #globals(thread: Thread, engine: StarlarkEngine): Map<string, Value> {
-    let values: readonly (Value | undefined)[];
-    if (engine === 'interpreted') {
-      values = new Interpreter(thread).module(this.#module);
-    } else {
-      this.#compiled ??= compileModule(this.#module);
-      values = this.#compiled.run(thread);
-    }
-    const globals = new Map<string, Value>();
-    values.forEach((value, slot) => {
-      if (value === undefined) return;
-      freeze(value);
-      globals.set(this.#module.slots[slot], value);
-    });
-    return globals;
+    this.#compiled ??= compileModule(this.#module);
+    return new StarlarkInstance(thread, this.#module, this.#compiled.run(thread));
   }
 }
 
@@ -93,7 +74,14 @@ export class StarlarkInstance {
   readonly #thread: Thread;
   readonly #globals: ReadonlyMap<string, Value>;
 
-  constructor(thread: Thread, globals: ReadonlyMap<string, Value>) {
+  /** Freezes `values`, the module's variables by slot after its run. */
+  constructor(thread: Thread, module: FunctionNode, values: readonly (Value | undefined)[]) {
+    const globals = new Map<string, Value>();
+    values.forEach((value, slot) => {
+      if (value === undefined) return;
+      freeze(value);
+      globals.set(module.slots[slot], value);
+    });
     this.#thread = thread;
     this.#globals = globals;
   }
@@ -143,11 +131,11 @@ export class StarlarkInstance {
   }
 }
 
-//  A decision out of what a Starlark function returned.
+// A decision out of what a Starlark function returned.
 
 type DecisionChoice = Extract<Signature['decision'], { kind: 'choice' }>;
 
-export class DecisionReader {
+class DecisionReader {
   readonly #name: string;
   readonly #decision: Signature['decision'];
   readonly #about: InputTable | undefined;
@@ -221,10 +209,10 @@ export class DecisionReader {
   }
 }
 
-//  The inputs of a call as Starlark sees them: a record, or a tuple of records.
+// The inputs of a call as Starlark sees them: a record, or a tuple of records.
 
 /** Records are made once and filled before each call; a program cannot keep one. */
-export class RecordInput {
+class RecordInput {
   readonly table: InputTable;
   readonly #shape: RecordShape;
   readonly #kinds: readonly string[];
@@ -266,18 +254,16 @@ export class RecordInput {
 export class StarlarkPolicy implements PolicyProgram {
   readonly language = 'starlark';
   readonly #program: StarlarkProgram;
-  readonly #engine: StarlarkEngine;
   readonly #source: string;
 
   /** @throws PolicyError compile */
-  constructor(source: string, engine: StarlarkEngine = 'compiled') {
+  constructor(source: string) {
     this.#program = new StarlarkProgram(source);
     this.#source = source;
-    this.#engine = engine;
   }
 
   instantiate(budget: Budget = {}): PolicyInstance {
-    return new StarlarkPolicyInstance(this.#program.instantiate(budget, this.#engine), this.#source);
+    return new StarlarkPolicyInstance(this.#program.instantiate(budget), this.#source);
   }
 }
 
@@ -395,12 +381,12 @@ class StarlarkPolicyFunction implements PolicyFunction {
 // It holds plain values only, so that it can be written down. Lists and dicts that are shared stay shared.
 
 /**
- * Counts values and refuses those that cannot be written down.
+ * Counts values, and refuses values that cannot be written down.
  *
  * @param most stops counting there: shared values count each time, and could be very many
  * @throws PolicyError policy_runtime
  */
-export function measureState(value: Value, most: number, depth = 0): number {
+function measureState(value: Value, most: number, depth = 0): number {
   if (value === null || typeof value !== 'object') {
     return typeof value === 'string' ? 1 + Math.floor(value.length / 8) : 1;
   }
@@ -430,7 +416,7 @@ export function measureState(value: Value, most: number, depth = 0): number {
 }
 
 /** Frees what the loops of a failed call still hold on to. */
-export function releaseState(value: Value, seen: Set<Value> = new Set()): void {
+function releaseState(value: Value, seen: Set<Value> = new Set()): void {
   if (value === null || typeof value !== 'object' || seen.has(value)) return;
   seen.add(value);
   if (value instanceof StarList || value instanceof StarDict) value.loops = 0;
@@ -442,7 +428,7 @@ export function releaseState(value: Value, seen: Set<Value> = new Set()): void {
 }
 
 /** A value that was measured, as plain data. Ints stand bare, everything that holds others in an object. */
-export function writeState(value: Value, seen: Map<Value, number> = new Map()): PlainState {
+function writeState(value: Value, seen: Map<Value, number> = new Map()): PlainState {
   if (value === null || typeof value !== 'object') return value;
   if (value instanceof StarFloat) return { float: value.value };
   if (value instanceof StarRange) return { range: [value.start, value.step, value.length] };
@@ -460,7 +446,7 @@ export function writeState(value: Value, seen: Map<Value, number> = new Map()): 
 }
 
 /** The value that `writeState` wrote. */
-export function readState(state: PlainState, seen: Value[] = []): Value {
+function readState(state: PlainState, seen: Value[] = []): Value {
   if (state === null || typeof state !== 'object') return state;
   // the state is what `writeState` made
   const written = state as Readonly<Record<string, readonly PlainState[]>> & {

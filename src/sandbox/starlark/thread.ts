@@ -1,10 +1,11 @@
 /**
- * What a running call knows: its budget, and which functions are active. Starlark has no recursion, so the
- * stack of a call is at most as deep as the program has functions; a limit keeps it far below the machine's.
+ * What compiled code needs while it runs: the budget and the active functions of a call, the passing of
+ * arguments, and the functions that the code names. Starlark has no recursion, so calls nest at most as
+ * deep as the program has functions; a limit keeps the stack far below the machine's.
  */
 
 import type { Meter } from '../program.ts';
-import type { BinaryOperator, Binding, FunctionNode, NameExpression } from './ast.ts';
+import type { BinaryOperator, FunctionNode } from './ast.ts';
 import { builtins } from './builtins.ts';
 import { callMethod, getAttribute } from './methods.ts';
 import {
@@ -86,7 +87,7 @@ export class Thread {
   }
 }
 
-//  From the arguments of a call to the parameters of a function of the program.
+// From the arguments of a call to the parameters of a function of the program.
 
 /**
  * Values of the function's first slots: parameters, then `*args`, then `**kwargs`. `defaults[i]` belongs to
@@ -173,7 +174,7 @@ export function withNamedRest(
   return [...named, ...more];
 }
 
-/** @throws PolicyError policy_runtime for what is no function */
+/** @throws PolicyError policy_runtime unless `callee` is a function */
 export function call(
   meter: Meter,
   callee: Value,
@@ -185,7 +186,7 @@ export function call(
   return callee.call(meter, positional, named, line);
 }
 
-//  What compiled code calls. The generator names these functions; nothing else is in their reach.
+// What compiled code calls. The generator names these functions; nothing else is in their reach.
 
 /** The functions, bound to the thread that runs them. */
 export function surroundings(thread: Thread): Record<string, unknown> {
@@ -253,7 +254,7 @@ export function surroundings(thread: Thread): Record<string, unknown> {
     divideNumbers,
     leftNumber,
     rightNumber,
-    /** What operations know of a number whose kind the text of the program says. */
+    /** Stand-ins for a number whose kind the text of the program gives. */
     anInt: 0,
     aFloat: new StarFloat(0),
     isFloat: { isFloat: true },
@@ -262,7 +263,8 @@ export function surroundings(thread: Thread): Record<string, unknown> {
     floorDivide,
     modulo: (a: Value, b: Value, line: number) => modulo(meter, a, b, line),
     bitwise: (operator: string, a: Value, b: Value, line: number) => bitwise(meter, operator, a, b, line),
-    augment: (operator: '+', a: Value, b: Value, line: number) => augment(meter, operator, a, b, line),
+    augment: (operator: BinaryOperator, a: Value, b: Value, line: number) =>
+      augment(meter, operator, a, b, line),
     isEqual: (a: Value, b: Value, line: number) => isEqual(meter, a, b, line),
     isLess: (a: Value, b: Value, line: number) => isLess(meter, a, b, line),
     isLessBare: (a: Value, kindOfA: BareKind, b: Value, kindOfB: BareKind, line: number) =>
@@ -312,46 +314,15 @@ export function surroundings(thread: Thread): Record<string, unknown> {
   };
 }
 
-//  Variables of one activation of a function, for the tree interpreter.
-
-export class Frame {
-  readonly values: (Value | undefined)[];
-  readonly outer: Frame | null;
-  readonly module: Frame;
-
-  constructor(slotCount: number, outer: Frame | null) {
-    this.values = new Array<Value | undefined>(slotCount).fill(undefined);
-    this.outer = outer;
-    this.module = outer === null ? this : outer.module;
-  }
-
-  at(depth: number): Frame {
-    let frame: Frame = this;
-    for (let i = 0; i < depth && frame.outer !== null; i++) frame = frame.outer;
-    return frame;
-  }
-
-  read({ name, binding, line }: NameExpression): Value {
-    if (binding === null || binding.kind === 'builtin') return builtins.get(name) ?? null;
-    const value = this.#holder(binding).values[binding.slot];
-    return value === undefined ? unassigned(name, line) : value;
-  }
-
-  #holder(binding: Binding): Frame {
-    if (binding.kind === 'local') return this.at(binding.depth);
-    return this.module;
-  }
-}
-
 /** @throws PolicyError policy_runtime, always */
 export function unassigned(name: string, line: number): never {
   return fail(line, `${name} has no value yet. Assign it on every way to this line`);
 }
 
-//  One function for each operator, as both engines use them.
+// Operators.
 
 /** NaN is above all numbers. */
-export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean {
+function isLess(meter: Meter, a: Value, b: Value, line: number): boolean {
   if (typeof a === 'number' && typeof b === 'number') return a < b;
   if (a instanceof StarFloat && b instanceof StarFloat) {
     const y = b.value;
@@ -364,7 +335,7 @@ export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean 
  * `isLess` of operands that can be bare numbers: `a` is a float where `kindOfA` says so, and a number or any
  * other value where it does not.
  */
-export function isLessBare(
+function isLessBare(
   meter: Meter,
   a: Value,
   kindOfA: BareKind,
@@ -379,7 +350,7 @@ export function isLessBare(
 }
 
 /** Where the operand was found: a field, or null for a value that says itself what it is. */
-export type BareKind = { readonly isFloat: boolean } | null;
+type BareKind = { readonly isFloat: boolean } | null;
 
 function boxed(value: Value, kind: BareKind): Value {
   return typeof value === 'number' && kind?.isFloat === true ? new StarFloat(value) : value;
@@ -420,7 +391,7 @@ export function operate(meter: Meter, operator: BinaryOperator, a: Value, b: Val
   }
 }
 
-/** `a op= b`. A list grows in place, so that all who hold it see it. */
+/** `a op= b`. A list grows in place, so every variable that holds it sees the new items. */
 export function augment(meter: Meter, operator: BinaryOperator, a: Value, b: Value, line: number): Value {
   if (operator !== '+' || !(a instanceof StarList)) return operate(meter, operator, a, b, line);
   requireMutable(a, line);

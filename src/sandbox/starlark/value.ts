@@ -115,7 +115,7 @@ type Hashed = string | number | boolean | null;
 
 /** Keys keep the order in which they came; equal keys are found by value. */
 export class StarDict {
-  readonly #entries = new Map<Hashed, [Value, Value]>();
+  #entries = new Map<Hashed, [Value, Value]>();
   isFrozen = false;
   /** Loops that run over it now. It cannot change meanwhile. */
   loops = 0;
@@ -141,7 +141,7 @@ export class StarDict {
   }
 
   clear(): void {
-    this.#entries.clear();
+    this.#entries = new Map();
   }
 
   entries(): IterableIterator<[Value, Value]> {
@@ -157,7 +157,7 @@ export class StarDict {
 export class UnhashableError extends Error {}
 
 /** What a dict finds a tuple by, and what finding it costs each time, whether it was made before or not. */
-export interface TupleHash {
+interface TupleHash {
   readonly text: string;
   /** Elements, those of tuples in it included, as often as they stand there. */
   readonly elements: number;
@@ -168,7 +168,7 @@ export interface TupleHash {
 }
 
 /** Told of what is added to the cost before it is taken. */
-export type Charge = (elements: number, units: number) => void;
+type Charge = (elements: number, units: number) => void;
 
 /** Equal keys give equal results: 1 and 1.0 are one key, True and 1 are two. */
 function hashed(key: Value): Hashed {
@@ -210,7 +210,7 @@ export function hashOfTuple(key: StarTuple, charge: Charge = () => {}, depth = 0
   return (key.hash = { text: `\0t${parts.join(',')}`, elements, units, height });
 }
 
-//  The fields of a record that the host shows to a policy: their names, kinds and places.
+// The fields of a record that the host shows to a policy: their names, kinds and places.
 
 /** A `float` is stored as a bare number and becomes a float value when it is read. */
 export type FieldKind = 'int' | 'float' | 'bool' | 'text' | 'value';
@@ -230,7 +230,7 @@ export class RecordShape {
     if (this.fields.length === 0) throw new TierKVError('TKV_INPUT', `the record ${name} has no fields`);
   }
 
-  /** -1 where there is no such field. */
+  /** -1 for a field that the shape does not have. */
   indexOf(field: string): number {
     return this.#index.get(field) ?? -1;
   }
@@ -240,7 +240,7 @@ export class RecordShape {
   }
 }
 
-//  The name of a value's type, as `type(x)` gives it, and whether a value counts as true.
+// The name of a value's type, as `type(x)` gives it, and whether a value counts as true.
 
 export function typeName(value: Value): string {
   if (value === null) return 'NoneType';
@@ -268,7 +268,7 @@ export function isTrue(value: Value): boolean {
   return true;
 }
 
-//  Globals of a module cannot change after it has run: no call can leave anything for the next.
+// Globals of a module cannot change after it has run: no call can leave anything for the next.
 
 /** @throws PolicyError policy_runtime for values that nest too deep */
 export function freeze(value: Value, depth = 0): void {
@@ -292,7 +292,7 @@ export function freeze(value: Value, depth = 0): void {
   }
 }
 
-//  Errors of a running program: a kind, a line, and what to change.
+// Errors of a running program: a kind, a line, and what to change.
 
 /** @throws PolicyError policy_runtime, always */
 export function fail(line: number, problem: string): never {

@@ -1,6 +1,7 @@
 /**
- * What the rewriter adds to a module: counters as globals, and functions in the place of instructions whose
- * cost depends on their operands. Everything of the module keeps its number; additions come behind it.
+ * Rewrites a WebAssembly module so that it counts its steps, the depth of its calls and its memory, and
+ * stops when a budget is used up. Steps are exact and the same on every machine. Every index of the module
+ * stays; additions come behind.
  */
 
 import {
@@ -18,6 +19,9 @@ import {
   valueTypes,
 } from './module.ts';
 
+// What the rewriter adds: counters as globals, and functions in place of instructions whose cost depends on
+// their operands.
+
 /** Why the module stopped itself, in the global of that name. */
 export const stopReasons = { none: 0, steps: 1, memory: 2, depth: 3 } as const;
 
@@ -25,10 +29,10 @@ export const stopReasons = { none: 0, steps: 1, memory: 2, depth: 3 } as const;
  * Values that the functions of one call chain may hold: locals, operands and a fixed part for each function.
  * Far below what engines have room for, so that they never overflow first.
  */
-export const STACK_VALUES = 16_384;
+const STACK_VALUES = 16_384;
 
 /** Numbers of the globals and functions that are added. */
-export class Additions {
+class Additions {
   /** Steps left, steps of a call, values left on the stack, why it stopped, pages that memory may have. */
   readonly fuel: number;
   readonly fuelLimit: number;
@@ -55,14 +59,14 @@ export class Additions {
 }
 
 /** Code that stops the module. */
-export function writeStop(out: ByteWriter, { reason }: Additions, why: number): ByteWriter {
+function writeStop(out: ByteWriter, { reason }: Additions, why: number): ByteWriter {
   return out.byte(op.i32Const).signed(why).byte(op.globalSet).unsigned(reason).byte(op.unreachable);
 }
 
 /**
  * Code that takes `amount` from a counter, and stops where it falls below 0. @param local an i32 for its use
  */
-export function writeSpend(
+function writeSpend(
   out: ByteWriter,
   additions: Additions,
   counter: number,
@@ -78,13 +82,13 @@ export function writeSpend(
 }
 
 /** Type of a block without results. */
-export const VOID = 0x40;
+const VOID = 0x40;
 
 /**
  * `memory.grow` that stops the module at its limit. Growing up to what the module itself declares as its most
  * gives -1 beyond, as the instruction does.
  */
-export function growBody(additions: Additions, memory: { readonly max: number | null } | null): ByteWriter {
+function growBody(additions: Additions, memory: { readonly max: number | null } | null): ByteWriter {
   const declaredMax = memory?.max ?? null;
   const out = new ByteWriter().byte(0);
   const room = (limit: (out: ByteWriter) => void): void => {
@@ -103,7 +107,7 @@ export function growBody(additions: Additions, memory: { readonly max: number | 
 }
 
 /** `memory.copy` and `memory.fill`, a step for each 8 bytes. */
-export function bulkBody(additions: Additions, instruction: 'copy' | 'fill'): ByteWriter {
+function bulkBody(additions: Additions, instruction: 'copy' | 'fill'): ByteWriter {
   const out = new ByteWriter().byte(1, 1, I32);
   writeSpend(out, additions, additions.fuel, stopReasons.steps, 3, (into) =>
     into.byte(op.localGet, 2, op.i32Const, 3, op.i32ShrU),
@@ -122,7 +126,7 @@ export function bulkBody(additions: Additions, instruction: 'copy' | 'fill'): By
 const MAX_ALIGNMENT = 3;
 
 /** @param at place of the instruction in the module */
-export function skipImmediate(reader: ByteReader, immediate: Immediate, globals: number, at: number): void {
+function skipImmediate(reader: ByteReader, immediate: Immediate, globals: number, at: number): void {
   switch (immediate) {
     case 'label':
     case 'local':
@@ -158,12 +162,12 @@ export function skipImmediate(reader: ByteReader, immediate: Immediate, globals:
 }
 
 /** The number of the only memory or table. */
-export function readZero(reader: ByteReader, at: number): void {
+function readZero(reader: ByteReader, at: number): void {
   if (reader.byte() !== 0) refuse('uses another memory or table than its first', at);
 }
 
 /** What a block takes and leaves: nothing, one value, or as a type of the module says. */
-export function readBlockType(reader: ByteReader, types: readonly FunctionType[], at: number): FunctionType {
+function readBlockType(reader: ByteReader, types: readonly FunctionType[], at: number): FunctionType {
   const type = reader.signed33();
   if (type >= 0) return types[type] ?? refuse('has a block without a type', at);
   const byte = type + 0x80;
@@ -176,7 +180,7 @@ export function readBlockType(reader: ByteReader, types: readonly FunctionType[]
 // https://webassembly.github.io/spec/core/binary/instructions.html
 
 /** What stands behind the opcode. */
-export type Immediate =
+type Immediate =
   | 'none'
   | 'block'
   | 'label'
@@ -192,7 +196,7 @@ export type Immediate =
   | 'f32'
   | 'f64';
 
-export interface Instruction {
+interface Instruction {
   readonly immediate: Immediate;
   readonly pops: number;
   readonly pushes: number;
@@ -247,12 +251,12 @@ const byOpcode: readonly (Instruction | undefined)[] = Array.from({ length: 256 
 });
 
 /** undefined where a policy may not use it. */
-export function instructionOf(opcode: number): Instruction | undefined {
+function instructionOf(opcode: number): Instruction | undefined {
   return byOpcode[opcode];
 }
 
 /** Opcodes that the rewriter treats apart. */
-export const op = {
+const op = {
   unreachable: 0x00,
   block: 0x02,
   loop: 0x03,
@@ -293,10 +297,10 @@ export const op = {
 } as const;
 
 /** Second opcodes after `extended`; up to `lastTruncation` they are conversions without traps. */
-export const extended = { lastTruncation: 7, memoryCopy: 10, memoryFill: 11 } as const;
+const extended = { lastTruncation: 7, memoryCopy: 10, memoryFill: 11 } as const;
 
 /** The second table. undefined where a policy may not use it. */
-export function extendedInstructionOf(second: number): Instruction | undefined {
+function extendedInstructionOf(second: number): Instruction | undefined {
   if (second <= extended.lastTruncation) return { immediate: 'none', pops: 1, pushes: 1 };
   if (second === extended.memoryCopy || second === extended.memoryFill) {
     return { immediate: 'none', pops: 3, pushes: 0 };
@@ -307,9 +311,9 @@ export function extendedInstructionOf(second: number): Instruction | undefined {
 // Writes the body of a function anew, so that it counts its steps and the depth of its calls, and shows no
 // NaN but the canonical one.
 //
-// A step is an instruction that is executed; `else` and `end` are none. Instructions between two places to
-// which or from which control can jump are paid for together, before the first of them. So a call that ends
-// has paid for exactly what it executed, and a call that cannot pay stops at the same place on every machine.
+// One step per executed instruction; `else` and `end` are free. A basic block is charged at its entry. So a
+// call that ends has paid for exactly what it executed, and a call that cannot pay stops at the same place on
+// every machine.
 //
 // Bits of a NaN are left open by WebAssembly. They can be seen in memory, by a reinterpretation, and in the
 // sign that `copysign` takes: there the operand is made canonical first.
@@ -328,7 +332,7 @@ const canonicalF32 = new Set<number>([op.f32Store, op.f32Copysign, op.i32Reinter
 const canonicalF64 = new Set<number>([op.f64Store, op.f64Copysign, op.i64ReinterpretF64]);
 
 /** What is added to the count of steps. */
-export interface MeterRules {
+interface MeterRules {
   /** Whether calls count the values on the stack. */
   readonly depth: boolean;
   readonly canonicalNaN: boolean;
@@ -345,7 +349,7 @@ interface Label {
   readonly type: FunctionType;
 }
 
-export class BodyMeter {
+class BodyMeter {
   readonly #module: ModuleParts;
   readonly #rules: MeterRules;
   readonly #additions: Additions;
@@ -648,7 +652,7 @@ export function meterEngine(module: ModuleParts): Uint8Array<ArrayBuffer> {
   ]);
 }
 
-/** The metered functions of a module, those that come behind them, and the sections around them. */
+/** The metered functions of a module, the functions added behind them, and the sections around them. */
 class ModuleWriter {
   readonly additions: Additions;
   readonly #module: ModuleParts;

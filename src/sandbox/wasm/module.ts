@@ -1,6 +1,11 @@
-/** Reading and writing the bytes of a WebAssembly module: numbers in LEB128, names, lengths. */
+/**
+ * The binary format of WebAssembly modules: reads the parts that a policy may have, refuses the others with
+ * a remedy, and writes bytes for the rewriter.
+ */
 
 import { PolicyError } from '../program.ts';
+
+// Bytes: numbers in LEB128, names, lengths.
 
 /** @throws PolicyError compile, always */
 export function refuse(problem: string, at?: number): never {
@@ -9,7 +14,7 @@ export function refuse(problem: string, at?: number): never {
 }
 
 /** The beginning of a name of the module as an error may have it: on one line. */
-export function shown(name: string): string {
+function shown(name: string): string {
   return name.slice(0, 80).replace(/[\p{C}\p{Z}]/gu, ' ');
 }
 
@@ -199,7 +204,7 @@ export interface FunctionType {
   readonly results: readonly number[];
 }
 
-export interface GlobalVariable {
+interface GlobalVariable {
   readonly type: number;
   readonly isMutable: boolean;
   /** Its constant expression, as it stands in the module. */
@@ -215,7 +220,7 @@ export interface FunctionBody {
 }
 
 /** What a module of the host's own asks for; a policy imports nothing. */
-export interface ModuleImports {
+interface ModuleImports {
   /** Functions among them, which have the first numbers. */
   readonly functions: number;
   /** Whether its memory is one of them. */
@@ -227,7 +232,7 @@ export interface ModuleImports {
 export interface ModuleParts {
   readonly imports: ModuleImports;
   readonly types: readonly FunctionType[];
-  /** Type of each function, those that are imported first. */
+  /** Type of each function, imported functions first. */
   readonly functions: readonly number[];
   readonly bodies: readonly FunctionBody[];
   readonly globals: readonly GlobalVariable[];
@@ -258,7 +263,7 @@ export function parseModule(bytes: Uint8Array, mayImport: boolean = false): Modu
   if (bytes.length > MAX_BYTES) refuse(`has ${bytes.length} bytes. A policy has at most ${MAX_BYTES}`);
   const reader = new ByteReader(bytes);
   const isModule = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0].every((byte, i) => bytes[i] === byte);
-  if (!isModule) refuse('is none of WebAssembly 1. Give the bytes of a .wasm file in base64');
+  if (!isModule) refuse('is not WebAssembly 1. Give the bytes of a .wasm file in base64');
   reader.at = 8;
   const found = new Map<number, ByteReader>();
   while (!reader.isAtEnd) {
@@ -336,7 +341,7 @@ function readValueType(from: ByteReader): number {
 }
 
 function readType(from: ByteReader): FunctionType {
-  if (from.byte() !== 0x60) refuse('has a type that is none of a function', from.at - 1);
+  if (from.byte() !== 0x60) refuse('has a type other than of a function', from.at - 1);
   return {
     params: from.list(() => readValueType(from)),
     results: from.list(() => readValueType(from)),
@@ -366,7 +371,7 @@ const constants = new Set([0x23, 0x41, 0x42, 0x43, 0x44]);
 function readConstant(from: ByteReader): Uint8Array {
   const start = from.at;
   const opcode = from.byte();
-  if (!constants.has(opcode)) refuse('has an initial value that is no constant', start);
+  if (!constants.has(opcode)) refuse('has an initial value that is not constant', start);
   if (opcode === 0x43) from.take(4);
   else if (opcode === 0x44) from.take(8);
   else from.skipNumber();

@@ -152,16 +152,16 @@ function decode(text: string): Uint8Array<ArrayBuffer> {
   try {
     return decodeBase64(text);
   } catch {
-    return refuse('is no base64. Give the bytes of a .wasm file in base64');
+    return refuse('is not base64. Give the bytes of a .wasm file in base64');
   }
 }
 
-// A function of a module that decides. It gets the address of each input's numbers, the number of records
-// behind that of a list, and behind these the address of its results where the decision has more than one
-// number; a single number is what it returns. Texts come as hashes.
+// A function of a module that decides. Its parameters are the address of each input's numbers, with the number
+// of records behind the address of a list, and last the address of its results where the decision has more
+// than one number. A single number is what it returns. Texts come as hashes.
 
 /** Types of the parameters and of the result that a signature asks for. */
-export function wasmType({ inputs, decision }: Signature): { params: number; returnsNumber: boolean } {
+function wasmType({ inputs, decision }: Signature): { params: number; returnsNumber: boolean } {
   const params = inputs.reduce((sum, { kind }) => sum + (kind === 'records' ? 2 : 1), 0);
   return {
     params: params + (hasResults(decision) ? 1 : 0),
@@ -181,14 +181,14 @@ interface TextField {
 }
 
 /** What a function runs on. */
-export interface WasmSurroundings {
+interface WasmSurroundings {
   readonly machine: Machine;
   readonly callee: WasmCall;
   readonly places: Places;
   readonly layout: Layout;
 }
 
-export class WasmFunction implements PolicyFunction {
+class WasmFunction implements PolicyFunction {
   readonly signature: Signature;
   readonly inputs: readonly InputTable[];
   readonly #places: Places;
@@ -248,7 +248,7 @@ export class WasmFunction implements PolicyFunction {
       const needed = Math.max(this.#about?.rows ?? 0, SCALARS);
       if (needed > this.#results.numbers) this.#places.reserve(this.#results, 2 * needed);
       values[count] = this.#results.address;
-      // what an earlier call left there is no part of this decision; a number that is left out shows
+      // clears the results of the call before, so that a number that this call leaves out shows
       this.#places.view(this.#results).fill(this.signature.decision.kind === 'numbers' ? NaN : 0);
     }
     let returned: number;
@@ -322,7 +322,7 @@ const PAGE_BYTES = 65_536;
 const UNIT_BYTES = 8;
 const MAX_STEPS = 2 ** 31 - 1;
 
-export type WasmCall = (...values: readonly number[]) => number | undefined;
+type WasmCall = (...values: readonly number[]) => number | undefined;
 
 /** What an engine says of a trap, and what we call it: engines differ in their words. */
 const traps: readonly (readonly [RegExp, string])[] = [
@@ -333,7 +333,7 @@ const traps: readonly (readonly [RegExp, string])[] = [
   [/table|function/, 'it calls a function that its table does not have'],
 ];
 
-export class Machine {
+class Machine {
   readonly #instance: WebAssembly.Instance;
   readonly #limits: Meter;
   readonly #fuel: WebAssembly.Global;
@@ -485,7 +485,7 @@ export class Machine {
 
 const FIELD_BYTES = 8;
 
-export class Layout {
+class Layout {
   /** Numbers of the globals by the name of their export. */
   readonly #globals: ReadonlyMap<string, number>;
   /** Fields of each input that was told, to find two inputs of one name. */
@@ -526,13 +526,13 @@ export class Layout {
 // so that no two owners of memory meet.
 
 /** Room for numbers in the memory, which a table may be shown in. */
-export interface WasmPlace {
+interface WasmPlace {
   address: number;
   numbers: number;
   table: InputTable | null;
 }
 
-export class Places {
+class Places {
   readonly #allocate: (bytes: number) => number;
   readonly #all: WasmPlace[] = [];
   #memory: WebAssembly.Memory;
@@ -552,7 +552,7 @@ export class Places {
     return place;
   }
 
-  /** Gives a place room for so many numbers. @throws PolicyError contract, and what `alloc` ends in */
+  /** Gives a place room for `numbers` numbers. @throws PolicyError contract, and what `alloc` ends in */
   reserve(place: WasmPlace, numbers: number): Float64Array {
     const bytes = 8 * numbers;
     let address: number;
@@ -605,7 +605,7 @@ export class Places {
   }
 }
 
-//  Texts as numbers, for programs that have numbers only.
+// Texts as numbers, for programs that have numbers only.
 
 const OFFSET = 0x811c9dc5;
 const PRIME = 0x01000193;

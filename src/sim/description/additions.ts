@@ -1,4 +1,8 @@
-/** Reads what a client has beyond upstream's keys, and what follows from it for upstream's. */
+/**
+ * What a client of a spec may have beyond upstream's keys (misbehaviour, a choice among prefixes,
+ * correlations, archetypes, sessions that walk from state to state): read strictly, and carried over to
+ * upstream's keys where those follow from it.
+ */
 
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
@@ -17,7 +21,7 @@ import {
   type WalkState,
 } from './workloadSpec.ts';
 
-export interface ReadAdditions {
+interface ReadAdditions {
   readonly additions: AdditionsSpec;
   /** Of the first request of a session, or of an archetype; absent: the client's own. */
   readonly inputLength: LengthSpec | undefined;
@@ -119,7 +123,7 @@ const usual: Readonly<Record<(typeof behaviorKinds)[number], BehaviorSpec>> = {
   },
 };
 
-export function readBehavior(node: SpecNode): BehaviorSpec | undefined {
+function readBehavior(node: SpecNode): BehaviorSpec | undefined {
   const section = node.section('behavior');
   if (section === undefined) return undefined;
   const kind = section.choice('type', behaviorKinds, 'normal');
@@ -133,7 +137,7 @@ export function readBehavior(node: SpecNode): BehaviorSpec | undefined {
           tokens: oversizedNode.integer('tokens', tokens, 16_000),
         };
   oversizedNode?.close();
-  // prompts of so many tokens that nobody else has, all of them: the cache fills with what never comes back
+  // every prompt has this many tokens of its own: the cache fills with blocks that never come back
   const exhausted = section.has('exhaust_cache_tokens')
     ? { share: 1, tokens: section.integer('exhaust_cache_tokens', tokens, 1) }
     : undefined;
@@ -163,7 +167,7 @@ export function readBehavior(node: SpecNode): BehaviorSpec | undefined {
   return Object.keys(behavior).length === 0 ? undefined : behavior;
 }
 
-export function readPrefixes(node: SpecNode): PrefixChoiceSpec | undefined {
+function readPrefixes(node: SpecNode): PrefixChoiceSpec | undefined {
   const section = node.section('prefixes');
   if (section === undefined) return undefined;
   const groups = section.list('groups').map((group) => {
@@ -183,13 +187,13 @@ export function readPrefixes(node: SpecNode): PrefixChoiceSpec | undefined {
   return choice;
 }
 
-export interface Correlations {
+interface Correlations {
   readonly correlation: CorrelationSpec | undefined;
   /** Of `intra_tenant_prefix`: the prefix that requests of a tenant share. */
   readonly prefixes: PrefixChoiceSpec | undefined;
 }
 
-export function readCorrelation(node: SpecNode, tenantId: string): Correlations {
+function readCorrelation(node: SpecNode, tenantId: string): Correlations {
   const section = node.section('correlation');
   if (section === undefined) return { correlation: undefined, prefixes: undefined };
   const burstSize = section.number('burst_size', { min: -1, max: 1 }, 0);
@@ -213,13 +217,13 @@ const prompts = {
 const sizes = ['small', 'medium', 'large', 'elephant'] as const;
 
 /** What an archetype stands for. */
-export interface Archetype extends AdditionsSpec {
+interface Archetype extends AdditionsSpec {
   readonly inputLength: LengthSpec;
   /** Rounds of a session; 1 for none. */
   readonly sessionLength: number;
 }
 
-export function readArchetype(node: SpecNode, tenantId: string): Archetype | undefined {
+function readArchetype(node: SpecNode, tenantId: string): Archetype | undefined {
   const section = node.section('archetype');
   if (section === undefined) return undefined;
   const size = section.choice('typical_prompt_size', sizes, 'medium');
@@ -254,7 +258,7 @@ const STATES_MAX = 1000;
 const ONE_TOKEN: LengthSpec = { type: 'constant', value: 1 };
 
 /** Lengths of the client, which states take where they have none of their own. */
-export interface ClientLengths {
+interface ClientLengths {
   readonly input: LengthSpec | undefined;
   readonly output: LengthSpec | undefined;
 }
@@ -263,7 +267,7 @@ type ReadLength = (node: SpecNode, key: string) => LengthSpec | undefined;
 type Chain = Pick<WalkSpec, 'states' | 'maxRounds'> & Pick<Partial<WalkSpec>, 'rounds'>;
 
 /** @returns undefined without the key */
-export function readSession(
+function readSession(
   node: SpecNode,
   lengths: ClientLengths,
   readFile: (path: string) => string,

@@ -51,7 +51,8 @@ const INSTANCES_MAX = 1024;
 /** @throws TKV_CONFIG with the field at fault */
 export function checkDeployment(deployment: Deployment): Deployment {
   const { pools } = deployment;
-  if (pools.length === 0) throw configError('pools', 'are none', 'Name a pool with one replica or more.');
+  if (pools.length === 0)
+    throw configError('pools', 'must not be empty', 'Name a pool with one replica or more.');
   let instances = 0;
   for (const { replicas, configId, engine } of pools) {
     instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
@@ -87,7 +88,7 @@ export interface SimulationSetup {
   readonly makeEngine?: MakeEngine;
 }
 
-/** Whether nothing but a preemption could look a block up. */
+/** Whether only a preemption could look a block up. */
 function isPlain({ deployment, workload }: SimulationSetup): boolean {
   const alone = deployment.pools.every(({ engine, role }) => {
     return role === 'monolithic' && engine.lowerTiers.length === 0;
@@ -116,7 +117,7 @@ function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSet
   const at = scaling.map(({ configId, replicas }) => {
     const named = pools.filter((pool) => pool.configId === configId);
     if (named.length !== 1) {
-      const what = named.length === 0 ? 'is no pool' : `${named.length} pools are called`;
+      const what = named.length === 0 ? 'fits no pool' : `${named.length} pools are called`;
       throw configError(
         'scaling.configId',
         `names "${configId}", which ${what}`,

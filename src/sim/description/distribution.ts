@@ -46,7 +46,7 @@ const PARAMETERS: Readonly<Record<string, Readonly<Record<string, DistributionPa
   },
   constant: { value: TOKENS },
 };
-export const LENGTH_TYPES: readonly string[] = [...Object.keys(PARAMETERS), 'empirical'];
+const LENGTH_TYPES: readonly string[] = [...Object.keys(PARAMETERS), 'empirical'];
 
 const plainError: DistributionFail = (key, problem, remedy) =>
   new TierKVError('TKV_INPUT', `${key} ${problem}. ${remedy}`, { field: key });
@@ -59,7 +59,7 @@ function empiricalOf(params: Readonly<Record<string, number>>, fail: Distributio
     if (!Number.isSafeInteger(tokens))
       throw fail(key, 'is not a token count', 'Name every bin by a whole number of tokens');
     if (tokens > maxRequestTokens)
-      throw fail(key, 'is no length of a request', `Name bins up to ${maxRequestTokens} tokens`);
+      throw fail(key, 'is longer than a request may be', `Name bins up to ${maxRequestTokens} tokens`);
     if (!(weight >= 0) || !Number.isFinite(weight))
       throw fail(key, `has weight ${weight}`, 'Give every bin a weight of at least 0');
     bins.push([tokens, weight]);
@@ -145,7 +145,7 @@ export function readLength(
 const maxBinCharacters = 2 ** 24;
 
 /** Bins of an empirical distribution: a JSON object from token count to weight, or lines `tokens,weight`. */
-export function binsOf(text: string, file: string): Record<string, number> {
+function binsOf(text: string, file: string): Record<string, number> {
   const bins: Record<string, number> = Object.create(null);
   const bad = (line: number, what: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${file}:${line}: ${what}. Write lines "tokens,weight" or one JSON object`, {

@@ -267,7 +267,7 @@ const maxDirectives = 10;
 export const maxMappings: number = 500_000;
 
 /** A parsed text: where its lines begin, and what its aliases name. */
-export class YamlSource {
+class YamlSource {
   readonly file: string;
   readonly lines: LineCounter = new LineCounter();
   readonly #targets = new Map<Alias, Node>();
@@ -403,7 +403,7 @@ function linkAliases(root: unknown, source: YamlSource): void {
  * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, not a mapping, or beyond a
  * limit.
  */
-export function parseYamlMap(text: string, file: string): { source: YamlSource; root: YAMLMap } {
+function parseYamlMap(text: string, file: string): { source: YamlSource; root: YAMLMap } {
   const source = new YamlSource(file);
   if (text.length > maxYamlCharacters) {
     const problem = `has more than ${maxYamlCharacters} characters, the most of a spec or a data file`;

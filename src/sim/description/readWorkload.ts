@@ -257,12 +257,12 @@ function horizonOf(root: SpecNode): number {
   return ticks === 0n ? Infinity : horizonFromInt64('horizon', ticks);
 }
 
-// What must hold between the parts of a spec: one source of traffic, a rate for everybody who needs one,
+// What must hold between the parts of a spec: one source of traffic, a rate wherever one is needed,
 // service classes for all or for none. Checks of single values are the reader's.
 
 type Fail = (field: string, problem: string, remedy: string) => TierKVError;
 
-export function checkSpec(spec: WorkloadSpec, fail: Fail): void {
+function checkSpec(spec: WorkloadSpec, fail: Fail): void {
   checkSources(spec, fail);
   checkRates(spec, fail);
   checkClasses(spec, fail);
@@ -367,7 +367,7 @@ function checkLoops(spec: WorkloadSpec, fail: Fail): void {
 const V1_CLASSES: Readonly<Record<string, SloClass>> = { realtime: 'critical', interactive: 'standard' };
 
 /** What reading a part of a spec needs to know of the whole. */
-export interface Reading {
+interface Reading {
   readonly version1: boolean;
   readonly readFile: (path: string) => string;
 }
@@ -443,7 +443,7 @@ function readMultimodal(node: SpecNode, reading: Reading): MultimodalSpec | unde
   };
 }
 
-export function readTraffic(
+function readTraffic(
   node: SpecNode,
   reading: Reading,
   kind: 'client' | 'cohort',

@@ -143,7 +143,7 @@ export function isClosedLoop(client: TrafficSpec): boolean {
 
 export const contextGrowths = ['linear', 'sublinear', 'bounded', 'none'] as const;
 /** What of a conversation the next prompt repeats. */
-export type ContextGrowth = (typeof contextGrowths)[number];
+type ContextGrowth = (typeof contextGrowths)[number];
 
 export interface WalkState {
   readonly name: string;
@@ -176,7 +176,7 @@ export const END_STATE = 'end';
 export interface BehaviorSpec {
   /** After an arrival, with this probability, `size` more come `intervalUs` apart. */
   readonly burst?: { readonly probability: number; readonly size: number; readonly intervalUs: number };
-  /** Share of the requests whose prompt has so many new tokens. */
+  /** Share of the requests whose prompt has `tokens` new tokens. */
   readonly oversized?: { readonly share: number; readonly tokens: number };
   /** All requests come at multiples of `everyUs`, `size` at a time, whatever the rate. */
   readonly synchronised?: { readonly everyUs: number; readonly size: number };

@@ -196,7 +196,7 @@ export function formatWorkloadSpec(spec: WorkloadSpec): string {
   );
 }
 
-//  Writes what a client has beyond upstream's keys, so that it reads back as the same.
+// Writes what a client has beyond upstream's keys, so that it reads back as the same.
 
 type AdditionFields = { [key: string]: unknown };
 type LengthOut = (spec: LengthSpec) => AdditionFields;
@@ -222,7 +222,7 @@ function walkOut(walk: WalkSpec, lengthOut: LengthOut): AdditionFields {
   };
 }
 
-export function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields {
+function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields {
   const { walk, behavior, prefixes, correlation } = spec;
   const { burst, oversized, synchronised } = behavior ?? {};
   return {

@@ -87,7 +87,7 @@ export class EventQueue {
     return this.#sequence;
   }
 
-  /** Time of the next event in µs, Infinity when there is none. */
+  /** Time of the next event in µs, Infinity when the queue is empty. */
   get nextTimeUs(): number {
     if (this.#size === 0) return Infinity;
     if (this.#heap.size === 0) this.#refillHeap();
@@ -108,7 +108,7 @@ export class EventQueue {
     return sequence;
   }
 
-  /** Takes the next event into `timeUs`, `type`, `a` and `b`; false when there is none. */
+  /** Takes the next event into `timeUs`, `type`, `a` and `b`; false when the queue is empty. */
   pop(): boolean {
     if (this.#size === 0) return false;
     if (this.#heap.size === 0) this.#refillHeap();
@@ -256,13 +256,13 @@ function inOrder(events: Float64Array): Float64Array {
 // flat array.
 
 /** Doubles an event takes: time, order, type and first argument packed, second argument. */
-export const STRIDE = 4;
-export const TIME = 0;
-export const ORDER = 1;
-export const TYPE_AND_A = 2;
-export const B = 3;
+const STRIDE = 4;
+const TIME = 0;
+const ORDER = 1;
+const TYPE_AND_A = 2;
+const B = 3;
 
-export class EventHeap {
+class EventHeap {
   /** Elements in heap order; the root is at 0. Read only. */
   slots: Float64Array = new Float64Array(64 * STRIDE);
   size = 0;

@@ -1,7 +1,6 @@
 /**
- * How many KV blocks fit: GPU memory at its permitted utilisation, less weights, activations and what the
- * runtime of the GPU takes. The same figures and the same truncations as upstream, so that a run without an
- * explicit block count agrees.
+ * What a deployment's memory and links can do: how many KV blocks fit, and how long a transfer between
+ * tiers takes by a link profile.
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
@@ -9,6 +8,10 @@ import { linkName, Tier } from '../../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfile, LinkProfiles } from '../links/modeledDriver.ts';
 import { type Hardware, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+
+// How many KV blocks fit: GPU memory at its permitted utilisation, less weights, activations and what the
+// runtime of the GPU takes. The same figures and the same truncations as upstream, so that a run without an
+// explicit block count agrees.
 
 const gib = 2 ** 30;
 const activationGib = { dense: 5.5, moe: 8 };
@@ -208,7 +211,7 @@ function linkOf(node: SpecNode): LinkProfile {
   return { ...fitLink(samples), ...more };
 }
 
-/** The profiles under `links`, by direction; undefined when there is no such key. */
+/** The profiles under `links`, by direction; undefined without that key. */
 export function readLinks(root: SpecNode): LinkProfiles | undefined {
   const section = root.section('links');
   if (section === undefined) return undefined;

@@ -34,7 +34,7 @@ export interface Parallelism {
 }
 
 /** Largest tick of upstream, 2^63 - 1, in the nearest double. */
-export const maxTicks: number = 2 ** 63;
+const maxTicks: number = 2 ** 63;
 
 /**
  * Whole ticks as upstream takes them from a float: towards zero, and everything that does not fit is the

@@ -1,11 +1,13 @@
 /**
- * `linear`: an alpha/beta regression on what a batch holds, without any physics. With the first three
- * coefficients it is the regression that upstream once had (constant, prompt tokens, generated tokens); two
- * more follow context and attention.
+ * Models of time without physics, as regressions on what a batch holds: `linear`, and `blackbox` with fewer
+ * terms.
  */
 
 import { configError } from '../../runtime/errors.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks, toTicks } from './latencyModel.ts';
+
+// `linear`: with its first three coefficients it is the regression that upstream once had (constant, prompt
+// tokens, generated tokens); two more follow context and attention.
 
 /** The beta coefficients in their order, in µs each. */
 export const linearTerms = ['step', 'prefillToken', 'decode', 'contextToken', 'causalPair'] as const;

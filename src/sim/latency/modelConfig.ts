@@ -1,13 +1,15 @@
 /**
- * What a latency model knows about an LLM, read from the `config.json` that HuggingFace publishes with it.
- * Several families spell one thing in several ways; here each fact has one name and one unit. A fact that the
- * file must have and has not, or has out of range, is an error that names file, line and key; keys that no
- * model of time needs are ignored.
+ * The facts that models of time compute with: of an LLM, from the `config.json` that HuggingFace publishes
+ * with it, and of a GPU, from a data file. Each fact has one name and one unit. A required fact that is
+ * missing or out of range is an error with file, line and key.
  */
 
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
+
+// Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
+// ignored.
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
 export interface ModelConfig {
@@ -274,7 +276,7 @@ export interface Hardware {
   /** Shares of the peak that `roofline` takes as reached in prefill and decode. */
   readonly mfuPrefill: number;
   readonly mfuDecode: number;
-  /** Bandwidth to the other GPUs of a node in one direction, GB/s; 0 when there is no fast link. */
+  /** Bandwidth to the other GPUs of a node in one direction, GB/s; 0 without a fast link. */
   readonly interconnectGbPerS: number;
 }
 
@@ -362,7 +364,7 @@ export function requireKnownName(
   const hint = near === undefined ? '' : ` Did you mean ${near}?`;
   throw new TierKVError(
     'TKV_CONFIG',
-    `there is no ${what} "${shownPlain(asked)}".${hint} Known: ${[...names].sort().join(', ')}. ${remedy}`,
+    `unknown ${what} "${shownPlain(asked)}".${hint} Known: ${[...names].sort().join(', ')}. ${remedy}`,
     { field: what },
   );
 }

@@ -1,15 +1,17 @@
 /**
- * A model as one GPU of an engine sees it: the matrices it multiplies, the bytes it reads, the messages it
- * exchanges. Unlike upstream's step times this takes the true head size, three feed-forward matrices, dense
- * first layers and the output head, since `calibrated` and the physical floor are about what the hardware has
- * to do.
+ * What a step costs physically: a model as one GPU sees it (matrices, bytes, messages), the floor below
+ * which no step can be, and the times of its three kernels.
  */
 
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
+// A model as one GPU of an engine sees it. Unlike upstream's step times this takes the true head size,
+// three feed-forward matrices, dense first layers and the output head, since `calibrated` and the physical
+// floor are about what the hardware has to do.
+
 /** A weight matrix: products of `rows` x `depth` with it occur `count` times in a pass. */
-export interface WeightMatrix {
+interface WeightMatrix {
   readonly depth: number;
   readonly columns: number;
   readonly count: number;

@@ -1,7 +1,7 @@
 /**
- * Transfers on their way over modeled links: how long each takes, and what it was when it is due. Those that
- * are submitted together are added one by one and leave at once, so that a link may carry several as one
- * copy.
+ * A transfer driver without bytes: modeled tiers remember what lies where, a link model says how long each
+ * transfer takes, and each end is an event on virtual time. For the jobs of a real run it reports what the
+ * real driver would.
  */
 
 import type { Digest } from '../../runtime/digest.ts';
@@ -16,8 +16,11 @@ import { VirtualClock } from '../kernel/clock.ts';
 import { EventQueue } from '../kernel/eventQueue.ts';
 import { ModeledTier } from './modeledTier.ts';
 
+// Transfers under way: how long each takes, and which transfer is due. Transfers that are submitted
+// together are added one by one and leave at once, so that a link may carry several as one copy.
+
 /** Where a transfer goes. A seal has no source and takes no time. */
-export interface Way {
+interface Way {
   readonly from: Tier | null;
   readonly to: Tier;
   readonly bytes: number;
@@ -28,10 +31,10 @@ export class Flights<T> {
   readonly traffic: Map<string, { bytes: number; busyUs: number }> = new Map();
   readonly #links: LinkModel;
   readonly #timeline: Timeline;
-  /** Those under way, by flight number; numbers are used again. */
+  /** Transfers under way, by flight number; numbers are used again. */
   readonly #flights: (T | null)[] = [];
   readonly #free: number[] = [];
-  /** Those that leave next, with the times of their ends. */
+  /** Transfers that leave next, with the times of their ends. */
   readonly #leaving: T[] = [];
   readonly #endsUs: number[] = [];
   /** By link: the copy that the next one may join. */
@@ -68,7 +71,7 @@ export class Flights<T> {
     if (most > 0) this.#joinCopy(name, bytes, most);
   }
 
-  /** Those that were added leave. */
+  /** Lets the added transfers leave. */
   depart(): void {
     for (let i = 0; i < this.#leaving.length; i++) {
       const flight = this.#free.pop() ?? this.#flights.length;
@@ -122,10 +125,9 @@ export class Flights<T> {
   }
 }
 
-// How long a link takes: one transfer after the other in each direction, each for a base time plus its bytes
-// over the bandwidth; and between its last byte and the moment at which its end is known a delay, in which
-// the link carries others already. While the opposite direction is busy too, each has a share of its own
-// bandwidth.
+// How long a link takes. In each direction transfers go one after the other, each for a base time plus its bytes
+// over the bandwidth. Between its last byte and the moment at which its end is known lies a delay, in which the
+// link already carries the next transfer. While both directions are busy, each has a share of its bandwidth.
 
 export interface LinkProfile {
   /** Time that each transfer takes of the link, beside its bytes. */
@@ -139,8 +141,8 @@ export interface LinkProfile {
    */
   readonly bothWaysShare?: number;
   /**
-   * Transfers that are submitted at once go as one copy of at most so many bytes, and end together. Default
-   * 0: each ends by itself.
+   * Transfers that are submitted at once go as copies of at most this many bytes, and each copy's end
+   * together. Default 0: each ends by itself.
    */
   readonly batchBytes?: number;
 }
@@ -170,7 +172,7 @@ export class LinkModel {
     this.#fallback = fallback;
   }
 
-  /** How long the link is busy with a transfer while nobody comes the other way, in integer microseconds. */
+  /** How long the link is busy with a transfer while nothing comes the other way, in integer microseconds. */
   transferUs(from: Tier, to: Tier, bytes: number): number {
     return busyUs(this.#profileOf(linkName(from, to)), bytes, 1);
   }
@@ -335,7 +337,7 @@ export class TransferTimeline implements Timeline {
     this.#events.schedule(timeUs, 0, flight);
   }
 
-  /** Moves to the next end and reports it. @returns false when there is none */
+  /** Moves to the next end and reports it. @returns false when nothing is under way */
   step(): boolean {
     if (!this.#events.pop()) return false;
     this.#clock.advanceTo(this.#events.timeUs);

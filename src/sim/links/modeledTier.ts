@@ -1,5 +1,5 @@
 /**
- * A tier store without bytes: it keeps who lies in each slot (generation, key, digest) and answers as a real
+ * A tier store without bytes: it keeps what lies in each slot (generation, key, digest) and answers as a real
  * store would. It has no clock either: every call ends in the turn in which it was made, and how long the
  * transfer takes is the link model's business. `tierContract` holds for it, but for the comparison of bytes.
  */

@@ -1,6 +1,7 @@
 /**
- * Means and percentiles as upstream forms them, operation by operation, so that the bits agree: a percentile
- * lies on the line between the two nearest ranks of the sorted list.
+ * Means, percentiles and targets over the requests of a run, formed operation by operation as upstream
+ * forms them, so that the bits agree. A percentile lies on the line between the two nearest ranks of the
+ * sorted list.
  */
 
 import { type RequestTable, Status, type ValueCounts } from './requestTable.ts';
@@ -84,7 +85,7 @@ export function jainIndex(shares: readonly number[]): number {
   return squares === 0 ? 0 : (sum * sum) / (shares.length * squares);
 }
 
-//  Targets of requests by SLO class, and who met them.
+// Targets of requests by SLO class, and whether a request met them.
 
 /** Targets in microseconds; those left out always hold. */
 export interface Targets {
@@ -96,7 +97,7 @@ export interface Targets {
 /** Targets by SLO class; `default` is for requests without one. */
 export type TargetsByClass = Readonly<Record<string, Targets>>;
 
-/** Whether the row of a request holds all targets of its class; those that are left out always hold. */
+/** Whether the row of a request holds all targets of its class. A target that is left out always holds. */
 export function meetsTargets(table: RequestTable, row: number, targets: TargetsByClass): boolean {
   if (table.status[row] !== Status.COMPLETED) return false;
   const { ttftUs = Infinity, itlUs = Infinity, e2eUs = Infinity } = targets[classOf(table, row)] ?? {};

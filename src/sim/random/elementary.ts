@@ -1,7 +1,7 @@
 /**
  * Elementary functions in plain IEEE arithmetic, so that a draw has the same bits in every JavaScript engine;
- * `Math.exp` and its like may differ between engines in the last bit. The operation order is that of Go's
- * library where Go has a portable form (log, pow, gamma, cos: equal to the last bit). Go's `exp` on amd64
+ * `Math.exp` and its like may differ between engines in the last bit. The operations come in the
+ * order of Go's library where Go has a portable form (log, pow, gamma, cos: equal to the last bit). Go's `exp` on amd64
  * uses fused instructions; ours may differ from it by one unit in the last place.
  *
  * log and exp follow the methods and constants of FreeBSD's msun: Copyright (C) 1993, 2004 by Sun

@@ -1,12 +1,15 @@
 /**
- * Inter-arrival times in integer microseconds. A sampler draws from the stream it is given and from nothing
- * else, always at least 1 µs; 0 means that a finite sampler has no more. Draw order and rounding (truncation)
- * are upstream's, since its workloads are defined by them.
+ * Draws of a workload: inter-arrival times and token lengths. A sampler draws from the stream it is given
+ * and from nothing else. Draw order and rounding (truncation) are upstream's, since its workloads are
+ * defined by them.
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import { exp, gamma, log, pow, roundHalfAway } from './elementary.ts';
 import type { GoRandom } from './goRand.ts';
+
+// Inter-arrival times in integer microseconds, always at least 1; 0 means that a finite sampler has no
+// more.
 
 export type ArrivalProcess = 'poisson' | 'gamma' | 'weibull' | 'constant' | 'pareto' | 'periodic';
 
@@ -317,7 +320,7 @@ function paretoLognormal(spec: LengthSpec & { type: 'pareto_lognormal' }): Lengt
 const made = new WeakMap<LengthSpec, LengthSampler>();
 
 /**
- * The sampler of a distribution. Samplers hold no state, so one serves everybody who has the same
+ * The sampler of a distribution. Samplers hold no state, so one serves every client that has the same
  * specification.
  */
 export function lengthSampler(spec: LengthSpec): LengthSampler {

@@ -1,6 +1,6 @@
 /**
- * The decisions of a run: counts for the summary, and each one in full where a trace is wanted. Regret is
- * upstream's: the best score less the chosen one's.
+ * The decisions of a run: counts for the summary, what went wrong, and every decision in full where a trace
+ * is wanted. Regret is upstream's: the best score less the chosen one's.
  */
 
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
@@ -147,7 +147,7 @@ export function priorityInversions(table: RequestTable): number {
   return pairs;
 }
 
-/** Instances whose queue was on average more than twice as long as that of all instances. */
+/** Instances whose queue was on average more than twice as long as the mean over all instances. */
 export function headOfLineBlocking(instances: readonly Instance[]): number {
   if (instances.length < 2) return 0;
   const means = instances.map(({ counters, times }) =>

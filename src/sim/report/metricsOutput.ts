@@ -1,6 +1,7 @@
 /**
- * The metrics of a run, or of one of its instances, under upstream's names and by its formulas. Floats are
- * formed in the same order of operations, so that equal runs give equal bits.
+ * The metrics of a run, or of one of its instances, under upstream's names and by its formulas: totals,
+ * targets, breakdowns by class, tenant and session, and a row a request. Floats are formed in upstream's
+ * order of operations, so that equal runs give equal bits.
  */
 
 import type { Instance } from '../instance/instance.ts';
@@ -168,7 +169,7 @@ export function metricsOutput(
 // wherever it ended: one that was turned away has met nothing.
 
 export interface ClassGoodput {
-  /** Requests of the class that came in, those that were turned away included. */
+  /** Requests of the class that came in, including requests that were turned away. */
   readonly count: number;
   readonly e2e_p99_ms: number;
   readonly goodput_rps: number;
@@ -268,7 +269,7 @@ function ofClass(
   return { result, goodRequests };
 }
 
-//  Metrics by SLO class, tenant and session, by upstream's formulas.
+// Metrics by SLO class, tenant and session, by upstream's formulas.
 
 export interface ClassSummary {
   readonly name: string;
@@ -293,7 +294,7 @@ export interface SessionSummary {
 }
 
 /** Name that requests without a class have in goodput. */
-export const defaultClass = 'default';
+const defaultClass = 'default';
 
 function groupRows(table: RequestTable, keyOf: (row: number) => string): Map<string, number[]> {
   const groups = new Map<string, number[]>();
@@ -376,7 +377,7 @@ export function sessionSummary(table: RequestTable): SessionSummary | undefined 
   };
 }
 
-//  The rows of requests of a run, under upstream's names: every request that came to an instance.
+// The rows of requests of a run, under upstream's names: every request that came to an instance.
 
 export interface RequestRow {
   readonly arrived_at: number;
@@ -435,7 +436,7 @@ export function requestRow(table: RequestTable, row: number, handledBy: string):
 }
 
 /** Listed rows in order of arrival, and of ids where arrivals are equal. */
-export function requestRows(
+function requestRows(
   table: RequestTable,
   rows: readonly number[],
   instances: readonly Instance[],
@@ -446,7 +447,7 @@ export function requestRows(
     .sort((a, b) => a.arrived_at - b.arrived_at || (a.requestID < b.requestID ? -1 : 1));
 }
 
-//  What became of requests that have targets: each of them attained, missed or was turned away.
+// What became of requests that have targets: each of them attained, missed or was turned away.
 
 /** Counts of requests; `attained`, `missed` and `rejected` come to `injected`. */
 export interface Attained {

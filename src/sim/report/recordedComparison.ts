@@ -34,7 +34,7 @@ export interface RecordedComparison {
   readonly metrics: { readonly e2e: MetricComparison; readonly ttft: MetricComparison };
 }
 
-/** Recorded requests that never ended have negative times, and match nobody. */
+/** Recorded requests that never ended have negative times, and match no simulated request. */
 export function compareRecorded(
   recorded: readonly RequestTiming[],
   simulated: readonly RequestTiming[],

@@ -1,4 +1,7 @@
-/** What went on in the tiers of a run's instances, summed up over the instances. */
+/**
+ * What went on in the tiers of a run's instances, summed over the instances: hits, transfers, how full the
+ * tiers were, and how evenly requests were spread.
+ */
 
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
 import type { RoutingDecision } from '../control/policy.ts';
@@ -20,7 +23,7 @@ export interface TransferMetrics {
 
 /** What requests that joined a batch found, over all instances: hits by tier and misses are the lookups. */
 export interface CacheMetrics {
-  /** Blocks that requests came to hold: found, or opened to be computed. Those that a hand-off brought are neither. */
+  /** Blocks that requests came to hold: found, or opened to be computed. Blocks that a hand-off brought are not counted. */
   readonly lookups: number;
   readonly hits: number;
   readonly misses: number;
@@ -82,7 +85,7 @@ function addTiers(a: InstanceTierMetrics, b: InstanceTierMetrics): InstanceTierM
   };
 }
 
-//  How full the tiers are over time, sampled at steps; the samples thin out as the run grows.
+// How full the tiers are over time, sampled at steps; the samples thin out as the run grows.
 
 export interface OccupancySample {
   readonly timeUs: number;
@@ -127,9 +130,8 @@ export class Occupancy implements SimulationObserver {
   }
 }
 
-// How requests were spread over the instances of each pool, and what is wrong with it: an instance that idles
-// costs as much as one that works, and a cluster of which one instance does the work is not the cluster that
-// was meant.
+// How requests were spread over the instances of each pool, and a warning where one instance does most of the
+// work: an idle instance costs as much as a busy one.
 
 /** Requests for each instance below which chance alone leaves instances out. */
 const REQUESTS_MIN = 4;

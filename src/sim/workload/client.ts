@@ -1,4 +1,10 @@
-/** The tokens that a prompt begins with and others share: nothing, or one span of a stream. */
+/**
+ * The clients of a workload: how each draws its requests, conversations and misbehaviour, how they share
+ * the aggregate rate, and how their streams merge in order of arrival.
+ *
+ * One client draws from its own random streams only, in upstream's order, so its requests do not depend on
+ * the other clients.
+ */
 
 import { TierKVError } from '../../runtime/errors.ts';
 import {
@@ -28,6 +34,8 @@ import {
   type WorkloadRequest,
 } from './request.ts';
 import { VOCABULARY } from './tokens.ts';
+
+// The tokens that a prompt begins with and others share: nothing, or one span of a stream.
 
 export interface Prefix {
   readonly tokens: number;
@@ -210,10 +218,10 @@ function modalityDrawer(spec: MultimodalSpec): (random: GoRandom) => ModalityTok
 const maxMisses = 20_000_000;
 
 /**
- * Refuses to go on drawing arrivals of which none falls into a window.
+ * Stops drawing arrivals if none of them falls into a window.
  * @param misses how many have missed, one after the other. @throws {TierKVError} TKV_INPUT naming the client.
  */
-export function requireHits(misses: number, spec: ClientSpec): void {
+function requireHits(misses: number, spec: ClientSpec): void {
   if (misses <= maxMisses) return;
   throw new TierKVError(
     'TKV_INPUT',
@@ -223,13 +231,13 @@ export function requireHits(misses: number, spec: ClientSpec): void {
   );
 }
 
-export function isActive(timeUs: number, windows: readonly ActiveWindow[]): boolean {
+function isActive(timeUs: number, windows: readonly ActiveWindow[]): boolean {
   if (windows.length === 0) return true;
   return windows.some((window) => timeUs >= window.startUs && timeUs < window.endUs);
 }
 
 /** The end of the last window; Infinity for a client that is always on. */
-export function lastEndUs(windows: readonly ActiveWindow[]): number {
+function lastEndUs(windows: readonly ActiveWindow[]): number {
   if (windows.length === 0) return Infinity;
   return windows.reduce((last, window) => Math.max(last, window.endUs), -Infinity);
 }
@@ -239,8 +247,8 @@ export function lastEndUs(windows: readonly ActiveWindow[]): number {
 // after round r. Sessions of one client overlap, so rounds wait in a heap until no later session can come
 // before them.
 
-/** Which rounds of a session somebody will ask for. */
-export interface WantedRounds {
+/** Which rounds of a session the caller wants. */
+interface WantedRounds {
   readonly rounds: number;
   readonly untilUs: number;
 }
@@ -267,7 +275,7 @@ class PromptWithHistory {
 }
 
 /** Draws whole sessions of one client. */
-export class SessionDrawer {
+class SessionDrawer {
   readonly #client: Client;
   readonly #turns: MultiTurnSpec;
   readonly #reasonRatio: LengthSampler | undefined;
@@ -286,7 +294,7 @@ export class SessionDrawer {
   /**
    * The rounds of the session that starts at `startUs`, in order, as far as they are wanted. All rounds are
    * drawn, so what is wanted changes nothing for later sessions.
-   * @param rounds at most so many; @param untilUs only those that arrive before.
+   * @param rounds at most this many; @param untilUs only rounds that arrive before it.
    */
   draw(
     random: GoRandom,
@@ -403,7 +411,7 @@ export class ConversationStream implements ClientStream {
     return startUs < horizonUs && isActive(startUs, spec.windows) ? startUs : Infinity;
   }
 
-  /** Start of the next session, Infinity when there is none. */
+  /** Start of the next session, Infinity after the last. */
   #drawStart(): number {
     const { spec, horizonUs } = this.#client;
     const random = this.#client.random;
@@ -424,7 +432,7 @@ export class ConversationStream implements ClientStream {
   }
 }
 
-//  A binary heap of items by (time, rank): ranks break ties, so that merging streams is stable.
+// A binary heap of items by (time, rank): ranks break ties, so that merging streams is stable.
 
 export class EarliestFirst<T> {
   readonly #times: number[] = [];
@@ -507,9 +515,9 @@ export class EarliestFirst<T> {
 // and not in a dead process.
 
 /** Memory of one waiting round with its share of its session's history. */
-export const roundBytes = 600;
+const roundBytes = 600;
 /** Memory of one gap between arrivals. */
-export const gapBytes = 8;
+const gapBytes = 8;
 
 const maxHeldBytes = 768 * 2 ** 20;
 
@@ -522,7 +530,7 @@ export class HeldMemory {
     if (this.#bytes <= maxHeldBytes) return;
     throw new TierKVError(
       'TKV_INPUT',
-      `client "${clientId.slice(0, 100)}" sends so much at once that its waiting requests need more than ` +
+      `client "${clientId.slice(0, 100)}" has waiting requests that need more than ` +
         `${maxHeldBytes / 2 ** 20} MiB. Lower its rate, its max_rounds, or the length of its windows`,
       { field: 'clients' },
     );
@@ -538,7 +546,7 @@ export class HeldMemory {
 
 type Windows = readonly ActiveWindow[];
 
-/** Most comparisons of windows; more than this is a spec that nobody wrote by hand, and a wait of minutes. */
+/** Most comparisons of windows. A spec with more was not written by hand and would take minutes. */
 const MAX_COMPARISONS = 2e9;
 
 function requireComparable(clients: readonly ClientSpec[]): void {
@@ -577,7 +585,7 @@ class PairMemo<V> {
 
 /**
  * Requests per µs of every client: the aggregate rate times its fraction over the sum of the fractions of the
- * clients that are active together with it (all of them when nobody has windows).
+ * clients that are active together with it (all clients if none has windows).
  */
 export function clientRatesPerUs(clients: readonly ClientSpec[], aggregateRate: number): Float64Array {
   const rates = new Float64Array(clients.length);
@@ -713,7 +721,7 @@ export class SingleStream implements ClientStream {
   }
 }
 
-export function singleRequest(
+function singleRequest(
   client: Client,
   arrivalUs: number,
   turn: Turn,
@@ -747,7 +755,7 @@ export function singleRequest(
 // prefix and no deadline, and the last gap ends on the window's end, so its request falls out.
 
 /** Gaps stretched by one factor to sum to `durationUs`; what truncation loses goes onto the last. */
-export function stretchGaps(gapsUs: Float64Array, durationUs: number): void {
+function stretchGaps(gapsUs: Float64Array, durationUs: number): void {
   let sum = 0;
   for (const gap of gapsUs) sum += gap;
   if (sum === 0) return;
@@ -832,7 +840,7 @@ export class WindowedStream implements ClientStream {
     const { origin, prefix, spec } = this.#client;
     const deadline = deadlineUs(arrivalUs, spec.timeoutUs, isClosedLoop(spec));
     if (this.#keepPrefix) return singleRequest(this.#client, arrivalUs, turn, { prefix, origin }, deadline);
-    // a timeout that was said is held; one that was not is none here, as upstream has it
+    // only a timeout that the spec gives counts here, as upstream has it; it gets no default
     const said = spec.timeoutUs === undefined ? 0 : deadline;
     const request = singleRequest(this.#client, arrivalUs, turn, { prefix: NO_PREFIX, origin }, said);
     return origin.prefixGroup === '' ? request : { ...request, recordedPrefixGroup: '' };
@@ -911,7 +919,7 @@ export class BurstFactor {
   }
 }
 
-//  Gaps of clients that misbehave, over the gaps of their arrival process.
+// Gaps of clients that misbehave, over the gaps of their arrival process.
 
 /** After an arrival, now and then, a burst of more. */
 class BurstyGaps implements ArrivalSampler {
@@ -960,12 +968,12 @@ export function behavedGaps(base: ArrivalSampler, behavior: BehaviorSpec | undef
 // A choice among prefixes, for each request or session anew. The tokens of a group are a stream of their own,
 // named after workload and group, so that they move no other draw and are the same for every client.
 
-export interface ChosenPrefix {
+interface ChosenPrefix {
   readonly prefix: Prefix;
   readonly origin: RequestOrigin;
 }
 
-export class PrefixChoice {
+class PrefixChoice {
   readonly #probability: number;
   readonly #none: ChosenPrefix;
   readonly #choices: readonly (ChosenPrefix & { readonly upTo: number })[];
@@ -990,7 +998,7 @@ export class PrefixChoice {
   }
 }
 
-//  Prompt lengths of clients that send oversized ones, or longer ones in bursts.
+// Prompt lengths of clients that send oversized ones, or longer ones in bursts.
 
 /** Whether this prompt is an oversized one, drawn only of clients that send such: its tokens, else undefined. */
 export function oversizedTokens(spec: Pick<TrafficSpec, 'behavior'>, random: GoRandom): number | undefined {
@@ -998,7 +1006,7 @@ export function oversizedTokens(spec: Pick<TrafficSpec, 'behavior'>, random: GoR
   return oversized !== undefined && random.float64() < oversized.share ? oversized.tokens : undefined;
 }
 
-export class PromptLengths implements LengthSampler {
+class PromptLengths implements LengthSampler {
   readonly #base: LengthSampler;
   readonly #spec: Pick<TrafficSpec, 'behavior' | 'correlation'>;
   readonly #burst: BurstFactor;
@@ -1024,7 +1032,7 @@ export class PromptLengths implements LengthSampler {
 }
 
 /** The base itself for clients that do neither. */
-export function promptLengths(
+function promptLengths(
   base: LengthSampler,
   spec: Pick<TrafficSpec, 'behavior' | 'correlation'>,
 ): LengthSampler {

@@ -1,7 +1,6 @@
 /**
- * Users in closed loop: each sends one request at the start, spread over a think time, and from then on one a
- * think time after the last has finished. Seeds of users and of their sessions come in turns from one stream,
- * client by client.
+ * Closed loops: round n+1 of a session exists only when round n has finished. Users with think times,
+ * recorded sessions, and sessions that walk from state to state.
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
@@ -27,6 +26,10 @@ import {
   type TokenSpan,
   type WorkloadRequest,
 } from './request.ts';
+
+// Users: each sends one request at the start, spread over a think time, and from then on one a think time
+// after the last has finished. Seeds of users and of their sessions come in turns from one stream, client
+// by client.
 
 const CONCURRENCY_SEED_OFFSET = 10_007n;
 const MAX_USERS = 10_000_000;
@@ -392,7 +395,7 @@ function contextOf(request: WorkloadRequest, generated: number): TokenSpan[] {
   return [...prompt.spans, ...leadingSpans(output.spans, generated)];
 }
 
-//  Sessions that go from state to state: which state follows, after what pause, with how many tokens.
+// Sessions that go from state to state: which state follows, after what pause, with how many tokens.
 
 interface WalkPosition {
   readonly inputLength: LengthSampler;
@@ -403,14 +406,14 @@ interface WalkPosition {
 }
 
 /** Where a walk goes next. */
-export interface WalkStep {
+interface WalkStep {
   readonly state: number;
   readonly pauseUs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;
 }
 
-export class SessionWalk {
+class SessionWalk {
   readonly #spec: WalkSpec;
   readonly #states: readonly WalkPosition[];
   readonly #rounds: LengthSampler | null;
@@ -472,7 +475,7 @@ export class SessionWalk {
 }
 
 /** A length times a factor: at least a token, and no more than a request may have. */
-export function scaledTokens(tokens: number, factor: number): number {
+function scaledTokens(tokens: number, factor: number): number {
   if (factor === 1) return tokens;
   return Math.min(maxRequestTokens, Math.max(1, Math.round(tokens * factor)));
 }

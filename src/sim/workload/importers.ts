@@ -1,6 +1,6 @@
 /**
- * Azure's LLM inference traces: CSV with TIMESTAMP (date and time with up to seven decimals), ContextTokens
- * and GeneratedTokens. Arrival times count from the first row, truncated to µs; prompts share nothing.
+ * Recorded traces of other systems as requests: Azure, CSV files of lengths, miniswe, Mooncake, token ids,
+ * coding agents. Every importer is a generator over lines and checks each field.
  */
 
 import { configError, type TierKVError } from '../../runtime/errors.ts';
@@ -20,13 +20,16 @@ import {
   type TraceLine,
 } from './traceLines.ts';
 
-//  Building requests from trace rows: the fields a row does not have get the values of a plain request.
+// Azure's LLM inference traces: CSV with TIMESTAMP (date and time with up to seven decimals), ContextTokens
+// and GeneratedTokens. Arrival times count from the first row, truncated to µs; prompts share nothing.
+
+// Building requests from trace rows: the fields a row does not have get the values of a plain request.
 
 export function traceOrigin(clientId: string): RequestOrigin {
   return { clientId, tenantId: '', sloClass: '', model: '', adapter: '', sloTargetUs: 0, prefixGroup: '' };
 }
 
-export interface ImportedRow {
+interface ImportedRow {
   readonly index: number;
   readonly origin: RequestOrigin;
   readonly arrivalUs: number;
@@ -40,7 +43,7 @@ export interface ImportedRow {
 }
 
 /** Tokens that no other request shares: a stream of its own for every row of every trace. */
-export function ownTokens(trace: string, side: 'in' | 'out', index: number, tokens: number): PromptIdentity {
+function ownTokens(trace: string, side: 'in' | 'out', index: number, tokens: number): PromptIdentity {
   const seed = BigInt.asIntN(64, fnv1a64(`${trace}/${side}`) ^ BigInt(index));
   return { kind: 'drawn', spans: [{ seed, position: 0, tokens }] };
 }
@@ -68,7 +71,7 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
 }
 
 /** Ids as pairs of first id and count. */
-export function runsOf(ids: readonly number[]): Int32Array {
+function runsOf(ids: readonly number[]): Int32Array {
   const runs: number[] = [];
   for (const id of ids) {
     const last = runs.length - 2;
@@ -81,7 +84,7 @@ export function runsOf(ids: readonly number[]): Int32Array {
 /**
  * Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself.
  */
-export class PrefixTree {
+class PrefixTree {
   readonly #parents = new Map<number, number>();
 
   /** Different blocks so far. */
@@ -142,8 +145,8 @@ export function* azureRequests(
 
 // Files of lengths as CSV: input and output tokens a row under one of the usual column names, and arrivals
 // where a column of times is there whose unit is known: dates, or a name that says the unit. Without times the
-// arrivals are drawn from a process of the caller's choice. A column that may be a time and is none of these is
-// an error: arrivals are never invented beside times.
+// arrivals are drawn from a process of the caller's choice. Any other column that may be a time is an error:
+// arrivals are never invented beside times.
 
 export interface LengthFileOptions {
   /** Requests per second, for a file without times; a file with times has no use for it. */
@@ -231,7 +234,7 @@ function unclearTime(name: string, at: TraceLine): TierKVError {
   );
 }
 
-/** @throws {TierKVError} TKV_INPUT naming file, line and field; TKV_CONFIG for a rate that is none. */
+/** @throws {TierKVError} TKV_INPUT naming file, line and field; TKV_CONFIG for a rate out of range. */
 export function* lengthFileRequests(
   lines: Lines,
   file: string,
@@ -457,7 +460,7 @@ export function* mooncakeRequests(
   }
 }
 
-//  Times in the cells of a table, as µs: dates count from the first row, numbers from 0 in a named unit.
+// Times in the cells of a table, as µs: dates count from the first row, numbers from 0 in a named unit.
 
 const TICKS_PER_DAY = 864_000_000_000; // of 100 ns
 
@@ -473,16 +476,16 @@ function dayNumber(year: number, month: number, day: number): number {
 
 const DATE = /^(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?$/;
 
-export function isDate(text: string): boolean {
+function isDate(text: string): boolean {
   return DATE.test(text.trim());
 }
 
 /** The times of a column, each at or behind the one before. */
-export interface ColumnTimes {
+interface ColumnTimes {
   us(text: string, at: TraceLine): number;
 }
 
-export class DateTimes implements ColumnTimes {
+class DateTimes implements ColumnTimes {
   readonly #field: string;
   #first: { readonly day: number; readonly ticks: number } | undefined;
   #previousUs = 0;
@@ -513,9 +516,9 @@ export class DateTimes implements ColumnTimes {
 }
 
 /** µs of one unit. */
-export const timeUnits: Readonly<Record<string, number>> = { s: 1e6, ms: 1e3, us: 1, ns: 1e-3 };
+const timeUnits: Readonly<Record<string, number>> = { s: 1e6, ms: 1e3, us: 1, ns: 1e-3 };
 
-export class UnitTimes implements ColumnTimes {
+class UnitTimes implements ColumnTimes {
   readonly #field: string;
   readonly #unit: string;
   #previousUs = 0;
@@ -599,7 +602,7 @@ export interface WekaOptions {
   readonly taken?: TakenColumns;
 }
 
-/** Fields that every line has, and those that it may have. */
+/** Fields that every line must have, and fields that it may have. */
 export const wekaFields: readonly string[] = ['s', 't', 'in', 'out', 'h'];
 const readFields = [...wekaFields, 'a', 'think'];
 const wekaNames: ReadonlySet<string> = new Set(readFields);

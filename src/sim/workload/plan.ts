@@ -1,7 +1,6 @@
 /**
- * The fixed part of generating a workload: prefix tokens first, then one seed for every client that
- * generates, all from the stream `workload-gen`. From a plan the requests can be streamed any number of
- * times, always the same.
+ * From a spec to requests: cohorts become clients, prefixes and seeds are drawn first, then requests are
+ * streamed. From a plan the requests can be streamed any number of times, always the same.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
@@ -33,6 +32,9 @@ import {
 import type { TokenSpan, WorkloadRequest } from './request.ts';
 import { VOCABULARY } from './tokens.ts';
 
+// The fixed part: prefix tokens first, then one seed for every client that generates, all from the stream
+// `workload-gen`.
+
 const WORKLOAD_STREAM = 'workload-gen';
 const DEFAULT_PREFIX_TOKENS = 50;
 /** Of all groups together; each one is drawn, ten nanoseconds or so. */
@@ -41,7 +43,7 @@ const MAX_PREFIX_TOKENS = 5e8;
 export interface Limits {
   /** Arrivals lie before this; Infinity = no horizon. */
   readonly horizonUs: number;
-  /** At most so many requests, conversation rounds counted; 0 = no limit. */
+  /** Most requests, conversation rounds counted; 0 = no limit. */
   readonly maxRequests: number;
   /**
    * Whether single requests of windows with parameters of their own keep the prefix and the deadline of their
@@ -249,7 +251,7 @@ const HOUR_US = 3_600_000_000;
 const DRAIN_SEGMENTS = 10;
 const MAX_CLIENTS = 500_000;
 
-export interface ExpandedSpec {
+interface ExpandedSpec {
   readonly clients: readonly ClientSpec[];
   readonly aggregateRate: number;
 }
@@ -407,7 +409,7 @@ function requestShares(
   });
 }
 
-//  Pieces of token streams, cut to a number of tokens.
+// Pieces of token streams, cut to a number of tokens.
 
 export function tokensOf(spans: readonly TokenSpan[]): number {
   return spans.reduce((sum, { tokens }) => sum + tokens, 0);

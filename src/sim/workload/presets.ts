@@ -1,6 +1,6 @@
 /**
- * Workloads without a file: one client with constant arrivals and Gaussian lengths, from numbers or from a
- * named preset. The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
+ * Workloads without a file: named presets, distributions given by numbers, and load profiles that change
+ * the rate over time. The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
  */
 
 import { configError, nearestName, requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -8,6 +8,8 @@ import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../description/work
 import * as elementary from '../random/elementary.ts';
 import { expandClients } from './plan.ts';
 import { maxRequestTokens } from './request.ts';
+
+// One client with constant arrivals and Gaussian lengths.
 
 export interface LengthRange {
   readonly mean: number;
@@ -59,7 +61,7 @@ export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' 
   const near = nearestName(name, names);
   throw new TierKVError(
     'TKV_CONFIG',
-    `--workload is "${name}", which is no preset. ` +
+    `--workload is "${name}", which is not a preset. ` +
       `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${names.join(', ')}`,
     { field: '--workload' },
   );

@@ -1,6 +1,6 @@
 /**
  * One request of a workload. A prompt is an identity and a length: where its tokens come from is said, the
- * tokens are drawn only when somebody asks (`tokens.ts`), so a million requests cost a million small objects
+ * tokens are drawn only when a caller asks (`tokens.ts`), so a million requests cost a million small objects
  * and no token arrays.
  */
 
@@ -109,7 +109,7 @@ export function deadlineUs(arrivalUs: number, timeoutUs: number | undefined, ses
   return timeoutUs === 0 ? 0 : arrivalUs + timeoutUs;
 }
 
-//  A growing column of numbers in a typed array.
+// A growing column of numbers in a typed array.
 
 export class NumberColumn {
   #values: Float64Array = new Float64Array(1024);

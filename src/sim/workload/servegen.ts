@@ -38,7 +38,7 @@ export function fitLognormal(bins: Histogram): { mu: number; sigma: number } | u
   return { mu, sigma: Math.sqrt(Math.max(0, second / mass - mu * mu)) };
 }
 
-/** Start of the lengths that hold at `atS`: the latest not later; undefined when there are none. */
+/** Start of the lengths that hold at `atS`: the latest not later; undefined if all begin later. */
 function lengthsStart(chunk: ServeGenChunk, atS: number): number | undefined {
   let found: number | undefined;
   for (const start of chunk.lengths.keys()) if (start <= atS) found = start;

@@ -1,6 +1,7 @@
 /**
- * What a workload looks like: arrivals, lengths, sharing of prefixes, tenants. One pass over a stream;
- * arrival times and lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
+ * What a workload looks like: arrivals, lengths, tenants, and what an unlimited prefix cache would find.
+ * One pass over a stream; arrival times and lengths are kept as numbers (16 bytes a request), so that
+ * percentiles are exact.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
@@ -169,9 +170,9 @@ export class WorkloadDigest {
 // and the spans that drawn prompts share. What was seen is remembered, up to a limit.
 
 /** Most sessions, blocks and spans of prompts that are told apart. */
-export const maxRemembered: number = 2 ** 22;
+const maxRemembered: number = 2 ** 22;
 
-export function tooMuch(what: string): TierKVError {
+function tooMuch(what: string): TierKVError {
   return new TierKVError(
     'TKV_CAPACITY',
     `the workload has more than ${what}, the most that is summarized. Look at a part of it ` +
@@ -182,7 +183,7 @@ export function tooMuch(what: string): TierKVError {
 const LIST_BLOCK_TOKENS = 16;
 
 /** Counts what an unlimited prefix cache would find. */
-export class ReuseCounter {
+class ReuseCounter {
   reusedTokens: number = 0;
   blocks: number = 0;
   reusedBlocks: number = 0;

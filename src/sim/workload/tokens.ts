@@ -1,12 +1,12 @@
-/**
- * Upstream's identity of a KV block: SHA-256 over the hexadecimal hash of the block before it and every token
- * in decimal followed by a bar. Only full blocks have one, so a chain of hashes names a prefix of whole
- * blocks.
- */
+/** Token ids on demand, and upstream's identity of the blocks that they fill. */
 
 import { TierKVError } from '../../runtime/errors.ts';
 import { fnv1a64, GoRandom } from '../random/goRand.ts';
 import type { PromptIdentity, TokenSpan, WorkloadRequest } from './request.ts';
+
+// The identity of a KV block: SHA-256 over the hexadecimal hash of the block before it and every token in
+// decimal followed by a bar. Only full blocks have one, so a chain of hashes names a prefix of whole
+// blocks.
 
 const encoder = new TextEncoder();
 

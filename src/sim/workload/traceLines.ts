@@ -60,7 +60,7 @@ export class TraceLine {
     throw this.error(field, found, `Set it to a number of at least ${min}`);
   }
 
-  /** A time from the start of the trace, up to thirty years: dates since 1970 are none. */
+  /** A time from the start of the trace, up to thirty years, which refuses dates since 1970. */
   withinTrace(field: string, us: number): number {
     if (us <= maxTraceUs) return us;
     const remedy = 'Times count from the start of the trace, up to thirty years: subtract the first one';
@@ -287,7 +287,7 @@ export class TakenColumns {
   }
 }
 
-//  How values look in messages: short, on one line, and without walking into what they nest.
+// How values look in messages: short, on one line, and without walking into what they nest.
 
 const shownCharacters = 40;
 

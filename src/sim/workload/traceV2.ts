@@ -1,8 +1,6 @@
 /**
- * A recorded trace in closed loop: the first round of each session arrives as recorded, each later one its
- * recorded pause after the one before has ended. Where a trace has no pauses, a pause is what is left of the
- * time between two arrivals beyond a microsecond for each token of the answer, as generated conversations
- * have it.
+ * TraceV2, the pair of files in which upstream records a run (a header in YAML, a CSV row a request): read
+ * strictly, replayed in open or closed loop, and written.
  */
 
 import { nearestName } from '../../runtime/errors.ts';
@@ -22,6 +20,11 @@ import {
   TakenColumns,
   type TraceLine,
 } from './traceLines.ts';
+
+// A recorded trace in closed loop: the first round of each session arrives as recorded, each later one its
+// recorded pause after the one before has ended. Where a trace has no pauses, a pause is what is left of
+// the time between two arrivals beyond a microsecond for each token of the answer, as generated
+// conversations have it.
 
 export interface ClosedLoopTrace {
   /** Requests outside sessions, and first rounds. */

@@ -91,8 +91,8 @@ describe('predict', () => {
   });
 
   it.each([
-    [['--model', 'qwen3-41b'], /no model "qwen3-41b"\. Did you mean qwen3-14b\?/],
-    [['--model', 'qwen3-14b', '--gpu', 'H10O'], /no GPU "H10O"\. Did you mean H100\?/],
+    [['--model', 'qwen3-41b'], /unknown model "qwen3-41b"\. Did you mean qwen3-14b\?/],
+    [['--model', 'qwen3-14b', '--gpu', 'H10O'], /unknown GPU "H10O"\. Did you mean H100\?/],
     [['--model', 'qwen3-14b', '--tp', '3'], /tp is 3, which does not divide the 40 attention heads/],
     [['--model', 'qwen3-14b', '--tp', '0'], /--tp is 0/],
     [['--model', 'qwen3-14b', '--dp', '2'], /qwen3-14b is dense/],
@@ -152,7 +152,7 @@ describe('fit', () => {
 
   it.each([
     [['--hold-out', 'nothing'], /--hold-out names "nothing"\. The records have: 2026/],
-    [['--gpu', 'H1'], /no GPU "H1"/],
+    [['--gpu', 'H1'], /unknown GPU "H1"/],
     [['--tp', '4'], /--tp is for a fit to requests\. Add --requests/],
     [['--requests', 'x.csv', '--steps', 'y.csv'], /--steps is for a fit to steps, and --requests is given/],
     [['--requests', 'x.csv', '--backend', 'linear'], /--backend is for a fit to steps/],
@@ -174,7 +174,7 @@ describe('fit', () => {
       'has 2 cells, not 8',
     );
     const other = at('other.csv', 'x,y\n1,2\n');
-    expect((await failure('check', '--steps', other)).text).toContain('there is no column experiment');
+    expect((await failure('check', '--steps', other)).text).toContain('the column experiment is missing');
   });
 });
 

@@ -26,7 +26,7 @@ async function failure(args: string): Promise<{ exitCode: number; text: string }
 
 describe('a mistake', () => {
   it.each([
-    ['--model qwen3-41b', /no model|qwen3-14b/],
+    ['--model qwen3-41b', /unknown model|qwen3-14b/],
     ['--hardware H1000', /H100/],
     ['--latency-model rooflin', /--latency-model is "rooflin".*'roofline'/],
     ['--scheduler sfj', /--scheduler is "sfj".*'sjf'/],

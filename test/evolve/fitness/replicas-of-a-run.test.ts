@@ -10,7 +10,7 @@ import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { RunWatch } from '../../../src/evolve/fitness/rawMetrics.ts';
 import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 
-test('those of the beginning, where nothing scales', () => {
+test('counts the replicas of the beginning if nothing scales', () => {
   const watch = new RunWatch(() => []);
   watch.begin(5);
   expect(watch.meanReplicas(0)).toBe(5);
@@ -27,7 +27,7 @@ test('over all configurations, of which one scales', () => {
   expect(watch.meanReplicas(40e6)).toBeCloseTo((10 * 5 + 10 * 7 + 20 * 4) / 40, 12);
 });
 
-test('a change after the end does not count, as where the last replicas go once all is done', () => {
+test('a change after the end does not count, such as the last replicas leaving', () => {
   const watch = new RunWatch(() => []);
   watch.begin(2);
   watch.scaled(scaleChange('chat', 2, 6, 10e6));

@@ -148,7 +148,7 @@ it.each([0, 0.1, 1, 3, 10, 60, 600])('ends within %d minutes and a case, with a 
   expect(judged).toBeGreaterThanOrEqual(1);
 });
 
-it('no time at all costs what one policy costs on one seed of each setting of each suite', async () => {
+it('a budget of zero runs one policy on one seed of each setting of each suite', async () => {
   const { cases, generations, presets: begun } = await inFakeTime(searched(0, 2));
   expect(cases).toBeLessThanOrEqual(LEAST_CASES);
   expect(begun).toBe(1);

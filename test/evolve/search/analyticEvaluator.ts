@@ -84,7 +84,7 @@ function routingOf(spec: PolicySpec | undefined): (inputs: Inputs) => number {
     return (x) => cache * x.cache - load * x.load + (x.load < 6 ? bonus : 0);
   }
   if (spec?.type === 'decisionTree') return (x) => walk(spec.root, x);
-  if (spec?.type !== 'code') throw new PolicyError('contract', 'there is no routing');
+  if (spec?.type !== 'code') throw new PolicyError('contract', 'the bundle has no routing program');
   const instance = new StarlarkProgram(spec.source).instantiate({ steps: 10_000 });
   const score = instance.function('score', 1);
   return ({ load, cache }) => {

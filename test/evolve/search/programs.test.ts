@@ -19,7 +19,7 @@ function shapeOf(source: string): string {
   return JSON.stringify(parse(source), (key, value) => (key === 'line' ? undefined : value));
 }
 
-/** Some of the random programs are none, as 5.upper() is. */
+/** Some of the random programs do not run, such as 5.upper(). */
 function parses(source: string): boolean {
   try {
     parse(source);
@@ -73,7 +73,7 @@ def route(request, instances, state):
     return best
 `;
 
-it('children of a program compile, differ from it, and say what was done', () => {
+it('children of a program compile, differ from it, and name their mutation', () => {
   const random = new GoRandom(BigInt(seed));
   const texts = new Set<string>();
   let source = policy;
@@ -89,7 +89,7 @@ it('children of a program compile, differ from it, and say what was done', () =>
   expect(texts.size).toBeGreaterThan(200);
 });
 
-it('crossover takes expressions of the other parent, and never a name that is not there', () => {
+it('crossover takes expressions of the other parent, and only names that the child defines', () => {
   const other = policy
     .replace('0.1 * instance.queue_depth', 'instance.in_flight / (1 + instance.running)')
     .replace('WEIGHT', 'OTHER')
@@ -160,7 +160,7 @@ def other(z):
   expect(withOneMoreTerm('def score(', known, favoured)).toEqual([]);
 });
 
-it('what stands outside the marked lines stays as it is, letter for letter', () => {
+it('text outside the marked lines stays, letter for letter', () => {
   const before = '# kept   as it is\nLIMIT = 3  # no number to search\n# EVOLVE-BLOCK-START\n';
   const after = '# EVOLVE-BLOCK-END\n\n\ndef other( a ):\n  return a\n';
   const source = before + policy + after;

@@ -63,7 +63,7 @@ class Named implements Evaluator {
   }
 }
 
-const nobody: ReadonlySet<string> = new Set();
+const noneKnown: ReadonlySet<string> = new Set();
 const rungs = rungsOf(cases).map((ids) => ({ cases: ids, bars: { 'a/roofline': 0, 'b/roofline': 0 } }));
 
 it('rungs halve the seeds of every setting down to two', () => {
@@ -91,7 +91,7 @@ it('the bar of a setting is the best preset there, and no preset has a lead', ()
   expect(standingOf(failed, bars)).toEqual({ score: FAILED_SCORE, leads: {}, cases: 0 });
 });
 
-it('the bar on a few seeds is what the best over all has there, and not what luck gives', () => {
+it('the bar on a few seeds is the score there of the preset that is best over all seeds', () => {
   const some = rungs[0].cases;
   // the lucky one is best on the first seeds of every setting, and worst over all
   const lucky = (id: string): number => (some.includes(id) ? 0.9 : -0.9);
@@ -106,13 +106,13 @@ it('the bar on a few seeds is what the best over all has there, and not what luc
   expect(last.bars['a/roofline']).toBeCloseTo(0.175, 12);
 });
 
-it('a race goes on with the better third, and who was stopped stands below all that went on', async () => {
+it('a race goes on with the better third, and a stopped candidate stands below all that went on', async () => {
   // the lucky one is best on the first two seeds and worst on the others
   const score = (name: string, id: string): number =>
     name === 'lucky' ? (Number(id.split('/')[2]) < 2 ? 1 : -1) : Number(name) / 100;
   const evaluator = new Named(score);
   const names = ['5', '1', 'lucky', '8', '3', '9', '2', '7', '4'];
-  const raced = await race(names.map(named), rungs, evaluator, nobody);
+  const raced = await race(names.map(named), rungs, evaluator, noneKnown);
   expect(raced.map((each) => each.cases)).toEqual([4, 4, 8, 16, 4, 16, 4, 4, 4]);
   expect([...evaluator.asked.values()]).toEqual([4, 4, 8, 16, 4, 16, 4, 4, 4]);
   const order = names.map((name, i) => ({ name, ...raced[i] })).sort((a, b) => b.score - a.score);
@@ -122,11 +122,11 @@ it('a race goes on with the better third, and who was stopped stands below all t
 
 it('candidates that fail end the race for themselves only', async () => {
   const evaluator = new Named((name) => (name === 'broken' ? undefined : 0.1));
-  const raced = await race([named('broken'), named('whole')], rungs, evaluator, nobody);
+  const raced = await race([named('broken'), named('whole')], rungs, evaluator, noneKnown);
   expect(raced[0]).toMatchObject({ score: FAILED_SCORE, cases: 0 });
   expect(raced[1]).toMatchObject({ cases: 16 });
-  expect(await race([], rungs, evaluator, nobody)).toEqual([]);
-  const all = await race([named('broken'), named('broken')], rungs, evaluator, nobody);
+  expect(await race([], rungs, evaluator, noneKnown)).toEqual([]);
+  const all = await race([named('broken'), named('broken')], rungs, evaluator, noneKnown);
   expect(all.every(({ evaluation }) => evaluation.error !== undefined)).toBe(true);
 });
 

@@ -40,7 +40,7 @@ it('ranks are those of peeling off one front after the other', () => {
   ).toEqual([0, 0, 0, 1, 0]);
 });
 
-it('crowding distance is what the definition gives, and the ends are infinitely far', () => {
+it('crowding distance follows its definition, and the ends are infinitely far', () => {
   const distances = crowdingDistances([
     [0, 4],
     [1, 2],

@@ -29,7 +29,7 @@ it(`random points of every policy's numbers are valid bundles (seed ${seed})`, (
   }
 });
 
-it('a number of a filter that is off is no number to search', () => {
+it('a number of a filter that is off is not searched', () => {
   const dimensions = (parameters: Record<string, boolean | string>): number =>
     new NumberSpace({ routing: { type: 'parameterized', template: 'llm-d', parameters } }, slotGuides)
       .dimensions;

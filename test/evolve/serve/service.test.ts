@@ -33,14 +33,14 @@ it('a candidate is answered with score, metrics, cases and artifacts', async () 
   expect(answer.artifacts.outcome).toContain('steady/roofline/1: +50.00 %');
 });
 
-it('the score of the baseline is 1, what failed is 0, and order is kept', () => {
+it('the baseline scores 1, a failure scores 0, and order is kept', () => {
   const scores = [-100, -10, -1, -0.1, 0, 0.2, 3].map(combinedScore);
   expect(scores[4]).toBe(1);
   expect([...scores].sort((a, b) => a - b)).toEqual(scores);
   expect(scores[0]).toBeGreaterThan(0);
 });
 
-it('a failed candidate has every metric of one that ran, as zeros, and says what to change', async () => {
+it('a failed candidate has every metric, as zeros, and an error with a remedy', async () => {
   const good = await evaluate({ candidate: { routing: program(0.5) } });
   for (const [text, kind, hint] of [
     ['def score(:\n', 'compile', /line 1/],
@@ -86,7 +86,7 @@ it.each([
   expect(error).toMatchObject({ kind: 'frozen_region_edited', line });
 });
 
-it('two clients that number alike are told apart, and cancel ends what runs under that number', async () => {
+it('two clients that use one id are told apart, and cancel ends the request of that id', async () => {
   const shared = service();
   const ask = (text: string): ReturnType<EvaluationService['handle']> =>
     shared.handle({ id: 1, method: 'evaluate', params: { candidate: { routing: text } } });
@@ -100,7 +100,7 @@ it('two clients that number alike are told apart, and cancel ends what runs unde
   expect(await shared.handle({ id: 4, method: 'status' })).toMatchObject({ result: { running: 0 } });
 });
 
-it('a candidate over its time is answered as such, and others beside it are answered as ever', async () => {
+it('a candidate over its time gets an error, and others beside it get their results', async () => {
   const shared = service(200);
   const ask = (id: number, routing: string): ReturnType<EvaluationService['handle']> =>
     shared.handle({ id, method: 'evaluate', params: { candidate: { routing } } });
@@ -113,7 +113,7 @@ it('a candidate over its time is answered as such, and others beside it are answ
     expect('result' in response && response.result).toMatchObject({ status: 'success' });
 });
 
-it('what runs can be cancelled by the id of its request', async () => {
+it('a running request can be cancelled by its id', async () => {
   const shared = service();
   const pending = shared.handle({
     id: 'a',
@@ -129,15 +129,15 @@ it('what runs can be cancelled by the id of its request', async () => {
 
 it.each([
   [{ id: 1, method: 'evaluat' }, /Did you mean evaluate/],
-  [{ id: 1, method: 'evaluate', params: [] }, /params is no object/],
+  [{ id: 1, method: 'evaluate', params: [] }, /params must be an object/],
   [{ id: 1, method: 'evaluate', params: { suite: 'hidden', candidate: {} } }, /train, validation/],
   [{ id: 1, method: 'evaluate', params: { limits: { wallMs: -1 }, candidate: {} } }, /wallMs is -1/],
   [
     { id: 1, method: 'evaluate', params: { cases: ['steady/rooflin/1'], candidate: {} } },
     /params.cases is not known .*Did you mean steady\/roofline\/1/,
   ],
-  [{ id: 1, method: 'evaluate', params: { cases: [], candidate: {} } }, /params.cases is no list of ids/],
-  [[], /request is no object/],
+  [{ id: 1, method: 'evaluate', params: { cases: [], candidate: {} } }, /params.cases must be a list of ids/],
+  [[], /request must be an object/],
 ])('a request at fault is answered with what to change: %j', async (request, message) => {
   const response = await service().handle(request);
   expect('error' in response && response.error.message).toMatch(message);

@@ -36,7 +36,7 @@ it('each line is answered by its id, the quick ones before the slow ones', async
   expect(answers.map((answer) => (answer as { id: string }).id)).toEqual(['quick', 'slow']);
 });
 
-it('a line that is no JSON is answered, and the next one as ever; nothing after shutdown is read', async () => {
+it('a line that is not JSON gets an error, the next one its answer; nothing after shutdown is read', async () => {
   const answers = await talk(
     `not json\n\n${line({ id: 1, method: 'status' })}${line({ id: 2, method: 'shutdown' })}${line({ id: 3, method: 'status' })}`,
   );
@@ -70,7 +70,7 @@ it('HTTP answers as stdio does, and as the evaluation server of GEPA', async () 
   expect(await (await fetch(`${url}/status`)).json()).toMatchObject({ running: 0 });
 });
 
-it('HTTP refuses what is no JSON, too large, or nowhere', async () => {
+it('HTTP refuses a body that is not JSON or too large, and unknown paths', async () => {
   const url = await open();
   expect((await post(`${url}/rpc`, '{')).status).toBe(400);
   expect((await post(`${url}/rpc`, 'x'.repeat(4_000_001))).status).toBe(413);

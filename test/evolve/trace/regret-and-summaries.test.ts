@@ -29,7 +29,7 @@ async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4
 }
 
 describe('regret', () => {
-  test('by forking is that of a whole run with the decision forced', async () => {
+  test('by forking equals the regret of a whole run with the decision forced', async () => {
     const { regrets } = await explain('counterfactual', 3);
     expect(regrets.length).toBe(3);
     const bound = await bindBundle(preset('routing/llq'));
@@ -89,7 +89,7 @@ test.each([
 );
 
 describe('a trace', () => {
-  test('has a record of each decision, with what came of it', async () => {
+  test('has a record of each decision, with its outcome', async () => {
     const { trace } = await explain('issue_focused', 2);
     const records = trace.map((line) => JSON.parse(line) as TraceRecord);
     const of = (kind: string): TraceRecord[] => records.filter((record) => record.kind === kind);

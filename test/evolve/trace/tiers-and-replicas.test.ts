@@ -75,7 +75,7 @@ describe('cache_thrashing', () => {
     });
   });
 
-  test('is as grave as the share of requests that it hits, whatever the number of blocks', () => {
+  test('is as grave as the share of requests that it hits, for any number of blocks', () => {
     const severities = [0, 200, 800].map((count) => {
       const others = Array.from({ length: count }, (_, i) => {
         return { atUs: 300_000 + 10_000 * i, prompt: 8, output: 2 };
@@ -99,7 +99,7 @@ describe('cache_thrashing', () => {
     expect(requests[0]).toBe('request_3');
   });
 
-  test('none where they come back late, or where all have room', () => {
+  test('finds none if blocks come back late or all have room', () => {
     expect(run(0, 24)).toEqual([]);
     expect(run(1e9, 64)).toEqual([]);
   });
@@ -118,7 +118,7 @@ describe('scale_oscillation', () => {
     return found(recorder, 'scale_oscillation');
   };
 
-  test('a change that is taken back within two minutes, with the mean of how soon', () => {
+  test('finds a change that is taken back within two minutes, with the mean time until then', () => {
     const [anomaly, ...others] = changes(['up', 10], ['down', 40], ['up', 130]);
     expect(others).toEqual([]);
     expect(anomaly).toMatchObject({ count: 2, timeUs: 10e6 });
@@ -183,7 +183,7 @@ describe('scale_oscillation', () => {
     ]);
   });
 
-  test('none for changes one way, or far apart', () => {
+  test('finds none for changes in one direction, or far apart', () => {
     expect(changes(['up', 10], ['up', 20], ['up', 30])).toEqual([]);
     expect(changes(['up', 10], ['down', 131])).toEqual([]);
   });
@@ -228,7 +228,7 @@ describe('pd_backpressure', () => {
     expect(severities).toEqual(['high', 'medium', 'low']);
   });
 
-  test('none where there is room', () => {
+  test('finds none if there is room', () => {
     const { anomalies, longest } = run(1024);
     expect(longest).toBeLessThan(8);
     expect(anomalies).toEqual([]);
@@ -292,7 +292,7 @@ describe('blocks of a trace', () => {
   const routings = (records: readonly TraceRecord[]): RoutingRecord[] =>
     records.filter((record) => record.kind === 'routing');
 
-  test('transfers name them with both tiers, and what went down comes up under its name', () => {
+  test('transfers name blocks and both tiers, and a block that went down comes up under its name', () => {
     const prompts = new Set<string>();
     const recorder = new TraceRecorder('decisions');
     const reader: SimulationObserver = {
@@ -327,7 +327,7 @@ describe('blocks of a trace', () => {
     ]);
   });
 
-  test('who listens changes nothing', () => {
+  test('a listener changes nothing in the run', () => {
     const times = (recorder: TraceRecorder | undefined): number[] => {
       const simulation = smallSimulation([tiered(0, 24)], inTurn, {}, recorder);
       recorder?.attach(simulation);

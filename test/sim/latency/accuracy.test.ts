@@ -15,7 +15,7 @@ const readJson = (name: string): unknown => JSON.parse(readFileSync(data(name), 
 let report: LatencyCheckReport;
 beforeAll(() => {
   report = check({ gpu: 'H100' });
-});
+}, 120_000);
 
 function score(scores: LatencyCheckReport['heldOut'], what: string): LatencyCheckReport['heldOut'][number] {
   const found = scores.find((one) => one.what === what);
@@ -48,7 +48,7 @@ describe('steps of a real H100 engine', () => {
     expect(ours.mapePercent).toBeLessThan(upstream.mapePercent / 2);
   });
 
-  it('are held out with everything of their model where no other experiment has it', () => {
+  it('are held out with all experiments of a model that only they have', () => {
     const fold = report.folds.find(({ heldOut }) => heldOut.includes('codellama-34b'))!;
     const all = report.folds.map(({ reduceEfficiency }) => reduceEfficiency);
     expect(fold.perLayerUs).toBeGreaterThan(0);
@@ -99,12 +99,12 @@ describe('a measured run on another GPU', () => {
 });
 
 describe('shipped coefficients', () => {
-  it('of H100 are what fitting the shipped measurements gives', () => {
+  it('of H100 come out of a fit to the shipped measurements', () => {
     const { file } = fitCoefficients({ backend: 'calibrated', gpu: 'H100', holdOut: [] });
     expect(file).toEqual(readJson('calibrated-h100.json'));
   });
 
-  it('of RTX PRO 6000 are what fitting the shipped run gives', () => {
+  it('of RTX PRO 6000 come out of a fit to the shipped run', () => {
     const { file, fitted } = fitToRequests({
       requests: data('rtx-pro-6000-run.csv').pathname,
       gpu: 'RTX-PRO-6000',

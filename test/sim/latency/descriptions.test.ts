@@ -70,7 +70,7 @@ describe('a model configuration', () => {
     );
   });
 
-  it('prefers what text_config says', () => {
+  it('prefers the facts of text_config', () => {
     const nested = { text_config: { hidden_size: 128, num_key_value_heads: 2 } };
     expect(model(nested)).toMatchObject({ hiddenSize: 128, kvHeads: 2, layers: 4 });
   });
@@ -154,9 +154,9 @@ describe('hardware', () => {
 
   it('that is unknown gets the nearest name', () => {
     expect(() => requireKnownName('GPU', 'H10O', ['H100', 'L40S'], 'Add it.')).toThrow(
-      'there is no GPU "H10O". Did you mean H100? Known: H100, L40S. Add it.',
+      'unknown GPU "H10O". Did you mean H100? Known: H100, L40S. Add it.',
     );
-    expect(() => loadModel('qwen3-41b')).toThrow(/there is no model "qwen3-41b"\. Did you mean qwen3-14b\?/);
+    expect(() => loadModel('qwen3-41b')).toThrow(/unknown model "qwen3-41b"\. Did you mean qwen3-14b\?/);
   });
 
   it.each(['/models/mine', './mine', 'models/of/mine'])('that is the path %s is named whole', (asked) => {
@@ -177,7 +177,7 @@ describe('coefficients', () => {
     beta: { step: 5, prefillToken: 1 },
   };
 
-  it('may leave the last ones out, but none between', () => {
+  it('may leave out the last ones, but not one in between', () => {
     const read = parseCoefficients(text(linear), 'c.json') as Extract<Coefficients, { backend: 'linear' }>;
     expect(read.values).toEqual({ alpha: [1, 2, 3], beta: [5, 1] });
     const gap = { ...linear, beta: { step: 5, decode: 1 } };

@@ -61,7 +61,7 @@ describe('least squares without negative coefficients', () => {
     );
   });
 
-  it('gives 0 where only a negative one would fit', () => {
+  it('gives 0 if only a negative coefficient would fit', () => {
     expect(nonNegativeLeastSquares([[1], [2]], [-1, -2])).toEqual([0]);
   });
 
@@ -100,7 +100,7 @@ describe('fitting the engine', () => {
     expect(fitEngine(start, h100, [...steps, odd], lookup)).toEqual(fitEngine(start, h100, steps, lookup));
   });
 
-  it('says so when there is nothing to fit to', () => {
+  it('refuses records without anything to fit to', () => {
     expect(() => fitEngine(start, h100, [], lookup)).toThrow(/hold no step to fit to/);
   });
 

@@ -61,7 +61,7 @@ describe('sums over a batch', () => {
     expect(fields(together)).toEqual(fields(sumBatch([8, 10, 12].map((at) => request(5, at, 1, 50)))));
   });
 
-  it('leave a request that has nothing to generate out of both kinds', () => {
+  it('count a request without anything to generate in neither kind', () => {
     const sums = sumBatch([request(10, 10, 1, 0)]);
     expect([sums.requests, sums.decodeRequests, sums.prefillRequests]).toEqual([1, 0, 0]);
   });
@@ -132,7 +132,7 @@ describe.each(setups)('$model, tp $tp, dp $dp', (setup) => {
 });
 
 describe('the floor', () => {
-  it('is what stands between trained-physics and a prefill that the GPU cannot do', () => {
+  it('keeps trained-physics from a prefill faster than the GPU', () => {
     const setup = setups[0];
     const sums = sumBatch([request(8192, 0, 8192, 8)]);
     const bare = modelOn('trained-physics', setup, false).stepTimeUs(sums);
@@ -142,7 +142,7 @@ describe('the floor', () => {
     expect(floored).toBeGreaterThan(130_000);
   });
 
-  it('counts what a prefill and a decode of a small dense model have to do', () => {
+  it('counts the work of a prefill and a decode of a small dense model', () => {
     // llama-3.1-8b: elements of a layer and of the head
     const layer = 4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336;
     const head = 128256 * 4096;

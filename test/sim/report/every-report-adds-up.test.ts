@@ -188,7 +188,7 @@ describe('the report of a random run', () => {
     },
   );
 
-  it('is that of a fork which goes on from the middle', () => {
+  it('equals the report of a fork that goes on from the middle', () => {
     for (let seed = 0; seed < 60; seed++) {
       const simulation = newSimulation(randomSetup(seed));
       simulation.runSome(200);
@@ -204,7 +204,7 @@ describe('the report of a random run', () => {
   });
 });
 
-describe('what flatters', () => {
+describe('figures that flatter', () => {
   const requests: SmallRequest[] = Array.from({ length: 40 }, (_, i) => {
     return { atUs: 400 * i, prompt: 24, output: 8, stream: i % 4, tenant: i % 2 === 0 ? 'a' : 'b' };
   });
@@ -231,7 +231,7 @@ describe('what flatters', () => {
     expect(clusterMetrics(table, many).cache_hit_rate).toBeCloseTo(cacheMetrics(one).hitRate / 4, 12);
   });
 
-  it('requests that go to a few instances of a pool are told of, where chance does not explain it', () => {
+  it('warns of requests that go to a few instances of a pool more than chance explains', () => {
     const told = (replicas: number, policy: string, count = 40): string[] => {
       const spread = new Spread();
       const pools = [smallPool({ replicas })];
@@ -260,7 +260,7 @@ describe('what flatters', () => {
     );
   });
 
-  it('a class that is turned away attains nothing, by dimension too', () => {
+  it('a rejected class attains nothing, in total and by dimension', () => {
     const { table } = run(1, 'round-robin', { admission: { policy: 'reject-all' } });
     const metrics = clusterMetrics(table, [], { default: { ttftUs: 1e9, e2eUs: 1e9 } });
     expect([metrics.slo_attainment, metrics.goodput_rps]).toEqual([0, 0]);

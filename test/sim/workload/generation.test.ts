@@ -249,7 +249,7 @@ describe('cohorts and windows', () => {
     expect(kept.map((request) => request.arrivalUs)).toEqual(without.map((request) => request.arrivalUs));
   });
 
-  it('gives every member a prefix of its own when asked', () => {
+  it('gives every member its own prefix if the spec says so', () => {
     const groups = (sharing: string): Set<string> =>
       new Set(
         [

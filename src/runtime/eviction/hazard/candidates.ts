@@ -206,7 +206,7 @@ export class Candidates {
 // ones, the lower number is above. A cell knows where it stands in the heap, so adding and removing take
 // O(log n).
 
-export class FilledCells {
+class FilledCells {
   readonly #worth: Float64Array;
   #heap: Int32Array = new Int32Array(32);
   readonly #at: Int32Array;
@@ -312,7 +312,7 @@ const LISTS = CELLS + 1;
 /** Most replicas that are passed to find a place in a list. */
 const STEPS = 32;
 
-export class Leaves {
+class Leaves {
   /** Whether the lists are kept in order of use: for who asks for the oldest. */
   keepsOrder = false;
   readonly #worth: Float64Array;

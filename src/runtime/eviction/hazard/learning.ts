@@ -38,9 +38,9 @@ export function bucketOf(ageUs: number): number {
 //        1               3                   18                 144                   864 classes
 
 export const CLASSES = 864;
-export const NODES = 1030;
+const NODES = 1030;
 /** Node of class 0. A parent's number is lower than those of its children. */
-export const FIRST_CLASS_NODE: number = NODES - CLASSES;
+const FIRST_CLASS_NODE: number = NODES - CLASSES;
 
 /** Which part of its last request a block was. */
 export const ClassPart = { LAST: 0, NEW: 1, KNOWN: 2 } as const;
@@ -82,7 +82,7 @@ function newLevel(tokens: number): number {
 }
 
 /** Parent of each node; the root is its own. */
-export const parentNode: Uint16Array = makeParents();
+const parentNode: Uint16Array = makeParents();
 
 function makeParents(): Uint16Array {
   const parents = new Uint16Array(NODES);

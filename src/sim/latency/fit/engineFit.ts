@@ -86,7 +86,7 @@ export function predictRecords(
   });
 }
 
-/** Steps that carry few new prompt tokens: those whose log is of themselves. */
+/** Whether the step carries few new prompt tokens. Only the log of such a step is about that step alone. */
 function isFitted({ prefillTokens }: StepRecord): boolean {
   return prefillTokens < 128;
 }

@@ -65,14 +65,14 @@ export function fitLinear(records: readonly StepRecord[]): LinearFit {
 // Minimises a function of a few numbers without derivatives, by the simplex method of Nelder and Mead with
 // restarts. It draws no random numbers: the same function and start give the same answer everywhere.
 
-export interface FitParameter {
+interface FitParameter {
   readonly name: string;
   readonly start: number;
   readonly min: number;
   readonly max: number;
 }
 
-export interface Minimum {
+interface Minimum {
   readonly values: readonly number[];
   readonly loss: number;
 }

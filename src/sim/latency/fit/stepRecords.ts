@@ -21,7 +21,7 @@ export interface StepRecord {
 }
 
 /** A gap this long between two starts is an idle engine and not a step. */
-export const longestStepUs = 300_000;
+const longestStepUs = 300_000;
 
 const engineColumns = [
   'step.id',
@@ -242,7 +242,7 @@ const maxRows = 500_000;
 /** Most of any number in a table: in µs, some thirty years. */
 const largest = 1e15;
 
-export interface TableRow {
+interface TableRow {
   readonly line: number;
   text(column: string): string;
   /** A number from 0 to `max`. */
@@ -269,8 +269,8 @@ function* linesOf(text: string): Generator<string> {
 
 /**
  * Rows of a CSV text without quoted cells.
- * @param columns those that must be there; others may.
- * @throws {TierKVError} TKV_INPUT for a missing column, a row with another number of cells, a cell that is no
+ * @param columns that the table must have; it may have others.
+ * @throws {TierKVError} TKV_INPUT for a missing column, a row with another number of cells, a cell that is not a
  * number or out of range, and for more rows than a fit can take.
  */
 export function* readTable(text: string, file: string, columns: readonly string[]): Generator<TableRow> {
@@ -282,7 +282,7 @@ export function* readTable(text: string, file: string, columns: readonly string[
   const index = new Map(header.map((name, i) => [name, i]));
   const missing = columns.find((column) => !index.has(column));
   if (missing !== undefined) {
-    throw bad(file, 1, `there is no column ${missing}`, `The header must name: ${columns.join(', ')}`);
+    throw bad(file, 1, `the column ${missing} is missing`, `The header must name: ${columns.join(', ')}`);
   }
   let line = 1;
   let rows = 0;

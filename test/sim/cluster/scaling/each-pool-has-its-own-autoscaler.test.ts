@@ -373,7 +373,7 @@ describe('a setup that fits no deployment', () => {
   it.each([
     [
       [one('x')],
-      'scaling.configId names "x", which is no pool. Name one of the pools, each with its own name.',
+      'scaling.configId names "x", which fits no pool. Name one of the pools, each with its own name.',
     ],
     [[one('all'), one('all')], 'scaling.configId names "all" twice. Give a pool one autoscaler.'],
     [

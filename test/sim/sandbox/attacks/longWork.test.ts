@@ -22,7 +22,7 @@ test('a random program that a worker had to be killed for ends by its budget', a
   expect({ kind, steps, fault }).toEqual({ kind: 'step_limit', steps: budget.steps, fault: null });
 });
 
-test('a built-in method pays for the length of what it works on', async () => {
+test('a built-in method pays for the length of its text or array', async () => {
   const steps = async (length: number): Promise<number> => {
     const source = `const s = 'x'.repeat(${length}); function run() { return s.indexOf('y'); }`;
     const outcome = await tryProgram('javascript', source, budget);

@@ -163,7 +163,7 @@ function admit(request) {
     expect(() => failing.call()).toThrow(/^policy_runtime: line 2: TypeError: /);
   });
 
-  test('says what to install where the engine is not there', async () => {
+  test('names the package to install if the engine is missing', async () => {
     vi.doMock('quickjs-emscripten', () => {
       throw new Error('not there');
     });
@@ -174,7 +174,7 @@ function admit(request) {
   });
 });
 
-test('a field that is not there is named where what comes of it is no number', async () => {
+test('a decision that is not a number names the missing field that it was computed from', async () => {
   const signature: Signature = { ...route, decision: { kind: 'numbers', of: 'candidates' } };
   const deciding = async (field: string): Promise<unknown> => {
     const source = `function route(request, candidates) { return candidates.map((c) => -c.${field}); }`;
@@ -183,7 +183,7 @@ test('a field that is not there is named where what comes of it is no number', a
     return policy.call();
   };
   await expect(deciding('loads')).rejects.toThrow(
-    /^invalid_decision: route returns NaN. Guard divisions by 0. There is no field loads: do you mean load\?$/,
+    /^invalid_decision: route returns NaN. Guard divisions by 0. The field loads does not exist: do you mean load\?$/,
   );
   await expect(deciding('pressure')).rejects.toThrow(/, and read no field that is not there$/);
   await expect(instanceOf('export function route() {}')).rejects.toThrow(/line 1: .*Write a plain script/);

@@ -1,8 +1,9 @@
-/** Runs a program in both engines and insists that they agree, in result, error, steps and memory. */
+/** Runs a program compiled and by the oracle, which must agree in result, error, steps and memory. */
 
-import { PolicyError } from '../../../../src/sandbox/program.ts';
+import { type Budget, PolicyError } from '../../../../src/sandbox/program.ts';
 import { repr } from '../../../../src/sandbox/starlark/operations.ts';
-import { type StarlarkEngine, StarlarkProgram } from '../../../../src/sandbox/starlark/starlarkPolicy.ts';
+import { type StarlarkInstance, StarlarkProgram } from '../../../../src/sandbox/starlark/starlarkPolicy.ts';
+import { interpret } from '../../../sandbox/starlark/interpreter.ts';
 
 export interface RunResult {
   /** `repr` of what `main()` returned. */
@@ -15,11 +16,16 @@ export interface RunResult {
 
 const budget = { steps: 50_000, memoryUnits: 50_000 };
 
-export function runIn(engine: StarlarkEngine, source: string): RunResult {
+type Engine = (source: string, budget: Budget) => StarlarkInstance;
+
+/** The engine that the package has. */
+export const compile: Engine = (source, budget) => new StarlarkProgram(source).instantiate(budget);
+
+function runIn(engine: Engine, source: string): RunResult {
   let steps = 0;
   let memory = 0;
   try {
-    const instance = new StarlarkProgram(source).instantiate(budget, engine);
+    const instance = engine(source, budget);
     const main = instance.function('main', 0);
     try {
       const value = instance.call(main, []);
@@ -38,8 +44,8 @@ export function runIn(engine: StarlarkEngine, source: string): RunResult {
 
 /** @throws where the engines differ */
 export function runInBoth(source: string): RunResult {
-  const compiled = runIn('compiled', source);
-  const interpreted = runIn('interpreted', source);
+  const compiled = runIn(compile, source);
+  const interpreted = runIn(interpret, source);
   if (JSON.stringify(compiled) !== JSON.stringify(interpreted)) {
     const results = `compiled ${JSON.stringify(compiled)}\ninterpreted ${JSON.stringify(interpreted)}`;
     throw new Error(`the engines differ on\n${source}\n${results}`);

@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
 import { PolicyError } from '../../../../src/sandbox/program.ts';
 import { repr } from '../../../../src/sandbox/starlark/operations.ts';
-import { type StarlarkEngine, StarlarkProgram } from '../../../../src/sandbox/starlark/starlarkPolicy.ts';
 import { RecordShape, StarRecord } from '../../../../src/sandbox/starlark/value.ts';
 import { Random } from '../../../fuzz/random.ts';
+import { interpret } from '../../../sandbox/starlark/interpreter.ts';
+import { compile } from './bothEngines.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 5);
 const shape = new RecordShape('r', { load: 'int', share: 'float', id: 'text', busy: 'bool' });
@@ -64,8 +65,8 @@ class FloatPrograms {
   }
 }
 
-function runIn(engine: StarlarkEngine, source: string): string[] {
-  const instance = new StarlarkProgram(source).instantiate({ steps: 5_000, memoryUnits: 5_000 }, engine);
+function runIn(engine: typeof compile, source: string): string[] {
+  const instance = engine(source, { steps: 5_000, memoryUnits: 5_000 });
   const run = instance.function('run', 3);
   return records.map((record, i) => {
     let result: string;
@@ -88,8 +89,8 @@ test(`floats without objects change no result, error, step or unit of memory (se
   let errors = 0;
   for (let i = 0; i < 1_200; i++) {
     const source = programs.program();
-    const interpreted = runIn('interpreted', source);
-    expect(runIn('compiled', source), source).toEqual(interpreted);
+    const interpreted = runIn(interpret, source);
+    expect(runIn(compile, source), source).toEqual(interpreted);
     for (const each of interpreted) {
       if (each.startsWith('[')) values++;
       else errors++;

@@ -128,7 +128,7 @@ def main():
   });
 });
 
-describe('nothing lasts from one call to the next', () => {
+describe('a call leaves nothing for the next one', () => {
   test.each([
     ['a global list', 'seen = []\ndef main():\n    seen.append(1)\n', 2],
     ['a default', 'def main(seen = []):\n    seen.append(1)\n', 2],
@@ -145,10 +145,10 @@ describe('nothing lasts from one call to the next', () => {
   });
 });
 
-describe('what is no program', () => {
+describe('a text that does not compile', () => {
   test.each([
     ['def main():\n  return nam\nname = 1', /^compile 2 nam is not defined. Do you mean name\?/],
-    ['def main():\n  while True:\n    pass', /^compile 2 There is no "while"/],
+    ['def main():\n  while True:\n    pass', /^compile 2 Starlark has no "while"/],
     ['import os', /^compile 1 Nothing can be imported/],
     ['load("x", "y")', /^compile 1 Nothing can be loaded/],
     ['x = 1\nx = 2', /^compile 2 the global x is assigned twice/],
@@ -162,29 +162,29 @@ describe('what is no program', () => {
     ['def main():\n  f.x = 1', /^compile 2 nothing can be assigned to this. Fields are read-only/],
     ['def main():\n  return (x for x in [])', /^compile 2 there are no generators/],
     ['def main():\n  break', /^compile 2 "break" stands outside a loop/],
-    ['x = 2 ** 3', /^compile 1 there is no operator "\*\*"/],
-    ['x = not !1', /^compile 1 "!" is no part of a program. Write "not x", or a != b/],
+    ['x = 2 ** 3', /^compile 1 Starlark has no operator "\*\*"/],
+    ['x = not !1', /^compile 1 "!" does not belong in a program. Write "not x", or a != b/],
     ['@cache\ndef main():\n  return 1', /^compile 1 "@" .* There are no decorators/],
     ['def main():\n  return f"{1}"', /^compile 2 there are no strings with f before them/],
     ['def main():\n  return [1, 2\n\nX = 1\n', /^compile 2 the "\[" of this line is not closed/],
-    ['def main():\n  return 1_000', /^compile 2 there is no "_" in numbers/],
+    ['def main():\n  return 1_000', /^compile 2 numbers have no "_"/],
     ['def main(a: int):\n  return 1', /^compile 1 there are no types of parameters. Write a alone/],
     ['def main() -> int:\n  return 1', /^compile 1 there are no types of results/],
     ['def main():\n  x: int = 1', /^compile 2 there are no types of variables/],
     [
       'def main():\n  if 1:\n    x = 1\n  else if 2:\n    x = 2',
-      /^compile 4 there is no "else if". Write "elif"/,
+      /^compile 4 Starlark has no "else if". Write "elif"/,
     ],
     ['def main():\n  x = 1\n  x++', /^compile 3 a value is expected behind "\+". To count, write x \+= 1/],
-    ['def main():\n  return 1 if None is None else 2', /^compile 2 There is no "is". Compare with ==/],
-    ['def main():\n  return 1 && 2', /^compile 2 there is no "&&". Write "and"/],
+    ['def main():\n  return 1 if 2 is 2 else 2', /^compile 2 Starlark has no "is". Compare with ==/],
+    ['def main():\n  return 1 && 2', /^compile 2 Starlark has no "&&". Write "and"/],
     ['def main():\n  return {1, 2}', /^compile 2 there are no sets/],
     ['def main():\n  return null', /^compile 2 null is not defined. Write None/],
     ['def main():\n  return sum([1])', /^compile 2 sum is not defined. Add up in a loop/],
     ['def main():\n  return exp(1.0)', /^compile 2 exp is not defined. Write math.exp/],
     ['def main():\n  print(1)', /^compile 2 print is not defined. A policy prints nothing/],
     ['Here we are', /^compile 1 the end of the line is expected, not "we". A line is one statement/],
-    ['x = 1 $ 2', /^compile 1 "\$" is no part of a program/],
+    ['x = 1 $ 2', /^compile 1 "\$" does not belong in a program/],
     [`x = ${'('.repeat(100)}1${')'.repeat(100)}`, /^compile 1 the text nests deeper than 48 levels/],
     [`x = ${'1 + '.repeat(500)}1`, /^compile 1 the text nests deeper than 96 levels/],
     ['y = 1', /^contract {2}the function main is missing/],
@@ -194,11 +194,11 @@ describe('what is no program', () => {
   });
 });
 
-describe('what fails while it runs', () => {
+describe('errors while a program runs', () => {
   test.each([
     ['1 / 0', /division by zero/],
     ['1 + "a"', /"\+" does not take int and string/],
-    ['1 + None', /"\+" does not take int and NoneType. Give what is None a number first/],
+    ['1 + None', /"\+" does not take int and NoneType. Give a variable that holds None a number first/],
     ['2.0 * True', /"\*" does not take float and bool. Write int\(x\)/],
     ['"a" + 1', /"\+" does not take string and int. Write str\(x\)/],
     ['[1][2 / 2]', /an index is an int, not float. Write int\(x\), or divide by \/\//],

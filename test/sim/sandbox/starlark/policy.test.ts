@@ -129,7 +129,7 @@ def admit(request, state):
   });
 });
 
-test('a tuple as a key costs the same in a fork, where nobody has made its text yet', async () => {
+test('a tuple as a key costs the same in a fork that has not made its text yet', async () => {
   const source = `
 def admit(request, state):
     key = state.setdefault("key", tuple([("tenant", i) for i in range(50)]))
@@ -146,7 +146,7 @@ def admit(request, state):
   expect([fork.stepsUsed, fork.memoryUsed]).toEqual([here.stepsUsed, here.memoryUsed]);
 });
 
-describe('a program that takes its inputs for something else is told what they are', () => {
+describe('a program that misuses its inputs gets an error that names their kinds', () => {
   const body = (line: string): string => `def route(request, candidates):\n    ${line}\n`;
   test.each([
     [
@@ -154,7 +154,7 @@ describe('a program that takes its inputs for something else is told what they a
       /tuple has no field or method load. It holds records of candidates: \[x\.load for/,
     ],
     ['return request["tokens"]', /a record of request has fields and no elements. Write x\.tokens/],
-    ['return request.get("tokens", 0)', /request has no field get. A record is no dict: write x\.tenant/],
+    ['return request.get("tokens", 0)', /request has no field get. A record is not a dict: write x\.tenant/],
     ['return request.toString', /request has no field toString. Its fields are tenant, tokens, urgent/],
     ['request.tokens = 1', /Fields are read-only; a dict has keys/],
     ['return candidates[0]', /route returns a record of candidates. Return an int from 0 to 1/],
@@ -175,7 +175,7 @@ describe('a program that takes its inputs for something else is told what they a
     );
   });
 
-  test('a Markdown fence is no program', async () => {
+  test('a Markdown fence does not compile', async () => {
     await expect(instanceOf('```python\nx = 1\n```')).rejects.toThrow(
       /line 1: the text stands in a Markdown fence/,
     );

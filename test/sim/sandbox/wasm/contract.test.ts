@@ -34,7 +34,7 @@ describe('a WASM module is refused', () => {
     expect(() => new WasmPolicy(assemble(text)).instantiate()).toThrow(message);
   });
 
-  test('for bytes that are no module, or none that is valid', async () => {
+  test('for bytes that are not a valid module', async () => {
     await expect(loadProgram('wasm', 'no base64!')).rejects.toThrow(/^compile: .*base64/);
     await expect(loadProgram('wasm', btoa('#!/bin/sh'))).rejects.toThrow(/^compile: .*WebAssembly/);
     // local.get 0 in a function of no parameters and locals
@@ -44,7 +44,7 @@ describe('a WASM module is refused', () => {
     expect(() => new WasmPolicy(Uint8Array.from(body))).toThrow(/^compile: .*not valid/);
   });
 
-  test('where its function has other types', () => {
+  test('for a function of other types', () => {
     const other = assemble(policyText('(func (export "run") (param f64) (result f64) (local.get 0))'));
     expect(thrownKind(() => running(other))).toBe('contract');
     const none = new WasmPolicy(assemble(policyText(''))).instantiate();
@@ -138,7 +138,7 @@ describe('a WASM policy', () => {
     },
   );
 
-  test('keeps its tables where memory moves and where lists outgrow their room', () => {
+  test('finds its tables again after memory has moved and lists have grown', () => {
     const policy = instance(`(drop (memory.grow (i32.const 1))) (f64.store (local.get $amount)
       (f64.load (i32.add (local.get $rows) (i32.mul (i32.const 16) (i32.sub (local.get $count) (i32.const 1))))))
       (f64.const 2)`);

@@ -19,7 +19,7 @@ interface Expression {
   value(frame: Frame): number;
 }
 
-/** How a statement ended: went on, left so many labels, or left the function. */
+/** How a statement ended: went on, left a number of labels, or left the function. */
 const ON = -1;
 const OUT = 1_000_000;
 
@@ -58,7 +58,7 @@ export interface RandomModule {
 export class RandomModules {
   readonly #random: Random;
   #helper: Statement | null = null;
-  /** Labels around a statement, the innermost last; a loop is none that is left by a branch. */
+  /** Labels around a statement, the innermost last. A branch to a loop does not leave it. */
   #labels: boolean[] = [];
 
   constructor(seed: number) {
@@ -218,7 +218,7 @@ export class RandomModules {
     };
   }
 
-  /** `br_if`, `br_table` or `br` to a label that is no loop, or out of the function. */
+  /** `br_if`, `br_table` or `br` to a label other than a loop's, or out of the function. */
   #branch(): Statement {
     const targets = this.#labels.flatMap((isLoop, i) => (isLoop ? [] : [this.#labels.length - 1 - i]));
     if (targets.length === 0 || this.#random.chance(0.1)) return this.#return();

@@ -25,7 +25,7 @@ const drain = (of: ReturnType<typeof spec>) => () => {
 };
 
 describe('a conversation of any number of rounds', () => {
-  it('costs what is taken of it: ten requests of a hundred thousand rounds', () => {
+  it('costs only the requests that are taken: ten of a hundred thousand rounds', () => {
     const requests = all(
       spec('aggregate_rate: 1\nnum_requests: 10', turns(100_000, ', context_growth: accumulate')),
     );
@@ -38,7 +38,7 @@ describe('a conversation of any number of rounds', () => {
     });
   });
 
-  it('gives the same requests however many are taken', () => {
+  it('gives the same requests for any number taken', () => {
     const some = (count: number): WorkloadRequest[] =>
       all(
         spec(
@@ -56,17 +56,17 @@ describe('a conversation of any number of rounds', () => {
 
   it('that overlap beyond any memory are an error that names the client', () => {
     const crowd = spec('aggregate_rate: 1000000\nhorizon: 1000000000000', turns(2000));
-    expect(drain(crowd)).toThrow(
-      /^client "a" sends so much at once that its waiting requests need more than 768 MiB/,
-    );
+    expect(drain(crowd)).toThrow(/^client "a" has waiting requests that need more than 768 MiB/);
   });
 });
 
 it('windows with more arrivals than can be held are an error, also from a profile', () => {
   const window = 'lifecycle: {windows: [{start_us: 0, end_us: 1000000000000, trace_rate: 1e9}]}';
-  expect(drain(spec('aggregate_rate: 0', `    ${window}`))).toThrow(/client "a" sends so much at once/);
+  expect(drain(spec('aggregate_rate: 0', `    ${window}`))).toThrow(
+    /client "a" has waiting requests that need more/,
+  );
   const steep = withProfile(spec('aggregate_rate: 1'), parseProfile('ramp:from=1,to=1e6,duration=1e9'));
-  expect(drain(steep)).toThrow(/client "a" sends so much at once/);
+  expect(drain(steep)).toThrow(/client "a" has waiting requests that need more/);
   expect(() => parseProfile('ramp:from=1,to=1e308,duration=60')).toThrow(
     /^--profile has to=1e308\. Set to to a number from 0 to 1000000\.$/,
   );
@@ -108,7 +108,7 @@ describe('a length that no request has', () => {
     ['gaussian', 'mean: 1e308, std_dev: 1, min: 1, max: 9', /mean is 1e\+308/],
     ['pareto_lognormal', 'alpha: 1e-9, xm: 1, mu: 1, sigma: 1, mix_weight: 0.5', /alpha is 1e-9/],
     ['constant', 'value: 1e15', /value is 1000000000000000/],
-    ['empirical', '99999999999: 1', /99999999999 is no length of a request/],
+    ['empirical', '99999999999: 1', /99999999999 is longer than a request may be/],
     ['constructor', 'value: 1', /has the unknown type "constructor"/],
     ['constant', 'value: 1, toString: 2', /toString is not a parameter of constant/],
   ])('%s with %s is refused where it stands', (type, params, message) => {

@@ -193,7 +193,7 @@ describe('tenants', () => {
     expect(new Set(long.map((request) => JSON.stringify(String(spansOf(request)[0].seed)))).size).toBe(1);
   });
 
-  it('share a prefix of their own, and two tenants none', () => {
+  it('share a prefix within a tenant, and nothing between two tenants', () => {
     const spec = clientOf('    correlation: {intra_tenant_prefix: 1, prefix_length: 64}\n').replace(
       /( {2}- id: a[\s\S]*)$/,
       (client) => `${client}${client.replace('id: a', 'id: b').replace('acme', 'other')}`,
@@ -374,7 +374,7 @@ describe('a mistake names its key', () => {
   });
 });
 
-it('recorded sessions in closed loop wait for what went before', () => {
+it('recorded sessions in closed loop wait for the round before', () => {
   const recorded = [...requestsOf(workloadOf('').stream())].slice(0, 30).map((request, i) => ({
     ...request,
     sessionId: i % 3 === 0 ? '' : `s${i % 4}`,

@@ -99,7 +99,7 @@ const BAD: ReadonlyArray<readonly [name: string, text: string, message: RegExp]>
     /input_distribution has no mass\. Give at least one bin a positive weight/,
   ],
   [
-    'a bin that is no count',
+    'a bin that is not a count',
     swap('type: constant, params: {value: 10}', 'type: empirical, params: {10a: 1}'),
     /params\.10a is not a token count/,
   ],
@@ -200,7 +200,7 @@ describe('a spec that is wrong', () => {
 });
 
 describe('a spec that is right', () => {
-  it('keeps all bits of a seed, and horizons beyond 2^53 as none', () => {
+  it('keeps all bits of a seed, and reads horizons beyond 2^53 as no horizon', () => {
     const spec = parseWorkloadSpec(
       with_('', 'seed: -9223372036854775808\nhorizon: 9223372036854775807\n'),
       's',

@@ -81,7 +81,7 @@ describe('Mooncake', () => {
       /^m:3: hash_ids names block 0 twice, so its prefix would contain itself/,
     ],
     [
-      'ids that are none',
+      'ids that are not integers',
       '{"timestamp": 9, "input_length": 1, "output_length": 1, "hash_ids": ["x"]}',
       /^m:3: hash_ids is not a list of block ids/,
     ],

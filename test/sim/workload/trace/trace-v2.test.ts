@@ -65,7 +65,7 @@ describe('TraceV2', () => {
     }
   });
 
-  it('has optional columns where they are used', () => {
+  it('writes optional columns only if a request uses them', () => {
     const columns = { sloTarget: true, adapter: true, thinkTime: true };
     const [first] = [...requestsOf(workload.stream())];
     const origin = { ...first.origin, sloTargetUs: 9, adapter: 'lora, "x"' };

@@ -1,10 +1,19 @@
 /**
- * Runs a program by walking its tree. It is the reference: the compiled form must give the same values, the
- * same errors and the same steps.
+ * The oracle of the compiled engine: it runs a program by walking its tree. The compiled engine must give the
+ * same values, errors, steps and units of memory. Both call the same operators on values.
  */
 
-import type { Comprehension, Expression, FunctionNode, Statement } from './ast.ts';
-import { callMethod, getAttribute } from './methods.ts';
+import { type Budget, Meter } from '../../../src/sandbox/program.ts';
+import type {
+  Binding,
+  Comprehension,
+  Expression,
+  FunctionNode,
+  NameExpression,
+  Statement,
+} from '../../../src/sandbox/starlark/ast.ts';
+import { builtins } from '../../../src/sandbox/starlark/builtins.ts';
+import { callMethod, getAttribute } from '../../../src/sandbox/starlark/methods.ts';
 import {
   beginLoop,
   elementsOf,
@@ -18,25 +27,44 @@ import {
   setItem,
   unpack,
   withKey,
-} from './operations.ts';
-import { branchCost } from './resolver.ts';
+} from '../../../src/sandbox/starlark/operations.ts';
+import { parse } from '../../../src/sandbox/starlark/parser.ts';
+import { branchCost, chargeFunction, resolve } from '../../../src/sandbox/starlark/resolver.ts';
+import { StarlarkInstance } from '../../../src/sandbox/starlark/starlarkPolicy.ts';
 import {
   arityOf,
   augment,
   bindArguments,
   call,
-  Frame,
   operate,
-  type Thread,
+  Thread,
+  unassigned,
   withNamedRest,
   withRest,
-} from './thread.ts';
-import { isTrue, StarDict, StarFloat, StarFunction, StarList, StarTuple, type Value } from './value.ts';
+} from '../../../src/sandbox/starlark/thread.ts';
+import {
+  isTrue,
+  StarDict,
+  StarFloat,
+  StarFunction,
+  StarList,
+  StarTuple,
+  type Value,
+} from '../../../src/sandbox/starlark/value.ts';
 
 /** How a block ended: at its end, or by a statement that leaves it. */
 type BlockEnding = 'end' | 'break' | 'continue' | 'return';
 
-export class Interpreter {
+/** As `StarlarkProgram.instantiate`, by the interpreter. */
+export function interpret(source: string, budget: Budget): StarlarkInstance {
+  const module = parse(source);
+  const functionCount = resolve(module, [...builtins.keys()]);
+  chargeFunction(module);
+  const thread = new Thread(new Meter(budget), functionCount);
+  return new StarlarkInstance(thread, module, new Interpreter(thread).module(module));
+}
+
+class Interpreter {
   readonly #thread: Thread;
   readonly #evaluator: StarlarkEvaluator;
   #returned: Value = null;
@@ -152,15 +180,14 @@ export class Interpreter {
   }
 }
 
-//  Computes expressions by walking their trees.
-
 /** What expressions need of the statements: bodies of functions, and targets of comprehensions. */
-export interface StatementRunner {
+interface StatementRunner {
   run(node: FunctionNode, frame: Frame): Value;
   assign(target: Expression, value: Value, frame: Frame): void;
 }
 
-export class StarlarkEvaluator {
+/** Computes expressions by walking their trees. */
+class StarlarkEvaluator {
   readonly #thread: Thread;
   readonly #statements: StatementRunner;
 
@@ -323,5 +350,35 @@ export class StarlarkEvaluator {
     };
     clause(0);
     return key === null ? list : dict;
+  }
+}
+
+/** Variables of one activation of a function. */
+class Frame {
+  readonly values: (Value | undefined)[];
+  readonly outer: Frame | null;
+  readonly module: Frame;
+
+  constructor(slotCount: number, outer: Frame | null) {
+    this.values = new Array<Value | undefined>(slotCount).fill(undefined);
+    this.outer = outer;
+    this.module = outer === null ? this : outer.module;
+  }
+
+  at(depth: number): Frame {
+    let frame: Frame = this;
+    for (let i = 0; i < depth && frame.outer !== null; i++) frame = frame.outer;
+    return frame;
+  }
+
+  read({ name, binding, line }: NameExpression): Value {
+    if (binding === null || binding.kind === 'builtin') return builtins.get(name) ?? null;
+    const value = this.#holder(binding).values[binding.slot];
+    return value === undefined ? unassigned(name, line) : value;
+  }
+
+  #holder(binding: Binding): Frame {
+    if (binding.kind === 'local') return this.at(binding.depth);
+    return this.module;
   }
 }
