@@ -10,6 +10,7 @@ import {
   formatCount,
   formatSeconds,
   formatShare,
+  printable,
   renderTable,
 } from '../../printing/text.ts';
 import { type LinkName, linkNames, type ReplayReport } from '../../replay/report.ts';
