@@ -1,6 +1,6 @@
 /** BLIS: the simulator's parts. */
 
-export { nearestName } from '../runtime/errors.ts';
+export { nearestName, unknownName } from '../runtime/errors.ts';
 export { loadProgram } from '../sandbox/loadProgram.ts';
 export {
   type Budget,
@@ -142,8 +142,7 @@ export {
   type ParameterRule,
   type ParameterRules,
   type PolicyEntry,
-  PolicyRegistry,
-  unknownName,
+  Registry,
 } from './control/registry.ts';
 export {
   type GlobalRouterMetrics,
@@ -163,7 +162,7 @@ export type {
   RoutingPolicy,
   ScorePart,
 } from './control/routing/routingPolicy.ts';
-export { makeScorer, type Scorer, scorerNames, scorerReadsReports } from './control/routing/scorers.ts';
+export { type Scorer, scorers } from './control/routing/scorers.ts';
 export {
   type AutoScaleContext,
   type AutoScalePolicy,

@@ -29,9 +29,8 @@ import {
   policyNodes,
 } from '../../evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../../evolve/fitness/rawMetrics.ts';
-import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { invariant, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { PolicyError } from '../../sandbox/program.ts';
-import { unknownName } from '../../sim/control/registry.ts';
 import { FileContents, filesReadBy, hashOfFolders } from '../input.ts';
 import { makeDirectory } from '../output.ts';
 import { buildSimulation } from '../simulate/build.ts';

@@ -21,8 +21,7 @@ import {
   scoreModes,
 } from '../../evolve/fitness/objectives.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { inputError, readText, systemReason } from '../input.ts';
 import { simulateArguments } from '../sweep/point.ts';
 

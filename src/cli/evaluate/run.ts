@@ -11,10 +11,9 @@ import { GAIN_MIN } from '../../evolve/fitness/objectives.ts';
 import { hypervolume } from '../../evolve/search/selection.ts';
 import { defaultSummary, summaryStrategies } from '../../evolve/summary.ts';
 import { traceLevels } from '../../evolve/trace/records.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
 import type { PolicyLanguage } from '../../sandbox/program.ts';
-import { unknownName } from '../../sim/control/registry.ts';
-import { latencyBackends } from '../../sim/latency/makeModel.ts';
+import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel.ts';
 import { readBytes, readText, unreadable } from '../input.ts';
 import { printText, startProgressBar, writeJsonFile, writeText } from '../output.ts';
 import { oneOf } from '../simulate/engineOptions.ts';
@@ -38,8 +37,6 @@ interface Named {
   readonly bundle: PolicyBundle;
 }
 
-/** Models of time that tierkv has coefficients for; `linear` takes them from a file. */
-const modelsWithData = latencyBackends.filter((model) => model !== 'linear');
 /** Seeds of `--workloads perturbed`. */
 const perturbedSeeds = [201, 202, 203, 204, 205, 206];
 
@@ -255,7 +252,7 @@ function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
   const worlds: [string, PlanChanges][] = [];
   if (options.latency !== undefined) {
     const asked = String(options.latency);
-    const models = asked === 'all' ? modelsWithData : asked.split(',');
+    const models = asked === 'all' ? latencyBackends.filter(hasOwnCoefficients) : asked.split(',');
     for (const model of models) {
       oneOf('--latency', model, latencyBackends);
       worlds.push([`${model}`, { latencyModels: [model] }]);

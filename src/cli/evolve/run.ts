@@ -18,8 +18,7 @@ import {
 import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
 import { Search } from '../../evolve/search/search.ts';
 import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
-import { configError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { configError, unknownName } from '../../runtime/errors.ts';
 import { renderSvg } from '../chart.ts';
 import { SimulationEvaluator } from '../evaluate/evaluator.ts';
 import { loadPlan, planScales, refuseIdleScaling } from '../evaluate/plans.ts';

@@ -3,6 +3,7 @@
 import { configError, invariant } from '../../runtime/errors.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { type HandoffConfig, handoffGranularities } from '../../sim/cluster/handoffs.ts';
+import { controlReadsKeys } from '../../sim/control/plane.ts';
 import type { Role } from '../../sim/control/policy.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../../sim/description/deployment.ts';
 import { readYaml, type SpecNode } from '../../sim/description/fields.ts';
@@ -14,7 +15,6 @@ import {
   type BuiltSimulation,
   controlPlane,
   optionNames,
-  readsNoKeys,
   simulationKey,
   withPolicies,
 } from './built.ts';
@@ -127,7 +127,7 @@ export function buildSimulation(
       scaling,
       ...parts,
       ...(makeEngine === undefined ? {} : { makeEngine }),
-      skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
+      skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && !controlReadsKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
     const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;
@@ -188,7 +188,7 @@ export function buildDeployed(
     scaling,
     ...parts,
     ...(makeEngine === undefined ? {} : { makeEngine }),
-    skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
+    skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && !controlReadsKeys(control),
   });
   const gpusOf = ({ machine }: DeployedPool): number => machine.tp * machine.dp;
   return {

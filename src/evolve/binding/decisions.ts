@@ -9,7 +9,7 @@ import type {
 } from '../../sim/control/policy.ts';
 import type { SloPriorities } from '../../sim/control/priority.ts';
 import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts';
-import { makeScorer, type Scorer } from '../../sim/control/routing/scorers.ts';
+import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
 import { type MemoryName, memoryOf } from '../features/instance.ts';
 
 /** Ranks of schedulers are 32-bit integers; a score of 1 is so many of their steps. */
@@ -64,7 +64,10 @@ export class RouterMemory {
   constructor(names: readonly MemoryName[]) {
     this.#scorers = new Map(
       // none of these goes by the tokens of a block
-      names.map((name) => [name, { scorer: makeScorer(name, 0), values: new Float64Array(16) }]),
+      names.map((name) => [
+        name,
+        { scorer: scorers.make({ policy: name }, { blockTokens: 0 }), values: new Float64Array(16) },
+      ]),
     );
   }
 

@@ -19,7 +19,7 @@ import type {
   RoutingContext,
   RoutingPolicy,
 } from '../../sim/control/routing/routingPolicy.ts';
-import { makeScorer, type Scorer, scorerReadsReports } from '../../sim/control/routing/scorers.ts';
+import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
 import type {
   AutoScaleContext,
   AutoScalePolicy,
@@ -93,14 +93,16 @@ export class TreeRouting implements RoutingPolicy {
     const read = this.#tree.ofGroup('instance');
     this.#memory = RouterMemory.of(read);
     this.#rules = new Map(
-      actions.filter((name) => name in instanceScores).map((name) => [name, instanceScores[name](world)]),
+      actions
+        .filter((name) => instanceScores.has(name))
+        .map((name) => [name, instanceScores.make({ policy: name }, world)]),
     );
     this.#scorers = new Map(
       actions
         .filter((name) => name !== 'score' && !this.#rules.has(name))
         .map((name) => [
           name,
-          { scorer: makeScorer(name, world.blockTokens), values: new Float64Array(16), asked: false },
+          { scorer: scorers.make({ policy: name }, world), values: new Float64Array(16), asked: false },
         ]),
     );
     this.readsCaches =
@@ -109,8 +111,8 @@ export class TreeRouting implements RoutingPolicy {
     this.readsReports =
       anyIsReported(instanceFeatures, read) ||
       anyIsReported(clusterFeatures, this.#tree.ofGroup('cluster')) ||
-      [...this.#rules.keys()].some((name) => name !== 'lor') ||
-      [...this.#scorers.keys()].some(scorerReadsReports);
+      [...this.#rules.keys()].some((name) => instanceScores.readsReports({ policy: name })) ||
+      [...this.#scorers.keys()].some((name) => scorers.readsReports({ policy: name }));
   }
 
   choose(context: RoutingContext): RoutingChoice {

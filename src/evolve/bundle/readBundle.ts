@@ -1,8 +1,7 @@
 /** Objects of a bundle's JSON: their keys checked, their values shown in errors. */
 
 import { maxJsonValues, parseJson } from '../../runtime/boundedJson.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { shown as shownShort } from '../../sim/workload/traceLines.ts';
 import {
   type CodePolicy,

@@ -17,7 +17,7 @@ import {
   type RequestView,
   StatelessPolicy,
 } from './policy.ts';
-import { type NumberRule, type ParameterRules, type PolicyEntry, PolicyRegistry } from './registry.ts';
+import { type NumberRule, type ParameterRules, type PolicyEntry, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 export interface AdmissionPolicy extends NamedPolicy {
@@ -456,7 +456,7 @@ function budgeted(entry: PolicyEntry<AdmissionPolicy>): PolicyEntry<AdmissionPol
     tenantBudgets: { kind: 'numbers', default: {}, each: shareRule },
   };
   return {
-    about: entry.about,
+    ...entry,
     parameters,
     make: (p, world) => {
       const inner = entry.make(p, world);
@@ -467,94 +467,127 @@ function budgeted(entry: PolicyEntry<AdmissionPolicy>): PolicyEntry<AdmissionPol
   };
 }
 
-export const admissionPolicies: PolicyRegistry<AdmissionPolicy> = new PolicyRegistry<AdmissionPolicy>(
-  'admission',
-  {
-    'always-admit': budgeted({ about: 'all requests', parameters: {}, make: () => new AlwaysAdmit() }),
-    'token-bucket': budgeted({
-      about: 'as many prompt tokens as a bucket holds and flow into it',
-      parameters: {
-        capacity: { kind: 'number', default: 10000, above: 0 },
-        refillRate: { kind: 'number', default: 1000, above: 0 },
-        onEmpty: { kind: 'choice', default: 'reject', names: ['reject', 'delay'] },
-      },
-      make: (p) =>
-        new TokenBucket(p.number('capacity'), p.number('refillRate'), p.text('onEmpty') === 'delay'),
-    }),
-    'reject-all': budgeted({ about: 'none', parameters: {}, make: () => new RejectAll() }),
-    'tier-shed': budgeted({
-      about: 'only urgent classes while an instance is loaded',
-      parameters: {
-        threshold: { kind: 'number', default: 0, min: 0, integer: true },
-        minPriority: { kind: 'number', default: 0, min: -100, max: 100, integer: true },
-      },
-      make: (p) => new TierShed(p.number('threshold'), p.number('minPriority')),
-    }),
-    'gaie-legacy': budgeted({
-      about: 'no sheddable classes while instances are saturated',
-      parameters: { queueThreshold, kvThreshold },
-      make: (p) => {
-        const [queue, kv] = [p.number('queueThreshold'), p.number('kvThreshold')];
-        return new SaturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
-      },
-    }),
-    probabilistic: budgeted({
-      about: 'sheds sheddable classes with a chance that grows with the fifth power of saturation',
-      parameters: { factor: { kind: 'number', default: 300, above: 0 }, queueThreshold, kvThreshold },
-      make: (p, world) =>
-        new ProbabilisticShed(
-          p.number('factor'),
-          p.number('queueThreshold'),
-          p.number('kvThreshold'),
-          world.stream('admission'),
-        ),
-    }),
-    'soft-reflective': budgeted({
-      about: 'ceilings for less urgent classes that sink as load grows, with a trickle above them',
-      parameters: {
-        queueThreshold,
-        kvThreshold,
-        retryUs: { kind: 'number', default: 0, min: 0, max: 1e12, integer: true },
-      },
-      make: (p) =>
-        new SoftReflective(p.number('queueThreshold'), p.number('kvThreshold'), p.number('retryUs')),
-    }),
-    'latency-slo': budgeted({
-      about: 'no sheddable classes where no instance has head room, is idle or is nearly empty',
-      parameters: {
-        ttftUs: { kind: 'number', default: 0, min: 0 },
-        tpotUs: { kind: 'number', default: 50_000, min: 0 },
-        nearlyEmpty: { kind: 'number', default: 0.02, min: 0, max: 1 },
-        tokensPerS: { kind: 'number', default: PREFILL_TOKENS_PER_S, above: 0 },
-      },
-      make: (p) =>
-        new LatencySlo({
-          ttftUs: p.number('ttftUs'),
-          tpotUs: p.number('tpotUs'),
-          nearlyEmpty: p.number('nearlyEmpty'),
-          tokensPerS: p.number('tokensPerS'),
-        }),
-    }),
-    concurrency: budgeted({
-      about: 'no sheddable classes while as much is in flight as all instances should have',
-      parameters: {
-        kind: { kind: 'choice', default: 'requests', names: concurrencyKinds },
-        perInstance: { kind: 'number', default: 100, above: 0 },
-        tokensPerInstance: { kind: 'number', default: 1_000_000, above: 0, with: ['kind'] },
-      },
-      make: (p) => {
-        const caps = {
-          kind: concurrencyKindOf(p.text('kind')) ?? 'requests',
-          requests: p.number('perInstance'),
-          tokens: p.number('tokensPerInstance'),
-        };
-        return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
-      },
-    }),
-    evolved: budgeted({
-      about: 'the published evolved rule for an overloaded cluster',
-      parameters: {},
-      make: () => new EvolvedAdmission(),
-    }),
-  },
-);
+export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<AdmissionPolicy>('admission', [
+  budgeted({
+    name: 'always-admit',
+    readsKeys: false,
+    readsReports: false,
+    about: 'all requests',
+    parameters: {},
+    make: () => new AlwaysAdmit(),
+  }),
+  budgeted({
+    name: 'token-bucket',
+    readsKeys: false,
+    readsReports: false,
+    about: 'as many prompt tokens as a bucket holds and flow into it',
+    parameters: {
+      capacity: { kind: 'number', default: 10000, above: 0 },
+      refillRate: { kind: 'number', default: 1000, above: 0 },
+      onEmpty: { kind: 'choice', default: 'reject', names: ['reject', 'delay'] },
+    },
+    make: (p) => new TokenBucket(p.number('capacity'), p.number('refillRate'), p.text('onEmpty') === 'delay'),
+  }),
+  budgeted({
+    name: 'reject-all',
+    readsKeys: false,
+    readsReports: false,
+    about: 'none',
+    parameters: {},
+    make: () => new RejectAll(),
+  }),
+  budgeted({
+    name: 'tier-shed',
+    readsKeys: false,
+    readsReports: true,
+    about: 'only urgent classes while an instance is loaded',
+    parameters: {
+      threshold: { kind: 'number', default: 0, min: 0, integer: true },
+      minPriority: { kind: 'number', default: 0, min: -100, max: 100, integer: true },
+    },
+    make: (p) => new TierShed(p.number('threshold'), p.number('minPriority')),
+  }),
+  budgeted({
+    name: 'gaie-legacy',
+    readsKeys: false,
+    readsReports: true,
+    about: 'no sheddable classes while instances are saturated',
+    parameters: { queueThreshold, kvThreshold },
+    make: (p) => {
+      const [queue, kv] = [p.number('queueThreshold'), p.number('kvThreshold')];
+      return new SaturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
+    },
+  }),
+  budgeted({
+    name: 'probabilistic',
+    readsKeys: false,
+    readsReports: true,
+    about: 'sheds sheddable classes with a chance that grows with the fifth power of saturation',
+    parameters: { factor: { kind: 'number', default: 300, above: 0 }, queueThreshold, kvThreshold },
+    make: (p, world) =>
+      new ProbabilisticShed(
+        p.number('factor'),
+        p.number('queueThreshold'),
+        p.number('kvThreshold'),
+        world.stream('admission'),
+      ),
+  }),
+  budgeted({
+    name: 'soft-reflective',
+    readsKeys: false,
+    readsReports: true,
+    about: 'ceilings for less urgent classes that sink as load grows, with a trickle above them',
+    parameters: {
+      queueThreshold,
+      kvThreshold,
+      retryUs: { kind: 'number', default: 0, min: 0, max: 1e12, integer: true },
+    },
+    make: (p) => new SoftReflective(p.number('queueThreshold'), p.number('kvThreshold'), p.number('retryUs')),
+  }),
+  budgeted({
+    name: 'latency-slo',
+    readsKeys: false,
+    readsReports: true,
+    about: 'no sheddable classes where no instance has head room, is idle or is nearly empty',
+    parameters: {
+      ttftUs: { kind: 'number', default: 0, min: 0 },
+      tpotUs: { kind: 'number', default: 50_000, min: 0 },
+      nearlyEmpty: { kind: 'number', default: 0.02, min: 0, max: 1 },
+      tokensPerS: { kind: 'number', default: PREFILL_TOKENS_PER_S, above: 0 },
+    },
+    make: (p) =>
+      new LatencySlo({
+        ttftUs: p.number('ttftUs'),
+        tpotUs: p.number('tpotUs'),
+        nearlyEmpty: p.number('nearlyEmpty'),
+        tokensPerS: p.number('tokensPerS'),
+      }),
+  }),
+  budgeted({
+    name: 'concurrency',
+    readsKeys: false,
+    readsReports: false,
+    about: 'no sheddable classes while as much is in flight as all instances should have',
+    parameters: {
+      kind: { kind: 'choice', default: 'requests', names: concurrencyKinds },
+      perInstance: { kind: 'number', default: 100, above: 0 },
+      tokensPerInstance: { kind: 'number', default: 1_000_000, above: 0, with: ['kind'] },
+    },
+    make: (p) => {
+      const caps = {
+        kind: concurrencyKindOf(p.text('kind')) ?? 'requests',
+        requests: p.number('perInstance'),
+        tokens: p.number('tokensPerInstance'),
+      };
+      return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
+    },
+  }),
+  budgeted({
+    name: 'evolved',
+    readsKeys: false,
+    readsReports: false,
+    about: 'the published evolved rule for an overloaded cluster',
+    parameters: {},
+    make: () => new EvolvedAdmission(),
+  }),
+]);

@@ -16,7 +16,7 @@ import type {
   RequestView,
   SnapshotState,
 } from './policy.ts';
-import { type NumberRule, PolicyRegistry } from './registry.ts';
+import { type NumberRule, Registry } from './registry.ts';
 
 export interface ServiceRules {
   readonly serviceWeight: number;
@@ -379,8 +379,11 @@ export interface Gateway {
   saturation(cluster: ClusterState): number;
 }
 
-export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('gateway', {
-  banded: {
+export const gateways: Registry<Gateway> = new Registry<Gateway>('gateway', [
+  {
+    name: 'banded',
+    readsKeys: false,
+    readsReports: (p) => p.text('detector') === 'utilization',
     about: 'bands by priority, flows by tenant',
     parameters: {
       detector: { kind: 'choice', default: 'never', names: ['never', 'utilization', 'concurrency'] },
@@ -431,4 +434,4 @@ export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('ga
       };
     },
   },
-});
+]);

@@ -1,6 +1,6 @@
 /** A control plane's configuration, checked field by field and filled with defaults. */
 
-import { configError, invariant, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, invariant, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
 import { type CacheView, newShadow, ObservedView } from './cacheView.ts';
@@ -33,7 +33,6 @@ import {
   type Stay,
 } from './policy.ts';
 import { type PriorityPolicy, priorityPolicies } from './priority.ts';
-import { unknownName } from './registry.ts';
 import {
   type GlobalRouterMetrics,
   type HistoryPoint,
@@ -96,6 +95,19 @@ export function checkControl(config: Partial<ControlConfig>): ControlConfig {
     decider: prefillDecodeDeciders.resolve(whole.decider),
     gateway: whole.gateway === null ? null : gateways.resolve(whole.gateway),
   };
+}
+
+/** Whether any policy of the control plane, or its shadow, looks at the block keys of prompts. */
+export function controlReadsKeys(config: ControlConfig): boolean {
+  const { routing, prefillRouting = routing, decodeRouting = routing } = config;
+  return (
+    config.shadow.model !== 'none' ||
+    [routing, prefillRouting, decodeRouting].some((choice) => routingPolicies.readsKeys(choice)) ||
+    admissionPolicies.readsKeys(config.admission) ||
+    priorityPolicies.readsKeys(config.priority) ||
+    prefillDecodeDeciders.readsKeys(config.decider) ||
+    (config.gateway !== null && gateways.readsKeys(config.gateway))
+  );
 }
 
 //  The record of a routing decision, from what a policy chose.

@@ -1,7 +1,13 @@
 /** The priority policies. All give the scheduler a rank in which lower is more urgent. */
 
-import { type NamedPolicy, type RequestPriority, type RequestView, StatelessPolicy } from './policy.ts';
-import { type NumberRule, PolicyRegistry } from './registry.ts';
+import {
+  type NamedPolicy,
+  type PolicyWorld,
+  type RequestPriority,
+  type RequestView,
+  StatelessPolicy,
+} from './policy.ts';
+import { type NumberRule, type PolicyEntry, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 /** Ranks are whole; scores of a tenant's share are told apart to this part of a step between classes. */
@@ -152,20 +158,35 @@ const priorityRule: NumberRule = { kind: 'number', default: 0, min: -100, max: 1
 /** Priorities of SLO classes that differ from upstream's. */
 const priorities = { kind: 'numbers', default: {}, each: priorityRule } as const;
 
-export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegistry<PriorityPolicy>(
+export interface PriorityEntry extends PolicyEntry<PriorityPolicy> {
+  /** Set where all requests get the same rank, so that a scheduler cannot go by it. */
+  readonly ranksAlike?: boolean;
+}
+
+export const priorityPolicies: Registry<PriorityPolicy, PolicyWorld, PriorityEntry> = new Registry(
   'priority',
-  {
-    'slo-class': {
+  [
+    {
+      name: 'slo-class',
+      readsKeys: false,
+      readsReports: false,
       about: 'by SLO class, as upstream',
       parameters: { priorities },
       make: (p) => new SloClassPriority(new SloPriorities(p.numbers('priorities'))),
     },
-    constant: {
+    {
+      name: 'constant',
+      readsKeys: false,
+      readsReports: false,
       about: 'all alike',
+      ranksAlike: true,
       parameters: { priorities, score: { kind: 'number', default: 0 } },
       make: (p) => new ConstantPriority(new SloPriorities(p.numbers('priorities')), p.number('score')),
     },
-    'slo-deadline': {
+    {
+      name: 'slo-deadline',
+      readsKeys: false,
+      readsReports: false,
       about: 'earliest due first, with a credit for the class',
       parameters: {
         priorities,
@@ -179,7 +200,10 @@ export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegist
           p.number('classWeightUs'),
         ),
     },
-    'fair-share': {
+    {
+      name: 'fair-share',
+      readsKeys: false,
+      readsReports: false,
       about: 'by SLO class, less for tenants with more in flight than their share',
       parameters: {
         priorities,
@@ -193,5 +217,5 @@ export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegist
           p.number('most'),
         ),
     },
-  },
+  ],
 );

@@ -9,7 +9,7 @@ import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/cacheView.
 import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { RequestView } from '../../../src/sim/control/policy.ts';
-import { scorerNames } from '../../../src/sim/control/routing/scorers.ts';
+import { scorers } from '../../../src/sim/control/routing/scorers.ts';
 import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { blockTokens, type FakeProbe, keyOf, probe, request } from './fixtures.ts';
 
@@ -59,7 +59,7 @@ function send(plane: PolicyControlPlane, view: RequestView, nowUs: number): numb
 const live = { snapshotIntervalUs: 0, cacheSignalUs: 0 };
 
 describe('a decision about a thousand instances', () => {
-  it.each(scorerNames)('asks for the keys of a prompt a few times with %s', (name) => {
+  it.each(scorers.names)('asks for the keys of a prompt a few times with %s', (name) => {
     const probes = Array.from({ length: THOUSAND }, (_, i) => counting(i));
     const shadow = { model: 'speculative', blocks: 0, eventDelayUs: 0, speculativeTtlUs: 1000 } as const;
     const plane = planeOf(

@@ -3,8 +3,15 @@
  * candidate for the record and says which it takes.
  */
 
-import type { InstanceSnapshot, PlainState, SnapshotState } from '../policy.ts';
-import type { Picker, RoutingChoice, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
+import type { InstanceSnapshot, PlainState, PolicyWorld, SnapshotState } from '../policy.ts';
+import type { NumberRule, ParameterRule, ParameterRules, PolicyParameters } from '../registry.ts';
+import {
+  Picker,
+  type RoutingChoice,
+  type RoutingContext,
+  type RoutingPolicy,
+  tieNames,
+} from '../routing/routingPolicy.ts';
 import { PrefixAffinity } from '../routing/scorers.ts';
 
 /** What a rule takes, and by which of its branches. */
@@ -92,3 +99,30 @@ export abstract class RememberingRule extends ScoredRule {
     this.memory.removed(instance);
   }
 }
+
+//  Parameters that several rules have.
+
+export function numberRule(byDefault: number, limits: Partial<NumberRule> = { min: 0 }): NumberRule {
+  return { kind: 'number', default: byDefault, ...limits };
+}
+
+export function wholeRule(byDefault: number, min: number = 0): NumberRule {
+  return numberRule(byDefault, { min, integer: true });
+}
+
+export function positiveRule(byDefault: number): NumberRule {
+  return numberRule(byDefault, { above: 0 });
+}
+
+/** How equal scores are told apart. */
+export const tiesRule: ParameterRule = { kind: 'choice', default: 'lowest', names: tieNames };
+
+export function pickerOf(p: PolicyParameters, world: PolicyWorld): Picker {
+  return Picker.of(p.text('ties'), world);
+}
+
+/**
+ * `memoryBlocks`: keys that a rule remembers of each instance. Default: SGLang's 2^26 characters, at 4 characters a token and
+ * 16 tokens a block.
+ */
+export const memoryRules: ParameterRules = { memoryBlocks: wholeRule(2 ** 20, 1), ties: tiesRule };

@@ -309,6 +309,24 @@ export const filterParameters: ParameterRules = {
   },
 };
 
+/** Whether the filters look for prefixes. @param p checked against `filterParameters` */
+export function filtersReadKeys(p: PolicyParameters): boolean {
+  return p.flag('sloHeadroomTier') || p.flag('prefixCacheAffinity');
+}
+
+/** Whether a filter goes by what instances report; concurrency goes by what the router counts. */
+export function filtersReadReports(p: PolicyParameters): boolean {
+  return filtersReadKeys(p) || isAnyCap(capsOf(p));
+}
+
+function capsOf(p: PolicyParameters): Caps {
+  return {
+    maxQueueDepth: p.number('maxQueueDepth'),
+    maxInFlight: p.number('maxInFlight'),
+    maxKvUtilization: p.number('maxKvUtilization'),
+  };
+}
+
 export class Filters implements SnapshotState {
   readonly #filters: readonly CandidateFilter[];
   /** Null where no filter asks for prefixes, or draws. */
@@ -317,12 +335,9 @@ export class Filters implements SnapshotState {
 
   /** @param p checked against `filterParameters` */
   constructor(p: PolicyParameters, world: PolicyWorld) {
+    this.readsReports = filtersReadReports(p);
     const filters: CandidateFilter[] = [];
-    const caps = {
-      maxQueueDepth: p.number('maxQueueDepth'),
-      maxInFlight: p.number('maxInFlight'),
-      maxKvUtilization: p.number('maxKvUtilization'),
-    };
+    const caps = capsOf(p);
     if (isAnyCap(caps)) filters.push(new LoadCaps(caps));
     const kind = concurrencyKindOf(p.text('concurrencyKind'));
     if (kind !== undefined) {
@@ -359,10 +374,8 @@ export class Filters implements SnapshotState {
     return this.#matches?.source === 'caches';
   }
 
-  /** Whether any goes by what instances report; concurrency goes by what the router counts. */
-  get readsReports(): boolean {
-    return this.#filters.some((filter) => !(filter instanceof Concurrency));
-  }
+  /** Whether any goes by what instances report. */
+  readonly readsReports: boolean;
 
   /**
    * Sets the scores of candidates that are left out to -Infinity and says which they are. A filter that would

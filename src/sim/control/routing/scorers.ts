@@ -8,9 +8,11 @@ import {
   type InstanceSnapshot,
   noMemory,
   type PlainState,
+  type PolicyWorld,
   type RequestView,
   type SnapshotState,
 } from '../policy.ts';
+import { Registry } from '../registry.ts';
 import type { RoutingContext } from './routingPolicy.ts';
 
 /**
@@ -370,44 +372,136 @@ export function minMax(values: Float64Array, count: number, inverted: boolean): 
 /** Keys that `prefix-affinity` remembers of each instance; upstream's number. */
 export const affinityBlocks = 10_000;
 
-const scorers: Readonly<Record<string, (blockTokens: number) => Scorer>> = {
-  'prefix-affinity': () => new PrefixAffinity(affinityBlocks),
-  'prefix-length': (blockTokens) => new PrefixLength(affinityBlocks, blockTokens),
-  'precise-prefix-cache': precisePrefix,
-  'tiered-prefix': tieredPrefix,
-  'shadow-prefix': shadowPrefix,
-  'no-hit-lru': () => new NoHitLru(),
-  'session-affinity': () => new SessionAffinity(),
-  'queue-depth': queueDepth,
-  'kv-utilization': kvUtilizationScorer,
-  'load-balance': loadBalance,
-  'active-requests': activeRequests,
-  'running-requests': runningRequests,
-  'load-aware': loadAware,
-  'token-load': tokenLoad,
-  'vllm-dp': vllmDp,
-  'lora-affinity': loraAffinity,
-};
+/** What a scorer is made for. */
+export type ScorerWorld = Pick<PolicyWorld, 'blockTokens'>;
 
-export const scorerNames: readonly string[] = Object.keys(scorers);
-
-/** The others go by what the router counts, remembers, or knows of caches. */
-const ofReports: readonly string[] = [
-  'queue-depth',
-  'kv-utilization',
-  'load-balance',
-  'running-requests',
-  'load-aware',
-  'vllm-dp',
-  'lora-affinity',
-];
-
-/** Whether the scorer of that name goes by what instances report. */
-export function scorerReadsReports(name: string): boolean {
-  return ofReports.includes(name);
-}
-
-/** @param name one of `scorerNames` */
-export function makeScorer(name: string, blockTokens: number): Scorer {
-  return scorers[name](blockTokens);
-}
+export const scorers: Registry<Scorer, ScorerWorld> = new Registry<Scorer, ScorerWorld>('scorers', [
+  {
+    name: 'prefix-affinity',
+    about: 'share of the prompt that the router sent there before',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: () => new PrefixAffinity(affinityBlocks),
+  },
+  {
+    name: 'prefix-length',
+    about: 'the same by length, up to 8,192 tokens',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: (_, { blockTokens }) => new PrefixLength(affinityBlocks, blockTokens),
+  },
+  {
+    name: 'precise-prefix-cache',
+    about: 'leading blocks in HBM, as the instances told',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: precisePrefix,
+  },
+  {
+    name: 'tiered-prefix',
+    about: 'leading blocks in any tier, weighted by tier',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: tieredPrefix,
+  },
+  {
+    name: 'shadow-prefix',
+    about: "leading blocks by the router's shadow",
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: shadowPrefix,
+  },
+  {
+    name: 'no-hit-lru',
+    about: 'the instance used longest ago for a prompt that no instance has cached',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: () => new NoHitLru(),
+  },
+  {
+    name: 'session-affinity',
+    about: "the instance of the session's last request",
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: () => new SessionAffinity(),
+  },
+  {
+    name: 'queue-depth',
+    about: 'fewest queued',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: queueDepth,
+  },
+  {
+    name: 'kv-utilization',
+    about: 'least of HBM held by requests',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: kvUtilizationScorer,
+  },
+  {
+    name: 'load-balance',
+    about: 'least load',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: loadBalance,
+  },
+  {
+    name: 'active-requests',
+    about: 'fewest in flight',
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: activeRequests,
+  },
+  {
+    name: 'running-requests',
+    about: 'smallest batch',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: runningRequests,
+  },
+  {
+    name: 'load-aware',
+    about: 'shortest queue, up to 128',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: loadAware,
+  },
+  {
+    name: 'token-load',
+    about: 'fewest uncached prompt tokens in flight',
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: tokenLoad,
+  },
+  {
+    name: 'vllm-dp',
+    about: "least 4 x queued + running, as vLLM's data-parallel balancer",
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: vllmDp,
+  },
+  {
+    name: 'lora-affinity',
+    about: 'the adapter is resident',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: loraAffinity,
+  },
+]);

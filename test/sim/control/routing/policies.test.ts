@@ -3,7 +3,7 @@ import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../../sr
 import type { RouterState } from '../../../../src/sim/control/routerState.ts';
 import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
 import type { RoutingChoice, RoutingPolicy } from '../../../../src/sim/control/routing/routingPolicy.ts';
-import { scorerNames } from '../../../../src/sim/control/routing/scorers.ts';
+import { scorers } from '../../../../src/sim/control/routing/scorers.ts';
 import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
@@ -257,7 +257,7 @@ describe('routing policies', () => {
         return to;
       });
     const choices: PolicyChoice[] = routingPolicies.names.map((policy) => ({ policy }));
-    for (const name of scorerNames)
+    for (const name of scorers.names)
       choices.push({ policy: 'weighted', scorers: { [name]: 1 }, ties: 'random' });
     for (const choice of choices) {
       const one = make(choice);

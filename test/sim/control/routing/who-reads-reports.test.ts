@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import type { InstanceSnapshot } from '../../../../src/sim/control/policy.ts';
 import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
-import { makeScorer, scorerNames, scorerReadsReports } from '../../../../src/sim/control/routing/scorers.ts';
+import { scorers } from '../../../../src/sim/control/routing/scorers.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
 const fresh = ['instance', 'id', 'role', 'model', 'configId', 'inFlight', 'inFlightTokens'];
@@ -26,10 +26,12 @@ function watched(): { readonly candidates: InstanceSnapshot[]; readonly read: Se
 const asked = request({ adapter: 'lora', sessionId: 's' });
 const priority = { score: 0, rank: 0, hints: { sheddable: false, dueUs: 0 } };
 
-test.each(scorerNames)('the scorer %s', (name) => {
+test.each(scorers.names)('the scorer %s', (name) => {
   const { candidates, read } = watched();
-  makeScorer(name, 16).score({ request: asked, priority, candidates, router: router() }, new Float64Array(8));
-  expect(read.size > 0).toBe(scorerReadsReports(name));
+  scorers
+    .make({ policy: name }, { blockTokens: 16 })
+    .score({ request: asked, priority, candidates, router: router() }, new Float64Array(8));
+  expect(read.size > 0).toBe(scorers.readsReports({ policy: name }));
 });
 
 describe('a policy by name', () => {
