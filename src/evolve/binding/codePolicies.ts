@@ -360,12 +360,12 @@ export class SlotProgram implements SnapshotState {
     return this.#first.function;
   }
 
-  /** As that of the function. */
+  /** As the function's own. */
   writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
     return this.#first.writer(place, features);
   }
 
-  /** As that of the function. */
+  /** As the function's own. */
   decide(requestId: string, nowUs: number): Float64Array {
     return this.#first.decide(requestId, nowUs);
   }

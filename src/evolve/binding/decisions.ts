@@ -12,7 +12,7 @@ import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts'
 import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
 import { type MemoryName, memoryOf } from '../features/instance.ts';
 
-/** Ranks of schedulers are 32-bit integers; a score of 1 is so many of their steps. */
+/** Ranks of schedulers are 32-bit integers; steps in a score of 1. */
 const RANK_STEPS = 1024;
 const RANK_LIMIT = 2 ** 31;
 /** Longest delay: a day. */
@@ -88,7 +88,7 @@ export class RouterMemory {
     }
   }
 
-  /** What the memory says of the candidate, in [0, 1]; 0 for one that nobody reads. */
+  /** What the memory says of the candidate, in [0, 1]; 0 for a memory that is not read. */
   of(name: MemoryName, candidate: number): number {
     return this.#scorers.get(name)?.values[candidate] ?? 0;
   }

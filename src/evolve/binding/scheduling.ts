@@ -27,15 +27,15 @@ import { DecisionTree } from './treePolicies.ts';
 export interface SchedulingPolicy extends SnapshotState {
   /** The rank of a request as it arrives: a 32-bit integer, lower is more urgent. */
   readonly rankArrival?: (facts: SchedulingFacts) => number;
-  /** Of those that wait, the lowest joins the batch first. */
+  /** Ranks waiting requests: the lowest joins the batch first. */
   readonly rankWaiting?: RankAll;
-  /** Of those that run, the highest gives way first. */
+  /** Ranks running requests: the highest gives way first. */
   readonly rankVictims?: RankAll;
 }
 
 export class PolicyEngine extends SchedulerEngine {
   readonly #policy: SchedulingPolicy;
-  /** Since those that wait were ranked last, one has come or gone. */
+  /** A request has come or gone since the waiting ones were ranked last. */
   #hasChanged = false;
 
   constructor(policy: SchedulingPolicy, ...parts: ConstructorParameters<typeof SchedulerEngine>) {
@@ -129,7 +129,7 @@ export function engineWith(makePolicy: () => SchedulingPolicy): MakeEngine {
 
 export interface Scheduling {
   readonly config: SchedulerConfig;
-  /** Undefined where the shared scheduler needs nobody to rank requests. */
+  /** Undefined where the shared scheduler ranks requests itself. */
   readonly makePolicy: (() => SchedulingPolicy) | undefined;
 }
 

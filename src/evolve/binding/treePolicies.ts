@@ -240,7 +240,7 @@ export class DecisionTree {
       const { feature: name, comparison, value } = node.condition;
       features.add(name);
       const [group, field] = name.split('.');
-      // facts of a group are those that its features read
+      // a group's facts are what its features read
       const feature = slotContracts[slot].groups[group][field] as Feature<unknown>;
       const whenTrue = compile(node.trueChild);
       const whenFalse = compile(node.falseChild);

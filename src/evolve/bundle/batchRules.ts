@@ -104,7 +104,7 @@ function weightedWork(facts: SchedulingFacts): number {
 
 /**
  * Highest response ratio next: (wait + service) / service. With service in proportion to the tokens to
- * compute the order is that of wait / tokens.
+ * compute this is the order of wait / tokens.
  */
 function responseRatio(facts: SchedulingFacts): number {
   return -(facts.nowUs - facts.request.arrivalUs) / uncachedTokens(facts);
@@ -119,7 +119,7 @@ export const batchRules: readonly RankingRule[] = [
   },
   {
     name: 'least-uncached',
-    about: 'the fewest tokens to compute first: known tokens less those that HBM has',
+    about: 'the fewest tokens to compute first: known tokens less the tokens that HBM has',
     rank: eachBy(uncachedTokens),
   },
   {

@@ -28,7 +28,7 @@ import { engineFeatures, schedulingFeatures } from '../features/scheduling.ts';
 import { batchRules, victimRules } from './batchRules.ts';
 import type { PolicySlot } from './policyBundle.ts';
 
-//  Registries of what has none in the control plane: orders of the instance scheduler, and eviction.
+//  Registries of stages outside the control plane: orders of the instance scheduler, and eviction.
 
 const isOwn = (name: string): boolean => name !== RANKED;
 const ownOrders = queueOrderNames.filter(isOwn);
@@ -96,7 +96,7 @@ export const evictionPolicies: Registry<EvictionChoice> = new Registry(
 /** One argument of a program: a record of features, or a list of records. */
 export interface SlotArgument {
   readonly name: string;
-  /** Any facts: who binds the slot knows which. */
+  /** Of any facts: the binding of the slot passes the right ones. */
   readonly features: FeatureTable<never>;
   readonly isList: boolean;
 }
@@ -196,7 +196,11 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
     groups: { request: group(requestFeatures), cluster: group(routerFeatures) },
     actions: {
       score: needs('this urgency', 'higher is more urgent'),
-      class: { about: 'that of its SLO class, and so much more', value: 'optional', unit: 'added to it' },
+      class: {
+        about: 'the urgency of its SLO class, plus the value',
+        value: 'optional',
+        unit: 'added to it',
+      },
     },
   },
   routing: {
@@ -242,7 +246,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
         decision: { kind: 'number' },
         returns:
           'the rank of the request, rounded to an integer from -2^31 to 2^31: where no other function ' +
-          'ranks them, the lowest joins the batch first, and of those that run the highest gives way',
+          'ranks them, the lowest joins the batch first, and among running requests the highest gives way',
       },
       {
         name: 'make_batch',
@@ -281,7 +285,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
       keep: plain('leaves them as they are'),
       up: { about: 'adds replicas', value: 'optional', unit: 'replicas, default 1' },
       down: { about: 'takes replicas away', value: 'optional', unit: 'replicas, default 1' },
-      target: needs('so many replicas', 'replicas'),
+      target: needs('sets the number of replicas', 'replicas'),
     },
   },
   eviction: {

@@ -1,6 +1,6 @@
 /**
- * What of a cluster is written down and brought back. Requests come before the instances that serve them, and
- * instances before whoever counts on them.
+ * Saves and restores a cluster. Requests come before the instances that serve them, and instances before the parts
+ * that refer to them.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';

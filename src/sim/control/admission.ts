@@ -1,4 +1,4 @@
-/** The first stage: whether a request comes in, is turned away, or asks again later. */
+/** The first stage: its contract, its policies and their registry. A request comes in, is turned away, or asks again later. */
 
 import type { GoRandom } from '../random/goRand.ts';
 import type { SourceState } from '../random/laggedFibonacci.ts';
@@ -166,7 +166,7 @@ export function utilizationSaturation(
 export const concurrencyKinds = ['requests', 'tokens', 'hybrid'] as const;
 export type ConcurrencyKind = (typeof concurrencyKinds)[number];
 
-/** Undefined for a name that is none of them. */
+/** Undefined for another name. */
 export function concurrencyKindOf(name: string): ConcurrencyKind | undefined {
   return concurrencyKinds.find((kind) => kind === name);
 }

@@ -1,4 +1,4 @@
-/** The deciders between one instance for a whole request and a hand-off. */
+/** Deciders of prefill/decode disaggregation: whether another instance computes a request's prompt than its output. */
 
 import { type InstanceSnapshot, type NamedPolicy, type RequestView, StatelessPolicy } from './policy.ts';
 import { type NumberRule, Registry } from './registry.ts';
@@ -31,7 +31,7 @@ function uncachedTokens(
   return request.promptTokens - router.observedKv.hbmBlocks(request, instance) * blockTokens;
 }
 
-/** Hands off when the decode instance would have to compute more than so many prompt tokens itself. */
+/** Hands off when the decode instance would have to compute more than `tokens` prompt tokens itself. */
 export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'prefix-threshold';
   readonly readsCaches: boolean = true;
@@ -75,7 +75,7 @@ export class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
   }
 }
 
-//  Whether a request's prompt is computed on another instance than its output.
+//  The contract.
 
 export interface PrefillDecodeDecision {
   readonly disaggregate: boolean;
@@ -89,7 +89,7 @@ export interface PrefillDecodeDecider extends NamedPolicy {
   decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision;
 }
 
-//  Prefill/decode deciders by name.
+//  The registry.
 
 function tokens(byDefault: number): NumberRule {
   return { kind: 'number', default: byDefault, min: 0, integer: true };

@@ -1,4 +1,4 @@
-/** llm-d's program-aware fairness by least attained service; a program is a tenant here. */
+/** The gateway: a queue in front of routing that holds requests while the instances are saturated. */
 
 import * as elementary from '../random/elementary.ts';
 import {
@@ -18,13 +18,15 @@ import type {
 } from './policy.ts';
 import { type NumberRule, Registry } from './registry.ts';
 
+//  llm-d's program-aware fairness by least attained service; a program is a tenant here.
+
 export interface ServiceRules {
   readonly serviceWeight: number;
   readonly waitWeight: number;
   readonly halfLifeUs: number;
 }
 
-/** Output tokens cost so many prompt tokens. */
+/** Cost of an output token in prompt tokens. */
 const OUTPUT_WEIGHT = 2;
 
 /**
@@ -118,9 +120,9 @@ export class BandedGateway implements FlowControl {
   readonly #rules: GatewayRules;
   readonly #bands: Bands = new Bands();
   readonly #byRequest = new Map<number, GatewayEntry>();
-  /** Null where nobody asks for it. */
+  /** Null unless the fairness rule reads it. */
   readonly #service: AttainedService | null;
-  /** Only where somebody learns from it. */
+  /** Left out where no rule learns from outcomes. */
   completed?: (outcome: RequestOutcome) => void;
   #sequence = 0;
   /** Entries of a snapshot that wait for their requests. */
@@ -352,7 +354,7 @@ export type EnqueueResult =
 
 export interface FlowControl extends SnapshotState, Pick<NamedPolicy, 'completed'> {
   readonly size: number;
-  /** How many of those that wait `matches` is true of. */
+  /** How many waiting requests match. */
   count(matches: (request: RequestView) => boolean): number;
   enqueue(request: RequestView, priority: RequestPriority, nowUs: number): EnqueueResult;
   /**

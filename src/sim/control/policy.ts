@@ -194,7 +194,7 @@ export interface InstanceSnapshot {
 
   /** Fresh: requests that the router sent there and that have not ended. */
   readonly inFlight: number;
-  /** Fresh: prompt tokens of these that had no first token yet, less those that were found cached. */
+  /** Fresh: uncached prompt tokens of the requests in flight that have no first token yet. */
   readonly inFlightTokens: number;
 }
 
@@ -226,7 +226,7 @@ export interface InstanceProbe {
   readonly configId: string;
   /** Blocks of each tier, HBM first. */
   readonly capacityBlocks: readonly number[];
-  /** Grows with whatever changes a report. Left out, or -1, where nobody counts: then each report is new. */
+  /** Grows with whatever changes a report. Left out, or -1, where changes are not counted: then each report is new. */
   changes?(): number;
   /** Fills in what the instance knows of itself now. */
   report(into: InstanceReport): void;
@@ -300,11 +300,11 @@ export interface RequestOutcome {
 
 //  Times that the router predicts from its own counts and from reports; what llm-d's latency rules go by.
 
-/** Prompt tokens a second of one instance, where nobody has measured: llm-d's figure. */
+/** Prompt tokens a second of one instance that was not measured: llm-d's figure. */
 export const PREFILL_TOKENS_PER_S = 15_928;
 
 /**
- * Time to the first token of a request with so many uncached tokens: they and the uncached tokens that the
+ * Time to the first token of a request with `uncachedTokens`: they and the uncached tokens that the
  * router sent there and that had no first token yet, over the rate of prefill. Fresh.
  */
 export function predictedTtftUs(
@@ -327,7 +327,7 @@ export interface LatencyTargets {
   readonly tokensPerS: number;
 }
 
-/** Target less prediction of both kinds; 0 where there is no target. */
+/** Target less prediction of both kinds; 0 without a target. */
 export function headroomUs(
   { sloTargetUs }: RequestView,
   instance: InstanceSnapshot,

@@ -1,4 +1,4 @@
-/** The priority policies. All give the scheduler a rank in which lower is more urgent. */
+/** The second stage: how urgent a request is. All policies give the scheduler a rank in which lower is more urgent. */
 
 import {
   type NamedPolicy,
@@ -61,8 +61,8 @@ export class ConstantPriority extends StatelessPolicy implements PriorityPolicy 
 
 /**
  * Earliest due first within a class: the class counts `classWeightUs` for each step of its priority, and a
- * request is as urgent as its time to the first token is near. Without a target of its own a request takes
- * that of its class. The rank is the due time less the class's credit, so it needs no clock.
+ * request is as urgent as its time to the first token is near. A request without a target of its own takes
+ * the target of its class. The rank is the due time less the class's credit, so it needs no clock.
  */
 export class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'slo-deadline';
@@ -116,14 +116,14 @@ export class FairSharePriority extends StatelessPolicy implements PriorityPolicy
   }
 }
 
-//  The second stage: how urgent a request is, and what later stages should know of it.
+//  The contract.
 
 export interface PriorityPolicy extends NamedPolicy {
   /** Deterministic; changes none of its arguments. */
   prioritise(request: RequestView, router: RouterState): RequestPriority;
 }
 
-//  Urgency of the SLO classes. Negative ones may be shed. Unknown names, and none, count as standard.
+//  Urgency of the SLO classes. Negative ones may be shed. Unknown and empty names count as standard.
 
 /** Upstream's. */
 export const defaultSloPriorities: Readonly<Record<string, number>> = {

@@ -27,7 +27,7 @@ export type ParameterRule =
   | NumberRule
   | (Told & { readonly kind: 'choice'; readonly default: string; readonly names: readonly string[] })
   | (Told & { readonly kind: 'flag'; readonly default: boolean })
-  /** A number for each of some names; `names` lists those that may be used, where not every name may. */
+  /** A number for each of some names; `names` lists the names that may be used; left out, every name may. */
   | (Told & {
       readonly kind: 'numbers';
       readonly default: Readonly<Record<string, number>>;

@@ -278,7 +278,7 @@ export class SignalBoard implements SnapshotState {
 
   #entry(instance: number): SignalEntry {
     const entry = this.#entries.get(instance);
-    invariant(entry !== undefined, () => `there is no instance ${instance}`);
+    invariant(entry !== undefined, () => `instance ${instance} must be known`);
     return entry;
   }
 
@@ -371,7 +371,7 @@ interface TenantRow {
   window: RateWindow;
 }
 
-/** A burst needs at least so many arrivals in the last tenth of the window. */
+/** Fewest arrivals in the last tenth of the window that count as a burst. */
 const BURST_ARRIVALS_MIN = 3;
 
 export class TenantTable implements SnapshotState {

@@ -5,8 +5,8 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/cacheView.ts';
 import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/keyDirectories.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { RequestView } from '../../../src/sim/control/policy.ts';
 import { scorers } from '../../../src/sim/control/routing/scorers.ts';

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { KeyLru, newShadow, ObservedView } from '../../../src/sim/control/cacheView.ts';
+import { newShadow, ObservedView } from '../../../src/sim/control/cacheView.ts';
+import { KeyLru } from '../../../src/sim/control/keyTables.ts';
 import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { keyOf, keysOf, probe, request } from './fixtures.ts';
 

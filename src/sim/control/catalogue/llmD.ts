@@ -13,8 +13,8 @@ export interface HeadroomRules extends LatencyTargets {
 }
 
 /**
- * Groups, of which the first that is not empty is looked at: those with head room of both kinds; those that
- * are idle; those that miss the time between tokens alone; the time to the first token alone; both. Within it
+ * Five groups of instances, of which only the first that is not empty is looked at: with head room of both kinds; idle;
+ * missing only the time between tokens; missing only the time to the first token; missing both. Within it
  * n = w x TTFT + (1 - w) x TPOT, each scaled to 0 to 1 over the group; the first group goes by the strategy,
  * the others by the most. Without a target of either kind the score is the mean of 1 - KV utilisation, the
  * queue scaled so that the shortest has 1, and the share of the prompt that went there before.

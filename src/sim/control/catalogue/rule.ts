@@ -1,5 +1,5 @@
 /**
- * Whole-router rules: what the published routers do that is no weighted sum of scorers. A rule scores every
+ * Whole-router rules: what published routers do beyond a weighted sum of scorers. A rule scores every
  * candidate for the record and says which it takes.
  */
 
@@ -44,7 +44,7 @@ export abstract class ScoredRule implements RoutingPolicy {
   /** Fills `scores[i]` for candidate i, higher is better, `-Infinity` for one that is out of the question. */
   protected abstract take(context: RoutingContext, scores: Float64Array): Taken;
 
-  /** The least of `cost` among those that `keeps`; all where none is kept. */
+  /** The least of `cost` among the candidates that `keeps` is true of; among all if it is true of no candidate. */
   protected least(
     candidates: readonly InstanceSnapshot[],
     scores: Float64Array,

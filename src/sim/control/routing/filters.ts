@@ -1,4 +1,4 @@
-/** A filter leaves candidates out before one of the rest is picked. */
+/** Filters of weighted policies: each leaves candidates out before one of the rest is picked, and never all of them. */
 
 import type { GoRandom } from '../../random/goRand.ts';
 import type { SourceState } from '../../random/laggedFibonacci.ts';
@@ -37,8 +37,8 @@ export function allBut(open: readonly number[], kept: readonly number[], filter:
 //  llm-d's concurrency detector as a filter: what each instance may have in flight, with room for bursts.
 
 /**
- * Keeps instances with less in flight than trunc(cap x (1 + headroom)), so that with this request there is no
- * more than that: requests, uncached prompt tokens without a first token, or both. (llm-d-router,
+ * Keeps instances with less in flight than trunc(cap x (1 + headroom)), so that with this request the
+ * limit holds: requests, uncached prompt tokens without a first token, or both. (llm-d-router,
  * `saturationdetector/concurrency`.)
  */
 export class Concurrency implements CandidateFilter {
@@ -113,7 +113,7 @@ export interface AffinityRules {
 }
 
 /**
- * Keeps the sticky instances, unless there are none, or the least time to a first token among them is more
+ * Keeps the sticky instances, if there are any, unless the least time to a first token among them is more
  * than the penalty above the least among the others. That time is the uncached tokens in flight over the rate
  * of prefill; the request's own are not counted. Draws where the chance is above 0. (llm-d-router,
  * `prefix-cache-affinity-filter`, with its source `prefillThroughput`.)

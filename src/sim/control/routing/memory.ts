@@ -1,10 +1,7 @@
-/**
- * Blocks of the prompts that are under way on each instance, as the router that sent them knows: a block that
- * several of them have counts once. Fresh, and blind to what is generated.
- */
+/** What routing rules remember: prompts under way, a hash ring, means over ended requests, and recent amounts. */
 
 import { wordsPerKey } from '../../../runtime/keys/keyChain.ts';
-import { KeyTable } from '../cacheView.ts';
+import { KeyTable } from '../keyTables.ts';
 import type { PlainState, RequestOutcome, RequestView, SnapshotState } from '../policy.ts';
 
 interface InstanceBlocks {
@@ -19,6 +16,10 @@ interface SavedBlocks {
   readonly counts: Uint32Array;
 }
 
+/**
+ * Blocks of the prompts that are under way on each instance, as the router that sent them knows: a block that
+ * several of them have counts once. Fresh, and blind to what is generated.
+ */
 export class ActiveBlocks implements SnapshotState {
   readonly #byInstance = new Map<number, InstanceBlocks>();
   /** By request: the instances that it was sent to. */

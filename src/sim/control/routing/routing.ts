@@ -1,4 +1,7 @@
-/** The routing policies that every control plane has, and the registry of all. */
+/**
+ * The routing policies that every control plane has, and the registry of all. Rules of other servers bring their own entries
+ * from `catalogue`, a file for each server.
+ */
 
 import { configError } from '../../../runtime/errors.ts';
 import { kvUtilization } from '../admission.ts';

@@ -25,7 +25,7 @@ export interface RoutingContext {
   readonly router: RouterState;
   /**
    * Grows with each report that the router reads: the same candidates with the same number have the same
-   * reported signals. Left out where nobody counts.
+   * reported signals. Left out where reports are not counted.
    */
   readonly reports?: number;
 }
@@ -49,7 +49,7 @@ export interface RoutingChoice {
 }
 
 export interface RoutingPolicy extends NamedPolicy {
-  /** Whether it asks the router's observed view of caches; the view is kept only where somebody does. */
+  /** Whether it asks the router's observed view of caches; the view is kept only for such policies. */
   readonly readsCaches: boolean;
   /** Whether it goes by what instances report, which is as old as the last report. */
   readonly readsReports: boolean;

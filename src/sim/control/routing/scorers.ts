@@ -1,8 +1,9 @@
-/** Scorers that go by where earlier requests went. */
+/** Scorers: one opinion each on where a request should go, as a number for each candidate. A weighted policy adds them up. */
 
 import { wordsPerKey } from '../../../runtime/keys/keyChain.ts';
 import { kvUtilization } from '../admission.ts';
-import { KeyDirectory, KeyLru, LeadingBlocks } from '../cacheView.ts';
+import { KeyDirectory, LeadingBlocks } from '../keyDirectories.ts';
+import { KeyLru } from '../keyTables.ts';
 import {
   effectiveLoad,
   type InstanceSnapshot,
@@ -16,7 +17,7 @@ import { Registry } from '../registry.ts';
 import type { RoutingContext } from './routingPolicy.ts';
 
 /**
- * Spreads prompts that nobody has cached. Where any instance has a leading block, all get 0.5. Else instances
+ * Spreads prompts that no instance has cached. Where any instance has a leading block, all get 0.5. Else instances
  * that were never used for such a prompt come first, in order of their numbers, then the others, the one used
  * longest ago first: 1 - rank / (n - 1); a single one gets 1. Only such decisions change the order.
  */
@@ -338,7 +339,7 @@ export const shadowPrefix = (): Scorer => ({
   restore: () => {},
 });
 
-//  One opinion on which instance a request should go to: a number for each candidate, higher is better.
+//  The contract.
 
 export interface Scorer extends SnapshotState {
   readonly name: string;
@@ -367,7 +368,7 @@ export function minMax(values: Float64Array, count: number, inverted: boolean): 
   }
 }
 
-//  Scorers by name.
+//  The registry.
 
 /** Keys that `prefix-affinity` remembers of each instance; upstream's number. */
 export const affinityBlocks = 10_000;

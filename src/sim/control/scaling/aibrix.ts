@@ -49,14 +49,14 @@ export interface KpaWindows {
   readonly target: number;
   readonly stableUs: number;
   readonly panicUs: number;
-  /** The concurrency of the panic window over that of the stable one, above which there is panic. */
+  /** Panic begins above this ratio of the panic window's concurrency to the stable window's. */
   readonly panicThreshold: number;
 }
 
 /**
  * KPA: of each window ceil(mean / target) clamped to [floor(n / maxDown), ceil(n maxUp)], or what there is
  * where the mean is within the tolerances of n x target. There is panic while the mean of the panic window is
- * above threshold x that of the stable one; the count is then the larger of both, and does not shrink.
+ * above threshold x the mean of the stable window; the count is then the larger of both, and does not shrink.
  * Knative's has no tolerances, panics by what the replicas can take, and stays in panic for a stable window.
  */
 export class AibrixKpa implements AutoScalePolicy {

@@ -30,7 +30,7 @@ export interface ScaleTriggers {
   /** KV utilisation above `utilizationHigh` or below `utilizationLow`, for as long as `sustainedUs`. */
   readonly utilizationHigh: number;
   readonly utilizationLow: number;
-  /** The request rate differs from that of the last evaluation by this factor, up or down. */
+  /** The request rate differs from the rate at the last evaluation by this factor, up or down. */
   readonly rateChange: number;
   readonly sustainedUs: number;
 }
@@ -211,7 +211,7 @@ export type ReplicaAction =
   | { readonly kind: 'wait'; readonly replica: number; readonly untilUs: number }
   /** It takes requests from now on. */
   | { readonly kind: 'ready'; readonly replica: number }
-  /** It takes no new ones; `mode` says what becomes of those that it has. */
+  /** It takes no new requests; `mode` says what becomes of the requests it has. */
   | {
       readonly kind: 'drain';
       readonly replica: number;
@@ -235,7 +235,11 @@ export function checkActuation(config: ScalingActuationConfig): ScalingActuation
   requireInteger('warmup.durationUs', warmup.durationUs, 0, 1e12);
   if (!(warmup.initialPenaltyFactor >= 1 && warmup.initialPenaltyFactor <= 1000)) {
     const problem = `is ${warmup.initialPenaltyFactor}`;
-    throw configError('warmup.initialPenaltyFactor', problem, 'Give a factor from 1 to 1000; 1 is none.');
+    throw configError(
+      'warmup.initialPenaltyFactor',
+      problem,
+      'Give a factor from 1 to 1000; 1 means no penalty.',
+    );
   }
   requireInteger('drain.drainTimeoutUs', drain.drainTimeoutUs, 0, 1e12);
   return config;
@@ -422,7 +426,7 @@ export class Replicas implements SnapshotState {
 
   #find(number: number): ServingReplica {
     const replica = this.#replicas[number];
-    invariant(replica !== undefined, () => `there is no replica ${number}`);
+    invariant(replica !== undefined, () => `replica ${number} must be known`);
     return replica;
   }
 

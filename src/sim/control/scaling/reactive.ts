@@ -151,7 +151,7 @@ export class Kpa implements AutoScalePolicy {
   }
 }
 
-/** Mean concurrency of the readings after `fromUs`; of the last one where there is none. */
+/** Mean concurrency of the readings after `fromUs`; of the last reading if no reading is later. */
 export function meanConcurrency(history: readonly LoadSample[], fromUs: number): number {
   let sum = 0;
   let count = 0;
