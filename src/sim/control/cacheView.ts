@@ -1,8 +1,9 @@
 import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import type { ShadowConfig } from './controlPlane.ts';
 import { InstanceKeys, KeyDirectory, PrefixDirectories } from './keyDirectories.ts';
 import { KeyLru } from './keyTables.ts';
-import type { InstanceProbe, PlainState, RequestView, SnapshotState } from './policy.ts';
+import type { InstanceProbe, RequestView } from './policy.ts';
 import type { PrefixPlace, PrefixView, ShadowName, ShadowView } from './routerState.ts';
 
 /**
@@ -69,12 +70,8 @@ export class ApproximateShadow implements CacheView, ShadowView {
     return this.#keys.get(instance)?.oldestKeys(tier, most) ?? [];
   }
 
-  snapshot(): PlainState {
-    return this.#keys.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#keys.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#keys.visitState(visitor);
   }
 }
 
@@ -86,7 +83,7 @@ export function utilizationOf(keys: InstanceKeys, instance: number, tier: number
 
 //  The contract.
 
-export interface CacheView extends PrefixView, SnapshotState {
+export interface CacheView extends PrefixView, Stateful {
   /** Whether `event` is of any use to it. */
   readonly readsEvents: boolean;
   added(probe: InstanceProbe): void;
@@ -103,11 +100,6 @@ export interface CacheView extends PrefixView, SnapshotState {
 /** Numbers of an event: its time, and `instance * 2^8 + tier * 2 + stored`. */
 const FIELDS = 2;
 const INSTANCE_UNIT = 256;
-
-export interface EventLogState {
-  readonly events: Float64Array;
-  readonly keys: Uint32Array;
-}
 
 export class EventLog {
   #events: Float64Array = new Float64Array(64 * FIELDS);
@@ -157,20 +149,19 @@ export class EventLog {
     this.#end = size;
   }
 
-  snapshot(): PlainState {
-    return {
-      events: this.#events.slice(this.#first * FIELDS, this.#end * FIELDS),
-      keys: this.#keys.slice(this.#first * wordsPerKey, this.#end * wordsPerKey),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const { events, keys } = state as unknown as EventLogState;
-    this.#events = events.slice();
-    this.#keys = keys.slice();
-    this.#first = 0;
-    this.#end = events.length / FIELDS;
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => ({
+        events: this.#events.slice(this.#first * FIELDS, this.#end * FIELDS),
+        keys: this.#keys.slice(this.#first * wordsPerKey, this.#end * wordsPerKey),
+      }),
+      ({ events, keys }) => {
+        this.#events = events.slice();
+        this.#keys = keys.slice();
+        this.#first = 0;
+        this.#end = events.length / FIELDS;
+      },
+    );
   }
 }
 
@@ -260,20 +251,10 @@ export class EventShadow implements CacheView, ShadowView {
     if (tier === 0) this.#speculation?.settled(instance, words, at);
   }
 
-  snapshot(): PlainState {
-    return {
-      keys: this.#keys.snapshot(),
-      underWay: this.#underWay.snapshot(),
-      speculation: this.#speculation?.snapshot() ?? null,
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { keys: PlainState; underWay: PlainState; speculation: PlainState };
-    this.#keys.restore(saved.keys);
-    this.#underWay.restore(saved.underWay);
-    this.#speculation?.restore(saved.speculation);
+  visitState(visitor: StateVisitor): void {
+    this.#keys.visitState(visitor);
+    this.#underWay.visitState(visitor);
+    this.#speculation?.visitState(visitor);
   }
 }
 
@@ -331,16 +312,10 @@ export class ObservedView implements CacheView {
     return this.#keys.place(request, instance);
   }
 
-  snapshot(): PlainState {
-    return { keys: this.#keys.snapshot(), unread: this.#unread.snapshot(), readUs: this.#readUs };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { keys: PlainState; unread: PlainState; readUs: number };
-    this.#keys.restore(saved.keys);
-    this.#unread.restore(saved.unread);
-    this.#readUs = saved.readUs;
+  visitState(visitor: StateVisitor): void {
+    this.#keys.visitState(visitor);
+    this.#unread.visitState(visitor);
+    this.#readUs = visitor.number(this.#readUs);
   }
 }
 
@@ -353,7 +328,7 @@ interface Beliefs {
   endUs: Float64Array;
 }
 
-export class Speculation implements SnapshotState {
+export class Speculation implements Stateful {
   /** The instances of which each key is believed. */
   readonly directory: KeyDirectory = new KeyDirectory();
   readonly #ttlUs: number;
@@ -414,26 +389,27 @@ export class Speculation implements SnapshotState {
     this.#firstEndUs = Math.min(this.#firstEndUs, endUs);
   }
 
-  snapshot(): PlainState {
-    const believed = [...this.#byInstance].filter(([, { keys }]) => keys.size > 0);
-    return believed.map(([instance, { keys, endUs }]) => {
-      const ends = new Float64Array(keys.size);
-      let i = 0;
-      for (let slot = keys.oldest(); slot !== -1; slot = keys.newerThan(slot)) ends[i++] = endUs[slot];
-      return { instance, keys: keys.snapshot(), ends };
-    });
-  }
-
-  restore(state: PlainState): void {
-    this.#byInstance.clear();
-    this.directory.clear();
-    // the state is what `snapshot` made
-    type Saved = { instance: number; keys: Uint32Array; ends: Float64Array };
-    for (const { instance, keys, ends } of state as unknown as readonly Saved[]) {
-      ends.forEach((endUs, i) => {
-        this.#add(instance, keys, i * wordsPerKey, endUs);
-      });
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => {
+        const believed = [...this.#byInstance].filter(([, { keys }]) => keys.size > 0);
+        return believed.map(([instance, { keys, endUs }]) => {
+          const ends = new Float64Array(keys.size);
+          let i = 0;
+          for (let slot = keys.oldest(); slot !== -1; slot = keys.newerThan(slot)) ends[i++] = endUs[slot];
+          return { instance, keys: keys.inOrder(), ends };
+        });
+      },
+      (saved) => {
+        this.#byInstance.clear();
+        this.directory.clear();
+        for (const { instance, keys, ends } of saved) {
+          ends.forEach((endUs, i) => {
+            this.#add(instance, keys, i * wordsPerKey, endUs);
+          });
+        }
+      },
+    );
   }
 }
 

@@ -9,6 +9,7 @@
  * it, and any other end counts for both.
  */
 
+import type { Stateful } from '../../runtime/snapshot.ts';
 import type { FlowControl } from './flowControl.ts';
 import type {
   AdmissionDecision,
@@ -19,7 +20,6 @@ import type {
   RequestPriority,
   RequestView,
   RoutingDecision,
-  SnapshotState,
   Stay,
 } from './policy.ts';
 import type { RouterState, ShadowName } from './routerState.ts';
@@ -93,7 +93,7 @@ export interface ControlCounters {
   shadowChecks: number;
 }
 
-export interface ControlPlane extends SnapshotState {
+export interface ControlPlane extends Stateful {
   /** Another one of the same policies that has seen nothing. */
   fresh(): ControlPlane;
 

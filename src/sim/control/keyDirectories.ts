@@ -1,6 +1,7 @@
 import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { KeyLru, KeyTable } from './keyTables.ts';
-import type { PlainState, RequestView } from './policy.ts';
+import type { RequestView } from './policy.ts';
 import type { PrefixPlace } from './routerState.ts';
 
 // Which instances hold each block key, for all instances at once. One walk along a prompt's keys says how
@@ -99,7 +100,20 @@ export class KeyDirectory {
   }
 
   /** The keys, four words each, and beside them how many instances hold each, and which. */
-  snapshot(): { readonly keys: Uint32Array; readonly holders: Int32Array } {
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#holders(),
+      ({ keys, holders }) => {
+        this.clear();
+        for (let at = 0, from = 0; at < keys.length; at += wordsPerKey) {
+          for (let left = holders[from++]; left > 0; left--) this.add(holders[from++], keys, at);
+        }
+      },
+    );
+  }
+
+  /** All keys, and for each of them how many instances hold it and which. */
+  #holders(): { readonly keys: Uint32Array; readonly holders: Int32Array } {
     const keys = new Uint32Array(this.#table.size * wordsPerKey);
     const holders: number[] = [];
     let to = 0;
@@ -113,13 +127,6 @@ export class KeyDirectory {
       holders.push(list.length, ...list);
     }
     return { keys, holders: Int32Array.from(holders) };
-  }
-
-  restore({ keys, holders }: { readonly keys: Uint32Array; readonly holders: Int32Array }): void {
-    this.clear();
-    for (let at = 0, from = 0; at < keys.length; at += wordsPerKey) {
-      for (let left = holders[from++]; left > 0; left--) this.add(holders[from++], keys, at);
-    }
   }
 
   clear(): void {
@@ -253,27 +260,15 @@ export class PrefixDirectories {
     return { blocks: place.blocks, byTier: place.byTier.slice(0, capacityBlocks.length) };
   }
 
-  snapshot(): PlainState {
-    return {
-      instances: [...this.#capacityBlocks].map(([instance, capacityBlocks]) => ({
-        instance,
-        capacityBlocks,
-      })),
-      tiers: this.tiers.map((directory) => directory.snapshot()),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as {
-      readonly instances: readonly { instance: number; capacityBlocks: readonly number[] }[];
-      readonly tiers: readonly ReturnType<KeyDirectory['snapshot']>[];
-    };
-    this.#capacityBlocks.clear();
-    for (const { instance, capacityBlocks } of saved.instances) this.add(instance, capacityBlocks);
-    saved.tiers.forEach((tier, i) => {
-      this.tiers[i].restore(tier);
-    });
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#capacityBlocks].map(([instance, capacityBlocks]) => ({ instance, capacityBlocks })),
+      (saved) => {
+        this.#capacityBlocks.clear();
+        for (const { instance, capacityBlocks } of saved) this.add(instance, capacityBlocks);
+      },
+    );
+    for (const tier of this.tiers) tier.visitState(visitor);
   }
 }
 
@@ -309,22 +304,20 @@ export class InstanceKeys {
     return this.#directories.place(request, instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#byInstance].map(([instance, keys]) => ({
-      instance,
-      capacityBlocks: keys.capacityBlocks,
-      tiers: keys.snapshot(),
-    }));
-  }
-
-  restore(state: PlainState): void {
-    for (const instance of this.#byInstance.keys()) this.remove(instance);
-    // the state is what `snapshot` made
-    type Saved = { instance: number; capacityBlocks: readonly number[]; tiers: readonly Uint32Array[] };
-    for (const { instance, capacityBlocks, tiers } of state as unknown as readonly Saved[]) {
-      this.add(instance, capacityBlocks);
-      this.#byInstance.get(instance)?.restore(tiers);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () =>
+        [...this.#byInstance].map(([instance, keys]) => {
+          return { instance, capacityBlocks: keys.capacityBlocks, tiers: keys.inOrder() };
+        }),
+      (saved) => {
+        for (const instance of this.#byInstance.keys()) this.remove(instance);
+        for (const { instance, capacityBlocks, tiers } of saved) {
+          this.add(instance, capacityBlocks);
+          this.#byInstance.get(instance)?.fill(tiers);
+        }
+      },
+    );
   }
 }
 
@@ -391,12 +384,13 @@ export class TierKeys {
     return this.#tiers[tier]?.oldestKeys(most) ?? [];
   }
 
-  snapshot(): readonly Uint32Array[] {
-    return this.#tiers.map((tier) => tier.snapshot());
+  /** Keys of each tier in the order of their last use. */
+  inOrder(): readonly Uint32Array[] {
+    return this.#tiers.map((tier) => tier.inOrder());
   }
 
-  /** Into tiers without keys. */
-  restore(state: readonly Uint32Array[]): void {
+  /** Puts keys that `inOrder` gave into tiers without keys. */
+  fill(state: readonly Uint32Array[]): void {
     state.forEach((words, tier) => {
       for (let at = 0; at < words.length; at += wordsPerKey) this.touch(tier, words, at);
     });

@@ -95,7 +95,8 @@ export class KeyLru {
   }
 
   /** All keys, the oldest first, four words each. */
-  snapshot(): Uint32Array {
+  /** Words of all keys, the one used longest ago first. */
+  inOrder(): Uint32Array {
     const words = new Uint32Array(this.size * wordsPerKey);
     let to = 0;
     for (let slot = this.#oldest; slot !== NONE; slot = this.#newer[slot], to += wordsPerKey) {
@@ -104,7 +105,8 @@ export class KeyLru {
     return words;
   }
 
-  restore(words: Uint32Array): void {
+  /** Puts keys that `inOrder` gave in the place of all that are here. */
+  fill(words: Uint32Array): void {
     this.clear();
     for (let at = 0; at < words.length; at += wordsPerKey) this.touch(words, at);
   }

@@ -4,6 +4,7 @@
  */
 
 import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
 import type {
@@ -24,13 +25,12 @@ import {
   type ForcedRouting,
   type InstanceProbe,
   type InstanceSnapshot,
-  type PlainState,
   type PolicyWorld,
   type RequestPriority,
   type RequestView,
   type RoutingDecision,
-  type SnapshotState,
   type Stay,
+  visitMemory,
 } from './policy.ts';
 import { type PriorityPolicy, priorityPolicies } from './priority.ts';
 import { InFlightBook, Learners, RouterBooks } from './routerBooks.ts';
@@ -426,25 +426,13 @@ export class PolicyControlPlane implements ControlPlane {
     this.#books.event(instance, tier, false, key, nowUs);
   }
 
-  snapshot(): PlainState {
-    return {
-      counters: { ...this.counters },
-      policies: this.#policies.snapshot(),
-      board: this.#board.snapshot(),
-      books: this.#books.snapshot(),
-      inFlight: this.#inFlight.snapshot(),
-    };
-  }
-
-  /** The instances are added before, with the same numbers. */
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as Record<string, PlainState>;
-    Object.assign(this.counters, saved.counters);
-    this.#policies.restore(saved.policies);
-    this.#board.restore(saved.board);
-    this.#books.restore(saved.books);
-    this.#inFlight.restore(saved.inFlight);
+  /** When restored: the instances are added before, with the same numbers. */
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this.counters);
+    this.#policies.visitState(visitor);
+    this.#board.visitState(visitor);
+    this.#books.visitState(visitor);
+    this.#inFlight.visitState(visitor);
   }
 }
 
@@ -490,7 +478,7 @@ export interface MadePolicies {
   readonly routing?: (world: PolicyWorld) => RoutingPolicy;
 }
 
-export class PlanePolicies implements SnapshotState {
+export class PlanePolicies implements Stateful {
   readonly admission: AdmissionPolicy;
   readonly priority: PriorityPolicy;
   readonly decider: PrefillDecodeDecider;
@@ -528,30 +516,12 @@ export class PlanePolicies implements SnapshotState {
     for (const router of new Set(Object.values(this.routers))) router.removed?.(instance);
   }
 
-  snapshot(): PlainState {
+  visitState(visitor: StateVisitor): void {
     const { all, prefill, decode } = this.routers;
-    return {
-      admission: this.admission.snapshot(),
-      priority: this.priority.snapshot(),
-      decider: this.decider.snapshot(),
-      gateway: this.gateway?.queue.snapshot() ?? null,
-      routers: [all.snapshot(), prefill.snapshot(), decode.snapshot()],
-      learners: this.learners.snapshot(),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as Record<string, PlainState>;
-    this.admission.restore(saved.admission);
-    this.priority.restore(saved.priority);
-    this.decider.restore(saved.decider);
-    if (this.gateway !== null) this.gateway.queue.restore(saved.gateway);
-    const [all, prefill, decode] = saved.routers as readonly PlainState[];
-    this.routers.all.restore(all);
-    this.routers.prefill.restore(prefill);
-    this.routers.decode.restore(decode);
-    this.learners.restore(saved.learners);
+    for (const policy of [this.admission, this.priority, this.decider]) visitMemory(visitor, policy);
+    if (this.gateway !== null) visitMemory(visitor, this.gateway.queue);
+    for (const router of new Set([all, prefill, decode])) visitMemory(visitor, router);
+    this.learners.visitState(visitor);
   }
 }
 

@@ -5,6 +5,7 @@
  */
 
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { GoRandom } from '../random/goRand.ts';
 import type { SourceState } from '../random/laggedFibonacci.ts';
 
@@ -53,6 +54,14 @@ export interface NamedPolicy extends SnapshotState {
   readonly name: string;
   /** Told of each routed request as it ends; what a policy learns from outcomes, it learns here. */
   completed?(outcome: RequestOutcome): void;
+}
+
+/** Shows what a policy remembers to a visitor, as one value. */
+export function visitMemory(visitor: StateVisitor, policy: SnapshotState): void {
+  visitor.value<PlainState>(
+    () => policy.snapshot(),
+    (saved) => policy.restore(saved),
+  );
 }
 
 /** What a policy without memory has in the place of one. */

@@ -4,16 +4,10 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { type CacheView, newShadow, ObservedView } from './cacheView.ts';
 import type { ControlConfig, EndKind } from './controlPlane.ts';
-import type {
-  InstanceProbe,
-  NamedPolicy,
-  PlainState,
-  RequestOutcome,
-  RequestView,
-  SnapshotState,
-} from './policy.ts';
+import type { InstanceProbe, NamedPolicy, RequestOutcome, RequestView } from './policy.ts';
 import {
   type GlobalRouterMetrics,
   type HistoryPoint,
@@ -30,7 +24,7 @@ import {
 /** Empty view, used when no policy reads caches. */
 const nothingObserved: PrefixView = { hbmBlocks: () => 0, place: () => ({ blocks: 0, byTier: [] }) };
 
-export class RouterBooks implements RouterState, SnapshotState {
+export class RouterBooks implements RouterState, Stateful {
   nowUs = 0;
   readonly #tenants: TenantTable;
   readonly #traffic: TrafficHistory;
@@ -144,24 +138,12 @@ export class RouterBooks implements RouterState, SnapshotState {
     else if (how === 'redirected') this.#traffic.pending++;
   }
 
-  snapshot(): PlainState {
-    return {
-      nowUs: this.nowUs,
-      tenants: this.#tenants.snapshot(),
-      traffic: this.#traffic.snapshot(),
-      observed: this.#observed?.snapshot() ?? null,
-      shadow: this.#shadow?.snapshot() ?? null,
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as Record<string, PlainState>;
-    this.nowUs = saved.nowUs as number;
-    this.#tenants.restore(saved.tenants);
-    this.#traffic.restore(saved.traffic);
-    this.#observed?.restore(saved.observed);
-    this.#shadow?.restore(saved.shadow);
+  visitState(visitor: StateVisitor): void {
+    this.nowUs = visitor.number(this.nowUs);
+    this.#tenants.visitState(visitor);
+    this.#traffic.visitState(visitor);
+    this.#observed?.visitState(visitor);
+    this.#shadow?.visitState(visitor);
   }
 }
 
@@ -174,7 +156,7 @@ interface Sent {
   expectedBlocks: number;
 }
 
-export class InFlightBook implements SnapshotState {
+export class InFlightBook implements Stateful {
   readonly #byRequest = new Map<number, Sent[]>();
 
   sent(request: number, instance: number, tokens: number, expectedBlocks: number): void {
@@ -222,22 +204,15 @@ export class InFlightBook implements SnapshotState {
     return this.#byRequest.get(request)?.find((entry) => entry.instance === instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#byRequest].map(([request, entries]) => ({
-      request,
-      entries: entries.map((entry) => ({ ...entry })),
-    }));
-  }
-
-  restore(state: PlainState): void {
-    this.#byRequest.clear();
-    // the state is what `snapshot` made
-    for (const { request, entries } of state as unknown as readonly { request: number; entries: Sent[] }[]) {
-      this.#byRequest.set(
-        request,
-        entries.map((entry) => ({ ...entry })),
-      );
-    }
+  visitState(visitor: StateVisitor): void {
+    const copied = (entries: readonly Sent[]): Sent[] => entries.map((entry) => ({ ...entry }));
+    visitor.value(
+      () => [...this.#byRequest].map(([request, entries]) => ({ request, entries: copied(entries) })),
+      (saved) => {
+        this.#byRequest.clear();
+        for (const { request, entries } of saved) this.#byRequest.set(request, copied(entries));
+      },
+    );
   }
 }
 
@@ -245,7 +220,7 @@ export class InFlightBook implements SnapshotState {
 
 type Learner = Pick<NamedPolicy, 'completed'>;
 
-export class Learners implements SnapshotState {
+export class Learners implements Stateful {
   readonly #policies: readonly Learner[];
   /** By request: when its first token came. */
   readonly #firstUs = new Map<number, number>();
@@ -270,15 +245,13 @@ export class Learners implements SnapshotState {
     for (const policy of this.#policies) policy.completed?.(whole);
   }
 
-  snapshot(): PlainState {
-    return [...this.#firstUs].map(([request, timeUs]) => [request, timeUs]);
-  }
-
-  restore(state: PlainState): void {
-    this.#firstUs.clear();
-    // the state is what `snapshot` made
-    for (const [request, timeUs] of state as unknown as readonly [number, number][]) {
-      this.#firstUs.set(request, timeUs);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#firstUs],
+      (saved) => {
+        this.#firstUs.clear();
+        for (const [request, timeUs] of saved) this.#firstUs.set(request, timeUs);
+      },
+    );
   }
 }

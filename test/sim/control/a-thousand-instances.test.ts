@@ -5,6 +5,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
 import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/keyDirectories.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
@@ -141,7 +142,8 @@ describe('leading blocks of all instances', () => {
         layers[layer].directory.removeInstance(instance);
         held[layer][instance].clear();
       } else if (what === 1) {
-        layers[layer].directory.restore(structuredClone(layers[layer].directory.snapshot()));
+        const { directory } = layers[layer];
+        restoreState(directory, structuredClone(saveState(directory)));
       } else if (what < 90) {
         layers[layer].directory.remove(instance, keyOf(group, block), 0);
         held[layer][instance].delete(name);

@@ -247,7 +247,7 @@ export class PrefixAffinity implements Scorer {
   }
 
   snapshot(): PlainState {
-    return [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.snapshot() }));
+    return [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.inOrder() }));
   }
 
   restore(state: PlainState): void {
@@ -256,7 +256,7 @@ export class PrefixAffinity implements Scorer {
     // the state is what `snapshot` made
     for (const { instance, keys } of state as unknown as readonly { instance: number; keys: Uint32Array }[]) {
       const lru = new KeyLru();
-      lru.restore(keys);
+      lru.fill(keys);
       for (let at = 0; at < keys.length; at += wordsPerKey) this.#directory.add(instance, keys, at);
       this.#byInstance.set(instance, lru);
     }
