@@ -1,12 +1,8 @@
 /** From the numbers of a program or tree to the decisions of a stage. */
 
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { PolicyError } from '../../sandbox/program.ts';
-import type {
-  AdmissionDecision,
-  PlainState,
-  RequestPriority,
-  RequestView,
-} from '../../sim/control/policy.ts';
+import type { AdmissionDecision, RequestPriority, RequestView } from '../../sim/control/policy.ts';
 import type { SloPriorities } from '../../sim/control/priority.ts';
 import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts';
 import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
@@ -101,15 +97,7 @@ export class RouterMemory {
     for (const { scorer } of this.#scorers.values()) scorer.removed?.(instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#scorers.values()].map(({ scorer }) => scorer.snapshot());
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as readonly PlainState[];
-    [...this.#scorers.values()].forEach(({ scorer }, i) => {
-      scorer.restore(saved[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    for (const { scorer } of this.#scorers.values()) scorer.visitState(visitor);
   }
 }

@@ -9,8 +9,8 @@
 
 import { RANKED, type SchedulerConfig } from '../../runtime/batching/config.ts';
 import type { RequestProgress, RequestRank } from '../../runtime/batching/scheduler.ts';
-import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { noMemory, type ParameterValue, type SnapshotState } from '../../sim/control/policy.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
+import { noMemory, type ParameterValue } from '../../sim/control/policy.ts';
 import type { MakeEngine } from '../../sim/description/deployment.ts';
 import type { EngineStep } from '../../sim/instance/engine.ts';
 import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
@@ -24,7 +24,7 @@ import { finiteRank, rankOf } from './decisions.ts';
 import { DecisionTree } from './treePolicies.ts';
 
 /** What of an instance's scheduling a policy decides. What it remembers is part of the instance's state. */
-export interface SchedulingPolicy extends SnapshotState {
+export interface SchedulingPolicy extends Stateful {
   /** The rank of a request as it arrives: a 32-bit integer, lower is more urgent. */
   readonly rankArrival?: (facts: SchedulingFacts) => number;
   /** Ranks waiting requests: the lowest joins the batch first. */
@@ -108,10 +108,7 @@ export class PolicyEngine extends SchedulerEngine {
   override visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
     super.visitState(visitor, requestOf);
     this.#hasChanged = visitor.flag(this.#hasChanged);
-    visitor.value(
-      () => this.#policy.snapshot(),
-      (saved) => this.#policy.restore(saved),
-    );
+    this.#policy.visitState(visitor);
   }
 }
 
@@ -198,8 +195,7 @@ function policyOfCode(code: LoadedCode): SchedulingPolicy {
     ...(arrival === undefined ? {} : { rankArrival: oneBy(arrival) }),
     ...(waiting === undefined ? {} : { rankWaiting: allBy(waiting) }),
     ...(victims === undefined ? {} : { rankVictims: allBy(victims) }),
-    snapshot: () => program.snapshot(),
-    restore: (state) => program.restore(state),
+    visitState: (visitor) => program.visitState(visitor),
   };
 }
 

@@ -1,11 +1,11 @@
 /** Decision trees as the stages of a control plane and as an autoscaling policy. */
 
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { AdmissionPolicy } from '../../sim/control/admission.ts';
 import {
   ADMIT,
   type AdmissionDecision,
   type ClusterState,
-  type PlainState,
   type PolicyWorld,
   type RequestPriority,
   type RequestView,
@@ -160,18 +160,9 @@ export class TreeRouting implements RoutingPolicy {
     for (const { scorer } of this.#scorers.values()) scorer.removed?.(instance);
   }
 
-  snapshot(): PlainState {
-    const scorers = [...this.#scorers.values()].map(({ scorer }) => scorer.snapshot());
-    return { memory: this.#memory.snapshot(), scorers };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { memory: PlainState; scorers: readonly PlainState[] };
-    this.#memory.restore(saved.memory);
-    [...this.#scorers.values()].forEach(({ scorer }, i) => {
-      scorer.restore(saved.scorers[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    this.#memory.visitState(visitor);
+    for (const { scorer } of this.#scorers.values()) scorer.visitState(visitor);
   }
 }
 

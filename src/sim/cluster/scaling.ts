@@ -268,12 +268,8 @@ export class ScalingLoop {
         this.#history = saved;
       },
     );
-    for (const owner of [scaler, replicas]) {
-      visitor.value(
-        () => owner.snapshot(),
-        (saved) => owner.restore(saved),
-      );
-    }
+    scaler.visitState(visitor);
+    replicas.visitState(visitor);
   }
 }
 

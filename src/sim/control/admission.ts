@@ -1,7 +1,7 @@
 /** The first stage: its contract, its policies and their registry. A request comes in, is turned away, or asks again later. */
 
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { GoRandom } from '../random/goRand.ts';
-import type { SourceState } from '../random/laggedFibonacci.ts';
 import {
   ADMIT,
   type AdmissionDecision,
@@ -11,11 +11,11 @@ import {
   type InstanceSnapshot,
   type LatencyTargets,
   type NamedPolicy,
-  type PlainState,
   PREFILL_TOKENS_PER_S,
   type RequestPriority,
   type RequestView,
   StatelessPolicy,
+  visitStream,
 } from './policy.ts';
 import { type NumberRule, type ParameterRules, type PolicyEntry, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
@@ -65,13 +65,8 @@ export class ProbabilisticShed implements AdmissionPolicy {
     return this.#random.float64() < chance ? { verdict: 'reject', reason: 'shed at random' } : ADMIT;
   }
 
-  snapshot(): PlainState {
-    return this.#random.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.#random.restore(state as SourceState);
+  visitState(visitor: StateVisitor): void {
+    visitStream(visitor, this.#random);
   }
 }
 
@@ -123,14 +118,13 @@ export class SoftReflective implements AdmissionPolicy {
     return place;
   }
 
-  snapshot(): PlainState {
-    return this.#bands.map((band) => ({ ...band }));
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as readonly { score: number; held: number }[];
-    this.#bands.splice(0, this.#bands.length, ...saved.map((band) => ({ ...band })));
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#bands.map((band) => ({ ...band })),
+      (saved) => {
+        this.#bands.splice(0, this.#bands.length, ...saved.map((band) => ({ ...band })));
+      },
+    );
   }
 }
 
@@ -332,15 +326,9 @@ export class TokenBucket implements AdmissionPolicy {
     return { verdict: 'delay', durationUs: Math.ceil((missing * 1e6) / this.#perSecond), reason };
   }
 
-  snapshot(): PlainState {
-    return { tokens: this.#tokens, filledUs: this.#filledUs };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { tokens: number; filledUs: number };
-    this.#tokens = saved.tokens;
-    this.#filledUs = saved.filledUs;
+  visitState(visitor: StateVisitor): void {
+    this.#tokens = visitor.number(this.#tokens);
+    this.#filledUs = visitor.number(this.#filledUs);
   }
 }
 
@@ -384,12 +372,8 @@ export class TenantBudgets implements AdmissionPolicy {
     this.#inner.ended?.(request, nowUs);
   }
 
-  snapshot(): PlainState {
-    return this.#inner.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#inner.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#inner.visitState(visitor);
   }
 }
 
@@ -429,17 +413,16 @@ export class EvolvedAdmission implements AdmissionPolicy {
     return ADMIT;
   }
 
-  snapshot(): PlainState {
-    return { requests: Object.fromEntries(this.#requests), admitted: Object.fromEntries(this.#admitted) };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as Record<'requests' | 'admitted', Record<string, number>>;
-    this.#requests.clear();
-    this.#admitted.clear();
-    for (const [tenant, count] of Object.entries(saved.requests)) this.#requests.set(tenant, count);
-    for (const [tenant, count] of Object.entries(saved.admitted)) this.#admitted.set(tenant, count);
+  visitState(visitor: StateVisitor): void {
+    for (const counts of [this.#requests, this.#admitted]) {
+      visitor.value(
+        () => [...counts],
+        (saved) => {
+          counts.clear();
+          for (const [tenant, count] of saved) counts.set(tenant, count);
+        },
+      );
+    }
   }
 }
 

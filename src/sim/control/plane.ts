@@ -30,7 +30,6 @@ import {
   type RequestView,
   type RoutingDecision,
   type Stay,
-  visitMemory,
 } from './policy.ts';
 import { type PriorityPolicy, priorityPolicies } from './priority.ts';
 import { InFlightBook, Learners, RouterBooks } from './routerBooks.ts';
@@ -518,9 +517,9 @@ export class PlanePolicies implements Stateful {
 
   visitState(visitor: StateVisitor): void {
     const { all, prefill, decode } = this.routers;
-    for (const policy of [this.admission, this.priority, this.decider]) visitMemory(visitor, policy);
-    if (this.gateway !== null) visitMemory(visitor, this.gateway.queue);
-    for (const router of new Set([all, prefill, decode])) visitMemory(visitor, router);
+    for (const policy of [this.admission, this.priority, this.decider]) policy.visitState(visitor);
+    if (this.gateway !== null) this.gateway.queue.visitState(visitor);
+    for (const router of new Set([all, prefill, decode])) router.visitState(visitor);
     this.learners.visitState(visitor);
   }
 }

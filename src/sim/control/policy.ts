@@ -5,7 +5,7 @@
  */
 
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
-import type { StateVisitor } from '../../runtime/snapshot.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import type { GoRandom } from '../random/goRand.ts';
 import type { SourceState } from '../random/laggedFibonacci.ts';
 
@@ -30,7 +30,7 @@ export interface PolicyWorld {
   readonly maxSequences: number;
 }
 
-/** Plain data that can be cloned: what a policy remembers. */
+/** Plain data that can be cloned. */
 export type PlainState =
   | null
   | boolean
@@ -43,37 +43,42 @@ export type PlainState =
   | readonly PlainState[]
   | { readonly [key: string]: PlainState };
 
+/** What a program of a bundle remembers: its image is plain data, and policies show it to a visitor as one value. */
 export interface SnapshotState {
-  /** What it remembers now, independent of what it does later; null for a policy without memory. */
+  /** What it remembers now, independent of what it does later; null for a program without memory. */
   snapshot(): PlainState;
-  /** Goes on from what `snapshot` of a policy of the same name and parameters gave. */
+  /** Goes on from what `snapshot` of an instance of the same program gave. */
   restore(state: PlainState): void;
 }
 
-export interface NamedPolicy extends SnapshotState {
+export interface NamedPolicy extends Stateful {
   readonly name: string;
   /** Told of each routed request as it ends; what a policy learns from outcomes, it learns here. */
   completed?(outcome: RequestOutcome): void;
 }
 
-/** Shows what a policy remembers to a visitor, as one value. */
-export function visitMemory(visitor: StateVisitor, policy: SnapshotState): void {
+/** Shows the image of a program to a visitor. */
+export function visitProgram(visitor: StateVisitor, program: SnapshotState): void {
   visitor.value<PlainState>(
-    () => policy.snapshot(),
-    (saved) => policy.restore(saved),
+    () => program.snapshot(),
+    (saved) => program.restore(saved),
   );
 }
 
-/** What a policy without memory has in the place of one. */
-export const noMemory: SnapshotState = { snapshot: () => null, restore: () => {} };
+/** Shows the place of a random stream to a visitor. */
+export function visitStream(visitor: StateVisitor, stream: GoRandom): void {
+  visitor.value(
+    () => stream.snapshot(),
+    (saved) => stream.restore(saved),
+  );
+}
+
+/** The state of a policy without memory. */
+export const noMemory: Stateful = { visitState: () => {} };
 
 /** A policy whose decisions depend on nothing that it saw before. */
 export abstract class StatelessPolicy {
-  snapshot(): PlainState {
-    return null;
-  }
-
-  restore(): void {}
+  visitState(): void {}
 }
 
 //  What the stages of the control plane answer, one after the other.

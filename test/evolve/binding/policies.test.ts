@@ -78,9 +78,9 @@ describe('admission', () => {
     const policy = await admissionOf(star('admission', counting));
     const decide = (): string => policy.decide(request(), priority, router(), busy).verdict;
     expect([decide(), decide()]).toEqual(['admit', 'admit']);
-    const saved = structuredClone(policy.snapshot());
+    const saved = structuredClone(saveState(policy));
     expect([decide(), decide()]).toEqual(['reject', 'admit']);
-    policy.restore(saved);
+    restoreState(policy, saved);
     expect(decide()).toBe('reject');
   });
 
@@ -187,7 +187,7 @@ describe('routing', () => {
     policy.routed?.(context(), 1);
     expect(policy.choose(context()).index).toBe(1);
     const copy = await make();
-    copy.restore(structuredClone(policy.snapshot()));
+    restoreState(copy, structuredClone(saveState(policy)));
     expect(copy.choose(context()).index).toBe(1);
     policy.removed?.(1);
     expect(policy.choose(context()).index).toBe(0);

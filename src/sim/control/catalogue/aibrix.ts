@@ -1,9 +1,9 @@
 /** AIBrix's rules that go by what requests turned out to be like on each instance. */
 
+import type { Stateful } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
 import { kvUtilization } from '../admission.ts';
-import type { InstanceSnapshot, PlainState, RequestOutcome, SnapshotState } from '../policy.ts';
+import { type InstanceSnapshot, type RequestOutcome, visitStream } from '../policy.ts';
 import type { PolicyEntry } from '../registry.ts';
 import { OutcomeMeans, RecentAmounts } from '../routing/memory.ts';
 import type { Picker, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
@@ -285,12 +285,8 @@ export class AibrixVtc extends ScoredRule {
   }
 }
 
-function ofStream(random: GoRandom): SnapshotState {
-  return {
-    snapshot: (): PlainState => random.snapshot(),
-    // the state is what `snapshot` made
-    restore: (state) => random.restore(state as SourceState),
-  };
+function ofStream(random: GoRandom): Stateful {
+  return { visitState: (visitor) => visitStream(visitor, random) };
 }
 
 function prefixCache(

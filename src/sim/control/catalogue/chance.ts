@@ -1,8 +1,8 @@
 /** Rules that draw: all draws come from the router's stream under the key of the simulation. */
 
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
-import type { PlainState } from '../policy.ts';
+import { visitStream } from '../policy.ts';
 import type { PolicyEntry } from '../registry.ts';
 import type { RoutingChoice, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
 
@@ -23,13 +23,8 @@ abstract class Drawing implements RoutingPolicy {
 
   protected abstract draw(context: RoutingContext): number;
 
-  snapshot(): PlainState {
-    return this.random.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.random.restore(state as SourceState);
+  visitState(visitor: StateVisitor): void {
+    visitStream(visitor, this.random);
   }
 }
 

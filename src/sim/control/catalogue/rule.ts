@@ -3,7 +3,8 @@
  * candidate for the record and says which it takes.
  */
 
-import type { InstanceSnapshot, PlainState, PolicyWorld, SnapshotState } from '../policy.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
+import type { InstanceSnapshot, PolicyWorld } from '../policy.ts';
 import type { NumberRule, ParameterRule, ParameterRules, PolicyParameters } from '../registry.ts';
 import {
   Picker,
@@ -25,11 +26,11 @@ export abstract class ScoredRule implements RoutingPolicy {
   readonly readsCaches: boolean = false;
   readonly readsReports: boolean = false;
   protected readonly picker: Picker;
-  readonly #memories: readonly SnapshotState[];
+  readonly #memories: readonly Stateful[];
   #scores: Float64Array = new Float64Array(8);
 
   /** @param memories what the rule remembers beside the draws of its picker */
-  constructor(picker: Picker, memories: readonly SnapshotState[] = []) {
+  constructor(picker: Picker, memories: readonly Stateful[] = []) {
     this.picker = picker;
     this.#memories = memories;
   }
@@ -58,17 +59,9 @@ export abstract class ScoredRule implements RoutingPolicy {
     return this.picker.highest(scores, candidates.length);
   }
 
-  snapshot(): PlainState {
-    return { picker: this.picker.snapshot(), memories: this.#memories.map((each) => each.snapshot()) };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { picker: PlainState; memories: readonly PlainState[] };
-    this.picker.restore(saved.picker);
-    this.#memories.forEach((each, i) => {
-      each.restore(saved.memories[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    this.picker.visitState(visitor);
+    for (const memory of this.#memories) memory.visitState(visitor);
   }
 }
 
@@ -80,7 +73,7 @@ export abstract class RememberingRule extends ScoredRule {
   protected readonly memory: PrefixAffinity;
 
   /** @param memoryBlocks keys that are remembered of each instance, the ones used last */
-  constructor(picker: Picker, memoryBlocks: number, memories: readonly SnapshotState[] = []) {
+  constructor(picker: Picker, memoryBlocks: number, memories: readonly Stateful[] = []) {
     const memory = new PrefixAffinity(memoryBlocks);
     super(picker, [memory, ...memories]);
     this.memory = memory;

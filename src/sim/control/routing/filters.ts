@@ -1,18 +1,17 @@
 /** Filters of weighted policies: each leaves candidates out before one of the rest is picked, and never all of them. */
 
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
 import { type ConcurrencyCaps, concurrencyKindOf, concurrencyKinds, kvUtilization } from '../admission.ts';
 import {
   type FilteredOut,
   headroomUs,
   type InstanceSnapshot,
   type LatencyTargets,
-  type PlainState,
   type PolicyWorld,
   PREFILL_TOKENS_PER_S,
   predictedTtftUs,
-  type SnapshotState,
+  visitStream,
 } from '../policy.ts';
 import type { NumberRule, ParameterRules, PolicyParameters } from '../registry.ts';
 import type { RoutingContext } from './routingPolicy.ts';
@@ -155,7 +154,7 @@ export class PrefixCacheAffinity implements CandidateFilter {
 export const prefixSources = ['router', 'caches'] as const;
 export type PrefixSource = (typeof prefixSources)[number];
 
-export class PrefixMatches implements SnapshotState {
+export class PrefixMatches implements Stateful {
   readonly source: PrefixSource;
   readonly #memory: PrefixAffinity = new PrefixAffinity(affinityBlocks);
 
@@ -184,12 +183,8 @@ export class PrefixMatches implements SnapshotState {
     this.#memory.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return this.#memory.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#memory.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#memory.visitState(visitor);
   }
 }
 
@@ -327,7 +322,7 @@ function capsOf(p: PolicyParameters): Caps {
   };
 }
 
-export class Filters implements SnapshotState {
+export class Filters implements Stateful {
   readonly #filters: readonly CandidateFilter[];
   /** Null where no filter asks for prefixes, or draws. */
   readonly #matches: PrefixMatches | null = null;
@@ -406,14 +401,8 @@ export class Filters implements SnapshotState {
     this.#matches?.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return { matches: this.#matches?.snapshot() ?? null, draws: this.#draws?.snapshot() ?? null };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { matches: PlainState; draws: SourceState };
-    this.#matches?.restore(saved.matches);
-    this.#draws?.restore(saved.draws);
+  visitState(visitor: StateVisitor): void {
+    this.#matches?.visitState(visitor);
+    if (this.#draws !== null) visitStream(visitor, this.#draws);
   }
 }

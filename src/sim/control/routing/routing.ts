@@ -4,6 +4,7 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
 import { kvUtilization } from '../admission.ts';
 import { aibrixRules } from '../catalogue/aibrix.ts';
 import { chanceRules } from '../catalogue/chance.ts';
@@ -12,13 +13,7 @@ import { llmDRules } from '../catalogue/llmD.ts';
 import { prebleRules } from '../catalogue/preble.ts';
 import { productionStackRules } from '../catalogue/productionStack.ts';
 import { sglangRules } from '../catalogue/sglang.ts';
-import {
-  effectiveLoad,
-  type InstanceSnapshot,
-  type PlainState,
-  type PolicyWorld,
-  type RequestView,
-} from '../policy.ts';
+import { effectiveLoad, type InstanceSnapshot, type PolicyWorld, type RequestView } from '../policy.ts';
 import {
   type NumberRule,
   type ParameterRules,
@@ -132,22 +127,10 @@ export class Weighted implements RoutingPolicy {
     this.#filters.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return {
-      scorers: this.parts.map(({ scorer }) => scorer.snapshot()),
-      picker: this.#picker.snapshot(),
-      filters: this.#filters.snapshot(),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { scorers: readonly PlainState[]; picker: PlainState; filters: PlainState };
-    this.parts.forEach(({ scorer }, i) => {
-      scorer.restore(saved.scorers[i]);
-    });
-    this.#picker.restore(saved.picker);
-    this.#filters.restore(saved.filters);
+  visitState(visitor: StateVisitor): void {
+    for (const { scorer } of this.parts) scorer.visitState(visitor);
+    this.#picker.visitState(visitor);
+    this.#filters.visitState(visitor);
   }
 }
 
@@ -207,13 +190,8 @@ export class RoundRobin implements RoutingPolicy {
     this.#turn++;
   }
 
-  snapshot(): PlainState {
-    return this.#turn;
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.#turn = state as number;
+  visitState(visitor: StateVisitor): void {
+    this.#turn = visitor.number(this.#turn);
   }
 }
 
@@ -242,12 +220,8 @@ export class ByScore implements RoutingPolicy {
     return { index, reason: this.name, scores: this.#scores, parts: [], filteredOut: [] };
   }
 
-  snapshot(): PlainState {
-    return this.#picker.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#picker.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#picker.visitState(visitor);
   }
 }
 

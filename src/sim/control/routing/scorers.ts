@@ -1,6 +1,7 @@
 /** Scorers: one opinion each on where a request should go, as a number for each candidate. A weighted policy adds them up. */
 
 import { wordsPerKey } from '../../../runtime/keys/keyChain.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import { kvUtilization } from '../admission.ts';
 import { KeyDirectory, LeadingBlocks } from '../keyDirectories.ts';
 import { KeyLru } from '../keyTables.ts';
@@ -8,10 +9,8 @@ import {
   effectiveLoad,
   type InstanceSnapshot,
   noMemory,
-  type PlainState,
   type PolicyWorld,
   type RequestView,
-  type SnapshotState,
 } from '../policy.ts';
 import { Registry } from '../registry.ts';
 import type { RoutingContext } from './routingPolicy.ts';
@@ -51,15 +50,9 @@ export class NoHitLru implements Scorer {
     this.#used = this.#used.filter((used) => used !== instance);
   }
 
-  snapshot(): PlainState {
-    return { used: [...this.#used], cold: this.#cold };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { used: readonly number[]; cold: boolean };
-    this.#used = [...saved.used];
-    this.#cold = saved.cold;
+  visitState(visitor: StateVisitor): void {
+    visitor.list(this.#used);
+    this.#cold = visitor.flag(this.#cold);
   }
 }
 
@@ -82,16 +75,14 @@ export class SessionAffinity implements Scorer {
     for (const [session, last] of this.#last) if (last === instance) this.#last.delete(session);
   }
 
-  snapshot(): PlainState {
-    return [...this.#last].map(([session, instance]) => [session, instance]);
-  }
-
-  restore(state: PlainState): void {
-    this.#last.clear();
-    // the state is what `snapshot` made
-    for (const [session, instance] of state as unknown as readonly [string, number][]) {
-      this.#last.set(session, instance);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#last],
+      (saved) => {
+        this.#last.clear();
+        for (const [session, instance] of saved) this.#last.set(session, instance);
+      },
+    );
   }
 }
 
@@ -246,20 +237,20 @@ export class PrefixAffinity implements Scorer {
     return this.#leading.blocks(request, instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.inOrder() }));
-  }
-
-  restore(state: PlainState): void {
-    this.#byInstance.clear();
-    this.#directory.clear();
-    // the state is what `snapshot` made
-    for (const { instance, keys } of state as unknown as readonly { instance: number; keys: Uint32Array }[]) {
-      const lru = new KeyLru();
-      lru.fill(keys);
-      for (let at = 0; at < keys.length; at += wordsPerKey) this.#directory.add(instance, keys, at);
-      this.#byInstance.set(instance, lru);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.inOrder() })),
+      (saved) => {
+        this.#byInstance.clear();
+        this.#directory.clear();
+        for (const { instance, keys } of saved) {
+          const lru = new KeyLru();
+          lru.fill(keys);
+          for (let at = 0; at < keys.length; at += wordsPerKey) this.#directory.add(instance, keys, at);
+          this.#byInstance.set(instance, lru);
+        }
+      },
+    );
   }
 }
 
@@ -297,8 +288,7 @@ export const precisePrefix = (): Scorer => ({
     }
     minMax(out, candidates.length, false);
   },
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 });
 
 /** Weight of a block by its tier, HBM first; tiers behind the last weight as much as it. */
@@ -321,8 +311,7 @@ export const tieredPrefix = (): Scorer => ({
       out[i] = request.promptBlocks === 0 ? 0 : weighted / request.promptBlocks;
     }
   },
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 });
 
 /** Leading blocks by the router's shadow over the blocks of the prompt; 0 without a shadow. */
@@ -335,13 +324,12 @@ export const shadowPrefix = (): Scorer => ({
       out[i] = request.promptBlocks === 0 ? 0 : blocks / request.promptBlocks;
     }
   },
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 });
 
 //  The contract.
 
-export interface Scorer extends SnapshotState {
+export interface Scorer extends Stateful {
   readonly name: string;
   /** Whether it asks the router's observed view of caches. */
   readonly readsCaches: boolean;

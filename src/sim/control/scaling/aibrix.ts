@@ -1,6 +1,7 @@
 /** AIBrix's pod autoscalers: figures within a tolerance of their targets change nothing. */
 
-import { type PlainState, StatelessPolicy } from '../policy.ts';
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
 import { last, type MetricName, meanConcurrency, perReplica, towards } from './reactive.ts';
 
@@ -96,12 +97,7 @@ export class AibrixKpa implements AutoScalePolicy {
     return Math.min(Math.max(wanted, Math.floor(n / maxDown)), Math.ceil(maxUp * n));
   }
 
-  snapshot(): PlainState {
-    return this.#most;
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.#most = state as number;
+  visitState(visitor: StateVisitor): void {
+    this.#most = visitor.number(this.#most);
   }
 }

@@ -5,9 +5,9 @@
  */
 
 import { configError, invariant, requireInteger } from '../../../runtime/errors.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
-import type { PlainState, PolicyChoice, PolicyWorld, SnapshotState } from '../policy.ts';
+import { type PolicyChoice, type PolicyWorld, visitStream } from '../policy.ts';
 import {
   type AutoScaleContext,
   type AutoScalePolicy,
@@ -70,7 +70,7 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
   return { ...config, policy: scalingPolicies.resolve(config.policy) };
 }
 
-export class AutoScaler implements SnapshotState {
+export class AutoScaler implements Stateful {
   readonly config: AutoScalerConfig;
   readonly #world: PolicyWorld;
   readonly #makePolicy: ((world: PolicyWorld) => AutoScalePolicy) | undefined;
@@ -160,22 +160,11 @@ export class AutoScaler implements SnapshotState {
     return '';
   }
 
-  snapshot(): PlainState {
-    return {
-      policy: this.#policy.snapshot(),
-      upSinceUs: this.#upSinceUs,
-      downSinceUs: this.#downSinceUs,
-      lastRate: this.#lastRate,
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { policy: PlainState; upSinceUs: number; downSinceUs: number; lastRate: number };
-    this.#policy.restore(saved.policy);
-    this.#upSinceUs = saved.upSinceUs;
-    this.#downSinceUs = saved.downSinceUs;
-    this.#lastRate = saved.lastRate;
+  visitState(visitor: StateVisitor): void {
+    this.#policy.visitState(visitor);
+    this.#upSinceUs = visitor.number(this.#upSinceUs);
+    this.#downSinceUs = visitor.number(this.#downSinceUs);
+    this.#lastRate = visitor.number(this.#lastRate);
   }
 }
 
@@ -245,7 +234,7 @@ export function checkActuation(config: ScalingActuationConfig): ScalingActuation
   return config;
 }
 
-export class Replicas implements SnapshotState {
+export class Replicas implements Stateful {
   readonly #config: ScalingActuationConfig;
   readonly #min: number;
   readonly #max: number;
@@ -438,23 +427,14 @@ export class Replicas implements SnapshotState {
     );
   }
 
-  snapshot(): PlainState {
-    return {
-      replicas: this.#replicas.map((replica) => ({ ...replica })),
-      streams: [this.#orders, this.#machines, this.#loads].map((stream) => stream.snapshot()),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as {
-      replicas: readonly ServingReplica[];
-      streams: readonly SourceState[];
-    };
-    this.#replicas.splice(0, this.#replicas.length, ...saved.replicas.map((replica) => ({ ...replica })));
-    [this.#orders, this.#machines, this.#loads].forEach((stream, i) => {
-      stream.restore(saved.streams[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#replicas.map((replica) => ({ ...replica })),
+      (saved) => {
+        this.#replicas.splice(0, this.#replicas.length, ...saved.map((replica) => ({ ...replica })));
+      },
+    );
+    for (const stream of [this.#orders, this.#machines, this.#loads]) visitStream(visitor, stream);
   }
 }
 

@@ -1,5 +1,6 @@
 /** Autoscaling policies by name. */
 
+import { noMemory } from '../policy.ts';
 import { type NumberRule, type ParameterRules, type PolicyParameters, Registry } from '../registry.ts';
 import { AibrixKpa, type AibrixLimits, Apa } from './aibrix.ts';
 import type { AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
@@ -72,8 +73,7 @@ function limitsOf(p: PolicyParameters): AibrixLimits {
 const none: AutoScalePolicy = {
   name: 'none',
   evaluate: (context): ScaleDecision => towards(context, context.currentReplicas, 'scaling is off'),
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 };
 
 export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScalePolicy>('scaling', [

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../../src/runtime/snapshot.ts';
 import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../../src/sim/control/policy.ts';
 import type { RouterState } from '../../../../src/sim/control/routerState.ts';
 import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
@@ -263,7 +264,7 @@ describe('routing policies', () => {
       const one = make(choice);
       run(one, 0);
       const two = make(choice);
-      two.restore(structuredClone(one.snapshot()));
+      restoreState(two, structuredClone(saveState(one)));
       expect(run(two, 60), JSON.stringify(choice)).toEqual(run(one, 60));
     }
   });
