@@ -32,9 +32,8 @@ import {
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
 import { makeDirectory } from '../files/results.ts';
-import { invariant, TierKVError } from '../runtime/errors.ts';
+import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import { unknownName } from '../sim/control/registry.ts';
 import { simulateArguments } from '../simulate/arguments.ts';
 import { buildSimulation } from '../simulate/build.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';

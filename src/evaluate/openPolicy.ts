@@ -6,9 +6,8 @@ import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundl
 import { preset, withItsScheduler } from '../evolve/bundle/presets.ts';
 import { parseBundle } from '../evolve/bundle/readBundle.ts';
 import { readBytes, readText, unreadable } from '../files/inputs.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { TierKVError, unknownName } from '../runtime/errors.ts';
 import type { PolicyLanguage } from '../sandbox/program.ts';
-import { unknownName } from '../sim/control/registry.ts';
 
 const languages: Readonly<Record<string, PolicyLanguage>> = {
   '.star': 'starlark',

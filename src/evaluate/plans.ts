@@ -22,8 +22,7 @@ import {
 } from '../evolve/fitness/objectives.ts';
 import { inputError, readText, systemReason } from '../files/inputs.ts';
 import { parseJson } from '../runtime/boundedJson.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
-import { unknownName } from '../sim/control/registry.ts';
+import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { simulateArguments } from '../simulate/arguments.ts';
 
 /** Where their workloads lie. */

@@ -16,6 +16,7 @@ export type { CaseAnswer } from '../evaluate/worker.ts';
 export type { PolicyLanguage } from '../sandbox/program.ts';
 export { classOf, meetsTargets } from '../sim/metrics/statistics.ts';
 export { type BoundBundle, bindBundle } from './binding/bind.ts';
+export { batchRules, type RankAll, type RankingRule, victimRules } from './bundle/batchRules.ts';
 export {
   type CodePolicy,
   type DecisionTreePolicy,
@@ -41,8 +42,6 @@ export {
 export { bundleLimits, parseBundle, readBundle, treeComparisons } from './bundle/readBundle.ts';
 export { bundleSchema, describePolicies, descriptionText, type PolicyDescription } from './bundle/schema.ts';
 export {
-  type BatchRule,
-  batchRuleNames,
   evictionPolicies,
   observerFunction,
   type SlotAction,
@@ -51,8 +50,6 @@ export {
   schedulerOrders,
   slotContracts,
   treeFeatures,
-  type VictimRuleEntry,
-  victimRuleNames,
 } from './bundle/slots.ts';
 export { type ClusterFacts, clusterFeatures, type RouterFacts, routerFeatures } from './features/cluster.ts';
 export {

@@ -5,9 +5,8 @@
  */
 
 import { parseJson, withoutMark } from '../runtime/boundedJson.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import { unknownName } from '../sim/control/registry.ts';
 import { bindBundle } from './binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from './bundle/policyBundle.ts';
 import { baseline } from './bundle/presets.ts';

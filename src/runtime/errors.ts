@@ -155,3 +155,23 @@ export function nearestName(typed: string, names: readonly string[]): string | u
   const related = plain.length >= 3 && (best.includes(plain) || plain.includes(best));
   return least <= Math.max(1, Math.ceil(best.length / 3)) || related ? best : undefined;
 }
+
+/**
+ * The error for a name that is not among the known ones: it tells the nearest, or all of them.
+ * @param withoutAny the remedy where no name is known
+ */
+export function unknownName(
+  field: string,
+  name: string,
+  known: readonly string[],
+  withoutAny: string = 'It takes none: leave it out.',
+): TierKVError {
+  const nearest = nearestName(name, known);
+  const remedy =
+    known.length === 0
+      ? withoutAny
+      : nearest === undefined
+        ? `Known: ${known.join(', ')}.`
+        : `Did you mean ${nearest}?`;
+  return configError(field, `is not known (${JSON.stringify(name)})`, remedy);
+}

@@ -1,6 +1,6 @@
 /** BLIS: the simulator's parts. */
 
-export { nearestName } from '../runtime/errors.ts';
+export { nearestName, unknownName } from '../runtime/errors.ts';
 export { loadProgram } from '../sandbox/loadProgram.ts';
 export {
   type Budget,
@@ -141,8 +141,7 @@ export {
   type ParameterRule,
   type ParameterRules,
   type PolicyEntry,
-  PolicyRegistry,
-  unknownName,
+  Registry,
 } from './control/registry.ts';
 export {
   type GlobalRouterMetrics,
@@ -162,7 +161,7 @@ export type {
   RoutingPolicy,
   ScorePart,
 } from './control/routing/routingPolicy.ts';
-export { makeScorer, type Scorer, scorerNames, scorerReadsReports } from './control/routing/scorers.ts';
+export { type Scorer, scorers } from './control/routing/scorers.ts';
 export {
   type AutoScaleContext,
   type AutoScalePolicy,

@@ -4,6 +4,7 @@ import { readText } from '../files/inputs.ts';
 import { configError, invariant } from '../runtime/errors.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { type HandoffConfig, handoffGranularities } from '../sim/cluster/handoffs.ts';
+import { controlReadsKeys } from '../sim/control/plane.ts';
 import type { Role } from '../sim/control/policy.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../sim/description/deployment.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
@@ -12,7 +13,6 @@ import {
   type BuildExtras,
   type BuiltSimulation,
   controlPlane,
-  readsNoKeys,
   simulationKey,
   withPolicies,
 } from './built.ts';
@@ -126,7 +126,7 @@ export function buildSimulation(
       scaling,
       ...parts,
       ...(makeEngine === undefined ? {} : { makeEngine }),
-      skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
+      skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && !controlReadsKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
     const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;
@@ -187,7 +187,7 @@ export function buildDeployed(
     scaling,
     ...parts,
     ...(makeEngine === undefined ? {} : { makeEngine }),
-    skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
+    skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && !controlReadsKeys(control),
   });
   const gpusOf = ({ machine }: DeployedPool): number => machine.tp * machine.dp;
   return {

@@ -57,12 +57,6 @@ export interface BuildExtras {
   readonly skipsKeys?: boolean;
 }
 
-/** Whether the control plane decides without looking at the blocks of a prompt. */
-export function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
-  const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
-  return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
-}
-
 /** The control plane as configured; what a bundle decides goes before that. */
 export function controlPlane(
   config: ControlConfig,

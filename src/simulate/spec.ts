@@ -4,8 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { configError, TierKVError } from '../runtime/errors.ts';
-import { unknownName } from '../sim/control/registry.ts';
+import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import { addSimulateOptions, flagOf, type OptionValues } from './options.ts';
 

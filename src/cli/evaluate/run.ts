@@ -14,7 +14,7 @@ import { traceLevels } from '../../evolve/trace/records.ts';
 import { writeJsonFile, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
-import { latencyBackends } from '../../sim/latency/makeModel.ts';
+import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel.ts';
 import { oneOf } from '../../simulate/engineOptions.ts';
 import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
@@ -35,8 +35,6 @@ interface Named {
   readonly bundle: PolicyBundle;
 }
 
-/** Models of time that tierkv has coefficients for; `linear` takes them from a file. */
-const modelsWithData = latencyBackends.filter((model) => model !== 'linear');
 /** Seeds of `--workloads perturbed`. */
 const perturbedSeeds = [201, 202, 203, 204, 205, 206];
 
@@ -252,7 +250,7 @@ function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
   const worlds: [string, PlanChanges][] = [];
   if (options.latency !== undefined) {
     const asked = String(options.latency);
-    const models = asked === 'all' ? modelsWithData : asked.split(',');
+    const models = asked === 'all' ? latencyBackends.filter(hasOwnCoefficients) : asked.split(',');
     for (const model of models) {
       oneOf('--latency', model, latencyBackends);
       worlds.push([`${model}`, { latencyModels: [model] }]);

@@ -25,8 +25,7 @@ import { makeDirectory, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCounted } from '../../printing/text.ts';
-import { configError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { configError, unknownName } from '../../runtime/errors.ts';
 import { printText } from '../output.ts';
 import type { EvolveOptions } from './command.ts';
 import {

@@ -5,6 +5,7 @@
 
 import type { SchedulerConfig } from '../../runtime/batching/config.ts';
 import type { EvictionChoice } from '../../runtime/eviction/evictionPolicy.ts';
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { loadProgram } from '../../sandbox/loadProgram.ts';
 import { PolicyError } from '../../sandbox/program.ts';
 import type { AdmissionPolicy } from '../../sim/control/admission.ts';
@@ -12,7 +13,6 @@ import type { ControlConfig } from '../../sim/control/controlPlane.ts';
 import type { MadePolicies } from '../../sim/control/plane.ts';
 import type {
   AdmissionDecision,
-  PlainState,
   PolicyChoice,
   PolicyWorld,
   RequestOutcome,
@@ -181,20 +181,15 @@ export class BoundedDelays implements AdmissionPolicy {
     );
   }
 
-  snapshot(): PlainState {
-    const counts = [this.#decided, this.#delayed];
-    return { policy: this.#policy.snapshot(), counts, waiting: [...this.#waiting] };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const { policy, counts, waiting } = state as {
-      readonly policy: PlainState;
-      readonly counts: readonly [number, number];
-      readonly waiting: readonly number[];
-    };
-    this.#policy.restore(policy);
-    [this.#decided, this.#delayed] = counts;
-    this.#waiting = new Set(waiting);
+  visitState(visitor: StateVisitor): void {
+    this.#policy.visitState(visitor);
+    this.#decided = visitor.number(this.#decided);
+    this.#delayed = visitor.number(this.#delayed);
+    visitor.value(
+      () => [...this.#waiting],
+      (saved) => {
+        this.#waiting = new Set(saved);
+      },
+    );
   }
 }

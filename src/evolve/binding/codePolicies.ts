@@ -1,5 +1,6 @@
 /** Programs as the stages of a control plane and as an autoscaling policy. */
 
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import {
   type InputKind,
   type InputShape,
@@ -14,11 +15,10 @@ import {
   ADMIT,
   type AdmissionDecision,
   type ClusterState,
-  type PlainState,
   type RequestOutcome,
   type RequestPriority,
   type RequestView,
-  type SnapshotState,
+  visitProgram,
 } from '../../sim/control/policy.ts';
 import { type PriorityPolicy, SloPriorities } from '../../sim/control/priority.ts';
 import type { RouterState } from '../../sim/control/routerState.ts';
@@ -59,12 +59,8 @@ abstract class CodePolicyBase {
     if (program.observes) this.completed = (outcome) => program.observe(outcome);
   }
 
-  snapshot(): PlainState {
-    return this.program.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.program.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.program.visitState(visitor);
   }
 }
 
@@ -187,15 +183,9 @@ export class CodeRouting implements RoutingPolicy {
     this.#memory.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return { program: this.#program.snapshot(), memory: this.#memory.snapshot() };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { program: PlainState; memory: PlainState };
-    this.#program.restore(saved.program);
-    this.#memory.restore(saved.memory);
+  visitState(visitor: StateVisitor): void {
+    this.#program.visitState(visitor);
+    this.#memory.visitState(visitor);
   }
 }
 
@@ -303,7 +293,7 @@ export class SlotCall {
   }
 }
 
-export class SlotProgram implements SnapshotState {
+export class SlotProgram implements Stateful {
   readonly #slot: PolicySlot;
   readonly #instance: PolicyInstance;
   /** By the name that the slot has for each. */
@@ -360,12 +350,12 @@ export class SlotProgram implements SnapshotState {
     return this.#first.function;
   }
 
-  /** As that of the function. */
+  /** As the function's own. */
   writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
     return this.#first.writer(place, features);
   }
 
-  /** As that of the function. */
+  /** As the function's own. */
   decide(requestId: string, nowUs: number): Float64Array {
     return this.#first.decide(requestId, nowUs);
   }
@@ -385,12 +375,8 @@ export class SlotProgram implements SnapshotState {
     }
   }
 
-  snapshot(): PlainState {
-    return this.#instance.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#instance.restore(state);
+  visitState(visitor: StateVisitor): void {
+    visitProgram(visitor, this.#instance);
   }
 }
 

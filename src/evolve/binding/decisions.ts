@@ -1,18 +1,14 @@
 /** From the numbers of a program or tree to the decisions of a stage. */
 
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { PolicyError } from '../../sandbox/program.ts';
-import type {
-  AdmissionDecision,
-  PlainState,
-  RequestPriority,
-  RequestView,
-} from '../../sim/control/policy.ts';
+import type { AdmissionDecision, RequestPriority, RequestView } from '../../sim/control/policy.ts';
 import type { SloPriorities } from '../../sim/control/priority.ts';
 import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts';
-import { makeScorer, type Scorer } from '../../sim/control/routing/scorers.ts';
+import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
 import { type MemoryName, memoryOf } from '../features/instance.ts';
 
-/** Ranks of schedulers are 32-bit integers; a score of 1 is so many of their steps. */
+/** Ranks of schedulers are 32-bit integers; steps in a score of 1. */
 const RANK_STEPS = 1024;
 const RANK_LIMIT = 2 ** 31;
 /** Longest delay: a day. */
@@ -64,7 +60,10 @@ export class RouterMemory {
   constructor(names: readonly MemoryName[]) {
     this.#scorers = new Map(
       // none of these goes by the tokens of a block
-      names.map((name) => [name, { scorer: makeScorer(name, 0), values: new Float64Array(16) }]),
+      names.map((name) => [
+        name,
+        { scorer: scorers.make({ policy: name }, { blockTokens: 0 }), values: new Float64Array(16) },
+      ]),
     );
   }
 
@@ -85,7 +84,7 @@ export class RouterMemory {
     }
   }
 
-  /** What the memory says of the candidate, in [0, 1]; 0 for one that nobody reads. */
+  /** What the memory says of the candidate, in [0, 1]; 0 for a memory that is not read. */
   of(name: MemoryName, candidate: number): number {
     return this.#scorers.get(name)?.values[candidate] ?? 0;
   }
@@ -98,15 +97,7 @@ export class RouterMemory {
     for (const { scorer } of this.#scorers.values()) scorer.removed?.(instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#scorers.values()].map(({ scorer }) => scorer.snapshot());
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as readonly PlainState[];
-    [...this.#scorers.values()].forEach(({ scorer }, i) => {
-      scorer.restore(saved[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    for (const { scorer } of this.#scorers.values()) scorer.visitState(visitor);
   }
 }

@@ -9,45 +9,33 @@
 
 import { RANKED, type SchedulerConfig } from '../../runtime/batching/config.ts';
 import type { RequestProgress, RequestRank } from '../../runtime/batching/scheduler.ts';
-import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
-import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { noMemory, type ParameterValue, type SnapshotState } from '../../sim/control/policy.ts';
-import { SloPriorities } from '../../sim/control/priority.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
+import { noMemory, type ParameterValue } from '../../sim/control/policy.ts';
 import type { MakeEngine } from '../../sim/description/deployment.ts';
 import type { EngineStep } from '../../sim/instance/engine.ts';
 import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
 import type { SimRequest } from '../../sim/instance/simRequest.ts';
+import { batchRules, eachBy, type RankAll, rankingRule, victimRules } from '../bundle/batchRules.ts';
 import type { DecisionTreePolicy, PolicyBundle } from '../bundle/policyBundle.ts';
-import { type BatchRule, batchRuleNames, type VictimRuleEntry, victimRuleNames } from '../bundle/slots.ts';
-import {
-  cachedBlocks,
-  dueUs,
-  type EngineFacts,
-  engineFeatures,
-  type SchedulingFacts,
-  schedulingFeatures,
-  uncachedTokens,
-} from '../features/scheduling.ts';
+
+import { engineFeatures, type SchedulingFacts, schedulingFeatures } from '../features/scheduling.ts';
 import { type LoadedCode, type SlotCall, SlotProgram } from './codePolicies.ts';
 import { finiteRank, rankOf } from './decisions.ts';
 import { DecisionTree } from './treePolicies.ts';
 
-/** Ranks the requests, one number each. The numbers hold until the next call. */
-export type RankAll = (requests: readonly SchedulingFacts[], instance: EngineFacts) => ArrayLike<number>;
-
 /** What of an instance's scheduling a policy decides. What it remembers is part of the instance's state. */
-export interface SchedulingPolicy extends SnapshotState {
+export interface SchedulingPolicy extends Stateful {
   /** The rank of a request as it arrives: a 32-bit integer, lower is more urgent. */
   readonly rankArrival?: (facts: SchedulingFacts) => number;
-  /** Of those that wait, the lowest joins the batch first. */
+  /** Ranks waiting requests: the lowest joins the batch first. */
   readonly rankWaiting?: RankAll;
-  /** Of those that run, the highest gives way first. */
+  /** Ranks running requests: the highest gives way first. */
   readonly rankVictims?: RankAll;
 }
 
 export class PolicyEngine extends SchedulerEngine {
   readonly #policy: SchedulingPolicy;
-  /** Since those that wait were ranked last, one has come or gone. */
+  /** A request has come or gone since the waiting ones were ranked last. */
   #hasChanged = false;
 
   constructor(policy: SchedulingPolicy, ...parts: ConstructorParameters<typeof SchedulerEngine>) {
@@ -120,10 +108,7 @@ export class PolicyEngine extends SchedulerEngine {
   override visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
     super.visitState(visitor, requestOf);
     this.#hasChanged = visitor.flag(this.#hasChanged);
-    visitor.value(
-      () => this.#policy.snapshot(),
-      (saved) => this.#policy.restore(saved),
-    );
+    this.#policy.visitState(visitor);
   }
 }
 
@@ -141,7 +126,7 @@ export function engineWith(makePolicy: () => SchedulingPolicy): MakeEngine {
 
 export interface Scheduling {
   readonly config: SchedulerConfig;
-  /** Undefined where the shared scheduler needs nobody to rank requests. */
+  /** Undefined where the shared scheduler ranks requests itself. */
   readonly makePolicy: (() => SchedulingPolicy) | undefined;
 }
 
@@ -171,12 +156,12 @@ function byName(
   template: string | undefined,
   { victimRule, longPrefillTokens }: Readonly<Record<string, ParameterValue | undefined>>,
 ): Scheduling {
-  const order = batchRuleNames.find((name) => name === template);
-  const victims = victimRuleNames.find((name) => name === victimRule);
+  const order = rankingRule(batchRules, template);
+  const victims = rankingRule(victimRules, victimRule);
   const policy: SchedulingPolicy = {
     ...noMemory,
-    ...(order === undefined ? {} : { rankWaiting: batchRules[order] }),
-    ...(victims === undefined ? {} : { rankVictims: victimRules[victims] }),
+    ...(order === undefined ? {} : { rankWaiting: order.rank }),
+    ...(victims === undefined ? {} : { rankVictims: victims.rank }),
   };
   return {
     config: {
@@ -186,10 +171,6 @@ function byName(
     },
     makePolicy: order === undefined && victims === undefined ? undefined : () => policy,
   };
-}
-
-function eachBy(rank: (facts: SchedulingFacts) => number): RankAll {
-  return (requests) => requests.map(rank);
 }
 
 function policyOfTree({ root, entrypoint = 'on_arrival' }: DecisionTreePolicy): SchedulingPolicy {
@@ -214,8 +195,7 @@ function policyOfCode(code: LoadedCode): SchedulingPolicy {
     ...(arrival === undefined ? {} : { rankArrival: oneBy(arrival) }),
     ...(waiting === undefined ? {} : { rankWaiting: allBy(waiting) }),
     ...(victims === undefined ? {} : { rankVictims: allBy(victims) }),
-    snapshot: () => program.snapshot(),
-    restore: (state) => program.restore(state),
+    visitState: (visitor) => program.visitState(visitor),
   };
 }
 
@@ -237,98 +217,3 @@ function allBy(call: SlotCall): RankAll {
     return call.decide('', instance.nowUs);
   };
 }
-
-// SGLang's `dfs-weight`: waiting requests in the order of a walk through the tree of their cached prefixes.
-// Of the children of a node the one with the most waiting requests comes first, of equal ones the one that
-// was met first; requests whose cached part ends at a node come after those of its children.
-
-interface Cached {
-  readonly row: number;
-  readonly words: Uint32Array;
-  readonly blocks: number;
-}
-
-/** Places in the walk, by request. */
-export function dfsWeight(requests: readonly SchedulingFacts[]): number[] {
-  const all = requests.map((facts, row): Cached => {
-    return { row, words: facts.request.keys.words, blocks: cachedBlocks(facts) };
-  });
-  const ranks = requests.map(() => 0);
-  let next = 0;
-  const walk = (node: readonly Cached[], depth: number): void => {
-    const deeper = node.filter(({ blocks }) => blocks > depth);
-    const children = groupsAt(deeper, depth);
-    if (children.length === 1 && deeper.length === node.length) {
-      walk(node, endOfRun(node, depth));
-      return;
-    }
-    for (const child of children) walk(child, depth + 1);
-    for (const { row, blocks } of node) if (blocks === depth) ranks[row] = next++;
-  };
-  walk(all, 0);
-  return ranks;
-}
-
-/** Requests that have the same block at that place together, the most first. */
-function groupsAt(requests: readonly Cached[], depth: number): Cached[][] {
-  const groups = new Map<string, Cached[]>();
-  for (const request of requests) {
-    const key = request.words.subarray(depth * wordsPerKey, (depth + 1) * wordsPerKey).join();
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [request]);
-    else group.push(request);
-  }
-  return [...groups.values()].sort((a, b) => b.length - a.length);
-}
-
-/** The place behind `depth` at which one of the requests ends, or they first differ. */
-function endOfRun(requests: readonly Cached[], depth: number): number {
-  const [first] = requests;
-  let end = depth + 1;
-  const goesOn = ({ words, blocks }: Cached): boolean => {
-    if (blocks === end) return false;
-    for (let i = end * wordsPerKey; i < (end + 1) * wordsPerKey; i++) {
-      if (words[i] !== first.words[i]) return false;
-    }
-    return true;
-  };
-  while (requests.every(goesOn)) end++;
-  return end;
-}
-
-// Rules by name that rank requests between steps: the lowest joins the batch first, the highest gives way.
-
-const classes = new SloPriorities();
-/** With more that wait, SGLang takes them as they came. */
-const LPM_WAITING_MOST = 128;
-
-/** The longest cached prefix first. */
-function longestPrefix(facts: SchedulingFacts): number {
-  return facts.engine.waitingCount > LPM_WAITING_MOST ? 0 : -cachedBlocks(facts);
-}
-
-/** Smith's rule: tokens to compute over a weight of 1 + the priority of the class, if that is above 0. */
-function weightedWork(facts: SchedulingFacts): number {
-  return uncachedTokens(facts) / (1 + Math.max(0, classes.of(facts.request.sloClass)));
-}
-
-/**
- * Highest response ratio next: (wait + service) / service. With service in proportion to the tokens to
- * compute the order is that of wait / tokens.
- */
-function responseRatio(facts: SchedulingFacts): number {
-  return -(facts.nowUs - facts.request.arrivalUs) / uncachedTokens(facts);
-}
-
-export const batchRules: Readonly<Record<BatchRule, RankAll>> = {
-  edf: eachBy(dueUs),
-  'least-uncached': eachBy(uncachedTokens),
-  wspt: eachBy(weightedWork),
-  hrrn: eachBy(responseRatio),
-  lpm: eachBy(longestPrefix),
-  'dfs-weight': dfsWeight,
-};
-
-export const victimRules: Readonly<Record<VictimRuleEntry, RankAll>> = {
-  'least-progress': eachBy(({ progress }) => -progress.computedTokens),
-};

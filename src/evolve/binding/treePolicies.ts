@@ -1,11 +1,11 @@
 /** Decision trees as the stages of a control plane and as an autoscaling policy. */
 
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { AdmissionPolicy } from '../../sim/control/admission.ts';
 import {
   ADMIT,
   type AdmissionDecision,
   type ClusterState,
-  type PlainState,
   type PolicyWorld,
   type RequestPriority,
   type RequestView,
@@ -19,7 +19,7 @@ import type {
   RoutingContext,
   RoutingPolicy,
 } from '../../sim/control/routing/routingPolicy.ts';
-import { makeScorer, type Scorer, scorerReadsReports } from '../../sim/control/routing/scorers.ts';
+import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
 import type {
   AutoScaleContext,
   AutoScalePolicy,
@@ -93,14 +93,16 @@ export class TreeRouting implements RoutingPolicy {
     const read = this.#tree.ofGroup('instance');
     this.#memory = RouterMemory.of(read);
     this.#rules = new Map(
-      actions.filter((name) => name in instanceScores).map((name) => [name, instanceScores[name](world)]),
+      actions
+        .filter((name) => instanceScores.has(name))
+        .map((name) => [name, instanceScores.make({ policy: name }, world)]),
     );
     this.#scorers = new Map(
       actions
         .filter((name) => name !== 'score' && !this.#rules.has(name))
         .map((name) => [
           name,
-          { scorer: makeScorer(name, world.blockTokens), values: new Float64Array(16), asked: false },
+          { scorer: scorers.make({ policy: name }, world), values: new Float64Array(16), asked: false },
         ]),
     );
     this.readsCaches =
@@ -109,8 +111,8 @@ export class TreeRouting implements RoutingPolicy {
     this.readsReports =
       anyIsReported(instanceFeatures, read) ||
       anyIsReported(clusterFeatures, this.#tree.ofGroup('cluster')) ||
-      [...this.#rules.keys()].some((name) => name !== 'lor') ||
-      [...this.#scorers.keys()].some(scorerReadsReports);
+      [...this.#rules.keys()].some((name) => instanceScores.readsReports({ policy: name })) ||
+      [...this.#scorers.keys()].some((name) => scorers.readsReports({ policy: name }));
   }
 
   choose(context: RoutingContext): RoutingChoice {
@@ -158,18 +160,9 @@ export class TreeRouting implements RoutingPolicy {
     for (const { scorer } of this.#scorers.values()) scorer.removed?.(instance);
   }
 
-  snapshot(): PlainState {
-    const scorers = [...this.#scorers.values()].map(({ scorer }) => scorer.snapshot());
-    return { memory: this.#memory.snapshot(), scorers };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { memory: PlainState; scorers: readonly PlainState[] };
-    this.#memory.restore(saved.memory);
-    [...this.#scorers.values()].forEach(({ scorer }, i) => {
-      scorer.restore(saved.scorers[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    this.#memory.visitState(visitor);
+    for (const { scorer } of this.#scorers.values()) scorer.visitState(visitor);
   }
 }
 
@@ -238,7 +231,7 @@ export class DecisionTree {
       const { feature: name, comparison, value } = node.condition;
       features.add(name);
       const [group, field] = name.split('.');
-      // facts of a group are those that its features read
+      // a group's facts are what its features read
       const feature = slotContracts[slot].groups[group][field] as Feature<unknown>;
       const whenTrue = compile(node.trueChild);
       const whenFalse = compile(node.falseChild);

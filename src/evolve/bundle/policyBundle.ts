@@ -31,7 +31,7 @@ export interface CodePolicy {
   readonly language: PolicyLanguage;
   /** Text of the program; of a WASM module its bytes in base64. */
   readonly source: string;
-  /** Function that decides; default: those that are named after the slot's decisions. */
+  /** Function that decides; default: the functions named after the slot's decisions. */
   readonly entrypoint?: string;
 }
 

@@ -3,8 +3,9 @@
  * called by its slot and its template, `routing/lor`.
  */
 
+import { unknownName } from '../../runtime/errors.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { priorityPolicies } from '../../sim/control/priority.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
 
@@ -19,15 +20,16 @@ const usual: PolicyBundle = {
   },
 };
 
-/** Priority policies whose ranks are all alike: no scheduler could go by them. */
-const unranked = ['constant'];
-
 /**
  * A policy of one slot with what it needs beside it to decide anything. Ranks of a priority policy order
  * nothing on an instance that takes requests as they come: it goes with the scheduler that reads ranks.
  */
 export function withItsScheduler(slot: PolicySlot, spec: PolicySpec): PolicyBundle {
-  const ranks = slot === 'priority' && !(spec.type === 'parameterized' && unranked.includes(spec.template));
+  const ranksAlike =
+    spec.type === 'parameterized' &&
+    slot === 'priority' &&
+    priorityPolicies.entry(spec.template).ranksAlike === true;
+  const ranks = slot === 'priority' && !ranksAlike;
   const scheduler: PolicySpec = { type: 'parameterized', template: 'priority-fcfs', parameters: {} };
   return { [slot]: spec, ...(ranks && { instanceScheduler: scheduler }) };
 }

@@ -1,8 +1,7 @@
-/** Objects of a bundle's JSON: their keys checked, their values shown in errors. */
+/** Reads bundles from JSON. An error names the field, its value, and the remedy. */
 
 import { maxJsonValues, parseJson } from '../../runtime/boundedJson.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/registry.ts';
+import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { shown as shownShort } from '../../sim/workload/traceLines.ts';
 import {
   type CodePolicy,
@@ -60,7 +59,7 @@ export function quoted(names: readonly string[]): string {
   return texts.length === 1 ? texts[0] : `${texts.slice(0, -1).join(', ')} or ${texts[texts.length - 1]}`;
 }
 
-// Reading bundles from JSON, checked field by field: an error names the field, what it is, and the remedy.
+//  Bundles and slots.
 
 const languages = ['starlark', 'wasm', 'javascript'] as const;
 const bundleKeys = [...policySlots, 'name', 'generation', 'parentId', 'mutations'];
@@ -72,12 +71,12 @@ function text(field: string, value: unknown): string {
 
 /**
  * The bundle of a JSON text.
- * @throws TKV_INPUT where it is no JSON, TKV_CONFIG with the field at fault
+ * @throws TKV_INPUT where it is not JSON, TKV_CONFIG with the field at fault
  */
 export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle {
   const error = (problem: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${path} ${problem}. Correct it there.`, { path });
-  return readBundle(parseJson(json, error, maxJsonValues, 'is no JSON'));
+  return readBundle(parseJson(json, error, maxJsonValues, 'is not JSON'));
 }
 
 /** @throws TKV_CONFIG with the field at fault, and for a bundle without any slot */

@@ -77,7 +77,7 @@ function code(slot: PolicySlot): Schema {
       entrypoint: {
         type: 'string',
         ...(takesSeveral === true
-          ? { description: `Default: those that it defines, of ${names.join(', ')}.` }
+          ? { description: `Default: the functions that it defines, among ${names.join(', ')}.` }
           : { default: names[0] }),
       },
     },
@@ -207,7 +207,7 @@ function signalLine({ name, kind, unit, freshness, about }: SignalDescription): 
   return `- ${name}: ${kind}${unit === '' ? '' : ` in ${unit}`}, ${freshness}: ${about}`;
 }
 
-/** From so many templates on, a parameter that they have in common is described once. */
+/** A parameter that at least this many templates have in common is described once. */
 const COMMON = 3;
 
 function templateLines(templates: SlotDescription['templates']): string[] {

@@ -4,18 +4,19 @@
  */
 
 import {
-  victimRuleNames as ownVictimRules,
+  queueOrder,
   queueOrderNames,
   RANKED,
   type SchedulerConfig,
+  victimRuleNames,
 } from '../../runtime/batching/config.ts';
 import type { EvictionChoice } from '../../runtime/eviction/evictionPolicy.ts';
-import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
+import { describeEviction, evictionPolicyNames } from '../../runtime/eviction/registry.ts';
 import { admissionPolicies } from '../../sim/control/admission.ts';
 import { priorityPolicies } from '../../sim/control/priority.ts';
-import { type PolicyEntry, PolicyRegistry } from '../../sim/control/registry.ts';
+import { type NumberRule, type PolicyEntry, Registry } from '../../sim/control/registry.ts';
 import { instanceScores, routingPolicies } from '../../sim/control/routing/routing.ts';
-import { scorerNames } from '../../sim/control/routing/scorers.ts';
+import { scorers } from '../../sim/control/routing/scorers.ts';
 import { scalingPolicies } from '../../sim/control/scaling/registry.ts';
 import { clusterFeatures, routerFeatures } from '../features/cluster.ts';
 import type { FeatureTable } from '../features/feature.ts';
@@ -24,86 +25,78 @@ import { outcomeFeatures } from '../features/outcome.ts';
 import { requestFeatures } from '../features/request.ts';
 import { scalingFeatures } from '../features/scaling.ts';
 import { engineFeatures, schedulingFeatures } from '../features/scheduling.ts';
+import { batchRules, victimRules } from './batchRules.ts';
 import type { PolicySlot } from './policyBundle.ts';
 
-//  Registries of what has none in the control plane: orders of the instance scheduler, and eviction.
-
-/** Rules by which requests are ranked between steps, as a program's `make_batch` does. */
-export const batchRuleNames = ['edf', 'least-uncached', 'wspt', 'hrrn', 'lpm', 'dfs-weight'] as const;
-export type BatchRule = (typeof batchRuleNames)[number];
-
-/** Rules by which those that run are ranked, as `select_preemption_victim` does. */
-export const victimRuleNames = ['least-progress'] as const;
-export type VictimRuleEntry = (typeof victimRuleNames)[number];
+//  Registries of stages outside the control plane: orders of the instance scheduler, and eviction.
 
 const isOwn = (name: string): boolean => name !== RANKED;
-const allVictimRules: readonly string[] = [...ownVictimRules.filter(isOwn), ...victimRuleNames];
+const ownOrders = queueOrderNames.filter(isOwn);
+const ownVictimRules = victimRuleNames.filter(isOwn);
 
-const orderAbout: Readonly<Record<string, string>> = {
-  fcfs: 'in order of arrival at the instance',
-  'priority-fcfs': 'the most urgent first, then in order of arrival',
-  sjf: 'the shortest prompt first',
-  'reverse-priority': 'the least urgent first, for tests',
-  edf: 'the earliest due first: arrival and the time to the first token that it asks for',
-  'least-uncached': 'the fewest tokens to compute first: known tokens less those that HBM has',
-  wspt: 'the fewest tokens to compute first, divided by 1 + the priority of the class where that is above 0',
-  hrrn: 'the longest wait for each token to compute first',
-  lpm: 'the longest cached prefix first, in order of arrival while more than 128 wait',
-  'dfs-weight': 'by a walk through the tree of cached prefixes, the most waited for first',
-};
-
-function order(queueOrder: string): PolicyEntry<SchedulerConfig> {
+/** An order that the shared scheduler has, or one by which requests are ranked for it. */
+function order(name: string, about: string): PolicyEntry<SchedulerConfig> {
   return {
-    about: orderAbout[queueOrder] ?? queueOrder,
+    name,
+    about,
     parameters: {
-      victimRule: { kind: 'choice', default: 'fcfs', names: allVictimRules },
+      victimRule: {
+        kind: 'choice',
+        default: 'fcfs',
+        names: [...ownVictimRules, ...victimRules.map((rule) => rule.name)],
+      },
       longPrefillTokens: { kind: 'number', default: 0, min: 0, max: 2 ** 20, integer: true },
     },
+    readsKeys: true,
+    readsReports: false,
     make: (p) => ({
-      queueOrder: queueOrderNames.includes(queueOrder) ? queueOrder : RANKED,
+      queueOrder: ownOrders.includes(name) ? name : RANKED,
       victimRule: ownVictimRules.includes(p.text('victimRule')) ? p.text('victimRule') : RANKED,
       longPrefillTokens: p.number('longPrefillTokens'),
     }),
   };
 }
 
-/** Which waiting request is next, who gives way, and how many tokens of one prompt a step computes. */
-export const schedulerOrders: PolicyRegistry<SchedulerConfig> = new PolicyRegistry(
-  'instanceScheduler',
-  Object.fromEntries(
-    [...queueOrderNames.filter(isOwn), ...batchRuleNames].map((name) => [name, order(name)]),
-  ),
-);
-
-const evictionAbout: Readonly<Record<string, string>> = {
-  lru: 'the block used longest ago',
-  fifo: 'the block that came first',
-  lfu: 'the block used least often',
-  priority: 'blocks of the least urgent owner',
-  arc: 'recency and frequency, balanced by what was evicted too early',
-  s3fifo: 'a small queue for newcomers before the main one',
-  hazard: 'the block that is least likely to be asked for soon',
-};
+/** Which waiting request is next, which gives way, and how many tokens of one prompt a step computes. */
+export const schedulerOrders: Registry<SchedulerConfig> = new Registry('instanceScheduler', [
+  ...ownOrders.map((name) => order(name, queueOrder(name).about)),
+  ...batchRules.map(({ name, about }) => order(name, about)),
+]);
 
 function eviction(policy: string): PolicyEntry<EvictionChoice> {
-  const bound = { kind: 'number', default: 0.0025, min: 0, max: 1 } as const;
+  const { about, parameters } = describeEviction(policy);
+  const numbers: Record<string, NumberRule> = {};
+  for (const [name, { default: value, min, max }] of Object.entries(parameters)) {
+    if (typeof value !== 'number') continue; // a text belongs to one deployment: a bundle cannot set it
+    numbers[name] = {
+      kind: 'number',
+      default: value,
+      ...(min !== undefined && { min }),
+      ...(max !== undefined && { max }),
+    };
+  }
   return {
-    about: evictionAbout[policy] ?? policy,
-    parameters: policy === 'hazard' ? { behindLru: bound } : {},
-    make: (p) => (policy === 'hazard' ? { policy, behindLru: p.number('behindLru') } : { policy }),
+    name: policy,
+    about,
+    parameters: numbers,
+    readsKeys: true,
+    readsReports: false,
+    make: (p) => {
+      return { policy, ...Object.fromEntries(Object.keys(numbers).map((name) => [name, p.number(name)])) };
+    },
   };
 }
 
-/** Who leaves HBM when it is full. */
-export const evictionPolicies: PolicyRegistry<EvictionChoice> = new PolicyRegistry(
+/** Which block leaves HBM when it is full. */
+export const evictionPolicies: Registry<EvictionChoice> = new Registry(
   'eviction',
-  Object.fromEntries(evictionPolicyNames.map((name) => [name, eviction(name)])),
+  evictionPolicyNames.map(eviction),
 );
 
 /** One argument of a program: a record of features, or a list of records. */
 export interface SlotArgument {
   readonly name: string;
-  /** Any facts: who binds the slot knows which. */
+  /** Of any facts: the binding of the slot passes the right ones. */
   readonly features: FeatureTable<never>;
   readonly isList: boolean;
 }
@@ -130,7 +123,7 @@ export interface SlotAction {
 
 export interface SlotContract {
   readonly about: string;
-  readonly templates: PolicyRegistry<unknown>;
+  readonly templates: Pick<Registry<unknown>, 'names' | 'describe' | 'resolve'>;
   /**
    * Functions of which a program defines one, the usual one first. None where programs and trees are not
    * accepted.
@@ -203,7 +196,11 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
     groups: { request: group(requestFeatures), cluster: group(routerFeatures) },
     actions: {
       score: needs('this urgency', 'higher is more urgent'),
-      class: { about: 'that of its SLO class, and so much more', value: 'optional', unit: 'added to it' },
+      class: {
+        about: 'the urgency of its SLO class, plus the value',
+        value: 'optional',
+        unit: 'added to it',
+      },
     },
   },
   routing: {
@@ -232,10 +229,10 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
     actions: {
       score: needs('scores the instance with this number', 'higher is better'),
       ...Object.fromEntries(
-        scorerNames.map((name) => [name, factor(`its score by the scorer ${name}, 0 to 1`)]),
+        scorers.names.map((name) => [name, factor(`its score by the scorer ${name}, 0 to 1`)]),
       ),
       ...Object.fromEntries(
-        Object.keys(instanceScores).map((name) => [name, factor(`its score by the rule ${name}`)]),
+        instanceScores.names.map((name) => [name, factor(`its score by the rule ${name}`)]),
       ),
     },
   },
@@ -249,7 +246,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
         decision: { kind: 'number' },
         returns:
           'the rank of the request, rounded to an integer from -2^31 to 2^31: where no other function ' +
-          'ranks them, the lowest joins the batch first, and of those that run the highest gives way',
+          'ranks them, the lowest joins the batch first, and among running requests the highest gives way',
       },
       {
         name: 'make_batch',
@@ -288,7 +285,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
       keep: plain('leaves them as they are'),
       up: { about: 'adds replicas', value: 'optional', unit: 'replicas, default 1' },
       down: { about: 'takes replicas away', value: 'optional', unit: 'replicas, default 1' },
-      target: needs('so many replicas', 'replicas'),
+      target: needs('sets the number of replicas', 'replicas'),
     },
   },
   eviction: {

@@ -99,7 +99,7 @@ export const instanceFeatures: FeatureTable<InstanceFacts> = {
   coldRank: float(
     '0..1',
     'cacheSignal',
-    'for a prompt that nobody has: 1 for the instance used longest ago for such; else 0.5',
+    'for a prompt that no instance has cached: 1 for the instance used longest ago for such; else 0.5',
     ({ memory }) => memory('no-hit-lru'),
   ),
   cachedBlocks: int(

@@ -16,16 +16,22 @@ export const RANKED = 'ranked';
 
 export interface QueueOrder {
   readonly name: string;
+  /** One line for people who choose. */
+  readonly about: string;
   /** Lower goes first; ties go by arrival and then by id. */
   rank(state: RequestState): number;
 }
 
 const queueOrders: readonly QueueOrder[] = [
-  { name: 'fcfs', rank: (state) => state.ticket },
-  { name: 'priority-fcfs', rank: (state) => state.priority },
-  { name: 'sjf', rank: (state) => state.request.promptTokens },
-  { name: 'reverse-priority', rank: (state) => -state.priority },
-  { name: RANKED, rank: (state) => state.queueRank },
+  { name: 'fcfs', about: 'in order of arrival at the instance', rank: (state) => state.ticket },
+  {
+    name: 'priority-fcfs',
+    about: 'the most urgent first, then in order of arrival',
+    rank: (state) => state.priority,
+  },
+  { name: 'sjf', about: 'the shortest prompt first', rank: (state) => state.request.promptTokens },
+  { name: 'reverse-priority', about: 'the least urgent first, for tests', rank: (state) => -state.priority },
+  { name: RANKED, about: 'by ranks given from outside', rank: (state) => state.queueRank },
 ];
 
 export interface VictimRule {

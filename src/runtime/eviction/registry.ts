@@ -1,6 +1,6 @@
 /** The eviction policies by name. A new one is a file beside this one and a line here. */
 
-import { configError, nearestName } from '../errors.ts';
+import { configError, unknownName } from '../errors.ts';
 import { described } from '../options.ts';
 import { Arc } from './arc.ts';
 import type { EvictionChoice, EvictionPolicy, EvictionWorld } from './evictionPolicy.ts';
@@ -12,26 +12,46 @@ import { PriorityEviction } from './priority.ts';
 import { Retaining } from './retention.ts';
 import { S3Fifo } from './s3Fifo.ts';
 
+const NO_PARAMETERS = 'The policy takes no parameters: leave it out.';
+
+/** What users may set of a policy: the default, which says the type, and bounds of a number. */
+export interface EvictionParameter {
+  readonly default: string | number | boolean;
+  readonly min?: number;
+  readonly max?: number;
+}
+
 interface EvictionEntry {
-  /** Names of the parameters that the policy takes, with their default values. */
-  readonly parameters: Readonly<Record<string, string | number | boolean>>;
+  /** One line for people who choose. */
+  readonly about: string;
+  readonly parameters: Readonly<Record<string, EvictionParameter>>;
   make(world: EvictionWorld, parameters: Readonly<Record<string, string | number | boolean>>): EvictionPolicy;
 }
 
 const policies: Readonly<Record<string, EvictionEntry>> = {
-  lru: { parameters: {}, make: (world) => new Lru(world) },
-  fifo: { parameters: {}, make: (world) => new Fifo(world) },
-  lfu: { parameters: {}, make: (world) => new Lfu(world) },
+  lru: { about: 'the block used longest ago', parameters: {}, make: (world) => new Lru(world) },
+  fifo: { about: 'the block that came first', parameters: {}, make: (world) => new Fifo(world) },
+  lfu: { about: 'the block used least often', parameters: {}, make: (world) => new Lfu(world) },
   /** `levels`: priority of owner 0, 1, ..., separated by commas. */
   priority: {
-    parameters: { levels: '' },
+    about: 'blocks of the least urgent owner',
+    parameters: { levels: { default: '' } },
     make: (world, { levels }) => new PriorityEviction(world, levels as string),
   },
-  arc: { parameters: {}, make: (world) => new Arc(world) },
-  s3fifo: { parameters: {}, make: (world) => new S3Fifo(world) },
+  arc: {
+    about: 'recency and frequency, balanced by what was evicted too early',
+    parameters: {},
+    make: (world) => new Arc(world),
+  },
+  s3fifo: {
+    about: 'a small queue for newcomers before the main one',
+    parameters: {},
+    make: (world) => new S3Fifo(world),
+  },
   /** `behindLru`: share of all lookups by which it may find less than an LRU would; 1 for no such bound. */
   hazard: {
-    parameters: { behindLru: 0.0025 },
+    about: 'the block that is least likely to be asked for soon',
+    parameters: { behindLru: { default: 0.0025, min: 0, max: 1 } },
     make: (world, { behindLru }) => new Hazard(world, behindLru as number),
   },
 };
@@ -48,17 +68,24 @@ export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 export function resolvePolicy(choice: EvictionChoice): EvictionChoice {
   requireChoice('eviction', choice, evictionPolicyNames);
   const entry = Object.hasOwn(policies, choice.policy) ? policies[choice.policy] : undefined;
-  if (entry === undefined) throw unknown('eviction.policy', choice.policy, evictionPolicyNames);
+  if (entry === undefined) throw unknownName('eviction.policy', choice.policy, evictionPolicyNames);
   const names = Object.keys(entry.parameters);
   for (const [name, value] of Object.entries(choice)) {
     if (name === 'policy') continue;
-    if (!names.includes(name)) throw unknown(`eviction.${name}`, name, names);
-    const wanted = typeof entry.parameters[name];
+    if (!names.includes(name)) throw unknownName(`eviction.${name}`, name, names, NO_PARAMETERS);
+    const wanted = typeof entry.parameters[name].default;
     if (typeof value !== wanted || (wanted === 'number' && !Number.isFinite(value))) {
       throw configError(`eviction.${name}`, `is ${JSON.stringify(value)}`, `Give it a ${wanted}.`);
     }
   }
-  return { ...entry.parameters, ...choice };
+  const defaults = Object.entries(entry.parameters).map(([name, rule]) => [name, rule.default]);
+  return { ...Object.fromEntries(defaults), ...choice };
+}
+
+/** @param name one of `evictionPolicyNames` */
+export function describeEviction(name: string): Pick<EvictionEntry, 'about' | 'parameters'> {
+  const { about, parameters } = policies[name];
+  return { about, parameters };
 }
 
 /** @param choice as `resolvePolicy` returns it */
@@ -78,15 +105,4 @@ export function requireChoice(
   const found = isObject ? `policy ${described(choice.policy)}` : described(choice);
   const example = isName ? choice : names[0];
   throw configError(field, `must name a policy, and it is ${found}`, `Pass { policy: '${example}' }.`);
-}
-
-function unknown(field: string, name: string, known: readonly string[]): Error {
-  const nearest = nearestName(name, known);
-  const remedy =
-    known.length === 0
-      ? 'The policy takes no parameters: leave it out.'
-      : nearest === undefined
-        ? `Known: ${known.join(', ')}.`
-        : `Did you mean ${nearest}?`;
-  return configError(field, `is not known (${JSON.stringify(name)})`, remedy);
 }

@@ -1,6 +1,6 @@
 /**
- * The state of a running cluster, which the rooms beside this file work on: `flow` has the way of requests,
- * `scaling` that of instances, `snapshot` writes all of it down. Everything in it is plain, and every choice
+ * The state of a running cluster, which the rooms beside this file work on: `flow` moves requests,
+ * `scaling` starts and stops instances, `snapshot` saves all of it. Everything in it is plain data, and every choice
  * has a defined order.
  */
 
@@ -193,7 +193,10 @@ function checkRow(table: RequestTable, row: number): void {
   invariant(first >= 0 && first <= end, 'a completed request has its first token before its end');
   const generated = table.generatedTokens[row];
   invariant(generated >= 1, 'a completed request has a token');
-  invariant(generated <= Math.max(1, table.outputTokens[row]), 'nobody generates more than asked for');
+  invariant(
+    generated <= Math.max(1, table.outputTokens[row]),
+    'a request generates at most the tokens it asked for',
+  );
 }
 
 //  How the control plane reads an instance.
@@ -233,9 +236,9 @@ function report(instance: Instance, into: InstanceReport): void {
 }
 
 // A stream of requests that forks of a simulation share: each reads on from its own place, and a request is
-// drawn from the source once, by whoever comes to it first. What every reader has passed is let go.
+// drawn from the source once, by the reader that comes to it first. What every reader has passed is let go.
 
-/** A place between two requests: the one before it, and the next place once somebody has looked. */
+/** A place between two requests: the one before it, and the next place once a reader has looked. */
 interface TapePlace {
   readonly request: WorkloadRequest | undefined;
   next: TapePlace | null;
@@ -272,7 +275,7 @@ export class RequestTape implements RequestStream {
     return fork;
   }
 
-  /** Moves on to the place behind so many requests of the source, of which none was taken yet. */
+  /** Moves on to the place behind `taken` requests of the source. Only before the first request is taken. */
   skipTo(taken: number): void {
     while (this.#taken < taken && this.next() !== undefined);
   }

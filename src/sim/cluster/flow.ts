@@ -1,4 +1,9 @@
-/** How requests come: from the workload's stream, and as the next round of a session whose last one ended. */
+/**
+ * The way of a request through a cluster: it arrives, is admitted and routed, goes to its instance, and ends. Each function
+ * changes the cluster's state at one event.
+ */
+
+//  Requests come from the workload's stream, and as the next round of a session whose last one ended.
 
 import { invariant } from '../../runtime/errors.ts';
 import type { EndKind } from '../control/controlPlane.ts';
@@ -255,8 +260,8 @@ function routeAgain(core: ClusterCore, request: SimRequest, number: number, nowU
 
 /**
  * Requests whose prompt is computed elsewhere, and that were to go on here, go on at another instance of the
- * pool; those that find none are lost.
- * @param all those too whose KV is under way: it is sent again
+ * pool; requests without one are lost.
+ * @param all also requests whose KV is under way: it is sent again
  */
 function rehome(core: ClusterCore, number: number, all: boolean, nowUs: number): void {
   const was = core.instances[number];
@@ -356,7 +361,7 @@ export function endHandoff(core: ClusterCore, handoff: Handoff, status: Status, 
   core.scaling?.left(from, nowUs);
 }
 
-/** A prefill instance has computed so many tokens of the prompt by `timeUs`: what they fill may go. */
+/** A prefill instance has computed `tokens` of the prompt by `timeUs`: the blocks they fill may be sent. */
 export function computed(
   core: ClusterCore,
   request: SimRequest,

@@ -5,14 +5,15 @@
  *
  * Blocks wait on the prefill instance, and stay held there, until the decode instance has room for them. So a
  * full decode side fills the prefill side, which then takes no new prompts: that is the back-pressure, and
- * nothing is dropped. Links are those of the prefill instances: each carries one transfer after the other.
+ * nothing is dropped. Each prefill instance has one link, which carries one transfer after the other.
  *
  * A pipelined hand-off begins with the first step that completes a block: it asks for room for the whole
  * prompt, and sends what each step completed when that step ends. A request that gives way on the prefill
- * instance meanwhile gives the room back, so that it stops nobody whose prompt is done.
+ * instance meanwhile gives the room back, so that it does not block requests whose prompt is done.
  */
 
-import { configError, nearestName, requireFinite, requirePositive } from '../../runtime/errors.ts';
+import { configError, requireFinite, requirePositive } from '../../runtime/errors.ts';
+import { oneOf } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { Instance } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
@@ -69,12 +70,12 @@ export class Handoffs {
     return this.#waiting[decode]?.length ?? 0;
   }
 
-  /** Those that wait for room on the decode instance, the one that gets it next first. */
+  /** Hand-offs that wait for room on the decode instance, the next one first. */
   queueOf(decode: number): readonly Handoff[] {
     return this.#waiting[decode] ?? [];
   }
 
-  /** So many tokens of the request's prompt are computed on `from` by `timeUs`. */
+  /** `tokens` of the request's prompt are computed on `from` by `timeUs`. */
   computed(request: SimRequest, from: Instance, to: number, tokens: number, timeUs: number): void {
     const handoff = this.#under.get(request.number) ?? this.#open(request, from, to);
     const isWhole = tokens >= request.promptTokens;
@@ -109,7 +110,7 @@ export class Handoffs {
     this.counters.longestQueue = Math.max(this.counters.longestQueue, queue.length);
   }
 
-  /** The decode instance may have room for those that wait for it. */
+  /** The decode instance may have room for hand-offs that wait for it. */
   serve(to: Instance, nowUs: number): void {
     const queue = this.#waiting[to.number];
     if (queue === undefined) return;
@@ -342,12 +343,7 @@ export function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfi
   const { baseLatencyUs, bandwidthBytesPerS, granularity = 'request', pipelined = false } = config;
   requirePositive('handoff.bandwidthBytesPerS', bandwidthBytesPerS);
   requireFinite('handoff.baseLatencyUs', baseLatencyUs);
-  if (!handoffGranularities.includes(granularity)) {
-    const near = nearestName(granularity, handoffGranularities);
-    const remedy = near === undefined ? '' : `Did you mean '${near}'? `;
-    const names = handoffGranularities.join(', ');
-    throw configError('handoff.granularity', `is "${granularity}"`, `${remedy}Use one of ${names}.`);
-  }
+  oneOf('handoff.granularity', granularity, handoffGranularities);
   if (pipelined && granularity === 'request') {
     const problem = 'has nothing to send before the prompt is done with granularity request';
     throw configError('handoff.pipelined', problem, 'Use chunk, block or stream.');
@@ -355,7 +351,7 @@ export function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfi
   return { baseLatencyUs, bandwidthBytesPerS, granularity, pipelined };
 }
 
-/** Transfers that begin when these parts are sent, where so many were before. */
+/** Transfers that begin when these parts are sent, after `before` earlier ones. */
 export function transfersOf(
   granularity: HandoffGranularity,
   parts: readonly HandoffPart[],

@@ -1,4 +1,4 @@
-/** What a simulation is made of. */
+/** What a simulation is made of, its kinds of events, its observer, forced decisions, and the key that names a run. */
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
@@ -212,7 +212,7 @@ export interface ForcedDecisions {
   readonly admission?: ReadonlyMap<number, 'admit' | 'reject'>;
 }
 
-/** @throws TKV_CONFIG for a number that is none */
+/** @throws TKV_CONFIG for a number that is not a whole number from 0 */
 export function checkForced(forced: ForcedDecisions): ForcedDecisions {
   for (const [decision, instance] of forced.routing ?? []) {
     requireInteger('forced.routing', decision, 0);

@@ -1,4 +1,4 @@
-/** What is told of scaling: each decision that changes something, and each step in the life of a replica. */
+/** Autoscaling of a cluster: the loop of each pool that scales, its replicas' lives, and what observers are told of them. */
 
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { InstanceSnapshot, RequestView, RoutingDecision } from '../control/policy.ts';
@@ -101,7 +101,7 @@ export class ScalingLoop {
   readonly #place: ScalingPlace;
   readonly #host: ScalingHost;
   readonly #traffic: PoolTraffic;
-  /** Instance of each replica; those that are ordered have one when they are ready. */
+  /** Instance of each replica; an ordered replica gets one when it is ready. */
   readonly #instanceOf: number[] = [];
   readonly #replicaOf: number[] = [];
   #history: LoadSample[] = [];
@@ -268,17 +268,13 @@ export class ScalingLoop {
         this.#history = saved;
       },
     );
-    for (const owner of [scaler, replicas]) {
-      visitor.value(
-        () => owner.snapshot(),
-        (saved) => owner.restore(saved),
-      );
-    }
+    scaler.visitState(visitor);
+    replicas.visitState(visitor);
   }
 }
 
 // The autoscalers of a cluster, one for each pool that scales. At one time they look, and their replicas
-// change, in order of the pools. An instance of a pool that does not scale is none of theirs.
+// change, in order of the pools. Instances of other pools are not touched.
 
 export class ScalingLoops {
   readonly #loops: readonly ScalingLoop[];
@@ -351,8 +347,8 @@ export class ScalingLoops {
 }
 
 // What came to a configuration and what ended there between two looks of its autoscaler. A request that could
-// go to several configurations counts in each by that one's share of those that were routed; by equal shares
-// until one was.
+// go to several configurations counts in each by its share of the routed requests; by equal shares
+// until one was routed.
 
 export class PoolTraffic {
   readonly #alike: number;

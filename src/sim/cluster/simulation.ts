@@ -144,14 +144,14 @@ export class Simulation implements InstanceHost {
     while (this.runSome(between)) progress(this.table.size, this.nowUs);
   }
 
-  /** Handles at most so many events. @returns whether there are more */
+  /** Handles at most `events` events. @returns whether there are more */
   runSome(events: number): boolean {
     for (let left = events; left > 0; left--) if (!this.#handleNext(this.horizonUs)) return false;
     return true;
   }
 
   /**
-   * Handles the events up to a time, that of the time included, or until `reached` says so after one.
+   * Handles the events up to and at a time, or until `reached` says so after one.
    * @returns whether there are more
    */
   runUntil(reached: number | ((simulation: Simulation) => boolean)): boolean {
@@ -229,7 +229,7 @@ export class Simulation implements InstanceHost {
     ended(this.#core, request, instance, timeUs);
   }
 
-  /** @returns false when there is none up to that time */
+  /** @returns false when no event is due by then */
   #handleNext(latestUs: number): boolean {
     const { queue, clock } = this.#core;
     if (!(queue.nextTimeUs <= latestUs) || !queue.pop()) return false;

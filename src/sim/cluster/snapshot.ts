@@ -1,6 +1,6 @@
 /**
- * What of a cluster is written down and brought back. Requests come before the instances that serve them, and
- * instances before whoever counts on them.
+ * Saves and restores a cluster. Requests come before the instances that serve them, and instances before the parts
+ * that refer to them.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
@@ -11,7 +11,6 @@ import {
   type StateVisitor,
   saveState,
 } from '../../runtime/snapshot.ts';
-import type { PlainState } from '../control/policy.ts';
 import { SimRequest } from '../instance/simRequest.ts';
 import { EventQueue } from '../kernel/eventQueue.ts';
 import { SessionManager } from '../workload/closedLoop.ts';
@@ -51,7 +50,8 @@ function clusterState(core: ClusterCore): Stateful {
       core.handoffs.visitState(visitor, (row) => core.request(row));
       core.gateway?.visitState(visitor);
       core.scaling?.visitState(visitor);
-      visitControl(core, visitor);
+      core.control.visitState(visitor);
+      if (visitor.restores) core.control.gateway?.adopt((row) => core.request(row));
       visitEvents(core, visitor);
     },
   };
@@ -99,17 +99,6 @@ function visitRequests(core: ClusterCore, visitor: StateVisitor): void {
   );
 }
 
-function visitControl(core: ClusterCore, visitor: StateVisitor): void {
-  const { control } = core;
-  visitor.value<PlainState>(
-    () => control.snapshot(),
-    (saved) => {
-      control.restore(saved);
-      control.gateway?.adopt((row) => core.request(row));
-    },
-  );
-}
-
 function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
   visitor.value(
     () => core.queue.snapshot(),
@@ -124,7 +113,7 @@ function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
 // of them again.
 
 /** Of the form of the data; another one for each change of what is written down. */
-export const snapshotVersion = 3;
+export const snapshotVersion = 4;
 
 export interface SnapshotData {
   readonly version: number;

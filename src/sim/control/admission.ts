@@ -1,7 +1,7 @@
-/** The first stage: whether a request comes in, is turned away, or asks again later. */
+/** The first stage: its contract, its policies and their registry. A request comes in, is turned away, or asks again later. */
 
+import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { GoRandom } from '../random/goRand.ts';
-import type { SourceState } from '../random/laggedFibonacci.ts';
 import {
   ADMIT,
   type AdmissionDecision,
@@ -11,13 +11,13 @@ import {
   type InstanceSnapshot,
   type LatencyTargets,
   type NamedPolicy,
-  type PlainState,
   PREFILL_TOKENS_PER_S,
   type RequestPriority,
   type RequestView,
   StatelessPolicy,
+  visitStream,
 } from './policy.ts';
-import { type NumberRule, type ParameterRules, type PolicyEntry, PolicyRegistry } from './registry.ts';
+import { type NumberRule, type ParameterRules, type PolicyEntry, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 export interface AdmissionPolicy extends NamedPolicy {
@@ -65,13 +65,8 @@ export class ProbabilisticShed implements AdmissionPolicy {
     return this.#random.float64() < chance ? { verdict: 'reject', reason: 'shed at random' } : ADMIT;
   }
 
-  snapshot(): PlainState {
-    return this.#random.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.#random.restore(state as SourceState);
+  visitState(visitor: StateVisitor): void {
+    visitStream(visitor, this.#random);
   }
 }
 
@@ -123,14 +118,13 @@ export class SoftReflective implements AdmissionPolicy {
     return place;
   }
 
-  snapshot(): PlainState {
-    return this.#bands.map((band) => ({ ...band }));
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as readonly { score: number; held: number }[];
-    this.#bands.splice(0, this.#bands.length, ...saved.map((band) => ({ ...band })));
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#bands.map((band) => ({ ...band })),
+      (saved) => {
+        this.#bands.splice(0, this.#bands.length, ...saved.map((band) => ({ ...band })));
+      },
+    );
   }
 }
 
@@ -166,7 +160,7 @@ export function utilizationSaturation(
 export const concurrencyKinds = ['requests', 'tokens', 'hybrid'] as const;
 export type ConcurrencyKind = (typeof concurrencyKinds)[number];
 
-/** Undefined for a name that is none of them. */
+/** Undefined for another name. */
 export function concurrencyKindOf(name: string): ConcurrencyKind | undefined {
   return concurrencyKinds.find((kind) => kind === name);
 }
@@ -332,15 +326,9 @@ export class TokenBucket implements AdmissionPolicy {
     return { verdict: 'delay', durationUs: Math.ceil((missing * 1e6) / this.#perSecond), reason };
   }
 
-  snapshot(): PlainState {
-    return { tokens: this.#tokens, filledUs: this.#filledUs };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { tokens: number; filledUs: number };
-    this.#tokens = saved.tokens;
-    this.#filledUs = saved.filledUs;
+  visitState(visitor: StateVisitor): void {
+    this.#tokens = visitor.number(this.#tokens);
+    this.#filledUs = visitor.number(this.#filledUs);
   }
 }
 
@@ -384,12 +372,8 @@ export class TenantBudgets implements AdmissionPolicy {
     this.#inner.ended?.(request, nowUs);
   }
 
-  snapshot(): PlainState {
-    return this.#inner.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#inner.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#inner.visitState(visitor);
   }
 }
 
@@ -429,17 +413,16 @@ export class EvolvedAdmission implements AdmissionPolicy {
     return ADMIT;
   }
 
-  snapshot(): PlainState {
-    return { requests: Object.fromEntries(this.#requests), admitted: Object.fromEntries(this.#admitted) };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as Record<'requests' | 'admitted', Record<string, number>>;
-    this.#requests.clear();
-    this.#admitted.clear();
-    for (const [tenant, count] of Object.entries(saved.requests)) this.#requests.set(tenant, count);
-    for (const [tenant, count] of Object.entries(saved.admitted)) this.#admitted.set(tenant, count);
+  visitState(visitor: StateVisitor): void {
+    for (const counts of [this.#requests, this.#admitted]) {
+      visitor.value(
+        () => [...counts],
+        (saved) => {
+          counts.clear();
+          for (const [tenant, count] of saved) counts.set(tenant, count);
+        },
+      );
+    }
   }
 }
 
@@ -456,7 +439,7 @@ function budgeted(entry: PolicyEntry<AdmissionPolicy>): PolicyEntry<AdmissionPol
     tenantBudgets: { kind: 'numbers', default: {}, each: shareRule },
   };
   return {
-    about: entry.about,
+    ...entry,
     parameters,
     make: (p, world) => {
       const inner = entry.make(p, world);
@@ -467,94 +450,127 @@ function budgeted(entry: PolicyEntry<AdmissionPolicy>): PolicyEntry<AdmissionPol
   };
 }
 
-export const admissionPolicies: PolicyRegistry<AdmissionPolicy> = new PolicyRegistry<AdmissionPolicy>(
-  'admission',
-  {
-    'always-admit': budgeted({ about: 'all requests', parameters: {}, make: () => new AlwaysAdmit() }),
-    'token-bucket': budgeted({
-      about: 'as many prompt tokens as a bucket holds and flow into it',
-      parameters: {
-        capacity: { kind: 'number', default: 10000, above: 0 },
-        refillRate: { kind: 'number', default: 1000, above: 0 },
-        onEmpty: { kind: 'choice', default: 'reject', names: ['reject', 'delay'] },
-      },
-      make: (p) =>
-        new TokenBucket(p.number('capacity'), p.number('refillRate'), p.text('onEmpty') === 'delay'),
-    }),
-    'reject-all': budgeted({ about: 'none', parameters: {}, make: () => new RejectAll() }),
-    'tier-shed': budgeted({
-      about: 'only urgent classes while an instance is loaded',
-      parameters: {
-        threshold: { kind: 'number', default: 0, min: 0, integer: true },
-        minPriority: { kind: 'number', default: 0, min: -100, max: 100, integer: true },
-      },
-      make: (p) => new TierShed(p.number('threshold'), p.number('minPriority')),
-    }),
-    'gaie-legacy': budgeted({
-      about: 'no sheddable classes while instances are saturated',
-      parameters: { queueThreshold, kvThreshold },
-      make: (p) => {
-        const [queue, kv] = [p.number('queueThreshold'), p.number('kvThreshold')];
-        return new SaturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
-      },
-    }),
-    probabilistic: budgeted({
-      about: 'sheds sheddable classes with a chance that grows with the fifth power of saturation',
-      parameters: { factor: { kind: 'number', default: 300, above: 0 }, queueThreshold, kvThreshold },
-      make: (p, world) =>
-        new ProbabilisticShed(
-          p.number('factor'),
-          p.number('queueThreshold'),
-          p.number('kvThreshold'),
-          world.stream('admission'),
-        ),
-    }),
-    'soft-reflective': budgeted({
-      about: 'ceilings for less urgent classes that sink as load grows, with a trickle above them',
-      parameters: {
-        queueThreshold,
-        kvThreshold,
-        retryUs: { kind: 'number', default: 0, min: 0, max: 1e12, integer: true },
-      },
-      make: (p) =>
-        new SoftReflective(p.number('queueThreshold'), p.number('kvThreshold'), p.number('retryUs')),
-    }),
-    'latency-slo': budgeted({
-      about: 'no sheddable classes where no instance has head room, is idle or is nearly empty',
-      parameters: {
-        ttftUs: { kind: 'number', default: 0, min: 0 },
-        tpotUs: { kind: 'number', default: 50_000, min: 0 },
-        nearlyEmpty: { kind: 'number', default: 0.02, min: 0, max: 1 },
-        tokensPerS: { kind: 'number', default: PREFILL_TOKENS_PER_S, above: 0 },
-      },
-      make: (p) =>
-        new LatencySlo({
-          ttftUs: p.number('ttftUs'),
-          tpotUs: p.number('tpotUs'),
-          nearlyEmpty: p.number('nearlyEmpty'),
-          tokensPerS: p.number('tokensPerS'),
-        }),
-    }),
-    concurrency: budgeted({
-      about: 'no sheddable classes while as much is in flight as all instances should have',
-      parameters: {
-        kind: { kind: 'choice', default: 'requests', names: concurrencyKinds },
-        perInstance: { kind: 'number', default: 100, above: 0 },
-        tokensPerInstance: { kind: 'number', default: 1_000_000, above: 0, with: ['kind'] },
-      },
-      make: (p) => {
-        const caps = {
-          kind: concurrencyKindOf(p.text('kind')) ?? 'requests',
-          requests: p.number('perInstance'),
-          tokens: p.number('tokensPerInstance'),
-        };
-        return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
-      },
-    }),
-    evolved: budgeted({
-      about: 'the published evolved rule for an overloaded cluster',
-      parameters: {},
-      make: () => new EvolvedAdmission(),
-    }),
-  },
-);
+export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<AdmissionPolicy>('admission', [
+  budgeted({
+    name: 'always-admit',
+    readsKeys: false,
+    readsReports: false,
+    about: 'all requests',
+    parameters: {},
+    make: () => new AlwaysAdmit(),
+  }),
+  budgeted({
+    name: 'token-bucket',
+    readsKeys: false,
+    readsReports: false,
+    about: 'as many prompt tokens as a bucket holds and flow into it',
+    parameters: {
+      capacity: { kind: 'number', default: 10000, above: 0 },
+      refillRate: { kind: 'number', default: 1000, above: 0 },
+      onEmpty: { kind: 'choice', default: 'reject', names: ['reject', 'delay'] },
+    },
+    make: (p) => new TokenBucket(p.number('capacity'), p.number('refillRate'), p.text('onEmpty') === 'delay'),
+  }),
+  budgeted({
+    name: 'reject-all',
+    readsKeys: false,
+    readsReports: false,
+    about: 'none',
+    parameters: {},
+    make: () => new RejectAll(),
+  }),
+  budgeted({
+    name: 'tier-shed',
+    readsKeys: false,
+    readsReports: true,
+    about: 'only urgent classes while an instance is loaded',
+    parameters: {
+      threshold: { kind: 'number', default: 0, min: 0, integer: true },
+      minPriority: { kind: 'number', default: 0, min: -100, max: 100, integer: true },
+    },
+    make: (p) => new TierShed(p.number('threshold'), p.number('minPriority')),
+  }),
+  budgeted({
+    name: 'gaie-legacy',
+    readsKeys: false,
+    readsReports: true,
+    about: 'no sheddable classes while instances are saturated',
+    parameters: { queueThreshold, kvThreshold },
+    make: (p) => {
+      const [queue, kv] = [p.number('queueThreshold'), p.number('kvThreshold')];
+      return new SaturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
+    },
+  }),
+  budgeted({
+    name: 'probabilistic',
+    readsKeys: false,
+    readsReports: true,
+    about: 'sheds sheddable classes with a chance that grows with the fifth power of saturation',
+    parameters: { factor: { kind: 'number', default: 300, above: 0 }, queueThreshold, kvThreshold },
+    make: (p, world) =>
+      new ProbabilisticShed(
+        p.number('factor'),
+        p.number('queueThreshold'),
+        p.number('kvThreshold'),
+        world.stream('admission'),
+      ),
+  }),
+  budgeted({
+    name: 'soft-reflective',
+    readsKeys: false,
+    readsReports: true,
+    about: 'ceilings for less urgent classes that sink as load grows, with a trickle above them',
+    parameters: {
+      queueThreshold,
+      kvThreshold,
+      retryUs: { kind: 'number', default: 0, min: 0, max: 1e12, integer: true },
+    },
+    make: (p) => new SoftReflective(p.number('queueThreshold'), p.number('kvThreshold'), p.number('retryUs')),
+  }),
+  budgeted({
+    name: 'latency-slo',
+    readsKeys: false,
+    readsReports: true,
+    about: 'no sheddable classes where no instance has head room, is idle or is nearly empty',
+    parameters: {
+      ttftUs: { kind: 'number', default: 0, min: 0 },
+      tpotUs: { kind: 'number', default: 50_000, min: 0 },
+      nearlyEmpty: { kind: 'number', default: 0.02, min: 0, max: 1 },
+      tokensPerS: { kind: 'number', default: PREFILL_TOKENS_PER_S, above: 0 },
+    },
+    make: (p) =>
+      new LatencySlo({
+        ttftUs: p.number('ttftUs'),
+        tpotUs: p.number('tpotUs'),
+        nearlyEmpty: p.number('nearlyEmpty'),
+        tokensPerS: p.number('tokensPerS'),
+      }),
+  }),
+  budgeted({
+    name: 'concurrency',
+    readsKeys: false,
+    readsReports: false,
+    about: 'no sheddable classes while as much is in flight as all instances should have',
+    parameters: {
+      kind: { kind: 'choice', default: 'requests', names: concurrencyKinds },
+      perInstance: { kind: 'number', default: 100, above: 0 },
+      tokensPerInstance: { kind: 'number', default: 1_000_000, above: 0, with: ['kind'] },
+    },
+    make: (p) => {
+      const caps = {
+        kind: concurrencyKindOf(p.text('kind')) ?? 'requests',
+        requests: p.number('perInstance'),
+        tokens: p.number('tokensPerInstance'),
+      };
+      return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
+    },
+  }),
+  budgeted({
+    name: 'evolved',
+    readsKeys: false,
+    readsReports: false,
+    about: 'the published evolved rule for an overloaded cluster',
+    parameters: {},
+    make: () => new EvolvedAdmission(),
+  }),
+]);

@@ -9,6 +9,7 @@
  * it, and any other end counts for both.
  */
 
+import type { Stateful } from '../../runtime/snapshot.ts';
 import type { FlowControl } from './flowControl.ts';
 import type {
   AdmissionDecision,
@@ -19,7 +20,6 @@ import type {
   RequestPriority,
   RequestView,
   RoutingDecision,
-  SnapshotState,
   Stay,
 } from './policy.ts';
 import type { RouterState, ShadowName } from './routerState.ts';
@@ -46,7 +46,7 @@ export interface HistoryConfig {
   readonly windowUs: number;
   /** Windows that are kept. */
   readonly windows: number;
-  /** A tenant's burst: its rate over the last tenth of the window above so many times its rate over all. */
+  /** A tenant bursts when its rate over the last tenth of the window is above this many times its rate over the whole window. */
   readonly burstFactor: number;
 }
 
@@ -93,7 +93,7 @@ export interface ControlCounters {
   shadowChecks: number;
 }
 
-export interface ControlPlane extends SnapshotState {
+export interface ControlPlane extends Stateful {
   /** Another one of the same policies that has seen nothing. */
   fresh(): ControlPlane;
 
@@ -102,7 +102,7 @@ export interface ControlPlane extends SnapshotState {
   /** Whether it is of use to call `kvStored` and `kvRemoved`. */
   readonly wantsCacheEvents: boolean;
   readonly counters: Readonly<ControlCounters>;
-  /** Whether decisions name the scores of all candidates, as far as `topK` says; false where nobody reads them. */
+  /** Whether decisions name the scores of all candidates, as far as `topK` says; false where they are not read. */
   recordsScores: boolean;
   /** Whether any router goes by what instances report. */
   readonly routesByReports: boolean;

@@ -1,7 +1,7 @@
-/** The deciders between one instance for a whole request and a hand-off. */
+/** Deciders of prefill/decode disaggregation: whether another instance computes a request's prompt than its output. */
 
 import { type InstanceSnapshot, type NamedPolicy, type RequestView, StatelessPolicy } from './policy.ts';
-import { type NumberRule, PolicyRegistry } from './registry.ts';
+import { type NumberRule, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 /** `never` and `always`. */
@@ -31,7 +31,7 @@ function uncachedTokens(
   return request.promptTokens - router.observedKv.hbmBlocks(request, instance) * blockTokens;
 }
 
-/** Hands off when the decode instance would have to compute more than so many prompt tokens itself. */
+/** Hands off when the decode instance would have to compute more than `tokens` prompt tokens itself. */
 export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'prefix-threshold';
   readonly readsCaches: boolean = true;
@@ -75,7 +75,7 @@ export class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
   }
 }
 
-//  Whether a request's prompt is computed on another instance than its output.
+//  The contract.
 
 export interface PrefillDecodeDecision {
   readonly disaggregate: boolean;
@@ -89,24 +89,46 @@ export interface PrefillDecodeDecider extends NamedPolicy {
   decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision;
 }
 
-//  Prefill/decode deciders by name.
+//  The registry.
 
 function tokens(byDefault: number): NumberRule {
   return { kind: 'number', default: byDefault, min: 0, integer: true };
 }
 
-export const prefillDecodeDeciders: PolicyRegistry<PrefillDecodeDecider> =
-  new PolicyRegistry<PrefillDecodeDecider>('decider', {
-    never: { about: 'no hand-off', parameters: {}, make: () => new Fixed('never', false) },
-    always: { about: 'every request', parameters: {}, make: () => new Fixed('always', true) },
-    'prefix-threshold': {
+export const prefillDecodeDeciders: Registry<PrefillDecodeDecider> = new Registry<PrefillDecodeDecider>(
+  'decider',
+  [
+    {
+      name: 'never',
+      readsKeys: false,
+      readsReports: false,
+      about: 'no hand-off',
+      parameters: {},
+      make: () => new Fixed('never', false),
+    },
+    {
+      name: 'always',
+      readsKeys: false,
+      readsReports: false,
+      about: 'every request',
+      parameters: {},
+      make: () => new Fixed('always', true),
+    },
+    {
+      name: 'prefix-threshold',
+      readsKeys: true,
+      readsReports: false,
       about: 'more uncached prompt tokens than a threshold',
       parameters: { tokens: tokens(16) },
       make: (p, world) => new PrefixThreshold(p.number('tokens'), world.blockTokens),
     },
-    'token-cap': {
+    {
+      name: 'token-cap',
+      readsKeys: true,
+      readsReports: true,
       about: 'above an upper limit always, above a lower one while requests wait',
       parameters: { bypassTokens: tokens(5000), alwaysTokens: tokens(16384) },
       make: (p, world) => new TokenCap(p.number('bypassTokens'), p.number('alwaysTokens'), world.blockTokens),
     },
-  });
+  ],
+);

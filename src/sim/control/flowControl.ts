@@ -1,5 +1,6 @@
-/** llm-d's program-aware fairness by least attained service; a program is a tenant here. */
+/** The gateway: a queue in front of routing that holds requests while the instances are saturated. */
 
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import * as elementary from '../random/elementary.ts';
 import {
   concurrencyKindOf,
@@ -7,16 +8,10 @@ import {
   concurrencySaturation,
   utilizationSaturation,
 } from './admission.ts';
-import type {
-  ClusterState,
-  NamedPolicy,
-  PlainState,
-  RequestOutcome,
-  RequestPriority,
-  RequestView,
-  SnapshotState,
-} from './policy.ts';
-import { type NumberRule, PolicyRegistry } from './registry.ts';
+import type { ClusterState, NamedPolicy, RequestOutcome, RequestPriority, RequestView } from './policy.ts';
+import { type NumberRule, Registry } from './registry.ts';
+
+//  llm-d's program-aware fairness by least attained service; a program is a tenant here.
 
 export interface ServiceRules {
   readonly serviceWeight: number;
@@ -24,7 +19,7 @@ export interface ServiceRules {
   readonly halfLifeUs: number;
 }
 
-/** Output tokens cost so many prompt tokens. */
+/** Cost of an output token in prompt tokens. */
 const OUTPUT_WEIGHT = 2;
 
 /**
@@ -34,7 +29,7 @@ const OUTPUT_WEIGHT = 2;
  * and twice its output tokens; what was attained halves in each half-life of simulated time. (llm-d-router,
  * `program-aware-fairness` with the strategy `las`.)
  */
-export class AttainedService implements SnapshotState {
+export class AttainedService implements Stateful {
   readonly #rules: ServiceRules;
   readonly #byTenant = new Map<string, { tokens: number; atUs: number }>();
 
@@ -73,16 +68,14 @@ export class AttainedService implements SnapshotState {
     return heads[best];
   }
 
-  snapshot(): PlainState {
-    return [...this.#byTenant].map(([tenant, { tokens, atUs }]) => [tenant, tokens, atUs]);
-  }
-
-  restore(state: PlainState): void {
-    this.#byTenant.clear();
-    // the state is what `snapshot` made
-    for (const [tenant, tokens, atUs] of state as unknown as readonly [string, number, number][]) {
-      this.#byTenant.set(tenant, { tokens, atUs });
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#byTenant].map(([tenant, service]) => ({ tenant, service: { ...service } })),
+      (saved) => {
+        this.#byTenant.clear();
+        for (const { tenant, service } of saved) this.#byTenant.set(tenant, { ...service });
+      },
+    );
   }
 }
 
@@ -118,9 +111,9 @@ export class BandedGateway implements FlowControl {
   readonly #rules: GatewayRules;
   readonly #bands: Bands = new Bands();
   readonly #byRequest = new Map<number, GatewayEntry>();
-  /** Null where nobody asks for it. */
+  /** Null unless the fairness rule reads it. */
   readonly #service: AttainedService | null;
-  /** Only where somebody learns from it. */
+  /** Left out where no rule learns from outcomes. */
   completed?: (outcome: RequestOutcome) => void;
   #sequence = 0;
   /** Entries of a snapshot that wait for their requests. */
@@ -215,36 +208,31 @@ export class BandedGateway implements FlowControl {
     return targetUs === undefined ? Infinity : enqueuedUs + targetUs;
   }
 
-  snapshot(): PlainState {
-    return {
-      service: this.#service?.snapshot() ?? null,
-      sequence: this.#sequence,
-      lastTenants: this.#bands.all.map(({ score, lastTenant }) => [score, lastTenant]),
-      entries: [...this.#byRequest.values()]
-        .sort((a, b) => a.sequence - b.sequence)
-        .map(({ request, priority, enqueuedUs, sequence }) => ({
-          number: request.number,
-          priority: { ...priority, hints: { ...priority.hints } },
-          enqueuedUs,
-          sequence,
-        })),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as {
-      service: PlainState;
-      sequence: number;
-      lastTenants: readonly [number, string][];
-      entries: readonly SavedEntry[];
-    };
-    this.#service?.restore(saved.service);
-    this.#bands.clear();
-    this.#byRequest.clear();
-    this.#sequence = saved.sequence;
-    for (const [score, lastTenant] of saved.lastTenants) this.#bands.of(score).lastTenant = lastTenant;
-    this.#toAdopt = saved.entries;
+  visitState(visitor: StateVisitor): void {
+    this.#service?.visitState(visitor);
+    this.#sequence = visitor.number(this.#sequence);
+    visitor.value<readonly (readonly [number, string])[]>(
+      () => this.#bands.all.map(({ score, lastTenant }) => [score, lastTenant]),
+      (saved) => {
+        this.#bands.clear();
+        for (const [score, lastTenant] of saved) this.#bands.of(score).lastTenant = lastTenant;
+      },
+    );
+    visitor.value<readonly SavedEntry[]>(
+      () =>
+        [...this.#byRequest.values()]
+          .sort((a, b) => a.sequence - b.sequence)
+          .map(({ request, priority, enqueuedUs, sequence }) => ({
+            number: request.number,
+            priority: { ...priority, hints: { ...priority.hints } },
+            enqueuedUs,
+            sequence,
+          })),
+      (saved) => {
+        this.#byRequest.clear();
+        this.#toAdopt = saved;
+      },
+    );
   }
 
   adopt(requestOf: (number: number) => RequestView): void {
@@ -350,9 +338,9 @@ export type EnqueueResult =
   /** Another one was put out to make room. */
   | { readonly outcome: 'evicted'; readonly evicted: GatewayEntry };
 
-export interface FlowControl extends SnapshotState, Pick<NamedPolicy, 'completed'> {
+export interface FlowControl extends Stateful, Pick<NamedPolicy, 'completed'> {
   readonly size: number;
-  /** How many of those that wait `matches` is true of. */
+  /** How many waiting requests match. */
   count(matches: (request: RequestView) => boolean): number;
   enqueue(request: RequestView, priority: RequestPriority, nowUs: number): EnqueueResult;
   /**
@@ -361,7 +349,7 @@ export interface FlowControl extends SnapshotState, Pick<NamedPolicy, 'completed
    */
   dispatch(saturation: number, nowUs: number): GatewayEntry | undefined;
   /**
-   * After `restore`: gives the entries their requests back by their numbers. A snapshot holds no requests,
+   * After its state is restored: gives the entries their requests back by their numbers. A snapshot holds no requests,
    * which belong to the simulation.
    */
   adopt(requestOf: (number: number) => RequestView): void;
@@ -379,8 +367,11 @@ export interface Gateway {
   saturation(cluster: ClusterState): number;
 }
 
-export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('gateway', {
-  banded: {
+export const gateways: Registry<Gateway> = new Registry<Gateway>('gateway', [
+  {
+    name: 'banded',
+    readsKeys: false,
+    readsReports: (p) => p.text('detector') === 'utilization',
     about: 'bands by priority, flows by tenant',
     parameters: {
       detector: { kind: 'choice', default: 'never', names: ['never', 'utilization', 'concurrency'] },
@@ -431,4 +422,4 @@ export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('ga
       };
     },
   },
-});
+]);

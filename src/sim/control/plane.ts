@@ -1,9 +1,12 @@
-/** A control plane's configuration, checked field by field and filled with defaults. */
+/**
+ * The control plane made of the policies of a configuration: the configuration checked, the policies made, and each call of
+ * the cluster turned into their decisions.
+ */
 
-import { configError, invariant, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
-import { type CacheView, newShadow, ObservedView } from './cacheView.ts';
 import type {
   ControlConfig,
   ControlCounters,
@@ -22,30 +25,15 @@ import {
   type ForcedRouting,
   type InstanceProbe,
   type InstanceSnapshot,
-  type NamedPolicy,
-  type PlainState,
   type PolicyWorld,
-  type RequestOutcome,
   type RequestPriority,
   type RequestView,
   type RoutingDecision,
-  type SnapshotState,
   type Stay,
 } from './policy.ts';
 import { type PriorityPolicy, priorityPolicies } from './priority.ts';
-import { unknownName } from './registry.ts';
-import {
-  type GlobalRouterMetrics,
-  type HistoryPoint,
-  type PrefixView,
-  type RouterState,
-  type ShadowView,
-  SignalBoard,
-  shadowNames,
-  type TenantState,
-  TenantTable,
-  TrafficHistory,
-} from './routerState.ts';
+import { InFlightBook, Learners, RouterBooks } from './routerBooks.ts';
+import { type RouterState, SignalBoard, shadowNames } from './routerState.ts';
 import { routingPolicies } from './routing/routing.ts';
 import type { RoutingChoice, RoutingContext, RoutingPolicy } from './routing/routingPolicy.ts';
 
@@ -98,6 +86,19 @@ export function checkControl(config: Partial<ControlConfig>): ControlConfig {
   };
 }
 
+/** Whether any policy of the control plane, or its shadow, looks at the block keys of prompts. */
+export function controlReadsKeys(config: ControlConfig): boolean {
+  const { routing, prefillRouting = routing, decodeRouting = routing } = config;
+  return (
+    config.shadow.model !== 'none' ||
+    [routing, prefillRouting, decodeRouting].some((choice) => routingPolicies.readsKeys(choice)) ||
+    admissionPolicies.readsKeys(config.admission) ||
+    priorityPolicies.readsKeys(config.priority) ||
+    prefillDecodeDeciders.readsKeys(config.decider) ||
+    (config.gateway !== null && gateways.readsKeys(config.gateway))
+  );
+}
+
 //  The record of a routing decision, from what a policy chose.
 
 export type ChoiceRecord = Omit<
@@ -122,15 +123,15 @@ export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: n
   return { ...base, scores, filteredOut: choice.filteredOut, topKCandidates: others.slice(0, topK) };
 }
 
-//  Decisions that somebody else takes in a policy's place: what if it had been otherwise?
+//  Decisions that a caller forces in a policy's place, for what-if runs.
 
 export function forcedAdmission(verdict: 'admit' | 'reject'): AdmissionDecision {
   return verdict === 'admit' ? ADMIT : { verdict, reason: 'forced' };
 }
 
 /**
- * The place of the forced instance among those that could take the request, or compute its prompt.
- * @throws TKV_INPUT when it is none of them
+ * The place of the forced instance among the candidates.
+ * @throws TKV_INPUT when it is not among them
  */
 export function forcedIndex(
   candidates: readonly InstanceSnapshot[],
@@ -140,130 +141,12 @@ export function forcedIndex(
   const index = candidates.findIndex(({ instance }) => instance === forced);
   if (index !== -1) return index;
   const names = candidates.map(({ instance }) => instance).join(', ');
-  const remedy = names === '' ? 'There is none that can.' : `Name one of ${names}.`;
+  const remedy = names === '' ? 'No instance can.' : `Name one of ${names}.`;
   throw new TierKVError(
     'TKV_INPUT',
     `forced.routing names instance ${forced}, which cannot ${does}. ${remedy}`,
     { field: 'forced.routing' },
   );
-}
-
-//  What was sent where: for each request and instance the tokens it has to compute and what was expected.
-
-interface Sent {
-  readonly instance: number;
-  tokens: number;
-  /** Blocks that were believed to be cached there; -1 once that was compared, or where nothing was. */
-  expectedBlocks: number;
-}
-
-export class InFlightBook implements SnapshotState {
-  readonly #byRequest = new Map<number, Sent[]>();
-
-  sent(request: number, instance: number, tokens: number, expectedBlocks: number): void {
-    const entry: Sent = { instance, tokens, expectedBlocks };
-    const entries = this.#byRequest.get(request);
-    if (entries === undefined) this.#byRequest.set(request, [entry]);
-    else entries.push(entry);
-  }
-
-  /** The tokens that were counted for it there; 0 from the second call on. */
-  takeTokens(request: number, instance: number): number {
-    const entry = this.#find(request, instance);
-    const tokens = entry?.tokens ?? 0;
-    if (entry !== undefined) entry.tokens = 0;
-    return tokens;
-  }
-
-  /** The blocks that were expected there; -1 from the second call on. */
-  takeExpected(request: number, instance: number): number {
-    const entry = this.#find(request, instance);
-    const blocks = entry?.expectedBlocks ?? -1;
-    if (entry !== undefined) entry.expectedBlocks = -1;
-    return blocks;
-  }
-
-  /** It has left the instance. @returns whether it is nowhere now */
-  end(request: number, instance: number): boolean {
-    const entries = this.#byRequest.get(request);
-    const at = entries?.findIndex((entry) => entry.instance === instance) ?? -1;
-    invariant(
-      entries !== undefined && at !== -1,
-      () => `request ${request} is not with instance ${instance}`,
-    );
-    entries.splice(at, 1);
-    if (entries.length === 0) this.#byRequest.delete(request);
-    return entries.length === 0;
-  }
-
-  /** The instances that have it, or were to get it. */
-  instancesOf(request: number): readonly number[] {
-    return (this.#byRequest.get(request) ?? []).map(({ instance }) => instance);
-  }
-
-  #find(request: number, instance: number): Sent | undefined {
-    return this.#byRequest.get(request)?.find((entry) => entry.instance === instance);
-  }
-
-  snapshot(): PlainState {
-    return [...this.#byRequest].map(([request, entries]) => ({
-      request,
-      entries: entries.map((entry) => ({ ...entry })),
-    }));
-  }
-
-  restore(state: PlainState): void {
-    this.#byRequest.clear();
-    // the state is what `snapshot` made
-    for (const { request, entries } of state as unknown as readonly { request: number; entries: Sent[] }[]) {
-      this.#byRequest.set(
-        request,
-        entries.map((entry) => ({ ...entry })),
-      );
-    }
-  }
-}
-
-//  The policies that are told of outcomes, and when first tokens came, as far as somebody wants to know.
-
-type Learner = Pick<NamedPolicy, 'completed'>;
-
-export class Learners implements SnapshotState {
-  readonly #policies: readonly Learner[];
-  /** By request: when its first token came. */
-  readonly #firstUs = new Map<number, number>();
-
-  constructor(policies: readonly Learner[]) {
-    this.#policies = [...new Set(policies)].filter(({ completed }) => completed !== undefined);
-  }
-
-  firstToken(request: RequestView, nowUs: number): void {
-    if (this.#policies.length > 0 && !this.#firstUs.has(request.number)) {
-      this.#firstUs.set(request.number, nowUs);
-    }
-  }
-
-  ended(outcome: Omit<RequestOutcome, 'ttftUs' | 'e2eUs'>): void {
-    if (this.#policies.length === 0) return;
-    const { request, nowUs } = outcome;
-    const firstUs = this.#firstUs.get(request.number);
-    this.#firstUs.delete(request.number);
-    const ttftUs = firstUs === undefined ? -1 : firstUs - request.arrivalUs;
-    const whole: RequestOutcome = { ...outcome, ttftUs, e2eUs: nowUs - request.arrivalUs };
-    for (const policy of this.#policies) policy.completed?.(whole);
-  }
-
-  snapshot(): PlainState {
-    return [...this.#firstUs].map(([request, timeUs]) => [request, timeUs]);
-  }
-
-  restore(state: PlainState): void {
-    this.#firstUs.clear();
-    // the state is what `snapshot` made
-    for (const [request, timeUs] of state as unknown as readonly [number, number][]) {
-      this.#firstUs.set(request, timeUs);
-    }
-  }
 }
 
 //  The control plane made of the policies of a configuration.
@@ -542,25 +425,13 @@ export class PolicyControlPlane implements ControlPlane {
     this.#books.event(instance, tier, false, key, nowUs);
   }
 
-  snapshot(): PlainState {
-    return {
-      counters: { ...this.counters },
-      policies: this.#policies.snapshot(),
-      board: this.#board.snapshot(),
-      books: this.#books.snapshot(),
-      inFlight: this.#inFlight.snapshot(),
-    };
-  }
-
-  /** The instances are added before, with the same numbers. */
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as Record<string, PlainState>;
-    Object.assign(this.counters, saved.counters);
-    this.#policies.restore(saved.policies);
-    this.#board.restore(saved.board);
-    this.#books.restore(saved.books);
-    this.#inFlight.restore(saved.inFlight);
+  /** When restored: the instances are added before, with the same numbers. */
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this.counters);
+    this.#policies.visitState(visitor);
+    this.#board.visitState(visitor);
+    this.#books.visitState(visitor);
+    this.#inFlight.visitState(visitor);
   }
 }
 
@@ -606,7 +477,7 @@ export interface MadePolicies {
   readonly routing?: (world: PolicyWorld) => RoutingPolicy;
 }
 
-export class PlanePolicies implements SnapshotState {
+export class PlanePolicies implements Stateful {
   readonly admission: AdmissionPolicy;
   readonly priority: PriorityPolicy;
   readonly decider: PrefillDecodeDecider;
@@ -644,170 +515,12 @@ export class PlanePolicies implements SnapshotState {
     for (const router of new Set(Object.values(this.routers))) router.removed?.(instance);
   }
 
-  snapshot(): PlainState {
+  visitState(visitor: StateVisitor): void {
     const { all, prefill, decode } = this.routers;
-    return {
-      admission: this.admission.snapshot(),
-      priority: this.priority.snapshot(),
-      decider: this.decider.snapshot(),
-      gateway: this.gateway?.queue.snapshot() ?? null,
-      routers: [all.snapshot(), prefill.snapshot(), decode.snapshot()],
-      learners: this.learners.snapshot(),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as Record<string, PlainState>;
-    this.admission.restore(saved.admission);
-    this.priority.restore(saved.priority);
-    this.decider.restore(saved.decider);
-    if (this.gateway !== null) this.gateway.queue.restore(saved.gateway);
-    const [all, prefill, decode] = saved.routers as readonly PlainState[];
-    this.routers.all.restore(all);
-    this.routers.prefill.restore(prefill);
-    this.routers.decode.restore(decode);
-    this.learners.restore(saved.learners);
-  }
-}
-
-//  What the router knows, kept up to date by the control plane and shown to policies as a `RouterState`.
-
-/** What the observed view says where nobody asked for one to be kept. */
-const nothingObserved: PrefixView = { hbmBlocks: () => 0, place: () => ({ blocks: 0, byTier: [] }) };
-
-export class RouterBooks implements RouterState, SnapshotState {
-  nowUs = 0;
-  readonly #tenants: TenantTable;
-  readonly #traffic: TrafficHistory;
-  readonly #observed: ObservedView | null;
-  readonly #shadow: (CacheView & ShadowView) | null;
-
-  constructor(config: ControlConfig, readsCaches: boolean) {
-    const { windowUs, windows, burstFactor } = config.history;
-    this.#tenants = new TenantTable(windowUs, burstFactor);
-    this.#traffic = new TrafficHistory(windowUs, windows);
-    this.#observed = readsCaches ? new ObservedView(config.signals.cacheSignalUs) : null;
-    this.#shadow = newShadow(config.shadow);
-  }
-
-  get wantsEvents(): boolean {
-    return this.#observed !== null || this.#shadow?.readsEvents === true;
-  }
-
-  tenant(tenantId: string): TenantState {
-    return this.#tenants.state(tenantId, this.nowUs);
-  }
-
-  get tenants(): readonly TenantState[] {
-    return this.#tenants.all(this.nowUs);
-  }
-
-  get global(): GlobalRouterMetrics {
-    return this.#traffic.global(this.nowUs);
-  }
-
-  get history(): readonly HistoryPoint[] {
-    return this.#traffic.points(this.nowUs);
-  }
-
-  get observedKv(): PrefixView {
-    return this.#observed ?? nothingObserved;
-  }
-
-  get shadowKv(): ShadowView | null {
-    return this.#shadow;
-  }
-
-  added(probe: InstanceProbe): void {
-    this.#observed?.added(probe);
-    this.#shadow?.added(probe);
-  }
-
-  removed(instance: number): void {
-    this.#observed?.removed(instance);
-    this.#shadow?.removed(instance);
-  }
-
-  event(instance: number, tier: number, stored: boolean, key: Uint32Array, nowUs: number): void {
-    this.#observed?.event(instance, tier, stored, key, nowUs);
-    this.#shadow?.event(instance, tier, stored, key, nowUs);
-  }
-
-  /** Brings everything up to `nowUs`, before a decision. */
-  refresh(nowUs: number): void {
-    this.nowUs = nowUs;
-    this.#observed?.refresh(nowUs);
-    this.#shadow?.refresh(nowUs);
-  }
-
-  /** Leading blocks that the shadow has there, or without one the observed view. */
-  expectedBlocks(request: RequestView, instance: number): number {
-    if (this.#shadow !== null) return this.#shadow.place(request, instance).blocks;
-    return this.#observed?.place(request, instance).blocks ?? 0;
-  }
-
-  arrived(request: RequestView, nowUs: number): void {
-    this.nowUs = nowUs;
-    this.#tenants.arrived(request.tenantId, request.sloClass, nowUs);
-    this.#traffic.count('arrivals', nowUs);
-    this.#traffic.count('promptTokens', nowUs, request.promptTokens);
-    this.#traffic.pending++;
-  }
-
-  admitted(request: RequestView, nowUs: number): void {
-    this.#tenants.admitted(request.tenantId);
-    this.#traffic.count('admitted', nowUs);
-  }
-
-  rejected(request: RequestView, nowUs: number): void {
-    this.#tenants.rejected(request.tenantId);
-    this.#traffic.count('rejected', nowUs);
-    this.#traffic.pending--;
-  }
-
-  /** A request was given up before it was routed. */
-  abandoned(): void {
-    this.#traffic.pending--;
-  }
-
-  /** The request has left the gate. */
-  routed(request: RequestView): void {
-    this.#tenants.routed(request.tenantId);
-    this.#traffic.pending--;
-    this.#traffic.inFlight++;
-  }
-
-  /** Its prompt is computed there. */
-  sent(request: RequestView, instance: number, nowUs: number): void {
-    this.#shadow?.routed(request, instance, nowUs);
-  }
-
-  ended(request: RequestView, how: EndKind, outputTokens: number, nowUs: number): void {
-    this.#tenants.ended(request.tenantId, outputTokens);
-    this.#traffic.inFlight--;
-    if (how === 'completed') this.#traffic.count('completions', nowUs);
-    else if (how === 'redirected') this.#traffic.pending++;
-  }
-
-  snapshot(): PlainState {
-    return {
-      nowUs: this.nowUs,
-      tenants: this.#tenants.snapshot(),
-      traffic: this.#traffic.snapshot(),
-      observed: this.#observed?.snapshot() ?? null,
-      shadow: this.#shadow?.snapshot() ?? null,
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as Record<string, PlainState>;
-    this.nowUs = saved.nowUs as number;
-    this.#tenants.restore(saved.tenants);
-    this.#traffic.restore(saved.traffic);
-    this.#observed?.restore(saved.observed);
-    this.#shadow?.restore(saved.shadow);
+    for (const policy of [this.admission, this.priority, this.decider]) policy.visitState(visitor);
+    if (this.gateway !== null) this.gateway.queue.visitState(visitor);
+    for (const router of new Set([all, prefill, decode])) router.visitState(visitor);
+    this.learners.visitState(visitor);
   }
 }
 

@@ -5,6 +5,7 @@
  */
 
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import type { GoRandom } from '../random/goRand.ts';
 import type { SourceState } from '../random/laggedFibonacci.ts';
 
@@ -29,7 +30,7 @@ export interface PolicyWorld {
   readonly maxSequences: number;
 }
 
-/** Plain data that can be cloned: what a policy remembers. */
+/** Plain data that can be cloned. */
 export type PlainState =
   | null
   | boolean
@@ -42,29 +43,42 @@ export type PlainState =
   | readonly PlainState[]
   | { readonly [key: string]: PlainState };
 
+/** What a program of a bundle remembers: its image is plain data, and policies show it to a visitor as one value. */
 export interface SnapshotState {
-  /** What it remembers now, independent of what it does later; null for a policy without memory. */
+  /** What it remembers now, independent of what it does later; null for a program without memory. */
   snapshot(): PlainState;
-  /** Goes on from what `snapshot` of a policy of the same name and parameters gave. */
+  /** Goes on from what `snapshot` of an instance of the same program gave. */
   restore(state: PlainState): void;
 }
 
-export interface NamedPolicy extends SnapshotState {
+export interface NamedPolicy extends Stateful {
   readonly name: string;
   /** Told of each routed request as it ends; what a policy learns from outcomes, it learns here. */
   completed?(outcome: RequestOutcome): void;
 }
 
-/** What a policy without memory has in the place of one. */
-export const noMemory: SnapshotState = { snapshot: () => null, restore: () => {} };
+/** Shows the image of a program to a visitor. */
+export function visitProgram(visitor: StateVisitor, program: SnapshotState): void {
+  visitor.value<PlainState>(
+    () => program.snapshot(),
+    (saved) => program.restore(saved),
+  );
+}
+
+/** Shows the place of a random stream to a visitor. */
+export function visitStream(visitor: StateVisitor, stream: GoRandom): void {
+  visitor.value(
+    () => stream.snapshot(),
+    (saved) => stream.restore(saved),
+  );
+}
+
+/** The state of a policy without memory. */
+export const noMemory: Stateful = { visitState: () => {} };
 
 /** A policy whose decisions depend on nothing that it saw before. */
 export abstract class StatelessPolicy {
-  snapshot(): PlainState {
-    return null;
-  }
-
-  restore(): void {}
+  visitState(): void {}
 }
 
 //  What the stages of the control plane answer, one after the other.
@@ -194,7 +208,7 @@ export interface InstanceSnapshot {
 
   /** Fresh: requests that the router sent there and that have not ended. */
   readonly inFlight: number;
-  /** Fresh: prompt tokens of these that had no first token yet, less those that were found cached. */
+  /** Fresh: uncached prompt tokens of the requests in flight that have no first token yet. */
   readonly inFlightTokens: number;
 }
 
@@ -226,7 +240,7 @@ export interface InstanceProbe {
   readonly configId: string;
   /** Blocks of each tier, HBM first. */
   readonly capacityBlocks: readonly number[];
-  /** Grows with whatever changes a report. Left out, or -1, where nobody counts: then each report is new. */
+  /** Grows with whatever changes a report. Left out, or -1, where changes are not counted: then each report is new. */
   changes?(): number;
   /** Fills in what the instance knows of itself now. */
   report(into: InstanceReport): void;
@@ -300,11 +314,11 @@ export interface RequestOutcome {
 
 //  Times that the router predicts from its own counts and from reports; what llm-d's latency rules go by.
 
-/** Prompt tokens a second of one instance, where nobody has measured: llm-d's figure. */
+/** Prompt tokens a second of one instance that was not measured: llm-d's figure. */
 export const PREFILL_TOKENS_PER_S = 15_928;
 
 /**
- * Time to the first token of a request with so many uncached tokens: they and the uncached tokens that the
+ * Time to the first token of a request with `uncachedTokens`: they and the uncached tokens that the
  * router sent there and that had no first token yet, over the rate of prefill. Fresh.
  */
 export function predictedTtftUs(
@@ -327,7 +341,7 @@ export interface LatencyTargets {
   readonly tokensPerS: number;
 }
 
-/** Target less prediction of both kinds; 0 where there is no target. */
+/** Target less prediction of both kinds; 0 without a target. */
 export function headroomUs(
   { sloTargetUs }: RequestView,
   instance: InstanceSnapshot,

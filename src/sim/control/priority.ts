@@ -1,7 +1,13 @@
-/** The priority policies. All give the scheduler a rank in which lower is more urgent. */
+/** The second stage: how urgent a request is. All policies give the scheduler a rank in which lower is more urgent. */
 
-import { type NamedPolicy, type RequestPriority, type RequestView, StatelessPolicy } from './policy.ts';
-import { type NumberRule, PolicyRegistry } from './registry.ts';
+import {
+  type NamedPolicy,
+  type PolicyWorld,
+  type RequestPriority,
+  type RequestView,
+  StatelessPolicy,
+} from './policy.ts';
+import { type NumberRule, type PolicyEntry, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 /** Ranks are whole; scores of a tenant's share are told apart to this part of a step between classes. */
@@ -55,8 +61,8 @@ export class ConstantPriority extends StatelessPolicy implements PriorityPolicy 
 
 /**
  * Earliest due first within a class: the class counts `classWeightUs` for each step of its priority, and a
- * request is as urgent as its time to the first token is near. Without a target of its own a request takes
- * that of its class. The rank is the due time less the class's credit, so it needs no clock.
+ * request is as urgent as its time to the first token is near. A request without a target of its own takes
+ * the target of its class. The rank is the due time less the class's credit, so it needs no clock.
  */
 export class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'slo-deadline';
@@ -110,14 +116,14 @@ export class FairSharePriority extends StatelessPolicy implements PriorityPolicy
   }
 }
 
-//  The second stage: how urgent a request is, and what later stages should know of it.
+//  The contract.
 
 export interface PriorityPolicy extends NamedPolicy {
   /** Deterministic; changes none of its arguments. */
   prioritise(request: RequestView, router: RouterState): RequestPriority;
 }
 
-//  Urgency of the SLO classes. Negative ones may be shed. Unknown names, and none, count as standard.
+//  Urgency of the SLO classes. Negative ones may be shed. Unknown and empty names count as standard.
 
 /** Upstream's. */
 export const defaultSloPriorities: Readonly<Record<string, number>> = {
@@ -152,20 +158,35 @@ const priorityRule: NumberRule = { kind: 'number', default: 0, min: -100, max: 1
 /** Priorities of SLO classes that differ from upstream's. */
 const priorities = { kind: 'numbers', default: {}, each: priorityRule } as const;
 
-export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegistry<PriorityPolicy>(
+export interface PriorityEntry extends PolicyEntry<PriorityPolicy> {
+  /** Set where all requests get the same rank, so that a scheduler cannot go by it. */
+  readonly ranksAlike?: boolean;
+}
+
+export const priorityPolicies: Registry<PriorityPolicy, PolicyWorld, PriorityEntry> = new Registry(
   'priority',
-  {
-    'slo-class': {
+  [
+    {
+      name: 'slo-class',
+      readsKeys: false,
+      readsReports: false,
       about: 'by SLO class, as upstream',
       parameters: { priorities },
       make: (p) => new SloClassPriority(new SloPriorities(p.numbers('priorities'))),
     },
-    constant: {
+    {
+      name: 'constant',
+      readsKeys: false,
+      readsReports: false,
       about: 'all alike',
+      ranksAlike: true,
       parameters: { priorities, score: { kind: 'number', default: 0 } },
       make: (p) => new ConstantPriority(new SloPriorities(p.numbers('priorities')), p.number('score')),
     },
-    'slo-deadline': {
+    {
+      name: 'slo-deadline',
+      readsKeys: false,
+      readsReports: false,
       about: 'earliest due first, with a credit for the class',
       parameters: {
         priorities,
@@ -179,7 +200,10 @@ export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegist
           p.number('classWeightUs'),
         ),
     },
-    'fair-share': {
+    {
+      name: 'fair-share',
+      readsKeys: false,
+      readsReports: false,
       about: 'by SLO class, less for tenants with more in flight than their share',
       parameters: {
         priorities,
@@ -193,5 +217,5 @@ export const priorityPolicies: PolicyRegistry<PriorityPolicy> = new PolicyRegist
           p.number('most'),
         ),
     },
-  },
+  ],
 );

@@ -1,6 +1,9 @@
-/** Parameters of policies: what each may be, and values that were checked against it. */
+/**
+ * One registry for the policies of a stage. An entry says all that others must know of a policy: its name, a line about it,
+ * its parameters, and what it reads. Names of policies stand in their own file and nowhere else.
+ */
 
-import { configError, nearestName } from '../../runtime/errors.ts';
+import { configError, invariant, unknownName } from '../../runtime/errors.ts';
 import type { ParameterValue, PolicyChoice, PolicyWorld } from './policy.ts';
 
 interface Told {
@@ -24,7 +27,7 @@ export type ParameterRule =
   | NumberRule
   | (Told & { readonly kind: 'choice'; readonly default: string; readonly names: readonly string[] })
   | (Told & { readonly kind: 'flag'; readonly default: boolean })
-  /** A number for each of some names; `names` lists those that may be used, where not every name may. */
+  /** A number for each of some names; `names` lists the names that may be used; left out, every name may. */
   | (Told & {
       readonly kind: 'numbers';
       readonly default: Readonly<Record<string, number>>;
@@ -54,18 +57,6 @@ function checkNumber(field: string, value: unknown, rule: NumberRule): number {
     value <= (rule.max ?? Infinity);
   if (fits) return value;
   throw configError(field, `is ${JSON.stringify(value)}`, `Give it ${limitsOf(rule)}.`);
-}
-
-/** @throws TKV_CONFIG that names the field, and the nearest name where one is near */
-export function unknownName(field: string, name: string, known: readonly string[]): Error {
-  const nearest = nearestName(name, known) ?? nearestName(name.replaceAll('-', '_'), known);
-  const remedy =
-    known.length === 0
-      ? 'It takes none: leave it out.'
-      : nearest === undefined
-        ? `Known: ${known.join(', ')}.`
-        : `Did you mean ${nearest}?`;
-  return configError(field, `is not known (${JSON.stringify(name)})`, remedy);
 }
 
 function checkValue(field: string, value: unknown, rule: ParameterRule): ParameterValue {
@@ -142,30 +133,52 @@ export class PolicyParameters {
   }
 }
 
-//  The policies of one stage by name. A new one is a file beside the others and a line in their registry.
+//  Entries and the registry of a stage. A new policy is a file with its entry, and a place in the stage's list.
 
-export interface PolicyEntry<P> {
+/** A fact about a policy, which may depend on its parameters. */
+export type Declared = boolean | ((parameters: PolicyParameters) => boolean);
+
+export interface PolicyEntry<P, World = PolicyWorld> {
+  readonly name: string;
   /** One line for people who choose. */
   readonly about: string;
   readonly parameters: ParameterRules;
-  make(parameters: PolicyParameters, world: PolicyWorld): P;
+  /** Whether it looks at the block keys of prompts, itself or by asking what is cached where. */
+  readonly readsKeys: Declared;
+  /** Whether it goes by what instances report, which is as old as the last report. */
+  readonly readsReports: Declared;
+  make(parameters: PolicyParameters, world: World): P;
 }
 
-export class PolicyRegistry<P> {
+export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World> = PolicyEntry<P, World>> {
   /** What the policies are of: `admission`, `routing`, ...; the first part of a field's name. */
   readonly stage: string;
+  /** In the order in which they are listed. */
   readonly names: readonly string[];
-  readonly #entries: Readonly<Record<string, PolicyEntry<P>>>;
+  readonly #entries: ReadonlyMap<string, Entry>;
 
-  constructor(stage: string, entries: Readonly<Record<string, PolicyEntry<P>>>) {
+  constructor(stage: string, entries: readonly Entry[]) {
     this.stage = stage;
-    this.names = Object.keys(entries);
-    this.#entries = entries;
+    this.#entries = new Map(entries.map((entry) => [entry.name, entry]));
+    this.names = [...this.#entries.keys()];
+    invariant(this.names.length === entries.length, () => `a name is given twice among ${stage} policies`);
   }
 
-  /** Its parameters with their rules, and a line about it. */
+  has(name: string): boolean {
+    return this.#entries.has(name);
+  }
+
+  /** @throws TKV_CONFIG naming the policy that is not known */
+  entry(name: string): Entry {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) throw unknownName(`${this.stage}.policy`, name, this.names);
+    return entry;
+  }
+
+  /** Its parameters with their rules, and a line about it: what users are shown. */
   describe(name: string): Pick<PolicyEntry<P>, 'about' | 'parameters'> {
-    return this.#entry(name);
+    const { about, parameters } = this.entry(name);
+    return { about, parameters };
   }
 
   /**
@@ -173,18 +186,30 @@ export class PolicyRegistry<P> {
    * @throws TKV_CONFIG naming the policy or parameter that is not known or out of range
    */
   resolve(choice: PolicyChoice): PolicyChoice {
-    const entry = this.#entry(choice.policy);
-    return { policy: choice.policy, ...checkParameters(this.stage, choice, entry.parameters) };
+    const { parameters } = this.entry(choice.policy);
+    return { policy: choice.policy, ...checkParameters(this.stage, choice, parameters) };
   }
 
   /** @throws TKV_CONFIG as `resolve` does */
-  make(choice: PolicyChoice, world: PolicyWorld): P {
-    const resolved: Readonly<Record<string, ParameterValue>> = this.resolve(choice);
-    return this.#entry(choice.policy).make(new PolicyParameters(resolved), world);
+  make(choice: PolicyChoice, world: World): P {
+    return this.entry(choice.policy).make(this.#parametersOf(choice), world);
   }
 
-  #entry(name: string): PolicyEntry<P> {
-    if (!this.names.includes(name)) throw unknownName(`${this.stage}.policy`, name, this.names);
-    return this.#entries[name];
+  /** @throws TKV_CONFIG as `resolve` does */
+  readsKeys(choice: PolicyChoice): boolean {
+    return this.#declared(choice, this.entry(choice.policy).readsKeys);
+  }
+
+  /** @throws TKV_CONFIG as `resolve` does */
+  readsReports(choice: PolicyChoice): boolean {
+    return this.#declared(choice, this.entry(choice.policy).readsReports);
+  }
+
+  #declared(choice: PolicyChoice, fact: Declared): boolean {
+    return typeof fact === 'boolean' ? fact : fact(this.#parametersOf(choice));
+  }
+
+  #parametersOf(choice: PolicyChoice): PolicyParameters {
+    return new PolicyParameters(checkParameters(this.stage, choice, this.entry(choice.policy).parameters));
   }
 }

@@ -5,15 +5,8 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import type {
-  InstanceProbe,
-  InstanceReport,
-  InstanceSnapshot,
-  ObservedTier,
-  PlainState,
-  RequestView,
-  SnapshotState,
-} from './policy.ts';
+import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
+import type { InstanceProbe, InstanceReport, InstanceSnapshot, ObservedTier, RequestView } from './policy.ts';
 
 export interface TenantState {
   readonly tenantId: string;
@@ -144,13 +137,9 @@ export class RateWindow {
     this.#cell = cell;
   }
 
-  snapshot(): { readonly cell: number; readonly counts: Float64Array } {
-    return { cell: this.#cell, counts: this.#counts.slice() };
-  }
-
-  restore(state: { readonly cell: number; readonly counts: Float64Array }): void {
-    this.#cell = state.cell;
-    this.#counts.set(state.counts);
+  visitState(visitor: StateVisitor): void {
+    this.#cell = visitor.number(this.#cell);
+    visitor.array(this.#counts);
   }
 }
 
@@ -176,7 +165,7 @@ interface SignalEntry {
   reloadedBlocks: number;
 }
 
-export class SignalBoard implements SnapshotState {
+export class SignalBoard implements Stateful {
   readonly #intervalUs: number;
   readonly #entries = new Map<number, SignalEntry>();
   /** In order of their numbers. */
@@ -278,7 +267,7 @@ export class SignalBoard implements SnapshotState {
 
   #entry(instance: number): SignalEntry {
     const entry = this.#entries.get(instance);
-    invariant(entry !== undefined, () => `there is no instance ${instance}`);
+    invariant(entry !== undefined, () => `instance ${instance} must be known`);
     return entry;
   }
 
@@ -326,29 +315,25 @@ export class SignalBoard implements SnapshotState {
     snapshot.reportedUs = nowUs;
   }
 
-  snapshot(): PlainState {
-    return [...this.#entries.values()].map(({ snapshot, routable, offloadedBlocks, reloadedBlocks }) => ({
-      // interfaces have no index signature; the fields are plain data
-      snapshot: structuredClone(snapshot) as unknown as PlainState,
-      routable,
-      offloadedBlocks,
-      reloadedBlocks,
-    }));
-  }
-
-  /** The instances themselves are added before; only what is known of them is restored. */
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    type Saved = Omit<SignalEntry, 'probe' | 'changes'>;
-    for (const saved of state as unknown as readonly Saved[]) {
-      const entry = this.#entry(saved.snapshot.instance);
-      Object.assign(entry.snapshot, structuredClone(saved.snapshot));
-      entry.routable = saved.routable;
-      entry.changes = -1;
-      entry.offloadedBlocks = saved.offloadedBlocks;
-      entry.reloadedBlocks = saved.reloadedBlocks;
-    }
-    this.#list();
+  /** When restored: the instances are added before; only what is known of them is brought back. */
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () =>
+        [...this.#entries.values()].map(({ snapshot, routable, offloadedBlocks, reloadedBlocks }) => ({
+          snapshot: structuredClone(snapshot),
+          routable,
+          offloadedBlocks,
+          reloadedBlocks,
+        })),
+      (saved) => {
+        for (const { snapshot, ...rest } of saved) {
+          const entry = this.#entry(snapshot.instance);
+          Object.assign(entry.snapshot, structuredClone(snapshot));
+          Object.assign(entry, rest, { changes: -1 });
+        }
+        this.#list();
+      },
+    );
   }
 }
 
@@ -371,10 +356,10 @@ interface TenantRow {
   window: RateWindow;
 }
 
-/** A burst needs at least so many arrivals in the last tenth of the window. */
+/** Fewest arrivals in the last tenth of the window that count as a burst. */
 const BURST_ARRIVALS_MIN = 3;
 
-export class TenantTable implements SnapshotState {
+export class TenantTable implements Stateful {
   readonly #windowUs: number;
   readonly #burstFactor: number;
   /** In order of first arrival. */
@@ -441,22 +426,17 @@ export class TenantTable implements SnapshotState {
     return [...this.#rows.keys()].map((tenantId) => this.state(tenantId, nowUs));
   }
 
-  snapshot(): PlainState {
-    return [...this.#rows].map(([tenantId, { window, ...counts }]) => ({
-      tenantId,
-      ...counts,
-      window: window.snapshot(),
-    }));
-  }
-
-  restore(state: PlainState): void {
-    this.#rows.clear();
-    // the state is what `snapshot` made
-    type Saved = Omit<TenantRow, 'window'> & { tenantId: string; window: ReturnType<RateWindow['snapshot']> };
-    for (const { tenantId, window, ...counts } of state as unknown as readonly Saved[]) {
-      const row = this.#row(tenantId);
-      Object.assign(row, counts);
-      row.window.restore(window);
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#rows].map(([tenantId, { sloClass }]) => ({ tenantId, sloClass })),
+      (saved) => {
+        this.#rows.clear();
+        for (const { tenantId, sloClass } of saved) this.#row(tenantId).sloClass = sloClass;
+      },
+    );
+    for (const row of this.#rows.values()) {
+      visitor.fields(row);
+      row.window.visitState(visitor);
     }
   }
 
@@ -486,7 +466,7 @@ function emptyPoint(startUs: number): Record<Counted | 'startUs', number> {
   return { startUs, arrivals: 0, admitted: 0, rejected: 0, completions: 0, promptTokens: 0 };
 }
 
-export class TrafficHistory implements SnapshotState {
+export class TrafficHistory implements Stateful {
   readonly #windowUs: number;
   readonly #kept: number;
   readonly #arrivals: RateWindow;
@@ -537,32 +517,17 @@ export class TrafficHistory implements SnapshotState {
     this.#current = emptyPoint(target);
   }
 
-  snapshot(): PlainState {
-    return {
-      points: this.#points.map((point) => ({ ...point })),
-      current: { ...this.#current },
-      arrivals: this.#arrivals.snapshot(),
-      completions: this.#completions.snapshot(),
-      inFlight: this.inFlight,
-      pending: this.pending,
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as {
-      points: readonly HistoryPoint[];
-      current: Record<Counted | 'startUs', number>;
-      arrivals: ReturnType<RateWindow['snapshot']>;
-      completions: ReturnType<RateWindow['snapshot']>;
-      inFlight: number;
-      pending: number;
-    };
-    this.#points = saved.points.map((point) => ({ ...point }));
-    this.#current = { ...saved.current };
-    this.#arrivals.restore(saved.arrivals);
-    this.#completions.restore(saved.completions);
-    this.inFlight = saved.inFlight;
-    this.pending = saved.pending;
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#points.map((point) => ({ ...point })),
+      (points) => {
+        this.#points = points.map((point) => ({ ...point }));
+      },
+    );
+    visitor.fields(this.#current);
+    this.#arrivals.visitState(visitor);
+    this.#completions.visitState(visitor);
+    this.inFlight = visitor.number(this.inFlight);
+    this.pending = visitor.number(this.pending);
   }
 }

@@ -41,7 +41,7 @@ export interface EngineStep {
   readonly preempted: readonly SimRequest[];
   /** Decoding requests that the step leaves out. */
   readonly leftOut: readonly SimRequest[];
-  /** Requests whose prompts go to another instance, of those that the step prefills. */
+  /** Requests that the step prefills and whose prompts go to another instance. */
   readonly leaving: readonly SimRequest[];
   /** By index in `leaving`: tokens of the prompt that are there when the step ends. */
   readonly leavingTokens: readonly number[];
@@ -115,7 +115,7 @@ export interface InstanceEngine {
   /** Requests outside the batch. */
   readonly waitingCount: number;
   readonly runningCount: number;
-  /** Calls so far that may have changed what the engine says of itself. Left out where nobody counts. */
+  /** Calls so far that may have changed what the engine says of itself. Left out where calls are not counted. */
   readonly changes?: number;
   /** Whether an emptied engine may begin a step while its last one still runs. */
   readonly overlapsLastStep: boolean;
@@ -140,7 +140,7 @@ export interface InstanceEngine {
   step(nowUs: number): EngineStep;
   /** Keeps the cached blocks of the request's prompt from being evicted until they are let go. */
   hold(request: SimRequest, nowUs: number): void;
-  /** Takes room for the request's prompt, whose KV another instance sends. False when there is none. */
+  /** Takes room for the request's prompt, whose KV another instance sends. False without room. */
   reserve(request: SimRequest, nowUs: number): boolean;
   /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
   fill(request: SimRequest, nowUs: number): void;
@@ -150,7 +150,7 @@ export interface InstanceEngine {
   transferred(flight: number): void;
   /**
    * Everything that changes, between two calls.
-   * @param requestOf the request of a row, for those that the engine has
+   * @param requestOf the request of a row that the engine has
    */
   visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void;
   checkIntegrity(): void;
@@ -172,7 +172,7 @@ export type LoadTiming =
    * loads begin when it arrives, not when it asks to join the batch.
    */
   | { readonly kind: 'deferred'; readonly links: LinkProfiles; readonly prefetch: boolean }
-  /** The block is there at once, and the next step takes so much longer. */
+  /** The block is there at once, and the next step takes longer: `baseUs` a load and `usPerBlock` a block. */
   | { readonly kind: 'billed'; readonly baseUs: number; readonly usPerBlock: number };
 
 export interface EngineConfig {
@@ -233,7 +233,7 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   return config;
 }
 
-/** The manager behind an engine. Loads that take time need room to land; those that take none do not. */
+/** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
@@ -348,7 +348,7 @@ export class JobEnds {
 const HBM = 0;
 
 /**
- * @param hits of requests that joined the batch, by tier; the manager's own also count those that looked and
+ * @param hits of requests that joined the batch, by tier; the manager's own also count requests that looked and
  * did not join, were announced or handed off
  * @param received blocks that joined from another instance, and were found nowhere
  */

@@ -213,7 +213,7 @@ export interface InstanceHost {
   admitted(request: SimRequest, instance: number): void;
   /** Its first token is on its way. */
   started(request: SimRequest, instance: number): void;
-  /** So many tokens of a prompt that goes to another instance are there at `timeUs`, the end of a step. */
+  /** `tokens` of a prompt that goes to another instance are computed at `timeUs`, the end of a step. */
   computed(request: SimRequest, instance: number, tokens: number, timeUs: number): void;
   /** Its prompt is computed, and its output is another instance's. `timeUs` is the end of that step. */
   prefilled(request: SimRequest, instance: number, timeUs: number): void;

@@ -1,6 +1,6 @@
 /**
- * The engine of a simulated instance: the real scheduler on the real manager. Whoever waits for blocks is
- * told when they have come.
+ * The engine of a simulated instance: the real scheduler on the real manager. A request that waits for blocks is
+ * told when they have arrived.
  */
 
 import type { StepPlan } from '../../runtime/batching/batch.ts';
@@ -35,7 +35,7 @@ import {
 import type { SimRequest } from './simRequest.ts';
 
 const HBM = 0;
-const nobody: readonly SimRequest[] = [];
+const noRequests: readonly SimRequest[] = [];
 
 /** Prefill of the plan, as the latency model counts it. */
 interface Prefill {
@@ -108,13 +108,13 @@ export class SchedulerEngine implements InstanceEngine {
     this.#step = {
       sums: new BatchSums(),
       transferUs: 0,
-      admitted: nobody,
-      preempted: nobody,
-      leftOut: nobody,
+      admitted: noRequests,
+      preempted: noRequests,
+      leftOut: noRequests,
       leaving: this.#leaving,
       leavingTokens: this.#leavingTokens,
-      started: nobody,
-      finished: nobody,
+      started: noRequests,
+      finished: noRequests,
       outputTokens: [],
       thrashedFor: [],
     };
@@ -316,11 +316,11 @@ function linksOf(loads: LoadTiming): LinkModel {
   return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
 }
 
-// Blocks that requests hold while the scheduler does not have them: those that are loaded for a request on
-// its way, those of a prompt that go to another instance, and room for those that come from one. Each is a
+// Blocks pinned outside the scheduler: loaded for a request on its way here, leaving to another instance with their
+// prompt, or reserved for KV that another instance sends. Each is a
 // sequence of the manager, by the request's row.
 
-/** Share of HBM that stays free for the tokens of those that decode when blocks come from elsewhere. */
+/** Share of HBM that stays free for the tokens of decoding requests when blocks come from elsewhere. */
 const HEADROOM_SHARE = 1 / 16;
 
 export class HeldBlocks {
@@ -391,8 +391,8 @@ export class HeldBlocks {
 
   /**
    * Takes room for the request's prompt.
-   * @param isIdle whether nobody runs, so that nobody needs head room
-   * @returns false, with nothing taken, when there is none
+   * @param isIdle whether no request runs, so that no head room is needed
+   * @returns false, with nothing taken, when the room is not there
    */
   reserve(request: SimRequest, isIdle: boolean, nowUs: number): boolean {
     const manager = this.#manager;
@@ -405,7 +405,7 @@ export class HeldBlocks {
     const sequence = manager.open(keys.words, blocks, nowUs, here);
     const fits = manager.allocate(sequence, here, blocks, nowUs);
     this.#afterCall(nowUs);
-    // a slot whose block is still on its way down is no room yet
+    // a slot whose block is still on its way down is not free yet
     if (!fits || sequence.pending > 0) {
       manager.release(sequence, nowUs);
       this.#afterCall(nowUs);
@@ -434,7 +434,7 @@ export class HeldBlocks {
 
   /**
    * Lets the room go that was taken last for a request from elsewhere: it will compute its prompt here.
-   * @returns false when there is none
+   * @returns false when no room was taken
    */
   giveUpNewest(nowUs: number): boolean {
     const newest = [...this.#coming.keys()].at(-1);
@@ -491,7 +491,7 @@ export class ChoosingPort extends ManagerPort {
   #thrashing: BlockKeys[] = [];
 
   /**
-   * @param makeRoom lets go of blocks that are held for a request that waits; false when there are none
+   * @param makeRoom lets go of blocks that are held for a request that waits; false when no blocks are held
    * @param found told what a request with these keys found when it asked to join the batch, by tier
    */
   constructor(
@@ -573,7 +573,7 @@ export class ChoosingPort extends ManagerPort {
   }
 
   /**
-   * Of the `found` leading blocks those that the request should take.
+   * How many of the `found` leading blocks the request should take.
    * @param slackUs time that passes anyway before it can run
    */
   worthwhile(keys: BlockKeys, found: number, slackUs: number): number {

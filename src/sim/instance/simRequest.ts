@@ -1,6 +1,6 @@
 /**
  * A request on its way through a simulation: what the control plane may see of it, what the scheduler is
- * given, and what its metrics are made of. Its block keys are made when somebody first asks for them.
+ * given, and what its metrics are made of. Its block keys are made when they are first read.
  */
 
 import type { ServingRequest } from '../../runtime/batching/request.ts';
@@ -128,11 +128,11 @@ export class SimRequest implements RequestView, ServingRequest {
 // Keys of a request's blocks, from what its tokens are and without drawing one of them. A stream of tokens is
 // cut into pieces of (source, position, count), neighbours of one source joined; the key of a block is a hash
 // of its pieces and of the key before it. Equal prefixes have equal pieces, so they have equal keys. Two
-// different ones collide with a chance of about 2^-128: the mixing is that of MurmurHash3 (Appleby, public
-// domain), which is no protection against an adversary, and in a simulation there is none.
+// different ones collide with a chance of about 2^-128: the mixing comes from MurmurHash3 (Appleby, public
+// domain). It does not protect against an adversary, and a simulation has no adversary.
 //
-// Where no request has tokens of another one, nobody ever looks a block up but a request that gave way and
-// comes back. Until that happens keys decide nothing, and `skips` leaves them out: blocks then stay private
+// Where no request has tokens of another one, only a request that was preempted and comes back
+// looks a block up. Until that happens keys decide nothing, and `skips` leaves them out: blocks then stay private
 // and cost half. The first request that gives way ends such a run with `KeysNeeded`; it is made again with
 // keys.
 

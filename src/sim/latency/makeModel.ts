@@ -13,6 +13,14 @@ import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './tr
 export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
 export type LatencyBackend = (typeof latencyBackends)[number];
 
+/** Models whose coefficients users bring in a file; the data folder has those of the others. */
+const broughtCoefficients: readonly LatencyBackend[] = ['linear'];
+
+/** Whether tierkv has coefficients for the model. */
+export function hasOwnCoefficients(backend: LatencyBackend): boolean {
+  return !broughtCoefficients.includes(backend);
+}
+
 export interface LatencySetup {
   readonly model: ModelConfig;
   readonly hardware: Hardware;

@@ -4,6 +4,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { type AdmissionPolicy, admissionPolicies } from '../../../src/sim/control/admission.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
@@ -35,9 +36,9 @@ test('the evolved admission rule decides alike by name and in Starlark', async (
     verdicts.push(wanted);
     if (number % 500 !== 499) continue;
     // another instance of the program goes on from what this one remembers
-    const saved = structuredClone(program.snapshot());
+    const saved = structuredClone(saveState(program));
     program = bound.policies.admission?.(world()) as AdmissionPolicy;
-    program.restore(saved);
+    restoreState(program, saved);
   }
   expect(new Set(verdicts)).toEqual(new Set(['admit', 'reject']));
 });

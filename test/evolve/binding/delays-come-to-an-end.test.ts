@@ -3,6 +3,7 @@
 import { expect, test } from 'vitest';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { AdmissionPolicy } from '../../../src/sim/control/admission.ts';
 import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
 
@@ -29,9 +30,9 @@ test.each([
   const decide = (number: number): string =>
     policy.decide(request({ number, id: `request_${number}` }), priority, router(), state).verdict;
   for (let i = 0; i < 1999; i++) expect(decide(i % 2)).toBe('delay');
-  const saved = structuredClone(policy.snapshot());
+  const saved = structuredClone(saveState(policy));
   policy = await policyOf(spec);
-  policy.restore(saved);
+  restoreState(policy, saved);
   expect(decide(1)).toBe('delay');
   expect(() => decide(0)).toThrow(
     /^invalid_decision: admission, request request_0, .*: 2001 delays for 2 requests.* admit or reject/,

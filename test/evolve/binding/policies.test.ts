@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySlot, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { PolicyError } from '../../../src/sandbox/program.ts';
 import type { AdmissionPolicy } from '../../../src/sim/control/admission.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
@@ -77,9 +78,9 @@ describe('admission', () => {
     const policy = await admissionOf(star('admission', counting));
     const decide = (): string => policy.decide(request(), priority, router(), busy).verdict;
     expect([decide(), decide()]).toEqual(['admit', 'admit']);
-    const saved = structuredClone(policy.snapshot());
+    const saved = structuredClone(saveState(policy));
     expect([decide(), decide()]).toEqual(['reject', 'admit']);
-    policy.restore(saved);
+    restoreState(policy, saved);
     expect(decide()).toBe('reject');
   });
 
@@ -186,7 +187,7 @@ describe('routing', () => {
     policy.routed?.(context(), 1);
     expect(policy.choose(context()).index).toBe(1);
     const copy = await make();
-    copy.restore(structuredClone(policy.snapshot()));
+    restoreState(copy, structuredClone(saveState(policy)));
     expect(copy.choose(context()).index).toBe(1);
     policy.removed?.(1);
     expect(policy.choose(context()).index).toBe(0);
@@ -243,7 +244,7 @@ describe('outcomes', () => {
     expect(serve(first, 0, 10, 'timedOut')).toBe(0);
     expect(serve(first, 1, 20, 'completed')).toBe(0);
     const second = plane();
-    second.restore(structuredClone(first.snapshot()));
+    restoreState(second, structuredClone(saveState(first)));
     expect(serve(first, 2, 30, 'completed')).toBe(1);
     expect(serve(second, 2, 30, 'completed')).toBe(1);
   });

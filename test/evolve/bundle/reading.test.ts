@@ -19,7 +19,7 @@ const leaf = (node: string): string => `{"routing":{"type":"decisionTree","root"
 
 describe('a bundle that cannot be is refused in one line with field and remedy', () => {
   test.each([
-    ['{', /^bundle is no JSON: .* Correct it there\.$/],
+    ['{', /^bundle is not JSON: .* Correct it there\.$/],
     ['[]', /^bundle is \[\], not an object\. Give it the fields admission/],
     [
       '{}',

@@ -1,7 +1,8 @@
 /** Presets of the instance scheduler: the order in which requests run, and who gives way. */
 
 import { describe, expect, test } from 'vitest';
-import { schedulerOrders, slotContracts, victimRuleNames } from '../../../src/evolve/bundle/slots.ts';
+import { victimRules } from '../../../src/evolve/bundle/batchRules.ts';
+import { schedulerOrders, slotContracts } from '../../../src/evolve/bundle/slots.ts';
 import { World } from '../../runtime/batching/world.ts';
 import type { SmallRequest } from '../../sim/cluster/smallCluster.ts';
 import { named, orderOf } from '../binding/scheduledRun.ts';
@@ -147,7 +148,7 @@ describe('instanceScheduler', () => {
     const rule = slotContracts.instanceScheduler.templates.describe('edf').parameters.victimRule;
     expect(rule.kind === 'choice' && rule.names).toEqual(victimRows.map(({ victimRule }) => victimRule));
     expect(victimRows.map(({ victimRule }) => victimRule)).toEqual(
-      expect.arrayContaining([...victimRuleNames]),
+      expect.arrayContaining(victimRules.map(({ name }) => name)),
     );
   });
 

@@ -204,7 +204,7 @@ describe('a hand-off in parts', () => {
     const made = (handoff: Partial<HandoffConfig>) => () =>
       smallSimulation(pair(64), [], handOff, {}, undefined, handoff);
     expect(made({ granularity: 'blok' as 'block' })).toThrow(
-      `handoff.granularity is "blok". Did you mean 'block'? Use one of request, chunk, block, stream.`,
+      `handoff.granularity is "blok". Did you mean 'block'?`,
     );
     expect(made({ pipelined: true })).toThrow(
       'handoff.pipelined has nothing to send before the prompt is done',

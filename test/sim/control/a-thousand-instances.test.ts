@@ -5,11 +5,12 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/cacheView.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
+import { KeyDirectory, LeadingBlocks } from '../../../src/sim/control/keyDirectories.ts';
 import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { RequestView } from '../../../src/sim/control/policy.ts';
-import { scorerNames } from '../../../src/sim/control/routing/scorers.ts';
+import { scorers } from '../../../src/sim/control/routing/scorers.ts';
 import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { blockTokens, type FakeProbe, keyOf, probe, request } from './fixtures.ts';
 
@@ -59,7 +60,7 @@ function send(plane: PolicyControlPlane, view: RequestView, nowUs: number): numb
 const live = { snapshotIntervalUs: 0, cacheSignalUs: 0 };
 
 describe('a decision about a thousand instances', () => {
-  it.each(scorerNames)('asks for the keys of a prompt a few times with %s', (name) => {
+  it.each(scorers.names)('asks for the keys of a prompt a few times with %s', (name) => {
     const probes = Array.from({ length: THOUSAND }, (_, i) => counting(i));
     const shadow = { model: 'speculative', blocks: 0, eventDelayUs: 0, speculativeTtlUs: 1000 } as const;
     const plane = planeOf(
@@ -141,7 +142,8 @@ describe('leading blocks of all instances', () => {
         layers[layer].directory.removeInstance(instance);
         held[layer][instance].clear();
       } else if (what === 1) {
-        layers[layer].directory.restore(structuredClone(layers[layer].directory.snapshot()));
+        const { directory } = layers[layer];
+        restoreState(directory, structuredClone(saveState(directory)));
       } else if (what < 90) {
         layers[layer].directory.remove(instance, keyOf(group, block), 0);
         held[layer][instance].delete(name);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import { type AdmissionPolicy, admissionPolicies } from '../../../src/sim/control/admission.ts';
 import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../src/sim/control/policy.ts';
 import { priorityPolicies } from '../../../src/sim/control/priority.ts';
@@ -152,7 +153,7 @@ describe('admission', () => {
         });
       run(one, 0);
       const two = make({ policy: name });
-      two.restore(structuredClone(one.snapshot()));
+      restoreState(two, structuredClone(saveState(one)));
       expect(run(two, 40), name).toEqual(run(one, 40));
     }
   });

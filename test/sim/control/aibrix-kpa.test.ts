@@ -1,6 +1,7 @@
 /** AIBrix's KPA over time: panic keeps what there is and ends at once, and a snapshot has it. */
 
 import { expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type {
   AutoScaleContext,
   AutoScalePolicy,
@@ -41,9 +42,9 @@ it('does not shrink in panic, and goes by the stable window as soon as panic is 
   const at = (seconds: number, concurrency: number): number => {
     history.push(sample(seconds, concurrency));
     // what it remembers is all in its snapshot
-    const state = structuredClone(policy.snapshot());
+    const state = structuredClone(saveState(policy));
     policy = make();
-    policy.restore(state);
+    restoreState(policy, state);
     replicas = policy.evaluate(context(history, replicas)).targetReplicas;
     return replicas;
   };

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { Gateway } from '../../../src/sim/control/flowControl.ts';
 import { type FlowControl, gateways } from '../../../src/sim/control/flowControl.ts';
 import type { RequestView } from '../../../src/sim/control/policy.ts';
@@ -152,7 +153,7 @@ describe('the banded gateway', () => {
       }
       one.dispatch(0, 7 * second);
       const two = make({ fairness: 'program-aware' }).queue;
-      two.restore(structuredClone(one.snapshot()));
+      restoreState(two, structuredClone(saveState(one)));
       two.adopt((n) => views.find((view) => view.number === n) ?? request());
       completed(one, 'c', 5000, 0, 8);
       const went = served(one, 9);
@@ -238,7 +239,7 @@ describe('the banded gateway', () => {
     const views = ['a', 'a', 'b', 'c', 'b'].map((tenant) => enqueue(queue, 'standard', tenant).view);
     queue.dispatch(0, 0);
     const copy = make({ fairness: 'round-robin' }).queue;
-    copy.restore(structuredClone(queue.snapshot()));
+    restoreState(copy, structuredClone(saveState(queue)));
     copy.adopt((n) => views.find((view) => view.number === n) ?? request());
     expect(copy.size).toBe(4);
     expect(order(copy)).toEqual(order(queue));

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { KeyLru, newShadow, ObservedView } from '../../../src/sim/control/cacheView.ts';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
+import { newShadow, ObservedView } from '../../../src/sim/control/cacheView.ts';
+import { KeyLru } from '../../../src/sim/control/keyTables.ts';
 import { PartitionedRandom } from '../../../src/sim/random/goRand.ts';
 import { keyOf, keysOf, probe, request } from './fixtures.ts';
 
@@ -30,7 +32,7 @@ describe('keys in the order of their last use', () => {
       }
       if (i % 1000 === 0) {
         const copy = new KeyLru();
-        copy.restore(lru.snapshot());
+        copy.fill(lru.inOrder());
         lru = copy;
       }
     }
@@ -174,7 +176,7 @@ describe('every view', () => {
         if (nowUs % 200 === 0) {
           const restored = make();
           for (const number of [0, 1]) restored.added(probe(number, [20, 10]));
-          restored.restore(structuredClone(one.snapshot()));
+          restoreState(restored, structuredClone(saveState(one)));
           one = restored;
         }
       }

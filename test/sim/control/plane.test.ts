@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { ControlConfig } from '../../../src/sim/control/controlPlane.ts';
 import { checkControl, PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { InstanceProbe, RequestView } from '../../../src/sim/control/policy.ts';
@@ -40,7 +41,7 @@ describe('the control plane', () => {
     expect(send(made, first, 0)).not.toBeNull();
     made.ended(first, 0, 'completed', 4, 10);
     const copy = plane(config);
-    copy.restore(structuredClone(made.snapshot()));
+    restoreState(copy, structuredClone(saveState(made)));
     const other = plane(config);
     for (const each of [made, copy, other]) {
       for (const [number, tenantId] of [
@@ -198,9 +199,9 @@ describe('the control plane', () => {
     const one = plane(config);
     run(one, 0);
     const two = plane(config);
-    two.restore(structuredClone(one.snapshot()));
+    restoreState(two, structuredClone(saveState(one)));
     expect(run(two, 100)).toEqual(run(one, 100));
-    expect(two.snapshot()).toEqual(one.snapshot());
+    expect(saveState(two)).toEqual(saveState(one));
   });
 
   it('has nowhere to send a request without an instance, or for a model that nobody serves', () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
 import type { PolicyChoice } from '../../../src/sim/control/policy.ts';
 import {
   type AutoScaleContext,
@@ -311,7 +312,7 @@ describe('replicas', () => {
       one.checkIntegrity();
       if (nowUs % 500 === 0) {
         const restored = make(noisy);
-        restored.restore(structuredClone(one.snapshot()));
+        restoreState(restored, structuredClone(saveState(one)));
         twin = restored;
       }
     }

@@ -1,12 +1,25 @@
 /** AIBrix's rules that go by what requests turned out to be like on each instance. */
 
+import type { Stateful } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
 import { kvUtilization } from '../admission.ts';
-import type { InstanceSnapshot, PlainState, RequestOutcome, SnapshotState } from '../policy.ts';
+import { type InstanceSnapshot, type RequestOutcome, visitStream } from '../policy.ts';
+import type { PolicyEntry } from '../registry.ts';
 import { OutcomeMeans, RecentAmounts } from '../routing/memory.ts';
-import type { Picker, RoutingContext } from '../routing/routingPolicy.ts';
-import { inFlightOf, RememberingRule, ScoredRule, type Taken } from './rule.ts';
+import type { Picker, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
+import { prebleEntry } from './preble.ts';
+import {
+  inFlightOf,
+  memoryRules,
+  numberRule,
+  pickerOf,
+  positiveRule,
+  RememberingRule,
+  ScoredRule,
+  type Taken,
+  tiesRule,
+  wholeRule,
+} from './rule.ts';
 
 abstract class ByOutcomes extends ScoredRule {
   protected readonly means: OutcomeMeans;
@@ -272,10 +285,121 @@ export class AibrixVtc extends ScoredRule {
   }
 }
 
-function ofStream(random: GoRandom): SnapshotState {
+function ofStream(random: GoRandom): Stateful {
+  return { visitState: (visitor) => visitStream(visitor, random) };
+}
+
+function prefixCache(
+  name: string,
+  about: string,
+  imbalance: number,
+  deviations: number,
+): PolicyEntry<RoutingPolicy> {
   return {
-    snapshot: (): PlainState => random.snapshot(),
-    // the state is what `snapshot` made
-    restore: (state) => random.restore(state as SourceState),
+    name,
+    about,
+    readsKeys: true,
+    readsReports: false,
+    parameters: { imbalance: wholeRule(imbalance), deviations: numberRule(deviations), ...memoryRules },
+    make: (p, world) =>
+      new AibrixPrefixCache(
+        p.number('imbalance'),
+        p.number('deviations'),
+        pickerOf(p, world),
+        p.number('memoryBlocks'),
+      ),
   };
 }
+
+/** Routing rules of AIBrix. */
+export const aibrixRules: readonly PolicyEntry<RoutingPolicy>[] = [
+  prefixCache('aibrix-prefix-cache', 'AIBrix: the longest match among those not overloaded', 8, 1),
+  prefixCache('aibrix-prefix-cache-readme', 'the same with the figures of its README', 16, 2),
+  prebleEntry(
+    'aibrix-preble',
+    'aibrix',
+    'AIBrix: where more than half of the prompt is cached, else least cost',
+  ),
+  {
+    name: 'aibrix-vtc-basic',
+    about: "AIBrix: tenants by their tokens over the instances, beside the instances' load",
+    readsKeys: false,
+    readsReports: false,
+    parameters: {
+      fairness: numberRule(1),
+      utilization: numberRule(1),
+      promptWeight: numberRule(1),
+      outputWeight: numberRule(2),
+      maxLoad: positiveRule(100),
+      minTokens: positiveRule(1000),
+      jitter: numberRule(0.1),
+      windowUs: positiveRule(300_000_000),
+      ties: tiesRule,
+    },
+    make: (p, world) => {
+      const weights = {
+        fairness: p.number('fairness'),
+        utilization: p.number('utilization'),
+        promptWeight: p.number('promptWeight'),
+        outputWeight: p.number('outputWeight'),
+        maxLoad: p.number('maxLoad'),
+        minTokens: p.number('minTokens'),
+        jitter: p.number('jitter'),
+      };
+      return new AibrixVtc(weights, p.number('windowUs'), pickerOf(p, world), world.stream('router'));
+    },
+  },
+  {
+    name: 'aibrix-pd',
+    about: 'AIBrix: match and load to prefill, load, throughput and free HBM to decode',
+    readsKeys: true,
+    readsReports: true,
+    parameters: { windowUs: positiveRule(60_000_000), ...memoryRules },
+    make: (p, world) => new AibrixPd(p.number('windowUs'), pickerOf(p, world), p.number('memoryBlocks')),
+  },
+  {
+    name: 'aibrix-pd-conductor',
+    about: 'AIBrix: the least predicted time to the first token to prefill, between tokens to decode',
+    readsKeys: true,
+    readsReports: true,
+    parameters: {
+      windowUs: positiveRule(60_000_000),
+      hitUs: numberRule(5),
+      hitFixedUs: numberRule(1000),
+      missUs: numberRule(1),
+      missFixedUs: numberRule(5000),
+      ...memoryRules,
+    },
+    make: (p, world) => {
+      const times = {
+        hitUs: p.number('hitUs'),
+        hitFixedUs: p.number('hitFixedUs'),
+        missUs: p.number('missUs'),
+        missFixedUs: p.number('missFixedUs'),
+      };
+      return new AibrixConductor(
+        times,
+        p.number('windowUs'),
+        world.blockTokens,
+        pickerOf(p, world),
+        p.number('memoryBlocks'),
+      );
+    },
+  },
+  {
+    name: 'aibrix-throughput',
+    about: 'AIBrix: the least prompt and output tokens of its ended requests, prompts twice',
+    readsKeys: false,
+    readsReports: false,
+    parameters: { ties: tiesRule },
+    make: (p, world) => new AibrixThroughput(pickerOf(p, world)),
+  },
+  {
+    name: 'aibrix-least-latency',
+    about: 'AIBrix: the least time of its ended requests, scaled to the mean lengths',
+    readsKeys: false,
+    readsReports: false,
+    parameters: { ties: tiesRule },
+    make: (p, world) => new AibrixLeastLatency(pickerOf(p, world)),
+  },
+];

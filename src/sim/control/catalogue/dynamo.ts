@@ -15,9 +15,11 @@
 import * as elementary from '../../random/elementary.ts';
 import type { GoRandom } from '../../random/goRand.ts';
 import type { InstanceSnapshot, RequestOutcome } from '../policy.ts';
+import type { PolicyEntry } from '../registry.ts';
 import { ActiveBlocks } from '../routing/memory.ts';
+import type { RoutingPolicy } from '../routing/routingPolicy.ts';
 import { drawnBy, Picker, type RoutingContext } from '../routing/routingPolicy.ts';
-import { ScoredRule, type Taken } from './rule.ts';
+import { numberRule, ScoredRule, type Taken } from './rule.ts';
 
 export interface DynamoWeights {
   /** c: what a block in HBM is worth. */
@@ -103,3 +105,34 @@ export class DynamoKv extends ScoredRule {
     this.#active.removed(instance);
   }
 }
+
+/** Routing rules of Dynamo. */
+export const dynamoRules: readonly PolicyEntry<RoutingPolicy>[] = [
+  {
+    name: 'dynamo-kv',
+    about: 'Dynamo: the least blocks to prefill and under way, less what is cached; softmax at a temperature',
+    readsKeys: true,
+    readsReports: false,
+    parameters: {
+      overlapWeight: numberRule(1),
+      prefillScale: numberRule(1),
+      creditDecay: numberRule(0),
+      hostWeight: numberRule(0.75),
+      diskWeight: numberRule(0.25),
+      activeWeight: numberRule(0),
+      temperature: numberRule(0),
+    },
+    make: (p, world) => {
+      const weights = {
+        overlapWeight: p.number('overlapWeight'),
+        prefillScale: p.number('prefillScale'),
+        creditDecay: p.number('creditDecay'),
+        hostWeight: p.number('hostWeight'),
+        diskWeight: p.number('diskWeight'),
+        activeWeight: p.number('activeWeight'),
+        temperature: p.number('temperature'),
+      };
+      return new DynamoKv(weights, world.blockTokens, world.stream('router'));
+    },
+  },
+];

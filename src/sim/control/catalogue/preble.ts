@@ -8,11 +8,21 @@
  */
 
 import type { InstanceSnapshot, RequestOutcome } from '../policy.ts';
+import type { PolicyEntry } from '../registry.ts';
 import { OutcomeMeans, RecentAmounts } from '../routing/memory.ts';
-import type { Picker, RoutingContext } from '../routing/routingPolicy.ts';
-import { inFlightOf, RememberingRule, type Taken } from './rule.ts';
+import type { Picker, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
+import {
+  inFlightOf,
+  memoryRules,
+  numberRule,
+  pickerOf,
+  positiveRule,
+  RememberingRule,
+  type Taken,
+} from './rule.ts';
 
 export interface PrebleRules {
+  readonly name: string;
   /** Whose rule: Preble's own, or what AIBrix made of it. */
   readonly kind: 'preble' | 'aibrix';
   readonly windowUs: number;
@@ -40,7 +50,7 @@ export class Preble extends RememberingRule {
     const sent = new RecentAmounts(rules.windowUs);
     const means = new OutcomeMeans();
     super(picker, memoryBlocks, [sent, means]);
-    this.name = rules.kind === 'preble' ? 'preble-e2' : 'aibrix-preble';
+    this.name = rules.name;
     this.#rules = rules;
     this.#blockTokens = blockTokens;
     this.#sent = sent;
@@ -90,3 +100,43 @@ export class Preble extends RememberingRule {
     this.#means.completed(outcome);
   }
 }
+
+export function prebleEntry(
+  name: string,
+  kind: 'preble' | 'aibrix',
+  about: string,
+): PolicyEntry<RoutingPolicy> {
+  return {
+    name,
+    about,
+    readsKeys: true,
+    readsReports: false,
+    parameters: {
+      windowUs: positiveRule(180_000_000),
+      prefillUs: positiveRule(20),
+      tpotUs: numberRule(7000),
+      outputTokens: numberRule(128),
+      ...memoryRules,
+    },
+    make: (p, world) => {
+      const rules = {
+        name,
+        kind,
+        windowUs: p.number('windowUs'),
+        prefillUs: p.number('prefillUs'),
+        tpotUs: p.number('tpotUs'),
+        outputTokens: p.number('outputTokens'),
+      };
+      return new Preble(rules, world.blockTokens, pickerOf(p, world), p.number('memoryBlocks'));
+    },
+  };
+}
+
+/** Routing rules of Preble. */
+export const prebleRules: readonly PolicyEntry<RoutingPolicy>[] = [
+  prebleEntry(
+    'preble-e2',
+    'preble',
+    'Preble: exploit where most of the prompt is cached, else explore by cost',
+  ),
+];

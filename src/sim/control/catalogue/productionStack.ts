@@ -1,9 +1,20 @@
 /** Rules of vLLM's production stack. */
 
 import type { GoRandom } from '../../random/goRand.ts';
+import type { PolicyEntry } from '../registry.ts';
 import { HashRing, RecentAmounts, textHash } from '../routing/memory.ts';
+import type { RoutingPolicy } from '../routing/routingPolicy.ts';
 import { Picker, type RoutingContext } from '../routing/routingPolicy.ts';
-import { RememberingRule, ScoredRule, type Taken } from './rule.ts';
+import {
+  memoryRules,
+  pickerOf,
+  positiveRule,
+  RememberingRule,
+  ScoredRule,
+  type Taken,
+  tiesRule,
+  wholeRule,
+} from './rule.ts';
 
 /**
  * The longest match in any tier, as the caches told it, where it lacks no more than `threshold` tokens of the
@@ -65,3 +76,24 @@ export class PrefixAware extends RememberingRule {
     return { index, reason: Math.max(...matches) > 0 ? 'longest match' : 'no match' };
   }
 }
+
+/** Routing rules of vLLM's production stack. */
+export const productionStackRules: readonly PolicyEntry<RoutingPolicy>[] = [
+  {
+    name: 'prodstack-kvaware',
+    about: "vLLM's production stack: the longest match, the session's owner, or the least rate",
+    readsKeys: true,
+    readsReports: false,
+    parameters: { threshold: wholeRule(2000), windowUs: positiveRule(60_000_000), ties: tiesRule },
+    make: (p, world) =>
+      new KvAware(p.number('threshold'), p.number('windowUs'), world.blockTokens, pickerOf(p, world)),
+  },
+  {
+    name: 'prodstack-prefixaware',
+    about: "vLLM's production stack: one of those to which most of the prompt went before, drawn",
+    readsKeys: true,
+    readsReports: false,
+    parameters: { memoryBlocks: memoryRules.memoryBlocks },
+    make: (p, world) => new PrefixAware(world.stream('router'), p.number('memoryBlocks')),
+  },
+];

@@ -1,10 +1,18 @@
 /**
- * Whole-router rules: what the published routers do that is no weighted sum of scorers. A rule scores every
+ * Whole-router rules: what published routers do beyond a weighted sum of scorers. A rule scores every
  * candidate for the record and says which it takes.
  */
 
-import type { InstanceSnapshot, PlainState, SnapshotState } from '../policy.ts';
-import type { Picker, RoutingChoice, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
+import type { InstanceSnapshot, PolicyWorld } from '../policy.ts';
+import type { NumberRule, ParameterRule, ParameterRules, PolicyParameters } from '../registry.ts';
+import {
+  Picker,
+  type RoutingChoice,
+  type RoutingContext,
+  type RoutingPolicy,
+  tieNames,
+} from '../routing/routingPolicy.ts';
 import { PrefixAffinity } from '../routing/scorers.ts';
 
 /** What a rule takes, and by which of its branches. */
@@ -18,11 +26,11 @@ export abstract class ScoredRule implements RoutingPolicy {
   readonly readsCaches: boolean = false;
   readonly readsReports: boolean = false;
   protected readonly picker: Picker;
-  readonly #memories: readonly SnapshotState[];
+  readonly #memories: readonly Stateful[];
   #scores: Float64Array = new Float64Array(8);
 
   /** @param memories what the rule remembers beside the draws of its picker */
-  constructor(picker: Picker, memories: readonly SnapshotState[] = []) {
+  constructor(picker: Picker, memories: readonly Stateful[] = []) {
     this.picker = picker;
     this.#memories = memories;
   }
@@ -37,7 +45,7 @@ export abstract class ScoredRule implements RoutingPolicy {
   /** Fills `scores[i]` for candidate i, higher is better, `-Infinity` for one that is out of the question. */
   protected abstract take(context: RoutingContext, scores: Float64Array): Taken;
 
-  /** The least of `cost` among those that `keeps`; all where none is kept. */
+  /** The least of `cost` among the candidates that `keeps` is true of; among all if it is true of no candidate. */
   protected least(
     candidates: readonly InstanceSnapshot[],
     scores: Float64Array,
@@ -51,17 +59,9 @@ export abstract class ScoredRule implements RoutingPolicy {
     return this.picker.highest(scores, candidates.length);
   }
 
-  snapshot(): PlainState {
-    return { picker: this.picker.snapshot(), memories: this.#memories.map((each) => each.snapshot()) };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { picker: PlainState; memories: readonly PlainState[] };
-    this.picker.restore(saved.picker);
-    this.#memories.forEach((each, i) => {
-      each.restore(saved.memories[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    this.picker.visitState(visitor);
+    for (const memory of this.#memories) memory.visitState(visitor);
   }
 }
 
@@ -73,7 +73,7 @@ export abstract class RememberingRule extends ScoredRule {
   protected readonly memory: PrefixAffinity;
 
   /** @param memoryBlocks keys that are remembered of each instance, the ones used last */
-  constructor(picker: Picker, memoryBlocks: number, memories: readonly SnapshotState[] = []) {
+  constructor(picker: Picker, memoryBlocks: number, memories: readonly Stateful[] = []) {
     const memory = new PrefixAffinity(memoryBlocks);
     super(picker, [memory, ...memories]);
     this.memory = memory;
@@ -92,3 +92,30 @@ export abstract class RememberingRule extends ScoredRule {
     this.memory.removed(instance);
   }
 }
+
+//  Parameters that several rules have.
+
+export function numberRule(byDefault: number, limits: Partial<NumberRule> = { min: 0 }): NumberRule {
+  return { kind: 'number', default: byDefault, ...limits };
+}
+
+export function wholeRule(byDefault: number, min: number = 0): NumberRule {
+  return numberRule(byDefault, { min, integer: true });
+}
+
+export function positiveRule(byDefault: number): NumberRule {
+  return numberRule(byDefault, { above: 0 });
+}
+
+/** How equal scores are told apart. */
+export const tiesRule: ParameterRule = { kind: 'choice', default: 'lowest', names: tieNames };
+
+export function pickerOf(p: PolicyParameters, world: PolicyWorld): Picker {
+  return Picker.of(p.text('ties'), world);
+}
+
+/**
+ * `memoryBlocks`: keys that a rule remembers of each instance. Default: SGLang's 2^26 characters, at 4 characters a token and
+ * 16 tokens a block.
+ */
+export const memoryRules: ParameterRules = { memoryBlocks: wholeRule(2 ** 20, 1), ties: tiesRule };

@@ -3,9 +3,21 @@
  * is what the router has in flight there.
  */
 
+import type { PolicyEntry } from '../registry.ts';
 import { HashRing, keyHash } from '../routing/memory.ts';
-import type { Picker, RoutingContext } from '../routing/routingPolicy.ts';
-import { inFlightOf, RememberingRule, ScoredRule, type Taken } from './rule.ts';
+import type { RoutingPolicy } from '../routing/routingPolicy.ts';
+import { Picker, type RoutingContext } from '../routing/routingPolicy.ts';
+import {
+  inFlightOf,
+  memoryRules,
+  numberRule,
+  pickerOf,
+  RememberingRule,
+  ScoredRule,
+  type Taken,
+  tiesRule,
+  wholeRule,
+} from './rule.ts';
 
 export interface CacheAwareRules {
   readonly absolute: number;
@@ -113,3 +125,51 @@ export class SglangPrefixHash extends ScoredRule {
     return { index: this.least(candidates, scores, inFlightOf), reason: 'least loaded' };
   }
 }
+
+/** Routing rules of SGLang. */
+export const sglangRules: readonly PolicyEntry<RoutingPolicy>[] = [
+  {
+    name: 'sglang-cache-aware',
+    about: 'SGLang: the best match while loads are even, else the least loaded',
+    readsKeys: true,
+    readsReports: false,
+    parameters: {
+      absolute: wholeRule(64),
+      relative: numberRule(1.5, { min: 1 }),
+      matchShare: numberRule(0.3, { min: 0, max: 1 }),
+      cold: { kind: 'choice', default: 'least-load', names: ['least-load', 'smallest-tree'] },
+      ...memoryRules,
+    },
+    make: (p, world) => {
+      const cold = p.text('cold') === 'smallest-tree' ? 'smallest-tree' : 'least-load';
+      const rules = {
+        absolute: p.number('absolute'),
+        relative: p.number('relative'),
+        matchShare: p.number('matchShare'),
+        cold,
+      } as const;
+      return new SglangCacheAware(rules, pickerOf(p, world), p.number('memoryBlocks'));
+    },
+  },
+  {
+    name: 'sglang-lmetric',
+    about: 'SGLang: the least uncached tokens x (in flight + 1)',
+    readsKeys: true,
+    readsReports: false,
+    parameters: { memoryBlocks: memoryRules.memoryBlocks },
+    make: (p, world) => new SglangLmetric(new Picker(null), p.number('memoryBlocks'), world.blockTokens),
+  },
+  {
+    name: 'sglang-prefix-hash',
+    about: 'SGLang: the owner of the first tokens on a ring, while it is not overloaded',
+    readsKeys: true,
+    readsReports: false,
+    parameters: { prefixTokens: wholeRule(256, 1), loadFactor: numberRule(1.25, { min: 1 }), ties: tiesRule },
+    make: (p, world) =>
+      new SglangPrefixHash(
+        pickerOf(p, world),
+        Math.floor(p.number('prefixTokens') / world.blockTokens),
+        p.number('loadFactor'),
+      ),
+  },
+];

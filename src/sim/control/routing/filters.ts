@@ -1,18 +1,17 @@
-/** A filter leaves candidates out before one of the rest is picked. */
+/** Filters of weighted policies: each leaves candidates out before one of the rest is picked, and never all of them. */
 
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
 import { type ConcurrencyCaps, concurrencyKindOf, concurrencyKinds, kvUtilization } from '../admission.ts';
 import {
   type FilteredOut,
   headroomUs,
   type InstanceSnapshot,
   type LatencyTargets,
-  type PlainState,
   type PolicyWorld,
   PREFILL_TOKENS_PER_S,
   predictedTtftUs,
-  type SnapshotState,
+  visitStream,
 } from '../policy.ts';
 import type { NumberRule, ParameterRules, PolicyParameters } from '../registry.ts';
 import type { RoutingContext } from './routingPolicy.ts';
@@ -37,8 +36,8 @@ export function allBut(open: readonly number[], kept: readonly number[], filter:
 //  llm-d's concurrency detector as a filter: what each instance may have in flight, with room for bursts.
 
 /**
- * Keeps instances with less in flight than trunc(cap x (1 + headroom)), so that with this request there is no
- * more than that: requests, uncached prompt tokens without a first token, or both. (llm-d-router,
+ * Keeps instances with less in flight than trunc(cap x (1 + headroom)), so that with this request the
+ * limit holds: requests, uncached prompt tokens without a first token, or both. (llm-d-router,
  * `saturationdetector/concurrency`.)
  */
 export class Concurrency implements CandidateFilter {
@@ -113,7 +112,7 @@ export interface AffinityRules {
 }
 
 /**
- * Keeps the sticky instances, unless there are none, or the least time to a first token among them is more
+ * Keeps the sticky instances, if there are any, unless the least time to a first token among them is more
  * than the penalty above the least among the others. That time is the uncached tokens in flight over the rate
  * of prefill; the request's own are not counted. Draws where the chance is above 0. (llm-d-router,
  * `prefix-cache-affinity-filter`, with its source `prefillThroughput`.)
@@ -155,7 +154,7 @@ export class PrefixCacheAffinity implements CandidateFilter {
 export const prefixSources = ['router', 'caches'] as const;
 export type PrefixSource = (typeof prefixSources)[number];
 
-export class PrefixMatches implements SnapshotState {
+export class PrefixMatches implements Stateful {
   readonly source: PrefixSource;
   readonly #memory: PrefixAffinity = new PrefixAffinity(affinityBlocks);
 
@@ -184,12 +183,8 @@ export class PrefixMatches implements SnapshotState {
     this.#memory.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return this.#memory.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#memory.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#memory.visitState(visitor);
   }
 }
 
@@ -309,7 +304,25 @@ export const filterParameters: ParameterRules = {
   },
 };
 
-export class Filters implements SnapshotState {
+/** Whether the filters look for prefixes. @param p checked against `filterParameters` */
+export function filtersReadKeys(p: PolicyParameters): boolean {
+  return p.flag('sloHeadroomTier') || p.flag('prefixCacheAffinity');
+}
+
+/** Whether a filter goes by what instances report; concurrency goes by what the router counts. */
+export function filtersReadReports(p: PolicyParameters): boolean {
+  return filtersReadKeys(p) || isAnyCap(capsOf(p));
+}
+
+function capsOf(p: PolicyParameters): Caps {
+  return {
+    maxQueueDepth: p.number('maxQueueDepth'),
+    maxInFlight: p.number('maxInFlight'),
+    maxKvUtilization: p.number('maxKvUtilization'),
+  };
+}
+
+export class Filters implements Stateful {
   readonly #filters: readonly CandidateFilter[];
   /** Null where no filter asks for prefixes, or draws. */
   readonly #matches: PrefixMatches | null = null;
@@ -317,12 +330,9 @@ export class Filters implements SnapshotState {
 
   /** @param p checked against `filterParameters` */
   constructor(p: PolicyParameters, world: PolicyWorld) {
+    this.readsReports = filtersReadReports(p);
     const filters: CandidateFilter[] = [];
-    const caps = {
-      maxQueueDepth: p.number('maxQueueDepth'),
-      maxInFlight: p.number('maxInFlight'),
-      maxKvUtilization: p.number('maxKvUtilization'),
-    };
+    const caps = capsOf(p);
     if (isAnyCap(caps)) filters.push(new LoadCaps(caps));
     const kind = concurrencyKindOf(p.text('concurrencyKind'));
     if (kind !== undefined) {
@@ -359,10 +369,8 @@ export class Filters implements SnapshotState {
     return this.#matches?.source === 'caches';
   }
 
-  /** Whether any goes by what instances report; concurrency goes by what the router counts. */
-  get readsReports(): boolean {
-    return this.#filters.some((filter) => !(filter instanceof Concurrency));
-  }
+  /** Whether any goes by what instances report. */
+  readonly readsReports: boolean;
 
   /**
    * Sets the scores of candidates that are left out to -Infinity and says which they are. A filter that would
@@ -393,14 +401,8 @@ export class Filters implements SnapshotState {
     this.#matches?.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return { matches: this.#matches?.snapshot() ?? null, draws: this.#draws?.snapshot() ?? null };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { matches: PlainState; draws: SourceState };
-    this.#matches?.restore(saved.matches);
-    this.#draws?.restore(saved.draws);
+  visitState(visitor: StateVisitor): void {
+    this.#matches?.visitState(visitor);
+    if (this.#draws !== null) visitStream(visitor, this.#draws);
   }
 }

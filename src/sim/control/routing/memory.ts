@@ -1,11 +1,9 @@
-/**
- * Blocks of the prompts that are under way on each instance, as the router that sent them knows: a block that
- * several of them have counts once. Fresh, and blind to what is generated.
- */
+/** What routing rules remember: prompts under way, a hash ring, means over ended requests, and recent amounts. */
 
 import { wordsPerKey } from '../../../runtime/keys/keyChain.ts';
-import { KeyTable } from '../cacheView.ts';
-import type { PlainState, RequestOutcome, RequestView, SnapshotState } from '../policy.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
+import { KeyTable } from '../keyTables.ts';
+import type { RequestOutcome, RequestView } from '../policy.ts';
 
 interface InstanceBlocks {
   readonly table: KeyTable;
@@ -13,13 +11,11 @@ interface InstanceBlocks {
   counts: Uint32Array;
 }
 
-interface SavedBlocks {
-  readonly instance: number;
-  readonly words: Uint32Array;
-  readonly counts: Uint32Array;
-}
-
-export class ActiveBlocks implements SnapshotState {
+/**
+ * Blocks of the prompts that are under way on each instance, as the router that sent them knows: a block that
+ * several of them have counts once. Fresh, and blind to what is generated.
+ */
+export class ActiveBlocks implements Stateful {
   readonly #byInstance = new Map<number, InstanceBlocks>();
   /** By request: the instances that it was sent to. */
   readonly #sentTo = new Map<number, number[]>();
@@ -61,27 +57,25 @@ export class ActiveBlocks implements SnapshotState {
     this.#byInstance.delete(instance);
   }
 
-  snapshot(): PlainState {
-    return {
-      byInstance: [...this.#byInstance].map(([instance, blocks]) => ({ instance, ...saved(blocks) })),
-      sentTo: [...this.#sentTo].map(([request, instances]) => [request, [...instances]]),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const { byInstance, sentTo } = state as unknown as {
-      byInstance: readonly SavedBlocks[];
-      sentTo: readonly [number, readonly number[]][];
-    };
-    this.#byInstance.clear();
-    for (const { instance, words, counts } of byInstance) {
-      const blocks: InstanceBlocks = { table: new KeyTable(), counts: new Uint32Array(0) };
-      for (const [i, count] of counts.entries()) add(blocks, words, i * wordsPerKey, count);
-      this.#byInstance.set(instance, blocks);
-    }
-    this.#sentTo.clear();
-    for (const [request, instances] of sentTo) this.#sentTo.set(request, [...instances]);
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#byInstance].map(([instance, blocks]) => ({ instance, ...saved(blocks) })),
+      (state) => {
+        this.#byInstance.clear();
+        for (const { instance, words, counts } of state) {
+          const blocks: InstanceBlocks = { table: new KeyTable(), counts: new Uint32Array(0) };
+          for (const [i, count] of counts.entries()) add(blocks, words, i * wordsPerKey, count);
+          this.#byInstance.set(instance, blocks);
+        }
+      },
+    );
+    visitor.value(
+      () => [...this.#sentTo].map(([request, instances]) => ({ request, instances: [...instances] })),
+      (state) => {
+        this.#sentTo.clear();
+        for (const { request, instances } of state) this.#sentTo.set(request, [...instances]);
+      },
+    );
   }
 }
 
@@ -207,7 +201,7 @@ function meanOf(sums: OutcomeMean): OutcomeMean {
   };
 }
 
-export class OutcomeMeans implements SnapshotState {
+export class OutcomeMeans implements Stateful {
   readonly #byInstance = new Map<number, Sums>();
 
   /** All zeros before the first. */
@@ -234,16 +228,14 @@ export class OutcomeMeans implements SnapshotState {
     this.#byInstance.delete(instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#byInstance].map(([instance, sums]) => ({ instance, ...sums }));
-  }
-
-  restore(state: PlainState): void {
-    this.#byInstance.clear();
-    // the state is what `snapshot` made
-    for (const { instance, ...sums } of state as unknown as readonly (Sums & { instance: number })[]) {
-      this.#byInstance.set(instance, sums);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#byInstance].map(([instance, sums]) => ({ instance, sums: { ...sums } })),
+      (saved) => {
+        this.#byInstance.clear();
+        for (const { instance, sums } of saved) this.#byInstance.set(instance, { ...sums });
+      },
+    );
   }
 }
 
@@ -263,7 +255,7 @@ interface RecentAmount {
   readonly amount: number;
 }
 
-export class RecentAmounts implements SnapshotState {
+export class RecentAmounts implements Stateful {
   readonly #windowUs: number;
   /** In order of time. */
   #entries: RecentAmount[] = [];
@@ -309,21 +301,19 @@ export class RecentAmounts implements SnapshotState {
     if (old > 0) this.#entries.splice(0, old);
   }
 
-  snapshot(): PlainState {
-    return {
-      entries: this.#entries.map((entry) => ({ ...entry })),
-      sums: [...this.#sums].map(([name, kept]) => ({ name, ...kept })),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as {
-      entries: readonly RecentAmount[];
-      sums: readonly { name: number | string; entries: number; sum: number }[];
-    };
-    this.#entries = [...saved.entries];
-    this.#sums.clear();
-    for (const { name, entries, sum } of saved.sums) this.#sums.set(name, { entries, sum });
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#entries.map((entry) => ({ ...entry })),
+      (saved) => {
+        this.#entries = [...saved];
+      },
+    );
+    visitor.value(
+      () => [...this.#sums].map(([name, kept]) => ({ name, kept: { ...kept } })),
+      (saved) => {
+        this.#sums.clear();
+        for (const { name, kept } of saved) this.#sums.set(name, { ...kept });
+      },
+    );
   }
 }

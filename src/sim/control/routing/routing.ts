@@ -1,23 +1,27 @@
-/** Routing policies by name. */
+/**
+ * The routing policies that every control plane has, and the registry of all. Rules of other servers bring their own entries
+ * from `catalogue`, a file for each server.
+ */
 
 import { configError } from '../../../runtime/errors.ts';
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
 import { kvUtilization } from '../admission.ts';
-import { ruleEntries } from '../catalogue/rules.ts';
-import {
-  effectiveLoad,
-  type InstanceSnapshot,
-  type PlainState,
-  type PolicyWorld,
-  type RequestView,
-} from '../policy.ts';
+import { aibrixRules } from '../catalogue/aibrix.ts';
+import { chanceRules } from '../catalogue/chance.ts';
+import { dynamoRules } from '../catalogue/dynamo.ts';
+import { llmDRules } from '../catalogue/llmD.ts';
+import { prebleRules } from '../catalogue/preble.ts';
+import { productionStackRules } from '../catalogue/productionStack.ts';
+import { sglangRules } from '../catalogue/sglang.ts';
+import { effectiveLoad, type InstanceSnapshot, type PolicyWorld, type RequestView } from '../policy.ts';
 import {
   type NumberRule,
   type ParameterRules,
   type PolicyEntry,
   type PolicyParameters,
-  PolicyRegistry,
+  Registry,
 } from '../registry.ts';
-import { Filters, filterParameters } from './filters.ts';
+import { Filters, filterParameters, filtersReadKeys, filtersReadReports } from './filters.ts';
 import {
   DrawingPicker,
   type DrawName,
@@ -28,7 +32,7 @@ import {
   type ScorePart,
   tieNames,
 } from './routingPolicy.ts';
-import { makeScorer, type Scorer, scorerNames, scorerReadsReports } from './scorers.ts';
+import { type Scorer, scorers } from './scorers.ts';
 
 // Weighted scorers: the sum of clamped scores times weights that add up to 1; the highest sum wins. Added up
 // in the order of the scorers, as upstream does.
@@ -51,7 +55,7 @@ export function partsOf(weights: Readonly<Record<string, number>>, blockTokens: 
   return entries.map(([name, weight]) => ({
     name,
     weight: weight / sum,
-    scorer: makeScorer(name, blockTokens),
+    scorer: scorers.make({ policy: name }, { blockTokens }),
     values: new Float64Array(8),
     reports: undefined,
     candidates: [],
@@ -87,7 +91,8 @@ export class Weighted implements RoutingPolicy {
   constructor(parts: readonly WeightedPart[], filters: Filters, picker: Picker) {
     this.parts = parts;
     this.readsCaches = filters.readsCaches || parts.some(({ scorer }) => scorer.readsCaches);
-    this.readsReports = filters.readsReports || parts.some(({ name }) => scorerReadsReports(name));
+    this.readsReports =
+      filters.readsReports || parts.some(({ name }) => scorers.readsReports({ policy: name }));
     this.#filters = filters;
     this.#picker = picker;
   }
@@ -122,22 +127,10 @@ export class Weighted implements RoutingPolicy {
     this.#filters.removed(instance);
   }
 
-  snapshot(): PlainState {
-    return {
-      scorers: this.parts.map(({ scorer }) => scorer.snapshot()),
-      picker: this.#picker.snapshot(),
-      filters: this.#filters.snapshot(),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { scorers: readonly PlainState[]; picker: PlainState; filters: PlainState };
-    this.parts.forEach(({ scorer }, i) => {
-      scorer.restore(saved.scorers[i]);
-    });
-    this.#picker.restore(saved.picker);
-    this.#filters.restore(saved.filters);
+  visitState(visitor: StateVisitor): void {
+    for (const { scorer } of this.parts) scorer.visitState(visitor);
+    this.#picker.visitState(visitor);
+    this.#filters.visitState(visitor);
   }
 }
 
@@ -180,145 +173,6 @@ export class Evolved extends Weighted {
   }
 }
 
-/** Upstream's profile for `weighted`. */
-export const defaultScorers: Readonly<Record<string, number>> = {
-  'precise-prefix-cache': 2,
-  'queue-depth': 1,
-  'kv-utilization': 1,
-};
-
-const llmDScorers = { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 };
-
-/** Rules that score one instance at a time, by the name of the policy that goes by them. */
-export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => InstanceScore>> = {
-  'least-loaded': () => leastLoaded,
-  'always-busiest': () => alwaysBusiest,
-  llq: () => leastQueued,
-  lor: () => leastOutstanding,
-  'least-kv': () => leastCached,
-  glia: ({ blockTokens }) => gliaHeadRoom(blockTokens),
-};
-
-const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
-
-function scorersRule(byDefault: Readonly<Record<string, number>>): ParameterRules[string] {
-  return {
-    kind: 'numbers',
-    default: byDefault,
-    each: { kind: 'number', default: 1, above: 0, max: 1e6 },
-    names: scorerNames,
-  };
-}
-
-/** A policy that takes the instance with the highest score of a formula. */
-function byScore(
-  name: string,
-  about: string,
-): {
-  about: string;
-  parameters: ParameterRules;
-  make: (p: PolicyParameters, world: PolicyWorld) => RoutingPolicy;
-} {
-  return {
-    about,
-    parameters: { ties },
-    make: (p, world) => new ByScore(name, instanceScores[name](world), Picker.of(p.text('ties'), world)),
-  };
-}
-
-/** A sum of weighted scorers with these weights unless others are given. */
-function weighted(
-  about: string,
-  byDefault: Readonly<Record<string, number>>,
-  Policy: typeof Weighted,
-): {
-  about: string;
-  parameters: ParameterRules;
-  make: (p: PolicyParameters, world: PolicyWorld) => RoutingPolicy;
-} {
-  return {
-    about,
-    parameters: { scorers: scorersRule(byDefault), ties, ...filterParameters },
-    make: (p, world) =>
-      new Policy(
-        partsOf(p.numbers('scorers'), world.blockTokens),
-        new Filters(p, world),
-        Picker.of(p.text('ties'), world),
-      ),
-  };
-}
-
-/** llm-d's default profile with another picker. */
-function drawing(how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
-  const temperature: NumberRule = { kind: 'number', default: 0.1, above: 0 };
-  return {
-    about: `llm-d's default profile, ${about}`,
-    parameters: {
-      scorers: scorersRule(llmDScorers),
-      ...(how === 'softmax' ? { temperature } : {}),
-      ...filterParameters,
-    },
-    make: (p, world) => {
-      const picker = new DrawingPicker(
-        how,
-        how === 'softmax' ? p.number('temperature') : 1,
-        world.stream('router'),
-      );
-      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), new Filters(p, world), picker);
-    },
-  };
-}
-
-export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry<RoutingPolicy>('routing', {
-  'round-robin': { about: 'in turn', parameters: {}, make: () => new RoundRobin() },
-  'least-loaded': byScore('least-loaded', 'fewest queued, running and in flight'),
-  'always-busiest': byScore('always-busiest', 'most of them, for tests'),
-  llq: byScore('llq', 'fewest queued'),
-  lor: byScore('lor', 'fewest in flight'),
-  'least-kv': byScore('least-kv', 'least of HBM held by requests'),
-  glia: byScore('glia', 'most head room in HBM'),
-  weighted: weighted('a weighted sum of scorers', defaultScorers, Weighted),
-  'prefix-affinity': weighted(
-    'where the router sent the prefix before, and load',
-    { 'prefix-affinity': 1, 'load-balance': 1 },
-    Weighted,
-  ),
-  'precise-prefix': weighted(
-    'where the prefix is cached, and load',
-    { 'precise-prefix-cache': 2, 'kv-utilization': 1, 'queue-depth': 1 },
-    Weighted,
-  ),
-  'session-affinity': weighted(
-    'where the session was before, and load',
-    { 'session-affinity': 2, 'load-balance': 1 },
-    Weighted,
-  ),
-  evolved: weighted(
-    'prefix affinity that lets go of crowded instances',
-    { 'prefix-affinity': 1, 'load-balance': 1 },
-    Evolved,
-  ),
-  'llm-d': weighted(
-    "llm-d's default profile: where the router sent the prefix, queue and KV",
-    llmDScorers,
-    Weighted,
-  ),
-  'llm-d-prefix-length': weighted(
-    'the same profile with the length term for half of the prefix scorer',
-    { 'prefix-length': 1.5, 'prefix-affinity': 1.5, 'queue-depth': 2, 'kv-utilization': 2 },
-    Weighted,
-  ),
-  'llm-d-pd': weighted(
-    "llm-d's profile of each pool of a hand-off: prefix and queue",
-    { 'prefix-affinity': 2, 'queue-depth': 1 },
-    Weighted,
-  ),
-  'llm-d-weighted-random': drawing('weighted-random', 'one drawn in proportion to its score'),
-  'llm-d-softmax': drawing('softmax', 'one drawn in proportion to exp(score / temperature)'),
-  'llm-d-two-choices': drawing('two-choices', 'the better of two that are drawn'),
-  ...ruleEntries,
-});
-
 //  Routing rules of one line: in turn, and by one number of each instance.
 
 export class RoundRobin implements RoutingPolicy {
@@ -336,13 +190,8 @@ export class RoundRobin implements RoutingPolicy {
     this.#turn++;
   }
 
-  snapshot(): PlainState {
-    return this.#turn;
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.#turn = state as number;
+  visitState(visitor: StateVisitor): void {
+    this.#turn = visitor.number(this.#turn);
   }
 }
 
@@ -357,9 +206,9 @@ export class ByScore implements RoutingPolicy {
   readonly #picker: Picker;
   #scores: Float64Array = new Float64Array(8);
 
-  constructor(name: string, score: InstanceScore, picker: Picker) {
+  constructor(name: string, score: InstanceScore, readsReports: boolean, picker: Picker) {
     this.name = name;
-    this.readsReports = score !== leastOutstanding;
+    this.readsReports = readsReports;
     this.#score = score;
     this.#picker = picker;
   }
@@ -371,25 +220,10 @@ export class ByScore implements RoutingPolicy {
     return { index, reason: this.name, scores: this.#scores, parts: [], filteredOut: [] };
   }
 
-  snapshot(): PlainState {
-    return this.#picker.snapshot();
-  }
-
-  restore(state: PlainState): void {
-    this.#picker.restore(state);
+  visitState(visitor: StateVisitor): void {
+    this.#picker.visitState(visitor);
   }
 }
-
-/** Fewest queued, running and in flight. */
-export const leastLoaded: InstanceScore = (instance) => -effectiveLoad(instance);
-/** Most of them: for tests of what a bad router does. */
-export const alwaysBusiest: InstanceScore = (instance) => effectiveLoad(instance);
-/** Fewest queued (LLQ). */
-export const leastQueued: InstanceScore = ({ queueDepth }) => -queueDepth;
-/** Fewest in flight, which is fresh (LOR). */
-export const leastOutstanding: InstanceScore = ({ inFlight }) => -inFlight;
-/** Least KV utilisation, AIBrix's least-kv-cache. */
-export const leastCached: InstanceScore = (instance) => -kvUtilization(instance);
 
 const OUTPUT_PER_PROMPT = 0.6;
 const RESERVE_SHARE = 0.03;
@@ -413,3 +247,175 @@ export function gliaHeadRoom(blockTokens: number): InstanceScore {
     return total - used >= total * RESERVE_SHARE ? score : score - INADMISSIBLE;
   };
 }
+
+/** Rules that score one instance at a time: policies by themselves, and actions of decision trees. */
+export const instanceScores: Registry<InstanceScore> = new Registry<InstanceScore>('instance score', [
+  scoreOf('least-loaded', 'fewest queued, running and in flight', (instance) => -effectiveLoad(instance)),
+  scoreOf('always-busiest', 'most of them, for tests', effectiveLoad),
+  scoreOf('llq', 'fewest queued', ({ queueDepth }) => -queueDepth),
+  { ...scoreOf('lor', 'fewest in flight', ({ inFlight }) => -inFlight), readsReports: false },
+  scoreOf('least-kv', 'least of HBM held by requests', (instance) => -kvUtilization(instance)),
+  {
+    name: 'glia',
+    about: 'most head room in HBM',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: (_, { blockTokens }) => gliaHeadRoom(blockTokens),
+  },
+]);
+
+/** A formula over what an instance reports. */
+function scoreOf(name: string, about: string, score: InstanceScore): PolicyEntry<InstanceScore> {
+  return { name, about, parameters: {}, readsKeys: false, readsReports: true, make: () => score };
+}
+
+//  The registry.
+
+/** Upstream's profile for `weighted`. */
+export const defaultScorers: Readonly<Record<string, number>> = {
+  'precise-prefix-cache': 2,
+  'queue-depth': 1,
+  'kv-utilization': 1,
+};
+
+const llmDScorers = { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 };
+
+const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
+
+function scorersRule(byDefault: Readonly<Record<string, number>>): ParameterRules[string] {
+  return {
+    kind: 'numbers',
+    default: byDefault,
+    each: { kind: 'number', default: 1, above: 0, max: 1e6 },
+    names: scorers.names,
+  };
+}
+
+/** A policy that takes the instance with the highest score of a formula. */
+function byScore(name: string): PolicyEntry<RoutingPolicy> {
+  const { about, readsKeys, readsReports } = instanceScores.entry(name);
+  return {
+    name,
+    about,
+    parameters: { ties },
+    readsKeys,
+    readsReports,
+    make: (p, world) => {
+      const choice = { policy: name };
+      const score = instanceScores.make(choice, world);
+      return new ByScore(name, score, instanceScores.readsReports(choice), Picker.of(p.text('ties'), world));
+    },
+  };
+}
+
+const weightedScorers = (p: PolicyParameters): string[] => {
+  const weights = Object.entries(p.numbers('scorers'));
+  return weights.filter(([, weight]) => weight > 0).map(([name]) => name);
+};
+
+/** What a weighted policy reads: what its filters and the scorers with a weight read. */
+const readsOfWeighted: Pick<PolicyEntry<RoutingPolicy>, 'readsKeys' | 'readsReports'> = {
+  readsKeys: (p) =>
+    filtersReadKeys(p) || weightedScorers(p).some((name) => scorers.readsKeys({ policy: name })),
+  readsReports: (p) =>
+    filtersReadReports(p) || weightedScorers(p).some((name) => scorers.readsReports({ policy: name })),
+};
+
+function weightedParts(p: PolicyParameters, world: PolicyWorld): ConstructorParameters<typeof Weighted> {
+  const parts = partsOf(p.numbers('scorers'), world.blockTokens);
+  return [parts, new Filters(p, world), Picker.of(p.text('ties'), world)];
+}
+
+/** A sum of weighted scorers with these weights unless others are given. */
+function weighted(
+  name: string,
+  about: string,
+  byDefault: Readonly<Record<string, number>>,
+): PolicyEntry<RoutingPolicy> {
+  return {
+    name,
+    about,
+    ...readsOfWeighted,
+    parameters: { scorers: scorersRule(byDefault), ties, ...filterParameters },
+    make: (p, world) => new Weighted(...weightedParts(p, world)),
+  };
+}
+
+/** llm-d's default profile with another picker. */
+function drawing(name: string, how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
+  const temperature: NumberRule = { kind: 'number', default: 0.1, above: 0 };
+  return {
+    name,
+    about: `llm-d's default profile, ${about}`,
+    ...readsOfWeighted,
+    parameters: {
+      scorers: scorersRule(llmDScorers),
+      ...(how === 'softmax' ? { temperature } : {}),
+      ...filterParameters,
+    },
+    make: (p, world) => {
+      const picker = new DrawingPicker(
+        how,
+        how === 'softmax' ? p.number('temperature') : 1,
+        world.stream('router'),
+      );
+      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), new Filters(p, world), picker);
+    },
+  };
+}
+
+export const routingPolicies: Registry<RoutingPolicy> = new Registry<RoutingPolicy>('routing', [
+  {
+    name: 'round-robin',
+    about: 'in turn',
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: () => new RoundRobin(),
+  },
+  ...instanceScores.names.map(byScore),
+  weighted('weighted', 'a weighted sum of scorers', defaultScorers),
+  weighted('prefix-affinity', 'where the router sent the prefix before, and load', {
+    'prefix-affinity': 1,
+    'load-balance': 1,
+  }),
+  weighted('precise-prefix', 'where the prefix is cached, and load', {
+    'precise-prefix-cache': 2,
+    'kv-utilization': 1,
+    'queue-depth': 1,
+  }),
+  weighted('session-affinity', 'where the session was before, and load', {
+    'session-affinity': 2,
+    'load-balance': 1,
+  }),
+  {
+    ...weighted('evolved', 'prefix affinity that lets go of crowded instances', {
+      'prefix-affinity': 1,
+      'load-balance': 1,
+    }),
+    readsReports: true,
+    make: (p, world) => new Evolved(...weightedParts(p, world)),
+  },
+  weighted('llm-d', "llm-d's default profile: where the router sent the prefix, queue and KV", llmDScorers),
+  weighted('llm-d-prefix-length', 'the same profile with the length term for half of the prefix scorer', {
+    'prefix-length': 1.5,
+    'prefix-affinity': 1.5,
+    'queue-depth': 2,
+    'kv-utilization': 2,
+  }),
+  weighted('llm-d-pd', "llm-d's profile of each pool of a hand-off: prefix and queue", {
+    'prefix-affinity': 2,
+    'queue-depth': 1,
+  }),
+  drawing('llm-d-weighted-random', 'weighted-random', 'one drawn in proportion to its score'),
+  drawing('llm-d-softmax', 'softmax', 'one drawn in proportion to exp(score / temperature)'),
+  drawing('llm-d-two-choices', 'two-choices', 'the better of two that are drawn'),
+  ...chanceRules,
+  ...dynamoRules,
+  ...sglangRules,
+  ...aibrixRules,
+  ...prebleRules,
+  ...productionStackRules,
+  ...llmDRules,
+]);

@@ -3,17 +3,17 @@
  * record of it.
  */
 
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
 import * as elementary from '../../random/elementary.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
-import type {
-  FilteredOut,
-  InstanceSnapshot,
-  NamedPolicy,
-  PlainState,
-  PolicyWorld,
-  RequestPriority,
-  RequestView,
+import {
+  type FilteredOut,
+  type InstanceSnapshot,
+  type NamedPolicy,
+  type PolicyWorld,
+  type RequestPriority,
+  type RequestView,
+  visitStream,
 } from '../policy.ts';
 import type { RouterState } from '../routerState.ts';
 
@@ -25,7 +25,7 @@ export interface RoutingContext {
   readonly router: RouterState;
   /**
    * Grows with each report that the router reads: the same candidates with the same number have the same
-   * reported signals. Left out where nobody counts.
+   * reported signals. Left out where reports are not counted.
    */
   readonly reports?: number;
 }
@@ -49,7 +49,7 @@ export interface RoutingChoice {
 }
 
 export interface RoutingPolicy extends NamedPolicy {
-  /** Whether it asks the router's observed view of caches; the view is kept only where somebody does. */
+  /** Whether it asks the router's observed view of caches; the view is kept only for such policies. */
   readonly readsCaches: boolean;
   /** Whether it goes by what instances report, which is as old as the last report. */
   readonly readsReports: boolean;
@@ -94,13 +94,8 @@ export class Picker {
     return this.#tied.length === 1 ? best : this.#tied[this.#random.intn(this.#tied.length)];
   }
 
-  snapshot(): PlainState {
-    return this.#random?.snapshot() ?? null;
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    if (state !== null) this.#random?.restore(state as SourceState);
+  visitState(visitor: StateVisitor): void {
+    if (this.#random !== null) visitStream(visitor, this.#random);
   }
 }
 

@@ -1,20 +1,22 @@
-/** Scorers that go by where earlier requests went. */
+/** Scorers: one opinion each on where a request should go, as a number for each candidate. A weighted policy adds them up. */
 
 import { wordsPerKey } from '../../../runtime/keys/keyChain.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import { kvUtilization } from '../admission.ts';
-import { KeyDirectory, KeyLru, LeadingBlocks } from '../cacheView.ts';
+import { KeyDirectory, LeadingBlocks } from '../keyDirectories.ts';
+import { KeyLru } from '../keyTables.ts';
 import {
   effectiveLoad,
   type InstanceSnapshot,
   noMemory,
-  type PlainState,
+  type PolicyWorld,
   type RequestView,
-  type SnapshotState,
 } from '../policy.ts';
+import { Registry } from '../registry.ts';
 import type { RoutingContext } from './routingPolicy.ts';
 
 /**
- * Spreads prompts that nobody has cached. Where any instance has a leading block, all get 0.5. Else instances
+ * Spreads prompts that no instance has cached. Where any instance has a leading block, all get 0.5. Else instances
  * that were never used for such a prompt come first, in order of their numbers, then the others, the one used
  * longest ago first: 1 - rank / (n - 1); a single one gets 1. Only such decisions change the order.
  */
@@ -48,15 +50,9 @@ export class NoHitLru implements Scorer {
     this.#used = this.#used.filter((used) => used !== instance);
   }
 
-  snapshot(): PlainState {
-    return { used: [...this.#used], cold: this.#cold };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { used: readonly number[]; cold: boolean };
-    this.#used = [...saved.used];
-    this.#cold = saved.cold;
+  visitState(visitor: StateVisitor): void {
+    visitor.list(this.#used);
+    this.#cold = visitor.flag(this.#cold);
   }
 }
 
@@ -79,16 +75,14 @@ export class SessionAffinity implements Scorer {
     for (const [session, last] of this.#last) if (last === instance) this.#last.delete(session);
   }
 
-  snapshot(): PlainState {
-    return [...this.#last].map(([session, instance]) => [session, instance]);
-  }
-
-  restore(state: PlainState): void {
-    this.#last.clear();
-    // the state is what `snapshot` made
-    for (const [session, instance] of state as unknown as readonly [string, number][]) {
-      this.#last.set(session, instance);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#last],
+      (saved) => {
+        this.#last.clear();
+        for (const [session, instance] of saved) this.#last.set(session, instance);
+      },
+    );
   }
 }
 
@@ -243,20 +237,20 @@ export class PrefixAffinity implements Scorer {
     return this.#leading.blocks(request, instance);
   }
 
-  snapshot(): PlainState {
-    return [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.snapshot() }));
-  }
-
-  restore(state: PlainState): void {
-    this.#byInstance.clear();
-    this.#directory.clear();
-    // the state is what `snapshot` made
-    for (const { instance, keys } of state as unknown as readonly { instance: number; keys: Uint32Array }[]) {
-      const lru = new KeyLru();
-      lru.restore(keys);
-      for (let at = 0; at < keys.length; at += wordsPerKey) this.#directory.add(instance, keys, at);
-      this.#byInstance.set(instance, lru);
-    }
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.inOrder() })),
+      (saved) => {
+        this.#byInstance.clear();
+        this.#directory.clear();
+        for (const { instance, keys } of saved) {
+          const lru = new KeyLru();
+          lru.fill(keys);
+          for (let at = 0; at < keys.length; at += wordsPerKey) this.#directory.add(instance, keys, at);
+          this.#byInstance.set(instance, lru);
+        }
+      },
+    );
   }
 }
 
@@ -294,8 +288,7 @@ export const precisePrefix = (): Scorer => ({
     }
     minMax(out, candidates.length, false);
   },
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 });
 
 /** Weight of a block by its tier, HBM first; tiers behind the last weight as much as it. */
@@ -318,8 +311,7 @@ export const tieredPrefix = (): Scorer => ({
       out[i] = request.promptBlocks === 0 ? 0 : weighted / request.promptBlocks;
     }
   },
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 });
 
 /** Leading blocks by the router's shadow over the blocks of the prompt; 0 without a shadow. */
@@ -332,13 +324,12 @@ export const shadowPrefix = (): Scorer => ({
       out[i] = request.promptBlocks === 0 ? 0 : blocks / request.promptBlocks;
     }
   },
-  snapshot: () => null,
-  restore: () => {},
+  ...noMemory,
 });
 
-//  One opinion on which instance a request should go to: a number for each candidate, higher is better.
+//  The contract.
 
-export interface Scorer extends SnapshotState {
+export interface Scorer extends Stateful {
   readonly name: string;
   /** Whether it asks the router's observed view of caches. */
   readonly readsCaches: boolean;
@@ -365,49 +356,141 @@ export function minMax(values: Float64Array, count: number, inverted: boolean): 
   }
 }
 
-//  Scorers by name.
+//  The registry.
 
 /** Keys that `prefix-affinity` remembers of each instance; upstream's number. */
 export const affinityBlocks = 10_000;
 
-const scorers: Readonly<Record<string, (blockTokens: number) => Scorer>> = {
-  'prefix-affinity': () => new PrefixAffinity(affinityBlocks),
-  'prefix-length': (blockTokens) => new PrefixLength(affinityBlocks, blockTokens),
-  'precise-prefix-cache': precisePrefix,
-  'tiered-prefix': tieredPrefix,
-  'shadow-prefix': shadowPrefix,
-  'no-hit-lru': () => new NoHitLru(),
-  'session-affinity': () => new SessionAffinity(),
-  'queue-depth': queueDepth,
-  'kv-utilization': kvUtilizationScorer,
-  'load-balance': loadBalance,
-  'active-requests': activeRequests,
-  'running-requests': runningRequests,
-  'load-aware': loadAware,
-  'token-load': tokenLoad,
-  'vllm-dp': vllmDp,
-  'lora-affinity': loraAffinity,
-};
+/** What a scorer is made for. */
+export type ScorerWorld = Pick<PolicyWorld, 'blockTokens'>;
 
-export const scorerNames: readonly string[] = Object.keys(scorers);
-
-/** The others go by what the router counts, remembers, or knows of caches. */
-const ofReports: readonly string[] = [
-  'queue-depth',
-  'kv-utilization',
-  'load-balance',
-  'running-requests',
-  'load-aware',
-  'vllm-dp',
-  'lora-affinity',
-];
-
-/** Whether the scorer of that name goes by what instances report. */
-export function scorerReadsReports(name: string): boolean {
-  return ofReports.includes(name);
-}
-
-/** @param name one of `scorerNames` */
-export function makeScorer(name: string, blockTokens: number): Scorer {
-  return scorers[name](blockTokens);
-}
+export const scorers: Registry<Scorer, ScorerWorld> = new Registry<Scorer, ScorerWorld>('scorers', [
+  {
+    name: 'prefix-affinity',
+    about: 'share of the prompt that the router sent there before',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: () => new PrefixAffinity(affinityBlocks),
+  },
+  {
+    name: 'prefix-length',
+    about: 'the same by length, up to 8,192 tokens',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: (_, { blockTokens }) => new PrefixLength(affinityBlocks, blockTokens),
+  },
+  {
+    name: 'precise-prefix-cache',
+    about: 'leading blocks in HBM, as the instances told',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: precisePrefix,
+  },
+  {
+    name: 'tiered-prefix',
+    about: 'leading blocks in any tier, weighted by tier',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: tieredPrefix,
+  },
+  {
+    name: 'shadow-prefix',
+    about: "leading blocks by the router's shadow",
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: shadowPrefix,
+  },
+  {
+    name: 'no-hit-lru',
+    about: 'the instance used longest ago for a prompt that no instance has cached',
+    parameters: {},
+    readsKeys: true,
+    readsReports: false,
+    make: () => new NoHitLru(),
+  },
+  {
+    name: 'session-affinity',
+    about: "the instance of the session's last request",
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: () => new SessionAffinity(),
+  },
+  {
+    name: 'queue-depth',
+    about: 'fewest queued',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: queueDepth,
+  },
+  {
+    name: 'kv-utilization',
+    about: 'least of HBM held by requests',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: kvUtilizationScorer,
+  },
+  {
+    name: 'load-balance',
+    about: 'least load',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: loadBalance,
+  },
+  {
+    name: 'active-requests',
+    about: 'fewest in flight',
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: activeRequests,
+  },
+  {
+    name: 'running-requests',
+    about: 'smallest batch',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: runningRequests,
+  },
+  {
+    name: 'load-aware',
+    about: 'shortest queue, up to 128',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: loadAware,
+  },
+  {
+    name: 'token-load',
+    about: 'fewest uncached prompt tokens in flight',
+    parameters: {},
+    readsKeys: false,
+    readsReports: false,
+    make: tokenLoad,
+  },
+  {
+    name: 'vllm-dp',
+    about: "least 4 x queued + running, as vLLM's data-parallel balancer",
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: vllmDp,
+  },
+  {
+    name: 'lora-affinity',
+    about: 'the adapter is resident',
+    parameters: {},
+    readsKeys: false,
+    readsReports: true,
+    make: loraAffinity,
+  },
+]);

@@ -1,6 +1,7 @@
 /** AIBrix's pod autoscalers: figures within a tolerance of their targets change nothing. */
 
-import { type PlainState, StatelessPolicy } from '../policy.ts';
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
 import { last, type MetricName, meanConcurrency, perReplica, towards } from './reactive.ts';
 
@@ -49,14 +50,14 @@ export interface KpaWindows {
   readonly target: number;
   readonly stableUs: number;
   readonly panicUs: number;
-  /** The concurrency of the panic window over that of the stable one, above which there is panic. */
+  /** Panic begins above this ratio of the panic window's concurrency to the stable window's. */
   readonly panicThreshold: number;
 }
 
 /**
  * KPA: of each window ceil(mean / target) clamped to [floor(n / maxDown), ceil(n maxUp)], or what there is
  * where the mean is within the tolerances of n x target. There is panic while the mean of the panic window is
- * above threshold x that of the stable one; the count is then the larger of both, and does not shrink.
+ * above threshold x the mean of the stable window; the count is then the larger of both, and does not shrink.
  * Knative's has no tolerances, panics by what the replicas can take, and stays in panic for a stable window.
  */
 export class AibrixKpa implements AutoScalePolicy {
@@ -96,12 +97,7 @@ export class AibrixKpa implements AutoScalePolicy {
     return Math.min(Math.max(wanted, Math.floor(n / maxDown)), Math.ceil(maxUp * n));
   }
 
-  snapshot(): PlainState {
-    return this.#most;
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    this.#most = state as number;
+  visitState(visitor: StateVisitor): void {
+    this.#most = visitor.number(this.#most);
   }
 }

@@ -36,7 +36,7 @@ export interface ReplicaSignals {
 /** One reading of the load, as often as the autoscaler looks. */
 export interface LoadSample {
   readonly timeUs: number;
-  /** Requests in flight over all replicas, those that wait at the gateway included. */
+  /** Requests in flight over all replicas, and requests that wait at the gateway. */
   readonly concurrency: number;
   readonly requestRate: number;
   readonly avgQueueDepth: number;
@@ -46,7 +46,7 @@ export interface LoadSample {
 export interface AutoScaleContext {
   readonly configId: string;
   readonly nowUs: number;
-  /** Ready and pending ones, without those that drain. */
+  /** Ready and pending replicas, without draining ones. */
   readonly currentReplicas: number;
   readonly readyReplicas: number;
   /** Being provisioned or loaded. */
@@ -120,7 +120,7 @@ export interface ScalingActuationConfig {
 
 //  How much slower a new replica is. The curve lies in simulated time, so every step in it takes longer.
 
-/** Of the initial penalty, so much is left of an exponential curve at the end of the warm-up. */
+/** Share of the initial penalty that is left when an exponential warm-up ends. */
 const LEFT_AT_END = 0.01;
 const DECAY = -elementary.log(LEFT_AT_END);
 

@@ -5,9 +5,9 @@
  */
 
 import { configError, invariant, requireInteger } from '../../../runtime/errors.ts';
+import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
-import type { SourceState } from '../../random/laggedFibonacci.ts';
-import type { PlainState, PolicyChoice, PolicyWorld, SnapshotState } from '../policy.ts';
+import { type PolicyChoice, type PolicyWorld, visitStream } from '../policy.ts';
 import {
   type AutoScaleContext,
   type AutoScalePolicy,
@@ -30,7 +30,7 @@ export interface ScaleTriggers {
   /** KV utilisation above `utilizationHigh` or below `utilizationLow`, for as long as `sustainedUs`. */
   readonly utilizationHigh: number;
   readonly utilizationLow: number;
-  /** The request rate differs from that of the last evaluation by this factor, up or down. */
+  /** The request rate differs from the rate at the last evaluation by this factor, up or down. */
   readonly rateChange: number;
   readonly sustainedUs: number;
 }
@@ -70,7 +70,7 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
   return { ...config, policy: scalingPolicies.resolve(config.policy) };
 }
 
-export class AutoScaler implements SnapshotState {
+export class AutoScaler implements Stateful {
   readonly config: AutoScalerConfig;
   readonly #world: PolicyWorld;
   readonly #makePolicy: ((world: PolicyWorld) => AutoScalePolicy) | undefined;
@@ -160,22 +160,11 @@ export class AutoScaler implements SnapshotState {
     return '';
   }
 
-  snapshot(): PlainState {
-    return {
-      policy: this.#policy.snapshot(),
-      upSinceUs: this.#upSinceUs,
-      downSinceUs: this.#downSinceUs,
-      lastRate: this.#lastRate,
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { policy: PlainState; upSinceUs: number; downSinceUs: number; lastRate: number };
-    this.#policy.restore(saved.policy);
-    this.#upSinceUs = saved.upSinceUs;
-    this.#downSinceUs = saved.downSinceUs;
-    this.#lastRate = saved.lastRate;
+  visitState(visitor: StateVisitor): void {
+    this.#policy.visitState(visitor);
+    this.#upSinceUs = visitor.number(this.#upSinceUs);
+    this.#downSinceUs = visitor.number(this.#downSinceUs);
+    this.#lastRate = visitor.number(this.#lastRate);
   }
 }
 
@@ -211,7 +200,7 @@ export type ReplicaAction =
   | { readonly kind: 'wait'; readonly replica: number; readonly untilUs: number }
   /** It takes requests from now on. */
   | { readonly kind: 'ready'; readonly replica: number }
-  /** It takes no new ones; `mode` says what becomes of those that it has. */
+  /** It takes no new requests; `mode` says what becomes of the requests it has. */
   | {
       readonly kind: 'drain';
       readonly replica: number;
@@ -235,13 +224,17 @@ export function checkActuation(config: ScalingActuationConfig): ScalingActuation
   requireInteger('warmup.durationUs', warmup.durationUs, 0, 1e12);
   if (!(warmup.initialPenaltyFactor >= 1 && warmup.initialPenaltyFactor <= 1000)) {
     const problem = `is ${warmup.initialPenaltyFactor}`;
-    throw configError('warmup.initialPenaltyFactor', problem, 'Give a factor from 1 to 1000; 1 is none.');
+    throw configError(
+      'warmup.initialPenaltyFactor',
+      problem,
+      'Give a factor from 1 to 1000; 1 means no penalty.',
+    );
   }
   requireInteger('drain.drainTimeoutUs', drain.drainTimeoutUs, 0, 1e12);
   return config;
 }
 
-export class Replicas implements SnapshotState {
+export class Replicas implements Stateful {
   readonly #config: ScalingActuationConfig;
   readonly #min: number;
   readonly #max: number;
@@ -422,7 +415,7 @@ export class Replicas implements SnapshotState {
 
   #find(number: number): ServingReplica {
     const replica = this.#replicas[number];
-    invariant(replica !== undefined, () => `there is no replica ${number}`);
+    invariant(replica !== undefined, () => `replica ${number} must be known`);
     return replica;
   }
 
@@ -434,23 +427,14 @@ export class Replicas implements SnapshotState {
     );
   }
 
-  snapshot(): PlainState {
-    return {
-      replicas: this.#replicas.map((replica) => ({ ...replica })),
-      streams: [this.#orders, this.#machines, this.#loads].map((stream) => stream.snapshot()),
-    };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as unknown as {
-      replicas: readonly ServingReplica[];
-      streams: readonly SourceState[];
-    };
-    this.#replicas.splice(0, this.#replicas.length, ...saved.replicas.map((replica) => ({ ...replica })));
-    [this.#orders, this.#machines, this.#loads].forEach((stream, i) => {
-      stream.restore(saved.streams[i]);
-    });
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => this.#replicas.map((replica) => ({ ...replica })),
+      (saved) => {
+        this.#replicas.splice(0, this.#replicas.length, ...saved.map((replica) => ({ ...replica })));
+      },
+    );
+    for (const stream of [this.#orders, this.#machines, this.#loads]) visitStream(visitor, stream);
   }
 }
 

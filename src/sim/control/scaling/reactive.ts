@@ -3,7 +3,8 @@
  * autoscaler with its panic mode.
  */
 
-import { type PlainState, StatelessPolicy } from '../policy.ts';
+import type { StateVisitor } from '../../../runtime/snapshot.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
 
 /** What a figure is read as. */
@@ -139,19 +140,13 @@ export class Kpa implements AutoScalePolicy {
     return towards(context, this.#panicReplicas, `panic ${panic}`);
   }
 
-  snapshot(): PlainState {
-    return { panickedUs: this.#panickedUs, panicReplicas: this.#panicReplicas };
-  }
-
-  restore(state: PlainState): void {
-    // the state is what `snapshot` made
-    const saved = state as { panickedUs: number; panicReplicas: number };
-    this.#panickedUs = saved.panickedUs;
-    this.#panicReplicas = saved.panicReplicas;
+  visitState(visitor: StateVisitor): void {
+    this.#panickedUs = visitor.number(this.#panickedUs);
+    this.#panicReplicas = visitor.number(this.#panicReplicas);
   }
 }
 
-/** Mean concurrency of the readings after `fromUs`; of the last one where there is none. */
+/** Mean concurrency of the readings after `fromUs`; of the last reading if no reading is later. */
 export function meanConcurrency(history: readonly LoadSample[], fromUs: number): number {
   let sum = 0;
   let count = 0;

@@ -30,6 +30,16 @@ describe('block keys that are left out', () => {
     );
   });
 
+  it.each(['glia', 'least-kv', 'aibrix-throughput'])(
+    'a run by %s leaves them out, with the same metrics',
+    (policy) => {
+      const args = `${roomy} --routing-policy ${policy}`;
+      const built = build(args, true);
+      expect(() => built.simulation.run()).not.toThrow();
+      expect(metricsOf(built)).toBe(metricsOf(runToEnd(() => build(args, false))));
+    },
+  );
+
   it('a request that gives way needs them, and a run with room does not', () => {
     expect(() => build(tight, true).simulation.run()).toThrow(KeysNeeded);
     expect(() => build(roomy, true).simulation.run()).not.toThrow();

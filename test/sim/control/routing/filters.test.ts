@@ -1,6 +1,7 @@
 /** Filters of weighted routing: who is left out, worked out by hand from llm-d's rules. */
 
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../../src/runtime/snapshot.ts';
 import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../../src/sim/control/policy.ts';
 import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
 import type { RoutingPolicy } from '../../../../src/sim/control/routing/routingPolicy.ts';
@@ -89,9 +90,9 @@ describe('prefix-cache-affinity', () => {
     expect(route(policy, [two[1]], request({ group: 5 })).to).toBe(1);
     // the same 10 blocks, then 10 of 12 and of 13
     expect(route(policy, two, request({ group: 5 }), [10, 0]).to).toBe(1);
-    const before = policy.snapshot();
+    const before = saveState(policy);
     expect(route(policy, two, request({ group: 5, promptTokens: 192 })).to).toBe(1);
-    policy.restore(before);
+    restoreState(policy, before);
     expect(route(policy, two, request({ group: 5, promptTokens: 208 })).out).toEqual([]);
     policy.removed?.(1);
     expect(route(policy, two, request({ group: 5 })).to).toBe(0);
@@ -222,7 +223,7 @@ describe('filters', () => {
     const one = routingPolicies.make({ policy, ...filters }, world());
     run(0, one);
     const two = routingPolicies.make({ policy, ...filters }, world());
-    two.restore(structuredClone(one.snapshot()));
+    restoreState(two, structuredClone(saveState(one)));
     const went = run(60, one);
     expect(run(60, two)).toBe(went);
     expect(went).toContain('slo-headroom-tier');

@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { restoreState, saveState } from '../../../../src/runtime/snapshot.ts';
 import type { InstanceSnapshot, PolicyChoice, RequestView } from '../../../../src/sim/control/policy.ts';
 import type { RouterState } from '../../../../src/sim/control/routerState.ts';
 import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
 import type { RoutingChoice, RoutingPolicy } from '../../../../src/sim/control/routing/routingPolicy.ts';
-import { scorerNames } from '../../../../src/sim/control/routing/scorers.ts';
+import { scorers } from '../../../../src/sim/control/routing/scorers.ts';
 import { PartitionedRandom } from '../../../../src/sim/random/goRand.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
@@ -257,13 +258,13 @@ describe('routing policies', () => {
         return to;
       });
     const choices: PolicyChoice[] = routingPolicies.names.map((policy) => ({ policy }));
-    for (const name of scorerNames)
+    for (const name of scorers.names)
       choices.push({ policy: 'weighted', scorers: { [name]: 1 }, ties: 'random' });
     for (const choice of choices) {
       const one = make(choice);
       run(one, 0);
       const two = make(choice);
-      two.restore(structuredClone(one.snapshot()));
+      restoreState(two, structuredClone(saveState(one)));
       expect(run(two, 60), JSON.stringify(choice)).toEqual(run(one, 60));
     }
   });

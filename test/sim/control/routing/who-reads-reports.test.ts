@@ -1,9 +1,9 @@
-/** Policies that say that they go by no report of an instance read none, and scorers say so rightly. */
+/** What a registration declares of a policy is what the policy does: reports of instances, and block keys of prompts. */
 
 import { describe, expect, test } from 'vitest';
 import type { InstanceSnapshot } from '../../../../src/sim/control/policy.ts';
 import { routingPolicies } from '../../../../src/sim/control/routing/routing.ts';
-import { makeScorer, scorerNames, scorerReadsReports } from '../../../../src/sim/control/routing/scorers.ts';
+import { scorers } from '../../../../src/sim/control/routing/scorers.ts';
 import { instance, request, router, world } from '../fixtures.ts';
 
 const fresh = ['instance', 'id', 'role', 'model', 'configId', 'inFlight', 'inFlightTokens'];
@@ -26,10 +26,12 @@ function watched(): { readonly candidates: InstanceSnapshot[]; readonly read: Se
 const asked = request({ adapter: 'lora', sessionId: 's' });
 const priority = { score: 0, rank: 0, hints: { sheddable: false, dueUs: 0 } };
 
-test.each(scorerNames)('the scorer %s', (name) => {
+test.each(scorers.names)('the scorer %s', (name) => {
   const { candidates, read } = watched();
-  makeScorer(name, 16).score({ request: asked, priority, candidates, router: router() }, new Float64Array(8));
-  expect(read.size > 0).toBe(scorerReadsReports(name));
+  scorers
+    .make({ policy: name }, { blockTokens: 16 })
+    .score({ request: asked, priority, candidates, router: router() }, new Float64Array(8));
+  expect(read.size > 0).toBe(scorers.readsReports({ policy: name }));
 });
 
 describe('a policy by name', () => {
@@ -48,6 +50,44 @@ describe('a policy by name', () => {
     const { says, read } = readBy({ policy });
     if (says) expect(read.length).toBeGreaterThan(0);
     else expect(read).toEqual([]);
+  });
+
+  test.each(routingPolicies.names)('%s is registered as reading them when it does', (policy) => {
+    const made = routingPolicies.make({ policy }, world());
+    expect(routingPolicies.readsReports({ policy })).toBe(made.readsReports);
+  });
+
+  test.each(routingPolicies.names)('%s looks at block keys only where its registration says so', (policy) => {
+    const made = routingPolicies.make({ policy }, world());
+    let looks = 0;
+    const blind = {
+      ...asked,
+      get keys() {
+        looks++;
+        return asked.keys;
+      },
+    };
+    const asksCaches = { hbmBlocks: () => ++looks, place: () => ({ blocks: ++looks, byTier: [0, 0] }) };
+    const books = Object.assign(Object.create(router()), { observedKv: asksCaches });
+    const context = { request: blind, priority, candidates: watched().candidates, router: books };
+    for (let i = 0; i < 4; i++) {
+      const { index } = made.choose(context);
+      made.routed?.(context, index);
+    }
+    expect(looks > 0).toBe(routingPolicies.readsKeys({ policy }));
+  });
+
+  test('parameters change what a weighted policy is registered as reading', () => {
+    const choice = (more: object): never => {
+      return { policy: 'weighted', scorers: { 'active-requests': 1 }, ...more } as never;
+    };
+    const reads = (more: object): boolean[] => {
+      return [routingPolicies.readsKeys(choice(more)), routingPolicies.readsReports(choice(more))];
+    };
+    expect(reads({})).toEqual([false, false]);
+    expect(reads({ maxQueueDepth: 1 })).toEqual([false, true]);
+    expect(reads({ prefixCacheAffinity: true })).toEqual([true, true]);
+    expect(reads({ scorers: { 'prefix-affinity': 1 } })).toEqual([true, false]);
   });
 
   test('a filter by reports makes it read them, one by concurrency does not', () => {
