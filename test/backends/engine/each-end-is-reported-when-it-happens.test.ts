@@ -142,6 +142,6 @@ it('a store that rejects, against its contract, costs its own jobs and no others
   expect(of(1)?.outcome).toBe(Outcome.CORRUPT);
   expect(of(2)).toMatchObject({
     outcome: Outcome.REFUSED,
-    reason: expect.stringContaining('there is no remote store'),
+    reason: expect.stringContaining('the engine has no remote store'),
   });
 });
