@@ -1,3 +1,5 @@
+/// <reference types="@webgpu/types" preserve="true" />
+
 /**
  * WGSL of the kernels over paged blocks. A head's vectors are named variables, one each, since arrays that
  * an index goes through are slow on software devices; and a kernel names each slab that it reads. So lines of
@@ -82,8 +84,6 @@ function repeatMarked(text: string, what: string, times: number): string {
     Array.from({ length: times }, (_, i) => part.replaceAll(name, String(i))).join('\n');
   return text.replaceAll(region, repeated).replaceAll(line, repeated);
 }
-
-/// <reference types="@webgpu/types" preserve="true" />
 
 /**
  * Which attention kernel a device gets. Both keep the promises of docs/reference/compute.md, and differ in their last

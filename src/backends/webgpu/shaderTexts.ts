@@ -265,9 +265,9 @@ override blockRows: u32; // over all layers and heads, of K and of V
 //     slab     | . . a a . . b b . . | . . c c . . d d . . |       a b: runs of one layer, c d: of the next
 //     packed   | a a b b c c d d |
 //
-// A dispatch covers \`workgroups.y\` items of one slab, each by \`workgroups.x\` workgroups. All numbers of an
-// item are in units of what its kernel moves at once: vectors of 16 bytes where every run begins and ends at
-// one, words where not.
+// A dispatch covers \`workgroups.y\` items of one slab, each by \`workgroups.x\` workgroups. All numbers of
+// an item are in units of what its kernel moves at once: vectors of 16 bytes where every run begins and ends
+// at one, words where not.
 
 struct Item {
   // Where run 0 of the box lies in the slab, and the first run of this item in the packed bytes.
@@ -438,9 +438,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 // before.
 //
 // Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of
-// \`workgroupSize\` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y,
-// z, w) of a vector whose first word has the weight W, the part of \`hi\` is (x + y + z + w) W + 2 y + 4 z + 6
-// w.
+// \`workgroupSize\` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x,
+// y, z, w) of a vector whose first word has the weight W, the part of \`hi\` is (x + y + z + w) W + 2 y + 4 z
+// + 6 w.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
@@ -845,8 +845,8 @@ fn words(
 }
 `,
   slots: `// What the kernels over whole slots share. An item is one slot. A dispatch covers \`workgroups.y\` items of one
-// slab, each by \`workgroups.x\` workgroups. Words are numbered from the start of their slot; a slot starts at
-// any word of the slab.
+// slab, each by \`workgroups.x\` workgroups. Words are numbered from the start of their slot; a slot starts
+// at any word of the slab.
 
 struct Item {
   wordOffset: u32,
@@ -944,8 +944,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 }
 `,
   writeKvScaled: `// Writes K and V of each row into its token's place as 8-bit integers, with the row's scale behind them. An
-// invocation writes one row of one head. The scale is the largest size in it over 127; the size is found among
-// the bits, which also order NaN above everything, so that a NaN makes the whole row NaN.
+// invocation writes one row of one head. The scale is the largest size in it over 127; the size is found
+// among the bits, which also order NaN above everything, so that a NaN makes the whole row NaN.
 
 override headDim4: u32;
 override kvHeads: u32;

@@ -20,7 +20,7 @@ describe('host arena', () => {
 
   it('goes on without a lock where the limit forbids it, and says so', ({ skip }) => {
     const script = `
-      const { HostArena } = await import('./src/backends/arena/index.ts');
+      const { HostArena } = await import('./src/backends/host/hostArena.ts');
       const arena = await HostArena.open({ chunkBytes: [${4 * MiB}], field: 'test' });
       new Uint8Array(arena.chunks[0]).fill(1);
       console.log(JSON.stringify(arena.facts));`;
@@ -41,8 +41,8 @@ describe('host arena', () => {
     skip,
   }) => {
     const script = `
-      const { HostArena } = await import('./src/backends/arena/index.ts');
-      const { hostDigest } = await import('./src/backends/digest/index.ts');
+      const { HostArena } = await import('./src/backends/host/hostArena.ts');
+      const { hostDigest } = await import('./src/backends/host/hostDigest.ts');
       const arenas = [];
       for (let i = 0; i < 4; i++) arenas.push(await HostArena.open({ chunkBytes: [${2 * MiB}], field: 'test' }));
       const bytes = new Uint8Array(arenas[3].chunks[0], 0, ${MiB}).fill(5);
@@ -66,7 +66,7 @@ describe('host arena', () => {
     if (typeof libc === 'string') return skip(libc);
     const script = `
       const { readFileSync } = await import('node:fs');
-      const { HostArena } = await import('./src/backends/arena/index.ts');
+      const { HostArena } = await import('./src/backends/host/hostArena.ts');
       const status = () => readFileSync('/proc/self/status', 'utf8');
       const mib = (name) => Number(new RegExp(name + ':\\\\s+(\\\\d+)').exec(status())[1]) / 1024;
       const before = { mapped: mib('VmSize'), resident: mib('VmRSS') };

@@ -10,8 +10,8 @@ import { scratchDir } from './scratch.ts';
  */
 const contender = (dir: string, native: boolean, endMs: number): string => `
   import { closeSync, openSync, unlinkSync } from 'node:fs';
-  const { DirectoryLock } = await import('./src/backends/file/io/directoryLock.ts');
-  const { loadLibc } = await import('./src/backends/posix/index.ts');
+  const { DirectoryLock } = await import('./src/backends/file/directoryLock.ts');
+  const { loadLibc } = await import('./src/backends/host/posix.ts');
   const loaded = ${native} ? await loadLibc() : undefined;
   const libc = typeof loaded === "string" ? undefined : loaded;
   let [inside, kept, out] = [0, 0, ${JSON.stringify(dir)}];

@@ -57,8 +57,8 @@ describe('opening a file store', () => {
   it('names a directory that it may not write', ({ skip }) => {
     const dir = scratchDir();
     const script = `
-      const { FileStore } = await import('./src/backends/file/index.ts');
-      const { poolShape } = await import('./src/runtime/pool/shape.ts');
+      const { FileStore } = await import('./src/backends/file/fileStore.ts');
+      const { poolShape } = await import('./src/runtime/tables/slotPool.ts');
       const error = await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192])).catch((e) => e);
       console.log(error.code, error.field, error.message);`;
     // Root may write everywhere, so it asks somebody else to try.
@@ -218,8 +218,8 @@ describe('opening a file store', () => {
 
 describe('one process owns a directory', () => {
   const holder = (dir: string, native: boolean): string => `
-    const { FileStore } = await import('./src/backends/file/index.ts');
-    const { poolShape } = await import('./src/runtime/pool/shape.ts');
+    const { FileStore } = await import('./src/backends/file/fileStore.ts');
+    const { poolShape } = await import('./src/runtime/tables/slotPool.ts');
     await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192]), { native: ${native} });
     console.log('open');
     setInterval(() => {}, 1000);`;

@@ -87,8 +87,8 @@ describe('tierkv disk', () => {
     const live = join(work, 'live');
     mkdirSync(live);
     const script = `
-      const { FileStore } = await import('./src/backends/file/index.ts');
-      const { poolShape } = await import('./src/runtime/pool/shape.ts');
+      const { FileStore } = await import('./src/backends/file/fileStore.ts');
+      const { poolShape } = await import('./src/runtime/tables/slotPool.ts');
       await FileStore.open(${JSON.stringify(live)}, poolShape(4, 8192, [8192]), { restart: 'warm' });
       console.log('open');
       setInterval(() => {}, 1000);`;

@@ -143,9 +143,7 @@ describe('one damage, and the fault that names it', () => {
         bytes.set(first.subarray(recordAt(4), recordAt(4) + 20 * KiB)),
       );
       const { faults } = await checkStore(dir);
-      expect(faults).toEqual([
-        { where: 'slot 64', problem: 'the record differs from what the index says' },
-      ]);
+      expect(faults).toEqual([{ where: 'slot 64', problem: 'the record differs from what the index says' }]);
     });
   });
 });

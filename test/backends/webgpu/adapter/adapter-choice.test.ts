@@ -121,7 +121,7 @@ describe('the self-test', () => {
   it('rejects a device that accepts every call and returns zeros', async () => {
     const live = await requestDevice({ source: 'platform', backend: 'null' }, () => {});
     if (typeof live === 'string') throw new Error(live);
-    expect(await deviceFault(live)).toMatch(/upload does not arrive/);
+    expect(await deviceFault(live)).toMatch(/uploads do not arrive/);
     await expect(
       adoptDevice(live.device, { name: 'null', vendor: 'none', software: true }),
     ).rejects.toMatchObject({ code: 'TKV_DEVICE', message: expect.stringContaining('copies and computes') });
@@ -191,7 +191,7 @@ describe('the software device from npm', () => {
       'junction',
     );
     const program = `
-      const { openDevice } = await import('./src/backends/webgpu/index.ts');
+      const { openDevice } = await import('./src/backends/webgpu/adapter.ts');
       await openDevice({ adapter: 'software' }).catch((error) => console.log(error.code, error.message));`;
     const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program], {
       cwd: elsewhere,
@@ -206,8 +206,8 @@ describe('the software device from npm', () => {
 describe('hazard: dropped GPU objects', () => {
   it('a device of which nothing but the GPUDevice is held works through many garbage collections', async () => {
     const program = `
-      const { openDevice } = await import('./src/backends/webgpu/index.ts');
-      const { BufferUsage, MapMode } = await import('./src/backends/webgpu/device/gpuConstants.ts');
+      const { openDevice } = await import('./src/backends/webgpu/adapter.ts');
+      const { BufferUsage, MapMode } = await import('./src/backends/webgpu/device.ts');
       const size = 65536;
       for (let round = 0; round < 5; round++) {
         const device = await openDevice({ adapter: 'software' }).then((live) => live.device);

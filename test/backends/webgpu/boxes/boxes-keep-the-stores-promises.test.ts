@@ -98,7 +98,7 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       const wrong: [BoxItem, RegExp][] = [
         [{ ...item, bytes: item.bytes.subarray(4) }, /bytes for a box of/],
         [{ ...item, bytes: new Float32Array(plan.boxBytes / 4) as unknown as Uint8Array }, /no Uint8Array/],
-        [{ ...item, sizeClass: 1, slot: slotOf(1) + 1 }, /holds no unit of/],
+        [{ ...item, sizeClass: 1, slot: slotOf(1) + 1 }, /cannot hold a unit of/],
         [{ ...item, slot: shape.slotLimit }, /outside the pool/],
         [{ ...item, slot: slotOf(1) + 1 }, /does not exist/],
         [{ ...item, generation: 0 }, /generation 0/],
