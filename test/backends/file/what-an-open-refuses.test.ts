@@ -168,7 +168,7 @@ describe('opening a file store', () => {
     await using buffered = await FileStore.open(scratchDir(), shape, { mode: 'buffered' });
     expect(buffered.describe()).toMatchObject({
       mode: 'buffered',
-      modeReason: 'it was not wanted',
+      modeReason: "mode is 'buffered'",
       alignmentBytes: 4096,
     });
     await using wanted = await FileStore.open(scratchDir(), shape);
