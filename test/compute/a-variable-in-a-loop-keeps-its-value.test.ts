@@ -31,7 +31,7 @@ async function lastTurn(declaration: string): Promise<number> {
   return found[2];
 }
 
-it('hazard: without a value it keeps that of the turn before, where WGSL says zero; with one it never does', async () => {
+it('hazard: a variable declared in a loop without a value keeps its value from the turn before, where WGSL says zero; with a value it never does', async () => {
   expect(await lastTurn('var x = array<f32, 2>();')).toBe(1);
   // 1 would be right: a release of the binding that gives it has the fault no more
   expect(await lastTurn('var x: array<f32, 2>;')).toBe(3);

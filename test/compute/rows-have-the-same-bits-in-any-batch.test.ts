@@ -31,7 +31,7 @@ it(`bit-identical: alone, in chunks, in any order, with little room and over oth
   compare(await cramped.run(orders[2]), orders[2]);
   cramped.destroy();
 
-  // over so many slabs an invocation has one query head, where it had two
+  // with this number of slabs an invocation has one query head instead of two
   const scattered = pagedCase({ ...shape, slabs: 3 });
   expect(scattered.stored).toEqual(one.stored);
   const other = await openCase(device.live.device, { ...scattered, qkv: one.qkv });

@@ -52,7 +52,7 @@ const STEPS = 30;
 const child = join(import.meta.dirname, 'child.ts');
 
 /**
- * @param kills at so many distinct points
+ * @param kills number of distinct points at which to kill
  * @param firstStore stores before this one are only counted, not lived: to come back to a failure
  */
 export async function killCampaign(

@@ -76,7 +76,7 @@ export class Request {
     return this.#sequence.readyPrefix() === this.#chain.blocks;
   }
 
-  /** Loads and allocates until every block is in HBM or failed; false when there is no room. */
+  /** Loads and allocates until every block is in HBM or failed; false if HBM has too little room. */
   async #bring(): Promise<boolean> {
     const { manager } = this.#world;
     const sequence = this.#sequence;

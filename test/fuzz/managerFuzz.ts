@@ -221,7 +221,7 @@ class World {
       const usage = this.#manager.usage(tier);
       if (usage.heldBytes !== 0) throw new Error(`tier ${tier} has held bytes without a sequence`);
       if (usage.residentBytes !== usage.cachedBytes)
-        throw new Error(`tier ${tier} has bytes that nobody can evict: ${JSON.stringify(usage)}`);
+        throw new Error(`tier ${tier} has bytes that cannot be evicted: ${JSON.stringify(usage)}`);
       if (usage.residentBytes > usage.capacityBytes)
         throw new Error(`tier ${tier} holds more than its capacity`);
       if (usage.slots.draining !== 0) throw new Error(`tier ${tier} has draining slots at rest`);
@@ -390,7 +390,7 @@ class World {
     const cachedBefore = this.#manager.usage(tier).cachedBytes;
     const { evicted, blockers } = this.#manager.evict(tier, this.#random.between(1, 5), this.#nowUs);
     if (evicted === 0 && cachedBefore > 0) throw new Error('evictable blocks were not evicted');
-    if (blockers.length > this.#requests.length) throw new Error('a blocker that is no sequence');
+    if (blockers.length > this.#requests.length) throw new Error('a blocker that is not a sequence');
   }
 
   #prefetch(): void {
@@ -424,7 +424,7 @@ class World {
     const whole = new Uint32Array(2);
     this.#manager.matchLengths(keys, new Uint32Array(2), Uint32Array.of(blocks, blocks >> 1), whole);
     if (whole[0] !== found.blocks || whole[1] !== Math.min(found.blocks, blocks >> 1))
-      throw new Error('a lookup of two requests at once disagrees with that of one');
+      throw new Error('a lookup of two requests at once disagrees with a lookup of one');
     if (found.byTier.reduce((a, b) => a + b, 0) !== found.blocks)
       throw new Error('a matched block lies in no tier');
     if (JSON.stringify(this.totals()) !== before) throw new Error('a probe was counted');

@@ -111,7 +111,7 @@ export class Model {
       {
         input: () => {},
         decision: (op, tier, slot) => {
-          if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // nobody may count on what lies in a free slot
+          if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // the bytes of a free slot are undefined
         },
       },
     );

@@ -8,7 +8,7 @@ import type { KvCache } from '../../examples/server/engine/kvCache.ts';
 
 const REQUESTS = 2 ** 16;
 
-/** So many requests, each of which finds a block and lets it go. */
+/** 2^16 requests, each of which finds a block and lets it go. */
 export async function fillMemories({ kv, layout }: KvCache): Promise<void> {
   const tokens = Uint32Array.from({ length: layout.blockTokens + 1 }, (_, i) => i);
   const tenant = 'fills';

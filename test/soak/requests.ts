@@ -18,7 +18,7 @@ const ZIPF_EXPONENT = 0.9;
 
 /**
  * `serve` goes all the way; `abandon` releases blocks that were never sealed, `abort` releases while the seal
- * is under way, `cancel` calls its loads off, `prefetch` brings blocks up for nobody.
+ * is under way, `cancel` calls its loads off, `prefetch` brings blocks up without a request.
  */
 export type RequestKind = 'serve' | 'abandon' | 'abort' | 'cancel' | 'prefetch';
 

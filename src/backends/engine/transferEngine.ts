@@ -78,7 +78,7 @@ export class TransferEngine implements TransferDriver {
     return overdue;
   }
 
-  /** Ends jobs that did not begin by their deadline, and frees the window of those that did. */
+  /** Ends jobs that did not begin by their deadline, and frees the window of jobs that did. */
   expire(): void {
     const nowUs = this.nowUs();
     for (const queue of this.#queues) queue?.expire(nowUs);

@@ -168,7 +168,7 @@ export class HbmStore implements DevicePool {
   }
 }
 
-/** The size of mapped buffers: a multiple of 8 bytes, at most that of the pool and of the device's limit. */
+/** The size of mapped buffers: a multiple of 8 bytes, at most the pool's size and the device's limit. */
 function stagingSize(live: LiveDevice, { capacityBytes }: PoolShape, options: HbmStoreOptions): StagingSize {
   const bytes = requireInteger('stagingBytes', options.stagingBytes ?? STAGING.bytes, 8);
   const count = requireInteger('stagingBuffers', options.stagingBuffers ?? STAGING.count, 1);

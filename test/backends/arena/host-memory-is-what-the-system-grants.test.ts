@@ -95,6 +95,6 @@ describe('host arena', () => {
   });
 });
 
-/** Root may lock whatever it likes, so the limit is tested as somebody else. */
+/** Root may lock any memory, so the limit is tested as another user. */
 const asNobody: string[] =
   process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] : [];

@@ -61,7 +61,7 @@ describe('opening a file store', () => {
       const { poolShape } = await import('./src/runtime/tables/slotPool.ts');
       const error = await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192])).catch((e) => e);
       console.log(error.code, error.field, error.message);`;
-    // Root may write everywhere, so it asks somebody else to try.
+    // Root may write everywhere, so another user tries.
     const isRoot = process.getuid?.() === 0;
     const other = isRoot ? ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] : [];
     if (!isRoot) spawnSync('chmod', ['555', dir]);
@@ -109,7 +109,7 @@ describe('opening a file store', () => {
 
   it('does not touch a file that it did not make', async () => {
     const dir = scratchDir();
-    const [path, text] = [join(dir, DATA), 'somebody else wrote this'];
+    const [path, text] = [join(dir, DATA), 'another program wrote this'];
     writeFileSync(path, text);
     expect(await refusal(dir)).toMatchObject({
       code: 'TKV_MISMATCH',
@@ -278,7 +278,9 @@ describe('one process owns a directory', () => {
     expect(readdirSync(dir)).toEqual([DATA]);
   });
 
-  it('believes a claim from another host, unless the kernel knows that nobody holds it', async ({ skip }) => {
+  it('believes a claim from another host, unless the kernel knows that it is not locked', async ({
+    skip,
+  }) => {
     const dir = scratchDir();
     const name = 'tierkv.lock.1-1-0123456789ab-fedcba987654';
     const claim = join(dir, name);

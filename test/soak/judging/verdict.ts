@@ -12,7 +12,7 @@ const WARM_UP_SHARE = 0.25;
 const SPAN_HOURS_MIN = 0.2;
 
 /**
- * Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes
+ * Growth over an hour's traffic that is still called flat: this share of the resident bytes, or this number of bytes
  * where that is more.
  */
 const TOLERATED_SHARE = 0.02;

@@ -23,7 +23,7 @@ it(`64 clients and a scheduler while devices are lost: nothing wrong, hung or re
   }
 });
 
-it('control: with the rule taken out, blocks that nobody wrote are found', async () => {
+it('control: with the rule taken out, sealed blocks that were never written are found', async () => {
   let wrong = 0;
   const report = await soakLosses({
     ...slice,

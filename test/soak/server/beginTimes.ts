@@ -18,10 +18,10 @@ interface Admitted {
 }
 
 export class BeginTimes {
-  /** Milliseconds of each such `begin`; those that found room at once, and all, with their wait for it. */
+  /** Milliseconds of each such `begin`; first of calls that found room at once, then of all, with the wait for room. */
   readonly atOnce: number[] = [];
   readonly all: number[] = [];
-  /** Milliseconds of those that had blocks read from the disk. */
+  /** Milliseconds of calls that had blocks read from the disk. */
   readonly fromDisk: number[] = [];
   /** Most requests that waited for room at a time. */
   waitingMost = 0;

@@ -24,7 +24,7 @@ export interface ServerSoakOptions {
   readonly requestsPerRound: number;
   /** Share of rounds in which the device is destroyed. */
   readonly lossShare: number;
-  /** Bytes that the disk moves in a second; 0: there is no disk. */
+  /** Bytes that the disk moves in a second; 0: without a disk. */
   readonly diskBytesPerS: number;
   /** Share of writes of KV that are wrong: 0, but for a control. */
   readonly spoiled?: number;
@@ -43,7 +43,7 @@ export interface ServerSoakReport {
   readonly compared: Compared;
   readonly times: BeginTimes;
   readonly samples: RestSample[];
-  /** What was held although nobody asked for anything: a line each. */
+  /** What was held although no request was open: a line each. */
   readonly unrest: string[];
   rounds: number;
   devicesLost: number;

@@ -14,7 +14,7 @@ const WARM_UP_SHARE = 0.4;
 const TOLERATED_SHARE = 0.02;
 const TOLERATED_BYTES = 8 * 1024 * 1024;
 const SAMPLES_MIN = 8;
-/** `begin` over a slow disk may take so many times as long as without one. */
+/** The largest ratio of the times of `begin` with a slow disk and without a disk. */
 export const RATIO_MAX = 5;
 
 export interface Growth {

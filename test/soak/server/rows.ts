@@ -1,6 +1,6 @@
 /**
  * KV that can be told from any other: the bytes of a token's rows follow from its tenant and from all tokens
- * up to it, as in a real model, and fill every layer, head, K and V. Whoever reads a row that another tenant,
+ * up to it, as in a real model, and fill every layer, head, K and V. A request that reads a row that another tenant,
  * another prompt or another position wrote, or one that was never written, sees it.
  */
 

@@ -243,7 +243,7 @@ describe('making a store for warm restarts', () => {
     }
   });
 
-  it('does not touch a file of that name that somebody else made', async () => {
+  it('does not touch a file of that name that another program made', async () => {
     for (const name of ['tierkv.blocks.new', 'tierkv.index', 'tierkv.index.new']) {
       const dir = scratchDir();
       writeFileSync(join(dir, name), 'mine');

@@ -133,7 +133,7 @@ describe('durability points', () => {
     expect(syncs).toBe(before + 1);
   });
 
-  it('that the disk refuses are told to whoever asked, and counted', async () => {
+  it('that the disk refuses are errors of `sync`, and counted', async () => {
     const trouble = new Trouble();
     const store = await open(scratchDir(), trouble);
     await store.write([item(0)]);

@@ -168,7 +168,7 @@ describe('the software device from npm', () => {
     }
   });
 
-  it('says what to set when there is no folder to unpack it into', () => {
+  it('names the setting if no folder is left to unpack it into', () => {
     const file = path.join(scratch, 'a-file');
     fs.writeFileSync(file, '');
     expect(() => unpackSoftwareDriver(softwareArchive()!, path.join(file, 'cache'))).toThrowError(

@@ -93,7 +93,7 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       );
     });
 
-    it('are refused where they do not fit: bytes of another length, slots too small, places that are none', async () => {
+    it('are refused where they do not fit: bytes of another length, slots too small, places outside of the pool', async () => {
       const item = boxItem(slotOf(1), 1);
       const wrong: [BoxItem, RegExp][] = [
         [{ ...item, bytes: item.bytes.subarray(4) }, /bytes for a box of/],
