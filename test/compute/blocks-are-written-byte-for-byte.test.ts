@@ -86,7 +86,7 @@ it('f16: ties, the smallest, the largest, infinite and zero of both signs are ro
   run.destroy();
 });
 
-it('int8: no number is further off than half its scale, and a NaN makes its row NaN', async () => {
+it('int8: the error of a number is at most half its scale, and a NaN makes its row NaN', async () => {
   const one = pagedCase({ ...shape, dtype: 'i8' });
   const stride = (4 + 2 * 2) * 16;
   one.qkv[3 * stride + 4 * 16 + 5] = Number.NaN; // K of token 3, head 0

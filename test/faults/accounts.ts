@@ -1,8 +1,8 @@
 /**
- * Which fault fired, and who noticed it. A fault is tied to the jobs in flight whose places it hit; a silent
- * one stays with the wrong copy that it left behind, and with copies of that copy, until it is read.
- * So each job's end can be judged: an error without a cause, a cause without an error, and wrong bytes that
- * passed for right ones are all counted.
+ * Accounts of which fault fired, and how it was noticed. A fault is tied to the jobs in flight whose places
+ * it hit; a silent one stays with the wrong copy that it left behind, and with copies of that copy, until it
+ * is read. So each job's end can be judged: an error without a cause, a cause without an error, and wrong
+ * bytes that passed for right ones are all counted.
  */
 
 import {
@@ -110,8 +110,8 @@ export class WorldAccounts {
   }
 
   /**
-   * The runtime has been told of the loss and has acted on it: no request waits for transfers that were under way to the
-   * device.
+   * The runtime has been told of the loss and has acted on it: no request waits for transfers that were under
+   * way to the device.
    */
   lossNoticed(): void {
     if (this.#loss !== undefined) this.#all.notice(this.#loss);

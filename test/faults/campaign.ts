@@ -16,7 +16,7 @@ export interface CampaignReport extends WorldReport {
 }
 
 /**
- * @param verify false for the control run: the stand-ins check no digest, and wrong blocks have to be found
+ * @param verify false for the control run: the stand-ins check no digest, so wrong blocks must be found
  */
 export async function runCampaign(
   faults: number,

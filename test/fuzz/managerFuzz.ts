@@ -1,9 +1,10 @@
 /**
  * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate,
  * release, lookup, offload, reload, load from the back and compute from the front, move, keep in a tier,
- * quotas, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
- * what that sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the
- * same to the byte.
+ * quotas, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each
+ * operation the whole state is audited, and every block that a sequence may read is compared with what that
+ * sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the same to
+ * the byte.
  */
 
 import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';

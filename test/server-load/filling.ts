@@ -1,7 +1,7 @@
 /**
  * What the eviction policy keeps of blocks that were let go: a row for each of the last 65,536 groups of them
- * that went together, in arrays that double as they come (src/runtime/eviction/hazard/learning.ts). A server that
- * runs fills them once.
+ * that went together, in arrays that double as they come (src/runtime/eviction/hazard/learning.ts). A server
+ * that runs fills them once.
  */
 
 import type { KvCache } from '../../examples/server/engine/kvCache.ts';

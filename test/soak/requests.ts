@@ -1,5 +1,5 @@
 /**
- * Who asks for what: a stream of requests that follows from a seed. Each tenant has the same conversations,
+ * The stream of requests, which follows from a seed. Each tenant has the same conversations,
  * drawn by Zipf's law, and the conversations of a topic share their first blocks; the tokens of tenants are
  * equal, so that a block that crossed over to another tenant would be found by its bytes, which are not.
  *

@@ -18,7 +18,7 @@ describe('host arena', () => {
     }
   });
 
-  it('goes on without a lock where the limit forbids it, and says so', ({ skip }) => {
+  it('works unlocked if the limit forbids locking, and says so', ({ skip }) => {
     const script = `
       const { HostArena } = await import('./src/backends/host/hostArena.ts');
       const arena = await HostArena.open({ chunkBytes: [${4 * MiB}], field: 'test' });

@@ -36,7 +36,7 @@ const contender = (dir: string, native: boolean): string => `
   console.log(inside, kept);`;
 
 for (const native of [true, false]) {
-  it(`never has two owners, however many processes try at once (${native ? 'native lock' : 'claim alone'})`, async () => {
+  it(`a directory never has two owners while four processes try at once (${native ? 'native lock' : 'claim alone'})`, async () => {
     const dir = scratchDir();
     const children = Array.from({ length: 4 }, () =>
       spawn(process.execPath, ['--input-type=module', '-e', contender(dir, native)], {

@@ -184,7 +184,7 @@ describe('opening a file store', () => {
     });
   });
 
-  it('refuses to start buffered where direct I/O is a must', async ({ skip }) => {
+  it('refuses to start buffered if `mode` demands direct I/O', async ({ skip }) => {
     const { dir, why } = mountedDir('ramfs', 'mode=700');
     skip(why !== '', why);
     await expect(FileStore.open(dir, shape, { mode: 'direct' })).rejects.toMatchObject({
@@ -227,7 +227,7 @@ describe('one process owns a directory', () => {
   for (const native of [true, false]) {
     const how = native ? 'native lock' : 'claim alone';
 
-    it(`keeps a second store of this process out, and lets it in afterwards (${how})`, async () => {
+    it(`a second store of this process is refused, and opens after the first is closed (${how})`, async () => {
       const dir = scratchDir();
       const first = await FileStore.open(dir, shape, { native });
       expect(await refusal(dir, { native })).toMatchObject({
@@ -245,7 +245,7 @@ describe('one process owns a directory', () => {
       expect(readdirSync(dir)).toEqual([DATA]);
     });
 
-    it(`keeps another process out while it lives, and takes over once it was killed (${how})`, async () => {
+    it(`another process is refused while the owner lives, and takes over once the owner was killed (${how})`, async () => {
       const dir = scratchDir();
       const child = spawn(process.execPath, ['-e', holder(dir, native)], {
         stdio: ['ignore', 'pipe', 'inherit'],
@@ -265,7 +265,7 @@ describe('one process owns a directory', () => {
     });
   }
 
-  it('is not fooled by a process that got the number of a dead owner', async () => {
+  it('a process with the reused id of a dead owner does not count as the owner', async () => {
     const dir = scratchDir();
     const first = await FileStore.open(dir, shape);
     const [claim] = readdirSync(dir).filter((name) => name.startsWith('tierkv.lock.'));
@@ -278,9 +278,7 @@ describe('one process owns a directory', () => {
     expect(readdirSync(dir)).toEqual([DATA]);
   });
 
-  it('believes a claim from another host, unless the kernel knows that it is not locked', async ({
-    skip,
-  }) => {
+  it('a claim from another host counts, unless the kernel knows that it is not locked', async ({ skip }) => {
     const dir = scratchDir();
     const name = 'tierkv.lock.1-1-0123456789ab-fedcba987654';
     const claim = join(dir, name);

@@ -42,12 +42,12 @@ describe('waiting for a device', () => {
     expect(await moveAll('sleep')).toBeGreaterThan(0);
   });
 
-  it('looks in every turn before that', async () => {
+  it('looks in every turn during the first 8 ms', async () => {
     clockOfSteps(0);
     expect(await moveAll('sleep')).toBe(0);
   });
 
-  it('looks in every turn where that is asked for', async () => {
+  it('looks in every turn if `wait` is spin', async () => {
     clockOfSteps(9);
     expect(await moveAll('spin')).toBe(0);
   });

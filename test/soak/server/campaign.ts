@@ -1,7 +1,7 @@
 /**
- * The server of docs/guide/embedding.md with 64 clients on an HBM of 188 blocks, on the software device, over DDR
- * and a disk that moves 1 MiB a second. Clients leave, devices are destroyed. After each round all clients
- * are done, everything comes to rest, the books are audited, and the process is looked at.
+ * The server of docs/guide/embedding.md with 64 clients on an HBM of 188 blocks, on the software device, over
+ * DDR and a disk that moves 1 MiB a second. Clients leave, devices are destroyed. After each round all
+ * clients are done, everything comes to rest, the books are audited, and the process is looked at.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * Clients of a server: conversations of several turns, questions that many ask, and now and then a client that
- * leaves in the middle. Each answer is compared with what the tokens before it have to give.
+ * Clients of a server: conversations of several turns, questions that many ask, and now and then a client
+ * that leaves in the middle. Each answer is compared with what the tokens before it have to give.
  */
 
 import type { SeededRandom } from '../../../src/testing/index.ts';

@@ -1,4 +1,4 @@
-/** What a soak of the server says: what was served, how memory grew, how long `begin` took. */
+/** The report of a server soak: requests served, growth of memory, times of `begin`. */
 
 import { formatBytes, formatCount, renderTable } from '../../../src/cli/output.ts';
 import { leaks, type Slope, theilSen } from '../judging/slope.ts';
@@ -140,7 +140,9 @@ export function ratiosOf(
   return { atOnce: ratio('atOnce'), all: ratio('all') };
 }
 
-/** How long those waited that had blocks read from the disk: as long as it takes, since they asked to wait. */
+/**
+ * How long those waited that had blocks read from the disk: as long as it takes, since they asked to wait.
+ */
 export function diskLine({ fromDisk }: BeginTimes): string {
   const [median, most] = [0.5, 0.99].map((share) => (quantile(fromDisk, share) / 1000).toFixed(2));
   return `begin that reads the slow disk (${formatCount(fromDisk.length)}): median ${median} s, p99 ${most} s`;
