@@ -180,8 +180,8 @@ export class StandInDevice extends ByteStore implements DeviceTierStore {
 const SECTOR_BYTES = 512;
 
 export function flipOneBit(bytes: Uint8Array, plan: FaultPlan): void {
-  const at = plan.below(bytes.byteLength);
-  bytes[at] = bytes[at] ^ (1 << plan.below(8));
+  const at = plan.random.below(bytes.byteLength);
+  bytes[at] = bytes[at] ^ (1 << plan.random.below(8));
 }
 
 /** The bytes that arrive after a silent fault on a write. @param before bytes that the slot held */
@@ -219,7 +219,7 @@ export function damageArrived(
 /** Replaces the bytes from a sector boundary on by the former bytes, or zeros. */
 function tear(bytes: Uint8Array, before: Uint8Array | undefined, plan: FaultPlan): void {
   const sectors = Math.ceil(bytes.byteLength / SECTOR_BYTES);
-  const at = plan.below(sectors) * SECTOR_BYTES;
+  const at = plan.random.below(sectors) * SECTOR_BYTES;
   if (before?.byteLength === bytes.byteLength) bytes.set(before.subarray(at), at);
   else bytes.fill(0, at);
 }
@@ -322,7 +322,8 @@ export const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOpt
 
 export class FaultPlan {
   readonly stalledMax: number;
-  readonly #random: SeededRandom;
+  /** The numbers from which everything is drawn, in one order. */
+  readonly random: SeededRandom;
   readonly #rates: ReadonlyMap<FaultKind, number>;
   readonly #latencyUs: readonly [number, number];
   readonly #lateUs: readonly [number, number];
@@ -332,7 +333,7 @@ export class FaultPlan {
   constructor(options: FaultPlanOptions) {
     requireOptions(options, faultPlanOptionsNames, 'options', 'TKV_CONFIG');
     requireOptions(options.rates, faultKinds, 'rates', 'TKV_CONFIG');
-    this.#random = new SeededRandom(options.seed);
+    this.random = new SeededRandom(options.seed);
     this.#rates = new Map(
       faultKinds.map((kind) => [kind, requireFraction(`rates.${kind}`, options.rates[kind] ?? 0)]),
     );
@@ -370,21 +371,13 @@ export class FaultPlan {
     return this.#between(this.#lateUs);
   }
 
-  chance(share: number): boolean {
-    return this.#random.chance(share);
-  }
-
-  below(limit: number): number {
-    return this.#random.below(limit);
-  }
-
   #happens(kind: FaultKind): boolean {
     const rate = this.#paused ? 0 : this.#rates.get(kind)!;
-    return rate > 0 && this.#random.chance(rate);
+    return rate > 0 && this.random.chance(rate);
   }
 
   #between([min, max]: readonly [number, number]): number {
-    return max === 0 ? 0 : min + this.#random.below(max - min + 1);
+    return max === 0 ? 0 : min + this.random.below(max - min + 1);
   }
 }
 
@@ -484,7 +477,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
       if (kind === null) sent.push(item);
       else if (!reportedKinds.includes(kind)) {
         sent.push({ ...item, bytes: damaged(item.bytes, kind, this.#before.get(item.slot), this.plan) });
-      } else if ((kind === 'EIO' || kind === 'ENOSPC') && this.plan.chance(0.5)) {
+      } else if ((kind === 'EIO' || kind === 'ENOSPC') && this.plan.random.chance(0.5)) {
         sent.push({ ...item, bytes: damaged(item.bytes, 'torn', this.#before.get(item.slot), this.plan) });
       }
       this.#before.set(item.slot, item.bytes.slice());
@@ -555,7 +548,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
         : new Promise<void>((release) => {
             this.#stalled.add(release);
           });
-    if (this.plan.chance(0.5)) return { until: held };
+    if (this.plan.random.chance(0.5)) return { until: held };
     await held;
     return { until: undefined };
   }

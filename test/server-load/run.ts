@@ -7,9 +7,8 @@
  *
  * - The first fifth of the time, in which caches fill, is left out.
  * - What the eviction policy keeps of blocks that were let go is full before (filling.ts).
- * - Each function is compiled once, when it first runs, and not again as soon as it has run often: the code
- *   of
- *   V8's optimizing compilers grows for as long as functions come to be worth it.
+ * - Each function is compiled once, when it first runs, and not again as soon as it has run often: the
+ *   code of V8's optimizing compilers grows for as long as functions come to be worth it.
  *
  * It runs in a process of its own (../soak/ownProcess.ts).
  */

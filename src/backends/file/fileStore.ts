@@ -132,7 +132,7 @@ export class FileStore implements TierStore {
   /** Fulfilled when all writes that have ended survive a loss of power. @throws TKV_IO */
   async sync(): Promise<void> {
     try {
-      await this.#opened.warm?.sync();
+      await this.#opened.warm?.durability.sync();
     } catch (error) {
       throw dirError(dirname(this.#opened.path), 'making writes durable', error);
     }

@@ -212,10 +212,6 @@ export class RegionBits {
     return true;
   }
 
-  clear(): void {
-    this.#blocks.clear();
-  }
-
   /** Regions of the set below `limit`, in order. */
   *below(limit: number): Generator<number> {
     for (const block of [...this.#blocks.keys()].sort((a, b) => a - b)) {

@@ -78,7 +78,7 @@ export class RequestFlow {
       family: opened.family,
       verifyReads: settings.verifyReads,
       nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
-      sequenceOf: (slot) => opened.warm?.sequenceOf(slot) ?? 0,
+      sequenceOf: (slot) => opened.warm?.table.sequenceOf(slot) ?? 0,
       spoiled: (slot) => opened.warm?.spoiled(slot),
       finish: (request, result) => this.#finish(request, result),
       retry: (plan) => this.#push(plan),

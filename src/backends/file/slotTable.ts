@@ -211,8 +211,8 @@ export class RegionMarks {
   readonly #file: DataFile;
   readonly #geometry: IndexGeometry;
   readonly #store: Digest;
-  readonly #wanted: RegionBits = new RegionBits();
-  readonly #written: RegionBits = new RegionBits();
+  #wanted: RegionBits = new RegionBits();
+  #written: RegionBits = new RegionBits();
   /** Number of writes under way, by region. A write that spans two epochs counts in both. */
   readonly #inFlight: Map<number, number> = new Map();
   /**
@@ -280,8 +280,8 @@ export class RegionMarks {
   /** Begins an epoch, with marks for the writes under way. @returns fulfilled once they are in the file */
   advance(epoch: number): Promise<void> {
     this.#epoch = epoch;
-    this.#wanted.clear();
-    this.#written.clear();
+    this.#wanted = new RegionBits();
+    this.#written = new RegionBits();
     for (const region of this.#inFlight.keys()) this.#wanted.add(region);
     return this.writeAll();
   }

@@ -60,9 +60,9 @@ const BYTES_PER_CHECKPOINT_BYTE = 32;
 
 export class WarmState {
   readonly #parts: Omit<WarmParts, 'blocks'>;
-  readonly #table: SlotTable;
+  readonly table: SlotTable;
   readonly #marks: RegionMarks;
-  readonly #durability: Durability;
+  readonly durability: Durability;
   readonly #writer: CheckpointWriter;
   readonly #watch: IoWatch;
   readonly #multiClass: boolean;
@@ -79,29 +79,21 @@ export class WarmState {
     this.#watch = new IoWatch(parts.settings.deadlineMs);
     const index = this.#watch.wrap(parts.index);
     this.#parts = { ...parts, index };
-    this.#table = parts.table;
+    this.table = parts.table;
     this.#marks = new RegionMarks(index, parts.geometry, parts.family.store, parts.markEpoch);
     this.#marks.restore(parts.marked);
     this.#writer = new CheckpointWriter(index, parts.geometry, parts.family.store, parts.table);
     this.#done = parts.done;
     this.#sequence = parts.sequence;
     this.#multiClass = parts.layout.shape.slotBytes.length > 1;
-    this.#durability = new Durability([this.#watch.wrap(parts.blocks), index], parts.settings, (error) => {
+    this.durability = new Durability([this.#watch.wrap(parts.blocks), index], parts.settings, (error) => {
       if (error !== undefined) this.#failed(error);
     });
-  }
-
-  get table(): SlotTable {
-    return this.#table;
   }
 
   /** Draws the number of the next record written. */
   nextSequence(): number {
     return ++this.#sequence;
-  }
-
-  sequenceOf(slot: number): number {
-    return this.#table.sequenceOf(slot);
   }
 
   /**
@@ -124,15 +116,15 @@ export class WarmState {
     this.#marks.end(regionOf(layout, geometry, item.slot));
     if (sequence === 0) return;
     const { tokens = 0, parent } = item;
-    this.#table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
+    this.table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
     const { recordBytes } = layout.records[item.sizeClass];
     this.#writtenBytes += recordBytes;
-    this.#durability.wrote(recordBytes);
+    this.durability.wrote(recordBytes);
     this.#checkpointIfWorth();
   }
 
   used(slot: number): void {
-    this.#table.use(slot, this.#sequence);
+    this.table.use(slot, this.#sequence);
     this.#used = true;
   }
 
@@ -140,12 +132,7 @@ export class WarmState {
    * Drops the slot's entry, since it holds other bytes than were written. The next start does not find it.
    */
   spoiled(slot: number): void {
-    this.#table.clear(slot);
-  }
-
-  /** Fulfilled when every write that has ended is durable. @throws with the errno as `code` */
-  sync(): Promise<void> {
-    return this.#durability.sync();
+    this.table.clear(slot);
   }
 
   /** Writes a checkpoint, or joins one under way. @throws with the errno as `code` */
@@ -169,7 +156,7 @@ export class WarmState {
    */
   async close(): Promise<void> {
     await this.#checkpointing?.catch(() => {});
-    this.#durability.stop();
+    this.durability.stop();
     try {
       if (this.#used || !this.#marks.isEmpty) await this.#checkpoint(true);
       else {
@@ -183,12 +170,12 @@ export class WarmState {
 
   describe(): Record<string, string | number | boolean> {
     return {
-      records: this.#table.records,
+      records: this.table.records,
       epoch: this.#done.epoch,
       markedRegions: this.#marks.count,
       checkpoints: this.#checkpoints,
-      durabilityPoints: this.#durability.points,
-      unsyncedBytes: this.#durability.unsyncedBytes,
+      durabilityPoints: this.durability.points,
+      unsyncedBytes: this.durability.unsyncedBytes,
       indexBytes: this.#parts.geometry.fileBytes,
       indexStuck: this.#watch.overdue,
       indexErrors: this.#failures,
@@ -199,15 +186,15 @@ export class WarmState {
   /** For tests, while nothing is in flight. @throws an invariant if the table is inconsistent */
   checkIntegrity(): void {
     let records = 0;
-    for (const slot of this.#table.byLastUse()) {
-      const entry = this.#table.entry(slot);
+    for (const slot of this.table.byLastUse()) {
+      const entry = this.table.entry(slot);
       invariant(
         Math.max(entry.sequence, entry.lastUse) <= this.#sequence,
         'a record must not be of the future',
       );
       records++;
     }
-    invariant(records === this.#table.records, 'the table must count its records');
+    invariant(records === this.table.records, 'the table must count its records');
   }
 
   /**
@@ -215,20 +202,20 @@ export class WarmState {
    * size class, all entries of other classes in the page.
    */
   #forgetReplaced(slot: number, sizeClass: number): void {
-    this.#table.clear(slot);
+    this.table.clear(slot);
     if (!this.#multiClass) return;
     const { layout } = this.#parts;
     const { slotsPerPageMax } = layout.shape;
     const first = pageOf(layout, slot) * slotsPerPageMax;
     for (let other = first; other < first + slotsPerPageMax; other++) {
-      if (this.#table.sequenceOf(other) !== 0 && this.#table.sizeClassOf(other) !== sizeClass) {
-        this.#table.clear(other);
+      if (this.table.sequenceOf(other) !== 0 && this.table.sizeClassOf(other) !== sizeClass) {
+        this.table.clear(other);
       }
     }
   }
 
   #checkpointIfWorth(): void {
-    const checkpointed = this.#table.records * ENTRY_WORDS * 4 * BYTES_PER_CHECKPOINT_BYTE;
+    const checkpointed = this.table.records * ENTRY_WORDS * 4 * BYTES_PER_CHECKPOINT_BYTE;
     if (this.#writtenBytes < Math.max(this.#parts.settings.checkpointBytes, checkpointed)) return;
     if (this.#checkpointing === undefined) this.checkpoint().catch(() => {});
   }
@@ -249,14 +236,14 @@ export class WarmState {
     // An epoch that failed half-way is finished, not skipped: the next one would overwrite the half that is
     // whole.
     await (this.#marks.epoch === epoch ? this.#marks.writeAll() : this.#marks.advance(epoch));
-    await this.#durability.sync();
-    if (closing) this.#table.makeStale(epoch % 2);
+    await this.durability.sync();
+    if (closing) this.table.makeStale(epoch % 2);
     const slotBlocks = await this.#writer.writeSlots(epoch);
     await index.sync();
     await this.#writeDone({
       epoch,
       sequence: this.#sequence,
-      records: this.#table.records,
+      records: this.table.records,
       closed: closing && this.#marks.isEmpty,
       slotBlocks,
     });
