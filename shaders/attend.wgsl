@@ -1,22 +1,21 @@
-// Paged attention, first part: one invocation attends with some query heads that share a KV head, for one row
-// over one split, which is 128 tokens at absolute positions. It loads each vector of K and of V once for all
-// of them. It has no barrier and no workgroup memory, so it runs well everywhere.
-// shaders/reduceSplits.wgsl puts the splits of a row together.
+// Paged attention, first part. One invocation attends with some query heads that share a KV head, for one row
+// over one split, which is 128 tokens at absolute positions. It loads each vector of K and V once for all of
+// these heads. It has no barrier and no workgroup memory, so it runs well on every device.
+// shaders/reduceSplits.wgsl combines the splits of a row.
 //
-// The order of every sum depends on the row's own position and window alone, and not on the heads beside it:
-// tokens in their order, the products of a row in vectors of 4. A rescale happens when a larger score comes,
-// and only then.
+// The order of every sum depends only on the row's own position and window, never on other heads: tokens in
+// order, products of a row in vectors of 4. Sums are rescaled only when a larger score comes.
 //
 // src/compute/kernelText.ts repeats lines and writes their number for DIM, HEAD and SLAB.
 
 override headDim4: u32;
 override qHeads: u32;
 override group: u32; // query heads that share a KV head
-override queryStride: u32; // vectors from row to row of the queries
+override queryStride: u32; // vectors between rows of the queries
 override queryOffset: u32;
 override scale: f32; // times log2(e): weights are powers of 2
-override window: u32; // tokens that a row sees, its own the last; 0: all
-override heads: u32; // of an invocation, a divisor of `group`
+override window: u32; // tokens that a row sees, up to and with its own; 0: all
+override heads: u32; // query heads of an invocation, a divisor of `group`
 
 @group(0) @binding(2) var<storage, read> queries: array<vec4<f32>>;
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).

@@ -1,18 +1,18 @@
-// Paged attention, first part, for hardware: a workgroup attends with query heads that share a KV head, over
-// one split of one row. Each row of K and of V is loaded once for all these heads. What it leaves is what
-// shaders/attend.wgsl leaves, for the same second part, though not the same bits: a lane has one token of the
-// scores, and then some tokens of one vector of V, whose sums are put together in the order of the tokens.
+// Paged attention, first part, for hardware. A workgroup attends with query heads that share a KV head, over
+// one split of one row. Each row of K and V is loaded once for all these heads. The results are those of
+// shaders/attend.wgsl, for the same second part, but for the last bits: a lane computes the score of one
+// token, and then sums some tokens of one vector of V; the sums are combined in the order of the tokens.
 //
-// Memory of the workgroup: 4 KiB of scores and 3.5 KiB beside them.
+// Workgroup memory: 4 KiB of scores and 3.5 KiB of other data.
 
 override headDim4: u32;
 override qHeads: u32;
 override group: u32; // query heads that share a KV head
-override queryStride: u32; // vectors from row to row of the queries
+override queryStride: u32; // vectors between rows of the queries
 override queryOffset: u32;
 override scale: f32; // times log2(e): weights are powers of 2
-override window: u32; // tokens that a row sees, its own the last; 0: all
-override heads: u32; // of a workgroup: at most 8, a divisor of `group`
+override window: u32; // tokens that a row sees, up to and with its own; 0: all
+override heads: u32; // query heads of a workgroup: at most 8, a divisor of `group`
 
 @group(0) @binding(2) var<storage, read> queries: array<vec4<f32>>;
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).
@@ -50,7 +50,7 @@ fn main(
   let seen = select(0u, position + 1u - min(window, position + 1u), window > 0u);
   let begin = max(base, seen) - base;
 
-  // Scores: a lane has a token.
+  // Scores: one token a lane.
   var pHEAD = vec4<f32>(); // each head
   var factor = 1.0;
   let visible = lane >= begin && lane < end;
@@ -74,7 +74,7 @@ fn main(
   scores[HEADu * lanes + lane] = ((pHEAD.x + pHEAD.y) + (pHEAD.z + pHEAD.w)) * factor; // each head
   workgroupBarrier();
 
-  // Weights: 16 lanes have a head, 8 tokens each.
+  // Weights: 16 lanes a head, 8 tokens a lane.
   let head = lane / lanesAHead;
   let first = (lane % lanesAHead) * tokensALane;
   var largest = -3.4e38;
@@ -112,7 +112,7 @@ fn main(
     partials[to + head * (headDim4 + 1u) + headDim4] = vec4(largest, total, 0.0, 0.0);
   }
 
-  // V: a lane has a vector of the head, and a share of the tokens.
+  // V: one vector of the head a lane, and a share of the tokens.
   let shares = lanes / headDim4;
   let dim = lane % headDim4;
   let share = lane / headDim4;

@@ -1,18 +1,17 @@
-// What the kernels over boxes share. A box lies in its slot as runs of equal length, a regular distance
-// apart, and packed as one run behind the other:
+// Shared by the kernels over boxes. In its slot a box is runs of equal length at regular distances. Packed,
+// the runs follow each other without gaps:
 //
 //     slab     | . . a a . . b b . . | . . c c . . d d . . |       a b: runs of one layer, c d: of the next
 //     packed   | a a b b c c d d |
 //
-// A dispatch covers `workgroups.y` items of one slab, each by `workgroups.x` workgroups. All numbers of an
-// item are in units of what its kernel moves at once: vectors of 16 bytes where every run begins and ends at
-// one, words where not.
+// A dispatch covers `workgroups.y` items of one slab, with `workgroups.x` workgroups for each. All numbers of
+// an item are in the kernel's unit: vectors of 16 bytes if every run begins and ends at a vector, else words.
 
 struct Item {
-  // Where run 0 of the box lies in the slab, and the first run of this item in the packed bytes.
+  // Offset of the box's run 0 in the slab, and of the item's first run in the packed bytes.
   slab: u32,
   packed: u32,
-  // The item is `runs` runs of the box from number `firstRun` on.
+  // The item is `runs` runs of the box, from run `firstRun` on.
   firstRun: u32,
   runs: u32,
   runUnits: u32,
@@ -23,11 +22,11 @@ struct Item {
 
 @group(0) @binding(1) var<storage, read> items: array<Item>;
 
-// Invocations of a workgroup, and how many of them at most share a run; powers of two.
+// Invocations of a workgroup, and how many of them at most share a run. Both are powers of two.
 override workgroupSize: u32 = 64u;
 override sharersMax: u32 = 64u;
 
-// Which runs of its item, and which units of each run, an invocation moves.
+// The runs of its item, and the units of each run, that an invocation moves.
 struct Walk {
   run: u32,
   runStep: u32,

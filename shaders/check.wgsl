@@ -1,5 +1,5 @@
-// Counts the words of every item that are not its pattern's (src/runtime/pattern.ts): results[2 i], zero
-// before.
+// Counts the words of every item that differ from its pattern (src/runtime/pattern.ts) in results[2 i], which
+// must be zero before.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 

@@ -1,5 +1,5 @@
-// Converts the first tokens of blocks of one pool into blocks of another pool, whose format has no scales. An
-// invocation converts one vector of 4 elements.
+// Converts the first tokens of blocks into blocks of another pool, whose format has no scales. An invocation
+// converts one vector of 4 elements.
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -1,5 +1,5 @@
-// Converts the first tokens of blocks of one pool into blocks of another pool whose rows have a scale. An
-// invocation converts one row of one head, by the rule of shaders/writeKvScaled.wgsl.
+// Converts the first tokens of blocks into blocks of another pool, whose rows have a scale. An invocation
+// converts one row of one head, by the rule of shaders/writeKvScaled.wgsl.
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

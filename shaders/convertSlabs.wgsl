@@ -1,4 +1,4 @@
-// The slabs of two pools whose blocks have different formats, and how a vector of a row is read as floats.
+// The slabs of two pools whose blocks have different formats, and the reading of a vector as floats.
 
 @group(1) @binding(SLAB) var<storage, read> fromSLAB: array<FromStored>; // each slab
 @group(2) @binding(TARGET) var<storage, read_write> toTARGET: array<ToStored>; // each target

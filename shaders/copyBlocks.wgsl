@@ -1,5 +1,5 @@
-// Copies the first tokens of blocks into other blocks of the same slabs, bit for bit. An invocation copies one
-// unit. A block that is written in a dispatch is read by no pair of it.
+// Copies the first tokens of blocks into other blocks of the same pool, bit for bit. An invocation copies one
+// unit. Pairs of a dispatch must not read a block that a pair writes.
 
 @group(1) @binding(SLAB) var<storage, read_write> slabSLAB: array<Stored>; // each slab
 

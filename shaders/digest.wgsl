@@ -1,10 +1,10 @@
-// The digest of src/runtime/digest.ts of every item: results[2 i] = lo, results[2 i + 1] = hi, both zero
-// before.
+// The digest (src/runtime/digest.ts) of every item: results[2 i] = lo, results[2 i + 1] = hi, which must be
+// zero before.
 //
-// Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of
-// `workgroupSize` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y,
-// z, w) of a vector whose first word has the weight W, the part of `hi` is (x + y + z + w) W + 2 y + 4 z + 6
-// w.
+// Sums modulo 2^32 commute, so the order of invocations does not matter. Each steps through its workgroup's
+// vectors by `workgroupSize`, and updates i * golden and 2 i + 1 of a vector's first word by addition. A
+// vector of words (x, y, z, w) whose first word has the weight W adds (x + y + z + w) W + 2 y + 4 z + 6 w to
+// `hi`.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
@@ -52,7 +52,7 @@ fn add(item: u32, digest: vec2<u32>) {
   atomicAdd(&results[2u * item + 1u], digest.y);
 }
 
-// Every invocation adds its own part: for devices on which a barrier costs more than an atomic.
+// Each invocation adds its own part: for devices on which a barrier costs more than an atomic.
 @compute @workgroup_size(workgroupSize)
 fn scattered(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -62,7 +62,7 @@ fn scattered(
   add(group.y, digestOf(items[group.y], group.x, groups.x, invocation));
 }
 
-// A workgroup adds once, after a tree of sums in its own memory; `workgroupSize` is a power of two.
+// Each workgroup adds once, after a tree of sums in its memory. `workgroupSize` must be a power of two.
 @compute @workgroup_size(workgroupSize)
 fn reduced(
   @builtin(workgroup_id) group: vec3<u32>,

@@ -1,5 +1,5 @@
-// Fills every item with its pattern (src/runtime/pattern.ts). Words are stored one by one, four to a step: a
-// vector may belong to two slots, and two invocations that each rewrite half of it would lose words.
+// Fills every item with its pattern (src/runtime/pattern.ts). Words are stored one by one, four a step: a
+// vector may belong to two slots, and two invocations that rewrite it as a whole would lose words.
 
 @group(0) @binding(0) var<storage, read_write> slab: array<u32>;
 

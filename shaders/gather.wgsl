@@ -1,10 +1,11 @@
-// Packs boxes: the runs of every item, from its slot into the packed bytes. Each packed unit is written once.
+// Packs boxes: copies the runs of every item from its slot into the packed bytes. Each packed unit is written
+// once.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 @group(1) @binding(0) var<storage, read_write> packed: array<vec4<u32>>;
 
-// The same two as words. A kernel uses one pair: a store to a component of a vector may rewrite the whole
-// vector, and its other words belong to other invocations.
+// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
+// rewrite the whole vector, whose other words belong to other invocations.
 @group(0) @binding(0) var<storage, read> slabWords: array<u32>;
 @group(1) @binding(0) var<storage, read_write> packedWords: array<u32>;
 

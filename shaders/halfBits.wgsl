@@ -1,7 +1,7 @@
-// 16-bit floats from 32-bit ones by integers: to the nearest, ties to even, so that the bytes are the same on
-// every device. WGSL leaves the rounding of its own conversions open.
+// Converts 32-bit floats to 16-bit floats by integers: to the nearest, ties to even. So the bytes are the
+// same on every device, while WGSL leaves the rounding of its own conversions open.
 
-// The four halves as bits. Exponents below -14 lose bits of the fraction, above 15 become infinite.
+// The four halves as bits. Exponents below -14 lose bits of the fraction; above 15 the result is infinite.
 fn halfBits(value: vec4<f32>) -> vec4<u32> {
   let bits = bitcast<vec4<u32>>(value);
   let size = bits & vec4(0x7fffffffu);

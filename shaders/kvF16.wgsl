@@ -1,4 +1,4 @@
-// K and V as 16-bit floats, read as such. Writing is by the integers of shaders/halfBits.wgsl.
+// K and V as 16-bit floats, read as `f16`. They are written as the integers of shaders/halfBits.wgsl.
 
 alias Stored = vec4<f16>;
 

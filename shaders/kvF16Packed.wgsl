@@ -1,4 +1,4 @@
-// K and V as 16-bit floats, on devices without them: two words hold four.
+// K and V as 16-bit floats, on devices without `f16`: two words hold four elements.
 
 alias Stored = vec2<u32>;
 

@@ -1,4 +1,4 @@
-// K and V as 8-bit integers: a word holds four. The word behind a row is its scale.
+// K and V as 8-bit integers: a word holds four elements. The word behind a row is its scale.
 
 alias Stored = u32;
 
@@ -10,8 +10,8 @@ fn scaleOf(stored: Stored) -> f32 {
   return bitcast<f32>(stored);
 }
 
-// What a row of this largest size is multiplied by before it is rounded; 0 for a row of zeros, of numbers too
-// small to divide by, or of NaN.
+// The factor of a row before it is rounded, by its largest absolute value: 0 for a row of zeros, of numbers
+// too small to divide by, or with NaN.
 fn inverseOf(largest: f32) -> f32 {
   return select(0.0, 127.0 / largest, largest > 1e-36);
 }
@@ -20,7 +20,7 @@ fn scaledOf(value: vec4<f32>, inverse: f32) -> Stored {
   return pack4xI8(vec4<i32>(clamp(round(value * inverse), vec4(-127.0), vec4(127.0))));
 }
 
-// The scale of a row: the NaN of a row goes into it, and so into all of the row.
+// The scale of a row. A NaN in the row makes the scale NaN, and so all of the row.
 fn storedScale(largest: f32) -> Stored {
   return bitcast<u32>(largest / 127.0);
 }

@@ -1,21 +1,21 @@
-// What the kernels over paged blocks share: the tables of a step, and where a token's row of K lies. Sizes in
-// blocks are in units of 4 elements: the type `Stored` of the format's file (shaders/kv*.wgsl).
+// Shared by the kernels over paged blocks: the tables of a step, and the place of a token's row of K. Sizes
+// within blocks are in units of 4 elements, the type `Stored` of the format's file (shaders/kv*.wgsl).
 //
 //     tables   | rows: position, first entry, first item, items | items: row, split | entries: slab, bytes |
 
 override blockTokens: u32;
 override rowUnits: u32;
-override kvUnits: u32; // from a row of K to its row of V
+override kvUnits: u32; // distance from a row of K to its row of V
 override headUnits: u32;
 override unitBytes: u32;
-override itemsAt: u32; // where the items begin in the tables, in words
+override itemsAt: u32; // begin of the items in the tables, in words
 override entriesAt: u32;
 
 const splitTokens = 128u;
-// The position of a row that is no token.
+// The position of a padding row.
 const noToken = 0xffffffffu;
 
-// What a dispatch works on.
+// The rows, items and layer of a dispatch.
 struct Work {
   firstItem: u32,
   items: u32,
@@ -24,7 +24,7 @@ struct Work {
 }
 
 struct Layer {
-  // Where the layer begins in a block.
+  // Begin of the layer in a block.
   units: u32,
 }
 

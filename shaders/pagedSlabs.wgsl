@@ -1,4 +1,4 @@
-// The slabs in which the blocks lie, and the way from a token to its row.
+// The slabs that hold the blocks, and the way from a token to its row.
 
 @group(1) @binding(SLAB) var<storage, ACCESS> slabSLAB: array<Stored>; // each slab
 
@@ -7,7 +7,7 @@ fn entryOf(table: u32, token: u32) -> u32 {
   return entriesAt + 2u * (table + token / blockTokens);
 }
 
-// Where the token's row of K begins in its slab; its row of V is `kvUnits` further.
+// Begin of the token's row of K in its slab. Its row of V is `kvUnits` further.
 fn rowAt(table: u32, token: u32, kvHead: u32) -> u32 {
   let block = tables[entryOf(table, token) + 1u] / unitBytes;
   return block + layer.units + kvHead * headUnits + (token % blockTokens) * rowUnits;

@@ -1,4 +1,4 @@
-// Reads K and V of each row's token out of its blocks, as 32-bit floats. An invocation reads one unit.
+// Reads K and V of each row's token from its block, as 32-bit floats. An invocation reads one unit.
 
 override headDim4: u32;
 override kvHeads: u32;

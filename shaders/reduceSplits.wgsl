@@ -1,9 +1,9 @@
-// Paged attention, second part: puts the splits of each row and query head together, in the order of their
-// positions. An invocation makes one vector of the head. A row that sees no token becomes 0.
+// Paged attention, second part: combines the splits of each row and query head, in the order of their
+// positions. An invocation makes one vector of the head. The result of a row that sees no token is 0.
 
 override headDim4: u32;
 override qHeads: u32;
-override outStride: u32; // vectors from row to row of the result
+override outStride: u32; // vectors between rows of the result
 
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).
 @group(0) @binding(2) var<storage, read> partials: array<vec4<f32>>;

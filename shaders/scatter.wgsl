@@ -1,11 +1,11 @@
-// Unpacks boxes: the runs of every item, from the packed bytes into its slot. Nothing outside of a run is
-// written, as long as the boxes of a dispatch do not overlap.
+// Unpacks boxes: copies the runs of every item from the packed bytes into its slot, and writes nothing
+// outside of a run. The boxes of a dispatch must not overlap.
 
 @group(0) @binding(0) var<storage, read_write> slab: array<vec4<u32>>;
 @group(1) @binding(0) var<storage, read> packed: array<vec4<u32>>;
 
-// The same two as words. A kernel uses one pair: a store to a component of a vector may rewrite the whole
-// vector, and its other words belong to other runs, or to the neighbouring slot.
+// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
+// rewrite the whole vector, whose other words belong to other runs or to the neighbouring slot.
 @group(0) @binding(0) var<storage, read_write> slabWords: array<u32>;
 @group(1) @binding(0) var<storage, read> packedWords: array<u32>;
 

@@ -1,6 +1,6 @@
-// What the kernels over whole slots share. An item is one slot. A dispatch covers `workgroups.y` items of one
-// slab, each by `workgroups.x` workgroups. Words are numbered from the start of their slot; a slot starts at
-// any word of the slab.
+// Shared by the kernels over whole slots. An item is one slot. A dispatch covers `workgroups.y` items of one
+// slab, with `workgroups.x` workgroups for each. Words are numbered from the start of their slot, which may
+// be any word of the slab.
 
 struct Item {
   wordOffset: u32,
@@ -11,7 +11,7 @@ struct Item {
 
 @group(0) @binding(1) var<storage, read> items: array<Item>;
 
-// Two words for each item: the two halves of a digest, or a count and nothing.
+// Two words for each item: the two halves of a digest, or a count and zero.
 @group(0) @binding(2) var<storage, read_write> results: array<atomic<u32>>;
 
 // Invocations of a workgroup.
@@ -27,12 +27,12 @@ fn mixWords(value: vec4<u32>) -> vec4<u32> {
   return x ^ (x >> vec4(16u));
 }
 
-// Words of the pattern that the seeds of the item name.
+// Words `index` of the pattern of the item's seeds.
 fn patternOf(item: Item, index: vec4<u32>) -> vec4<u32> {
   return mixWords(mixWords(vec4(item.seedLo) ^ (index * golden)) + vec4(item.seedHi));
 }
 
-// The half-open range of `count` units that workgroup `group` of `groups` works on.
+// The half-open range of units, of `count`, for workgroup `group` of `groups`.
 fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
   let share = (count + groups - 1u) / groups;
   let first = group * share;
@@ -43,10 +43,10 @@ fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
 //
 //     | n n n h | v v v v | v v v v | t t n n |       n: words of the neighbouring slots
 struct Split {
-  // The first whole vector, numbered within the slab, and how many there are.
+  // The first whole vector, numbered within the slab, and the number of whole vectors.
   vector: u32,
   vectors: u32,
-  // Words before it.
+  // Number of words before the first whole vector.
   head: u32,
 }
 
@@ -58,7 +58,7 @@ fn splitOf(item: Item) -> Split {
 
 const edges = 6u;
 
-// The word of the item, if it has that many, that is number `edge` of those outside of whole vectors.
+// The item's word number `edge` among its words outside of whole vectors, if it has that many.
 fn edgeWord(split: Split, edge: u32) -> u32 {
   return select(4u * split.vectors + edge, edge, edge < split.head);
 }

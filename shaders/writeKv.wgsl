@@ -2,7 +2,7 @@
 
 override headDim4: u32;
 override kvHeads: u32;
-// Of the source, in vectors: from row to row, from head to head, and where K and V begin.
+// Layout of the source, in vectors: distance of rows, distance of heads, begin of K and of V.
 override sourceStride: u32;
 override sourceHead: u32;
 override kOffset: u32;

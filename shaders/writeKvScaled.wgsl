@@ -1,10 +1,10 @@
 // Writes K and V of each row into its token's place as 8-bit integers, with the row's scale behind them. An
-// invocation writes one row of one head. The scale is the largest size in it over 127; the size is found among
-// the bits, which also order NaN above everything, so that a NaN makes the whole row NaN.
+// invocation writes one row of one head. The scale is the row's largest absolute value over 127. The largest
+// is found by comparing bits, which order NaN above all numbers, so a NaN makes the whole row NaN.
 
 override headDim4: u32;
 override kvHeads: u32;
-// Of the source, in vectors: from row to row, from head to head, and where K and V begin.
+// Layout of the source, in vectors: distance of rows, distance of heads, begin of K and of V.
 override sourceStride: u32;
 override sourceHead: u32;
 override kOffset: u32;

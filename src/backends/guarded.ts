@@ -1,8 +1,5 @@
-/** Functions that callers give to be told of something. */
-
 /**
- * A caller's function never stands in the way of the runtime: what it throws is dropped, also later, where it
- * returns a promise.
+ * Wraps a caller's function so that it cannot break the runtime: what it throws or rejects with is dropped.
  */
 export function guarded<Args extends readonly unknown[]>(
   callback: ((...args: Args) => unknown) | undefined,

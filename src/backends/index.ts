@@ -1,4 +1,4 @@
-/** What moves bytes: one store for each tier, and the engine between them. */
+/** The door to what moves bytes: a store for each tier, and the engine between them. */
 
 import '../requireNode.ts';
 

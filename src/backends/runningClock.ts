@@ -1,29 +1,33 @@
 /**
- * Time in which this process ran. While a process stands (stopped and continued, suspended, or kept by one
- * long call), transfers go on below it, and it learns of no end: by the time of the wall each of them would
- * be late, and its link slow. So while something is under way, a beat looks at the time; what lies between
- * two looks that are too far apart was no running time, and counts as one beat.
+ * A clock of the time in which this process ran. While a process is stopped, suspended or busy in one long
+ * call, transfers go on in the kernel and the device, but their ends are seen late: by wall time each would
+ * be past its deadline, and its link slow. So while something is under way a timer beats. A gap between two
+ * beats that is too long was a stall, and counts as one beat.
  *
- * While nothing is under way nothing runs here, and all time counts.
+ * While nothing is under way no timer runs, and all time counts.
  */
 
-/** Of the process, or of a test. Each call returns what calls it off. */
+/** Timers of the process, or of a test. `after` and `behindEnds` return a function that cancels. */
 export interface Timers {
   nowMs(): number;
-  /** Calls `ring` once, no sooner than `ms` from now. @param keeps whether it keeps the process alive */
+  /**
+   * Calls `ring` once, no sooner than `ms` from now.
+   * @param keeps whether the timer keeps the process alive
+   */
   after(ms: number, ring: () => void, keeps: boolean): () => void;
-  /** Calls `ring` behind whatever has ended by now. */
+  /** Calls `ring` once the ends that have already happened have been delivered. */
   behindEnds(ring: () => void): () => void;
 }
 
+/** Milliseconds between two looks at the time while something is under way. */
 const BEAT_MS = 50;
-/** Looks that lie further apart than this have a stall between them. */
+/** Milliseconds between two looks above which the process was stalled. */
 const STALL_MS = 200;
 
-/** Timers count in milliseconds: what is due within one is due. */
+/** Resolution of timers in milliseconds: an alarm due within it counts as due. */
 export const TICK_MS = 1;
 
-/** A process that went on takes timers first, and what has ended after them: hence `behindEnds`. */
+/** After a stall Node runs timers before the I/O that ended meanwhile: hence `behindEnds`. */
 const processTimers: Timers = {
   nowMs: () => performance.now(),
   after: (ms, ring, keeps) => {
@@ -48,7 +52,7 @@ export class RunningClock {
     this.#timers = timers;
   }
 
-  /** Milliseconds of running time; it never goes back. */
+  /** Milliseconds of running time. It never decreases. */
   nowMs(): number {
     const nowMs = this.#timers.nowMs();
     const gapMs = nowMs - this.#lastMs;
@@ -57,7 +61,7 @@ export class RunningClock {
     return nowMs - this.#stoodMs;
   }
 
-  /** Something is under way until the function returned is called: stalls are left out. */
+  /** Leaves out stalls until the returned function is called. */
   watch(): () => void {
     this.nowMs();
     if (this.#watchers++ === 0) this.#beat();
@@ -71,10 +75,10 @@ export class RunningClock {
   }
 
   /**
-   * Calls `ring` once, after `afterMs` of running time; where the process stood meanwhile, behind whatever has
-   * ended by then.
-   * @param keeps whether it keeps the process alive
-   * @returns what calls it off
+   * Calls `ring` once, after `afterMs` of running time. After a stall it is called behind the ends that
+   * happened meanwhile, so that nothing that ended in time is reported as late.
+   * @param keeps whether the alarm keeps the process alive
+   * @returns a function that cancels the alarm
    */
   alarm(afterMs: number, ring: () => void, keeps: boolean = false): () => void {
     const dueMs = this.nowMs() + afterMs;

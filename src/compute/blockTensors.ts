@@ -1,7 +1,7 @@
 /**
- * K and V of one sequence as a dense tensor of 32-bit floats, out of its blocks and into them, whatever the
- * blocks' format. The tensor is `[token][K, V][KV head][headDim]`, in a buffer of exactly its size: other
- * libraries read a buffer from its first byte on, and copy all of it, so none is ever handed a slab.
+ * K and V of one sequence as a dense tensor of 32-bit floats, gathered from its blocks and scattered into
+ * them, in any format of blocks. The tensor is `[token][K, V][KV head][headDim]`, in a buffer of exactly its
+ * size: other libraries read a buffer from its first byte and copy all of it, so they are never given a slab.
  */
 
 import { BufferUsage, MapMode, writeWords } from '../backends/webgpu/device.ts';
@@ -39,12 +39,12 @@ export const blockTensorsConfigNames: readonly string[] = optionNames<BlockTenso
   tokensMax: true,
 });
 
-/** Where a sequence's K and V of one layer lie. */
+/** The blocks of a sequence, and one layer of them. */
 export interface BlockRange {
   readonly layer: number;
-  /** `[block][2]`: slab and offset in bytes, as `DeviceBlockTable.entries`. */
+  /** `[block][2]`: slab and offset in bytes, like `DeviceBlockTable.entries`. */
   readonly entries: Uint32Array;
-  /** Tokens from the sequence's first on. */
+  /** Number of tokens, from the sequence's first on. */
   readonly tokens: number;
 }
 
@@ -79,7 +79,9 @@ export class BlockTensors {
     this.#writeSlabs = config.device.createBindGroup({ layout: write.layouts[1], entries });
   }
 
-  /** @throws TKV_CONFIG when the layout has no kernel; TKV_DEVICE when the device does not compile it */
+  /**
+   * @throws TKV_CONFIG if kernels do not support the layout; TKV_DEVICE if the device does not compile them
+   */
   static async open(config: BlockTensorsConfig): Promise<BlockTensors> {
     requireOptions(config, blockTensorsConfigNames, 'config', 'TKV_CONFIG');
     requireDevicePool(config);
@@ -121,7 +123,7 @@ export class BlockTensors {
     return [tokens, 2, this.#config.layout.kvHeads, this.#format.headDim];
   }
 
-  /** K and V of the range in a new buffer, which the caller destroys. The work is submitted. */
+  /** Gathers K and V of the range into a new buffer, and submits the work. The caller destroys the buffer. */
   gather(range: BlockRange): GPUBuffer {
     const bytes = this.#bytesOf(range);
     const dense = this.device.createBuffer({
@@ -133,17 +135,21 @@ export class BlockTensors {
     return dense;
   }
 
-  /** The range's K and V become what `dense` holds from its first byte on. The work is submitted. */
+  /** Writes `dense`, from its first byte on, into the range's blocks, and submits the work. */
   scatter(range: BlockRange, dense: GPUBuffer): void {
     const bytes = this.#bytesOf(range);
     if (dense.size < bytes) {
-      throw configError('dense', `has ${dense.size} bytes, not ${bytes}`, 'Give a buffer of the tensor.');
+      throw configError(
+        'dense',
+        `has ${dense.size} bytes, not ${bytes}`,
+        "Give a buffer of the tensor's size.",
+      );
     }
     const lanes = this.#format.scaled ? 1 : this.#format.headDim4;
     this.#run(this.#write, this.#writeSlabs, range, dense, lanes);
   }
 
-  /** As `gather`, in host memory. @throws TKV_DEVICE when the device is lost */
+  /** Like `gather`, into host memory. @throws TKV_DEVICE if the device is lost */
   async read(range: BlockRange): Promise<Float32Array<ArrayBuffer>> {
     const dense = this.gather(range);
     const landing = this.device.createBuffer({ size: dense.size, usage: MAP_READ | COPY_DST });
@@ -161,7 +167,7 @@ export class BlockTensors {
     }
   }
 
-  /** As `scatter`, from host memory. */
+  /** Like `scatter`, from host memory. */
   write(range: BlockRange, values: Float32Array): void {
     const bytes = this.#bytesOf(range);
     if (values.byteLength !== bytes) {

@@ -1,7 +1,7 @@
 /**
- * Converts blocks of one pool into blocks of another pool that has the same shape in another format: f32, f16
- * and int8 with a scale for each token and head, in every direction. What comes out has the very bytes that
- * writing the same numbers into the target's format gives.
+ * Copies blocks within a pool, and converts blocks into the format of another pool, in passes of the caller.
+ * Formats are f32, f16, and int8 with a scale for each token and head; pools differ in nothing else. A
+ * conversion gives the same bytes as writing the same numbers into the target's format.
  *
  *     const conversion = await BlockConversion.open({ device, from, to, pairsMax: 64 });
  *     conversion.setPairs([{ from, to }]);             once a step
@@ -25,7 +25,7 @@ import {
   requireDevicePool,
 } from './kernelText.ts';
 
-//  Work on pairs of blocks, as whoever records it into a pass sees it.
+// ---- work on pairs of blocks
 
 export abstract class PairedBlocks implements Disposable {
   readonly #kernel: PairKernel;
@@ -35,15 +35,15 @@ export abstract class PairedBlocks implements Disposable {
   }
 
   /**
-   * Which pairs the next `record` is about.
+   * Sets the pairs of the next `record`.
    * @throws TKV_CONFIG naming the pair that is out of bounds, or whose target another pair reads or writes;
-   * nothing is changed then
+   * the pairs set before then stay
    */
   setPairs(pairs: readonly BlockPair[]): void {
     this.#kernel.setPairs(pairs);
   }
 
-  /** Records one dispatch; none where there are no pairs. */
+  /** Records one dispatch, or none without pairs. */
   record(pass: GPUComputePassEncoder): void {
     this.#kernel.record(pass);
   }
@@ -53,7 +53,7 @@ export abstract class PairedBlocks implements Disposable {
   }
 }
 
-/** A pool's buffers, and the layout of its blocks. */
+/** A pool: its buffers and the layout of its blocks. */
 export interface BlockPool {
   readonly slabs: readonly GPUBuffer[];
   readonly layout: KVLayout;
@@ -64,7 +64,7 @@ export const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs:
 export interface BlockConversionConfig {
   readonly device: GPUDevice;
   readonly from: BlockPool;
-  /** Its buffers are none of `from`. */
+  /** Another pool: no buffer may be one of `from`. */
   readonly to: BlockPool;
   /** Most pairs of a step. */
   readonly pairsMax: number;
@@ -78,7 +78,7 @@ export const blockConversionConfigNames: readonly string[] = optionNames<BlockCo
 });
 
 export class BlockConversion extends PairedBlocks {
-  /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
+  /** @throws TKV_CONFIG naming the field; TKV_DEVICE if the device does not compile the kernel */
   static async open(config: BlockConversionConfig): Promise<BlockConversion> {
     requireOptions(config, blockConversionConfigNames, 'config', 'TKV_CONFIG');
     const { device, from, to, pairsMax } = config;
@@ -140,8 +140,7 @@ function requireSameShape(from: KVFormat, to: KVFormat): void {
   }
 }
 
-// Copies blocks of a pool into other blocks of it, within a slab and between slabs, in a pass of the
-// caller's: what a fork or a rollback continues behind a full block, in the step that continues it.
+// ---- copies within a pool: the block that a fork or a rollback continues, in the step that continues it
 //
 //     const copies = await BlockCopies.open({ device, slabs, layout, pairsMax: 64 });
 //     copies.setPairs([{ from, to, tokens: 5 }]);      once a step
@@ -153,7 +152,7 @@ export interface BlockCopiesConfig {
   readonly device: GPUDevice;
   /** The pool's buffers. */
   readonly slabs: readonly GPUBuffer[];
-  /** Of any dtype: bits are copied. */
+  /** Layout of the blocks, of any dtype: bits are copied. */
   readonly layout: KVLayout;
   /** Most pairs of a step. */
   readonly pairsMax: number;
@@ -167,7 +166,7 @@ export const blockCopiesConfigNames: readonly string[] = optionNames<BlockCopies
 });
 
 export class BlockCopies extends PairedBlocks {
-  /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
+  /** @throws TKV_CONFIG naming the field; TKV_DEVICE if the device does not compile the kernel */
   static async open(config: BlockCopiesConfig): Promise<BlockCopies> {
     requireOptions(config, blockCopiesConfigNames, 'config', 'TKV_CONFIG');
     requireDevicePool(config);
@@ -189,10 +188,12 @@ export class BlockCopies extends PairedBlocks {
   }
 }
 
-// Pairs of blocks, from one to another, as kernels want them. Within a step a block is read by as many pairs
-// as one likes, or written by one pair. So the order in which a kernel goes through them does not matter.
+// ---- tables of pairs
+//
+// Within a step a block is either read by any number of pairs or written by one pair. So the order of the
+// pairs does not matter.
 
-/** Where a block begins: the index of a slab, and bytes from its first on. As `DevicePool.locate` says it. */
+/** Where a block begins: the index of a slab and the offset in it, as `DevicePool.locate` gives them. */
 export interface PairedPlace {
   readonly slab: number;
   readonly offsetBytes: number;
@@ -201,15 +202,15 @@ export interface PairedPlace {
 export interface BlockPair {
   readonly from: PairedPlace;
   readonly to: PairedPlace;
-  /** Only the so many first tokens; the bytes behind them stay as they are. Default: all. */
+  /** Number of tokens to copy, from the block's first on; the bytes of the others stay. Default: all. */
   readonly tokens?: number;
 }
 
-/** One side of all pairs. */
+/** Limits of the `from` places, or of the `to` places. */
 export interface PairSide {
   readonly slabs: readonly GPUBuffer[];
   readonly blockBytes: number;
-  /** Bytes of which offsets are multiples. */
+  /** Bytes of a unit: offsets must be multiples of it. */
   readonly unitBytes: number;
 }
 
@@ -243,13 +244,13 @@ function unitOf(field: string, { slab, offsetBytes }: PairedPlace, side: PairSid
   requireInteger(`${field}.slab`, slab, 0, side.slabs.length - 1);
   requireInteger(`${field}.offsetBytes`, offsetBytes, 0, side.slabs[slab].size - side.blockBytes);
   if (offsetBytes % side.unitBytes !== 0) {
-    const problem = `is ${offsetBytes}, no multiple of ${side.unitBytes} bytes, in which kernels move`;
+    const problem = `is ${offsetBytes}, not a multiple of ${side.unitBytes} bytes, the unit of the kernel`;
     throw configError(`${field}.offsetBytes`, problem, 'Give the place of a block of the pool.');
   }
   return offsetBytes / side.unitBytes;
 }
 
-/** No target overlaps another target, or a source. */
+/** @throws TKV_CONFIG if a target overlaps another target or a source */
 function requireApart(pairs: readonly BlockPair[], { from, to }: PairLimits): void {
   const targets = pairs.map(({ to: place }, pair) => ({ buffer: to.slabs[place.slab], place, pair }));
   const before = (a: PairedPlace, b: PairedPlace): number => a.slab - b.slab || a.offsetBytes - b.offsetBytes;
@@ -265,7 +266,7 @@ function requireApart(pairs: readonly BlockPair[], { from, to }: PairLimits): vo
   pairs.forEach(({ from: source }, i) => {
     const slab = to.slabs.indexOf(from.slabs[source.slab]);
     if (slab === -1) return;
-    // The last target that begins before the source ends.
+    // Finds the last target that begins before the source ends.
     let [low, high] = [0, targets.length];
     const end = { slab, offsetBytes: source.offsetBytes + from.blockBytes };
     while (low < high) {
@@ -277,12 +278,12 @@ function requireApart(pairs: readonly BlockPair[], { from, to }: PairLimits): vo
     if (target?.place.slab !== slab) return;
     if (target.place.offsetBytes + to.blockBytes > source.offsetBytes) {
       const problem = `overlaps pairs[${target.pair}].to`;
-      throw configError(`pairs[${i}].from`, problem, 'Read a block that is written in a step of its own.');
+      throw configError(`pairs[${i}].from`, problem, 'Read it in another step than the one that writes it.');
     }
   });
 }
 
-//  A kernel over pairs of blocks: its table, and how it is recorded.
+// ---- a kernel over pairs of blocks, with its table
 
 const LANES = 64;
 const UNIFORM = 0x40;
@@ -293,9 +294,9 @@ export interface PairKernelSpec {
   readonly code: string;
   readonly constants: Readonly<Record<string, number>>;
   readonly limits: PairLimits;
-  /** Invocations of a pair. */
+  /** Number of invocations for a pair. */
   readonly pairLanes: number;
-  /** The slabs that it binds, one group for each pool. */
+  /** Slabs that the kernel binds, one group a pool. */
   readonly pools: readonly { readonly slabs: readonly GPUBuffer[]; readonly type: GPUBufferBindingType }[];
 }
 
@@ -323,7 +324,7 @@ export class PairKernel implements Disposable {
     });
   }
 
-  /** @throws TKV_CONFIG when the device binds fewer slabs; TKV_DEVICE when it does not compile the kernel */
+  /** @throws TKV_CONFIG if a kernel cannot bind all slabs; TKV_DEVICE if the device does not compile it */
   static async open(device: GPUDevice, spec: PairKernelSpec): Promise<PairKernel> {
     const { name, code, constants, pools, limits, pairLanes } = spec;
     const count = pools.reduce((sum, { slabs }) => sum + slabs.length, 0);

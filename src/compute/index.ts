@@ -1,9 +1,10 @@
 /**
- * Kernels over paged blocks, for whoever computes on a pool's slabs. docs/reference/compute.md tells it at length.
+ * The door to kernels over paged blocks: attention, copies, conversion, tensors. docs/reference/compute.md
+ * has all.
  *
  *     const attention = await PagedAttention.open({
  *       device, slabs, layout,          // the pool's buffers and the layout of its blocks
- *       qHeads, window, scale,          // of the model
+ *       qHeads, window, scale,          // from the model
  *       rowsMax, entriesMax, contextTokens,
  *     });
  *     const bound = attention.bind(qkv, attended);

@@ -1,14 +1,16 @@
+/// <reference types="@webgpu/types" preserve="true" />
+
 /**
- * WGSL of the kernels over paged blocks. A head's vectors are named variables, one each, since arrays that
- * an index goes through are slow on software devices; and a kernel names each slab that it reads. So lines of
- * a shader are repeated:
+ * Makes the WGSL and the pipelines of the kernels over paged blocks, and chooses the attention kernel. Each
+ * vector of a head is a variable with a name, since indexed arrays are slow on software devices, and a kernel
+ * names each slab that it reads. So marked lines of a shader are repeated:
  *
- *     var outDIM = vec4<f32>(); // each dim          once for each vector of a head, its number for DIM
- *     ... // each slab                               once for each slab, its number for SLAB; likewise HEAD,
- *                                                    and TARGET for each slab of a second pool
+ *     var outDIM = vec4<f32>(); // each dim          once for each vector of a head, with its number for DIM
+ *     ... // each slab                               once for each slab, with its number for SLAB; likewise
+ *                                                    HEAD, and TARGET for each slab of a second pool
  *     ... // each head // each dim                   once for each vector of each head
  *     // each slab {   to   // each slab }           the lines between, once for each slab
- *     ... // scaled                                  only where the format has a scale in each row; likewise
+ *     ... // scaled                                  only if the format has a scale in each row; likewise
  *     // scaled {   to   // scaled }                 the lines between
  */
 
@@ -21,13 +23,13 @@ import { requireArray, requireObject } from '../runtime/options.ts';
 export interface TextShape {
   readonly format: KVFormat;
   readonly slabs: number;
-  /** Query heads of an invocation or workgroup that has several. Default 1. */
+  /** Query heads of an invocation or workgroup. Default 1. */
   readonly heads?: number;
-  /** How the kernel uses the slabs; `none` for a kernel that has no business with them. */
+  /** How the kernel uses the slabs; `none` if it does not use them. */
   readonly access: 'read' | 'read_write' | 'none';
 }
 
-/** The code of `shaders/NAME.wgsl`, which reads or writes tokens, behind what it shares with others. */
+/** The code of `shaders/NAME.wgsl`, which reads or writes tokens, with the shared files before it. */
 export function kernelText(name: string, { format, slabs, heads = 1, access }: TextShape): string {
   const { enable, files, scaled, headDim4 } = format;
   const repeats = { dim: headDim4, head: heads, slab: slabs };
@@ -37,14 +39,14 @@ export function kernelText(name: string, { format, slabs, heads = 1, access }: T
   return `${enable}${expandText(`${shared}\n${shaderSource(name)}`, scaled, repeats)}`;
 }
 
-/** The code that copies blocks within one pool, in units of so many bytes. */
+/** The code that copies blocks within one pool, in units of `unitBytes`. */
 export function copyText(unitBytes: 4 | 8 | 16, slabs: number): string {
   const stored = { 4: 'u32', 8: 'vec2<u32>', 16: 'vec4<u32>' }[unitBytes];
   const text = `alias Stored = ${stored};\n${shaderSource('blockPairs', 'copyBlocks')}`;
   return expandText(text, false, { slab: slabs });
 }
 
-/** The code that converts blocks of one pool into blocks of another. */
+/** The code that converts blocks of one pool into blocks of another pool. */
 export function conversionText(from: KVFormat, slabs: number, to: KVFormat, targets: number): string {
   const renamed = ({ files }: KVFormat, side: string): string =>
     shaderSource(...files.filter((file) => file !== 'halfBits')).replaceAll(
@@ -63,7 +65,7 @@ function capitalised(word: string): string {
   return `${word[0].toUpperCase()}${word.slice(1)}`;
 }
 
-/** Keeps or drops what is marked as scaled, and repeats the marked lines. */
+/** Keeps or drops the text marked as scaled, and repeats the marked lines. */
 function expandText(text: string, scaled: boolean, repeats: Readonly<Record<string, number>>): string {
   const kept = scaled
     ? text.replaceAll(/ *\/\/ scaled( [{}])?$/gm, '')
@@ -83,21 +85,19 @@ function repeatMarked(text: string, what: string, times: number): string {
   return text.replaceAll(region, repeated).replaceAll(line, repeated);
 }
 
-/// <reference types="@webgpu/types" preserve="true" />
-
-/**
- * Which attention kernel a device gets. Both keep the promises of docs/reference/compute.md, and differ in their last
- * bits. So the choice depends on the device alone, never on a step.
- *
- *     lanes        an invocation for each split and each few query heads of a KV head. No barrier and no
- *                  workgroup memory: software devices pay dearly for both
- *     workgroups   a workgroup of 128 for each split and the query heads of a KV head, with 7.5 KiB of
- *                  workgroup memory: for hardware, on which an invocation has few registers
- */
+// ---- choice of the attention kernel
+//
+// Both kernels keep the promises of docs/reference/compute.md, and their results differ in the last bits. So
+// the choice depends on the device alone, never on a step.
+//
+//     lanes        an invocation for each split and a few query heads of a KV head, without barrier and
+//                  workgroup memory: for software devices, where both are slow
+//     workgroups   a workgroup of 128 for each split and the query heads of a KV head, with 7.5 KiB of
+//                  workgroup memory: for hardware, where an invocation has few registers
 
 export type AttentionKernel = 'lanes' | 'workgroups';
 
-/** What is read of a device. */
+/** The fields of a device that are read. */
 export interface KernelDevice {
   /** Missing in old browsers. */
   readonly adapterInfo?: GPUAdapterInfo;
@@ -107,12 +107,12 @@ export interface KernelDevice {
   >;
 }
 
-/** Of shaders/attendShared.wgsl. */
+/** Needs of shaders/attendShared.wgsl: invocations and memory of a workgroup, and the largest head. */
 const WORKGROUP = { lanes: 128, bytes: 7680, headDimMax: 512 };
 
 /**
- * `wished`, or by the adapter: `workgroups` on hardware that can run it, else `lanes`.
- * @throws TKV_CONFIG when what is wished for is no kernel, or cannot run here
+ * `wished` or, if undefined, `workgroups` on hardware that can run it, else `lanes`.
+ * @throws TKV_CONFIG if `wished` is not a kernel, or cannot run here
  */
 export function attentionKernel(
   wished: AttentionKernel | undefined,
@@ -137,7 +137,7 @@ export function attentionKernel(
   return wished;
 }
 
-/** Empty where there is none. */
+/** Why the device cannot run `workgroups`; empty if it can. */
 function obstacleToWorkgroups({ limits }: KernelDevice, headDim: number): string {
   const { lanes, bytes, headDimMax } = WORKGROUP;
   if (headDim > headDimMax) return `heads have ${headDim} elements, more than ${headDimMax}`;
@@ -148,32 +148,33 @@ function obstacleToWorkgroups({ limits }: KernelDevice, headDim: number): string
   return '';
 }
 
-// How K and V are stored in a block, and which WGSL reads and writes it. Kernels work in units of 4 elements
-// and compute in 32-bit floats whatever the format.
+// ---- formats: how K and V are stored in a block, and the WGSL that reads and writes them
+//
+// Kernels work in units of 4 elements, and compute in 32-bit floats in every format.
 //
 //     f32    4 floats a unit
-//     f16    4 halves a unit; a device with `shader-f16` reads them as such, another one unpacks them
-//     i8     4 integers a unit; behind the D integers of each row lies its scale, a 32-bit float, so that
-//            the scale of a token and head moves with its row. The layout's headDim is D + 4 (`int8Layout`)
+//     f16    4 halves a unit; a device with `shader-f16` reads them directly, any other unpacks them
+//     i8     4 integers a unit; behind the D integers of each row is its scale, a 32-bit float, so that the
+//            scale of a token and head moves with its row. The layout's headDim is D + 4 (`int8Layout`)
 
 /** Bytes of a row's scale in the format i8. */
 const SCALE_BYTES = 4;
 
 export interface KVFormat {
   readonly layout: KVLayout;
-  /** Elements of one head's K, without a scale. */
+  /** Elements of one head's K, without its scale. */
   readonly headDim: number;
-  /** Vectors of 4 elements that they are. */
+  /** The same in vectors of 4 elements. */
   readonly headDim4: number;
   readonly unitBytes: number;
   /** Whether a row ends with its scale. */
   readonly scaled: boolean;
-  /** Files of `shaders/` that have the type of a unit, and WGSL that must stand before everything. */
+  /** Files of `shaders/` that define the unit's type; `enable` is WGSL that must come first. */
   readonly files: readonly string[];
   readonly enable: string;
 }
 
-/** What every kernel over blocks is opened with. @throws TKV_CONFIG naming the part that is missing */
+/** Checks device, slabs and layout, which every kernel needs. @throws TKV_CONFIG naming what is missing */
 export function requireDevicePool(
   { device, slabs, layout }: DevicePoolParts,
   fields: Readonly<Record<keyof DevicePoolParts, string>> = {
@@ -197,14 +198,14 @@ interface DevicePoolParts {
 /**
  * The layout of blocks in which K and V are 8-bit integers with one scale for each token and head.
  * @param headDim elements of a head, a multiple of 4
- * @throws TKV_CONFIG as `kvLayout`
+ * @throws TKV_CONFIG like `kvLayout`
  */
 export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
   requireObject(config, 'config', 'TKV_CONFIG');
   return kvLayout({ ...config, headDim: config.headDim + SCALE_BYTES, dtype: 'i8' });
 }
 
-/** @throws TKV_CONFIG when no kernel reads blocks of this layout */
+/** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
   const scaled = layout.dtype === 'i8';
   const headDim = layout.headDim - (scaled ? SCALE_BYTES : 0);
@@ -227,13 +228,13 @@ export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFo
     default:
       throw configError(
         'layout.dtype',
-        `is ${layout.dtype}, which no attention kernel reads`,
+        `is ${layout.dtype}, which attention kernels do not read`,
         'Use f32, f16 or int8Layout.',
       );
   }
 }
 
-/** What kernels over paged blocks are told of them, in units of the format. */
+/** Constants of kernels over paged blocks, in units of the format. */
 export function blockConstants({ layout, headDim4, unitBytes }: KVFormat): Record<string, number> {
   return {
     blockTokens: layout.blockTokens,
@@ -245,7 +246,7 @@ export function blockConstants({ layout, headDim4, unitBytes }: KVFormat): Recor
   };
 }
 
-//  Pipelines over paged blocks: group 0 holds the kernel's own buffers, group 1 and on the slabs.
+// ---- pipelines: group 0 has the kernel's own buffers, the groups from 1 on have the slabs
 
 const COMPUTE_STAGE = 0x4;
 const WORKGROUPS_MAX = 65535;
@@ -256,9 +257,9 @@ export interface PipelineSpec {
   readonly name: string;
   readonly code: string;
   readonly constants: Readonly<Record<string, number>>;
-  /** Of group 0, by number. */
+  /** Buffers of group 0, by number. */
   readonly own: Bindings;
-  /** Groups 1 and on, one for each pool. Default: none. */
+  /** Slabs of the groups from 1 on, one group a pool. Default: none. */
   readonly slabs?: readonly { readonly count: number; readonly type: GPUBufferBindingType }[];
 }
 
@@ -267,7 +268,7 @@ export interface PagedPipeline {
   readonly layouts: readonly GPUBindGroupLayout[];
 }
 
-/** @throws TKV_DEVICE when the device does not compile the kernel */
+/** @throws TKV_DEVICE if the device does not compile the kernel */
 export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
   const { name, code, constants, own, slabs = [] } = spec;
   const label = `tierkv.${name}`;
@@ -302,7 +303,7 @@ export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Prom
   }
 }
 
-/** Dispatches `groups` workgroups, in two dimensions where one has not room for them. */
+/** Dispatches `groups` workgroups, in two dimensions if they exceed the limit of one. */
 export function dispatchMany(pass: GPUComputePassEncoder, groups: number): void {
   const rows = Math.ceil(groups / WORKGROUPS_MAX);
   pass.dispatchWorkgroups(rows > 1 ? Math.ceil(groups / rows) : groups, rows);

@@ -1,7 +1,7 @@
 /**
  * Attention over paged blocks: writes K and V of a step's rows into their blocks, and attends over them.
- * Decode and prefill rows go through the same kernels, so a token's result has the same bits whichever batch
- * or chunk it came in.
+ * Decode and prefill rows use the same kernels, so a token's result has the same bits in every batch and
+ * chunk.
  *
  *     const attention = await PagedAttention.open({ device, slabs, layout, qHeads: 8, rowsMax: 64, ... });
  *     const bound = attention.bind(qkv, attended);           once for each pair of buffers
@@ -30,15 +30,15 @@ import {
 } from './kernelText.ts';
 
 const LANES = 64;
-/** Of a workgroup of shaders/attend.wgsl. */
+/** Invocations of a workgroup of shaders/attend.wgsl. */
 const ATTEND_LANES = 16;
-/** Dynamic offsets of uniforms are multiples of this; no device asks for more. */
+/** Bytes between two dynamic offsets of uniforms. No device asks for more. */
 const UNIFORM_BYTES = 256;
 
 const { STORAGE, COPY_DST } = BufferUsage;
 const UNIFORM = 0x40;
 
-/** The buffers of a step, bound. */
+/** Bind groups of the source and of the result. */
 export interface BoundTensors {
   readonly source: GPUBindGroup;
   readonly queries: GPUBindGroup;
@@ -74,7 +74,7 @@ export class PagedAttention implements Disposable {
     const { limits, format } = shape;
     this.#tables = buffer('tables', shape.tableWords * 4, STORAGE | COPY_DST);
     this.#partials = buffer('partials', shape.partialBytes, STORAGE | COPY_DST | BufferUsage.COPY_SRC);
-    // The first place is for `write`, which covers all rows at once.
+    // The first entry is for `write`, which covers all rows at once.
     this.#work = buffer('work', (1 + limits.rowsMax) * UNIFORM_BYTES, UNIFORM | COPY_DST);
     this.#layers = buffer('layers', format.layout.layers * UNIFORM_BYTES, UNIFORM | COPY_DST);
     const places = new Uint32Array((format.layout.layers * UNIFORM_BYTES) / 4);
@@ -92,8 +92,8 @@ export class PagedAttention implements Disposable {
   }
 
   /**
-   * @throws TKV_CONFIG naming the field that does not fit the layout or the device; TKV_DEVICE when it does
-   * not compile the kernels
+   * @throws TKV_CONFIG naming the field that does not fit the layout or the device; TKV_DEVICE if the device
+   * does not compile the kernels
    */
   static async open(config: AttentionConfig): Promise<PagedAttention> {
     const shape = attentionShape(config);
@@ -103,13 +103,13 @@ export class PagedAttention implements Disposable {
     return new PagedAttention(config, shape, { write, attend, reduce });
   }
 
-  /** The partial results of the items of a batch; for tests, which poison them. */
+  /** Buffer of the partial results of a batch; for tests, which poison it. */
   get partials(): GPUBuffer {
     return this.#partials;
   }
 
   /**
-   * @param source `[row][source.rowStride]` floats, with Q, K and V of each row (`AttentionConfig.source`)
+   * @param source `[row][source.rowStride]` floats: Q, K and V of each row (`AttentionConfig.source`)
    * @param attended receives `[row][qHeads][headDim]` floats
    */
   bind(source: GPUBuffer, attended: GPUBuffer): BoundTensors {
@@ -141,8 +141,8 @@ export class PagedAttention implements Disposable {
   }
 
   /**
-   * Which rows the calls of `write` and `attend` that follow are about.
-   * @throws TKV_CONFIG naming the row or entry that is out of bounds; nothing is changed then
+   * Sets the rows of the following calls of `write` and `attend`.
+   * @throws TKV_CONFIG naming the row or entry that is out of bounds; the rows set before then stay
    */
   setStep(step: StepRows): void {
     const { limits, itemsAt, entriesAt } = this.shape;
@@ -161,7 +161,7 @@ export class PagedAttention implements Disposable {
     this.#rows = rows.length / ROW_WORDS;
   }
 
-  /** Records: K and V of the rows go from the source into their blocks. One dispatch. */
+  /** Records the writing of K and V of the rows from the source into their blocks. One dispatch. */
   write(pass: GPUComputePassEncoder, layer: number, { source }: BoundTensors): void {
     if (this.#rows === 0) return;
     const { format } = this.shape;
@@ -173,7 +173,8 @@ export class PagedAttention implements Disposable {
   }
 
   /**
-   * Records: each row attends over its sequence's blocks. Two dispatches, unless partial results lack room.
+   * Records the attention of each row over its sequence's blocks. Two dispatches, or more if the partial
+   * results do not fit into their buffer at once.
    */
   attend(pass: GPUComputePassEncoder, layer: number, { queries, attended }: BoundTensors): void {
     const { qHeads, format, kernel, headsAtOnce } = this.shape;
@@ -222,7 +223,7 @@ function pipelineSpecs(
   const count = config.slabs.length;
   const writeFile = format.scaled ? 'writeKvScaled' : 'writeKv';
   const attendFile = shape.kernel === 'lanes' ? 'attend' : 'attendShared';
-  invariant(layout.rowBytes % unitBytes === 0, 'a row is whole units');
+  invariant(layout.rowBytes % unitBytes === 0, 'a row must be whole units');
   const paged = { ...blockConstants(format), entriesAt: shape.entriesAt };
   const storage = { type: 'read-only-storage' } as const;
   const written = { type: 'storage' } as const;
@@ -267,12 +268,12 @@ function pipelineSpecs(
   return [write, attend, reduce];
 }
 
-// What an embedder says of attention, checked against the layout and the device, and the sizes that follow.
+// ---- configuration, checked against the layout and the device, and the sizes that follow from it
 
-/** Where Q, K and V of a row lie in the source, in floats; all multiples of 4. */
+/** Where Q, K and V of a row lie in the source, in floats. All must be multiples of 4. */
 export interface SourceShape {
   readonly rowStride: number;
-  /** From head to head of K, and of V. Heads of Q lie one behind the other. */
+  /** Distance between heads of K, and of V. Heads of Q follow each other without gaps. */
   readonly headStride: number;
   readonly qOffset: number;
   readonly kOffset: number;
@@ -300,17 +301,18 @@ export interface AttentionConfig {
   readonly entriesMax: number;
   /** Most tokens of a sequence. */
   readonly contextTokens: number;
-  /** Tokens that a row sees, its own the last. Default 0: all. */
+  /** Number of tokens that a row sees, up to and with its own. Default 0: all. */
   readonly window?: number;
-  /** What dot products are multiplied by. Default 1 / sqrt(headDim). */
+  /** Factor of dot products. Default 1 / sqrt(headDim). */
   readonly scale?: number;
   /** Default: `[row][Q heads, K heads, V heads][headDim]`. */
   readonly source?: SourceShape;
   /**
-   * Default: by the device's adapter, see `attentionKernel`. A sequence must keep to one: their bits differ.
+   * Default: chosen by the device (`attentionKernel`). A sequence must use one kernel only, since their
+   * results differ in the last bits.
    */
   readonly kernel?: AttentionKernel;
-  /** Room for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
+  /** Bytes for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
   readonly partialBytesMax?: number;
 }
 
@@ -333,12 +335,12 @@ export interface AttentionShape {
   readonly format: KVFormat;
   readonly qHeads: number;
   readonly kernel: AttentionKernel;
-  /** Query heads that an invocation (`lanes`) or a workgroup (`workgroups`) serves. */
+  /** Query heads that an invocation (`lanes`) or a workgroup (`workgroups`) handles. */
   readonly headsAtOnce: number;
   readonly scale: number;
   readonly source: SourceShape;
   readonly limits: TableLimits;
-  /** Where items and entries begin in the tables, in words, and how long the tables are. */
+  /** Where items and entries begin in the tables, and the length of the tables. In words. */
   readonly itemsAt: number;
   readonly entriesAt: number;
   readonly tableWords: number;
@@ -348,8 +350,8 @@ export interface AttentionShape {
 /** Storage buffers that a kernel binds beside the slabs: tables, queries, partial results. */
 const OTHER_BUFFERS = 3;
 /**
- * Vectors of Q that the text of the kernel of lanes has at most, over all the slabs for which its loop is
- * repeated. A software device takes a second or two to compile so many, and far longer for twice as many.
+ * Most vectors of Q in the text of the `lanes` kernel, over all slabs for which its loop is repeated. A
+ * software device compiles this number in a second or two, and takes far longer for twice as many.
  */
 const LANE_VECTORS = 64;
 
@@ -367,7 +369,7 @@ export function attentionShape(config: AttentionConfig): AttentionShape {
   }
   const qHeads = requireInteger('qHeads', config.qHeads, 1);
   if (qHeads % layout.kvHeads !== 0) {
-    const problem = `is ${qHeads}, no multiple of the ${layout.kvHeads} KV heads`;
+    const problem = `is ${qHeads}, not a multiple of the ${layout.kvHeads} KV heads`;
     throw configError('qHeads', problem, 'Give each KV head the same number of query heads.');
   }
   const rowsMax = requireInteger('rowsMax', config.rowsMax, 1);
@@ -435,29 +437,31 @@ function divisorUpTo(value: number, limit: number): number {
   return divisor;
 }
 
-// The rows of a step as kernels want them. A row is one token of one sequence, at its position; it attends to
-// the tokens up to its own, as far as the window goes back. It is cut into items, one for each split of 128
-// tokens at absolute positions that it sees. So what is added up before what depends on the row's position
-// and on the window, and never on the batch or on how a prompt was cut into chunks.
+// ---- tables of a step
 //
-// Partial results of items take room, so a step is cut into batches of whole rows whose items fit there.
+// A row is one token of one sequence, at its position. It attends to the tokens up to its own, within the
+// window. It is cut into items, one for each split that it sees: 128 tokens at absolute positions. So the
+// order of additions depends on the row's position and the window, never on the batch or the chunks of a
+// prompt.
+//
+// Partial results of items take memory, so a step is cut into batches of whole rows whose items fit.
 
 /** Tokens of one split. shaders/pagedRows.wgsl has the same number. */
 export const SPLIT_TOKENS = 128;
-/** The position of a row that is no token: nothing is written for it, and it attends to nothing. */
+/** Position of a padding row: nothing is written for it, and it attends to nothing. */
 export const NO_TOKEN = 0xffffffff;
 export const ROW_WORDS = 4;
 
 export interface StepRows {
   /**
-   * `[row][4]`: position (or `NO_TOKEN`), first entry of its sequence's block table, and two words unused.
+   * `[row][4]`: position or `NO_TOKEN`, first entry of the sequence's block table, two unused words.
    */
   readonly rows: Uint32Array;
-  /** `[entry][2]`: slab and offset in bytes of a block, the sequences' tables one behind the other. */
+  /** `[entry][2]`: slab and offset in bytes of a block. The tables of the sequences follow each other. */
   readonly entries: Uint32Array;
 }
 
-/** Rows that one dispatch of each kernel covers, and their items. */
+/** The rows that one dispatch of each kernel covers, and their items. */
 export interface StepBatch {
   readonly firstRow: number;
   readonly rows: number;
@@ -473,29 +477,29 @@ export interface TableLimits {
   readonly blockTokens: number;
   readonly window: number;
   readonly slabs: number;
-  /** Bytes of which offsets are multiples. */
+  /** Bytes of a unit: offsets must be multiples of it. */
   readonly unitBytes: number;
-  /** Items whose partial results have room at once. */
+  /** Most items of a batch, whose partial results must fit. */
   readonly batchItems: number;
 }
 
 export interface StepTables {
-  /** `[row][4]`: position, first entry, first item, items. */
+  /** `[row][4]`: position, first entry, first item, number of items. */
   readonly rows: Uint32Array<ArrayBuffer>;
   /** `[item][2]`: row, split. */
   readonly items: Uint32Array<ArrayBuffer>;
   readonly batches: readonly StepBatch[];
 }
 
-/** Splits that a row can see: a window may begin in the middle of one. */
+/** Most splits that a row can see. A window may begin in the middle of a split. */
 export function splitsMax({ contextTokens, window }: Pick<TableLimits, 'contextTokens' | 'window'>): number {
   const all = Math.ceil(contextTokens / SPLIT_TOKENS);
   return window === 0 ? all : Math.min(all, Math.ceil(window / SPLIT_TOKENS) + 1);
 }
 
 /**
- * @throws TKV_CONFIG naming the table and its place where something is out of bounds: a kernel would read
- * whatever lies there
+ * @throws TKV_CONFIG naming table and place of a number out of bounds, at which a kernel would read foreign
+ * bytes
  */
 export function stepTables(step: StepRows, limits: TableLimits): StepTables {
   const count = checkedRows(step, limits);
@@ -539,7 +543,7 @@ function checkedRows({ rows, entries }: StepRows, limits: TableLimits): number {
     if (entries[2 * entry + 1] % limits.unitBytes !== 0) {
       throw configError(
         `entries[${entry}] offset`,
-        `is ${entries[2 * entry + 1]}, no multiple of ${limits.unitBytes} bytes, in which kernels read`,
+        `is ${entries[2 * entry + 1]}, not a multiple of ${limits.unitBytes} bytes, the unit of the kernel`,
         `Choose block and page sizes that are multiples of ${limits.unitBytes}.`,
       );
     }

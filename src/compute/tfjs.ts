@@ -1,13 +1,13 @@
 /**
- * Blocks as tensors of TensorFlow.js and back. Where its WebGPU backend runs on our device, a tensor takes
- * the gathered buffer as it is, without a copy; every other backend (cpu, tensorflow of tfjs-node-gpu) gets
- * the numbers from host memory. The packages are the caller's: what is used of them is declared here.
+ * Blocks as tensors of TensorFlow.js, and back. If its WebGPU backend runs on our device, a tensor uses the
+ * gathered buffer without a copy. Every other backend (cpu, tensorflow of tfjs-node-gpu) gets the numbers
+ * from host memory. The caller passes in the packages; the parts of them that are used are declared here.
  */
 
 import { configError } from '../runtime/errors.ts';
 import type { BlockRange, BlockTensors } from './blockTensors.ts';
 
-/** What is used of a tensor. */
+/** The parts of a tensor that are used. */
 export interface TfTensor {
   readonly shape: readonly number[];
   readonly dtype: string;
@@ -16,24 +16,24 @@ export interface TfTensor {
   dispose(): void;
 }
 
-/** What is used of the module `@tensorflow/tfjs-core`. */
+/** The parts of the module `@tensorflow/tfjs-core` that are used. */
 export interface TfCore<T extends TfTensor = TfTensor> {
   tensor(
     values: Float32Array | { readonly buffer: GPUBuffer; readonly zeroCopy: boolean },
     shape: number[],
     dtype: 'float32',
   ): T;
-  /** The backend in use; the WebGPU one has the device it runs on. */
+  /** The backend in use; the WebGPU backend has the device on which it runs. */
   backend(): unknown;
 }
 
-/** A tensor and what ends it. */
+/** A tensor, and the call that frees it. */
 export interface BlockTensor<T> {
   /** `[tokens, 2, KV heads, headDim]`, float32. */
   readonly tensor: T;
-  /** Whether the tensor reads the gathered buffer itself. */
+  /** Whether the tensor uses the gathered buffer without a copy. */
   readonly zeroCopy: boolean;
-  /** Disposes of the tensor and of the buffer below it. */
+  /** Disposes of the tensor and its buffer. */
   dispose(): void;
 }
 
@@ -57,8 +57,8 @@ export async function blocksToTensor<T extends TfTensor>(
 }
 
 /**
- * The range's blocks take what the tensor holds; the tensor stays the caller's.
- * @throws TKV_CONFIG when the tensor is not float32 or has another shape than the range
+ * Writes the tensor into the range's blocks. The caller keeps the tensor.
+ * @throws TKV_CONFIG if the tensor is not float32 or has another shape than the range
  */
 export async function tensorToBlocks(
   tf: TfCore,

@@ -1,8 +1,8 @@
 /**
- * Stand-ins for the stores that need hardware, for virtual time: they hold real bytes in plain memory, keep
- * the tier contract and verify as the real ones do, the device what is written to it, the disk what is read
- * from it. Every call ends in the turn in which it was made; delays and faults are what `FaultStore` adds.
- * `verify: false` is for control runs, which have to fail.
+ * Stores that fail on purpose, stand-ins for stores that need hardware, and virtual time. A stand-in holds
+ * real bytes in plain memory, keeps the tier contract and verifies like the real store: a device verifies
+ * writes, a disk reads. Its calls end in the turn in which they were made; `FaultStore` adds delays and
+ * faults. `verify: false` is for control runs, which must fail.
  */
 
 import { digestBytes } from '../runtime/digest.ts';
@@ -31,7 +31,7 @@ export class ByteStore implements TierStore {
   protected readonly ledger: SlotLedger;
   readonly #shape: PoolShape;
   readonly #bytes: Uint8Array;
-  /** The key that each slot was written under, four words a slot; only where reads are verified. */
+  /** The key of each slot, four words a slot; empty unless reads are verified. */
   readonly #keys: Uint32Array;
   #disposed = false;
 
@@ -49,7 +49,7 @@ export class ByteStore implements TierStore {
     return { store: 'stand-in', capacityBytes: this.capacityBytes };
   }
 
-  /** The slot's bytes themselves: what a kernel of the embedder writes, and what a test looks at. */
+  /** The slot's own bytes, for a kernel to write and a test to check. */
   bytesAt(slot: number, sizeClass = 0): Uint8Array {
     const offset = slotOffsetBytes(this.#shape, slot, sizeClass);
     return this.#bytes.subarray(offset, offset + this.#shape.slotBytes[sizeClass]);
@@ -119,7 +119,7 @@ export class ByteStore implements TierStore {
 }
 
 interface StandInOptions {
-  /** Whether bytes are compared with their digest on their way. Default true. */
+  /** Whether bytes are compared with their digest when they move. Default true. */
   readonly verify?: boolean;
 }
 
@@ -133,7 +133,7 @@ export class StandInDisk extends ByteStore {
   }
 }
 
-/** Stands in for a GPU's memory; kernels are whoever writes to `bytesAt`. */
+/** Stands in for a GPU's memory. Writes to `bytesAt` stand in for kernels. */
 export class StandInDevice extends ByteStore implements DeviceTierStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
@@ -175,16 +175,16 @@ export class StandInDevice extends ByteStore implements DeviceTierStore {
   }
 }
 
-//  How bytes go wrong without anybody saying so. What comes out always differs from what went in.
+// ---- silent damage to bytes; the result always differs from the input
 
 const SECTOR_BYTES = 512;
 
 function flipOneBit(bytes: Uint8Array, plan: FaultPlan): void {
-  const at = plan.below(bytes.byteLength);
-  bytes[at] = bytes[at] ^ (1 << plan.below(8));
+  const at = plan.random.below(bytes.byteLength);
+  bytes[at] = bytes[at] ^ (1 << plan.random.below(8));
 }
 
-/** What arrives of `bytes` after a silent fault on a write; `before` is what the slot held. */
+/** The bytes that arrive after a silent fault on a write. @param before bytes that the slot held */
 function damaged(
   bytes: Uint8Array,
   kind: FaultKind,
@@ -199,8 +199,8 @@ function damaged(
 }
 
 /**
- * The same to bytes that a read has filled; `before` is what the destination held, which a short read leaves
- * there.
+ * Damages bytes that a read has filled. @param before bytes that the destination held, which a short read
+ * leaves
  */
 function damageArrived(
   bytes: Uint8Array,
@@ -216,45 +216,42 @@ function damageArrived(
   }
 }
 
-/** From a sector boundary on, what was there before, or nothing. */
+/** Replaces the bytes from a sector boundary on by the former bytes, or zeros. */
 function tear(bytes: Uint8Array, before: Uint8Array | undefined, plan: FaultPlan): void {
   const sectors = Math.ceil(bytes.byteLength / SECTOR_BYTES);
-  const at = plan.below(sectors) * SECTOR_BYTES;
+  const at = plan.random.below(sectors) * SECTOR_BYTES;
   if (before?.byteLength === bytes.byteLength) bytes.set(before.subarray(at), at);
   else bytes.fill(0, at);
 }
 
-// # What goes wrong, and what must hold all the same
+// ---- kinds of faults, and what must hold in spite of them
 //
-// A cache may forget; it may not lie, wait for ever, or leak. Every fault below is injected on purpose, at
-// the seam where a tier's store meets the engine, so that everything above the seam is the code that serves
-// requests: manager, pump, engine.
+// A cache may forget. It must not lie, hang or leak. Faults are injected between store and engine, so
+// everything above is the code that serves requests: manager, job carrier, engine.
 //
-// | kind            | what the store does                                  | who has to notice           |
+// | kind            | what the store does                                  | noticed by                  |
 // |-----------------|------------------------------------------------------|-----------------------------|
-// | EIO             | fails a read or write; part of a write may be there  | outcome `refused`           |
-// | ENOSPC          | fails a write; as above                              | outcome `refused`           |
-// | EMFILE          | fails a read or write before it began                | outcome `refused`           |
+// | EIO             | fails a read or write, perhaps after a part of it    | outcome `refused`           |
+// | ENOSPC          | fails a write, perhaps after a part of it            | outcome `refused`           |
+// | EMFILE          | fails a read or write before it begins               | outcome `refused`           |
 // | short           | moves the first part of a block, reports success     | digest, where it next lands |
 // | torn            | puts the first part of a block over an old one       | digest, where it next lands |
-// | flipped         | changes one bit on the way, or afterwards            | digest, where it next lands |
+// | flipped         | flips one bit on the way, or afterwards              | digest, where it next lands |
 // | stalled         | never ends (until the store is given up)             | deadline                    |
-// | lateAfterCancel | moves its bytes after nobody waits for it            | the slot that is still held |
+// | lateAfterCancel | moves bytes after the job was given up               | the slot that is still held |
 // | deviceLost      | ends every call of the device for good               | the device's `lost`         |
-// | outOfMemory     | refuses device work for want of memory               | outcome `refused`           |
+// | outOfMemory     | refuses device work for lack of memory               | outcome `refused`           |
 //
-// Survivable means: whoever waited goes on, with the block from another tier or with a block to compute; the
-// slot comes back as soon as the store says that the last job on it retired; a later request finds right
-// bytes or none. Guaranteed, for every mixture of these faults:
+// After a fault the waiting request goes on, with the block from another tier or with a block to compute. The
+// slot is free again as soon as the store says that the last job on it has retired. A later request finds
+// right bytes or none. For every mixture of these faults:
 //
-// 1. No sequence ever reads a block whose bytes are not what its own tenant computed for its own tokens.
-// 2. No call of the runtime waits for ever: the slowest answer comes a deadline later.
-// 3. When the stores have come to rest, every slot is free or cached: a stalled job costs its slots while it
-// is stalled.
+// 1. A sequence only reads bytes that its own tenant computed for its own tokens. 2. A call of the runtime
+// ends at the latest one deadline later. 3. When the stores are idle every slot is free or cached. A stalled
+// job costs its slots while it is stalled.
 //
 // Not covered: bits that flip in HBM after the block was verified there, since attention reads them in place;
-// bytes that were wrong before they were sealed; and a store that says of a job that still runs that it has
-// retired.
+// bytes that were wrong before they were sealed; a store that reports a running job as retired.
 
 export const faultKinds = [
   'EIO',
@@ -270,17 +267,17 @@ export const faultKinds = [
 ] as const;
 export type FaultKind = (typeof faultKinds)[number];
 
-/** What a store is asked to do; `memory` is what happens to bytes at rest in host memory. */
+/** Operations of a store; `memory` stands for bytes at rest in host memory. */
 export type FaultyOp = 'read' | 'write' | 'seal' | 'memory';
 
 export type StoreKind = 'device' | 'host' | 'disk';
 
-/** Kinds that the store itself reports. */
+/** Kinds that the store reports as errors. */
 export const reportedKinds: readonly FaultKind[] = ['EIO', 'ENOSPC', 'EMFILE', 'outOfMemory'];
-/** Kinds after which the store reports success. */
+/** Kinds that the store reports as success. */
 export const silentKinds: readonly FaultKind[] = ['short', 'torn', 'flipped'];
 
-/** Kinds that can happen to one item of a call, by store and operation. */
+/** Kinds that can hit one item of a call, by store and operation. */
 const itemKinds: Readonly<Record<StoreKind, Readonly<Partial<Record<FaultyOp, readonly FaultKind[]>>>>> = {
   disk: {
     read: ['EIO', 'EMFILE', 'short', 'flipped'],
@@ -294,20 +291,22 @@ const itemKinds: Readonly<Record<StoreKind, Readonly<Partial<Record<FaultyOp, re
   host: { memory: ['flipped'] },
 };
 
-// Which fault happens when, from a seed: the same seed and the same calls give the same faults. A rate is the
-// chance of a kind at each opportunity, an item of a call, or a call for what holds up whole calls.
+// ---- the plan: which fault happens when
+//
+// The same seed and the same calls give the same faults. A rate is the chance of a kind at each item, or at
+// each call for kinds that delay whole calls.
 
 export interface FaultPlanOptions {
   readonly seed: number;
   /**
-   * Chance by kind; kinds left out never happen. `deviceLost` is not drawn: whoever owns the device loses it.
+   * Chance by kind; kinds left out never happen. `deviceLost` is not drawn: call `FaultDevice.lose`.
    */
   readonly rates: Readonly<Partial<Record<FaultKind, number>>>;
-  /** How long a call takes, at least and at most. Default 0: as long as the store itself. */
+  /** Least and greatest delay of a call, in microseconds. Default 0: only the store's own time. */
   readonly latencyUs?: readonly [number, number];
-  /** How late a `lateAfterCancel` call ends, at least and at most. */
+  /** Least and greatest delay of a `lateAfterCancel` call, in microseconds. */
   readonly lateUs?: readonly [number, number];
-  /** Most calls that may be stalled at a time, since each costs its slots. Default 2. */
+  /** Most calls stalled at the same time, since each costs its slots. Default 2. */
   readonly stalledMax?: number;
 }
 
@@ -321,7 +320,8 @@ const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
 
 export class FaultPlan {
   readonly stalledMax: number;
-  readonly #random: SeededRandom;
+  /** The numbers from which everything is drawn, in one order. */
+  readonly random: SeededRandom;
   readonly #rates: ReadonlyMap<FaultKind, number>;
   readonly #latencyUs: readonly [number, number];
   readonly #lateUs: readonly [number, number];
@@ -331,7 +331,7 @@ export class FaultPlan {
   constructor(options: FaultPlanOptions) {
     requireOptions(options, faultPlanOptionsNames, 'options', 'TKV_CONFIG');
     requireOptions(options.rates, faultKinds, 'rates', 'TKV_CONFIG');
-    this.#random = new SeededRandom(options.seed);
+    this.random = new SeededRandom(options.seed);
     this.#rates = new Map(
       faultKinds.map((kind) => [kind, requireFraction(`rates.${kind}`, options.rates[kind] ?? 0)]),
     );
@@ -340,7 +340,7 @@ export class FaultPlan {
     this.stalledMax = options.stalledMax ?? 2;
   }
 
-  /** No more faults until `resume`; latencies stay. */
+  /** Stops faults until `resume`. Delays go on. */
   pause(): void {
     this.#paused = true;
   }
@@ -349,13 +349,13 @@ export class FaultPlan {
     this.#paused = false;
   }
 
-  /** The fault of the next item, or null. */
+  /** Draws the fault of the next item, or null. */
   itemFault(store: StoreKind, op: FaultyOp): FaultKind | null {
     for (const kind of itemKinds[store][op] ?? []) if (this.#happens(kind)) return kind;
     return null;
   }
 
-  /** What holds the next call up, or null. */
+  /** Draws the fault that delays the next call, or null. */
   callFault(): 'stalled' | 'lateAfterCancel' | null {
     if (this.#happens('stalled')) return 'stalled';
     return this.#happens('lateAfterCancel') ? 'lateAfterCancel' : null;
@@ -369,45 +369,39 @@ export class FaultPlan {
     return this.#between(this.#lateUs);
   }
 
-  chance(share: number): boolean {
-    return this.#random.chance(share);
-  }
-
-  below(limit: number): number {
-    return this.#random.below(limit);
-  }
-
   #happens(kind: FaultKind): boolean {
     const rate = this.#paused ? 0 : this.#rates.get(kind)!;
-    return rate > 0 && this.#random.chance(rate);
+    return rate > 0 && this.random.chance(rate);
   }
 
   #between([min, max]: readonly [number, number]): number {
-    return max === 0 ? 0 : min + this.#random.below(max - min + 1);
+    return max === 0 ? 0 : min + this.random.below(max - min + 1);
   }
 }
 
-// A tier store that fails on purpose: it wraps any store and, as its plan says, refuses items, damages their
-// bytes on the way, and holds calls up. `faultKinds.ts` says what each kind is and what must survive it.
+// ---- stores that fail on purpose
+//
+// A `FaultStore` wraps any store. As its plan says, it refuses items, damages their bytes on the way, and
+// delays calls.
 //
 //     engine --> FaultStore --> (delay) --> damage --> the wrapped store
 //
-// What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were.
-// Items end together, when the call does.
+// Items that are not hit go to the wrapped store unchanged, in one call, so order and batches stay the same.
+// Items end together, at the end of the call.
 
 export interface FiredFault {
   readonly kind: FaultKind;
   readonly tier: Tier;
   readonly op: FaultyOp;
-  /** The places that it hit; empty for the loss of a device. */
+  /** The places that the fault hit; empty for the loss of a device. */
   readonly places: readonly SealItem[];
 }
 
 export interface FaultSurroundings {
   readonly plan: FaultPlan;
-  /** Fulfilled after so many microseconds, of a real clock or of a virtual one. */
+  /** Fulfilled after `delayUs` microseconds of a real or virtual clock. */
   readonly wait: (delayUs: number) => Promise<void>;
-  /** Told of every fault in the moment in which it happens. */
+  /** Called for every fault at the moment when it happens. */
   readonly onFault?: (fault: FiredFault) => void;
 }
 
@@ -417,7 +411,7 @@ const faultSurroundingsNames: readonly string[] = optionNames<FaultSurroundings>
   onFault: true,
 });
 
-/** What a call still has to wait for after its bytes have moved. */
+/** The delay of a call after its bytes have moved. */
 interface HeldTransfer {
   readonly until: Promise<void> | undefined;
 }
@@ -432,7 +426,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   readonly #wait: (delayUs: number) => Promise<void>;
   readonly #onFault: (fault: FiredFault) => void;
   readonly #stalled: Set<() => void> = new Set();
-  /** What was last written to each slot: what a torn write leaves behind its tear. */
+  /** The bytes last written to each slot, which a torn write leaves behind its tear. */
   readonly #before: Map<number, Uint8Array> = new Map();
 
   constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
@@ -447,12 +441,12 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     this.#onFault = surroundings.onFault ?? (() => {});
   }
 
-  /** Calls that are stalled now. */
+  /** Number of calls that are stalled now. */
   get stalledCalls(): number {
     return this.#stalled.size;
   }
 
-  /** Lets every stalled call go on, as when a dead disk is given up and its calls fail or end at last. */
+  /** Lets every stalled call go on, as when the calls to a dead disk end at last. */
   releaseStalled(): void {
     for (const release of this.#stalled) release();
     this.#stalled.clear();
@@ -481,7 +475,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
       if (kind === null) sent.push(item);
       else if (!reportedKinds.includes(kind)) {
         sent.push({ ...item, bytes: damaged(item.bytes, kind, this.#before.get(item.slot), this.plan) });
-      } else if ((kind === 'EIO' || kind === 'ENOSPC') && this.plan.chance(0.5)) {
+      } else if ((kind === 'EIO' || kind === 'ENOSPC') && this.plan.random.chance(0.5)) {
         sent.push({ ...item, bytes: damaged(item.bytes, 'torn', this.#before.get(item.slot), this.plan) });
       }
       this.#before.set(item.slot, item.bytes.slice());
@@ -519,7 +513,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     await this.inner[Symbol.asyncDispose]();
   }
 
-  /** Draws the fault of each item and tells of it. */
+  /** Draws and reports the fault of each item. */
   protected drawItems(op: FaultyOp, items: readonly SealItem[]): (FaultKind | null)[] {
     return items.map((item) => {
       const kind = this.plan.itemFault(this.#kind, op);
@@ -534,9 +528,10 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   }
 
   /**
-   * Waits before bytes move, or, for every other call that is late or stalled, hands back what to wait for
-   * after they moved: a late write that lands in a slot of somebody else, and a late end of one that landed
-   * long ago.
+   * Delays a call before its bytes move or, for half of the late and stalled calls, after that. So both
+   * happen: a late write that lands in a slot with a new owner, and a late end of a write that landed long
+   * ago.
+   * @returns the delay that is left for after the bytes have moved
    */
   protected async delay(op: FaultyOp, items: readonly SealItem[]): Promise<HeldTransfer> {
     const latencyUs = this.plan.latencyUs();
@@ -551,7 +546,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
         : new Promise<void>((release) => {
             this.#stalled.add(release);
           });
-    if (this.plan.chance(0.5)) return { until: held };
+    if (this.plan.random.chance(0.5)) return { until: held };
     await held;
     return { until: undefined };
   }
@@ -565,8 +560,8 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
 const sameEnd = (end: StoreResult): StoreResult => end;
 
 /**
- * A device that can run out of memory, and be lost: then every call, also one under way, ends as refused at
- * once.
+ * A device that can run out of memory and be lost. After the loss every call, also one under way, ends as
+ * refused.
  */
 export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTierStore {
   readonly lost: Promise<string>;
@@ -581,7 +576,7 @@ export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTi
   }
 
   /**
-   * Disposes of the wrapped store too: after a loss nothing may touch the bytes of a call's items any more.
+   * Loses the device. Also disposes of the wrapped store, which must no longer touch the bytes of any item.
    */
   lose(): void {
     if (this.#lostReason !== '') return;
@@ -638,7 +633,7 @@ export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTi
   }
 }
 
-/** Host memory in which bits flip once they have been written. */
+/** Host memory in which bits flip after they were written. */
 export class FaultHost extends FaultStore<HostTierStore> implements HostTierStore {
   constructor(inner: HostTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'host');
@@ -660,7 +655,7 @@ export class FaultHost extends FaultStore<HostTierStore> implements HostTierStor
   }
 }
 
-//  Telling of items whose results are all there: each once, after the call has returned.
+// ---- reports of results that are all known, each once, after the call has returned
 
 async function tellEnds(
   results: readonly StoreResult[],
@@ -673,9 +668,10 @@ async function tellEnds(
   return results;
 }
 
-// Time that passes only when nothing else can happen: timers in order of their moment, then of their making.
-// A step runs one timer and everything that follows from it, so a run takes as long as its work and is the
-// same every time.
+// ---- virtual time
+//
+// Time passes only when nothing else can happen. Timers ring in order of their time, then of their making. A
+// step runs one timer and everything that follows from it, so every run is the same.
 
 interface Timer {
   readonly atUs: number;
@@ -686,19 +682,19 @@ interface Timer {
 export class FaultClock {
   #nowUs = 0;
   #made = 0;
-  /** A binary heap: no timer is due before its parent. */
+  /** A binary heap: no timer is due earlier than its parent. */
   readonly #heap: Timer[] = [];
 
   get nowUs(): number {
     return this.#nowUs;
   }
 
-  /** Timers that have not rung. */
+  /** Number of timers that have not rung. */
   get pending(): number {
     return this.#heap.length;
   }
 
-  /** Rings once, `delayUs` microseconds from now. */
+  /** Calls `ring` once, `delayUs` microseconds from now. */
   after(delayUs: number, ring: () => void): void {
     const timer = { atUs: this.#nowUs + Math.max(0, Math.ceil(delayUs)), order: this.#made++, ring };
     let at = this.#heap.push(timer) - 1;
@@ -713,7 +709,7 @@ export class FaultClock {
     return new Promise((resolve) => this.after(delayUs, resolve));
   }
 
-  /** Runs the next timer, and then every promise that can go on. False when there is no timer. */
+  /** Runs the next timer, and then every promise that can go on. @returns false without a timer */
   async step(): Promise<boolean> {
     const timer = this.#takeFirst();
     if (timer === undefined) return false;
@@ -745,7 +741,7 @@ function isBefore(a: Timer, b: Timer): boolean {
   return a.atUs < b.atUs || (a.atUs === b.atUs && a.order < b.order);
 }
 
-/** Fulfilled when no promise has anything left to do without a timer or I/O. */
+/** Fulfilled when every promise waits for a timer or I/O. */
 export function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

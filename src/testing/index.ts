@@ -1,7 +1,7 @@
 /**
- * What other packages, and our own tests, put a tier store to the test with: faults on purpose, items whose
- * bytes are known, random numbers that a seed repeats. Nothing here needs a test runner; the contract of
- * stores, which is a suite of vitest, lies in `contract.ts` beside it.
+ * The door to tools for testing tier stores: injected faults, items whose bytes are known, and random numbers
+ * from a seed. None of them needs a test runner. The contract of stores, a suite of vitest, is in
+ * `contract.ts`.
  */
 
 export {

@@ -1,7 +1,7 @@
 /**
- * Store items whose bytes, key and digest all follow from (slot, generation): a test that reads an item back
- * knows what it must hold without keeping a copy, and a block of another slot or generation can never pass
- * for it.
+ * Store items whose bytes, key and digest follow from (slot, generation), and random numbers from a seed. A
+ * test that reads an item back knows its bytes without a copy, and a block of another slot or generation
+ * never passes for it.
  */
 
 import { type Digest, digestBytes } from '../runtime/digest.ts';
@@ -9,12 +9,12 @@ import { countPatternMismatches, fillPattern, patternWord } from '../runtime/pat
 import type { PoolShape } from '../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../runtime/tier/tierStore.ts';
 
-/** The 128-bit key of what a test keeps in (slot, generation). */
+/** The 128-bit key of the item of (slot, generation). */
 export function patternKey(slot: number, generation: number): Uint32Array {
   return Uint32Array.of(slot, generation, patternWord(slot, generation, 1), patternWord(generation, slot, 2));
 }
 
-/** An item to write: pattern bytes with their true digest. */
+/** An item to write: the pattern's bytes and their digest. */
 export function patternItem(
   shape: PoolShape,
   slot: number,
@@ -33,12 +33,12 @@ export function patternItem(
   };
 }
 
-/** An item to read into: the same place, key and digest as `item`, over bytes that hold no pattern. */
+/** An item to read into: place, key and digest of `item`, over bytes of 0xee. */
 export function emptyItem(item: StoreItem, digest: Digest = item.digest): StoreItem {
   return { ...item, digest, bytes: new Uint8Array(item.bytes.byteLength).fill(0xee) };
 }
 
-/** Number of 32-bit words of the item's bytes that are not the pattern of its (slot, generation). */
+/** Number of 32-bit words that differ from the pattern of the item's (slot, generation). */
 export function mismatchedWords(item: StoreItem): number {
   const { buffer, byteOffset, byteLength } = item.bytes;
   return countPatternMismatches(
@@ -48,9 +48,11 @@ export function mismatchedWords(item: StoreItem): number {
   );
 }
 
-// Random numbers that a seed repeats, for tests. The generator is a Weyl sequence through the finalizer of
-// MurmurHash3 (the same mix as in pattern.ts); good enough to choose slots and sizes, not for statistics.
-// Suites name their seed in the test's title, and TIERKV_SEED sets it, so that a failure can be run again.
+// ---- random numbers from a seed
+//
+// The generator is a Weyl sequence through the finalizer of MurmurHash3, as in pattern.ts: good enough to
+// choose slots and sizes, not for statistics. Suites name their seed in the test's title and take it from
+// TIERKV_SEED, so that a failure can be repeated.
 
 export class SeededRandom {
   #state: number;
@@ -86,7 +88,7 @@ export class SeededRandom {
   }
 }
 
-/** TIERKV_SEED where it is set, else `fallback`. */
+/** The value of TIERKV_SEED if it is set, else `fallback`. */
 export function testSeed(fallback: number): number {
   const given = Number(process.env.TIERKV_SEED);
   return Number.isSafeInteger(given) && given !== 0 ? given : fallback;

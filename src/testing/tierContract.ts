@@ -1,6 +1,11 @@
 /**
- * A store keeps bytes by place: what was written to a slot comes back, no other slot is touched, and a place
- * that the pool does not have is refused.
+ * The contract of a tier store (src/runtime/tier/tierStore.ts) as tests. Every store passes it, also the
+ * modeled one that moves no bytes: the answers are the same for all stores, and only bytes are compared or
+ * not (`movesBytes`).
+ *
+ *     tierContract('memory', async (shape) => ({ store: await MemoryStore.open(shape), movesBytes: true }));
+ *
+ * It needs vitest, an optional peer of this package.
  */
 
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -13,7 +18,7 @@ import { emptyItem, mismatchedWords, patternItem, SeededRandom, testSeed } from 
 function bytesOfSlots(trial: Trial): void {
   const { item, write, read, readBack, fullPool, shape } = trial;
 
-  it('says what it is', () => {
+  it('describes itself in plain facts', () => {
     expect(trial.store.capacityBytes).toBe(shape.capacityBytes);
     expect([0, 1, 2, 3]).toContain(trial.store.tier);
     const facts = Object.values(trial.store.describe());
@@ -21,7 +26,7 @@ function bytesOfSlots(trial: Trial): void {
     for (const fact of facts) expect(['string', 'number', 'boolean']).toContain(typeof fact);
   });
 
-  it('gives every slot of every size class back as it was written, in one big batch', async () => {
+  it('returns every slot of every size class as it was written, in one large batch', async () => {
     const items = fullPool(1);
     expect(new Set(await write(...items))).toEqual(new Set(['loaded']));
     const targets = items.map((written) => emptyItem(written));
@@ -29,7 +34,7 @@ function bytesOfSlots(trial: Trial): void {
     if (trial.tier.movesBytes) for (const target of targets) expect(mismatchedWords(target)).toBe(0);
   });
 
-  it('answers in the order of the items, with a reason for whatever was not loaded', async () => {
+  it('answers in the order of the items, with a reason for each item that was not loaded', async () => {
     await trial.store.write([item(0, 0, 5)]);
     const results = await trial.store.read([
       item(shape.slotsPerPageMax, 0, 1),
@@ -42,7 +47,7 @@ function bytesOfSlots(trial: Trial): void {
     expect(await trial.store.read([])).toEqual([]);
   });
 
-  it('touches no bytes but those of the slot', async () => {
+  it("touches no other bytes than the slot's", async () => {
     const items = fullPool(1);
     await trial.store.write(items);
     const rewritten = items.map((old) => (old.slot % 3 === 1 ? item(old.slot, old.sizeClass, 2) : old));
@@ -50,14 +55,14 @@ function bytesOfSlots(trial: Trial): void {
     for (const one of rewritten) expect(await readBack(one)).toBe('loaded');
   });
 
-  it('keeps its own copy: what happens to the source after a write does not reach the slot', async () => {
+  it('keeps a copy: a change of the source after a write does not reach the slot', async () => {
     const source = item(0, 0, 1);
     await trial.store.write([source]);
     source.bytes.fill(0x5a);
     expect(await readBack(item(0, 0, 1))).toBe('loaded');
   });
 
-  it('writes from and reads into bytes that start anywhere', async () => {
+  it('writes from and reads into bytes at any offset of their buffer', async () => {
     const source = item(0, 0, 1);
     for (const byteOffset of [1, 4, 100, 4096]) {
       const room = new Uint8Array(source.bytes.byteLength + byteOffset + 8).fill(0x77);
@@ -72,14 +77,14 @@ function bytesOfSlots(trial: Trial): void {
     }
   });
 
-  it('answers missing for a slot that was never written, also beside written ones', async () => {
+  it('answers missing for a slot that was never written, also next to written slots', async () => {
     expect(await read(item(0, 0, 1))).toEqual(['missing']);
     const last = shape.slotBytes.length - 1;
     await trial.store.write([item(0, last, 1), item(2, last, 1)]);
     expect(await read(item(1, last, 1))).toEqual(['missing']);
   });
 
-  it('refuses places that its pool does not have', async () => {
+  it('refuses places outside of its pool', async () => {
     const good = item(0, 0, 1);
     const missingClass = { ...good, sizeClass: shape.slotBytes.length };
     const beyond = { ...good, slot: shape.slotLimit };
@@ -102,19 +107,19 @@ function bytesOfSlots(trial: Trial): void {
   });
 }
 
-// Calls and their ends: each item is told of once, calls on one slot exclude each other or share it, and a
-// store that is disposed of ends whatever is in flight.
+// ---- calls and their ends: each item ends once, calls on one slot exclude each other or share it, and a store
+// that is disposed of ends every call in flight
 
 function callsInFlight(trial: Trial): void {
   const { item, write, read, readBack, fullPool } = trial;
 
-  it('tells of each item once, as it ends, with the result that the call has for it', async () => {
+  it('reports each item once, as it ends, with the same result as the call', async () => {
     const items = fullPool(1);
     for (const act of ['write', 'read'] as const) {
       const told = new Map<number, StoreResult>();
       let returned = false;
       const ending = trial.store[act](items, (index, result) => {
-        expect(returned, 'told after the call has returned').toBe(true);
+        expect(returned, 'reported after the call has returned').toBe(true);
         expect(told.has(index), `item ${index} ended twice`).toBe(false);
         told.set(index, result);
       });
@@ -127,7 +132,7 @@ function callsInFlight(trial: Trial): void {
     }
   });
 
-  it('has done with a slot when it tells of its item', async () => {
+  it('has unlocked a slot when it reports the end of its item', async () => {
     const items = fullPool(1);
     const again: Promise<readonly StoreResult[]>[] = [];
     await trial.store.write(items, (index) => {
@@ -163,7 +168,7 @@ function callsInFlight(trial: Trial): void {
   });
 
   const seed = testSeed(20261);
-  it(`holds what a map would, under batches in random order and many in flight (seed ${seed})`, async () => {
+  it(`agrees with a map, under many batches in random order in flight (seed ${seed})`, async () => {
     const random = new SeededRandom(seed);
     const places = fullPool(1);
     const generations = new Map<number, number>();
@@ -198,7 +203,7 @@ function callsInFlight(trial: Trial): void {
     await Promise.all(checks);
   });
 
-  it('ends calls in flight when disposed of, also twice, and refuses whatever comes later', async () => {
+  it('ends calls in flight when disposed of, also twice, and refuses later calls', async () => {
     const items = fullPool(1);
     await trial.store.write(items);
     const inFlight = [trial.store.read(items.map((one) => emptyItem(one))), trial.store.write(items)];
@@ -219,8 +224,8 @@ function expectedEnd(writes: boolean, generation: number, current: number): stri
   return generation > current ? 'corrupt' : 'loaded';
 }
 
-// A slot belongs to the latest generation that was written to it: older ones are refused, newer ones are not
-// there yet, and nobody is served what the place held under another cut.
+// ---- generations: a slot holds the latest generation written to it; older ones are refused, newer ones are
+// corrupt, and bytes of a former division of the page are never served
 
 function generationsOfSlots(trial: Trial): void {
   const { item, write, read, readBack, shape } = trial;
@@ -240,14 +245,14 @@ function generationsOfSlots(trial: Trial): void {
     expect(await readBack(item(0, 0, 7))).toBe('loaded');
   });
 
-  it('gives the slot to a newer generation, and forgets the old one', async () => {
+  it('gives the slot to a newer generation, and drops the old one', async () => {
     await trial.store.write([item(0, 0, 1)]);
     expect(await write(item(0, 0, 9))).toEqual(['loaded']);
     expect(await readBack(item(0, 0, 9))).toBe('loaded');
     expect(await read(item(0, 0, 1))).toEqual(['refused']);
   });
 
-  it('never serves what a page held before it was cut into slots of another size', async () => {
+  it('never serves bytes from before a page was divided into slots of another size', async () => {
     const small = shape.slotBytes.length - 1;
     await trial.store.write([item(0, small, 1), item(1, small, 1)]);
     expect(await read(item(0, 0, 1))).toEqual(['corrupt']);
@@ -258,10 +263,8 @@ function generationsOfSlots(trial: Trial): void {
     expect(await read(item(1, small, 1))).toEqual(['missing']);
   });
 
-  it('answers corrupt when the bytes in the slot turn out to be those of an older generation', async ({
-    skip,
-  }) => {
-    if (trial.tier.setGeneration === undefined) return skip('no way to change a generation was given');
+  it('answers corrupt if the bytes in the slot turn out to be of an older generation', async ({ skip }) => {
+    if (trial.tier.setGeneration === undefined) return skip('setGeneration was not given');
     const current = item(0, 0, 4);
     await trial.store.write([current]);
     await trial.tier.setGeneration(0, 0, 3);
@@ -269,16 +272,10 @@ function generationsOfSlots(trial: Trial): void {
   });
 }
 
-// The contract of a tier store (src/runtime/tier/tierStore.ts) as tests. Every store passes it, also the
-// modeled one that moves no bytes: what a store answers is the same everywhere, only the comparison of bytes
-// depends on `movesBytes`.
-//
-//     tierContract('memory', async (shape) => ({ store: await MemoryStore.open(shape), movesBytes: true }));
-//
-// Needs vitest, an optional peer of this package.
+// ---- the suite
 
 export interface TierContractOptions {
-  /** Slot sizes that the store accepts are multiples of this. Default 4. */
+  /** Slot sizes must be multiples of this number of bytes. Default 4. */
   readonly granuleBytes?: number;
 }
 
@@ -288,7 +285,7 @@ const tierContractOptionsNames: readonly string[] = optionNames<TierContractOpti
 
 const size = (wanted: number, granule: number): number => Math.ceil(wanted / granule) * granule;
 
-/** Registers the suite under `name`; `make` opens a new, empty store of the shape it is given. */
+/** Registers the suite under `name`. @param make opens a new, empty store of the given shape */
 export function tierContract(
   name: string,
   make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
@@ -314,43 +311,43 @@ export function tierContract(
   }
 }
 
-// A store on trial: opened anew for each test, and the few steps of which the tests of the contract are made.
+// ---- a store on trial, opened anew for each test
 
 export interface TierUnderTest {
   readonly store: TierStore;
   /** False for a store that only models transfers: its reads leave `bytes` alone. */
   readonly movesBytes: boolean;
-  /** Whether a read under another key than the slot was written with ends as `corrupt`. Default false. */
+  /** Whether a read with another key than the slot's ends as `corrupt`. Default false. */
   readonly remembersKeys?: boolean;
   /**
-   * Whether what lies in a slot names its digest, so that a read for another one ends as `corrupt` unverified
-   * too. Default false.
+   * Whether the store keeps the digest of each slot, so that a read with another digest ends as `corrupt`
+   * even if bytes are not verified. Default false.
    */
   readonly remembersDigests?: boolean;
-  /** Changes one bit of what lies in the slot, behind the store's back. */
+  /** Flips one bit of the slot's bytes without the store's knowledge. */
   flipBit?(slot: number, sizeClass: number, byteIndex: number): void | Promise<void>;
-  /** Makes the bytes in the slot those of another generation, behind the store's back. */
+  /** Changes the generation of the slot's bytes without the store's knowledge. */
   setGeneration?(slot: number, sizeClass: number, generation: number): void | Promise<void>;
-  /** Frees what the test itself made, after the store is disposed. */
+  /** Frees what `make` opened beside the store, after the store is disposed of. */
   dispose?(): void | Promise<void>;
 }
 
 interface Trial {
   readonly shape: PoolShape;
-  /** The one of the test that runs. */
+  /** The store of the running test, with what is known of it. */
   readonly tier: TierUnderTest;
   readonly store: TierStore;
   readonly item: (slot: number, sizeClass: number, generation: number) => StoreItem;
   /** @returns the outcome of each item, by name */
   readonly write: (...items: StoreItem[]) => Promise<string[]>;
   readonly read: (...items: StoreItem[]) => Promise<string[]>;
-  /** The outcome of reading `written` back; where it is `loaded`, the bytes have been compared too. */
+  /** Reads `written` back. @returns the outcome; if it is `loaded` the bytes were compared */
   readonly readBack: (written: StoreItem) => Promise<string>;
-  /** One item for every slot of the pool, page p cut into size class p modulo the number of classes. */
+  /** One item for every slot of the pool. Page p has size class p modulo the number of classes. */
   readonly fullPool: (generation: number) => StoreItem[];
 }
 
-/** Call it within `describe`: it opens a store before each test, and disposes of it behind each. */
+/** Opens a store before each test and disposes of it after. Call it within `describe`. */
 function storeOnTrial(
   shape: PoolShape,
   make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
@@ -372,7 +369,7 @@ function storeOnTrial(
     const target = emptyItem(written);
     const [outcome] = await read(target);
     if (outcome === 'loaded' && tier.movesBytes) {
-      expect(mismatchedWords(target), `words of slot ${written.slot} that are wrong`).toBe(0);
+      expect(mismatchedWords(target), `wrong words in slot ${written.slot}`).toBe(0);
     }
     return outcome;
   };
@@ -409,13 +406,12 @@ function outcomes(results: readonly StoreResult[]): string[] {
   });
 }
 
-// What arrives is compared with what it must be, as far as the store says that it does: the digest, the key,
-// every bit.
+// ---- verification: digest, key and every bit are compared, as far as the store says so
 
 function verificationOfReads(trial: Trial): void {
   const { item, write, read, readBack } = trial;
 
-  it('checks the digest of what arrives, where it says that it does', async () => {
+  it('checks the digest of bytes that arrive, if it says that it does', async () => {
     const good = item(0, 0, 1);
     const wrong = { lo: good.digest.lo ^ 1, hi: good.digest.hi };
     const lied = await write({ ...good, digest: wrong });
@@ -429,7 +425,7 @@ function verificationOfReads(trial: Trial): void {
     expect(await readBack(item(0, 0, 2))).toBe('loaded');
   });
 
-  it('answers corrupt to a read under another key, where it remembers keys', async () => {
+  it('answers corrupt to a read with another key, if it remembers keys', async () => {
     const good = item(0, 0, 1);
     await trial.store.write([good]);
     for (let lane = 0; lane < 4; lane++) {
@@ -441,9 +437,9 @@ function verificationOfReads(trial: Trial): void {
     }
   });
 
-  it('notices one flipped bit anywhere in the bytes, where it verifies reads', async ({ skip }) => {
+  it('notices one flipped bit anywhere in the bytes, if it verifies reads', async ({ skip }) => {
     skip(!trial.store.verifies.onRead, 'does not verify reads');
-    if (trial.tier.flipBit === undefined) return skip('no way to flip a bit was given');
+    if (trial.tier.flipBit === undefined) return skip('flipBit was not given');
     const good = item(0, 0, 1);
     await trial.store.write([good]);
     const length = good.bytes.byteLength;
@@ -455,11 +451,11 @@ function verificationOfReads(trial: Trial): void {
     }
   });
 
-  it('leaves the digest to whoever checks later, and what it knows of the place to nobody', async ({
+  it('leaves the digest of an item that is checked later to its receiver, and still checks the place', async ({
     skip,
   }) => {
     skip(!trial.tier.movesBytes, 'moves no bytes that could be checked later');
-    if (trial.tier.flipBit === undefined) return skip('no way to flip a bit was given');
+    if (trial.tier.flipBit === undefined) return skip('flipBit was not given');
     const good = item(0, 0, 1);
     await trial.store.write([good]);
     await trial.tier.flipBit(0, 0, 5);

@@ -1,9 +1,9 @@
-/** Time in which a process ran, with clocks of the test's own. */
+/** Running time, on clocks of the test. */
 
 import { describe, expect, it } from 'vitest';
 import { RunningClock, type Timers } from '../../src/backends/runningClock.ts';
 
-/** A process whose time the test lets pass: it runs, or it stands. */
+/** A process whose time the test advances, running or stopped. */
 class Process implements Timers {
   #nowMs = 1000;
   #timers: { dueMs: number; ring: () => void }[] = [];
@@ -65,7 +65,7 @@ describe('running time', () => {
     expect(process.timers).toBe(0);
   });
 
-  it('leaves out what lies between two looks that are too far apart, and never goes back', () => {
+  it('leaves out the gap between two looks that are too far apart, and never decreases', () => {
     const process = new Process();
     const clock = new RunningClock(process);
     const unwatch = clock.watch();

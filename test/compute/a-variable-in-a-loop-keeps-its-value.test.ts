@@ -6,7 +6,7 @@ import { bytesOf } from './cases/attentionRun.ts';
 
 const device = softwareDevice();
 
-/** What `x` holds at the end of three turns of a loop that adds 1 to it in each. */
+/** The value of `x` after three turns of a loop that adds 1 in each. */
 async function lastTurn(declaration: string): Promise<number> {
   const gpu = device.live.device;
   const code = `
@@ -31,9 +31,9 @@ async function lastTurn(declaration: string): Promise<number> {
   return found[2];
 }
 
-it('hazard: without a value it keeps that of the turn before, where WGSL says zero; with one it never does', async () => {
+it('hazard: a variable declared in a loop without a value keeps its value from the turn before, where WGSL says zero; with a value it never does', async () => {
   expect(await lastTurn('var x = array<f32, 2>();')).toBe(1);
-  // 1 would be right: a release of the binding that gives it has the fault no more
+  // 1 would be right: a release of the binding that gives 1 has mended the fault
   expect(await lastTurn('var x: array<f32, 2>;')).toBe(3);
 });
 
@@ -43,7 +43,7 @@ function withoutValue(text: string): string[] {
   return [...code.matchAll(/\bvar\s+\w+[^=;]*;/g)].map(([declaration]) => declaration);
 }
 
-it('the lint sees one wherever it stands, and nothing else', () => {
+it('the lint finds a variable without a value anywhere, and nothing else', () => {
   expect(withoutValue('for (;;) { var x: f32; }\n  var y : array<f32, 2>  ;\nvar  z;')).toHaveLength(3);
   expect(withoutValue('var<workgroup> x: f32; // var y: f32;\n  var z = 1; var w: f32 = 0.0;')).toEqual([]);
 });

@@ -86,12 +86,12 @@ it('f16: ties, the smallest, the largest, infinite and zero of both signs are ro
   run.destroy();
 });
 
-it('int8: no number is further off than half its scale, and a NaN makes its row NaN', async () => {
+it('int8: the error of a number is at most half its scale, and a NaN makes its row NaN', async () => {
   const one = pagedCase({ ...shape, dtype: 'i8' });
   const stride = (4 + 2 * 2) * 16;
   one.qkv[3 * stride + 4 * 16 + 5] = Number.NaN; // K of token 3, head 0
   one.qkv.fill(0, 5 * stride + 4 * 16, 5 * stride + 5 * 16);
-  one.qkv.fill(1e-37, 6 * stride + 4 * 16, 6 * stride + 5 * 16); // 127 over it is no number
+  one.qkv.fill(1e-37, 6 * stride + 4 * 16, 6 * stride + 5 * 16); // 127 divided by it overflows
   one.qkv.fill(1e38, 7 * stride + 4 * 16, 7 * stride + 5 * 16);
   const run = await openCase(device.live.device, one, { writes: true });
   await run.run();

@@ -1,5 +1,5 @@
 /**
- * The texts that are made of the shaders for every format: no mark is left in them, and they compile, also for
+ * The texts made of the shaders for every format have no marks left, and they compile, also for
  * a device with `shader-f16`, which Dawn's null device claims to be.
  */
 

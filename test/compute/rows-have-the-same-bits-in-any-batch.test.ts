@@ -10,7 +10,7 @@ const lengths = [260, 131];
 const positions = lengths.map((length) => Array.from({ length: 12 }, (_, i) => length - 12 + i));
 const shape: CaseShape = { headDim: 64, kvHeads: 1, qHeads: 2, blockTokens: 16, lengths, positions, seed };
 
-it(`bit-identical: alone, in chunks, in any order, with little room and over other slabs (seed ${seed})`, async () => {
+it(`results of the lanes kernel are bit-identical alone, in chunks, in any order, with little room and over other slabs (seed ${seed})`, async () => {
   const one = pagedCase(shape);
   const words = 2 * 64;
   const whole = await openCase(device.live.device, one);
@@ -31,7 +31,7 @@ it(`bit-identical: alone, in chunks, in any order, with little room and over oth
   compare(await cramped.run(orders[2]), orders[2]);
   cramped.destroy();
 
-  // over so many slabs an invocation has one query head, where it had two
+  // with this number of slabs an invocation has one query head instead of two
   const scattered = pagedCase({ ...shape, slabs: 3 });
   expect(scattered.stored).toEqual(one.stored);
   const other = await openCase(device.live.device, { ...scattered, qkv: one.qkv });
@@ -40,7 +40,7 @@ it(`bit-identical: alone, in chunks, in any order, with little room and over oth
   other.destroy();
 });
 
-it('bit-identical: the kernel of workgroups, alone and in any order', async () => {
+it('results of the workgroups kernel are bit-identical alone and in any order', async () => {
   const small = { ...shape, headDim: 8, lengths: [140, 9], positions: [[127, 128, 139], [8]] };
   const run = await openCase(device.live.device, pagedCase(small), { kernel: 'workgroups' });
   const words = 2 * 8;

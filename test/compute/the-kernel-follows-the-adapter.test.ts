@@ -30,7 +30,7 @@ it.each([
   expect(attentionKernel('lanes', of, 128)).toBe('lanes');
 });
 
-it('what is wished for is given, or refused by name', () => {
+it('a kernel that is asked for is used, or refused by name', () => {
   const hardware = device({});
   const software = device({ isFallbackAdapter: true });
   expect(attentionKernel('workgroups', software, 128)).toBe('workgroups');
@@ -44,7 +44,7 @@ it('what is wished for is given, or refused by name', () => {
 
 const software = softwareDevice();
 
-it('the software device says what it is, and gets the kernel of lanes', async () => {
+it('a software device is recognized, and gets the lanes kernel', async () => {
   const gpu = software.live.device;
   expect(gpu.adapterInfo).toBeDefined();
   expect(attentionKernel(undefined, gpu, 64)).toBe('lanes');

@@ -1,9 +1,9 @@
 /**
- * Lives that end by kill -9 at one change of the store's files after the other, and what is found after each.
+ * Kills a store by kill -9 at one change of its files after the other, and checks what is found after each.
  * A store lives through several of them; sometimes its next life is killed while it recovers.
  *
- * After each: what must be there is there and right, whatever is there is right, and fsck finds no fault.
- * Then the store goes on from where it was left.
+ * After each kill every record that must be there is there, every record is right, and fsck finds no fault.
+ * Then the next life opens the same files.
  */
 
 import { spawn } from 'node:child_process';
@@ -52,7 +52,7 @@ const STEPS = 30;
 const child = join(import.meta.dirname, 'child.ts');
 
 /**
- * @param kills at so many distinct points
+ * @param kills number of distinct points at which to kill
  * @param firstStore stores before this one are only counted, not lived: to come back to a failure
  */
 export async function killCampaign(
@@ -235,7 +235,7 @@ function isNoStore(error: unknown): boolean {
   return error instanceof Error && /holds no tierkv\.blocks/.test(error.message);
 }
 
-/** What was seen from outside is what a start serves. */
+/** Checks that a start serves what was seen from outside. */
 async function openAndCompare(
   dir: string,
   scenario: number,

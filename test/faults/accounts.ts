@@ -1,8 +1,8 @@
 /**
- * Which fault fired, and who noticed it. A fault is tied to the jobs in flight whose places it hit; a silent
- * one stays with the wrong copy that it left behind, and with copies of that copy, until somebody reads it.
- * So each job's end can be judged: an error without a cause, a cause without an error, and wrong bytes that
- * passed for right ones are all counted.
+ * Accounts of which fault fired, and how it was noticed. A fault is tied to the jobs in flight whose places
+ * it hit; a silent one stays with the wrong copy that it left behind, and with copies of that copy, until it
+ * is read. So each job's end can be judged: an error without a cause, a cause without an error, and wrong
+ * bytes that passed for right ones are all counted.
  */
 
 import {
@@ -49,7 +49,7 @@ export class FaultAccounts {
   readonly kinds: Record<FaultKind, KindCount>;
   /** Faults that passed for success, and errors that had no cause: each a line for people. */
   readonly violations: string[] = [];
-  /** Jobs by how they ended: outcome number, 6 for ends that came when nobody waited any more. */
+  /** Jobs by how they ended: outcome number, 6 for ends that came after the job was given up. */
   readonly ends: Float64Array = new Float64Array(7);
   fired = 0;
 
@@ -79,7 +79,7 @@ export class FaultAccounts {
 /** The accounts of one world: its jobs in flight and its wrong copies. */
 export class WorldAccounts {
   readonly #all: FaultAccounts;
-  /** Whether the bytes at a place are those that the transfer had to bring. */
+  /** Whether a place holds the bytes that the transfer had to bring. */
   readonly #isRight: (transfer: Transfer) => boolean;
   readonly #flying: Map<JobId, Flight> = new Map();
   readonly #planted: Map<number, Fault[]> = new Map();
@@ -110,8 +110,8 @@ export class WorldAccounts {
   }
 
   /**
-   * The runtime has been told of the loss and has acted on it: nobody waits for what was on its way to the
-   * device.
+   * The runtime has been told of the loss and has acted on it: no request waits for transfers that were under
+   * way to the device.
    */
   lossNoticed(): void {
     if (this.#loss !== undefined) this.#all.notice(this.#loss);
@@ -120,7 +120,7 @@ export class WorldAccounts {
     }
   }
 
-  /** The deadline has passed: nobody waits for the job any more. */
+  /** The deadline has passed, and the job was given up. */
   passed(nowUs: number): void {
     for (const flight of this.#flying.values()) if (flight.transfer.deadlineUs <= nowUs) flight.late = true;
   }

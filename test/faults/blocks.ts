@@ -1,4 +1,4 @@
-/** What tenants compute: chains of blocks with their keys, and for each key the only bytes that are right. */
+/** The blocks that tenants compute: chains with their keys, and the only right bytes of each key. */
 
 import { fillPattern } from '../../src/runtime/pattern.ts';
 import type { SeededRandom } from '../../src/testing/patternItems.ts';

@@ -1,4 +1,4 @@
-/** Worlds, one after the other, until so many faults have fired; and what came of them. */
+/** Runs worlds one after the other until the given number of faults has fired, and sums up the results. */
 
 import { type FaultKind, faultKinds } from '../../src/testing/faults.ts';
 import { FaultAccounts } from './accounts.ts';
@@ -16,7 +16,7 @@ export interface CampaignReport extends WorldReport {
 }
 
 /**
- * @param verify false for the control run: the stand-ins check no digest, and wrong blocks have to be found
+ * @param verify false for the control run: the stand-ins check no digest, so wrong blocks must be found
  */
 export async function runCampaign(
   faults: number,
@@ -62,7 +62,7 @@ export function kindTable({ accounts }: CampaignReport): string {
   return lines.join('\n');
 }
 
-/** Kinds that did not fire, or that nobody noticed. */
+/** Kinds that did not fire, or that were never noticed. */
 export function silentInReport({ accounts }: CampaignReport): FaultKind[] {
   return faultKinds.filter((kind) => accounts.kinds[kind].fired === 0 || accounts.kinds[kind].noticed === 0);
 }

@@ -247,7 +247,7 @@ export class FaultWorld {
     this.#disk?.store.releaseStalled();
   }
 
-  /** Nobody asks for anything any more: when the stores have come to rest, nothing may be left behind. */
+  /** After the last request: when the stores are idle, nothing may be left behind. */
   async #rest(): Promise<void> {
     this.#plan.pause();
     this.#releaseStalled();

@@ -1,4 +1,4 @@
-/** The real engine, with somebody looking over its shoulder. */
+/** The real engine, with every submit and end reported to an observer. */
 
 import type { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
 import { type EngineStores, TransferEngine } from '../../src/backends/engine/transferEngine.ts';

@@ -1,5 +1,5 @@
 /**
- * The campaign's small sister: the same faults, in real time, around the real stores of a KVRuntime on the
+ * A small fault campaign: the same faults, in real time, around the real stores of a KVRuntime on the
  * software device.
  */
 

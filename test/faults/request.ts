@@ -1,6 +1,6 @@
 /**
- * One request as a server makes it: match, load, compute what is missing, seal, hold for a while, let go.
- * Whatever fails on the way is computed again; what never fits is given up. Every wait is for the runtime,
+ * One request as a server makes it: match, load, compute missing blocks, seal, hold for a while, release.
+ * Blocks that fail are computed again; a request that never fits is given up. Every wait is for the runtime,
  * and the world notices if one never ends.
  */
 
@@ -76,7 +76,7 @@ export class Request {
     return this.#sequence.readyPrefix() === this.#chain.blocks;
   }
 
-  /** Loads and allocates until every block is in HBM or failed; false when there is no room. */
+  /** Loads and allocates until every block is in HBM or failed; false if HBM has too little room. */
   async #bring(): Promise<boolean> {
     const { manager } = this.#world;
     const sequence = this.#sequence;

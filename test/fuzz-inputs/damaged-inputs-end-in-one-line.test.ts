@@ -21,7 +21,7 @@ it(`two damaged inputs of each kind end in results or in one line (TIERKV_SEED=$
   expect(report.inputs).toBe(2 * kindsOfInput);
 }, 600_000);
 
-it('the judge sees what is wrong', async () => {
+it('the judge finds each wrong end of a command', async () => {
   const good = {
     status: 2,
     stdout: '',

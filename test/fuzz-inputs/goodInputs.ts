@@ -1,5 +1,5 @@
 /**
- * Small inputs that are right, one for each kind of file that a command reads. The fuzzer starts from them.
+ * Small valid inputs, one for each kind of file that a command reads. The fuzzer starts from them.
  */
 
 import { readFileSync } from 'node:fs';

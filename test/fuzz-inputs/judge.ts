@@ -1,6 +1,6 @@
 /**
  * Runs a command line in a process of its own and says what is wrong with how it ended. Right is: exit code 0
- * with nothing that is no number in what it prints, exit code 2 with one line on stderr, or exit code 1 of a
+ * without NaN or Infinity in what it prints, exit code 2 with one line on stderr, or exit code 1 of a
  * check that lists the faults that it found; memory within its limit; and an end at all.
  */
 

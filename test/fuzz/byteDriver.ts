@@ -31,7 +31,7 @@ export class ByteDriver {
     return this.#flights.length;
   }
 
-  /** The slot's bytes, at least so many. */
+  /** The slot's bytes, grown to at least `bytes`. */
   bytes(tier: number, slot: number, length: number): Uint8Array {
     const known = this.#slots[tier].get(slot);
     if (known !== undefined && known.length >= length) return known.subarray(0, length);

@@ -1,9 +1,10 @@
 /**
  * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate,
  * release, lookup, offload, reload, load from the back and compute from the front, move, keep in a tier,
- * quotas, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
- * what that sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the
- * same to the byte.
+ * quotas, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each
+ * operation the whole state is audited, and every block that a sequence may read is compared with what that
+ * sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the same to
+ * the byte.
  */
 
 import { evictionPolicyNames } from '../../src/runtime/eviction/registry.ts';
@@ -221,7 +222,7 @@ class World {
       const usage = this.#manager.usage(tier);
       if (usage.heldBytes !== 0) throw new Error(`tier ${tier} has held bytes without a sequence`);
       if (usage.residentBytes !== usage.cachedBytes)
-        throw new Error(`tier ${tier} has bytes that nobody can evict: ${JSON.stringify(usage)}`);
+        throw new Error(`tier ${tier} has bytes that cannot be evicted: ${JSON.stringify(usage)}`);
       if (usage.residentBytes > usage.capacityBytes)
         throw new Error(`tier ${tier} holds more than its capacity`);
       if (usage.slots.draining !== 0) throw new Error(`tier ${tier} has draining slots at rest`);
@@ -390,7 +391,7 @@ class World {
     const cachedBefore = this.#manager.usage(tier).cachedBytes;
     const { evicted, blockers } = this.#manager.evict(tier, this.#random.between(1, 5), this.#nowUs);
     if (evicted === 0 && cachedBefore > 0) throw new Error('evictable blocks were not evicted');
-    if (blockers.length > this.#requests.length) throw new Error('a blocker that is no sequence');
+    if (blockers.length > this.#requests.length) throw new Error('a blocker that is not a sequence');
   }
 
   #prefetch(): void {
@@ -424,7 +425,7 @@ class World {
     const whole = new Uint32Array(2);
     this.#manager.matchLengths(keys, new Uint32Array(2), Uint32Array.of(blocks, blocks >> 1), whole);
     if (whole[0] !== found.blocks || whole[1] !== Math.min(found.blocks, blocks >> 1))
-      throw new Error('a lookup of two requests at once disagrees with that of one');
+      throw new Error('a lookup of two requests at once disagrees with a lookup of one');
     if (found.byTier.reduce((a, b) => a + b, 0) !== found.blocks)
       throw new Error('a matched block lies in no tier');
     if (JSON.stringify(this.totals()) !== before) throw new Error('a probe was counted');

@@ -367,7 +367,7 @@ class World {
     this.#count('found', found.length);
   }
 
-  /** Blocks that lost a part are given up, as whoever computes them again would. */
+  /** Gives up blocks that lost a part, as an embedder would that computes them again. */
   #dropLost(): void {
     for (const model of [...this.#models]) {
       const lost = this.#blocks(model).filter(({ isLost }) => isLost);
@@ -454,7 +454,7 @@ class World {
     }
   }
 
-  /** Which tokens of the unit the sequence has; what lies behind them is no business of its. */
+  /** The tokens of the unit that the sequence has; bytes behind them are not compared. */
   #written({ tokens }: Model, { track, unit }: PoolUnit): boolean[] {
     const { tokensPerUnit } = track.column;
     const end = Math.min(track.tokens, tokens.length);
@@ -526,7 +526,7 @@ class World {
   }
 }
 
-/** Whether a transfer is at work on the unit's place, so that its bytes are nobody's yet. */
+/** Whether a transfer is at work on the unit's place, so that its bytes are undefined. */
 function isChanging({ track, unit }: PoolUnit): boolean {
   const state = track.stateOf(unit);
   return state === Entry.WAITING || state === Entry.FAILED || state === Entry.NONE;

@@ -1,7 +1,7 @@
 /**
- * When two states of the model are the same: slots, job rows and content numbers are only names, so they are
- * replaced by the order in which a walk over block tables, cached lists and jobs meets them. Free slots are
- * all alike.
+ * Decides whether two states of the model are the same. Slots, job rows and content numbers are only names,
+ * so they are replaced by the order in which a walk over block tables, cached lists and jobs meets them. Free
+ * slots are all alike.
  */
 
 import type { Model } from './model.ts';

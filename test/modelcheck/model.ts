@@ -1,10 +1,10 @@
 /**
  * A small world whose every step is a choice: the real manager over a few slots, two requests, and a driver
  * that moves one number a slot. What may happen next is `actions()`; `apply` does it and checks everything
- * that must always hold. The worst is chosen for bytes: a copy reads its source when the job is issued or
+ * that must always hold. Bytes move at the worst moment: a copy reads its source when the job is issued or
  * when it ends, a failed one leaves garbage, a slot that is given back is poisoned, and a job past its
- * deadline still writes when it ends. An owner writes open blocks only when it is told of them, and may ask to
- * seal all of them at any time.
+ * deadline still writes when it ends. An owner writes open blocks only when it is told of them, and may ask
+ * to seal all of them at any time.
  */
 
 import {
@@ -111,7 +111,7 @@ export class Model {
       {
         input: () => {},
         decision: (op, tier, slot) => {
-          if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // nobody may count on what lies in a free slot
+          if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // the bytes of a free slot are undefined
         },
       },
     );

@@ -37,7 +37,7 @@ it('control: a driver that says "retired" before its last write is found out, an
   expect(() => model.apply(last)).toThrow(violation!.problem.replace(/^Error: /, ''));
 });
 
-it('control: where a block is sealed that its owner was not told to write, others find it', () => {
+it('control: a block that is sealed before its owner was told to write it is found by other requests', () => {
   const careless = { ...rivals, faultsMax: 0, sealsUntold: true };
   const { violation } = explore(careless);
   expect(violation?.problem).toMatch(/may read block 0 and finds -1, not \d/);

@@ -1,8 +1,8 @@
 /**
  * Mixed traffic on the example server: whole answers, streams, and clients that leave in the middle, from
  * many clients at once, over tiers so small that most KV leaves HBM. Prompts are tokens or texts, and
- * tokenizers of three kinds make texts of the answers. Every text is compared with that of an engine that has
- * room for all and reuses nothing.
+ * tokenizers of three kinds make texts of the answers. Every text is compared with the text of an engine that
+ * has room for all and reuses nothing.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,7 +20,7 @@ export interface LoadOptions {
   readonly clients: number;
   /** Default `byte-level`. */
   readonly tokenizer?: TokenizerKind;
-  /** The load ends after so many answers, or so many seconds, whichever is given. */
+  /** Answers, or seconds, after which the load ends; one of the two is given. */
   readonly answers?: number;
   readonly seconds?: number;
   /** Whether memories of uses that are only bounded by many of them are full before. Default false. */

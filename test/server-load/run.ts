@@ -1,14 +1,14 @@
 /**
  * The load at any length: `npm run test:server -- --seconds 600 --seed 1`. The clients are divided over three
- * servers, whose models have tokenizers of three kinds, or those that `--tokenizers` names, separated by
- * commas. It fails for a wrong answer, for blocks that are held at the end, and for a heap that grows: by
- * more than 4 MiB an hour, and surely. So that growth is what the server keeps, and nothing that only fills:
+ * servers, whose models have tokenizers of three kinds, or the tokenizers that `--tokenizers` names,
+ * separated by commas. It fails for a wrong answer, for blocks that are held at the end, and for a heap that
+ * grows: by more than 4 MiB an hour, and surely. So that growth is what the server keeps, and nothing that
+ * only fills:
  *
  * - The first fifth of the time, in which caches fill, is left out.
  * - What the eviction policy keeps of blocks that were let go is full before (filling.ts).
- * - Each function is compiled once, when it first runs, and not again as soon as it has run often: the code
- *   of
- *   V8's optimizing compilers grows for as long as functions come to be worth it.
+ * - Each function is compiled once, when it first runs, and not again as soon as it has run often: the
+ *   code of V8's optimizing compilers grows for as long as functions come to be worth it.
  *
  * It runs in a process of its own (../soak/ownProcess.ts).
  */

@@ -25,7 +25,7 @@ export interface SoakOptions {
   readonly minutes: number;
   readonly seed: number;
   readonly roundsPerMinute: number;
-  /** The runtime is closed and opened again after so many rounds. */
+  /** Rounds after which the runtime is closed and opened again. */
   readonly roundsPerLife: number;
   /** Share of rounds in which the device is destroyed. */
   readonly lossShare: number;
@@ -57,7 +57,7 @@ export interface SoakReport {
   readonly totals: Totals;
   readonly samples: Sample[];
   readonly idle: Idle[];
-  /** What was held although nobody asked for anything: one line a finding. */
+  /** What was held although no request was open: one line a finding. */
   readonly unrest: string[];
   restarts: number;
   devicesLost: number;
@@ -67,7 +67,7 @@ export interface SoakReport {
 }
 
 const CLIENTS = 6;
-/** Of HBM's 512 blocks: the rest is for what transfers hold that nobody waits for any more. */
+/** Of HBM's 512 blocks: the rest is for transfers that were given up and still hold their slots. */
 const BLOCKS_INSIDE = 360;
 
 export async function soak(options: SoakOptions): Promise<SoakReport> {
@@ -194,7 +194,7 @@ class Soak {
     this.#report.restarts++;
   }
 
-  /** The runtime has just worked and holds blocks in every tier; then nobody asks for anything. */
+  /** The runtime has just worked and holds blocks in every tier; then no request is open. */
   async #idle(wait: Idle['wait']): Promise<void> {
     const { kv } = this.#lives;
     kv.manager.tiers.forEach((tier, position) => {

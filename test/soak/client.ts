@@ -168,7 +168,7 @@ export class Client {
   }
 
   /**
-   * Transfers that nobody waits for any more hold their room until they end: as long as there are some, tries
+   * Transfers that were given up hold their room until they end: as long as there are some, tries
    * again.
    */
   async #whenRoom<T>(act: () => Promise<T>): Promise<T> {

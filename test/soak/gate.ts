@@ -1,5 +1,5 @@
 /**
- * Lets requests in as long as their blocks fit beside those of the requests inside, first come, first served.
+ * Admits requests, first come, first served, while their blocks fit beside the blocks of admitted requests.
  */
 
 export class Gate {

@@ -1,6 +1,6 @@
 /**
- * How much work an hour is. The measure is the conversation trace's excerpt that the project carries
- * (`data/`): its own arrivals, over its own span, scaled to an hour,
+ * The amount of work in an hour of the soak. The measure is the conversation trace's excerpt that the project
+ * carries (`data/`): its own arrivals, over its own span, scaled to an hour,
  *
  *     requests an hour = requests / (last timestamp - first timestamp) * 1 h       blocks an hour: the same for hash ids
  *

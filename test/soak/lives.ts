@@ -26,7 +26,7 @@ export interface Totals {
   hitBlocks: number;
   missedBlocks: number;
   evicted: number;
-  /** Reloads that failed; without faults, those that a lost device or a cancelled request ended. */
+  /** Reloads that failed; without faults, only reloads that a lost device or a cancelled request ended. */
   loadsFailed: number;
   demotionsFailed: number;
   /** Blocks that went with a lost device and were nowhere else. */
@@ -52,7 +52,7 @@ export class Lives implements AsyncDisposable {
   };
   readonly #dir: string;
   #kv: KVRuntime | undefined;
-  /** Runtimes opened so far, devices lost so far in those that are closed. */
+  /** Runtimes opened so far, devices lost so far in runtimes that are closed. */
   opened = 0;
   #lossesBefore = 0;
 

@@ -1,5 +1,5 @@
 /**
- * Who asks for what: a stream of requests that follows from a seed. Each tenant has the same conversations,
+ * The stream of requests, which follows from a seed. Each tenant has the same conversations,
  * drawn by Zipf's law, and the conversations of a topic share their first blocks; the tokens of tenants are
  * equal, so that a block that crossed over to another tenant would be found by its bytes, which are not.
  *
@@ -18,7 +18,7 @@ const ZIPF_EXPONENT = 0.9;
 
 /**
  * `serve` goes all the way; `abandon` releases blocks that were never sealed, `abort` releases while the seal
- * is under way, `cancel` calls its loads off, `prefetch` brings blocks up for nobody.
+ * is under way, `cancel` calls its loads off, `prefetch` brings blocks up without a request.
  */
 export type RequestKind = 'serve' | 'abandon' | 'abort' | 'cancel' | 'prefetch';
 

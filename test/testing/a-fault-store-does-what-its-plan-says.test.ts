@@ -86,7 +86,7 @@ describe('a silent fault', () => {
   });
 });
 
-describe('a call that is held up', () => {
+describe('a delayed call', () => {
   it('late: ends after its delay, and then its bytes are there', async () => {
     const { store, clock, fired } = faulty({ lateAfterCancel: 1 });
     let ended = false;

@@ -17,7 +17,7 @@ function exportsOf(door: string) {
   return spawnSync(process.execPath, ['--input-type=module', '-e', program], { encoding: 'utf8' });
 }
 
-it('stores with faults are there without vitest', () => {
+it('stores with faults can be imported without vitest', () => {
   const { stdout, stderr } = exportsOf('index.ts');
   expect(stderr).toBe('');
   expect(stdout.trim().split(' ')).toEqual(

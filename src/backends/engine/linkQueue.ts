@@ -1,23 +1,24 @@
 /**
- * Jobs that wait for one link, and how many bytes of them are under way. A job waits without memory of its
- * own; it begins in a batch, the most urgent first, as soon as the link's window has room for it:
+ * The queue of one link: jobs that wait for it, and the bytes that are under way on it. A waiting job holds
+ * no memory. Jobs begin in batches, the most urgent first, as soon as the link's window has room:
  *
  *     +----------------------- window ------------------------+
  *     | under way, any priority            | demand loads only |
  *     +------------------------------------+-------------------+
  *
- * The last quarter is kept for demand loads, which therefore never wait behind write-backs. Where
- * not even two jobs fit, two go at once, so that the link is busy while one ends. What has not begun by its
- * deadline never begins. A batch past its deadline counts no longer: one that never retires closes no link.
+ * The last quarter of the window is kept for demand loads, so they never wait behind write-backs. Two jobs
+ * may always be under way, however large they are, so that the link stays busy while one of them ends. A job
+ * whose deadline passes before it begins is ended unbegun. A batch past its deadline no longer counts against
+ * the window, so a store that never answers cannot block its link.
  */
 
 import { JobPriority } from '../../runtime/index.ts';
 import type { Transfer } from '../../runtime/tables/jobTable.ts';
 
 export interface LinkLimits {
-  /** Bytes under way at most, or two jobs. */
+  /** Most bytes under way. Two jobs may be under way even if they are larger. */
   readonly windowBytes: number;
-  /** Bytes of one batch at most, or one job. */
+  /** Most bytes in one batch. A single job may be larger. */
   readonly batchBytes: number;
 }
 
@@ -31,6 +32,7 @@ interface QueuedFlight {
   counted: boolean;
 }
 
+/** Share of the window that only demand loads may use. */
 const DEMAND_SHARE = 1 / 4;
 
 export class LinkQueue<Job extends LinkJob> {
@@ -45,7 +47,7 @@ export class LinkQueue<Job extends LinkJob> {
   #pumping = false;
 
   /**
-   * @param begin carries a batch out; never rejects
+   * @param begin carries out a batch; must not reject
    * @param expired ends a job whose deadline passed before it began
    */
   constructor(
@@ -74,14 +76,14 @@ export class LinkQueue<Job extends LinkJob> {
     this.#waiting[job.transfer.priority].push(job);
   }
 
-  /** Begins what the window has room for. To be called after pushes. */
+  /** Begins the jobs that the window has room for. Call it after `push`. */
   pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
     this.#pumpOne();
   }
 
-  /** One batch at a time, so that its store is at work while the next one is put together. */
+  /** Begins one batch a microtask, so that its store starts work before the next batch is assembled. */
   #pumpOne(): void {
     const batch = this.#nextBatch();
     this.#pumping = batch.length > 0;
@@ -94,7 +96,7 @@ export class LinkQueue<Job extends LinkJob> {
     queueMicrotask(() => this.#pumpOne());
   }
 
-  /** Batches and waiting jobs whose deadline is over give up their room. */
+  /** Ends waiting jobs past their deadline, and frees the window of batches past theirs. */
   expire(nowUs: number): void {
     for (const flight of this.#flights) if (flight.dueUs <= nowUs) this.#uncount(flight);
     this.#waiting.forEach((list, priority) => {
@@ -162,7 +164,7 @@ export class LinkQueue<Job extends LinkJob> {
   }
 }
 
-//  Bytes that each link carried, and the time in which it carried any.
+// ---- traffic: the bytes that each link carried, and the time in which it was busy
 
 export interface LinkTraffic {
   readonly bytes: number;

@@ -1,8 +1,8 @@
 /**
- * A batch between two tiers of which neither is host memory: each block is read into a staging slot and
- * written from there, as soon as it has arrived, beside those that are still being read. Blocks that arrive
- * together are written in one call. Where the target verifies what arrives, the source need not. A slot is
- * free again when its block has been written, whatever became of it.
+ * Moves a batch between two tiers when neither is host memory, by way of staging slots. Each block is read
+ * into a slot and written from it as soon as it has arrived, while other blocks are still being read. Blocks
+ * that arrive together are written in one call. A slot is free again once its block has ended, in success or
+ * failure.
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
@@ -10,7 +10,7 @@ import { Outcome } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { HostArena } from '../host/hostArena.ts';
 
-/** A block as its source knows it, and as its target will. */
+/** A block of the batch: `from` is the item for its source, `to` the item for its target. */
 export interface StagedBlock {
   readonly bytes: number;
   from(view: Uint8Array): StoreItem;
@@ -18,7 +18,7 @@ export interface StagedBlock {
   ended(end: StoreResult): void;
 }
 
-/** Fulfilled when every block has ended. Rejects when a store does, which none may. */
+/** Fulfilled when every block has ended. Rejects only if a store rejects, against its contract. */
 export async function moveStaged(
   staging: StagingSlots,
   from: TierStore,
@@ -72,11 +72,14 @@ async function movePart(
   }
 }
 
-// Page-aligned host memory for blocks on their way between device and file: a bounded number of slots, taken
-// in turn, since memory that another core has just read must first leave that core's cache.
+// ---- staging slots: page-aligned host memory for blocks between device and file
+//
+// Slots are taken in turn, the longest free first: memory that another core has just read is still in that
+// core's cache, and slower to write.
 
-/** Twice what a link has under way. */
+/** Twice the bytes that a staged link may have under way, so that reading and writing overlap. */
 const STAGING_BYTES = 64 * 1024 * 1024;
+/** Most slots: above this, small blocks gain nothing from more of them. */
 const SLOTS_MAX = 1024;
 
 export class StagingSlots implements Disposable {
@@ -91,12 +94,12 @@ export class StagingSlots implements Disposable {
     this.#free = Array.from({ length: slots }, (_, i) => i);
   }
 
-  /** How many slots keep both neighbours of the memory busy: 64 MiB of them, and never fewer than two. */
+  /** Number of slots that keeps source and target busy: 64 MiB of them, at least two. */
   static countFor(unitBytes: number): number {
     return Math.max(2, Math.min(SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
   }
 
-  /** @param unitBytes the largest block that passes through */
+  /** @param unitBytes size of the largest block */
   static async open(unitBytes: number, slots: number): Promise<StagingSlots> {
     requireInteger('staging slots', slots, 1);
     const slotBytes = Math.ceil(unitBytes / 4096) * 4096;
@@ -108,7 +111,7 @@ export class StagingSlots implements Disposable {
     return new Uint8Array(this.#arena.chunks[0], slot * this.#slotBytes, bytes);
   }
 
-  /** Between one and `wanted` slots, as soon as there are any. */
+  /** Waits until a slot is free. @returns one to `wanted` slots */
   async take(wanted: number): Promise<number[]> {
     while (this.#free.length === 0) {
       await new Promise<void>((resolve) => {

@@ -1,7 +1,7 @@
 /**
- * Executes the manager's transfer jobs on real stores, and reports each end when it happens. Jobs of a link
- * go in batches, the most urgent first, and so many bytes at once (linkQueue.ts); how a batch crosses its
- * link is the matter of batchMoves.ts.
+ * The transfer engine: carries out the manager's transfer jobs on real stores. Each job ends exactly once,
+ * and its end is reported when it happens, never inside `submit`. The jobs of a link wait in its queue
+ * (linkQueue.ts); `BatchMoves`, below, takes a batch across its link.
  */
 
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
@@ -19,16 +19,19 @@ import { runningClock } from '../runningClock.ts';
 import { type LinkLimits, LinkMeter, LinkQueue, type LinkTraffic } from './linkQueue.ts';
 import { moveStaged, type StagedBlock, type StagingSlots } from './stagedBatch.ts';
 
-/** A job in the engine's hands. */
+/** A job that was submitted and has not ended. */
 interface JobFlight {
   readonly transfer: Transfer;
   ended: boolean;
 }
 
 const MIB = 1024 * 1024;
-/** Enough to keep a store busy, and small enough that an urgent job is not long behind others. */
+/**
+ * Links to or from host memory. Enough bytes to keep a store busy, few enough that an urgent job waits
+ * briefly.
+ */
 const directLimits: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
-/** Several batches alternate between the two neighbours of the staging memory. */
+/** Links through staging memory. Small batches, so that several alternate between reading and writing. */
 const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 4 * MIB };
 
 export class TransferEngine implements TransferDriver {
@@ -38,15 +41,15 @@ export class TransferEngine implements TransferDriver {
   readonly #startMs: number;
   readonly #meter: LinkMeter;
   readonly #flights: Set<JobFlight> = new Set();
-  /** By source, then target. */
+  /** Index: source tier * number of tiers + target tier. */
   readonly #queues: (LinkQueue<JobFlight> | undefined)[] = [];
   #listener: EndListener = () => {};
   readonly #watch: () => () => void;
   #unwatch: (() => void) | undefined;
 
   /**
-   * @param staging needed where blocks move between tiers of which neither is host memory
-   * @param watch called when jobs come to be under way, and what it returns when none is any more
+   * @param staging needed for links that do not touch host memory, else null
+   * @param watch called when the first job comes under way; the function it returns is called after the last
    */
   constructor(
     stores: EngineStores,
@@ -67,7 +70,7 @@ export class TransferEngine implements TransferDriver {
     return this.#flights.size;
   }
 
-  /** Of these, jobs past their deadline that their stores have not ended. Each keeps its slots until then. */
+  /** Jobs past their deadline that their stores have not ended. Each keeps its slots until it ends. */
   get overdue(): number {
     const nowUs = this.nowUs();
     let overdue = 0;
@@ -75,13 +78,15 @@ export class TransferEngine implements TransferDriver {
     return overdue;
   }
 
-  /** Jobs whose deadline is over give up their room in their link's window; those not begun end. */
+  /** Ends jobs that did not begin by their deadline, and frees the window of jobs that did. */
   expire(): void {
     const nowUs = this.nowUs();
     for (const queue of this.#queues) queue?.expire(nowUs);
   }
 
-  /** A new, empty store takes the place of one whose device was lost. Jobs under way find nothing in it. */
+  /**
+   * Puts a new, empty store in place of the one whose device was lost. Jobs under way find no bytes in it.
+   */
   replaceDevice(hbm: DeviceTierStore): void {
     this.#stores = { ...this.#stores, hbm };
   }
@@ -115,7 +120,7 @@ export class TransferEngine implements TransferDriver {
         queues.add(queue);
       }
     }
-    // Copies first: the copy of a block that is sealed at once is taken of what the sequence has written.
+    // Copies go first: a block may be copied and sealed in one call, and the copy is of its unsealed bytes.
     if (copies.length > 0) void this.#carryOut(copies, (batch) => this.#copy(batch));
     if (seals.length > 0) void this.#carryOut(seals, (batch) => this.#seal(batch));
     for (const queue of queues) queue.pump();
@@ -140,7 +145,7 @@ export class TransferEngine implements TransferDriver {
     return queue;
   }
 
-  /** A store may not reject. One that does all the same costs its own batch, and nobody waits for ever. */
+  /** Stores must not reject. If one does, the jobs of its batch end as refused instead of hanging. */
   async #carryOut(
     batch: readonly JobFlight[],
     act: (batch: readonly JobFlight[]) => Promise<void>,
@@ -188,7 +193,7 @@ export class TransferEngine implements TransferDriver {
   }
 
   async #move(link: string, batch: readonly JobFlight[]): Promise<void> {
-    await undefined; // what ends at once does not end inside `submit`
+    await undefined; // jobs that end at once must not end inside `submit`
     this.#meter.begin(link);
     let bytes = 0;
     const ended = (flight: JobFlight, end: StoreResult): void => {
@@ -203,8 +208,9 @@ export class TransferEngine implements TransferDriver {
   }
 }
 
-// How a batch crosses its link. Blocks in host memory are copied straight between the arena and the other
-// store; between device and file they pass a staging slot.
+// ---- how a batch crosses its link
+//
+// Blocks move directly between the host arena and a store. Between device and file they pass a staging slot.
 //
 //     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
 //      ^                                                                    ^
@@ -217,14 +223,14 @@ export interface EngineStores {
   readonly remote?: TierStore;
 }
 
-/** Told of each job of a batch as it ends. */
+/** Called once for each job of a batch, when it ends. */
 export type MoveEnded<Job> = (job: Job, end: StoreResult) => void;
 
 export class BatchMoves<Job extends { readonly transfer: Transfer }> {
   readonly #stores: () => EngineStores;
   readonly #staging: StagingSlots | null;
 
-  /** @param stores asked for each time, since a device can be replaced */
+  /** @param stores called at each move, since a device can be replaced */
   constructor(stores: () => EngineStores, staging: StagingSlots | null) {
     this.#stores = stores;
     this.#staging = staging;
@@ -288,7 +294,7 @@ export class BatchMoves<Job extends { readonly transfer: Transfer }> {
     await moveStaged(this.#staging, source, target, blocks);
   }
 
-  /** Those whose source is what lies in host memory; the others end. */
+  /** The jobs whose source slot holds the expected generation. The other jobs end here. */
   #readable(ddr: HostTierStore, batch: readonly Job[], ended: MoveEnded<Job>): Job[] {
     return batch.filter((job) => {
       const { source } = job.transfer;
@@ -306,7 +312,7 @@ export class BatchMoves<Job extends { readonly transfer: Transfer }> {
   #store(tier: Tier): TierStore {
     const { hbm, ddr, nvme, remote } = this.#stores();
     const store = [hbm, ddr, nvme, remote][tier];
-    if (store === undefined) throw new Error(`there is no ${tierName(tier) ?? `tier ${tier}`} store`);
+    if (store === undefined) throw new Error(`the engine has no ${tierName(tier) ?? `tier ${tier}`} store`);
     return store;
   }
 }

@@ -1,8 +1,8 @@
 /**
- * A file of the tier, as positioned vectored I/O on an open descriptor. This is the seam where a fault driver
- * stands; one that knows crashes also stands at `DirectoryOps`, what changes names in the directory. A call
- * either moves every byte or rejects with an error whose `code` names the errno; a call cut short by the
- * system goes on where it stopped.
+ * The files of the tier: positioned vectored I/O on an open descriptor, the ranges that were ever written,
+ * disk space for pages, and errors with remedies. A call moves every byte or rejects with an error whose
+ * `code` is the errno; if the system cuts a call short, the rest follows in another call. Tests inject faults
+ * at `DataFile` and crashes also at `DirectoryOps`.
  */
 
 import * as fs from 'node:fs';
@@ -14,29 +14,29 @@ import type { Libc } from '../host/posix.ts';
 export const BLOCK_BYTES = 4096;
 
 export interface DataFile {
-  /** @throws with `code`: the errno, or 'EOF' when the file ends before the parts are full. */
+  /** @throws with the errno as `code`, or 'EOF' if the file ends before the parts are full */
   readv(parts: readonly Uint8Array[], positionBytes: number): Promise<void>;
-  /** @throws with `code`: the errno. */
+  /** @throws with the errno as `code` */
   writev(parts: readonly Uint8Array[], positionBytes: number): Promise<void>;
-  /** Makes sure that the range has disk space, or can be written at all where `sparse`. */
+  /** Gives the range disk space. Where files are sparse, only makes the file long enough. */
   allocate(positionBytes: number, bytes: number): Promise<void>;
-  /** Everything written before the call survives a loss of power once it is fulfilled (fdatasync). */
+  /** Once fulfilled, everything written before the call survives a loss of power (fdatasync). */
   sync(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Stands between a store and one of its files, to count or to inject faults. */
+/** Wraps a file of the store, to count calls or to inject faults. */
 export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
 
-/** Changes of names in the tier's directory. `sync` makes those before it survive a loss of power. */
+/** Changes names in the tier's directory. After `sync` the changes before it survive a loss of power. */
 export interface DirectoryOps {
   rename(from: string, to: string): Promise<void>;
-  /** Removes a file; one that is not there is no error. */
+  /** Removes a file if it exists. */
   remove(name: string): Promise<void>;
   sync(): Promise<void>;
 }
 
-/** An error as the file system gives it. */
+/** An error of the file system; `code` is the name of the errno. */
 export class IoError extends Error {
   readonly code: string;
 
@@ -46,14 +46,14 @@ export class IoError extends Error {
   }
 }
 
-/** The errno name of whatever an I/O call rejected with. */
+/** The errno name of an error that an I/O call rejected with, else its message. */
 export function errnoOf(error: unknown): string {
   if (typeof error === 'object' && error !== null && 'code' in error && typeof error.code === 'string')
     return error.code;
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Whether there is no room for more bytes, by disk, quota or limit. */
+/** Whether the errno says that disk, quota or file size limit is reached. */
 export function isFull(errno: string): boolean {
   return errno === 'ENOSPC' || errno === 'EDQUOT' || errno === 'EFBIG';
 }
@@ -90,7 +90,7 @@ export class NodeDataFile implements DataFile {
   readonly #libc: Libc | undefined;
   #closing: Promise<void> | undefined;
 
-  /** Without `libc` space is not allocated, the file only grows: sparse. */
+  /** @param libc allocates disk space; undefined: the file is sparse and only grows */
   constructor(fd: number, libc: Libc | undefined) {
     this.fd = fd;
     this.#libc = libc;
@@ -155,7 +155,7 @@ function transfer(
   });
 }
 
-/** What is left of `parts` once their first `moved` bytes are done. */
+/** `parts` without their first `moved` bytes. */
 export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
   let done = moved;
   let index = 0;
@@ -165,11 +165,13 @@ export function remaining(parts: readonly Uint8Array[], moved: number): readonly
   return rest;
 }
 
-// Which parts of a file were ever written. Holes, and space that was set aside and never written, read as
-// zeros: nothing of a store is there, so that a scan may leap over them. A file of terabytes that holds a few
-// blocks is scanned in an instant. Where the system does not tell, all of the file counts as written.
+// ---- ranges that were ever written
+//
+// Holes, and allocated space that was never written, read as zeros and hold no record, so a scan skips them:
+// a file of terabytes with a few blocks is scanned in an instant. If the system does not tell, the whole file
+// counts as written.
 
-/** A file, and what of it was ever written when it was opened. */
+/** A file, and the ranges of it that were ever written when it was opened. */
 export interface RangedFile {
   readonly file: DataFile;
   readonly ranges: DataRanges;
@@ -179,19 +181,19 @@ export class DataRanges {
   readonly fileBytes: number;
   readonly #fd: number;
   readonly #libc: Libc | undefined;
-  /** What was found last: zeros from `#from` to `#start`, data from there to `#end`. */
+  /** The last answer: zeros from `#from` to `#start`, data from `#start` to `#end`. */
   #from = 0;
   #start = 0;
   #end = 0;
 
-  /** Of the file as it is now; nobody may write to it while the ranges are in use. */
+  /** Describes the file as it is now: it must not be written to while the ranges are in use. */
   constructor(fd: number, fileBytes: number, libc: Libc | undefined) {
     this.fileBytes = fileBytes;
     this.#fd = fd;
     this.#libc = libc;
   }
 
-  /** The first byte at or behind `at` that may be other than zero; Infinity where there is none. */
+  /** Offset of the first byte at or after `at` that may differ from zero; Infinity if all are zero. */
   next(at: number): number {
     if (at >= this.fileBytes) return Number.POSITIVE_INFINITY;
     if (at < this.#from || at >= this.#end) this.#find(at);
@@ -207,11 +209,13 @@ export class DataRanges {
   }
 }
 
-// Which pages of the file have disk space. Under `whole` all have it from the start; under `extents` a page's
-// extent is allocated when a slot in it is first written. On a disk that has no room for a whole extent it
-// goes page by page, so that the last free space is used too.
+// ---- disk space for pages
+//
+// With allocation `whole` every page has disk space from the start. With `extents` a page's extent is
+// allocated when a slot in it is first written; if the disk has not enough space for an extent, pages are
+// allocated one by one, so that the last free space is used too.
 
-/** Where the pages of a file lie. */
+/** Where the pages of a file lie, in bytes. */
 export interface PageRows {
   readonly startBytes: number;
   readonly strideBytes: number;
@@ -222,12 +226,12 @@ export class Extents {
   readonly #file: DataFile;
   readonly #rows: PageRows;
   readonly #pagesPerExtent: number;
-  /** 1 for each page that has space; grows with the highest page touched. */
+  /** By page: 1 if it has space. Grows with the highest page touched. */
   #allocated: Uint8Array = new Uint8Array(0);
   readonly #inProgress: Map<number, Promise<void>> = new Map();
   #pages = 0;
 
-  /** Begins with the space of `pages` pages set aside already. */
+  /** @param pages number of pages, from the first, that have space already */
   constructor(file: DataFile, rows: PageRows, extentBytes: number, pages: number) {
     this.#file = file;
     this.#rows = rows;
@@ -244,13 +248,13 @@ export class Extents {
     return this.#allocated[page] === 1;
   }
 
-  /** Resolves once the page has space. @throws with the errno as `code`. */
+  /** Fulfilled once the page has space. @throws with the errno as `code` */
   async ensure(page: number): Promise<void> {
     const extent = Math.floor(page / this.#pagesPerExtent);
     while (!this.has(page)) {
       const others = this.#inProgress.get(extent);
       if (others !== undefined) {
-        await others.catch(() => {}); // whoever began it learns of its failure; this page tries for itself
+        await others.catch(() => {}); // the call that began it gets the error; this one tries again
         continue;
       }
       const attempt = this.#allocateExtentOf(page, extent).finally(() => this.#inProgress.delete(extent));
@@ -291,9 +295,12 @@ export class Extents {
   }
 }
 
-//  What a directory's file system is, whether a tier fits on it, and what a file takes of it.
+// ---- the file system of the directory
 
-/** @param haveBytes what the file has already @throws TKV_IO on `dir` */
+/**
+ * @param haveBytes bytes that the tier's files take already
+ * @throws TKV_IO on `dir` if the tier does not fit
+ */
 export function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
   const { blocks, bavail, bsize } = fs.statfsSync(dir);
   const freeBytes = bavail * bsize + haveBytes;
@@ -307,11 +314,12 @@ export function requireFreeSpace(dir: string, bytes: number, haveBytes: number):
   );
 }
 
-/** Bytes that a file takes, 0 when there is none. */
+/** Bytes that a file takes on the disk, 0 if it does not exist. */
 export function bytesOnDisk(path: string): number {
   return (fs.statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
 }
 
+/** Names by the type that statfs(2) gives. */
 const filesystems: Record<number, string> = {
   61267: 'ext4',
   1481003842: 'xfs',
@@ -323,13 +331,13 @@ const filesystems: Record<number, string> = {
   1702057286: 'fuse',
 };
 
-/** By name where it is a known one, else its number. */
+/** The file system's name, or its type as a number if the name is unknown. */
 export function filesystemName(dir: string): string {
   const { type } = fs.statfsSync(dir);
   return filesystems[type] ?? `0x${type.toString(16)}`;
 }
 
-//  Errors of opening a tier's directory: which call failed, on what, and what to do about it.
+// ---- errors
 
 const remedies: Record<string, string> = {
   ENOENT: 'Create the directory first, or name one that exists.',
@@ -345,7 +353,7 @@ const remedies: Record<string, string> = {
   ELOOP: 'Remove the symbolic link: a data file must be a file itself.',
 };
 
-/** `error` as a TKV_IO error about the directory. One that is a TierKVError already stays as it is. */
+/** `error` as a TKV_IO error about the directory, with a remedy. A TierKVError is returned as it is. */
 export function dirError(dir: string, doing: string, error: unknown): TierKVError {
   if (error instanceof TierKVError) return error;
   const errno = errnoOf(error);

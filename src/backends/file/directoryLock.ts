@@ -1,17 +1,17 @@
 /**
- * One process owns a tier's directory. Two things say so, and both are needed to own it:
+ * Makes one process the owner of a tier's directory. An owner has both:
  *
- * - The kernel's lock on the directory itself, where there are native calls. Nobody can take it away by
- *   removing a file, and it ends with its process.
- * - A claim, a file whose name says who it is. It tells people and processes without native calls who the
- *   owner is. A process creates its claim and only then looks for living claims of others: of two that come
- *   at once at most one goes on. A claim of a dead process counts for nothing and is removed, so a crash
- *   locks nobody out.
+ * - The kernel's lock on the directory, if native calls are available. Removing a file does not break the
+ *   lock, and it ends with its process.
+ * - A claim: a file whose name identifies the process, for people and for processes without native calls. A
+ *   process creates its claim first and then looks for living claims of others, so of two processes that come
+ *   at once at most one goes on. A claim of a dead process is ignored and removed, so a crash does not lock
+ *   the directory.
  *
  *     tierkv.lock.<pid>-<start time>-<boot>-<host and pid namespace>
  *
- * Whether a claim lives is seen from its name where its process can be seen from here, else (another host or
- * container) from the kernel's lock on the file, else it is taken to live.
+ * If the claim's process is on this host and in this pid namespace, /proc says whether it lives. Else the
+ * kernel's lock on the claim says so. Without such locks the process is assumed to live.
  */
 
 import { createHash } from 'node:crypto';
@@ -28,17 +28,17 @@ const ATTEMPTS = 4;
 
 interface Identity {
   readonly pid: number;
-  /** Ticks from boot to the start of the process, '0' where the system does not say. */
+  /** Clock ticks from boot to the start of the process, '0' if the system does not say. */
   readonly start: string;
   readonly boot: string;
-  /** Hash of the host's name and of the pid namespace: within one, process numbers mean the same. */
+  /** Hash of host name and pid namespace, within which process ids are unique. */
   readonly host: string;
 }
 
 export class DirectoryLock {
   readonly #path: string;
   readonly #fd: number;
-  /** Holds the directory's own lock; undefined where the system has none. */
+  /** Descriptor that holds the directory's own lock; undefined if the system has no such locks. */
   readonly #dirFd: number | undefined;
 
   private constructor(path: string, fd: number, dirFd: number | undefined) {
@@ -47,7 +47,9 @@ export class DirectoryLock {
     this.#dirFd = dirFd;
   }
 
-  /** @throws TKV_LOCKED when a living process has it; an errno when the directory cannot be written. */
+  /**
+   * @throws TKV_LOCKED if a living process owns it; an error with errno if the directory cannot be written
+   */
   static async acquire(dir: string, libc: Libc | undefined): Promise<DirectoryLock> {
     const path = join(dir, PREFIX + nameOf(ownIdentity()));
     for (let attempt = 1; ; attempt++) {
@@ -81,8 +83,8 @@ export class DirectoryLock {
   }
 
   /**
-   * Locks the claim, and makes sure that nobody took it for a dead one before that. Where the file system has
-   * no locks, the name of the claim must do.
+   * Locks the claim, and checks that no other process removed it as dead before it was locked. On a file
+   * system without locks only the name is checked.
    */
   #isIntact(libc: Libc | undefined): boolean {
     return libc?.tryFlock(this.#fd) !== 'EAGAIN' && this.#isNamed();
@@ -93,7 +95,7 @@ export class DirectoryLock {
     return named !== undefined && named.ino === fs.fstatSync(this.#fd).ino;
   }
 
-  /** Leaves the directory to others. A directory that vanished meanwhile is nobody's. */
+  /** Gives up the directory. Does not fail if the directory has vanished. */
   release(): void {
     if (this.#isNamed()) fs.rmSync(this.#path, { force: true });
     fs.closeSync(this.#fd);
@@ -103,9 +105,9 @@ export class DirectoryLock {
 
 /**
  * Locks the directory's inode.
- * @returns what holds the lock; undefined where there are no native calls, or the file system has no locks on
- * directories
- * @throws TKV_LOCKED when another open file description has it
+ * @returns the descriptor that holds the lock; undefined without native calls, or if the file system cannot
+ * lock directories
+ * @throws TKV_LOCKED if another open file description holds the lock
  */
 function lockDirectory(
   dir: string,
@@ -121,7 +123,7 @@ function lockDirectory(
   return undefined;
 }
 
-/** @throws TKV_LOCKED when a living process owns the directory. Changes nothing, unlike `acquire`. */
+/** @throws TKV_LOCKED if a living process owns the directory. Unlike `acquire` it changes nothing. */
 export function requireUnowned(dir: string, libc: Libc | undefined): void {
   const fd = lockDirectory(dir, libc, 'shared');
   if (fd !== undefined) fs.closeSync(fd);
@@ -129,7 +131,7 @@ export function requireUnowned(dir: string, libc: Libc | undefined): void {
   if (owner !== undefined) throw locked(dir, owner);
 }
 
-/** The name of a claim other than `own` whose process lives. Removes those of dead processes. */
+/** The claim of a living process other than `own`, if there is one. Removes claims of dead processes. */
 function livingClaim(
   dir: string,
   own: string,
@@ -145,7 +147,7 @@ function livingClaim(
   return undefined;
 }
 
-/** @param remove whether the claim of a dead process is taken away, before anybody else can lock it */
+/** @param remove whether to remove the claim of a dead process, before another process can lock it */
 function isDead(path: string, claim: Identity, libc: Libc | undefined, remove: boolean): boolean {
   const own = ownIdentity();
   if (claim.host === own.host) {
@@ -189,10 +191,10 @@ function ownIdentity(): Identity {
   return own;
 }
 
-/** State and start time of a process, where /proc tells. */
+/** State and start time of a process from /proc; undefined if it is not there. */
 function processFacts(pid: number): { state: string; start: string } | undefined {
   const stat = textOf(() => fs.readFileSync(`/proc/${pid}/stat`, 'utf8'));
-  // The command's name, in parentheses, may hold anything; what follows it starts with field 3, the state.
+  // Field 2, the command in parentheses, may contain any character. Field 3, the state, follows the last ')'.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   return fields.length < 20 ? undefined : { state: fields[0], start: fields[19] };
 }
@@ -220,11 +222,11 @@ function identityIn(name: string): Identity | undefined {
     : { pid: Number(found[1]), start: found[2], boot: found[3], host: found[4] };
 }
 
-/** @param claim the owner's; undefined where only the kernel knows of the owner */
+/** @param claim the owner's claim; undefined if only the kernel's lock shows the owner */
 function locked(dir: string, claim: string | undefined): TierKVError {
   const pid = claim === undefined ? undefined : identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
   const owner = pid === undefined ? 'another process' : `process ${pid}`;
-  const unless = claim === undefined ? '' : `; if it runs no more, remove ${claim}`;
+  const unless = claim === undefined ? '' : `; if it no longer runs, remove ${claim}`;
   return new TierKVError(
     'TKV_LOCKED',
     `dir ${dir} belongs to ${owner}. Use another directory, or end that process${unless}.`,

@@ -1,12 +1,12 @@
 /**
- * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place (record/).
- * Here it is opened, asked and closed; requestFlow.ts has a request's way through it.
+ * The NVMe tier: one preallocated file of self-describing records, with a fixed place for each slot
+ * (record.ts). This file opens, describes and closes the store; requestFlow.ts takes items through it.
  *
- * - What was never written by this store is `missing` without looking at the file.
- * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is
- *   checked later or `verifyReads` is off.
+ * - A slot that this store never wrote is `missing`, without a look at the file.
+ * - Every read is checked: the whole header against the item, then the payload against its digest, unless the
+ *   item is checked later or `verifyReads` is off.
  * - Errors of the disk are outcomes. A failed write leaves the slot empty; a failed read changes nothing.
- * - An I/O past its deadline ends as `timedOut` when it retires; until then `describe().stuck` shows it.
+ * - An I/O past its deadline ends as `timedOut` when it retires. Until then `describe().stuck` counts it.
  */
 
 import * as fs from 'node:fs';
@@ -34,8 +34,9 @@ import { longestIoBytes } from './recordIo.ts';
 import { RequestFlow } from './requestFlow.ts';
 import type { SlotEntry } from './slotTable.ts';
 
+/** Least staging memory, in bytes. */
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
-/** So many I/Os of the longest kind can go by way of staging memory at once. */
+/** Number of I/Os of the longest kind that staging memory must hold at once. */
 const STAGED_IOS = 4;
 
 export class FileStore implements TierStore {
@@ -47,7 +48,7 @@ export class FileStore implements TierStore {
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
   readonly #flow: RequestFlow;
-  /** Of the files as they were opened, by path. */
+  /** Device and inode of each file when it was opened, by path. */
   readonly #inodes: ReadonlyMap<string, string>;
   #disposing: Promise<void> | undefined;
 
@@ -74,11 +75,11 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Opens the directory for this process alone, and begins empty or, with `restart: 'warm'`, with what is
-   * there.
-   * @throws TKV_CONFIG for an option or the shape; with field `dir`: TKV_IO, TKV_LOCKED when another process
-   * owns it, TKV_MISMATCH when it holds a file that is not ours; TKV_MISMATCH with the part of the identity
-   * that differs as field when a warm restart finds blocks of another meaning.
+   * Opens the directory for this process alone. The store begins empty or, with `restart: 'warm'`, with the
+   * records that are there.
+   * @throws TKV_CONFIG for a wrong option or shape. With field `dir`: TKV_IO; TKV_LOCKED if another process
+   * owns the directory; TKV_MISMATCH if it holds a file that is not tierkv's. With the part of the identity
+   * that differs as field: TKV_MISMATCH if a warm restart finds blocks of another model, layout or key.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
     const settings = checkedOptions(options);
@@ -100,7 +101,7 @@ export class FileStore implements TierStore {
     }
   }
 
-  /** While `stuck`, the I/Os past their deadline that have not retired, is above 0, the tier is degraded. */
+  /** The tier is degraded while `stuck`, the number of I/Os past their deadline, is above 0. */
   describe(): Record<string, string | number | boolean> {
     const { path, facts, extents } = this.#opened;
     const all: Record<string, string | number | boolean> = {
@@ -118,20 +119,20 @@ export class FileStore implements TierStore {
       physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
       ...describeWarm(this.#opened),
     };
-    // What there is nothing to say of is left out.
+    // Empty facts are left out.
     return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== ''));
   }
 
-  /** What lies in the slots, used longest ago first; none where restarts are empty. */
+  /** The records in the slots, least recently used first. Empty unless restarts are warm. */
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
     return table === undefined ? [] : Array.from(table.byLastUse(), (slot) => table.entry(slot));
   }
 
-  /** Fulfilled when all writes that have ended would survive a loss of power. @throws TKV_IO */
+  /** Fulfilled when all writes that have ended survive a loss of power. @throws TKV_IO */
   async sync(): Promise<void> {
     try {
-      await this.#opened.warm?.sync();
+      await this.#opened.warm?.durability.sync();
     } catch (error) {
       throw dirError(dirname(this.#opened.path), 'making writes durable', error);
     }
@@ -146,8 +147,8 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Refuses what has not begun, waits for what has, and gives the directory back. An I/O that does not retire
-   * within the deadline keeps file, memory and lock until it does, but not the caller.
+   * Refuses items that have not begun, waits for the others, and unlocks the directory. It waits no longer
+   * than the deadline: an I/O that has not retired by then keeps file, memory and lock until it does.
    */
   [Symbol.asyncDispose](): Promise<void> {
     this.#disposing ??= this.#dispose();
@@ -163,14 +164,14 @@ export class FileStore implements TierStore {
     }
   }
 
-  /** For tests, while nothing is in flight. @throws when requests, staging and queue disagree */
+  /** For tests, while nothing is in flight. @throws an invariant if requests, staging and queue disagree */
   checkIntegrity(): void {
     this.#flow.requireIdle();
     this.#staging.checkIntegrity();
     this.#opened.warm?.checkIntegrity();
   }
 
-  /** @throws TKV_IO when a file was removed or replaced: no later start would find the blocks in it */
+  /** @throws TKV_IO if a file was removed or replaced, since no later start would find its blocks */
   requireInPlace(): void {
     const dir = dirname(this.#opened.path);
     for (const [path, inode] of this.#inodes) {
@@ -197,13 +198,13 @@ export class FileStore implements TierStore {
   }
 }
 
-/** Which file lies at the path; empty for none. */
+/** Device and inode of the file at `path`; empty if it does not exist. */
 function inodeOf(path: string): string {
   const stats = fs.statSync(path, { throwIfNoEntry: false });
   return stats === undefined ? '' : `${stats.dev}:${stats.ino}`;
 }
 
-/** How the start went and where the index stands. */
+/** Facts about the start and the index. */
 function describeWarm({ warm, recovered, isNew }: OpenedFile): Record<string, string | number | boolean> {
   if (warm === undefined || recovered === undefined) return { restart: 'empty' };
   return {

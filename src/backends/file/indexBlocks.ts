@@ -1,6 +1,6 @@
 /**
- * The index file beside the data file, in blocks that each say what they are and carry a digest. It holds a
- * checkpoint of what lies in every slot, twice, and marks of the regions that were written since.
+ * The format of the index file, which lies beside the data file. Each block says what it is and carries a
+ * digest. The file holds two checkpoints of the slot table, and marks of the regions that were written since.
  * docs/internals/disk-format.md has every field.
  *
  *      +------+--------------------------------+--------------------------------+
@@ -23,10 +23,10 @@ export const HEAD_WORDS = 16;
 export const ENTRY_WORDS = 16;
 export const ENTRIES_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) / ENTRY_WORDS;
 export const REGIONS_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) * 32;
-/** A region is at least a page, and whole pages up to about this. */
+/** Bytes of a region, about: a region is as many whole pages as fit, at least one. */
 export const REGION_BYTES: number = 1024 * 1024;
 export const INDEX_VERSION = 3;
-/** Version 2 did not say how many SLOT blocks were written; all else is the same. */
+/** Oldest version that is read. Version 2 lacks the number of SLOT blocks. */
 const INDEX_VERSION_MIN = 2;
 
 /** The second half of a block's magic; the first is 'TKVI'. */
@@ -62,7 +62,7 @@ export function regionOf(layout: FileLayout, geometry: IndexGeometry, slot: numb
   return Math.floor(pageOf(layout, slot) / geometry.regionPages);
 }
 
-/** Where a block of a half lies: DONE, then MARKs, then SLOTs. */
+/** Offset of a block in the epoch's half: DONE, then MARKs, then SLOTs. */
 export function blockOffset(geometry: IndexGeometry, epoch: number, kind: BlockKind, number: number): number {
   const first = kind === BlockKind.DONE ? 0 : kind === BlockKind.MARK ? 1 : 1 + geometry.markBlocks;
   return BLOCK_BYTES + (epoch % 2) * geometry.halfBytes + (first + number) * BLOCK_BYTES;
@@ -70,7 +70,7 @@ export function blockOffset(geometry: IndexGeometry, epoch: number, kind: BlockK
 
 const MAGIC = wordOf('TKVI');
 
-/** Finishes a block whose own words are in place. */
+/** Writes head and digest of a block whose other words are in place. */
 export function sealBlock(
   words: Uint32Array,
   kind: BlockKind,
@@ -89,7 +89,7 @@ export function sealBlock(
   setDigest(words, 8, digestWords(words));
 }
 
-/** Why the block is not that of this store that should be here; empty where it is. */
+/** Why the block is not the one of this store that belongs here; empty if it is. */
 export function blockFault(
   words: Uint32Array,
   kind: BlockKind,
@@ -100,7 +100,7 @@ export function blockFault(
   words.fill(0, 8, 10);
   const computed = digestWords(words);
   setDigest(words, 8, found);
-  if (words[0] !== MAGIC || words[1] !== wordOf(kind)) return `is no ${kind} block`;
+  if (words[0] !== MAGIC || words[1] !== wordOf(kind)) return `is not a ${kind} block`;
   if (!isDigest(words, 8, computed)) return 'does not have its digest';
   if (words[2] < INDEX_VERSION_MIN || words[2] > INDEX_VERSION) {
     return `has version ${words[2]}, not ${INDEX_VERSION}`;
@@ -110,7 +110,7 @@ export function blockFault(
   return '';
 }
 
-/** A block that was never written. */
+/** Whether the block was never written. */
 export function isBlank(words: Uint32Array): boolean {
   return words.every((word) => word === 0);
 }
@@ -132,16 +132,16 @@ export function geometryIn(head: Uint32Array): IndexGeometry {
   return indexGeometry(wide(head, 10), head[12], head[13]);
 }
 
-/** What the block says that makes a half valid: everything else of its epoch reached the disk before it. */
+/** Content of a DONE block, which makes its half valid: it is written after everything else of its epoch. */
 export interface DoneFacts {
   readonly epoch: number;
-  /** Number of the last record that the store had written. */
+  /** Number of the last record written before the checkpoint. */
   readonly sequence: number;
   /** Records in the half's SLOT blocks. */
   readonly records: number;
-  /** The store was closed, and nothing has opened it since. */
+  /** Whether the store was closed and not opened since. */
   readonly closed: boolean;
-  /** SLOT blocks that were ever written, so that a blank one is damaged; 0 where not known. */
+  /** SLOT blocks that were ever written: if one of them is blank it is damaged. 0 if unknown. */
   readonly slotBlocks: number;
 }
 
@@ -174,8 +174,7 @@ function wordOf(text: string): number {
   return text.split('').reduce((word, letter, i) => word + letter.charCodeAt(0) * 2 ** (8 * i), 0);
 }
 
-// A set of regions, as bits in the form of the index file's MARK blocks. Memory grows with the regions that
-// are in it.
+// ---- a set of regions, as the bits of MARK blocks; memory grows with the members
 
 export class RegionBits {
   readonly #blocks: Map<number, Uint32Array> = new Map();
@@ -192,18 +191,18 @@ export class RegionBits {
     this.#block(Math.floor(region / REGIONS_PER_BLOCK))[HEAD_WORDS + (bit >>> 5)] |= 1 << (bit & 31);
   }
 
-  /** Adds what a MARK block has set. */
+  /** Adds the regions whose bits a MARK block has set. */
   addBlock(block: number, words: Uint32Array): void {
     const own = this.#block(block);
     for (let w = HEAD_WORDS; w < BLOCK_WORDS; w++) own[w] |= words[w];
   }
 
-  /** Adds every region of a MARK block. */
+  /** Adds every region that a MARK block covers. */
   fillBlock(block: number): void {
     this.#block(block).fill(0xffff_ffff, HEAD_WORDS);
   }
 
-  /** A copy of the block with its bits, its head empty. */
+  /** A new MARK block with the bits of the set; its head is empty. */
   block(block: number): Uint32Array {
     return this.#blocks.get(block)?.slice() ?? new Uint32Array(BLOCK_WORDS);
   }
@@ -211,10 +210,6 @@ export class RegionBits {
   get isEmpty(): boolean {
     for (const words of this.#blocks.values()) if (words.some((word) => word !== 0)) return false;
     return true;
-  }
-
-  clear(): void {
-    this.#blocks.clear();
   }
 
   /** Regions of the set below `limit`, in order. */

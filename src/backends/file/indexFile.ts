@@ -1,7 +1,8 @@
 /**
- * Reads an index file: the newest checkpoint that is whole, and which regions may have been written since.
- * Whatever is damaged, missing or newer than its checkpoint makes the regions that it speaks of marked: then
- * their records are read. So damage to the index costs time and never a wrong answer.
+ * Reads and writes the index file. Reading finds the newest whole checkpoint and the regions that may have
+ * been written since. A block that is damaged, missing or newer than its checkpoint marks the regions it
+ * covers, and the records of marked regions are read. So damage to the index costs time, and never gives a
+ * wrong answer.
  *
  *     epoch C is the newest with a DONE block      marked: MARKs of C in its half, and of C + 1 in the other
  */
@@ -37,21 +38,21 @@ export interface IndexFault {
   readonly problem: string;
 }
 
-/** The newest whole checkpoint, and what may have changed since. */
+/** The newest whole checkpoint, and the regions that may have changed since. */
 export interface LoadedIndex extends DoneFacts {
-  /** How the index file is cut; not the store's own after its size has changed. */
+  /** Geometry of the index file. It differs from the store's if the store's size has changed. */
   readonly geometry: IndexGeometry;
   readonly table: SlotTable;
   /** Regions whose records must be read. */
   readonly marked: RegionBits;
-  /** Epoch of the newest marks: one more than `epoch` when a checkpoint was begun and not finished. */
+  /** Epoch of the newest marks: `epoch` + 1 if a checkpoint was begun and not finished. */
   readonly markEpoch: number;
   readonly indexFaults: readonly IndexFault[];
 }
 
 const CHUNK_BLOCKS = 256;
 
-/** The index, or why the file holds none: then every region has to be read. */
+/** The index, or why it cannot be used; then every region has to be read. */
 export async function loadIndex(
   index: RangedFile,
   layout: FileLayout,
@@ -63,7 +64,7 @@ export async function loadIndex(
     : new IndexReader(index, layout.shape, store, geometry).read();
 }
 
-/** How the index file is cut, as its HEAD block says; or why that cannot be so. */
+/** Geometry of the index file by its HEAD block, or why the block cannot be right. */
 export async function storedGeometry(
   { file, ranges }: RangedFile,
   layout: FileLayout,
@@ -180,7 +181,7 @@ class IndexReader {
     await this.#each(BlockKind.SLOT, epoch, this.#geometry.slotBlocks, visit, visitBlank);
   }
 
-  /** Marks the regions of all slots that the blocks from `first` to before `end` speak of. */
+  /** Marks the regions of all slots that the SLOT blocks in [first, end) cover. */
   #markSlotsOf(first: number, end: number): void {
     const { slotsPerPageMax, regionPages, regions } = this.#geometry;
     const perRegion = slotsPerPageMax * regionPages;
@@ -190,9 +191,9 @@ class IndexReader {
   }
 
   /**
-   * Every block of the kind in the epoch's half that is not blank, with what is wrong with it, and the blank
-   * ones between.
-   * @param visitBlank from the first to before the last of blank blocks in a row
+   * Visits the blocks of a kind in the epoch's half: blocks with content, with their fault, and runs of blank
+   * blocks.
+   * @param visitBlank called with a run of blank blocks, [first, end)
    */
   async #each(
     kind: BlockKind,
@@ -259,7 +260,7 @@ async function readBlock(
   return problem === '' ? blockFault(words, kind, number, store) : problem;
 }
 
-/** Every region of the blocks file that was ever written, for a store whose index is lost. */
+/** The regions of the blocks file that were ever written, for a store whose index is lost. */
 export function writtenRegions(ranges: DataRanges, layout: FileLayout): RegionBits {
   const { regionPages, regions } = geometryOf(layout);
   const regionBytes = regionPages * layout.pageStrideBytes;
@@ -273,11 +274,9 @@ export function writtenRegions(ranges: DataRanges, layout: FileLayout): RegionBi
   return written;
 }
 
-// Writes the blocks of a checkpoint into its half of the index file: the SLOT blocks that differ from what
-// the half has, and the DONE block that makes the half valid. When each of them must be durable is the
-// caller's matter.
+// ---- writing a checkpoint
 
-/** Blocks of the table that go to the file in one write. */
+/** SLOT blocks in one write: 1 MiB. */
 const WRITE_BLOCKS = 256;
 
 export class CheckpointWriter {
@@ -295,8 +294,8 @@ export class CheckpointWriter {
 
   /**
    * Writes the stale SLOT blocks of the epoch's half.
-   * @returns how many SLOT blocks the half has now, those before that were not stale included
-   * @throws with the errno as `code`; the blocks that were not written stay stale
+   * @returns number of SLOT blocks that the half has now, blocks that were not stale included
+   * @throws with the errno as `code`; blocks that were not written stay stale
    */
   async writeSlots(epoch: number): Promise<number> {
     const blocks = Math.min(this.#table.blocks, this.#geometry.slotBlocks);

@@ -1,6 +1,6 @@
 /**
- * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is
- * right. It opens files for reading only and changes nothing, not even claims of dead processes.
+ * Inspects a store that no process owns: what a start would find, and whether all of it is right. Files are
+ * opened for reading only, and nothing is changed, not even claims of dead processes.
  */
 
 import * as fs from 'node:fs';
@@ -28,15 +28,15 @@ import type { SlotEntry } from './slotTable.ts';
 import { type Recovered, recover } from './warmState.ts';
 
 export interface StoreFault {
-  /** Such as `slot 12` or `index: SLOT block 3 of half 1`. */
+  /** For example `slot 12` or `index: SLOT block 3 of half 1`. */
   readonly where: string;
   readonly problem: string;
 }
 
 export interface StoreReport {
-  /** What should be right and is not. */
+  /** Damage: what no crash explains. */
   readonly faults: readonly StoreFault[];
-  /** What a crash left of writes that were under way: nothing that the next start would take up. */
+  /** Traces of writes that a crash interrupted. The next start ignores them. */
   readonly leftovers: readonly StoreFault[];
   readonly recordsChecked: number;
   readonly bytesRead: number;
@@ -49,11 +49,11 @@ export class StoreView implements AsyncDisposable {
   readonly facts: StoreFacts;
   readonly shape: PoolShape;
   readonly recovered: Recovered;
-  /** Whether it has an index, or should have one: a store whose restarts begin empty has none. */
+  /** Whether the store should have an index. A store whose restarts begin empty has none. */
   readonly keepsIndex: boolean;
   /** Bytes that the files take on the disk. */
   readonly physicalBytes: number;
-  /** Files under the names that new files have while they are made: what a crash left of that. */
+  /** Files with a preliminary name: a crash interrupted the making of a store. */
   readonly unfinishedFiles: readonly string[];
   readonly #layout: FileLayout;
   readonly #scan: RecordScan;
@@ -84,8 +84,8 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this
-   * version or not tierkv's; TKV_IO when they cannot be read, or there are none
+   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH if its files are of another version
+   * or not tierkv's; TKV_IO if they are missing or cannot be read
    */
   static async open(dir: string): Promise<StoreView> {
     let blocks: RangedFile | undefined;
@@ -122,12 +122,12 @@ export class StoreView implements AsyncDisposable {
     }
   }
 
-  /** What a start would find, the record used longest ago first. */
+  /** The records that a start would find, least recently used first. */
   *records(): Generator<SlotEntry> {
     for (const slot of this.recovered.table.byLastUse()) yield this.recovered.table.entry(slot);
   }
 
-  /** The payload of a record, or why it cannot be had. */
+  /** The payload of a record, or why it cannot be read. */
   async payload(entry: SlotEntry): Promise<Uint8Array | string> {
     const found = await this.#scan.record(entry.slot, entry.sizeClass);
     const problem = disagreement(entry, found);
@@ -176,8 +176,9 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A
-   * DONE block can be torn too, but without it nobody knows whether the store was closed.
+   * Whether a crash can have caused the fault. A crash can tear marks and blocks of the half that was being
+   * written, never other blocks of the half that counts. A torn DONE block counts as damage, since without it
+   * the store may have been closed.
    */
   #mayBeOfACrash({ kind, half }: IndexFault): boolean {
     if (this.recovered.closed) return false;
@@ -195,10 +196,10 @@ function disagreement(entry: SlotEntry, found: FoundRecord | string): string {
     found.key.every((word, i) => word === entry.key[i]) &&
     found.digest.lo === entry.digest.lo &&
     found.digest.hi === entry.digest.hi;
-  return same ? '' : 'the record is another one than the index says';
+  return same ? '' : 'the record differs from what the index says';
 }
 
-/** @throws TKV_MISMATCH where the file has not room for one record: no store has made it so */
+/** @throws TKV_MISMATCH if the file is too short for one record, which no store makes */
 function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void {
   const neededBytes = DATA_START_BYTES + recordBytesMax(layout);
   if (fileBytes >= neededBytes) return;

@@ -1,11 +1,12 @@
 /**
- * A bounded number of I/Os in flight and the rest waiting, first in, first out, with a deadline on each I/O
- * from the moment it begins, in time in which the process ran. Reads and writes wait apart and begin in turn, so that a read never waits behind
- * a queue of writes.
+ * Runs the I/Os of a store: a queue with a bounded number in flight, deadlines for other I/Os, scratch
+ * memory, and a probe for direct I/O. Waiting I/Os begin first in, first out. Reads and writes have queues of
+ * their own and begin in turn, so a read never waits behind many writes.
  *
- * An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it
- * holds is free before it retires. While every I/O in flight is past its deadline, nothing can move, and
- * those that wait are given up instead of waiting for ever.
+ * The deadline of an I/O counts from its beginning, in time in which the process ran. An I/O past its
+ * deadline is reported, and still holds its memory until it retires, since it may still touch memory and
+ * disk. While every I/O in flight is past its deadline nothing can move, so waiting I/Os are given up instead
+ * of hanging.
  */
 
 import * as fs from 'node:fs';
@@ -19,18 +20,18 @@ export type IoKind = 'read' | 'write';
 
 export interface QueuedIo {
   readonly kind: IoKind;
-  /** Begins and returns the end, which never rejects; undefined while there is no memory for it. */
+  /** Begins the I/O. @returns its end, which never rejects; undefined if no staging memory is free yet */
   begin(): Promise<void> | undefined;
   /** The deadline has passed and the I/O has not retired. */
   overdue(): void;
-  /** It will not begin, since nothing in flight ends or since the store closes. */
+  /** The I/O will not begin: every I/O in flight is stuck, or the store closes. */
   giveUp(why: 'stuck' | 'closed'): void;
 }
 
 export class IoQueue {
   readonly #depth: number;
   readonly #deadlineMs: number;
-  /** Sets keep the order in which their members came. */
+  /** In order of arrival, which a Set keeps. */
   readonly #waiting: Record<IoKind, Set<QueuedIo>> = { read: new Set(), write: new Set() };
   /** When each I/O in flight is due, oldest first; Infinity once it was reported as overdue. */
   readonly #inFlight: Map<QueuedIo, number> = new Map();
@@ -45,7 +46,7 @@ export class IoQueue {
     this.#clock = clock;
   }
 
-  /** I/Os that are past their deadline and have not retired. */
+  /** I/Os in flight past their deadline. */
   get overdue(): number {
     return this.#overdue;
   }
@@ -94,7 +95,7 @@ export class IoQueue {
     this.#beginWaiting();
   }
 
-  /** Keeps one alarm, for the I/O in flight that is due first, and none while none can be late. */
+  /** Keeps one alarm, for the earliest deadline in flight; no alarm if no I/O can become late. */
   #watch(): void {
     if (this.#inFlight.size === this.#overdue) {
       this.#stopAlarm?.();
@@ -119,9 +120,9 @@ export class IoQueue {
   }
 }
 
-// Deadlines for I/Os outside the queue: marks, durability points, checkpoints. One past its deadline is
-// counted until it retires; who waits for it to write a record is told to go on without.
+// ---- deadlines for I/Os outside the queue: marks, durability points, checkpoints
 
+/** Counts the I/Os past their deadline until they retire. A write that waits for one goes on without it. */
 export class IoWatch {
   readonly #deadlineMs: number;
   readonly #clock: RunningClock;
@@ -132,12 +133,12 @@ export class IoWatch {
     this.#clock = clock;
   }
 
-  /** I/Os that are past their deadline and have not retired. */
+  /** I/Os past their deadline that have not retired. */
   get overdue(): number {
     return this.#overdue;
   }
 
-  /** The file, with its writes and syncs under watch. */
+  /** The file, with its writes and syncs watched. */
   wrap(file: DataFile): DataFile {
     return {
       readv: (parts, at) => file.readv(parts, at),
@@ -148,7 +149,7 @@ export class IoWatch {
     };
   }
 
-  /** Ends as the I/O does, or at the deadline as ETIMEDOUT; then the I/O goes on by itself. */
+  /** Ends as `io` does, or rejects with ETIMEDOUT at the deadline while `io` goes on. */
   within(io: Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
       const stop = this.#clock.alarm(this.#deadlineMs, () => reject(new IoError('ETIMEDOUT', 'index')));
@@ -169,20 +170,22 @@ export class IoWatch {
   }
 }
 
-// Page-aligned scratch memory for I/Os in flight: record headers, and whole records whose bytes are not where
-// direct I/O can reach them. A fixed arena; `take` gives the first free range that is long enough, or
-// nothing, and then the I/O waits until another gives its range back. Ranges are whole blocks, so all of them
-// are aligned.
+// ---- scratch memory
 
 interface MemoryRange {
   start: number;
   end: number;
 }
 
+/**
+ * Page-aligned memory for I/Os in flight: for record headers, and for records whose bytes direct I/O cannot
+ * reach where they are. A fixed arena, given out first fit. If no range is free the I/O waits until one is
+ * given back.
+ */
 export class StagingPool implements Disposable {
   readonly capacityBytes: number;
   readonly #arena: HostArena;
-  /** Free ranges by address, never touching each other. */
+  /** Free ranges by address. Neighbouring ranges are merged. */
   readonly #free: MemoryRange[];
 
   private constructor(arena: HostArena, capacityBytes: number) {
@@ -192,7 +195,7 @@ export class StagingPool implements Disposable {
   }
 
   static async open(capacityBytes: number, native: boolean): Promise<StagingPool> {
-    invariant(capacityBytes % BLOCK_BYTES === 0, 'a staging pool is whole blocks');
+    invariant(capacityBytes % BLOCK_BYTES === 0, 'a staging pool must be whole blocks');
     const arena = await HostArena.open({
       chunkBytes: [capacityBytes],
       resident: false,
@@ -202,7 +205,7 @@ export class StagingPool implements Disposable {
     return new StagingPool(arena, capacityBytes);
   }
 
-  /** A range of `bytes`, rounded up to whole blocks, or undefined while none is free. */
+  /** A range of `bytes`, rounded up to whole blocks; undefined if no free range is long enough. */
   take(bytes: number): Uint8Array | undefined {
     const length = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
     invariant(length > 0 && length <= this.capacityBytes, () => `staging for ${bytes} bytes`);
@@ -236,7 +239,7 @@ export class StagingPool implements Disposable {
     else this.#free.splice(at, 0, { start, end });
   }
 
-  /** @throws an invariant unless every range is back. */
+  /** @throws an invariant unless every range was given back */
   checkIntegrity(): void {
     const [only] = this.#free;
     const whole = this.#free.length === 1 && only.start === 0 && only.end === this.capacityBytes;
@@ -248,13 +251,13 @@ export class StagingPool implements Disposable {
   }
 }
 
-// Whether the file system really does direct I/O the way the store will use it, with the memory of real
-// records. In an empty file that is one round trip of the largest record, header and payload in one vectored
-// call, where a record lies. In a file with records it is a round trip through the scratch block, and a
-// read of the largest record. An answer that differs from what was written counts as a refusal, as does any
-// error.
+// ---- probe: does the file system do direct I/O the way the store will use it?
+//
+// In an empty file the probe writes and reads the largest record where a record lies, header and payload in
+// one vectored call. In a file with records it writes and reads the scratch block, and reads the largest
+// record. An error counts as a refusal, and so do bytes that come back changed.
 
-/** Where the probe may read and write. */
+/** Where the probe may read and write, in bytes from the start of the file. */
 export interface ProbeOffsets {
   /** A block that may be overwritten at any time. */
   readonly scratchAt: number;
@@ -266,7 +269,7 @@ export interface ProbeOffsets {
   readonly holdsRecords: boolean;
 }
 
-/** A descriptor for direct I/O, or why there is none. */
+/** A descriptor for direct I/O, or a sentence that says why direct I/O does not work. */
 export function probeDirectIo(path: string, offsets: ProbeOffsets, staging: StagingPool): number | string {
   const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
   if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
@@ -285,7 +288,7 @@ export function probeDirectIo(path: string, offsets: ProbeOffsets, staging: Stag
   return why;
 }
 
-/** Reads at `at`, after writing there where `writes`, into aligned memory. @returns what went wrong */
+/** Reads `bytes` at `at`, and first writes them if `writes`. @returns what went wrong, empty for nothing */
 function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: StagingPool): string {
   const memory = staging.take(bytes);
   if (memory === undefined) return 'no aligned memory for the probe';

@@ -1,9 +1,10 @@
 /**
- * Opens a tier's files in an existing directory, step by step: lock the directory, see whose files are there,
- * keep them or make new ones, set disk space aside, try direct I/O, recover what the files hold. Any step may
- * refuse; then everything that the steps before it have made is removed. New files are made under another
- * name and take their own in one step, the index first: so where `tierkv.blocks` is, it is whole, and a store
- * that was killed while it was made does not exist.
+ * Opens a tier's files in an existing directory, step by step: lock the directory, check whose files are
+ * there, keep them or make new ones, reserve disk space, try direct I/O, recover the records. If a step
+ * fails, everything that earlier steps made is removed. New files are made under a preliminary name and
+ * renamed at the end, the index first: so a file named `tierkv.blocks` is always whole, and a store that was
+ * killed while it was made does not exist. Also here: the options of a file store, their defaults, and their
+ * checks.
  */
 
 import * as fs from 'node:fs';
@@ -51,7 +52,9 @@ import { type Recovered, type WarmStarted, type WarmState, warmStart } from './w
 
 const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
 
-/** @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG when direct I/O is a must and refused. */
+/**
+ * @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG if `mode` is 'direct' and direct I/O does not work
+ */
 export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
   const opening = new Opening(request);
   try {
@@ -153,7 +156,7 @@ class Opening {
     };
   }
 
-  /** The facts of the store that is there, if it is to be gone on with. @throws TKV_MISMATCH */
+  /** Facts of the store in the directory if its records are kept, else undefined. @throws TKV_MISMATCH */
   #keptFacts(): StoreFacts | undefined {
     const { dir, layout, settings } = this.#request;
     const there = storeThere(dir);
@@ -169,7 +172,7 @@ class Opening {
     }
   }
 
-  /** Sets disk space aside, and writes the superblock of a new file. */
+  /** Reserves disk space, and writes the superblock of a new file. */
   async #reserve(
     fd: number,
     kept: boolean,
@@ -194,10 +197,10 @@ class Opening {
     return { allocator, spaceReason: refusal };
   }
 
-  /** A descriptor for direct I/O, or why there is none. @throws TKV_CONFIG when it is a must */
+  /** A descriptor for direct I/O, or why it is not used. @throws TKV_CONFIG if `mode` demands direct I/O */
   #probe(path: string, kept: boolean): number | string {
     const { layout, settings, staging } = this.#request;
-    if (settings.mode === 'buffered') return 'it was not wanted';
+    if (settings.mode === 'buffered') return "mode is 'buffered'";
     const offsets = {
       scratchAt: SCRATCH_START_BYTES,
       recordAt: DATA_START_BYTES,
@@ -218,18 +221,20 @@ function drawStoreId(): Digest {
   return { lo, hi };
 }
 
-// Opens the index file beside the blocks file of a store whose restarts are warm, or makes a new one under
-// another name, which takes its own once it says what the blocks file holds.
+// ---- the index file of a store with warm restarts
 
 export interface BlocksFile extends RangedFile {
   readonly family: RecordFamily;
-  /** Whether it is that of an earlier run, rather than one that is being made. */
+  /** True for the file of an earlier run, false for a file that is being made. */
   readonly kept: boolean;
-  /** What allocates disk space; undefined where files are sparse. */
+  /** Allocates disk space; undefined if files are sparse. */
   readonly allocator: Libc | undefined;
 }
 
-/** @param undo takes what must be done should a later step of opening fail; the last first */
+/**
+ * Opens the index file, or makes a new one under a preliminary name and renames it once it lists the records.
+ * @param undo registers a step to run if a later step of opening fails; the last registered runs first
+ */
 export async function openIndex(
   request: OpenRequest,
   blocks: BlocksFile,
@@ -264,7 +269,7 @@ export async function openIndex(
   return started;
 }
 
-//  What opening a tier's files asks for and gives.
+// ---- request and result of opening
 
 export interface OpenedFile {
   readonly file: DataFile;
@@ -272,21 +277,21 @@ export interface OpenedFile {
   readonly family: RecordFamily;
   readonly path: string;
   readonly facts: OpenFacts;
-  /** Undefined when the store is to begin empty at each start. */
+  /** Undefined if the store begins empty at each start. */
   readonly warm: WarmState | undefined;
   readonly recovered: Recovered | undefined;
-  /** Nothing was there before. */
+  /** Whether the directory held no store before. */
   readonly isNew: boolean;
-  /** Closes the files and leaves the directory to others. Nothing may be in flight. */
+  /** Closes the files and unlocks the directory. No I/O may be in flight. */
   close(): Promise<void>;
 }
 
-/** What the system granted, for `describe`. */
+/** How the file was opened, for `describe`. */
 export interface OpenFacts {
   readonly mode: 'direct' | 'buffered';
-  /** Why it is buffered, where direct I/O was wanted. */
+  /** Why I/O is buffered; empty if it is direct. */
   readonly modeReason: string;
-  /** How disk space is set aside. */
+  /** How disk space is reserved. */
   readonly space: 'fallocate' | 'sparse';
   readonly spaceReason: string;
   readonly filesystem: string;
@@ -297,26 +302,26 @@ export interface OpenRequest {
   readonly layout: FileLayout;
   readonly settings: FileStoreSettings;
   readonly staging: StagingPool;
-  /** The C library, or why there is none. */
+  /** The C library, or why it is not usable. */
   readonly libc: Libc | string;
   readonly wrapFile: WrapFile;
   readonly wrapDirectory: (ops: DirectoryOps) => DirectoryOps;
 }
 
-//  Names of a store's files, and whose files they are. What this tierkv did not make is not touched.
+// ---- names of a store's files; files that tierkv did not make are not touched
 
 export const BLOCKS_NAME = 'tierkv.blocks';
 export const INDEX_NAME = 'tierkv.index';
-/** Behind a name while the file is made. */
+/** Suffix of a file's name while the file is being made. */
 export const NEW_SUFFIX = '.new';
 
-/** The store there, if any. @throws TKV_MISMATCH when a file of our name is somebody else's */
+/** Facts of the store in the directory, if it holds one. @throws TKV_MISMATCH if one of our names is taken */
 export function storeThere(dir: string): StoreFacts | undefined {
   for (const name of [INDEX_NAME, INDEX_NAME + NEW_SUFFIX, BLOCKS_NAME + NEW_SUFFIX]) {
     const path = join(dir, name);
     const head = headOf(path);
     if (typeof head === 'string') throw foreign(path, head);
-    // A file that was being made may hold anything from nothing to all of it.
+    // A crash may leave a file that was being made empty, full of zeros or complete.
     const unwritten = head === undefined || head.every((byte) => byte === 0);
     const magic = head === undefined ? '' : new TextDecoder().decode(head.subarray(0, 4));
     if (!unwritten && magic !== 'TKVI' && magic !== 'TKVS') throw foreign(path, 'is not a tierkv file');
@@ -329,7 +334,7 @@ export function storeThere(dir: string): StoreFacts | undefined {
   return facts;
 }
 
-/** The first block of a file; undefined when there is no file, a sentence when it is not a plain one. */
+/** The first block of a file; undefined if the file does not exist, a sentence if it is not a plain file. */
 function headOf(path: string): Uint8Array | string | undefined {
   const stats = fs.lstatSync(path, { throwIfNoEntry: false });
   if (stats === undefined) return undefined;
@@ -351,55 +356,54 @@ function foreign(path: string, why: string): TierKVError {
   );
 }
 
-// The options of a file store, with their defaults. `checkedOptions` checks them once, when the store is
-// opened.
+// ---- options, checked once, when the store is opened
 
 const MiB = 1024 * 1024;
 
 export interface FileStoreOptions {
-  /** Direct I/O, or the page cache; `auto` takes direct I/O where a probe succeeds. Default `auto`. */
+  /** Direct I/O, or I/O through the page cache; `auto` is direct if a probe succeeds. Default `auto`. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
-  /** `extents` allocates disk space as slots are touched, `whole` all of it at open. Default `whole`. */
+  /** `whole` allocates all disk space when opened, `extents` as slots are first written. Default `whole`. */
   readonly allocation?: 'whole' | 'extents';
-  /** Disk space taken at once under `extents`. Default 64 MiB. */
+  /** Bytes of an extent, the unit of allocation under `extents`. Default 64 MiB. */
   readonly extentBytes?: number;
   /**
-   * `warm` goes on with what an earlier run left in the directory, after a crash too; `empty` forgets it, and
-   * spares the index file and the durability points that a warm restart needs. Default `empty`.
+   * `warm` keeps the records that an earlier run left in the directory, after a crash too. `empty` drops
+   * them, and saves the index file and the durability points that a warm restart needs. Default `empty`.
    */
   readonly restart?: 'empty' | 'warm';
-  /** What gives the bytes their meaning; a warm restart refuses another. Default: empty texts, epoch 0. */
+  /** What the bytes mean; a warm restart refuses another identity. Default: empty texts, epoch 0. */
   readonly identity?: Partial<StoreIdentity>;
-  /** A durability point (fdatasync) follows after so many bytes were written. Default 64 MiB. */
+  /** Bytes written after which a durability point (fdatasync) is taken. Default 64 MiB. */
   readonly syncBytes?: number;
-  /** No written record waits longer than this for a durability point to begin. Default 1,000 ms. */
+  /** Longest wait of a written record for the next durability point to begin. Default 1,000 ms. */
   readonly syncMs?: number;
   /**
-   * A checkpoint follows after so many bytes were written, or 32 times its own size if that is more: the next
-   * start after a crash reads about so much. Default 1 GiB.
+   * Bytes written after which a checkpoint is taken, or 32 times the checkpoint's size if that is more. The
+   * next start after a crash reads about that many bytes. Default 1 GiB.
    */
   readonly checkpointBytes?: number;
-  /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
+  /** Most I/Os in flight. No more than UV_THREADPOOL_SIZE of them run at once. Default 16. */
   readonly queueDepth?: number;
   /**
-   * Bytes of payload in an I/O, where so many lie side by side: neighbours go together until they are that
-   * many, and a block of twice as many or more is cut. Default 2 MiB.
+   * Bytes of payload to aim for in an I/O: neighbours are merged until they reach it, and a block of twice as
+   * many bytes or more is cut. Default 2 MiB.
    */
   readonly ioBytes?: number;
   /**
-   * Whether the payload of every read is compared with its digest, unless whoever gets it does that. Headers
-   * are checked either way. Default true.
+   * Whether each payload is compared with its digest when read, unless its receiver does that. Headers are
+   * always checked. Default true.
    */
   readonly verifyReads?: boolean;
-  /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */
+  /** An I/O that takes longer has failed; its slot stays locked until the I/O retires. Default 30,000 ms. */
   readonly deadlineMs?: number;
   /** Called when an I/O passes its deadline, and again when it retires. */
   readonly onStuck?: (stuck: StuckIo) => void;
   /** Whether native calls (fallocate, flock, addresses) may be used. Default true. */
   readonly native?: boolean;
-  /** Stands between the store and its file, to count or to inject faults. */
+  /** Wraps the store's files, to count calls or to inject faults. */
   readonly wrapFile?: WrapFile;
-  /** Stands between the store and the names in its directory. */
+  /** Wraps the changes of names in the directory, to inject crashes. */
   readonly wrapDirectory?: (ops: DirectoryOps) => DirectoryOps;
 }
 
@@ -434,7 +438,7 @@ export type FileStoreSettings = Required<
   readonly identity: StoreIdentity;
 };
 
-/** @throws TKV_CONFIG naming the option at fault. */
+/** @throws TKV_CONFIG naming the option at fault */
 export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
   requireOptions(options, fileStoreOptionsNames, 'options', 'TKV_CONFIG');
   if (options.identity !== undefined) {

@@ -1,7 +1,7 @@
 /**
- * The record: what lies on disk for one slot. It says by itself whose bytes it holds, so that a reader trusts
- * nothing but the record and the item it asks for. Little-endian; all lengths in bytes. docs/internals/disk-format.md
- * has every field.
+ * The format of the data file: records, the superblock, and where they lie. A record holds the bytes of one
+ * slot, and its header says whose bytes they are, so a reader trusts only the record and the item that it
+ * asks for. Little-endian; lengths in bytes. docs/internals/disk-format.md has every field.
  *
  *      0        8    12     16          32           40           44         48        56       64       72
  *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+
@@ -14,9 +14,10 @@
  *      | 8      | 8        | 4      | 16     | 12              | 8                 |
  *      +--------+----------+--------+--------+-----------------+-------------------+
  *
- * `parent` is the key of the block before it in its chain, and the header's digest is that of the 30 words
- * before it. `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so
- * that direct I/O moves them from and to the caller's memory; others follow it in the same block:
+ * `parent` is the key of the preceding block in the chain. The header's digest covers the 30 words before it.
+ * `head` is the offset of the payload. A payload of whole disk blocks lies apart from the header, so that
+ * direct I/O moves it from and to the caller's memory. Any other payload follows the header in the same
+ * block:
  *
  *      0            128          4096                     4096 + payload
  *      +------------+----- 0 ----+------------------------+
@@ -42,18 +43,18 @@ const MAGIC_LO = 0x42564b54; // 'TKVB' in the file
 const MAGIC_HI = 0x4b434f4c; // 'LOCK'
 const CHECKED_WORDS = 30;
 
-/** What all records of one store share. */
+/** The two digests that all records of one store carry. */
 export interface RecordFamily {
   /** Fingerprint of the pool's shape and of what its bytes mean. */
   readonly layout: Digest;
-  /** Drawn when the store was created: records of an earlier life are not its own. */
+  /** Drawn at random when the store was created, so that records of an earlier store do not count. */
   readonly store: Digest;
 }
 
 export interface FileRecordShape {
   readonly payloadBytes: number;
   readonly payloadOffset: number;
-  /** The whole record, a multiple of BLOCK_BYTES. */
+  /** Length of the whole record, a multiple of BLOCK_BYTES. */
   readonly recordBytes: number;
   /** Whether the payload lies in blocks of its own. */
   readonly apart: boolean;
@@ -93,19 +94,19 @@ export function encodeHeader(
   setDigest(words, CHECKED_WORDS, digestWords(words.subarray(0, CHECKED_WORDS)));
 }
 
-/** Whether the words begin as a record does; free space does not. */
+/** Whether the words begin with a record's magic. Free space does not. */
 export function hasMagic(words: Uint32Array): boolean {
   return words[0] === MAGIC_LO && words[1] === MAGIC_HI;
 }
 
-/** Why the header in `words` is not that of a record of this store in this slot; empty where it is. */
+/** Why the header in `words` does not belong to a record of this store in this slot; empty if it does. */
 export function headerFault(
   words: Uint32Array,
   family: RecordFamily,
   target: { readonly slot: number; readonly sizeClass: number },
   shape: FileRecordShape,
 ): string {
-  if (!hasMagic(words)) return 'there is no record (magic)';
+  if (!hasMagic(words)) return 'the slot holds no record (magic)';
   const checksum = digestWords(words.subarray(0, CHECKED_WORDS));
   if (!isDigest(words, CHECKED_WORDS, checksum)) return "the header's digest is wrong";
   if (words[2] !== RECORD_VERSION) return `record version ${words[2]}, not ${RECORD_VERSION}`;
@@ -118,7 +119,7 @@ export function headerFault(
   return '';
 }
 
-/** Whether the header is that of the record `sequence`, whoever may ask for it. */
+/** Whether the header belongs to record number `sequence` of this store in this slot. */
 export function isRecord(
   words: Uint32Array,
   family: RecordFamily,
@@ -129,15 +130,15 @@ export function isRecord(
   return headerFault(words, family, target, shape) === '' && wide(words, 20) === sequence;
 }
 
-/** What a header without fault says of its record. */
+/** Fields of a header without fault. */
 export interface RecordFacts {
   readonly key: Uint32Array;
   readonly generation: number;
   readonly digest: Digest;
-  /** Grows with each record that the store writes. */
+  /** Number of the record: grows with each record that the store writes. */
   readonly sequence: number;
   readonly tokens: number;
-  /** Key of the block before it in its chain; zeros for the first, undefined where it is not known. */
+  /** Key of the preceding block in the chain; zeros for the first block, undefined if unknown. */
   readonly parent: Uint32Array | undefined;
 }
 
@@ -153,8 +154,8 @@ export function recordFacts(words: Uint32Array): RecordFacts {
 }
 
 /**
- * What disagrees between the header in `words` and the item asked for; empty where nothing does.
- * @param sequence number of the record that was written there last, 0 where that is not known
+ * How the header in `words` disagrees with the item asked for; empty if it agrees.
+ * @param sequence number of the record last written there, 0 if unknown
  */
 export function headerDisagreement(
   words: Uint32Array,
@@ -173,9 +174,10 @@ export function headerDisagreement(
   return '';
 }
 
-// The first block of a data file: whose file it is and what its bytes mean. A file without it, or with that
-// of another version, is not touched; one of another model, layout or key is refused by the name of what
-// differs.
+// ---- superblock: the first block of a data file, which says whose file it is and what its bytes mean
+//
+// A file without a superblock, or with one of another version, is not touched. For a file of another model,
+// layout or key the error names what differs.
 //
 //      0          8         12        16         24                     4096
 //      +----------+---------+---------+----------+----------------------+
@@ -185,22 +187,22 @@ export function headerDisagreement(
 const MAGIC = 'TKVSTORE';
 const VERSION = 3;
 const TEXT_START = 24;
-/** The index has 8 bits for a size class. */
+/** Most size classes: the index has 8 bits for one. */
 const SIZE_CLASSES_MAX = 256;
-/** So that offsets in the file stay below 2^53, however small the slots are. */
+/** Most bytes of a page, so that offsets in the file stay below 2^53 however small the slots are. */
 const PAGE_BYTES_MAX = 2 ** 40;
 
-/** What gives a store's bytes and keys their meaning. Texts are compared, never interpreted. */
+/** What the bytes and keys of a store mean. Texts are compared, never interpreted. */
 export interface StoreIdentity {
   /** Name and revision of the weights. */
   readonly model: string;
   /** Shape and type of the KV. */
   readonly layout: string;
-  /** A fingerprint of the secret key, from which the key does not follow. */
+  /** A fingerprint of the secret key, from which the key cannot be derived. */
   readonly secretKey: string;
-  /** What else determines the bytes. */
+  /** Everything else that determines the bytes. */
   readonly extras: string;
-  /** Contents of another epoch are forgotten, not refused. */
+  /** Contents of another epoch are dropped, without an error. */
   readonly epoch: number;
 }
 
@@ -239,7 +241,7 @@ export function encodeSuperblock(facts: StoreFacts): Uint8Array {
   return block;
 }
 
-/** The facts in the first block of a file, or why the file is not one of ours to touch. */
+/** The facts in the first block of a file, or why the file must not be touched. */
 export function decodeSuperblock(block: Uint8Array): StoreFacts | string {
   if (block.byteLength < TEXT_START || new TextDecoder().decode(block.subarray(0, 8)) !== MAGIC) {
     return 'is not a tierkv file';
@@ -255,7 +257,7 @@ export function decodeSuperblock(block: Uint8Array): StoreFacts | string {
   return facts ?? 'has a damaged superblock';
 }
 
-/** Facts that a store can have; undefined for a text that no tierkv wrote, whatever its digest. */
+/** The facts in `text`; undefined if no tierkv can have written it. The digest alone does not prove that. */
 function factsIn(text: string): StoreFacts | undefined {
   let facts: Partial<StoreFacts> | null;
   try {
@@ -280,14 +282,14 @@ function factsIn(text: string): StoreFacts | undefined {
   return isKnown ? (facts as StoreFacts) : undefined;
 }
 
-/** What all records of the store share. */
+/** The digests that all records of the store carry. */
 export function familyOf({ storeId, identity, pageBytes, slotBytes }: StoreFacts): RecordFamily {
   return { store: storeId, layout: layoutFingerprint(pageBytes, slotBytes, JSON.stringify(identity)) };
 }
 
 /**
- * @throws TKV_MISMATCH with the part of the identity that differs as its field, when the store in `stored`
- * holds bytes of another meaning than `wanted` gives them
+ * @throws TKV_MISMATCH if `stored` and `wanted` differ in what bytes mean; the field is the part of the
+ * identity that differs
  */
 export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: string, path: string): void {
   const sizes = ({ pageBytes, slotBytes }: Pick<PoolShape, 'pageBytes' | 'slotBytes'>): string =>
@@ -325,8 +327,10 @@ export function factsOf(
   return { storeId, identity, pageBytes, slotBytes, restart };
 }
 
-// Where the records of a pool lie in its file. Pages keep the pool's order and each is as long as its longest
-// cut, so that a slot's record has one place whatever other pages hold:
+// ---- layout: where the records of a pool lie in its file
+//
+// Pages keep the pool's order. Each is as long as its longest division into records, so a slot's place does
+// not depend on the size classes of other pages:
 //
 //      0            4096      8192
 //      +------------+---------+---------------------------+---------------------------+---
@@ -334,21 +338,21 @@ export function factsOf(
 //      +------------+---------+---------------------------+---------------------------+---
 //                             |<------- pageStride ------>|
 //
-// The scratch block is written and read back when a store is opened, to see whether direct I/O works.
+// When a store is opened the scratch block is written and read back, to see whether direct I/O works.
 
 export const SCRATCH_START_BYTES: number = BLOCK_BYTES;
 export const DATA_START_BYTES: number = 2 * BLOCK_BYTES;
 
 export interface FileLayout {
   readonly shape: PoolShape;
-  /** The record of each size class. */
+  /** Shape of the record, by size class. */
   readonly records: readonly FileRecordShape[];
   readonly pageStrideBytes: number;
-  /** Size of the file when every page is in it. */
+  /** Length of the file with all pages. */
   readonly fileBytes: number;
 }
 
-/** @throws TKV_CONFIG when a slot is not whole 32-bit words, or the file would pass 2^53 bytes. */
+/** @throws TKV_CONFIG if a slot is not whole 32-bit words, or the file would pass 2^53 bytes */
 export function fileLayout(shape: PoolShape): FileLayout {
   const records = shape.slotBytes.map((bytes, sizeClass) => {
     if (bytes % 4 !== 0) {
@@ -376,7 +380,7 @@ export function pageOf(layout: FileLayout, slot: number): number {
   return Math.floor(slot / layout.shape.slotsPerPageMax);
 }
 
-/** The page that the byte of the file lies in, or the pages end before. */
+/** The page in which byte `at` of the file lies; below 0 before the first page. */
 export function pageAt(layout: FileLayout, at: number): number {
   return Math.floor((at - DATA_START_BYTES) / layout.pageStrideBytes);
 }
@@ -388,18 +392,18 @@ export function recordOffset(layout: FileLayout, slot: number, sizeClass: number
   return DATA_START_BYTES + page * layout.pageStrideBytes + index * layout.records[sizeClass].recordBytes;
 }
 
-/** Fingerprint of how bytes are laid out and of what they mean: 64 bits of a SHA-256. */
+/** Fingerprint of the layout and meaning of bytes: 64 bits of a SHA-256. */
 export function layoutFingerprint(pageBytes: number, slotBytes: readonly number[], meaning: string): Digest {
   const facts = JSON.stringify([RECORD_VERSION, pageBytes, slotBytes, meaning]);
   const hash = createHash('sha256').update(facts).digest();
   return { lo: hash.readUInt32LE(0), hi: hash.readUInt32LE(4) };
 }
 
-//  How numbers, digests and parents stand in the 32-bit words of records and of the index.
+// ---- numbers, digests and parents as 32-bit words of records and of the index
 
 const UNKNOWN_WORD = 0xffff_ffff;
 
-/** All ones stand for a parent that is not known. */
+/** Writes the parent's key. All ones stand for an unknown parent. */
 export function setParent(words: Uint32Array, at: number, parent: Uint32Array | undefined): void {
   if (parent === undefined) words.fill(UNKNOWN_WORD, at, at + 4);
   else words.set(parent, at);
@@ -428,10 +432,10 @@ export function wide(words: Uint32Array, at: number): number {
   return words[at] + words[at + 1] * 2 ** 32;
 }
 
-// Texts out of files, such as a model's name, for people: a file from elsewhere must not command their
-// terminal.
-
-/** The text with control and format characters, line ends among them, as `\u{1b}`. */
+/**
+ * The text with control and format characters, line ends too, as `\u{1b}`: a text from a foreign file must
+ * not control the reader's terminal.
+ */
 export function printable(text: string): string {
   return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0)?.toString(16)}}`);
 }

@@ -1,11 +1,13 @@
 /**
- * One I/O over records that lie side by side, or over a part of a long one. It lays headers and payloads out
- * as the memory of one vectored call, digests what a read brings, and compares each header with the item that
- * asked. A request ends with the last of its I/Os, as the first thing that went wrong says, or as `loaded`.
+ * Reads and writes records: single I/Os, the plan that merges and cuts requests into I/Os, and the scan of
+ * marked regions after a crash. A `RecordIo` covers records that lie side by side, or a part of a long one.
+ * It lays out headers and payloads as the memory of one vectored call, digests what a read brings, and
+ * compares each header with its item. A request ends with the last of its I/Os: with the first failure, else
+ * as `loaded`.
  *
- * Payloads move from and to the caller's memory itself where direct I/O reaches it, else by way of staging
- * memory. When an I/O fails, each part is tried again alone, so that a bad record takes none of its
- * neighbours with it.
+ * Payloads move directly between file and the caller's memory where direct I/O can reach it, else through
+ * staging memory. When an I/O fails each part is tried again alone, so a bad record does not fail its
+ * neighbours.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -31,36 +33,36 @@ import {
   recordOffset,
 } from './record.ts';
 
-/** What an I/O needs of its store. */
+/** The store, as an I/O sees it. */
 export interface IoContext {
   readonly file: DataFile;
   readonly extents: Extents;
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  /** Whether payloads that are read are compared with their digests, unless that happens later. */
+  /** Whether payloads are compared with their digests when read, unless the item is checked later. */
   readonly verifyReads: boolean;
-  /** Number of the next record written. */
+  /** Draws the number of the next record written. */
   nextSequence(): number;
-  /** Number of the record that was written into the slot last, 0 where that is not known. */
+  /** Number of the record last written into the slot, 0 if unknown. */
   sequenceOf(slot: number): number;
-  /** What lies in the slot is not what was written there. */
+  /** Called when the slot holds other bytes than were written there. */
   spoiled(slot: number): void;
-  /** The request has its result and touches nothing any more. */
+  /** Called when the request has its result and no longer touches memory or file. */
   finish(request: SlotRequest, result: StoreResult): void;
   retry(plan: IoPlan): void;
   stuck(io: RecordIo, retired: boolean): void;
-  /** The disk refused something. */
+  /** Counts an error of the disk. */
   failed(errno: string): void;
 }
 
-/** A part of a record and the memory that the I/O moves for it. */
+/** A part of a record, with the memory that the I/O moves for it. */
 interface LaidPart {
   readonly part: RecordPart;
-  /** Undefined where the part has not the record's first block. */
+  /** Undefined if the part does not include the record's first block. */
   readonly header: Uint32Array | undefined;
   readonly payload: Uint8Array;
-  /** Where `payload` lies in the slot's bytes. */
+  /** Offset of `payload` in the slot's bytes. */
   readonly payloadFrom: number;
 }
 
@@ -123,7 +125,9 @@ export class RecordIo implements QueuedIo {
     else this.plan.parts.forEach((part, i) => void this.#end(part, problems[i]));
   }
 
-  /** Finds memory for each part, fills it when writing, and lists all of it in the order of the file. */
+  /**
+   * Assigns memory to each part, fills it for a write, and appends it to `memory` in the order of the file.
+   */
   #layOut(staging: Uint8Array, memory: Uint8Array[]): LaidPart[] {
     let used = 0;
     return this.plan.parts.map((part) => {
@@ -146,7 +150,7 @@ export class RecordIo implements QueuedIo {
     });
   }
 
-  /** Header, payload where it is staged, and zeros around them. */
+  /** Writes the header, the payload if it is staged, and zeros around them. */
   #fill({ part: { request }, header, payload, payloadFrom }: LaidPart, own: Uint8Array): void {
     const at = request.staged ? payload.byteOffset - own.byteOffset : own.byteLength;
     own.fill(0, 0, at);
@@ -168,7 +172,7 @@ export class RecordIo implements QueuedIo {
     }
   }
 
-  /** What a read has brought. @returns what is wrong with its header */
+  /** Takes what a read has brought. @returns the failure if the header disagrees with the item */
   #take({ part: { request }, header, payload, payloadFrom }: LaidPart): StoreResult | undefined {
     const { item, record } = request;
     if (this.#checks(request)) {
@@ -189,7 +193,7 @@ export class RecordIo implements QueuedIo {
     return this.#context.verifyReads && item.checkedLater !== true;
   }
 
-  /** @param direct whether memory of callers took part, which direct I/O may have found out of reach */
+  /** @param direct whether the I/O used memory of callers, which direct I/O may not be able to reach */
   #fail(errno: string, direct: boolean): void {
     const { parts } = this.plan;
     const unreachable = direct && (errno === 'EFAULT' || errno === 'EINVAL');
@@ -207,7 +211,7 @@ export class RecordIo implements QueuedIo {
     for (const part of this.plan.parts) this.#end(part, failure);
   }
 
-  /** The I/O has done with the part. The last one of a request ends it. */
+  /** Ends the part. The last part of a request ends the request. */
   #end({ request }: RecordPart, failure: StoreResult | undefined): void {
     request.failure ??= failure;
     request.iosLeft -= 1;
@@ -231,55 +235,56 @@ const blocked: StoreResult = {
 };
 const late: StoreResult = { outcome: Outcome.TIMED_OUT, reason: 'the I/O retired after its deadline' };
 
-/** Staging memory of a part: all of it, or the block of its header alone. */
+/** Bytes of staging memory that a part needs: its whole length, or the header's block. */
 function stagingBytesOf({ request, from, to }: RecordPart): number {
   if (request.staged) return to - from;
   return from === 0 ? BLOCK_BYTES : 0;
 }
 
-// Which I/Os move the records of a batch of requests. Records that lie side by side go together until they
-// hold `ioBytes` of payload, and a record of twice that or more is cut: so wherever there are bytes enough,
-// an I/O moves from once to twice `ioBytes`. Every cut lies between two blocks, and every I/O is one range of
-// the file.
+// ---- plan: which I/Os move the records of a batch of requests
+//
+// Records that lie side by side are merged until they hold `ioBytes` of payload. A record of twice `ioBytes`
+// or more is cut. So an I/O moves between one and two times `ioBytes` if there are enough bytes. Cuts lie
+// between blocks, and every I/O is one range of the file.
 //
 //     records    | a | b | c |  d  |      | e ......................... |
 //     I/Os       |     1     |  2  |      |    3    |    4    |    5    |
 
-/** One item of a call on its way through the store. */
+/** One item of a call, on its way through the store. */
 export interface SlotRequest {
   readonly kind: IoKind;
   readonly item: StoreItem;
   readonly record: FileRecordShape;
-  /** Where its record lies in the file. */
+  /** Offset of its record in the file, in bytes. */
   readonly offset: number;
   readonly end: (result: StoreResult) => void;
-  /** Direct I/O does not reach the item's own memory, so its bytes go by way of staging memory. */
+  /** Whether the bytes go through staging memory, since direct I/O cannot reach the item's own. */
   staged: boolean;
-  /** Number of the record that a write makes; 0 until its header is laid out. */
+  /** Number of the record that a write makes; 0 until the header is laid out. */
   sequence: number;
   /** I/Os of the request that have not ended. */
   iosLeft: number;
-  /** What went wrong first. */
+  /** The first failure. */
   failure: StoreResult | undefined;
-  /** Digest of the payload that was read so far. */
+  /** Digest of the payload bytes read so far. */
   lo: number;
   hi: number;
 }
 
-/** A record, or the part of one that lies in [from, to). */
+/** A record, or its bytes in [from, to). */
 export interface RecordPart {
   readonly request: SlotRequest;
   readonly from: number;
   readonly to: number;
 }
 
-/** One I/O: parts that lie one behind the other in the file, from `offset` on. */
+/** One I/O: parts that follow each other in the file, from `offset` on. */
 export interface IoPlan {
   readonly offset: number;
   readonly parts: readonly RecordPart[];
 }
 
-/** One vectored call takes at most 1,024 pieces of memory, and a record is two. */
+/** Most records of an I/O. A vectored call takes at most 1,024 pieces of memory; a record is up to two. */
 const RECORDS_MAX = 256;
 
 /** The requests' I/Os in the order of the file. Sets `iosLeft` of each request. */
@@ -312,12 +317,12 @@ export function planIos(requests: readonly SlotRequest[], ioBytes: number): read
   return plans;
 }
 
-/** The part alone in an I/O of its own. */
+/** An I/O of the one part. */
 export function planAlone(part: RecordPart): IoPlan {
   return { offset: part.request.offset + part.from, parts: [part] };
 }
 
-/** No I/O of a plan is longer: twice `ioBytes` of payload, and what lies between payloads. */
+/** Bytes of the longest I/O of a plan: twice `ioBytes` of payload, and headers and padding. */
 export function longestIoBytes(ioBytes: number): number {
   return Math.ceil((2 * ioBytes) / BLOCK_BYTES) * BLOCK_BYTES + RECORDS_MAX * 2 * BLOCK_BYTES;
 }
@@ -333,20 +338,20 @@ function cut(request: SlotRequest, ioBytes: number): IoPlan[] {
   );
 }
 
-// Reads the records of marked regions, as a start after a crash must: which are whole, by header and by
-// payload, and which are not. A page holds records of one size class; where leftovers of another are found it
-// is that of the whole record that was written last. Small records are read many at a time, large ones by
-// their header first.
+// ---- scan: reads the records of marked regions after a crash, and tells whole records from broken ones
+//
+// A page holds records of one size class: the class of the whole record that was written last, if leftovers
+// of other classes are found. Small records are read many at a time; of large ones the header is read first.
 
 export interface FoundRecord extends RecordFacts {
   readonly slot: number;
   readonly sizeClass: number;
-  /** Why it is not whole; empty where it is. */
+  /** Why the record is not whole; empty if it is. */
   readonly problem: string;
 }
 
 const WINDOW_BYTES = 1024 * 1024;
-/** Records larger than this are not read before their header was. */
+/** Bytes of a record above which its header is read first. */
 const WHOLE_BYTES_MAX = 64 * 1024;
 
 export class RecordScan {
@@ -356,7 +361,7 @@ export class RecordScan {
   readonly #staging: StagingPool;
   bytesRead = 0;
 
-  /** @param blocks what was never written there is no record, and is not read */
+  /** @param blocks ranges that were never written hold no record and are skipped */
   constructor(blocks: RangedFile, layout: FileLayout, family: RecordFamily, staging: StagingPool) {
     this.#blocks = blocks;
     this.#layout = layout;
@@ -364,7 +369,7 @@ export class RecordScan {
     this.#staging = staging;
   }
 
-  /** The records of a page, whole and broken ones. Free space is not a record. */
+  /** The records of a page, whole and broken. Free space is not a record. */
   async page(page: number): Promise<FoundRecord[]> {
     const { shape } = this.#layout;
     const found: FoundRecord[] = [];
@@ -379,12 +384,12 @@ export class RecordScan {
     );
   }
 
-  /** The record of one slot, or why there is none. */
+  /** The record in the slot, or why it does not hold one. */
   record(slot: number, sizeClass: number): Promise<FoundRecord | string> {
     return this.#alone(slot, sizeClass, (memory) => this.#judge(memory, slot, sizeClass));
   }
 
-  /** The bytes of a record that was found whole, or why they cannot be read. */
+  /** The payload of a whole record, or why it cannot be read. */
   payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
     const { payloadOffset, payloadBytes } = this.#layout.records[sizeClass];
     return this.#alone(slot, sizeClass, (memory) =>
@@ -444,7 +449,7 @@ export class RecordScan {
     }
   }
 
-  /** @returns the errno, '' for none; the records that a failed read was of count as not there */
+  /** @returns the errno, empty on success. Records under a failed read count as missing */
   async #read(memory: Uint8Array, slot: number, sizeClass: number): Promise<string> {
     try {
       await this.#blocks.file.readv([memory], recordOffset(this.#layout, slot, sizeClass));
@@ -466,7 +471,7 @@ export class RecordScan {
 
   #take(bytes: number): Uint8Array {
     const memory = this.#staging.take(bytes);
-    invariant(memory !== undefined, 'a scan has its staging memory');
+    invariant(memory !== undefined, 'a scan must have staging memory');
     return memory;
   }
 }

@@ -1,11 +1,11 @@
 /**
- * The way of an item through the store. Its slot stays locked until the item ends:
+ * Takes items through the store. An item's slot stays locked until the item ends, and each item ends once:
  *
  *     call -> refused (closed, misplaced, busy, stale, missing)                           -> end
  *          -> locked -> the batch of this turn -> region marks (writes) -> I/Os -> queue   -> end
  *
- * What is asked for in one turn of the event loop is planned together, so that neighbours travel in one I/O.
- * After `close` whatever has not begun is refused, and what has begun goes on to its end.
+ * Items of one turn of the event loop are planned together, so that neighbours travel in one I/O. After
+ * `close` items that have not begun are refused; the others go on to their end.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -28,13 +28,13 @@ export interface FlowParts {
   readonly staging: StagingPool;
   readonly libc: Libc | undefined;
   readonly onStuck: (stuck: StuckIo) => void;
-  /** What an earlier run left in the slots. */
+  /** Records that an earlier run left in the slots. */
   readonly kept: readonly SlotEntry[];
 }
 
-/** What one turn of the event loop has brought. */
+/** The items of one turn of the event loop. */
 interface IoBatch {
-  /** Refusals that their callers have not heard of. */
+  /** Reports refusals, after the call has returned. */
   readonly refusals: (() => void)[];
   readonly reads: SlotRequest[];
   readonly writes: SlotRequest[];
@@ -51,7 +51,7 @@ export class RequestFlow {
   readonly #context: IoContext;
   #batch: IoBatch | undefined;
   #sequence = 0;
-  /** Items that hold a lock. */
+  /** Number of items that hold a lock. */
   #underWay = 0;
   #ioErrors = 0;
   #lastError = '';
@@ -78,7 +78,7 @@ export class RequestFlow {
       family: opened.family,
       verifyReads: settings.verifyReads,
       nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
-      sequenceOf: (slot) => opened.warm?.sequenceOf(slot) ?? 0,
+      sequenceOf: (slot) => opened.warm?.table.sequenceOf(slot) ?? 0,
       spoiled: (slot) => opened.warm?.spoiled(slot),
       finish: (request, result) => this.#finish(request, result),
       retry: (plan) => this.#push(plan),
@@ -89,7 +89,7 @@ export class RequestFlow {
     };
   }
 
-  /** For `describe`. `stuck` counts I/Os past their deadline that have not retired. */
+  /** Facts for `describe`. `stuck`: I/Os past their deadline that have not retired. */
   facts(): Record<'stuck' | 'timedOut' | 'ioErrors', number> & { lastError: string } {
     return {
       stuck: this.#queue.overdue,
@@ -99,13 +99,13 @@ export class RequestFlow {
     };
   }
 
-  /** The disk refused something. */
+  /** Counts an error of the disk. */
   failed(errno: string): void {
     this.#ioErrors += 1;
     this.#lastError = errno;
   }
 
-  /** Refuses what has not begun; fulfilled when what has begun is over. */
+  /** Refuses items that have not begun. Fulfilled when the others have ended. */
   close(): Promise<void> {
     this.#closed = true;
     this.#queue.giveUpWaiting('closed');
@@ -160,7 +160,7 @@ export class RequestFlow {
     });
   }
 
-  /** Locks the item's slot. @returns why it may not be had; then nothing has changed */
+  /** Locks the item's slot. @returns undefined, or why the slot cannot be locked; then nothing has changed */
   #lock(kind: IoKind, item: StoreItem): StoreResult | undefined {
     if (this.#closed) return disposed;
     const busy = this.#ledger.misplaced(item) ?? this.#locks.take(item.slot, kind);
@@ -174,7 +174,7 @@ export class RequestFlow {
     return refusal;
   }
 
-  /** Whether the file can be read into and written from these bytes themselves. */
+  /** Whether the file can be read into, or written from, `bytes` without staging memory. */
   #reachable(bytes: Uint8Array): boolean {
     if (bytes.byteLength % BLOCK_BYTES !== 0) return false;
     if (this.#opened.facts.mode === 'buffered') return bytes.byteOffset % 4 === 0;
@@ -197,7 +197,7 @@ export class RequestFlow {
     this.#beginWrites(writes);
   }
 
-  /** Where restarts are warm, the regions of the file that are written are marked first. */
+  /** Begins the writes. If restarts are warm, the regions that are written are marked first. */
   #beginWrites(writes: readonly SlotRequest[]): void {
     if (writes.length === 0) return;
     const marked = this.#opened.warm?.begin(writes.map(({ item }) => item));

@@ -1,14 +1,15 @@
 /**
- * What the store knows of the record in each slot, in the form in which the index file keeps it: an entry of
- * 16 words a slot, 0 for none. Memory grows with the highest slot that was written.
+ * The table of the records in all slots, in the form of the index file, and the marks of regions that were
+ * written since the last checkpoint. An entry is 16 words; all zeros for an empty slot. Memory grows with the
+ * highest slot that was written.
  *
  *      0          8          16       32       40           44              48       64
  *      +----------+----------+--------+--------+------------+---------------+--------+
  *      | sequence | last use | key    | digest | generation | class, tokens | parent |
  *      +----------+----------+--------+--------+------------+---------------+--------+
  *
- * The class stands in the upper 8 bits of its word. `last use` is the number of the record that was written
- * last when this one was read or written last: the order of use.
+ * The class is in the upper 8 bits of its word. `last use` orders records by use: it is the number of the
+ * newest record at the time when this record was last read or written.
  */
 
 import type { Digest } from '../../runtime/digest.ts';
@@ -45,16 +46,16 @@ export interface SlotEntry {
 
 export class SlotTable {
   #words: Uint32Array = new Uint32Array(0);
-  /** Bit h: the block in half h of the index file is not what this table says. */
+  /** By block: bit h is set if half h of the index file differs from this table. */
   #stale: Uint8Array = new Uint8Array(0);
   #records = 0;
 
-  /** Slots that have a record. */
+  /** Number of slots that have a record. */
   get records(): number {
     return this.#records;
   }
 
-  /** Blocks up to the highest slot that was ever set. */
+  /** Number of blocks up to the highest slot that was ever set. */
   get blocks(): number {
     return this.#stale.length;
   }
@@ -69,8 +70,8 @@ export class SlotTable {
   }
 
   /**
-   * Whether a store of that shape can have made the slot's entry by the time that it had written `sequence`
-   * records. A slot without a record fits too.
+   * Whether a store of that shape can have made the slot's entry after it had written `sequence` records. An
+   * empty slot fits too.
    */
   fits(slot: number, { slotsPerPage, slotsPerPageMax }: PoolShape, sequence: number): boolean {
     if (this.sequenceOf(slot) === 0) return true;
@@ -86,7 +87,7 @@ export class SlotTable {
   entry(slot: number): SlotEntry {
     const words = this.#words;
     const at = slot * ENTRY_WORDS;
-    invariant(this.sequenceOf(slot) !== 0, 'the slot has a record');
+    invariant(this.sequenceOf(slot) !== 0, 'the slot must have a record');
     return {
       slot,
       sizeClass: words[at + 11] >>> 24,
@@ -124,12 +125,12 @@ export class SlotTable {
     this.#touchBlock(slot);
   }
 
-  /** A record was used at `clock`. No block gets stale: the order of use alone is not worth writes. */
+  /** Notes that the record was used. The block stays up to date: the order of use is not worth a write. */
   use(slot: number, clock: number): void {
     if (this.sequenceOf(slot) !== 0) setWide(this.#words, slot * ENTRY_WORDS + 2, clock);
   }
 
-  /** Slots that have a record, the one used longest ago first. */
+  /** Slots that have a record, least recently used first. */
   byLastUse(): Uint32Array {
     const slots = new Uint32Array(this.#records);
     let count = 0;
@@ -148,7 +149,7 @@ export class SlotTable {
     for (let block = 0; block < this.#stale.length; block++) this.#stale[block] |= 1 << half;
   }
 
-  /** Copies a block's entries behind the head of an index block; from here on the half has them. */
+  /** Copies a block's entries into an index block, behind its head. The half then counts as up to date. */
   copyOut(block: number, half: number, into: Uint32Array): void {
     const at = block * ENTRIES_PER_BLOCK * ENTRY_WORDS;
     into.fill(0);
@@ -156,12 +157,12 @@ export class SlotTable {
     this.#stale[block] &= ~(1 << half);
   }
 
-  /** The block did not reach the half after all. */
+  /** Takes back `copyOut`: the block was not written. */
   copyFailed(block: number, half: number): void {
     this.#stale[block] |= 1 << half;
   }
 
-  /** Takes a block's entries as half `half` of the index file has them. */
+  /** Takes over a block's entries from half `half` of the index file. */
   copyIn(block: number, half: number, from: Uint32Array): void {
     const first = block * ENTRIES_PER_BLOCK;
     this.cover(block);
@@ -172,7 +173,7 @@ export class SlotTable {
     this.#stale[block] = 3 & ~(1 << half);
   }
 
-  /** Forgets what lies at `slotLimit` and above. */
+  /** Drops the entries of slots from `slotLimit` on. */
   truncate(slotLimit: number): void {
     const limit = this.#words.length / ENTRY_WORDS;
     for (let slot = slotLimit; slot < limit; slot++) this.clear(slot);
@@ -185,7 +186,7 @@ export class SlotTable {
     this.#stale[Math.floor(slot / ENTRIES_PER_BLOCK)] = 3;
   }
 
-  /** Has room for the block's slots; until they are copied to a half, neither has them. */
+  /** Makes room for the block's slots. Both halves then count as stale. */
   cover(block: number): void {
     const needed = block + 1;
     const had = this.#stale.length;
@@ -200,22 +201,23 @@ export class SlotTable {
   }
 }
 
-// Which regions of the data file may differ from the last finished checkpoint. A region's mark is in the
-// index file before the first record of the epoch is written there, so that after a crash only marked regions
-// have to be read. Marks asked for together are written together; a region is marked once an epoch, and then
-// costs nothing.
+// ---- marks: regions of the data file that may differ from the last finished checkpoint
+//
+// A region's mark is in the index file before the first record of the epoch is written into the region, so
+// after a crash only marked regions have to be read. Marks that are needed at the same time are written
+// together. A region is marked once an epoch; further writes to it cost nothing.
 
 export class RegionMarks {
   readonly #file: DataFile;
   readonly #geometry: IndexGeometry;
   readonly #store: Digest;
-  readonly #wanted: RegionBits = new RegionBits();
-  readonly #written: RegionBits = new RegionBits();
-  /** How many writes are under way in each region. A write that spans two epochs counts in both. */
+  #wanted: RegionBits = new RegionBits();
+  #written: RegionBits = new RegionBits();
+  /** Number of writes under way, by region. A write that spans two epochs counts in both. */
   readonly #inFlight: Map<number, number> = new Map();
   /**
-   * Writes of a MARK block, one after the other whatever the epoch, so that an older state never lands on a
-   * newer one.
+   * Writes of MARK blocks, by block. Writes of one block follow each other, in any epoch, so that an older
+   * state never overwrites a newer one.
    */
   readonly #writes: Map<number, SharedRun> = new Map();
   #epoch: number;
@@ -239,7 +241,7 @@ export class RegionMarks {
     return [...this.#wanted.below(this.#geometry.regions)].length;
   }
 
-  /** Takes over the marks that a load found: they are in the file already. */
+  /** Takes over marks that were loaded, and so are in the file already. */
   restore(marked: RegionBits): void {
     for (const region of marked.below(this.#geometry.regions)) {
       this.#wanted.add(region);
@@ -248,9 +250,9 @@ export class RegionMarks {
   }
 
   /**
-   * A write to each region is about to begin; `end` says that it is over.
-   * @returns fulfilled once their marks are in the file, rejected with the errno as `code`; undefined when
-   * they are already
+   * Announces a write to each region; `end` must follow each write.
+   * @returns fulfilled once the marks are in the file, rejected with the errno as `code`; undefined if they
+   * are there already
    */
   begin(regions: readonly number[]): Promise<void> | undefined {
     let waits: Promise<void>[] | undefined;
@@ -270,21 +272,21 @@ export class RegionMarks {
 
   end(region: number): void {
     const left = (this.#inFlight.get(region) ?? 0) - 1;
-    invariant(left >= 0, 'a write ends once');
+    invariant(left >= 0, 'a write must end once');
     if (left === 0) this.#inFlight.delete(region);
     else this.#inFlight.set(region, left);
   }
 
-  /** Begins an epoch that marks what is being written now. @returns fulfilled once that is in the file */
+  /** Begins an epoch, with marks for the writes under way. @returns fulfilled once they are in the file */
   advance(epoch: number): Promise<void> {
     this.#epoch = epoch;
-    this.#wanted.clear();
-    this.#written.clear();
+    this.#wanted = new RegionBits();
+    this.#written = new RegionBits();
     for (const region of this.#inFlight.keys()) this.#wanted.add(region);
     return this.writeAll();
   }
 
-  /** Writes every block that has marks which are not in the file. */
+  /** Writes every MARK block that differs from the file. */
   async writeAll(): Promise<void> {
     const blocks = new Set<number>();
     for (const region of this.#wanted.below(this.#geometry.regions)) {
@@ -303,8 +305,8 @@ export class RegionMarks {
   }
 
   /**
-   * Writes the block as it is now. A mark that was asked for in an earlier epoch is part of this one too,
-   * since the write that wants it is still in flight.
+   * Writes the block as it is now. It includes marks that were asked for in an earlier epoch, since the write
+   * that needs such a mark is still in flight.
    */
   async #write(block: number): Promise<void> {
     const epoch = this.#epoch;
@@ -315,9 +317,9 @@ export class RegionMarks {
   }
 }
 
-// Work that one run does for everybody who asked before it began: while a run is under way there is one more
-// behind it at the most, and whoever asks meanwhile shares that one.
+// ---- shared runs
 
+/** Merges requests: one run serves all requests made before it began. At most one further run waits. */
 export class SharedRun {
   readonly #work: () => Promise<void>;
   #running: Promise<void> | undefined;
@@ -327,12 +329,12 @@ export class SharedRun {
     this.#work = work;
   }
 
-  /** Whether a run has not begun yet. */
+  /** Whether a run is waiting to begin. */
   get isAwaited(): boolean {
     return this.#next !== undefined;
   }
 
-  /** The end of a run that begins after this call. */
+  /** Asks for a run that begins after this call. @returns its end */
   ask(): Promise<void> {
     if (this.#next !== undefined) return this.#next;
     const turn = (): Promise<void> => {

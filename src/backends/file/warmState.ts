@@ -1,14 +1,14 @@
 /**
- * What makes a restart warm, while the store runs: the table of what lies in every slot, marks of the regions
- * that are written, durability points, and checkpoints, which write the table to the index file and so make
- * the marks needless.
+ * Makes restarts warm: recovers the records at the start, and while the store runs keeps the slot table, the
+ * marks of written regions, durability points and checkpoints. A checkpoint writes the table to the index
+ * file, so that the marks before it are no longer needed.
  *
  *     write:       mark the region -> write the record -> note it in the table -> (a durability point)
  *     checkpoint:  begin an epoch -> its marks -> durability point -> changed SLOT blocks -> fdatasync
  *                  -> DONE -> fdatasync
  *
- * A checkpoint runs beside writes: a slot that is written meanwhile lies in a region that the new epoch has
- * marked, so whatever the checkpoint says of it counts for nothing.
+ * Writes go on during a checkpoint. A slot that is written meanwhile lies in a region that the new epoch has
+ * marked, so its entry in the checkpoint is not used.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -32,7 +32,7 @@ import { type FoundRecord, RecordScan } from './recordIo.ts';
 import { RegionMarks, SharedRun, SlotTable } from './slotTable.ts';
 
 export interface WarmSettings extends DurabilitySettings {
-  /** A checkpoint follows after so many bytes were written. */
+  /** Bytes written after which a checkpoint is taken. */
   readonly checkpointBytes: number;
   readonly deadlineMs: number;
 }
@@ -44,23 +44,25 @@ export interface WarmParts {
   readonly geometry: IndexGeometry;
   readonly family: RecordFamily;
   readonly table: SlotTable;
-  /** Regions that are marked in the file already, and the newest epoch of their marks. */
+  /** Regions that are already marked in the file; `markEpoch` is the newest epoch of their marks. */
   readonly marked: RegionBits;
   readonly markEpoch: number;
   readonly done: DoneFacts;
-  /** Number of the last record on disk. */
+  /** Number of the newest record on disk. */
   readonly sequence: number;
   readonly settings: WarmSettings;
 }
 
-/** A checkpoint is worth its bytes once so many times as many were written since the last. */
+/**
+ * Bytes written since the last checkpoint, for each byte of a checkpoint, before the next one is worth it.
+ */
 const BYTES_PER_CHECKPOINT_BYTE = 32;
 
 export class WarmState {
   readonly #parts: Omit<WarmParts, 'blocks'>;
-  readonly #table: SlotTable;
+  readonly table: SlotTable;
   readonly #marks: RegionMarks;
-  readonly #durability: Durability;
+  readonly durability: Durability;
   readonly #writer: CheckpointWriter;
   readonly #watch: IoWatch;
   readonly #multiClass: boolean;
@@ -77,35 +79,27 @@ export class WarmState {
     this.#watch = new IoWatch(parts.settings.deadlineMs);
     const index = this.#watch.wrap(parts.index);
     this.#parts = { ...parts, index };
-    this.#table = parts.table;
+    this.table = parts.table;
     this.#marks = new RegionMarks(index, parts.geometry, parts.family.store, parts.markEpoch);
     this.#marks.restore(parts.marked);
     this.#writer = new CheckpointWriter(index, parts.geometry, parts.family.store, parts.table);
     this.#done = parts.done;
     this.#sequence = parts.sequence;
     this.#multiClass = parts.layout.shape.slotBytes.length > 1;
-    this.#durability = new Durability([this.#watch.wrap(parts.blocks), index], parts.settings, (error) => {
+    this.durability = new Durability([this.#watch.wrap(parts.blocks), index], parts.settings, (error) => {
       if (error !== undefined) this.#failed(error);
     });
   }
 
-  get table(): SlotTable {
-    return this.#table;
-  }
-
-  /** Number of the next record written. */
+  /** Draws the number of the next record written. */
   nextSequence(): number {
     return ++this.#sequence;
   }
 
-  sequenceOf(slot: number): number {
-    return this.#table.sequenceOf(slot);
-  }
-
   /**
-   * The slots are about to be written; `end` says for each that it is over.
-   * @returns fulfilled once they may be; rejected with the errno as `code` when they may not; undefined when
-   * they may at once
+   * Announces writes to the slots; `end` must follow each of them.
+   * @returns fulfilled once they may begin, rejected with the errno as `code` if they must not; undefined if
+   * they may begin at once
    */
   begin(items: readonly StoreItem[]): Promise<void> | undefined {
     for (const { slot, sizeClass } of items) this.#forgetReplaced(slot, sizeClass);
@@ -116,35 +110,32 @@ export class WarmState {
     return this.#watch.within(marked);
   }
 
-  /** @param sequence number of the record where it was written, 0 where it was not */
+  /** @param sequence number of the record that was written, 0 if the write failed */
   end(item: StoreItem, sequence: number): void {
     const { layout, geometry } = this.#parts;
     this.#marks.end(regionOf(layout, geometry, item.slot));
     if (sequence === 0) return;
     const { tokens = 0, parent } = item;
-    this.#table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
+    this.table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
     const { recordBytes } = layout.records[item.sizeClass];
     this.#writtenBytes += recordBytes;
-    this.#durability.wrote(recordBytes);
+    this.durability.wrote(recordBytes);
     this.#checkpointIfWorth();
   }
 
   used(slot: number): void {
-    this.#table.use(slot, this.#sequence);
+    this.table.use(slot, this.#sequence);
     this.#used = true;
   }
 
-  /** What lies in the slot is not what was written: the next start does not find it. */
+  /**
+   * Drops the slot's entry, since it holds other bytes than were written. The next start does not find it.
+   */
   spoiled(slot: number): void {
-    this.#table.clear(slot);
+    this.table.clear(slot);
   }
 
-  /** Fulfilled when every write that has ended is durable. @throws with the errno as `code` */
-  sync(): Promise<void> {
-    return this.#durability.sync();
-  }
-
-  /** Writes a checkpoint, or joins the one that is being written. @throws with the errno as `code` */
+  /** Writes a checkpoint, or joins one under way. @throws with the errno as `code` */
   checkpoint(): Promise<void> {
     this.#checkpointing ??= this.#checkpoint(false).finally(() => {
       this.#checkpointing = undefined;
@@ -152,18 +143,20 @@ export class WarmState {
     return this.#checkpointing;
   }
 
-  /** The store is opened for writing: from here on damage may be the trace of a crash. */
+  /** Marks the store as open: from here on damage may be the trace of a crash. */
   async open(): Promise<void> {
     if (!this.#done.closed) return;
     await this.#writeDone({ ...this.#done, closed: false });
-    // Before any mark, so that no crash leaves marks in a store that seems closed.
+    // Durable before any mark, so that no crash leaves marks in a store that seems closed.
     await this.#parts.index.sync();
   }
 
-  /** With nothing in flight: leaves all durable and nothing marked, so the next start reads no record. */
+  /**
+   * Makes all durable and leaves no marks, so that the next start reads no record. No I/O may be in flight.
+   */
   async close(): Promise<void> {
     await this.#checkpointing?.catch(() => {});
-    this.#durability.stop();
+    this.durability.stop();
     try {
       if (this.#used || !this.#marks.isEmpty) await this.#checkpoint(true);
       else {
@@ -177,12 +170,12 @@ export class WarmState {
 
   describe(): Record<string, string | number | boolean> {
     return {
-      records: this.#table.records,
+      records: this.table.records,
       epoch: this.#done.epoch,
       markedRegions: this.#marks.count,
       checkpoints: this.#checkpoints,
-      durabilityPoints: this.#durability.points,
-      unsyncedBytes: this.#durability.unsyncedBytes,
+      durabilityPoints: this.durability.points,
+      unsyncedBytes: this.durability.unsyncedBytes,
       indexBytes: this.#parts.geometry.fileBytes,
       indexStuck: this.#watch.overdue,
       indexErrors: this.#failures,
@@ -190,36 +183,39 @@ export class WarmState {
     };
   }
 
-  /** For tests, while nothing is in flight. @throws when table and marks disagree */
+  /** For tests, while nothing is in flight. @throws an invariant if the table is inconsistent */
   checkIntegrity(): void {
     let records = 0;
-    for (const slot of this.#table.byLastUse()) {
-      const entry = this.#table.entry(slot);
-      invariant(Math.max(entry.sequence, entry.lastUse) <= this.#sequence, 'nothing is of the future');
+    for (const slot of this.table.byLastUse()) {
+      const entry = this.table.entry(slot);
+      invariant(
+        Math.max(entry.sequence, entry.lastUse) <= this.#sequence,
+        'a record must not be of the future',
+      );
       records++;
     }
-    invariant(records === this.#table.records, 'the table counts its records');
+    invariant(records === this.table.records, 'the table must count its records');
   }
 
   /**
-   * Forgets what a write to the slot replaces: its old record and, if the write cuts the page anew, the
-   * records of other size classes in the page.
+   * Drops the entries that a write to the slot replaces: its own and, if the write gives the page another
+   * size class, all entries of other classes in the page.
    */
   #forgetReplaced(slot: number, sizeClass: number): void {
-    this.#table.clear(slot);
+    this.table.clear(slot);
     if (!this.#multiClass) return;
     const { layout } = this.#parts;
     const { slotsPerPageMax } = layout.shape;
     const first = pageOf(layout, slot) * slotsPerPageMax;
     for (let other = first; other < first + slotsPerPageMax; other++) {
-      if (this.#table.sequenceOf(other) !== 0 && this.#table.sizeClassOf(other) !== sizeClass) {
-        this.#table.clear(other);
+      if (this.table.sequenceOf(other) !== 0 && this.table.sizeClassOf(other) !== sizeClass) {
+        this.table.clear(other);
       }
     }
   }
 
   #checkpointIfWorth(): void {
-    const checkpointed = this.#table.records * ENTRY_WORDS * 4 * BYTES_PER_CHECKPOINT_BYTE;
+    const checkpointed = this.table.records * ENTRY_WORDS * 4 * BYTES_PER_CHECKPOINT_BYTE;
     if (this.#writtenBytes < Math.max(this.#parts.settings.checkpointBytes, checkpointed)) return;
     if (this.#checkpointing === undefined) this.checkpoint().catch(() => {});
   }
@@ -237,17 +233,17 @@ export class WarmState {
   async #writeCheckpoint(closing: boolean): Promise<void> {
     const { index } = this.#parts;
     const epoch = this.#done.epoch + 1;
-    // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay
+    // An epoch that failed half-way is finished, not skipped: the next one would overwrite the half that is
     // whole.
     await (this.#marks.epoch === epoch ? this.#marks.writeAll() : this.#marks.advance(epoch));
-    await this.#durability.sync();
-    if (closing) this.#table.makeStale(epoch % 2);
+    await this.durability.sync();
+    if (closing) this.table.makeStale(epoch % 2);
     const slotBlocks = await this.#writer.writeSlots(epoch);
     await index.sync();
     await this.#writeDone({
       epoch,
       sequence: this.#sequence,
-      records: this.#table.records,
+      records: this.table.records,
       closed: closing && this.#marks.isEmpty,
       slotBlocks,
     });
@@ -266,14 +262,13 @@ export class WarmState {
   }
 }
 
-// From files to a store that runs: recovery, then an index file that says what was recovered and has nothing
-// marked.
+// ---- start: recovery, then an index file that lists the recovered records and has no marks
 
 /**
- * More records than any life writes between two checkpoints. A loss of power may take back marks, but leave
- * records that they announced; so after whatever was not a close, numbers go on above those that such records
- * can have, and are durably so before the first of them is used. Else a record of a lost life could pass for
- * newer than one of this life in the same page.
+ * More records than any run writes between two checkpoints. A loss of power may undo marks and still leave
+ * records that were written after them. So unless the store was closed, record numbers continue this far
+ * above the highest one found, and that is durable before the first is used. Else a record of the lost run
+ * could seem newer than a record of this run in the same page.
  */
 const UNSEEN_RECORDS = 2 ** 32;
 
@@ -283,7 +278,7 @@ export interface WarmStartRequest {
   readonly family: RecordFamily;
   readonly settings: WarmSettings;
   readonly staging: StagingPool;
-  /** The index file of a store that was there, that it has none, or that the store is new. */
+  /** The index file of the store; 'none' if an existing store lacks it, 'new' if the store is new. */
   readonly kept: RangedFile | 'none' | 'new';
   /** Makes an empty index file under a preliminary name. */
   readonly create: () => Promise<DataFile>;
@@ -293,7 +288,7 @@ export interface WarmStarted {
   readonly warm: WarmState;
   readonly recovered: Recovered;
   readonly index: DataFile;
-  /** Whether the index file is a new one, that still has its preliminary name. */
+  /** Whether the index file is new and still has its preliminary name. */
   readonly created: boolean;
 }
 
@@ -313,7 +308,7 @@ export async function warmStart(request: WarmStartRequest): Promise<WarmStarted>
     const done = { epoch, sequence: recovered.sequence, records: table.records, closed, slotBlocks };
     const warm = new WarmState({ ...parts, index: old.file, marked, markEpoch, done });
     await warm.open();
-    // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one
+    // Two checkpoints if the crash interrupted one: the first finishes its epoch, the second begins an epoch
     // without marks.
     if (!closed || !marked.isEmpty) await warm.checkpoint();
     if (markEpoch > epoch) await warm.checkpoint();
@@ -335,25 +330,26 @@ function isSame(a: IndexGeometry, b: IndexGeometry): boolean {
   return a.pages === b.pages && a.slotsPerPageMax === b.slotsPerPageMax && a.regionPages === b.regionPages;
 }
 
-// A start on a directory that was used before: the checkpoint's table where nothing was written since, the
-// records themselves where something was. What comes out is what the next run may read; all of it is either
-// durable and untouched since the checkpoint, or was read and checked just now. The time it takes grows with
-// what was written between the checkpoint and the end, not with the store.
+// ---- recovery from a directory that was used before
+//
+// Entries of unmarked regions come from the checkpoint; records of marked regions are read and checked. So
+// every entry is either durable and untouched since the checkpoint, or was just checked. The time grows with
+// the bytes written after the checkpoint, not with the size of the store.
 
-/** What a start found: the checkpoint as it counts, with the records of marked regions as they were read. */
+/** What recovery found: the checkpoint, updated by the records read in marked regions. */
 export interface Recovered extends LoadedIndex {
-  /** Why the index could not be used at all; empty where it could. */
+  /** Why the index could not be used; empty if it could. */
   readonly indexProblem: string;
-  /** Records in marked regions that are not whole: what a crash leaves of a write. */
+  /** Broken records in marked regions: writes that a crash interrupted. */
   readonly leftovers: readonly FoundRecord[];
   readonly regionsRead: number;
   readonly bytesRead: number;
 }
 
-/** Pages read at once: what staging memory is enough for. */
+/** Pages read at once: staging memory is enough for three. */
 const READERS = 3;
 
-/** @param index undefined when there is none */
+/** @param index undefined if the index file is missing */
 export async function recover(
   blocks: RangedFile,
   index: RangedFile | undefined,
@@ -362,7 +358,7 @@ export async function recover(
   staging: StagingPool,
 ): Promise<Recovered> {
   const loaded =
-    index === undefined ? 'there is no index file' : await loadIndex(index, layout, family.store);
+    index === undefined ? 'the index file is missing' : await loadIndex(index, layout, family.store);
   const lost = typeof loaded === 'string';
   const known: Recovered = {
     ...nothingRecovered(layout),
@@ -403,7 +399,7 @@ export async function recover(
   return { ...known, sequence, leftovers, regionsRead, bytesRead: scan.bytesRead };
 }
 
-/** What a store that was just created has. */
+/** The result for a store that was just created. */
 export function nothingRecovered(layout: FileLayout): Recovered {
   return {
     geometry: geometryOf(layout),
@@ -423,10 +419,11 @@ export function nothingRecovered(layout: FileLayout): Recovered {
   };
 }
 
-// Durability points: one fdatasync for many writes. A record survives a loss of power once a point that began
-// after its write has ended; a crash of the process alone loses nothing that was written. Points are taken
-// when enough bytes have gathered, when the oldest of them has waited long enough, and when somebody asks.
-// Without writes there is no timer.
+// ---- durability points: one fdatasync for many writes
+//
+// A record survives a loss of power once a point that began after its write has ended. A crash of the process
+// alone loses no written record. A point is taken when `syncBytes` were written, when the oldest of them has
+// waited `syncMs`, and when `sync` is called. Without writes no timer runs.
 
 export interface DurabilitySettings {
   readonly syncBytes: number;
@@ -442,7 +439,7 @@ export class Durability {
   #timer: NodeJS.Timeout | undefined;
   #points = 0;
 
-  /** @param ended called at the end of each point, with the error of the disk if there was one */
+  /** @param ended called at the end of each point, with the disk's error or undefined */
   constructor(
     files: readonly DataFile[],
     settings: DurabilitySettings,
@@ -453,7 +450,7 @@ export class Durability {
     this.#ended = ended;
   }
 
-  /** Bytes written that no finished point covers. */
+  /** Bytes written that no finished point covers yet. */
   get unsyncedBytes(): number {
     return this.#unsyncedBytes;
   }
@@ -484,7 +481,7 @@ export class Durability {
     this.#timer.unref();
   }
 
-  /** Takes a point unless one is on its way that covers everything so far. */
+  /** Takes a point, unless a waiting point will cover everything written so far. */
   #take(): void {
     this.stop();
     if (!this.#point.isAwaited) this.sync().catch(() => {});

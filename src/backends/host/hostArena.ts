@@ -1,11 +1,11 @@
 /**
- * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and
- * locked. `facts` says what came of it; a refusal to lock or to give huge pages is a fact, too little memory
- * an error. Every chunk is a memory of WebAssembly, digested where it lies. Each takes some GiB of addresses;
- * where a limit (ulimit -v) forbids that, a chunk is ordinary memory, digested by way of a copy.
+ * Page-aligned host memory in chunks: in huge pages, populated and locked, as far as the system grants it.
+ * `facts` says what was granted; too little memory is an error. Every chunk is a WebAssembly memory, so that
+ * it is digested in place. Such a memory takes some GiB of addresses; where a limit (ulimit -v) forbids that,
+ * a chunk is ordinary memory, digested through a copy.
  *
- * `dispose` gives the pages back at once. The address range goes with the last buffer object: a forgotten
- * view, or a system call under way, finds memory, and nobody's bytes in it.
+ * `dispose` returns the pages to the system at once. The address range is released with the last buffer
+ * object, so a forgotten view or a system call under way finds zeros there, never the bytes of another owner.
  */
 
 import { readFileSync } from 'node:fs';
@@ -15,13 +15,13 @@ import { optionNames, requireArray, requireOptions } from '../../runtime/options
 import { Advice, type Libc, loadLibc } from './posix.ts';
 
 export interface ArenaOptions {
-  /** Sizes of the chunks; each is one buffer of at least that many bytes, starting at a page boundary. */
+  /** Sizes of the chunks in bytes. Each is a buffer of at least that size that starts at a page boundary. */
   readonly chunkBytes: readonly number[];
-  /** Populate and lock the pages now. Scratch memory that comes and goes does without. Default true. */
+  /** Whether to populate and lock the pages now; false for scratch memory. Default true. */
   readonly resident?: boolean;
   /** Whether native calls may be used. Default true. */
   readonly native?: boolean;
-  /** The setting that an error names. */
+  /** Name of the setting, for errors. */
   readonly field: string;
 }
 
@@ -37,20 +37,20 @@ export interface ArenaFacts {
   readonly pageAligned: boolean;
   readonly populated: boolean;
   readonly locked: boolean;
-  /** Bytes that lay in huge pages when the arena was opened. */
+  /** Bytes in huge pages when the arena was opened. */
   readonly hugePageBytes: number;
-  /** Why something above was not granted; empty where everything was. */
+  /** What was not granted, and why; empty if everything was. */
   readonly notGranted: string;
 }
 
-/** Where a chunk lies in the process. */
+/** Addresses of a chunk in the process. */
 interface AddressRange {
   readonly address: bigint;
   readonly bytes: number;
 }
 
 const PAGE_BYTES = 4096;
-/** Populating blocks the event loop, so it goes in steps. */
+/** Bytes populated in one step: populating blocks the event loop. */
 const POPULATE_STEP_BYTES = 128 * 1024 * 1024;
 
 export class HostArena implements Disposable {
@@ -65,7 +65,7 @@ export class HostArena implements Disposable {
     this.#giveBack = giveBack;
   }
 
-  /** @throws TKV_CONFIG on `field` when the system has not that much memory. */
+  /** @throws TKV_CONFIG on `field` if the system has too little memory */
   static async open(options: ArenaOptions): Promise<HostArena> {
     requireOptions(options, arenaOptionsNames, 'options', 'TKV_CONFIG');
     requireArray(options.chunkBytes, 'chunkBytes', 'Pass the bytes of each chunk.', 'TKV_CONFIG');
@@ -100,7 +100,7 @@ export class HostArena implements Disposable {
     this.#giveBack();
   }
 
-  /** Asks the system for all that it grants. */
+  /** Asks the system for huge pages, populated and locked, and notes what it grants. */
   static async #granted(chunks: readonly ArrayBuffer[], libc: Libc, resident: boolean): Promise<HostArena> {
     const ranges = chunks.map(
       (chunk): AddressRange => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
@@ -143,10 +143,12 @@ export class HostArena implements Disposable {
   }
 }
 
-/** The buffers handed out here, all of which start at a page. */
+/** Buffers of arenas, all of which start at a page. */
 const arenaBuffers = new WeakSet<ArrayBufferLike>();
 
-/** Whether the bytes start at a page, as direct I/O wants it; others' memory is known through `libc` only. */
+/**
+ * Whether the bytes start at a page, as direct I/O needs. For memory of other owners only `libc` can tell.
+ */
 export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
   if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
   return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;
@@ -172,7 +174,7 @@ function touchPages(chunk: ArrayBuffer): void {
   for (let at = 0; at < bytes.length; at += PAGE_BYTES) bytes[at] = 0;
 }
 
-/** How much the kernel backs with huge pages, from /proc/self/smaps; 0 where it does not say. */
+/** Bytes that the kernel backs with huge pages, from /proc/self/smaps; 0 if it does not say. */
 function hugePageBytesIn(ranges: readonly AddressRange[]): number {
   let kibibytes = 0;
   let inside = false;
@@ -199,8 +201,7 @@ function tooLittle(field: string, wantedBytes: number, availableBytes: number): 
   );
 }
 
-// Memory from the system itself, in huge pages where it grants them; given back when nobody holds the buffer
-// any more.
+// ---- memory from mmap, in huge pages where the system grants them; unmapped when the buffer is collected
 
 export const HUGE_PAGE_BYTES: number = 2 * 1024 * 1024;
 
@@ -212,7 +213,7 @@ interface Mapping {
 
 const mappings = new FinalizationRegistry<Mapping>(({ address, bytes, unmap }) => void unmap(address, bytes));
 
-/** Zeroed memory that starts at a huge page's boundary; undefined when the system has not got it. */
+/** Zeroed memory that starts at the boundary of a huge page; undefined if the system has too little. */
 export function mappedBytes(libc: Libc, bytes: number): ArrayBuffer | undefined {
   const withRoom = bytes + HUGE_PAGE_BYTES;
   const { address, error } = libc.map(withRoom);
@@ -225,11 +226,13 @@ export function mappedBytes(libc: Libc, bytes: number): ArrayBuffer | undefined 
   return buffer;
 }
 
-// Memory for tables that are read at random, such as the manager's index: in huge pages, where the system
-// gives them, since most of the time of such a read goes into finding the page. Small tables, and systems
-// without, get ordinary memory.
+// ---- memory for tables
 
-/** A function that gives zeroed memory of at least so many bytes. */
+/**
+ * A function that allocates zeroed memory of at least the given bytes, for tables that are read at random,
+ * such as the manager's index. Large tables are in huge pages where the system grants them, since most of the
+ * time of a random read goes into finding the page.
+ */
 export async function tableMemory(): Promise<(bytes: number) => ArrayBuffer> {
   const libc = await loadLibc();
   if (typeof libc === 'string') return (bytes) => new ArrayBuffer(bytes);
@@ -239,13 +242,12 @@ export async function tableMemory(): Promise<(bytes: number) => ArrayBuffer> {
   };
 }
 
-// Host memory that WebAssembly works on in place. It sees its own memories only, so bytes that it shall see
-// lie in one: a buffer that starts at a page boundary.
+// ---- WebAssembly memories, which WebAssembly can read in place; their buffers start at a page
 
-/** By their buffers. */
+/** The memories by their buffers. */
 const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
 
-/** Zeroed memory of at least so many bytes, without pages behind it yet; undefined when there is none. */
+/** Zeroed memory of at least `bytes`, not yet backed by pages; undefined if it cannot be allocated. */
 export function wasmBytes(bytes: number): ArrayBuffer | undefined {
   if (wasm === undefined || bytes > WASM_MEMORY_BYTES_MAX) return undefined;
   const pages = Math.ceil(bytes / WASM_PAGE_BYTES);
@@ -259,12 +261,12 @@ export function wasmBytes(bytes: number): ArrayBuffer | undefined {
   }
 }
 
-/** The memory that the buffer is of; undefined for a buffer from elsewhere. */
+/** The WebAssembly memory of the buffer; undefined if `wasmBytes` did not make it. */
 export function memoryOf(buffer: ArrayBufferLike): WasmMemory | undefined {
   return memories.get(buffer);
 }
 
-//  The part of the global that neither the ES library nor @types/node declares.
+// ---- the part of the `WebAssembly` global that neither the ES library nor @types/node declares
 
 export interface WasmMemory {
   readonly buffer: ArrayBuffer;
@@ -280,5 +282,5 @@ export const wasm: WebAssemblyLike | undefined = (globalThis as { WebAssembly?: 
   .WebAssembly;
 
 export const WASM_PAGE_BYTES = 65536;
-/** One page below the whole of 4 GiB, so that the end of every range is a 32-bit address. */
+/** Most bytes of a memory: one page below 4 GiB, so that the end of every range is a 32-bit address. */
 export const WASM_MEMORY_BYTES_MAX: number = 65535 * WASM_PAGE_BYTES;

@@ -1,9 +1,9 @@
 /**
- * The digest of bytes in host memory, as fast as this engine computes it: in WebAssembly where that runs and
- * passes a comparison with `runtime/digest.ts`, else there. The answer is the same either way.
+ * The digest of bytes in host memory. It is computed in WebAssembly with SIMD if that runs and agrees with
+ * `runtime/digest.ts`, else by `runtime/digest.ts`. Both give the same answer.
  *
- * A part of a unit's words, from word `firstWord` on, has a digest of its own, and the digest of a unit is
- * the lane-wise sum over its parts: so a unit that arrives in several I/Os is digested as they end.
+ * A part of a unit, from word `firstWord` on, has a digest of its own. The digest of the unit is the
+ * lane-wise sum over its parts, so a unit that arrives in several I/Os is digested as they end.
  */
 
 import { type Digest, digestWordsFrom } from '../../runtime/digest.ts';
@@ -20,30 +20,30 @@ function choose(): { readonly engine: DigestEngine; readonly digest: Digester } 
     : { engine: 'javascript', digest: portableDigest };
 }
 
-/** Which of them computes. */
+/** The engine in use. */
 export function digestEngine(): DigestEngine {
   return chosen.engine;
 }
 
-/** Digest of `bytes`, a multiple of 4 long and anywhere: the words of a unit from `firstWord` on. */
+/** Digest of `bytes`, which are a unit's words from `firstWord` on. The length must be a multiple of 4. */
 export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
   return chosen.digest(bytes, firstWord);
 }
 
-/** As `hostDigest`, without WebAssembly. */
+/** Like `hostDigest`, without WebAssembly. */
 export function portableDigest(bytes: Uint8Array, firstWord: number): Digest {
   const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
   const words = new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
   return digestWordsFrom(words, firstWord);
 }
 
-/** As `hostDigest` in WebAssembly, or undefined where the engine does not run it. */
+/** Like `hostDigest`, in WebAssembly; undefined if this process does not run it. */
 export function simdDigester(): Digester | undefined {
   let copying: Digester;
   try {
     copying = copyingDigest();
   } catch {
-    return undefined; // no WebAssembly, or one without SIMD
+    return undefined; // WebAssembly or its SIMD is missing
   }
   return (bytes, firstWord) => {
     const length = wholeSteps(bytes.byteLength);
@@ -58,7 +58,7 @@ export function simdDigester(): Digester | undefined {
   };
 }
 
-/** Whether `digest` computes what the definition says, over several chunks and at both ends of the loop. */
+/** Whether `digest` agrees with the definition, over several chunks and at both ends of the loop. */
 function agrees(digest: Digester): boolean {
   const words = new Uint32Array(CHUNK_BYTES / 2 + 13);
   for (let i = 0; i < words.length; i++) words[i] = Math.imul(i + 1, 0x2c1b3c6d) ^ (i << 7);
@@ -71,8 +71,7 @@ function agrees(digest: Digester): boolean {
   });
 }
 
-// The digest's module on the memories that bytes lie in: an instance for each, made when its memory is first
-// digested.
+// ---- instances of the module, one for each memory, made when the memory is first digested
 
 /** Digest of `bytes` bytes (whole steps, above 0) at `at`, which are a unit's words from `first` on. */
 export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
@@ -82,13 +81,16 @@ interface DigestExports {
   readonly hi: () => number;
 }
 
-/** A chunk and its source fit into a core's first-level cache together. */
+/** Bytes of a chunk: a chunk and its source fit into a core's first-level cache together. */
 export const CHUNK_BYTES = 16384;
 
 const instances = new WeakMap<ArrayBufferLike, InPlaceDigest>();
 let compiled: object | undefined;
 
-/** The digest on the buffer's memory, undefined for a buffer from elsewhere. @throws without SIMD */
+/**
+ * The digest on the buffer's memory; undefined if the buffer is not a WebAssembly memory.
+ * @throws without SIMD
+ */
 export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
   const known = instances.get(buffer);
   if (known !== undefined) return known;
@@ -99,17 +101,17 @@ export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefine
   return digest;
 }
 
-/** @throws where there is no WebAssembly, or no SIMD in it */
+/** @throws without WebAssembly or its SIMD */
 export function digestOn(memory: WasmMemory): InPlaceDigest {
   compiled ??= new wasm!.Module(simdModule());
   const { lo, hi } = new wasm!.Instance(compiled, { e: { m: memory } }).exports as DigestExports;
   return (at, bytes, first) => ({ lo: lo(at, at + bytes, first) >>> 0, hi: hi() >>> 0 });
 }
 
-/** Digest of words anywhere, by way of chunks in a memory of their own. @throws where there is none */
+/** The digest of bytes in any memory, through chunks in a WebAssembly memory. @throws without one */
 export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
   const memory = wasmBytes(CHUNK_BYTES);
-  if (memory === undefined) throw new Error('no memory of WebAssembly is to be had');
+  if (memory === undefined) throw new Error('a WebAssembly memory cannot be allocated');
   const chunk = new Uint8Array(memory);
   const digest = digestOn(memoryOf(memory)!);
   return (bytes, first) => {
@@ -130,14 +132,15 @@ export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
   };
 }
 
-/** How much of so many bytes goes through the loop. */
+/** Bytes, of `bytes`, that go through the loop: whole steps. */
 export function wholeSteps(bytes: number): number {
   return bytes - (bytes % STEP_BYTES);
 }
 
-// The digest's loop as a WebAssembly module, four words an instruction, assembled here from named
-// instructions so that no build step stands between this text and what runs. It works in place, on a memory
-// that it is given as `e.m`.
+// ---- the module: the digest's loop, four words an instruction
+//
+// It is assembled here from named instructions, so that no build step is needed, and works in place on the
+// memory that is imported as `e.m`.
 //
 // `lo(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, and returns
 // `lo`; `hi()` returns `hi` of the same. Lane j of a vector holds each fourth word. Of each vector w it takes
@@ -147,7 +150,7 @@ export function wholeSteps(bytes: number): number {
 //
 //     lo = sum over the lanes of S        hi = sum over the lanes of 8 (n S - T) + (2 (first + j) + 1) S
 
-/** The loop takes so many bytes a turn, and `end - at` is a multiple of it, above 0. */
+/** Bytes that the loop takes a turn. `end - at` must be a multiple of it, above 0. */
 export const STEP_BYTES = 32;
 
 type ModuleCode = readonly number[];

@@ -1,10 +1,10 @@
 /**
- * The DDR tier: slots in one host arena, moved by memcpy in the turn of the call, so that calls take effect
- * in the order in which they are made and no slot is ever busy. Only the reports come later: `ended` is
- * called once the call has returned. Chunks of the arena hold whole pages; a slot never straddles two.
+ * The DDR tier: slots in one host arena. Bytes are copied within the call, so calls take effect in the order
+ * in which they are made, and a slot is never busy. Only the reports come later: `ended` is called after the
+ * call has returned. Chunks of the arena hold whole pages, so a slot never straddles two chunks.
  *
- * Host memory is not checked on arrival unless `verifyReads` asks for it: what goes up to the device is
- * checked there, and what comes back from a file was checked when it was read.
+ * Bytes are not checked here unless `verifyReads` is set: the device checks what it receives, and bytes from
+ * a file were checked when they were read.
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -17,13 +17,13 @@ import { HostArena } from './hostArena.ts';
 import { hostDigest } from './hostDigest.ts';
 
 export interface MemoryStoreOptions {
-  /** Compare each read with the item's digest. Default false. */
+  /** Whether each read is compared with the item's digest. Default false. */
   readonly verifyReads?: boolean;
   /** Whether native calls (mmap, mlock, huge pages) may be used. Default true. */
   readonly native?: boolean;
-  /** Largest buffer that slots are cut from; at least one page. Default 1 GiB. */
+  /** Bytes of the largest buffer, at least one page. Default 1 GiB. */
   readonly chunkBytes?: number;
-  /** The setting that an error about too little memory names. Default 'ddr.capacityBytes'. */
+  /** Name of the setting, for errors about too little memory. Default 'ddr.capacityBytes'. */
   readonly field?: string;
 }
 
@@ -44,7 +44,7 @@ export class MemoryStore implements HostTierStore {
   readonly #arena: HostArena;
   readonly #pagesPerChunk: number;
   readonly #ledger: SlotLedger;
-  /** The size class that the slot was last viewed as, for `markWritten`. */
+  /** By slot: the size class that it was last viewed as, for `markWritten`. */
   readonly #viewedClass: Uint8Array;
   #disposed = false;
 
@@ -58,7 +58,7 @@ export class MemoryStore implements HostTierStore {
     this.verifies = { onWrite: false, onRead: verifyReads };
   }
 
-  /** @throws TKV_CONFIG when the memory is not there, or slots to be verified are not whole 32-bit words. */
+  /** @throws TKV_CONFIG if memory is too little, or slots to be verified are not whole 32-bit words */
   static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
     requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
     const verifyReads = options.verifyReads ?? false;
@@ -108,7 +108,7 @@ export class MemoryStore implements HostTierStore {
     return this.#ledger.holds(slot) ? this.#ledger.generationOf(slot) : 0;
   }
 
-  /** @throws TKV_STALE when the slot has moved on to a newer generation. */
+  /** @throws TKV_STALE if the slot has a newer generation */
   markWritten(slot: number, generation: number): void {
     const place = { slot, generation, sizeClass: this.#viewedClass[slot] ?? 0 };
     const refusal = this.#ledger.refuseWrite(place);
@@ -162,7 +162,7 @@ export class MemoryStore implements HostTierStore {
   }
 }
 
-/** Hands out results that are known already, after the call that they are of has returned. */
+/** Reports results that are known already, after their call has returned. */
 async function report(results: readonly StoreResult[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
   if (ended === undefined) return results;
   await Promise.resolve();

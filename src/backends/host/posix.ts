@@ -1,8 +1,8 @@
 /**
- * The calls of the C library that Node does not offer, through koffi, an optional dependency. Where koffi is
- * not installed, or the system is not Linux, `loadLibc` says why and every caller goes on with less.
+ * Calls of the C library that Node lacks, through koffi, an optional dependency. If koffi is not installed or
+ * the system is not Linux, `loadLibc` says why, and every caller works without.
  *
- * A call that fails returns the name of its errno ('ENOMEM'), a call that succeeds the empty string; none
+ * A call returns the empty string on success and the name of its errno ('ENOMEM') on failure. It never
  * throws.
  */
 
@@ -17,16 +17,16 @@ export interface Libc {
   advise(address: bigint, bytes: number, advice: Advice): string;
   lock(address: bigint, bytes: number): string;
   unlock(address: bigint, bytes: number): string;
-  /** The memory itself. Reading or writing it after `unmap` ends the process. */
+  /** The memory at an address. Using it after `unmap` crashes the process. */
   view(address: bigint, bytes: number): ArrayBuffer;
   addressOf(bytes: Uint8Array): bigint;
-  /** Takes the lock of a file or directory for this open file description, or fails at once with EAGAIN. */
+  /** Locks a file or directory for this open file description; EAGAIN at once if it is locked. */
   tryFlock(fd: number, mode?: 'exclusive' | 'shared'): string;
-  /** Where data or a hole begins at or behind `at`: an offset, or an errno; 'ENXIO' where there is none. */
+  /** Offset of the next data or hole at or after `at`, or an errno: 'ENXIO' if the file has none there. */
   seek(fd: number, at: number, what: 'data' | 'hole'): number | string;
-  /** Whether the file system can allocate ranges by itself: '' or why not. Allocates the first `bytes`. */
+  /** Allocates the first `bytes`, to see whether the file system can: the empty string or an errno. */
   tryAllocate(fd: number, bytes: number): string;
-  /** Forgets what the page cache holds of the file and the disk has too. */
+  /** Drops the file's pages from the page cache, if they are on the disk. */
   dropCache(fd: number): string;
   /** Allocates a range on a thread of the pool. */
   allocate(fd: number, offset: number, bytes: number): Promise<string>;
@@ -50,7 +50,7 @@ type Call<A extends unknown[], R> = ((...args: A) => R) & {
 
 let loading: Promise<Libc | string> | undefined;
 
-/** The C library, or a sentence that says why there is none. */
+/** The C library, or a sentence that says why it is not usable. */
 export function loadLibc(): Promise<Libc | string> {
   loading ??= bind();
   return loading;
@@ -108,7 +108,7 @@ async function bind(): Promise<Libc | string> {
       },
       allocate: (fd, offset, bytes) =>
         new Promise((resolve, reject) => {
-          // posix_fallocate returns the errno itself, so it does not matter on which thread it was set.
+          // posix_fallocate returns the errno, so the thread's own errno does not matter.
           posixFallocate.async(fd, offset, bytes, (error, errno) =>
             error ? reject(error) : resolve(errno === 0 ? '' : errnoName(errno)),
           );
@@ -123,10 +123,13 @@ function errnoName(errno: number): string {
   return getSystemErrorName(-errno);
 }
 
-// A directory and those above it that are missing, made one by one. With `recursive`, Node's `mkdirSync`
-// tries for ever in a file system that makes no directories, such as /proc.
+// ---- directories
 
-/** @throws an error of the operating system where one cannot be made, or a file has its name */
+/**
+ * Makes a directory and its missing parents, one by one: with `recursive`, Node's `mkdirSync` never ends in a
+ * file system that cannot make directories, such as /proc.
+ * @throws the system's error if one cannot be made, or a file has its name
+ */
 export function makeDirectories(directory: string, mode = 0o777): void {
   const missing: string[] = [];
   for (let at = path.resolve(directory); !fs.existsSync(at); at = path.dirname(at)) missing.push(at);
@@ -134,7 +137,7 @@ export function makeDirectories(directory: string, mode = 0o777): void {
   if (missing.length === 0) makeOne(directory, mode);
 }
 
-/** Another process may have made it meanwhile. */
+/** Makes one directory. Another process may have made it meanwhile. */
 function makeOne(directory: string, mode: number): void {
   try {
     fs.mkdirSync(directory, { mode });

@@ -1,15 +1,17 @@
+/// <reference types="@webgpu/types" preserve="true" />
+
 /**
- * Which adapter the runtime uses. Without an order from the user, the first of these that passes the
- * self-test:
+ * Chooses the adapter, opens a device on it, and tests that the device works. If the user does not force one,
+ * it is the first of these that passes the self-test:
  *
  *     1  what the platform offers: hardware; or the user's own driver where VK_DRIVER_FILES or
  *        VK_ICD_FILENAMES is set
  *     2  the software driver of a system Chromium
  *     3  the software driver from npm
  *
- * A driver that the user named is never overridden: if it does not work, that is an error and not a reason to
- * take another. TIERKV_ADAPTER forces one, and what it asks for is given or refused with a remedy, never
- * replaced. A device that moves no bytes is never accepted, and a software device is announced.
+ * A driver that the user named is never replaced by another: if it does not work that is an error. The same
+ * holds for an adapter forced by TIERKV_ADAPTER. A device that does not move bytes is never accepted. The
+ * choice of a software device is announced.
  */
 
 import fs from 'node:fs';
@@ -35,10 +37,10 @@ import {
 } from './softwareAdapter.ts';
 import { type AdapterReport, type AdapterSource, type DeviceOptions, deviceOptionsNames } from './types.ts';
 
-/** Choices change the environment for a moment, so they take turns. */
+/** The last choice: choices change the environment for a moment, so they run one after the other. */
 let previousChoice: Promise<unknown> = Promise.resolve();
 
-/** @throws TKV_DEVICE, with what was tried and a remedy, when no adapter works or none as forced */
+/** @throws TKV_DEVICE, with what was tried and a remedy, if no adapter works or the forced one does not */
 export async function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
   checkDeviceOptions(options);
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
@@ -61,11 +63,11 @@ function checkDeviceOptions(options: DeviceOptions): void {
   if (notice !== undefined) requireFunction(notice, 'notice', 'TKV_CONFIG');
   for (const [field, value] of Object.entries({ adapter, cacheDir })) {
     if (value === undefined || typeof value === 'string') continue;
-    throw configError(field, `must be text, and it is ${described(value)}`, 'Leave it out for the default.');
+    throw configError(field, `must be a text, not ${described(value)}`, 'Leave it out for the default.');
   }
 }
 
-/** A device of the embedder's own, who keeps it, and the object that `create` returned, alive. */
+/** Takes a device of the embedder, who keeps the device and the object that `create` returned alive. */
 export async function adoptDevice(
   device: GPUDevice,
   adapter: Omit<AdapterReport, 'source'>,
@@ -81,7 +83,7 @@ export async function adoptDevice(
 
 class AdapterChoice {
   readonly #forced: string;
-  /** What the caller sets it with, and both as an error shows them. */
+  /** The setting that forces an adapter; `#wish` is setting and value, for errors. */
   readonly #setting: 'adapter' | 'TIERKV_ADAPTER';
   readonly #wish: string;
   readonly #notice: (line: string) => void;
@@ -145,16 +147,16 @@ class AdapterChoice {
     if (this.#userDriver !== undefined) {
       const live = await this.#platform();
       if (live?.adapter.software) return live;
-      if (live !== undefined) await this.#reject(live, 'is no software device');
+      if (live !== undefined) await this.#reject(live, 'is not a software device');
     }
     const live = (await this.#anySoftware()) ?? (await this.#platform({ forceFallback: true }));
     if (live?.adapter.software) return live;
-    if (live !== undefined) await this.#reject(live, 'is no software device');
+    if (live !== undefined) await this.#reject(live, 'is not a software device');
     throw this.#failure(`${this.#wish} finds no software device`, this.#softwareRemedy());
   }
 
   async #manifest(icdPath: string): Promise<LiveDevice> {
-    if (!fs.existsSync(icdPath)) this.#tried.push(`${icdPath}: no such file`);
+    if (!fs.existsSync(icdPath)) this.#tried.push(`${icdPath} does not exist`);
     else if (this.#ensureLoader()) {
       const live = await this.#accept({ source: 'TIERKV_ADAPTER', icdPath: path.resolve(icdPath) });
       if (live !== undefined) return live;
@@ -180,7 +182,7 @@ class AdapterChoice {
     );
   }
 
-  /** What the platform offers, or the driver that the user named in the environment. */
+  /** A device of the platform, or of the driver that the user named in the environment. */
   async #platform(more: Partial<InstanceRequest> = {}): Promise<LiveDevice | undefined> {
     const source: AdapterSource = this.#userDriver ?? 'platform';
     if (process.platform === 'linux') {
@@ -210,12 +212,13 @@ class AdapterChoice {
     return this.#accept({ source: 'npm-software', icdPath: driver.icdPath });
   }
 
-  /** A Vulkan loader: the system's, else the one from npm. */
+  /** Makes sure of a Vulkan loader: the system's, else the one from npm. */
   #ensureLoader(): boolean {
     if (process.platform !== 'linux' || hasSystemLoader()) return true;
     const archive = softwareArchive();
     if (archive === undefined || process.arch !== 'x64') {
-      this.#note('platform', `there is no Vulkan loader (libvulkan.so.1), and none from ${SOFTWARE_PACKAGE}`);
+      const why = `neither the system nor ${SOFTWARE_PACKAGE} has a Vulkan loader (libvulkan.so.1)`;
+      this.#note('platform', why);
       return false;
     }
     preloadVulkanLoader(unpackSoftwareDriver(archive, this.#cacheDir).loaderPath);
@@ -259,11 +262,9 @@ class AdapterChoice {
   }
 }
 
-/// <reference types="@webgpu/types" preserve="true" />
+// ---- adapters
 
-/** What an adapter says of itself, in tierkv's words. */
-
-/** What is read of a `GPUAdapterInfo`. */
+/** The fields of a `GPUAdapterInfo` that are read. */
 export type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'>;
 
 export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterReport {
@@ -281,12 +282,13 @@ function nameOf({ device, description }: AdapterInfo): string {
   return model === '' || description === '' ? model || description : `${model} (${description})`;
 }
 
-// One Dawn instance and one device from it, under a Vulkan driver of our choosing. The Vulkan loader reads
-// the environment when the adapter is requested, so a driver is named for exactly that long, and a child
-// process never inherits it. Callers must not overlap.
+// ---- one Dawn instance, and one device from it, under a chosen Vulkan driver
 //
-// Hazard, quantized timestamps: by default Dawn rounds timestamps to 65,536 ns. The toggle below gives real
-// ones.
+// The Vulkan loader reads the environment when the adapter is requested. So the driver is named in the
+// environment for that moment only, and child processes do not inherit it. Calls must not overlap.
+//
+// Hazard, quantized timestamps: by default Dawn rounds timestamps to 65,536 ns. The toggle below turns that
+// off.
 
 const TOGGLES = 'disable-dawn-features=timestamp_quantization';
 const WANTED_FEATURES: readonly GPUFeatureName[] = ['timestamp-query', 'shader-f16', 'subgroups'];
@@ -303,16 +305,16 @@ const WANTED_LIMITS = [
 
 export interface InstanceRequest {
   readonly source: AdapterSource;
-  /** The ICD manifest to use instead of what the environment says. */
+  /** The ICD manifest to use, in place of the environment's. */
   readonly icdPath?: string;
-  /** Only an adapter with this in its name. */
+  /** Text that the adapter's name must contain. */
   readonly nameContains?: string;
   readonly forceFallback?: boolean;
-  /** Dawn's backend, by name. */
+  /** Name of Dawn's backend. */
   readonly backend?: string;
 }
 
-/** The device, or why there is none. */
+/** The device, or why it cannot be opened. */
 export async function requestDevice(
   request: InstanceRequest,
   notice: (line: string) => void,
@@ -339,7 +341,7 @@ export async function requestDevice(
   }
 }
 
-/** The driver is named by VK_ICD_FILENAMES alone, which VK_DRIVER_FILES would outrank. */
+/** Runs `act` with VK_ICD_FILENAMES set, and VK_DRIVER_FILES removed, since it would take precedence. */
 async function withIcd<T>(icdPath: string | undefined, act: () => Promise<T>): Promise<T> {
   if (icdPath === undefined) return act();
   const saved = ['VK_ICD_FILENAMES', 'VK_DRIVER_FILES'].map((name) => [name, process.env[name]] as const);
@@ -359,15 +361,16 @@ function firstLine(message: string): string {
   return message.split('\n')[0];
 }
 
-// What an adapter must do before it is accepted: copy, compute and hand back bytes that are not zero. Some
-// devices validate every call and move nothing (Dawn's null backend, broken drivers); on them a cache would
-// serve zeros. The test is the pool's own path over a few slots, so what passes here is what runs later.
+// ---- self-test: a device must copy, compute and return bytes that are not zero
+//
+// Some devices accept every call and move nothing (Dawn's null backend, broken drivers); a cache on them
+// would serve zeros. The test runs a real pool of a few slots, so it tests the code that runs later.
 
 const SLOT_BYTES = 4100;
 const SLOTS = 3;
 const SEED = 0x7e57;
 
-/** What is wrong with the device; empty when it works. */
+/** What is wrong with the device; empty if it works. */
 export async function deviceFault(live: LiveDevice): Promise<string> {
   const shape = poolShape(1, SLOTS * SLOT_BYTES, [SLOT_BYTES]);
   const store = await HbmStore.open(live, shape, {
@@ -393,7 +396,7 @@ async function poolFault(store: HbmStore): Promise<string> {
 
   const item = { ...uploaded, key: new Uint32Array(4), digest, bytes: new Uint8Array(words.buffer) };
   const [write] = await store.write([item]);
-  if (write.outcome !== Outcome.LOADED) return `an upload does not arrive (${write.reason})`;
+  if (write.outcome !== Outcome.LOADED) return `its uploads do not arrive (${write.reason})`;
 
   const [fill] = await store.fillPattern([generated]);
   const [check] = await store.countMismatches([generated]);
@@ -403,8 +406,7 @@ async function poolFault(store: HbmStore): Promise<string> {
 
   const landed = new Uint32Array(words.length);
   const [read] = await store.read([{ ...item, ...generated, bytes: new Uint8Array(landed.buffer) }]);
-  if (read.outcome !== Outcome.LOADED) return `a readback does not arrive (${read.reason})`;
-  if (landed.some((word, index) => word !== words[index]))
-    return 'a readback brings other bytes than lie there';
+  if (read.outcome !== Outcome.LOADED) return `its readbacks do not arrive (${read.reason})`;
+  if (landed.some((word, index) => word !== words[index])) return 'its readbacks bring wrong bytes';
   return '';
 }

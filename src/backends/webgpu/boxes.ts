@@ -1,7 +1,7 @@
 /**
- * The gather and scatter kernels, each in a form for whole vectors of 16 bytes and one for words: a slot may
- * begin at any word, and so may the runs of a box. An item is a part of a box, as shaders/boxes.wgsl declares
- * it, in the units of its form.
+ * The gather and scatter kernels, which move boxes of many short runs, and the choice between kernels and
+ * copies. Each kernel has a form for vectors of 16 bytes and a form for words, since a slot or a run may
+ * begin at any word. An item is a part of a box, as shaders/boxes.wgsl declares it, in the units of its form.
  */
 
 import { BufferUsage, type LiveDevice } from './device.ts';
@@ -15,16 +15,19 @@ export type BoxForm = (typeof boxForms)[number];
 
 const unitBytes: Record<BoxForm, number> = { vectors: VECTOR_BYTES, words: 4 };
 
-/** How the work of a box is spread over the device. */
+/** How the work of a box is divided among invocations. */
 export interface BoxKernelShape {
-  /** Invocations of a workgroup, and of these how many at most share a run: powers of two. */
+  /** Invocations of a workgroup, and how many of them at most share a run. Both are powers of two. */
   readonly workgroupSize: number;
   readonly sharersMax: number;
-  /** Vectors, or words, that an invocation moves where there are enough. */
+  /** Vectors or words that an invocation moves, if there are enough. */
   readonly unitsPerInvocation: number;
 }
 
-/** A CPU likes an invocation that walks along a run, a GPU neighbours that touch neighbours. */
+/**
+ * For a CPU, which is fastest if an invocation walks along a run. On a GPU neighbours should touch
+ * neighbours.
+ */
 export const softwareBoxShape: BoxKernelShape = { workgroupSize: 16, sharersMax: 1, unitsPerInvocation: 128 };
 export const hardwareBoxShape: BoxKernelShape = { workgroupSize: 64, sharersMax: 64, unitsPerInvocation: 8 };
 
@@ -37,7 +40,7 @@ export interface BoxKernels {
   readonly scatter: DirectionKernels;
 }
 
-/** @throws TKV_DEVICE when the device does not compile the kernels */
+/** @throws TKV_DEVICE if the device does not compile the kernels */
 export async function openBoxKernels(
   live: LiveDevice,
   slabs: readonly GPUBuffer[],
@@ -70,7 +73,7 @@ export function formOf(plan: BoxPlan, slot: SlotLocation): BoxForm {
   return inUnitsOf(plan, VECTOR_BYTES, slot.offsetBytes) ? 'vectors' : 'words';
 }
 
-/** The eight words of an item: `runs` runs from number `firstRun` on, packed from byte `packedAt` on. */
+/** The eight words of an item: `runs` runs from run `firstRun` on, packed from byte `packedAt` on. */
 export function boxItemWords(
   plan: BoxPlan,
   slot: SlotLocation,
@@ -100,17 +103,17 @@ export function boxWorkgroups(shape: BoxKernelShape, plan: BoxPlan, form: BoxFor
   return Math.ceil(runs / ((shape.workgroupSize / sharers) * runsPerInvocation));
 }
 
-// The gather or the scatter kernel over boxes of one batch, each in a form for whole vectors and one for
-// words. On the other side of the kernels stands one buffer of packed bytes, since a kernel cannot use a
-// mappable buffer:
+// ---- the boxes of one batch
+//
+// A kernel cannot use a mappable buffer, so packed bytes go through one buffer between both:
 //
 //     gather    slabs --kernel--> packed --one copy--> a mapped buffer
 //     scatter   a mapped buffer --one copy--> packed --kernel--> slabs
 //
-// The packed buffer serves all batches of both directions: each batch is submitted before the next is
-// encoded, so the order of the queue keeps them apart.
+// The packed buffer serves all batches of both directions. Each batch is submitted before the next is
+// encoded, so the queue orders them.
 
-/** Boxes in one batch at most. */
+/** Most boxes in one batch. */
 const ITEMS_MAX = 4096;
 
 export class BoxTables {
@@ -119,7 +122,7 @@ export class BoxTables {
   readonly #tables: readonly KernelTable[];
   readonly #own: readonly GPUBindGroup[];
 
-  /** @param kernels one for each of `boxForms`, all of one direction */
+  /** @param kernels a kernel for each of `boxForms`, all of one direction */
   constructor(kernels: DirectionKernels, packed: GPUBuffer, itemsMax: number = ITEMS_MAX) {
     const byForm: readonly SlabKernel[] = boxForms.map((form) => kernels[form]);
     this.packed = packed;
@@ -132,7 +135,7 @@ export class BoxTables {
     return this.#tables.some((table) => table.full);
   }
 
-  /** Runs of a box from number `firstRun` on, packed from byte `packedAt` on, a multiple of a vector. */
+  /** Adds `runs` runs of a box from run `firstRun` on. @param packedAt byte offset, a multiple of 16 */
   add(plan: BoxPlan, slot: SlotLocation, packedAt: number, firstRun: number, runs: number): void {
     const form = formOf(plan, slot);
     const words = boxItemWords(plan, slot, form, packedAt, firstRun, runs);
@@ -152,7 +155,7 @@ export class BoxTables {
   }
 }
 
-/** The buffer of packed bytes for mapped buffers of `stagingBytes`. */
+/** A buffer of packed bytes for mapped buffers of `stagingBytes`. */
 export function packedBuffer(live: LiveDevice, label: string, stagingBytes: number): GPUBuffer {
   return live.device.createBuffer({
     label: `${label}.packed`,
@@ -161,26 +164,26 @@ export function packedBuffer(live: LiveDevice, label: string, stagingBytes: numb
   });
 }
 
-// Whether boxes go through the kernels or by copies, one for each of their runs. A copy command costs the
-// same however short it is; a kernel pass costs once a batch, and then by the byte. So copies win where runs
-// are long, and where there are few of them in all. A box of one run is copied: its block has no other run
-// that could share the work.
+// ---- kernels or copies, one copy a run
 //
-// `bench/kv/boxes.ts` compares the two. On the software device they are even between runs of 1 and of 2 KiB,
-// and at some twenty runs a call. The rule for GPUs is a guess from the price of a command and the speed of a
-// link, not measured yet.
+// A copy command costs the same however short it is. A kernel pass costs once a batch, and then by the byte.
+// So copies win if runs are long, and if there are few of them. A box of one run is always copied.
+//
+// `bench/kv/boxes.ts` compares the two. On the software device they are even at runs of 1 to 2 KiB, and at
+// about twenty runs a call. The rule for GPUs is an estimate from the cost of a command and the speed of a
+// link.
 
 export interface BoxPathRule {
-  /** Runs of so many bytes and more are copied. */
+  /** Boxes are copied if their runs have at least this many bytes. */
   readonly copiedRunBytes: number;
-  /** A call of so many runs and fewer is copied. */
+  /** Boxes are copied if the call has at most this number of runs. */
   readonly copiedRuns: number;
 }
 
 export const softwareRule: BoxPathRule = { copiedRunBytes: 2048, copiedRuns: 16 };
 export const hardwareRule: BoxPathRule = { copiedRunBytes: 65536, copiedRuns: 16 };
 
-/** @param items how many the call has; they are taken to be alike */
+/** @param items number of boxes in the call, assumed to be alike */
 export function choosePath(rule: BoxPathRule, plan: BoxPlan, items: number): BoxPath {
   if (plan.runs === 1) return 'copies';
   const long = plan.runBytes >= rule.copiedRunBytes;

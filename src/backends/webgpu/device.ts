@@ -1,16 +1,15 @@
 /**
- * A GPUDevice, where it came from, and its end. Losing a device is an outcome, not an exception: every wait
- * for the GPU goes through `whenMapped` or `whenDone`, and each of them is fulfilled with `false` as soon as
- * the device is gone. So nothing that waits on a device can hang, and Dawn's AbortErrors (whose message is
- * empty) end here.
+ * A live GPUDevice, its origin, and its loss. The loss of a device is an outcome, not an exception: every
+ * wait for the GPU goes through `whenMapped` or `whenDone`, which are fulfilled with false as soon as the
+ * device is lost. So a wait never hangs, and Dawn's AbortErrors (whose message is empty) go no further.
  *
  * Hazard, dropped GPU object: Dawn's instance lives as long as the JavaScript object that `create` returned.
- * Once that is garbage-collected, the adapters, devices and buffers made from it use freed memory and the
- * process crashes, however firmly they are themselves held. `heldInstances` keeps it until the device has
- * been destroyed.
+ * Once that object is garbage-collected, its adapters, devices and buffers use freed memory and the process
+ * crashes, even if they are referenced themselves. `heldInstances` keeps the object until the device is
+ * destroyed.
  *
- * Hazard, listeners: the binding never lets go of one, so a listener that knows the device keeps it, its
- * threads and its memory alive. It is removed once the device is lost.
+ * Hazard, listeners: the binding never releases a listener. A listener that refers to the device keeps the
+ * device, its threads and its memory alive, so it is removed once the device is lost.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -23,17 +22,17 @@ const heldInstances = new Set<GPU>();
 
 const ownScopes: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
 
-/** What a device has reported of work that failed. */
+/** Errors that a device has reported about failed work. */
 export interface DeviceErrors {
   readonly count: number;
-  /** What the last one says; empty where there was none. */
+  /** Message of the last error; empty without errors. */
   readonly last: string;
 }
 
 export class LiveDevice implements AsyncDisposable {
   readonly device: GPUDevice;
   readonly adapter: AdapterReport;
-  /** Fulfilled with the reason when the device is gone, also when that was by `dispose`. Never rejected. */
+  /** Fulfilled with the reason when the device is lost or disposed of. Never rejects. */
   readonly lost: Promise<string>;
   readonly #instance: GPU | undefined;
   readonly #notice: (line: string) => void;
@@ -50,7 +49,7 @@ export class LiveDevice implements AsyncDisposable {
     this.#notice(`tierkv: the GPU device reports an error: ${event.error.message}`);
   };
 
-  /** @param instance the object that `create` gave; undefined for a device whose owner holds it */
+  /** @param instance the object that `create` returned; undefined if the device's owner holds it */
   constructor(
     device: GPUDevice,
     adapter: AdapterReport,
@@ -69,7 +68,7 @@ export class LiveDevice implements AsyncDisposable {
       this.#end(info.message === '' ? `device lost (${info.reason})` : `device lost: ${info.message}`);
     });
     device.addEventListener('uncapturederror', this.#onError);
-    // What a scope of the device's user catches is an error of its passes all the same.
+    // An error that a scope of the device's user catches still counts as an error of the device.
     this.#popErrorScope = device.popErrorScope.bind(device);
     device.popErrorScope = async () => {
       const error = await this.#popErrorScope();
@@ -78,22 +77,22 @@ export class LiveDevice implements AsyncDisposable {
     };
   }
 
-  /** Why the device is gone; empty while it lives. */
+  /** Why the device is lost; empty while it lives. */
   get lostReason(): string {
     return this.#lostReason;
   }
 
   /**
-   * Errors that the device reported so far, to everybody or to an error scope of its user's; none of those
-   * that this package caught of its own work.
+   * Errors that the device reported so far, uncaught or to an error scope of its user. Errors of this
+   * package's own work are not included.
    */
   get deviceErrors(): DeviceErrors {
     return this.#deviceErrors;
   }
 
   /**
-   * Runs commands of this package's own, and tells what the device found wrong with them: an empty text for
-   * nothing. Whatever scopes the device's user has open see none of it.
+   * Runs commands of this package. Error scopes of the device's user do not see their errors.
+   * @returns what the device found wrong with them, empty for nothing
    */
   async errorsOf(commands: () => void): Promise<string> {
     const { device } = this;
@@ -104,53 +103,56 @@ export class LiveDevice implements AsyncDisposable {
     } finally {
       popped = Promise.all(ownScopes.map(() => this.waitFor(() => this.popOwnScope())));
     }
-    const errors = await popped.catch(() => []); // a lost device says so by itself
+    const errors = await popped.catch(() => []); // the loss of the device is reported elsewhere
     return errors.find((error) => error !== null)?.message.split('\n')[0] ?? '';
   }
 
-  /** `popErrorScope` for a scope of this package's own. */
+  /** `popErrorScope` for a scope of this package. */
   popOwnScope(): Promise<GPUError | null> {
     return this.#popErrorScope();
   }
 
-  /** From now on waiting for this device costs no core; see waitGovernor.ts. */
+  /** From now on waiting for this device keeps no core busy (waitGovernor.ts). */
   sleepWhileWaiting(): void {
     this.#sleeps = true;
   }
 
-  /** Calls `listener` in the moment of the loss. The function returned unsubscribes. */
+  /** Calls `listener` at the moment of the loss. @returns a function that unsubscribes */
   onLost(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Waits for what `start` begins on the device, such as a `mapAsync`, as the device's own waits do. */
+  /** Waits for what `start` begins on the device, such as a `mapAsync`, without keeping a core busy. */
   waitFor<T>(start: () => Promise<T>): Promise<T> {
     return this.#sleeps ? governed(start) : start();
   }
 
-  /** Maps the buffer's first `bytes` bytes: true when they are mapped, false when the device is gone. */
+  /**
+   * Maps the buffer's first `bytes` bytes.
+   * @returns true once they are mapped, false if the device is lost
+   */
   whenMapped(buffer: GPUBuffer, mode: GPUMapModeFlags, bytes: number): Promise<boolean> {
     return this.#wait(`mapping ${buffer.label}`, () => buffer.mapAsync(mode, 0, bytes));
   }
 
-  /** True when all work submitted so far has ended, false when the device is gone. */
+  /** @returns true once all work submitted so far has ended, false if the device is lost */
   whenDone(): Promise<boolean> {
     return this.#wait('waiting for the queue', () => this.device.queue.onSubmittedWorkDone());
   }
 
-  /** The end of every item once the device is gone; undefined while it lives. */
+  /** The result of every item once the device is lost; undefined while it lives. */
   get loss(): StoreResult | undefined {
     return this.#lostReason === '' ? undefined : refused(this.#lostReason);
   }
 
-  /** The end of an item that the loss of the device has ended. */
+  /** The result of an item that the loss of the device has ended. */
   refusal(): StoreResult {
-    invariant(this.#lostReason !== '', 'only the loss of the device ends work early');
+    invariant(this.#lostReason !== '', 'only the loss of the device may end work early');
     return refused(this.#lostReason);
   }
 
-  /** Gives the device up: a call on it failed, which leaves its state unknown. */
+  /** Treats the device as lost, since a call on it failed and its state is unknown. */
   giveUp(what: string, error: unknown): void {
     const message = error instanceof Error ? error.message || error.name : String(error);
     this.#end(`${what} failed: ${message}`);
@@ -199,8 +201,7 @@ export class LiveDevice implements AsyncDisposable {
   }
 }
 
-// WebGPU's flag values. They are globals in a browser only: under Node `GPUBufferUsage`, `GPUMapMode` and
-// `GPUShaderStage` have types and no values, so programs import these.
+// ---- WebGPU's flag values, which are globals in browsers only; under Node the globals have types but no values
 
 export const BufferUsage = {
   MAP_READ: 0x0001,
@@ -219,28 +220,32 @@ export const MapMode = { READ: 0x0001, WRITE: 0x0002 } as const;
 
 export const ShaderStage = { VERTEX: 0x0001, FRAGMENT: 0x0002, COMPUTE: 0x0004 } as const;
 
-// Which host memory may reach the binding. Everything that a caller hands us passes `bytesFault`, and
-// `writeWords` is the only call of `queue.writeBuffer` in tierkv.
+// ---- host memory that may reach the binding
 //
-// Hazard, views of other types: `writeBuffer` with a Float16Array ends the process (SIGFPE), with a DataView
-// or a raw SharedArrayBuffer it throws; and a Uint8Array filled from a Float16Array converts numbers instead
-// of copying bytes. Uint8Array alone, over whatever memory, is safe.
+// All bytes of callers pass `bytesFault`, and only `writeWords` calls `queue.writeBuffer`.
+//
+// Hazard, views of other types: `writeBuffer` with a Float16Array ends the process (SIGFPE); with a DataView
+// or a raw SharedArrayBuffer it throws; and a Uint8Array made from a Float16Array converts numbers instead of
+// copying bytes. Only Uint8Array is safe, over any memory.
 
-/** Why an item ends whose memory was detached or resized during the call. */
+/** The reason for an item whose memory was detached or resized during the call. */
 export const BYTES_TAKEN_AWAY = 'the bytes of the item were taken away during the call';
 
 const WRAPPING = 'new Uint8Array(view.buffer, view.byteOffset, view.byteLength)';
 
-/** Why `bytes` cannot be the bytes of a slot, or of a box in it; empty where they can. */
+/** Why `bytes` cannot be the bytes of a slot, or of a box; empty if they can. */
 export function bytesFault(bytes: Uint8Array, wantedBytes: number, of: 'slot' | 'box' = 'slot'): string {
   if (!(bytes instanceof Uint8Array)) {
-    return `bytes are no Uint8Array. Wrap their memory: ${WRAPPING}`;
+    return `bytes must be a Uint8Array. Wrap their memory: ${WRAPPING}`;
   }
   if (bytes.byteLength === wantedBytes) return '';
   return `${bytes.byteLength} bytes for a ${of} of ${wantedBytes}`;
 }
 
-/** Writes `bytes` at byte `offset` of `buffer`, ordered on the queue between the submits before and after. */
+/**
+ * Writes `bytes` at byte `offset` of `buffer`, in the order of the queue: after earlier submits, before
+ * later.
+ */
 export function writeWords(queue: GPUQueue, buffer: GPUBuffer, bytes: Uint8Array, offset: number): void {
   queue.writeBuffer(buffer, offset, bytes);
 }

@@ -1,11 +1,9 @@
 /**
- * The HBM tier: slots in a few large GPUBuffers. This file is the store's face. What a call asks of its slots
- * stands in calls/callKinds.ts, how calls start and end in calls/storeCalls.ts, and what the device does for
- * them in calls/poolWork.ts.
+ * The HBM tier: slots in a few large GPUBuffers. This file holds the store, how its calls start and end, and
+ * what each kind of call needs of its slots; poolWork.ts does the work on the device.
  *
- * Calls on one slot either exclude each other (slotLocks.ts) or take effect in the order in which they were
- * made. Every call ends with one result an item, also when the device is lost or the pool is disposed of:
- * then `refused`.
+ * Calls on one slot either exclude each other (`SlotLocks`) or take effect in the order of the calls. Every
+ * call ends with one result an item. If the device is lost or the pool is disposed of, that is `refused`.
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
@@ -44,7 +42,7 @@ import {
 } from './types.ts';
 import type { StagingSize } from './uploads.ts';
 
-/** Enough bytes in flight to keep a link busy to a device that is far away. */
+/** Default mapped buffers of each direction: enough bytes in flight to keep a slow link busy. */
 const STAGING: StagingSize = { bytes: 4 * 1024 * 1024, count: 8 };
 
 export class HbmStore implements DevicePool {
@@ -75,8 +73,8 @@ export class HbmStore implements DevicePool {
   }
 
   /**
-   * @throws TKV_CONFIG when a slot or page is no multiple of 4 bytes or larger than a buffer may be, or an
-   * option is no positive integer; TKV_DEVICE when the device is lost, has not that much memory or does not
+   * @throws TKV_CONFIG if a slot or page is not a multiple of 4 bytes or larger than a buffer may be, or an
+   * option is not a positive integer; TKV_DEVICE if the device is lost, has too little memory or does not
    * compile the kernels
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
@@ -162,7 +160,7 @@ export class HbmStore implements DevicePool {
     return this.#disposing;
   }
 
-  /** Nothing is destroyed under work that is still on its way. */
+  /** Waits for work under way before anything is destroyed. */
   async #dispose(): Promise<void> {
     await this.#calls.close();
     await this.#work.destroy();
@@ -170,7 +168,7 @@ export class HbmStore implements DevicePool {
   }
 }
 
-/** Mapped buffers are multiples of 8 bytes, no larger than the pool or than the device allows. */
+/** The size of mapped buffers: a multiple of 8 bytes, at most the pool's size and the device's limit. */
 function stagingSize(live: LiveDevice, { capacityBytes }: PoolShape, options: HbmStoreOptions): StagingSize {
   const bytes = requireInteger('stagingBytes', options.stagingBytes ?? STAGING.bytes, 8);
   const count = requireInteger('stagingBuffers', options.stagingBuffers ?? STAGING.count, 1);
@@ -180,31 +178,32 @@ function stagingSize(live: LiveDevice, { capacityBytes }: PoolShape, options: Hb
 }
 
 /**
- * A GPU digests at the speed of its memory. A software device runs kernels on the host's cores, with a bounds
- * check on every load, and is several times slower at it than the host's own digest.
+ * Where to digest by default. A GPU digests at the speed of its memory. A software device runs kernels on the
+ * host's cores with a bounds check on every load, several times slower than the host's own digest.
  */
 function usualDigests(live: LiveDevice): Verification {
   return live.adapter.software ? 'readback' : 'kernel';
 }
 
-// The calls of a store that are under way. A call admits its items at once: it takes the locks of their slots
-// and notes their generations in the ledger, so the next call already sees them. Items that are not admitted
-// end in a microtask, after the call has returned; the others end when their work does. Slots are given back
-// before anybody learns that an item has ended.
+// ---- calls under way
+//
+// A call admits its items at once: it locks their slots and notes their generations in the ledger, where the
+// next call sees them. Items that are not admitted end in a microtask, after the call has returned; the
+// others end with their work. Slots are unlocked before the end of an item is reported.
 
-/** What a kind of call does with its items. */
+/** A kind of call: how its items are checked, admitted and begun. */
 export interface CallKind<Item, Result extends StoreResult> {
-  /** Why the item can never be done, whatever lies in its slots; undefined where it can. */
+  /** Why the item can never be done, whatever its slots hold; undefined if it can. */
   misfit(item: Item): StoreResult | undefined;
-  /** The slots that the item works on, and what for. Asked only of items that fit. */
+  /** The slots that the item works on, and how. Called only for items that fit. */
   slots(item: Item): readonly SlotNeed[];
-  /** Why the item may not be done now; otherwise its slots take their generations. The slots are locked. */
+  /** Gives the locked slots their generations. @returns why the item may not be done now, else undefined */
   admit(item: Item): StoreResult | undefined;
   /** The result of an item that was not done. */
   refusal(end: StoreResult): Result;
-  /** Begins the work on one of `items` items. The first call of `end` counts; others do nothing. */
+  /** Begins the work on one of `items` items. Only the first call of `end` counts. */
   begin(item: Item, end: (result: Result) => void, items: number): void;
-  /** Whether items of one call may name a slot together. The call then locks it once. Default false. */
+  /** Whether several items of a call may name the same slot, which is then locked once. Default false. */
   readonly sharesSlots?: boolean;
 }
 
@@ -259,7 +258,7 @@ export class StoreCalls {
     return call.results;
   }
 
-  /** Refuses all later calls, and waits until those under way have ended. */
+  /** Refuses all later calls, and waits for the calls under way. */
   async close(): Promise<void> {
     this.#closed = true;
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
@@ -285,7 +284,7 @@ export class StoreCalls {
   }
 }
 
-/** Locks that one call takes once for all of its items on a slot. */
+/** Locks that a call takes once for all of its items on the same slot. */
 class SharedSlots {
   readonly #locks: SlotLocks;
   readonly #items: Map<number, number> = new Map();
@@ -331,7 +330,7 @@ class StoreCall<Result extends StoreResult> {
     try {
       this.#ended(index, result);
     } catch (error) {
-      // The store goes on; a callback that throws is the caller's fault, which must not pass unseen.
+      // The store goes on. The error of the caller's callback is thrown where the process sees it.
       queueMicrotask(() => {
         throw error;
       });
@@ -341,8 +340,7 @@ class StoreCall<Result extends StoreResult> {
   }
 }
 
-// What each call of the store asks of its items and their slots, and the work that it begins for them.
-// Everything else about a call (locks, ends) is the same for all and stands in storeCalls.ts.
+// ---- the kinds of calls
 
 export interface CallKinds {
   readonly write: CallKind<StoreItem, StoreResult>;
@@ -356,7 +354,7 @@ export interface CallKinds {
   readonly writeBoxes: CallKind<BoxItem, StoreResult>;
 }
 
-/** @param verifies whether what `write` brings is compared with the item's digest */
+/** @param verifies whether bytes that `write` brings are compared with the item's digest */
 export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean): CallKinds {
   const { slotBytes } = ledger.shape;
   const same = (end: StoreResult): StoreResult => end;
@@ -368,13 +366,13 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
     const fault = bytesFault(item.bytes, slotBytes[item.sizeClass]);
     return fault === '' ? undefined : refused(fault);
   };
-  /** The slot takes the generation. */
+  /** Gives the slot the item's generation. */
   const renew = (item: SlotPlace): StoreResult | undefined => {
     const refusal = ledger.refuseWrite(item);
     if (refusal === undefined) ledger.take(item);
     return refusal;
   };
-  /** The slot takes a generation whose bytes the device puts there itself, in the order of the calls. */
+  /** Gives the slot a generation whose bytes the device writes itself, in the order of the calls. */
   const renewFilled = (item: SlotPlace): StoreResult | undefined => {
     const refusal = renew(item);
     if (refusal === undefined) ledger.fill(item);
@@ -385,15 +383,14 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
     if (wrongPlace !== undefined) return wrongPlace;
     const { containerBytes, boxBytes } = item.plan;
     if (containerBytes > slotBytes[item.sizeClass]) {
-      return refused(`a slot of ${slotBytes[item.sizeClass]} bytes holds no unit of ${containerBytes}`);
+      return refused(`a slot of ${slotBytes[item.sizeClass]} bytes cannot hold a unit of ${containerBytes}`);
     }
     const fault = bytesFault(item.bytes, boxBytes, 'box');
     return fault === '' ? undefined : refused(fault);
   };
   /**
-   * A box write keeps the rest of what lies in the slot, if that is of its generation: whole reads go on
-   * finding it. A newer generation takes the slot, and whole reads find nothing until `seal` says that all of
-   * it is there.
+   * A box write of the slot's generation keeps the other bytes, and whole reads go on finding them. A newer
+   * generation takes the slot, and whole reads find nothing until `seal` says that it is complete.
    */
   const admitBoxWrite = (item: BoxItem): StoreResult | undefined => {
     const refusal = ledger.refuseWrite(item);
@@ -452,7 +449,7 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
       ],
       admit: (item) => {
         const source = sourceOf(item);
-        // An unsealed source may be newer than what the store knows of, but not older.
+        // An unsealed source may be newer than the generation that the store knows, but not older.
         const refusal = item.unsealed === true ? ledger.refuseWrite(source) : ledger.refuseRead(source);
         return refusal ?? renewFilled(targetOf(item));
       },

@@ -1,15 +1,15 @@
 /**
- * What a kernel over slabs is made of: each of its items lies in one slab of a pool. Slots of a pool may lie
- * in several GPUBuffers while a kernel binds one, so a table of items is sorted by slab, with one dispatch
- * for each slab. What the kernel sees:
+ * Kernels over the slabs of a pool: their description, their tables of items, their compilation, and the
+ * kernels over whole slots. A kernel binds one slab at a time, so a table sorts its items by slab and makes
+ * one dispatch a slab. A kernel sees:
  *
  *     @group(0) @binding(0)   the slab
  *     @group(0) @binding(1)   array of items, `itemWords` words each
- *     @group(0) @binding(2)   array of results, `resultWords` words an item, zero before; none for 0 words
- *     @group(1) @binding(i)   buffers of the kernel's own, if it has any
+ *     @group(0) @binding(2)   array of results, `resultWords` words an item, zeroed; absent for 0 words
+ *     @group(1) @binding(i)   the kernel's own buffers, if it has any
  *
- * Item `workgroup_id.y` is this workgroup's, and its results have the same index. `num_workgroups.x`
- * workgroups work on each item of a slab: as many as the most that one of them asks for.
+ * A workgroup works on item `workgroup_id.y`, whose results have the same index. Each item of a slab gets
+ * `num_workgroups.x` workgroups: the largest number that an item of the dispatch asks for.
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
@@ -20,9 +20,9 @@ import type { SlotLocation } from './types.ts';
 export type BufferAccess = 'read' | 'write';
 
 export interface KernelSpec {
-  /** For labels and errors. */
+  /** Name for labels and errors. */
   readonly name: string;
-  /** WGSL, for example of `shaderSource`. */
+  /** WGSL, for example from `shaderSource`. */
   readonly code: string;
   readonly entryPoint: string;
   /** Values of the code's `override` constants. */
@@ -36,37 +36,39 @@ export interface KernelSpec {
   readonly own?: readonly BufferAccess[];
 }
 
-/** A kernel of one device, over the slabs of one pool. */
+/** A kernel compiled for one device and the slabs of one pool. */
 export interface CompiledKernel {
   readonly spec: KernelSpec;
   readonly live: LiveDevice;
   readonly slabs: readonly GPUBuffer[];
   readonly label: string;
   readonly pipeline: GPUComputePipeline;
-  /** Of group 0. */
+  /** Layout of group 0. */
   readonly layout: GPUBindGroupLayout;
 }
 
-// The items of one dispatch of a kernel over slabs. They are collected in any order and sorted by slab when
-// they are encoded, each slab's from a row on that a dynamic offset can name:
+// ---- tables of items
+//
+// Items are added in any order. They are sorted by slab when encoded, and the items of a slab begin at a row
+// that a dynamic offset can address:
 //
 //     rows     0 .. 2         16 .. 20            (for items of 4 words: 16 rows are 256 bytes)
 //            +---------+----+--------------+--
 //            | slab 0  |    | slab 3       |      dispatch(workgroups, 3)   dispatch(workgroups, 5)
 //            +---------+----+--------------+--
 //
-// Buffers and bind groups are made once and used again. `encode` writes the items through the queue, so the
-// encoder must be submitted before this table is encoded again. Who needs more dispatches in one encoder
-// makes more tables.
+// Buffers and bind groups are made once and reused. `encode` writes the items through the queue, so the
+// encoder must be submitted before the table is encoded again. Use several tables for several dispatches in
+// one encoder.
 
-/** Dynamic offsets are multiples of this; no device of WebGPU asks for more. */
+/** Words between two dynamic offsets. No WebGPU device asks for more. */
 const OFFSET_WORDS = 64;
 const WORKGROUPS_MAX = 65535;
 
 export interface EncodeOptions {
   /** The kernel's own buffers (`SlabKernel.bindOwn`). */
   readonly own?: GPUBindGroup;
-  /** Where the results go, from byte 0 on; of `SlabKernel.resultBytesMax` bytes. Default: nowhere. */
+  /** Buffer for the results, from byte 0 on, of `SlabKernel.resultBytesMax` bytes. Default: dropped. */
   readonly resultsTo?: GPUBuffer;
 }
 
@@ -80,23 +82,22 @@ export class KernelTable {
   readonly #slabOf: Uint32Array;
   readonly #words: Uint32Array;
   readonly #sorted: Uint32Array<ArrayBuffer>;
-  /** For each slab: its items, the first of its rows, the workgroups of its largest item. */
+  /** By slab: its items, its first row, and the workgroups of its largest item. */
   readonly #count: Uint32Array;
   readonly #row: Uint32Array;
   readonly #workgroups: Uint32Array;
   #length = 0;
 
-  /** Made by `SlabKernel.table`. */
+  /** Call `SlabKernel.table` instead. */
   constructor(kernel: CompiledKernel, itemsMax: number) {
-    invariant(itemsMax >= 1 && itemsMax <= WORKGROUPS_MAX, 'a table has 1 to 65535 items');
+    invariant(itemsMax >= 1 && itemsMax <= WORKGROUPS_MAX, 'a table must have 1 to 65535 items');
     this.#kernel = kernel;
     this.itemsMax = itemsMax;
     const { itemWords, resultWords } = kernel.spec;
     const slabs = kernel.slabs.length;
     this.#rowsPerOffset = rowsPerOffset(kernel);
     const rowsMax = itemsMax + this.#rowsPerOffset * slabs;
-    // A binding has one size whatever its dynamic offset, so there is room for a whole table behind the last
-    // row.
+    // A binding has the same size at every dynamic offset, so a whole table must fit behind the last row.
     const rows = rowsMax + itemsMax;
     const { device } = kernel.live;
     this.#items = device.createBuffer({
@@ -130,8 +131,8 @@ export class KernelTable {
 
   /**
    * @param slab index of the slab in which the item lies
-   * @param workgroups that are to work on it, 1 or more
-   * @param words `itemWords` of them
+   * @param workgroups number of workgroups for the item, 1 or more
+   * @param words the item's words, `itemWords` of them
    */
   add(slab: number, workgroups: number, ...words: readonly number[]): void {
     const { itemWords } = this.#kernel.spec;
@@ -146,7 +147,7 @@ export class KernelTable {
   /**
    * Encodes the kernel over all items, one dispatch a slab, and empties the table.
    *
-   * @returns for each item in the order of `add`, the index of the first word of its results in `resultsTo`
+   * @returns index of each item's first result word in `resultsTo`, in the order of `add`
    */
   encode(encoder: GPUCommandEncoder, { own, resultsTo }: EncodeOptions = {}): Uint32Array {
     const positions = new Uint32Array(this.#length);
@@ -181,7 +182,7 @@ export class KernelTable {
     this.#results?.destroy();
   }
 
-  /** Puts the items in rows by slab. @returns how many rows that takes */
+  /** Sorts the items into rows by slab. @returns number of rows */
   #sort(positions: Uint32Array): number {
     const { itemWords, resultWords } = this.#kernel.spec;
     let rows = 0;
@@ -218,37 +219,37 @@ export function resultBytesMax(kernel: CompiledKernel, itemsMax: number): number
   return (itemsMax + rowsPerOffset(kernel) * kernel.slabs.length) * kernel.spec.resultWords * 4;
 }
 
-/** Rows between two that dynamic offsets can name, of items and of results alike. */
+/** Rows between two dynamic offsets, for items and results alike. */
 function rowsPerOffset({ spec }: CompiledKernel): number {
   return Math.max(rowsTo(spec.itemWords), rowsTo(spec.resultWords));
 }
 
-/** Rows of `words` words between two multiples of 256 bytes: a power of two, so the larger serves both. */
+/**
+ * Rows of `words` words between two multiples of 256 bytes: a power of two, so the larger of two serves both.
+ */
 function rowsTo(words: number): number {
   let rows = 1;
   while ((rows * words) % OFFSET_WORDS !== 0) rows *= 2;
   return rows;
 }
 
-// The WGSL of the package's `shaders/` folder. Its text is part of the program (shaderTexts.ts), so that a
-// bundled program needs no file beside it.
+// ---- texts of shaders, which are part of the program (shaderTexts.ts) so that a bundle needs no other file
 
-/** The text of the files named, one behind the other: what several kernels share, then the kernel. */
+/** The texts of the named files, joined: the shared files first, then the kernel. */
 export function shaderSource(...names: readonly string[]): string {
   return names.map(textOf).join('\n');
 }
 
-/** @throws TKV_INPUT naming the shader that is not there */
+/** @throws TKV_INPUT naming the unknown shader */
 function textOf(name: string): string {
   if (Object.hasOwn(shaderTexts, name)) return shaderTexts[name];
   const known = Object.keys(shaderTexts).join(', ');
-  throw new TierKVError('TKV_INPUT', `There is no shader ${String(name)}. There are ${known}.`, {
+  throw new TierKVError('TKV_INPUT', `Unknown shader ${String(name)}. Use one of ${known}.`, {
     field: 'names',
   });
 }
 
-// A kernel over slabs (kernelSpec.ts), compiled for one device. `table` makes room for the items of a
-// dispatch:
+// ---- compiled kernels
 //
 //     const kernel = await SlabKernel.open(live, store.slabs, spec);
 //     const table = kernel.table(1024);
@@ -281,7 +282,7 @@ export class SlabKernel implements CompiledKernel {
     this.#ownLayout = layouts[1];
   }
 
-  /** @param slabs `HbmStore.slabs` @throws TKV_DEVICE when the device does not compile the kernel */
+  /** @param slabs `HbmStore.slabs` @throws TKV_DEVICE if the device does not compile the kernel */
   static async open(
     live: LiveDevice,
     slabs: readonly GPUBuffer[],
@@ -314,20 +315,20 @@ export class SlabKernel implements CompiledKernel {
     }
   }
 
-  /** @param itemsMax items that the table has room for, from 1 to 65535 */
+  /** @param itemsMax most items of the table, from 1 to 65535 */
   table(itemsMax: number): KernelTable {
     return new KernelTable(this, itemsMax);
   }
 
-  /** Bytes that the results of a full table take at most: what a buffer for them must hold. */
+  /** Most bytes of the results of a full table: the size of a buffer for them. */
   resultBytesMax(itemsMax: number): number {
     return resultBytesMax(this, itemsMax);
   }
 
-  /** Binds the kernel's own buffers, in the order of `spec.own`; once, for `KernelTable.encode`. */
+  /** Binds the kernel's own buffers, in the order of `spec.own`, for `KernelTable.encode`. */
   bindOwn(buffers: readonly GPUBuffer[]): GPUBindGroup {
     const layout = this.#ownLayout;
-    invariant(layout !== undefined, () => `the kernel ${this.spec.name} has buffers of its own`);
+    invariant(layout !== undefined, () => `the kernel ${this.spec.name} must have own buffers`);
     return this.live.device.createBindGroup({
       label: `${this.label}.own`,
       layout,
@@ -338,7 +339,7 @@ export class SlabKernel implements CompiledKernel {
 
 const bindingTypes = { read: 'read-only-storage', write: 'storage' } as const;
 
-/** Of group 0 and, where the kernel has buffers of its own, of group 1. */
+/** Layouts of group 0 and, if the kernel has own buffers, of group 1. */
 function groupLayouts(device: GPUDevice, spec: KernelSpec, label: string): GPUBindGroupLayout[] {
   const { slab, resultWords, own = [] } = spec;
   const layout = (name: string, buffers: readonly GPUBufferBindingLayout[]): GPUBindGroupLayout =>
@@ -357,23 +358,24 @@ function groupLayouts(device: GPUDevice, spec: KernelSpec, label: string): GPUBi
   return [items, layout(`${label}.own`, ownBuffers)];
 }
 
-// The kernels over whole slots: digest, fill with a pattern, count words that are not the pattern's. An item
-// is (word offset in the slab, words, two seeds), as shaders/slots.wgsl declares it. Results are two words;
-// those of a fill stay zero, and their arrival is the fence behind which the slot is full.
+// ---- kernels over whole slots: digest, fill with a pattern, count the words that differ from the pattern
+//
+// An item is (word offset in the slab, words, two seeds), as shaders/slots.wgsl declares it. Results are two
+// words. The results of a fill are zeros; the slot is full once they have arrived.
 
 export type SlotKernel = 'digest' | 'fill' | 'check';
 
-/** How the work of a slot is spread over the device. */
+/** How the work of a slot is divided among invocations. */
 export interface SlotKernelShape {
   /** Invocations of a workgroup, a power of two. */
   readonly workgroupSize: number;
-  /** Vectors of 16 bytes that an invocation walks in a large slot. */
+  /** Vectors of 16 bytes that an invocation handles in a large slot. */
   readonly vectorsPerInvocation: number;
-  /** Whether each invocation adds its sum to the result, or a workgroup once for all of its own. */
+  /** Whether each invocation adds its sum to the result (`scattered`), or each workgroup once (`reduced`). */
   readonly digest: 'scattered' | 'reduced';
 }
 
-/** A CPU pays for every barrier by switching between invocations, and gains nothing from wide workgroups. */
+/** For a CPU, which switches invocations at every barrier and gains nothing from wide workgroups. */
 export const softwareShape: SlotKernelShape = {
   workgroupSize: 16,
   vectorsPerInvocation: 64,
@@ -396,7 +398,7 @@ export class SlotKernels {
     this.#kernels = kernels;
   }
 
-  /** @throws TKV_DEVICE when the device does not compile the kernels */
+  /** @throws TKV_DEVICE if the device does not compile the kernels */
   static async open(
     live: LiveDevice,
     slabs: readonly GPUBuffer[],
@@ -409,7 +411,7 @@ export class SlotKernels {
     return new SlotKernels(shape, { digest, fill, check });
   }
 
-  /** Bytes that the results of a full table take at most, for any of the kernels. */
+  /** Most bytes of the results of a full table, for any of the kernels. */
   get resultBytesMax(): number {
     return this.#kernels.digest.resultBytesMax(ITEMS_MAX);
   }

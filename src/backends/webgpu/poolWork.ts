@@ -1,13 +1,13 @@
 /**
- * What can be done with the bytes of slots on the device, and all that is needed for it beside the slabs,
- * made once: mapped buffers, kernels, and three lines of work that wait for different buffers.
+ * Everything that the device does with the bytes of slots. It owns the mapped buffers, the kernels and three
+ * lines of work, each made once:
  *
  *     uploads      write, writeBox
  *     readbacks    read, readBox
  *     device       digest, fill, check, clear, copy: in the order in which they are asked for
  *
- * Nothing is known here of generations and locks. The caller keeps apart what the queue of the device does
- * not.
+ * It knows nothing of generations and locks: the caller excludes the calls that the device's queue does not
+ * order.
  */
 
 import type { Digest } from '../../runtime/digest.ts';
@@ -42,23 +42,23 @@ import { type BatchKind, type Work, type WorkBatch, WorkLine } from './workLine.
 
 export interface PoolWorkOptions {
   readonly staging: StagingSize;
-  /** How slots are digested. */
+  /** Where slots are digested. */
   readonly digests: Verification;
-  /** How every box moves. Undefined: by the length and the number of its runs. */
+  /** How every box moves. Undefined: chosen by the length and number of its runs. */
   readonly boxPath: BoxPath | undefined;
 }
 
 type End = (result: StoreResult) => void;
 type Slot = Pick<SlotPlace, 'slot' | 'sizeClass'>;
 
-/** Batches of kernel results in flight at most. */
+/** Most batches of kernel results in flight. */
 const RESULT_BUFFERS = 16;
 
 export class PoolWork {
   readonly options: PoolWorkOptions;
   readonly #live: LiveDevice;
   readonly #slabs: Slabs;
-  /** By size class: the whole slot as a box. */
+  /** The whole slot as a box, by size class. */
   readonly #whole: readonly BoxPlan[];
   readonly #choosePath: (plan: BoxPlan, items: number) => BoxPath;
   readonly #upLine: WorkLine;
@@ -66,7 +66,7 @@ export class PoolWork {
   readonly #deviceLine: WorkLine;
   readonly #uploads: Uploads;
   readonly #readbacks: Readbacks;
-  /** Of slots that the host digests, on the device's line. */
+  /** Readbacks of slots that the host digests, on the device's line. */
   readonly #digestReadbacks: Readbacks;
   readonly #digests: KernelRuns;
   readonly #fills: KernelRuns;
@@ -74,7 +74,9 @@ export class PoolWork {
   readonly #commands: SlotCommands;
   readonly #owned: readonly { destroy(): void | Promise<void> }[];
 
-  /** @throws TKV_DEVICE when the device does not compile the kernels, or has no memory for the buffers */
+  /**
+   * @throws TKV_DEVICE if the device does not compile the kernels, or has too little memory for the buffers
+   */
   static async open(
     live: LiveDevice,
     slabs: Slabs,
@@ -91,7 +93,7 @@ export class PoolWork {
     const gather = new BoxTables(boxKernels.gather, packed);
     const scatter = new BoxTables(boxKernels.scatter, packed);
     const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
-    const shortage = await live.device.popErrorScope().catch(() => null); // a lost device says so by itself
+    const shortage = await live.device.popErrorScope().catch(() => null); // the loss of the device is reported elsewhere
     if (shortage === null) return work;
     await work.destroy();
     throw new TierKVError(
@@ -138,7 +140,7 @@ export class PoolWork {
     this.#owned = [up, down, results, gather, scatter, gather.packed, this.#commands, ...tables];
   }
 
-  /** @param digest what the bytes must add up to on the device; undefined: it is not checked */
+  /** @param digest the digest that the bytes must have on the device; undefined: not checked */
   write(slot: Slot, bytes: Uint8Array, digest: Digest | undefined, end: End): void {
     const judge = ({ outcome, reason, digest: found }: SealResult): void => {
       if (outcome !== Outcome.LOADED) end({ outcome, reason });
@@ -160,7 +162,7 @@ export class PoolWork {
     this.#upLine.push(upload);
   }
 
-  /** @param items how many boxes the call has; they are taken to be alike */
+  /** @param items number of boxes in the call, assumed to be alike */
   writeBox(slot: Slot, plan: BoxPlan, bytes: Uint8Array, items: number, end: End): void {
     const location = this.#slabs.locate(slot.slot, slot.sizeClass);
     const path = this.#choosePath(plan, items);
@@ -176,8 +178,8 @@ export class PoolWork {
   }
 
   /**
-   * The digest of a slot that the device's user has written: refused where the device reports an error before
-   * it is known, since that may be of the work that wrote the slot.
+   * The digest of a slot that the device's user has written. It is refused if the device reports an error
+   * before the digest is known, since the work that wrote the slot may have failed.
    */
   seal(slot: Slot, end: (result: SealResult) => void): void {
     const { count } = this.#live.deviceErrors;
@@ -188,7 +190,7 @@ export class PoolWork {
     });
   }
 
-  /** The digest of what lies in the slot after all work that was submitted so far. */
+  /** The digest of the slot after all work that was submitted so far. */
   digest(slot: Slot, end: (result: SealResult) => void): void {
     const refuse = (refusal: StoreResult): void => end({ ...refusal, digest: { lo: 0, hi: 0 } });
     if (this.options.digests === 'kernel') {
@@ -232,7 +234,7 @@ export class PoolWork {
     this.#deviceLine.push(this.#commands.copy(source, target, end));
   }
 
-  /** When no work is under way. */
+  /** Frees everything. No work may be under way. */
   async destroy(): Promise<void> {
     await Promise.all(this.#owned.map((one) => one.destroy()));
   }
@@ -266,19 +268,17 @@ export class PoolWork {
   }
 }
 
-// Seals, fills and checks as work for a line: a kernel over the slots of many calls in one submit. An item
-// ends when the results of its batch have come back, which is also the fence behind which the slot may be
-// used again.
+// ---- seals, fills and checks: one kernel over the slots of many calls, in one submit
 //
-// The items of one dispatch run at the same time. Two fills of one slot, from two calls, must run one after
-// the other, so they never share a batch.
+// An item ends when the results of its batch have come back; after that the slot may be used again. The items
+// of one dispatch run at the same time, so two fills of one slot never share a batch.
 
 export interface KernelItem {
   readonly location: SlotLocation;
   readonly bytes: number;
   readonly seedLo: number;
   readonly seedHi: number;
-  /** The kernel has run; its two words of results. */
+  /** Ends the item with the kernel's two result words. */
   end(first: number, second: number): void;
   refuse(end: StoreResult): void;
 }
@@ -290,7 +290,7 @@ export class KernelRuns implements BatchKind<KernelBatch> {
   readonly table: KernelTable;
   readonly results: ReadbackBuffers;
 
-  /** @param results buffers as large as the results of a full table */
+  /** @param results buffers that hold the results of a full table */
   constructor(live: LiveDevice, kernels: SlotKernels, name: SlotKernel, results: ReadbackBuffers) {
     this.name = name;
     this.live = live;
@@ -313,7 +313,7 @@ class KernelBatch implements WorkBatch {
   readonly #runs: KernelRuns;
   readonly #buffer: GPUBuffer;
   readonly #items: KernelItem[] = [];
-  /** Of the slots that this batch fills, all of one size: where they begin, as "slab:byte". */
+  /** Begin of each slot that this batch fills, as "slab:byte". All are of one size. */
   readonly #filled: Set<string> = new Set();
   #positions: Uint32Array = new Uint32Array(0);
 
@@ -334,7 +334,7 @@ class KernelBatch implements WorkBatch {
     return true;
   }
 
-  /** Notes the slot; false where the batch may fill some of its bytes already. */
+  /** Notes the slot. @returns false if the batch may already fill some of its bytes */
   #fills({ location, bytes }: KernelItem): boolean {
     const place = `${location.slab}:${location.offsetBytes}`;
     const oneSize = this.#items.length === 0 || this.#items[0].bytes === bytes;
@@ -364,9 +364,9 @@ class KernelBatch implements WorkBatch {
   }
 }
 
-// Copies between slots and the clearing of slots: commands that need no staging memory, as work for a line.
-// WebGPU copies no buffer onto itself, so between slots of one slab the bytes take two steps, through a
-// scratch buffer; between slabs one.
+// ---- copies between slots, and clearing of slots: commands without staging memory
+//
+// WebGPU cannot copy a buffer onto itself, so bytes between slots of one slab go through a scratch buffer.
 
 interface Command {
   encode(encoder: GPUCommandEncoder): void;

@@ -4,25 +4,24 @@
  */
 
 export const shaderTexts: Readonly<Record<string, string>> = {
-  attend: `// Paged attention, first part: one invocation attends with some query heads that share a KV head, for one row
-// over one split, which is 128 tokens at absolute positions. It loads each vector of K and of V once for all
-// of them. It has no barrier and no workgroup memory, so it runs well everywhere.
-// shaders/reduceSplits.wgsl puts the splits of a row together.
+  attend: `// Paged attention, first part. One invocation attends with some query heads that share a KV head, for one row
+// over one split, which is 128 tokens at absolute positions. It loads each vector of K and V once for all of
+// these heads. It has no barrier and no workgroup memory, so it runs well on every device.
+// shaders/reduceSplits.wgsl combines the splits of a row.
 //
-// The order of every sum depends on the row's own position and window alone, and not on the heads beside it:
-// tokens in their order, the products of a row in vectors of 4. A rescale happens when a larger score comes,
-// and only then.
+// The order of every sum depends only on the row's own position and window, never on other heads: tokens in
+// order, products of a row in vectors of 4. Sums are rescaled only when a larger score comes.
 //
 // src/compute/kernelText.ts repeats lines and writes their number for DIM, HEAD and SLAB.
 
 override headDim4: u32;
 override qHeads: u32;
 override group: u32; // query heads that share a KV head
-override queryStride: u32; // vectors from row to row of the queries
+override queryStride: u32; // vectors between rows of the queries
 override queryOffset: u32;
 override scale: f32; // times log2(e): weights are powers of 2
-override window: u32; // tokens that a row sees, its own the last; 0: all
-override heads: u32; // of an invocation, a divisor of \`group\`
+override window: u32; // tokens that a row sees, up to and with its own; 0: all
+override heads: u32; // query heads of an invocation, a divisor of \`group\`
 
 @group(0) @binding(2) var<storage, read> queries: array<vec4<f32>>;
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).
@@ -92,21 +91,21 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   partials[to + HEADu * (headDim4 + 1u) + headDim4] = vec4(largestHEAD, totalHEAD, 0.0, 0.0); // each head
 }
 `,
-  attendShared: `// Paged attention, first part, for hardware: a workgroup attends with query heads that share a KV head, over
-// one split of one row. Each row of K and of V is loaded once for all these heads. What it leaves is what
-// shaders/attend.wgsl leaves, for the same second part, though not the same bits: a lane has one token of the
-// scores, and then some tokens of one vector of V, whose sums are put together in the order of the tokens.
+  attendShared: `// Paged attention, first part, for hardware. A workgroup attends with query heads that share a KV head, over
+// one split of one row. Each row of K and V is loaded once for all these heads. The results are those of
+// shaders/attend.wgsl, for the same second part, but for the last bits: a lane computes the score of one
+// token, and then sums some tokens of one vector of V; the sums are combined in the order of the tokens.
 //
-// Memory of the workgroup: 4 KiB of scores and 3.5 KiB beside them.
+// Workgroup memory: 4 KiB of scores and 3.5 KiB of other data.
 
 override headDim4: u32;
 override qHeads: u32;
 override group: u32; // query heads that share a KV head
-override queryStride: u32; // vectors from row to row of the queries
+override queryStride: u32; // vectors between rows of the queries
 override queryOffset: u32;
 override scale: f32; // times log2(e): weights are powers of 2
-override window: u32; // tokens that a row sees, its own the last; 0: all
-override heads: u32; // of a workgroup: at most 8, a divisor of \`group\`
+override window: u32; // tokens that a row sees, up to and with its own; 0: all
+override heads: u32; // query heads of a workgroup: at most 8, a divisor of \`group\`
 
 @group(0) @binding(2) var<storage, read> queries: array<vec4<f32>>;
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).
@@ -144,7 +143,7 @@ fn main(
   let seen = select(0u, position + 1u - min(window, position + 1u), window > 0u);
   let begin = max(base, seen) - base;
 
-  // Scores: a lane has a token.
+  // Scores: one token a lane.
   var pHEAD = vec4<f32>(); // each head
   var factor = 1.0;
   let visible = lane >= begin && lane < end;
@@ -168,7 +167,7 @@ fn main(
   scores[HEADu * lanes + lane] = ((pHEAD.x + pHEAD.y) + (pHEAD.z + pHEAD.w)) * factor; // each head
   workgroupBarrier();
 
-  // Weights: 16 lanes have a head, 8 tokens each.
+  // Weights: 16 lanes a head, 8 tokens a lane.
   let head = lane / lanesAHead;
   let first = (lane % lanesAHead) * tokensALane;
   var largest = -3.4e38;
@@ -206,7 +205,7 @@ fn main(
     partials[to + head * (headDim4 + 1u) + headDim4] = vec4(largest, total, 0.0, 0.0);
   }
 
-  // V: a lane has a vector of the head, and a share of the tokens.
+  // V: one vector of the head a lane, and a share of the tokens.
   let shares = lanes / headDim4;
   let dim = lane % headDim4;
   let share = lane / headDim4;
@@ -240,40 +239,39 @@ fn main(
   // each head }
 }
 `,
-  blockPairs: `// What the kernels from block to block share: the pairs of blocks that a dispatch covers.
+  blockPairs: `// Shared by the kernels that copy and convert blocks: the pairs of blocks of a dispatch.
 
 struct Pair {
   fromSlab: u32,
   fromUnit: u32, // where the block begins, in units of its own format
   toSlab: u32,
   toUnit: u32,
-  tokens: u32, // of the block, from its first on
+  tokens: u32, // number of tokens, from the block's first on
 }
 
 override blockTokens: u32;
 override headDim4: u32;
 override fromRowUnits: u32;
 override toRowUnits: u32;
-override blockRows: u32; // over all layers and heads, of K and of V
+override blockRows: u32; // rows of K and V, over all layers and heads
 
 @group(0) @binding(0) var<storage, read> pairs: array<Pair>;
-@group(0) @binding(1) var<uniform> count: vec4<u32>; // pairs, then nothing
+@group(0) @binding(1) var<uniform> count: vec4<u32>; // number of pairs, then unused
 `,
-  boxes: `// What the kernels over boxes share. A box lies in its slot as runs of equal length, a regular distance
-// apart, and packed as one run behind the other:
+  boxes: `// Shared by the kernels over boxes. In its slot a box is runs of equal length at regular distances. Packed,
+// the runs follow each other without gaps:
 //
 //     slab     | . . a a . . b b . . | . . c c . . d d . . |       a b: runs of one layer, c d: of the next
 //     packed   | a a b b c c d d |
 //
-// A dispatch covers \`workgroups.y\` items of one slab, each by \`workgroups.x\` workgroups. All numbers of an
-// item are in units of what its kernel moves at once: vectors of 16 bytes where every run begins and ends at
-// one, words where not.
+// A dispatch covers \`workgroups.y\` items of one slab, with \`workgroups.x\` workgroups for each. All numbers of
+// an item are in the kernel's unit: vectors of 16 bytes if every run begins and ends at a vector, else words.
 
 struct Item {
-  // Where run 0 of the box lies in the slab, and the first run of this item in the packed bytes.
+  // Offset of the box's run 0 in the slab, and of the item's first run in the packed bytes.
   slab: u32,
   packed: u32,
-  // The item is \`runs\` runs of the box from number \`firstRun\` on.
+  // The item is \`runs\` runs of the box, from run \`firstRun\` on.
   firstRun: u32,
   runs: u32,
   runUnits: u32,
@@ -284,11 +282,11 @@ struct Item {
 
 @group(0) @binding(1) var<storage, read> items: array<Item>;
 
-// Invocations of a workgroup, and how many of them at most share a run; powers of two.
+// Invocations of a workgroup, and how many of them at most share a run. Both are powers of two.
 override workgroupSize: u32 = 64u;
 override sharersMax: u32 = 64u;
 
-// Which runs of its item, and which units of each run, an invocation moves.
+// The runs of its item, and the units of each run, that an invocation moves.
 struct Walk {
   run: u32,
   runStep: u32,
@@ -312,8 +310,8 @@ fn packedUnit(item: Item, run: u32) -> u32 {
   return item.packed + run * item.runUnits;
 }
 `,
-  check: `// Counts the words of every item that are not its pattern's (src/runtime/pattern.ts): results[2 i], zero
-// before.
+  check: `// Counts the words of every item that differ from its pattern (src/runtime/pattern.ts) in results[2 i], which
+// must be zero before.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
@@ -346,8 +344,8 @@ fn scattered(
   }
 }
 `,
-  convertBlocks: `// Converts the first tokens of blocks of one pool into blocks of another pool, whose format has no scales. An
-// invocation converts one vector of 4 elements.
+  convertBlocks: `// Converts the first tokens of blocks into blocks of another pool, whose format has no scales. An invocation
+// converts one vector of 4 elements.
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -367,8 +365,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (pair.toSlab == TARGETu) { toTARGET[to] = stored; } // each target
 }
 `,
-  convertBlocksScaled: `// Converts the first tokens of blocks of one pool into blocks of another pool whose rows have a scale. An
-// invocation converts one row of one head, by the rule of shaders/writeKvScaled.wgsl.
+  convertBlocksScaled: `// Converts the first tokens of blocks into blocks of another pool, whose rows have a scale. An invocation
+// converts one row of one head, by the rule of shaders/writeKvScaled.wgsl.
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -397,7 +395,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (pair.toSlab == TARGETu) { toTARGET[to + headDim4] = scale; } // each target
 }
 `,
-  convertSlabs: `// The slabs of two pools whose blocks have different formats, and how a vector of a row is read as floats.
+  convertSlabs: `// The slabs of two pools whose blocks have different formats, and the reading of a vector as floats.
 
 @group(1) @binding(SLAB) var<storage, read> fromSLAB: array<FromStored>; // each slab
 @group(2) @binding(TARGET) var<storage, read_write> toTARGET: array<ToStored>; // each target
@@ -412,8 +410,8 @@ fn vectorOf(slab: u32, row: u32, dim: u32) -> vec4<f32> {
   return value;
 }
 `,
-  copyBlocks: `// Copies the first tokens of blocks into other blocks of the same slabs, bit for bit. An invocation copies one
-// unit. A block that is written in a dispatch is read by no pair of it.
+  copyBlocks: `// Copies the first tokens of blocks into other blocks of the same pool, bit for bit. An invocation copies one
+// unit. Pairs of a dispatch must not read a block that a pair writes.
 
 @group(1) @binding(SLAB) var<storage, read_write> slabSLAB: array<Stored>; // each slab
 
@@ -434,13 +432,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (pair.toSlab == SLABu) { slabSLAB[pair.toUnit + unit] = value; } // each slab
 }
 `,
-  digest: `// The digest of src/runtime/digest.ts of every item: results[2 i] = lo, results[2 i + 1] = hi, both zero
-// before.
+  digest: `// The digest (src/runtime/digest.ts) of every item: results[2 i] = lo, results[2 i + 1] = hi, which must be
+// zero before.
 //
-// Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of
-// \`workgroupSize\` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y,
-// z, w) of a vector whose first word has the weight W, the part of \`hi\` is (x + y + z + w) W + 2 y + 4 z + 6
-// w.
+// Sums modulo 2^32 commute, so the order of invocations does not matter. Each steps through its workgroup's
+// vectors by \`workgroupSize\`, and updates i * golden and 2 i + 1 of a vector's first word by addition. A
+// vector of words (x, y, z, w) whose first word has the weight W adds (x + y + z + w) W + 2 y + 4 z + 6 w to
+// \`hi\`.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
@@ -488,7 +486,7 @@ fn add(item: u32, digest: vec2<u32>) {
   atomicAdd(&results[2u * item + 1u], digest.y);
 }
 
-// Every invocation adds its own part: for devices on which a barrier costs more than an atomic.
+// Each invocation adds its own part: for devices on which a barrier costs more than an atomic.
 @compute @workgroup_size(workgroupSize)
 fn scattered(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -498,7 +496,7 @@ fn scattered(
   add(group.y, digestOf(items[group.y], group.x, groups.x, invocation));
 }
 
-// A workgroup adds once, after a tree of sums in its own memory; \`workgroupSize\` is a power of two.
+// Each workgroup adds once, after a tree of sums in its memory. \`workgroupSize\` must be a power of two.
 @compute @workgroup_size(workgroupSize)
 fn reduced(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -517,8 +515,8 @@ fn reduced(
   }
 }
 `,
-  fill: `// Fills every item with its pattern (src/runtime/pattern.ts). Words are stored one by one, four to a step: a
-// vector may belong to two slots, and two invocations that each rewrite half of it would lose words.
+  fill: `// Fills every item with its pattern (src/runtime/pattern.ts). Words are stored one by one, four a step: a
+// vector may belong to two slots, and two invocations that rewrite it as a whole would lose words.
 
 @group(0) @binding(0) var<storage, read_write> slab: array<u32>;
 
@@ -546,13 +544,14 @@ fn scattered(
   }
 }
 `,
-  gather: `// Packs boxes: the runs of every item, from its slot into the packed bytes. Each packed unit is written once.
+  gather: `// Packs boxes: copies the runs of every item from its slot into the packed bytes. Each packed unit is written
+// once.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 @group(1) @binding(0) var<storage, read_write> packed: array<vec4<u32>>;
 
-// The same two as words. A kernel uses one pair: a store to a component of a vector may rewrite the whole
-// vector, and its other words belong to other invocations.
+// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
+// rewrite the whole vector, whose other words belong to other invocations.
 @group(0) @binding(0) var<storage, read> slabWords: array<u32>;
 @group(1) @binding(0) var<storage, read_write> packedWords: array<u32>;
 
@@ -590,10 +589,10 @@ fn words(
   }
 }
 `,
-  halfBits: `// 16-bit floats from 32-bit ones by integers: to the nearest, ties to even, so that the bytes are the same on
-// every device. WGSL leaves the rounding of its own conversions open.
+  halfBits: `// Converts 32-bit floats to 16-bit floats by integers: to the nearest, ties to even. So the bytes are the
+// same on every device, while WGSL leaves the rounding of its own conversions open.
 
-// The four halves as bits. Exponents below -14 lose bits of the fraction, above 15 become infinite.
+// The four halves as bits. Exponents below -14 lose bits of the fraction; above 15 the result is infinite.
 fn halfBits(value: vec4<f32>) -> vec4<u32> {
   let bits = bitcast<vec4<u32>>(value);
   let size = bits & vec4(0x7fffffffu);
@@ -613,7 +612,7 @@ fn halfBits(value: vec4<f32>) -> vec4<u32> {
   return half16 | ((bits >> vec4(16u)) & vec4(0x8000u));
 }
 `,
-  kvF16: `// K and V as 16-bit floats, read as such. Writing is by the integers of shaders/halfBits.wgsl.
+  kvF16: `// K and V as 16-bit floats, read as \`f16\`. They are written as the integers of shaders/halfBits.wgsl.
 
 alias Stored = vec4<f16>;
 
@@ -626,7 +625,7 @@ fn storedOf(value: vec4<f32>) -> Stored {
   return bitcast<vec4<f16>>(vec2(bits.x | (bits.y << 16u), bits.z | (bits.w << 16u)));
 }
 `,
-  kvF16Packed: `// K and V as 16-bit floats, on devices without them: two words hold four.
+  kvF16Packed: `// K and V as 16-bit floats, on devices without \`f16\`: two words hold four elements.
 
 alias Stored = vec2<u32>;
 
@@ -651,7 +650,7 @@ fn storedOf(value: vec4<f32>) -> Stored {
   return value;
 }
 `,
-  kvInt8: `// K and V as 8-bit integers: a word holds four. The word behind a row is its scale.
+  kvInt8: `// K and V as 8-bit integers: a word holds four elements. The word behind a row is its scale.
 
 alias Stored = u32;
 
@@ -663,8 +662,8 @@ fn scaleOf(stored: Stored) -> f32 {
   return bitcast<f32>(stored);
 }
 
-// What a row of this largest size is multiplied by before it is rounded; 0 for a row of zeros, of numbers too
-// small to divide by, or of NaN.
+// The factor of a row before it is rounded, by its largest absolute value: 0 for a row of zeros, of numbers
+// too small to divide by, or with NaN.
 fn inverseOf(largest: f32) -> f32 {
   return select(0.0, 127.0 / largest, largest > 1e-36);
 }
@@ -673,29 +672,29 @@ fn scaledOf(value: vec4<f32>, inverse: f32) -> Stored {
   return pack4xI8(vec4<i32>(clamp(round(value * inverse), vec4(-127.0), vec4(127.0))));
 }
 
-// The scale of a row: the NaN of a row goes into it, and so into all of the row.
+// The scale of a row. A NaN in the row makes the scale NaN, and so all of the row.
 fn storedScale(largest: f32) -> Stored {
   return bitcast<u32>(largest / 127.0);
 }
 `,
-  pagedRows: `// What the kernels over paged blocks share: the tables of a step, and where a token's row of K lies. Sizes in
-// blocks are in units of 4 elements: the type \`Stored\` of the format's file (shaders/kv*.wgsl).
+  pagedRows: `// Shared by the kernels over paged blocks: the tables of a step, and the place of a token's row of K. Sizes
+// within blocks are in units of 4 elements, the type \`Stored\` of the format's file (shaders/kv*.wgsl).
 //
 //     tables   | rows: position, first entry, first item, items | items: row, split | entries: slab, bytes |
 
 override blockTokens: u32;
 override rowUnits: u32;
-override kvUnits: u32; // from a row of K to its row of V
+override kvUnits: u32; // distance from a row of K to its row of V
 override headUnits: u32;
 override unitBytes: u32;
-override itemsAt: u32; // where the items begin in the tables, in words
+override itemsAt: u32; // begin of the items in the tables, in words
 override entriesAt: u32;
 
 const splitTokens = 128u;
-// The position of a row that is no token.
+// The position of a padding row.
 const noToken = 0xffffffffu;
 
-// What a dispatch works on.
+// The rows, items and layer of a dispatch.
 struct Work {
   firstItem: u32,
   items: u32,
@@ -704,7 +703,7 @@ struct Work {
 }
 
 struct Layer {
-  // Where the layer begins in a block.
+  // Begin of the layer in a block.
   units: u32,
 }
 
@@ -712,7 +711,7 @@ struct Layer {
 @group(0) @binding(1) var<uniform> work: Work;
 @group(0) @binding(4) var<uniform> layer: Layer;
 `,
-  pagedSlabs: `// The slabs in which the blocks lie, and the way from a token to its row.
+  pagedSlabs: `// The slabs that hold the blocks, and the way from a token to its row.
 
 @group(1) @binding(SLAB) var<storage, ACCESS> slabSLAB: array<Stored>; // each slab
 
@@ -721,13 +720,13 @@ fn entryOf(table: u32, token: u32) -> u32 {
   return entriesAt + 2u * (table + token / blockTokens);
 }
 
-// Where the token's row of K begins in its slab; its row of V is \`kvUnits\` further.
+// Begin of the token's row of K in its slab. Its row of V is \`kvUnits\` further.
 fn rowAt(table: u32, token: u32, kvHead: u32) -> u32 {
   let block = tables[entryOf(table, token) + 1u] / unitBytes;
   return block + layer.units + kvHead * headUnits + (token % blockTokens) * rowUnits;
 }
 `,
-  readKv: `// Reads K and V of each row's token out of its blocks, as 32-bit floats. An invocation reads one unit.
+  readKv: `// Reads K and V of each row's token from its block, as 32-bit floats. An invocation reads one unit.
 
 override headDim4: u32;
 override kvHeads: u32;
@@ -756,12 +755,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   dense[lane] = value;
 }
 `,
-  reduceSplits: `// Paged attention, second part: puts the splits of each row and query head together, in the order of their
-// positions. An invocation makes one vector of the head. A row that sees no token becomes 0.
+  reduceSplits: `// Paged attention, second part: combines the splits of each row and query head, in the order of their
+// positions. An invocation makes one vector of the head. The result of a row that sees no token is 0.
 
 override headDim4: u32;
 override qHeads: u32;
-override outStride: u32; // vectors from row to row of the result
+override outStride: u32; // vectors between rows of the result
 
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).
 @group(0) @binding(2) var<storage, read> partials: array<vec4<f32>>;
@@ -799,14 +798,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   attended[row * outStride + head * headDim4 + dim] = out;
 }
 `,
-  scatter: `// Unpacks boxes: the runs of every item, from the packed bytes into its slot. Nothing outside of a run is
-// written, as long as the boxes of a dispatch do not overlap.
+  scatter: `// Unpacks boxes: copies the runs of every item from the packed bytes into its slot, and writes nothing
+// outside of a run. The boxes of a dispatch must not overlap.
 
 @group(0) @binding(0) var<storage, read_write> slab: array<vec4<u32>>;
 @group(1) @binding(0) var<storage, read> packed: array<vec4<u32>>;
 
-// The same two as words. A kernel uses one pair: a store to a component of a vector may rewrite the whole
-// vector, and its other words belong to other runs, or to the neighbouring slot.
+// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
+// rewrite the whole vector, whose other words belong to other runs or to the neighbouring slot.
 @group(0) @binding(0) var<storage, read_write> slabWords: array<u32>;
 @group(1) @binding(0) var<storage, read> packedWords: array<u32>;
 
@@ -844,9 +843,9 @@ fn words(
   }
 }
 `,
-  slots: `// What the kernels over whole slots share. An item is one slot. A dispatch covers \`workgroups.y\` items of one
-// slab, each by \`workgroups.x\` workgroups. Words are numbered from the start of their slot; a slot starts at
-// any word of the slab.
+  slots: `// Shared by the kernels over whole slots. An item is one slot. A dispatch covers \`workgroups.y\` items of one
+// slab, with \`workgroups.x\` workgroups for each. Words are numbered from the start of their slot, which may
+// be any word of the slab.
 
 struct Item {
   wordOffset: u32,
@@ -857,7 +856,7 @@ struct Item {
 
 @group(0) @binding(1) var<storage, read> items: array<Item>;
 
-// Two words for each item: the two halves of a digest, or a count and nothing.
+// Two words for each item: the two halves of a digest, or a count and zero.
 @group(0) @binding(2) var<storage, read_write> results: array<atomic<u32>>;
 
 // Invocations of a workgroup.
@@ -873,12 +872,12 @@ fn mixWords(value: vec4<u32>) -> vec4<u32> {
   return x ^ (x >> vec4(16u));
 }
 
-// Words of the pattern that the seeds of the item name.
+// Words \`index\` of the pattern of the item's seeds.
 fn patternOf(item: Item, index: vec4<u32>) -> vec4<u32> {
   return mixWords(mixWords(vec4(item.seedLo) ^ (index * golden)) + vec4(item.seedHi));
 }
 
-// The half-open range of \`count\` units that workgroup \`group\` of \`groups\` works on.
+// The half-open range of units, of \`count\`, for workgroup \`group\` of \`groups\`.
 fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
   let share = (count + groups - 1u) / groups;
   let first = group * share;
@@ -889,10 +888,10 @@ fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
 //
 //     | n n n h | v v v v | v v v v | t t n n |       n: words of the neighbouring slots
 struct Split {
-  // The first whole vector, numbered within the slab, and how many there are.
+  // The first whole vector, numbered within the slab, and the number of whole vectors.
   vector: u32,
   vectors: u32,
-  // Words before it.
+  // Number of words before the first whole vector.
   head: u32,
 }
 
@@ -904,7 +903,7 @@ fn splitOf(item: Item) -> Split {
 
 const edges = 6u;
 
-// The word of the item, if it has that many, that is number \`edge\` of those outside of whole vectors.
+// The item's word number \`edge\` among its words outside of whole vectors, if it has that many.
 fn edgeWord(split: Split, edge: u32) -> u32 {
   return select(4u * split.vectors + edge, edge, edge < split.head);
 }
@@ -913,7 +912,7 @@ fn edgeWord(split: Split, edge: u32) -> u32 {
 
 override headDim4: u32;
 override kvHeads: u32;
-// Of the source, in vectors: from row to row, from head to head, and where K and V begin.
+// Layout of the source, in vectors: distance of rows, distance of heads, begin of K and of V.
 override sourceStride: u32;
 override sourceHead: u32;
 override kOffset: u32;
@@ -944,12 +943,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 }
 `,
   writeKvScaled: `// Writes K and V of each row into its token's place as 8-bit integers, with the row's scale behind them. An
-// invocation writes one row of one head. The scale is the largest size in it over 127; the size is found among
-// the bits, which also order NaN above everything, so that a NaN makes the whole row NaN.
+// invocation writes one row of one head. The scale is the row's largest absolute value over 127. The largest
+// is found by comparing bits, which order NaN above all numbers, so a NaN makes the whole row NaN.
 
 override headDim4: u32;
 override kvHeads: u32;
-// Of the source, in vectors: from row to row, from head to head, and where K and V begin.
+// Layout of the source, in vectors: distance of rows, distance of heads, begin of K and of V.
 override sourceStride: u32;
 override sourceHead: u32;
 override kOffset: u32;

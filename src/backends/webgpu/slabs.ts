@@ -1,15 +1,14 @@
 /**
- * The GPUBuffers behind an HBM pool. A slab holds a whole number of the shape's pages, so a slot never
- * straddles slabs:
+ * The slabs: the GPUBuffers of an HBM pool. A slab holds whole pages, so a slot never straddles two slabs:
  *
  *     slab 0                            slab 1
  *     +---------+---------+---------+   +---------+---------+
  *     | page 0  | page 1  | page 2  |   | page 3  | page 4  |      pagesPerSlab = 3
  *     +---------+---------+---------+   +---------+---------+
  *
- * Slabs are few and large because each GPUBuffer costs the binding a weak reference, and because one bind
- * group and one dispatch then reach many slots. They are destroyed explicitly: memory of dropped buffers
- * comes back only with a garbage collection that GPU memory does not trigger.
+ * Slabs are few and large: each GPUBuffer costs the binding a weak reference, and one bind group and one
+ * dispatch reach all slots of a slab. They are destroyed explicitly, since GPU memory does not trigger the
+ * garbage collection that would free dropped buffers.
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -18,9 +17,12 @@ import { BufferUsage, type LiveDevice } from './device.ts';
 import type { SlotBuffer, SlotLocation } from './types.ts';
 
 const SLAB_BYTES_DEFAULT = 1024 ** 3;
-/** What a driver adds to a buffer: SwiftShader's limit is 1 GiB, and it refuses a buffer of just that. */
+/**
+ * Bytes kept free below the limit of a buffer: SwiftShader's limit is 1 GiB, and it refuses a buffer of 1
+ * GiB.
+ */
 const DRIVER_BYTES = 1024 ** 2;
-/** Kernels read slabs in vectors of 16 bytes, also the last. */
+/** Kernels read slabs in vectors of 16 bytes, up to the end. */
 const VECTOR_BYTES = 16;
 
 export class Slabs {
@@ -35,8 +37,8 @@ export class Slabs {
   }
 
   /**
-   * @throws TKV_CONFIG when a size is no multiple of 4 or a page is larger than a buffer may be; TKV_DEVICE
-   * when the device is gone or has not that much memory
+   * @throws TKV_CONFIG if a size is not a multiple of 4 or a page is larger than a buffer may be; TKV_DEVICE
+   * if the device is lost or has too little memory
    */
   static async open(
     live: LiveDevice,
@@ -78,7 +80,7 @@ export class Slabs {
   }
 }
 
-/** The memory of a software device is this machine's. */
+/** @throws TKV_CONFIG if a software device, which uses host memory, would need more than is available */
 function requireHostMemory(live: LiveDevice, bytes: number): void {
   const availableBytes = process.availableMemory();
   if (!live.adapter.software || bytes <= availableBytes) return;
@@ -93,10 +95,10 @@ function wholeVectors(bytes: number, round: (vectors: number) => number): number
 function requireWords(field: string, bytes: number): void {
   if (bytes % 4 === 0) return;
   const remedy = `Round ${field} up to ${Math.ceil(bytes / 4) * 4}.`;
-  throw configError(field, `is ${bytes}, no multiple of 4`, remedy);
+  throw configError(field, `is ${bytes}, not a multiple of 4`, remedy);
 }
 
-/** Out of memory shows only in its error scope; without one, createBuffer hands out a dead buffer. */
+/** Allocates in an error scope: without one, createBuffer returns an invalid buffer when memory is short. */
 async function allocate(
   live: LiveDevice,
   shape: PoolShape,

@@ -1,13 +1,12 @@
 /**
- * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library
- * or another package. The driver is SwiftShader, from a system Chromium or from the npm package
- * `@sparticuz/chromium`, whose small archive holds the driver, its manifest and the Vulkan loader. It is
- * unpacked once into a cache folder of the user's.
+ * Finds a software Vulkan device, and makes Dawn load it without root or a system library. The driver is
+ * SwiftShader, from a system Chromium or from the npm package `@sparticuz/chromium`, whose small archive
+ * holds the driver, its manifest and the Vulkan loader. It is unpacked once into the user's cache folder.
  *
- * The unpacked files are code that this process runs. So nobody but the user and root may be able to change
- * them, their folder, or any folder above it; a place where somebody else could is refused. Unpacking is safe
- * between processes: each fills a folder of its own and renames it into place, and a rename that finds the
- * place taken means that another process was first with the same files.
+ * The unpacked files are code that this process runs. So only the user and root may be able to change the
+ * files, their folder and every folder above it; any other place is refused. Several processes may unpack at
+ * once: each fills a folder of its own and renames it into place. If the place is taken, another process was
+ * first with the same files.
  */
 
 import { createHash } from 'node:crypto';
@@ -35,16 +34,16 @@ const SYSTEM_ICDS = [
   '/opt/google/chrome/vk_swiftshader_icd.json',
 ];
 const DRIVER_FILES = ['libvk_swiftshader.so', 'libvulkan.so.1', 'vk_swiftshader_icd.json'];
-/** Keeps the library mapped after Node closes the handle; Node has no name for it. */
+/** Flag of dlopen(3) that keeps the library mapped after Node closes the handle. Node does not export it. */
 const RTLD_NODELETE = 0x1000;
 
-/** The manifest of a system Chromium's software driver, if there is one. */
+/** The manifest of a system Chromium's software driver, if one is installed. */
 export function systemSoftwareIcd(): string | undefined {
   return SYSTEM_ICDS.find((icd) => fs.existsSync(icd));
 }
 
 /**
- * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is
+ * The archive in the npm package, resolved from tierkv or from the program's folder; undefined if it is
  * missing. A package that another user put into a folder above the program's counts as missing.
  */
 export function softwareArchive(): string | undefined {
@@ -56,17 +55,17 @@ export function softwareArchive(): string | undefined {
       const stat = fs.statSync(archive, { throwIfNoEntry: false });
       if (stat !== undefined && isOwnedByUserOrRoot(stat)) return archive;
     } catch {
-      // Not installed as seen from there.
+      // Not installed there.
     }
   }
   return undefined;
 }
 
 /**
- * @param cacheDir where to unpack; default: `tierkv` in the user's cache folder, or a private folder for
- * temporary files where that one cannot be used.
- * @throws {TierKVError} TKV_DEVICE when the archive cannot be unpacked anywhere, has no driver in it, or when
- * other users can write to every place where it could lie.
+ * @param cacheDir where to unpack. Default: `tierkv` in the user's cache folder, or a private temporary
+ * folder if that one cannot be used
+ * @throws TKV_DEVICE if the archive cannot be unpacked anywhere or holds no driver, or if other users can
+ * write to every place for it
  */
 export function unpackSoftwareDriver(archive: string, cacheDir?: string): SoftwareDriver {
   if (process.arch !== 'x64') {
@@ -92,10 +91,10 @@ export function unpackSoftwareDriver(archive: string, cacheDir?: string): Softwa
   );
 }
 
-/** The folder with the driver's files inside `cacheDir`, unpacked if it is not there yet. */
+/** The folder with the driver's files in `cacheDir`. Unpacks them if they are not there yet. */
 function unpackInto(cacheDir: string, name: string, packed: Buffer): string {
   makeDirectories(cacheDir, 0o700);
-  // Links are followed once, here: what is checked is what is loaded.
+  // Links are followed once, here, so that the files that are checked are the files that are loaded.
   const folder = fs.realpathSync(cacheDir);
   requireOwnPath(folder);
   const place = path.join(folder, name);
@@ -119,7 +118,8 @@ export function hasSystemLoader(): boolean {
 
 /**
  * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its
- * soname. Node says "did not self-register" and closes the handle, since it is no addon; the library stays.
+ * soname. Node reports "did not self-register" and closes the handle, since the library is not an addon; the
+ * library stays.
  */
 export function preloadVulkanLoader(loaderPath: string): void {
   if (!tryLoad(loaderPath)) throw softwareError(`the Vulkan loader ${loaderPath} cannot be loaded`);
@@ -142,23 +142,23 @@ function defaultCacheDirs(): string[] {
 const GROUP_OR_OTHERS_WRITE = 0o022;
 const STICKY = 0o1000;
 
-/** Always true where files have no owner, as on Windows. */
+/** Always true on systems where files have no owner, such as Windows. */
 function isOwnedByUserOrRoot({ uid }: fs.Stats): boolean {
   const user = process.geteuid?.();
   return user === undefined || uid === user || uid === 0;
 }
 
-/** Whether only this user and root can change the file. */
+/** Whether only this user and root can change the file or folder. */
 function isOwn(stat: fs.Stats): boolean {
   const open = process.platform !== 'win32' && (stat.mode & GROUP_OR_OTHERS_WRITE) !== 0;
   return isOwnedByUserOrRoot(stat) && !open;
 }
 
 /**
- * Refuses a folder whose files another user could exchange: every folder from the root down must belong to
- * this user or to root and be closed to others. One with the sticky bit, like /tmp, may be open: what lies in
- * it is its owner's alone.
- * @param folder absolute, without links.
+ * Refuses a folder whose files another user could exchange. Every folder from the root down must belong to
+ * this user or root, and other users must not be able to write to it. A folder with the sticky bit, such as
+ * /tmp, may be open, since only owners can change its entries.
+ * @param folder absolute, without links
  */
 function requireOwnPath(folder: string): void {
   for (let at = folder; ; at = path.dirname(at)) {
@@ -173,7 +173,7 @@ function requireOwnPath(folder: string): void {
   }
 }
 
-/** Whether `place` holds the whole driver, in files that only this user and root can change. */
+/** Whether `place` holds the complete driver, in files that only this user and root can change. */
 function isOwnDriver(place: string): boolean {
   return [place, ...DRIVER_FILES.map((name) => path.join(place, name))].every((file) => {
     const stat = fs.lstatSync(file, { throwIfNoEntry: false });
@@ -182,14 +182,14 @@ function isOwnDriver(place: string): boolean {
   });
 }
 
-/** A copy with files missing, empty or open to others: a cleaner or a power cut left it, or an old umask. */
+/** Removes a copy with missing, empty or open files, left by a cleaner, a power cut or an old umask. */
 function discardDamaged(place: string): void {
   const stat = fs.lstatSync(place, { throwIfNoEntry: false });
   if (stat === undefined || isOwnDriver(place)) return;
   fs.rmSync(place, { recursive: true, force: true });
 }
 
-/** The driver's files out of a ustar archive: blocks of 512 bytes, a header before each file. */
+/** Unpacks the driver's files from a ustar archive: blocks of 512 bytes, a header before each file. */
 function unpack(tar: Buffer, into: string): void {
   const found = new Set<string>();
   for (let at = 0; at + 512 <= tar.length && tar[at] !== 0; ) {
@@ -206,7 +206,7 @@ function unpack(tar: Buffer, into: string): void {
     at += 512 * (1 + Math.ceil(size / 512));
   }
   const missing = DRIVER_FILES.filter((name) => !found.has(name));
-  if (missing.length > 0) throw new Error(`the archive holds no ${missing.join(', ')}`);
+  if (missing.length > 0) throw new Error(`the archive lacks ${missing.join(', ')}`);
 }
 
 function softwareError(problem: string, remedy = 'Set VK_ICD_FILENAMES to a Vulkan driver.'): TierKVError {
@@ -215,9 +215,9 @@ function softwareError(problem: string, remedy = 'Set VK_ICD_FILENAMES to a Vulk
   });
 }
 
-//  Where Vulkan drivers register themselves.
+// ---- the places where Vulkan drivers register themselves
 
-/** Whether the loader would find a driver. If not, asking Dawn would only print warnings. */
+/** Whether the loader would find a driver. Without one, asking Dawn would only print warnings. */
 export function anyManifest(): boolean {
   const { env } = process;
   const home = env.HOME ?? '';

@@ -1,10 +1,9 @@
 /// <reference types="@webgpu/types" preserve="true" />
 
 /**
- * The words of the WebGPU backend that others type against: which adapter a device came from, and what an HBM
- * pool offers beyond the contract of a tier store. `openDevice` gives a `LiveDevice`,
- * `HbmStore.open(liveDevice, shape)` gives a `DevicePool` on it. The pool never outlives the device.
- * Disposing of the pool leaves the device to its owner.
+ * The public types of the WebGPU backend: adapters, options, the HBM pool, and boxes. `openDevice` gives a
+ * `LiveDevice`, and `HbmStore.open(liveDevice, shape)` a `DevicePool` on it. The pool never outlives the
+ * device. Disposing of the pool does not dispose of the device.
  */
 
 import { configError } from '../../runtime/errors.ts';
@@ -22,7 +21,7 @@ import { countRuns } from '../../runtime/geometry/runs.ts';
 import { optionNames } from '../../runtime/options.ts';
 import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 
-/** How the Vulkan driver, or the platform's own backend, was found. */
+/** Where the adapter comes from: a Vulkan driver and how it was found, or the platform's own backend. */
 export type AdapterSource =
   | 'platform'
   | 'VK_DRIVER_FILES'
@@ -32,7 +31,7 @@ export type AdapterSource =
   | 'TIERKV_ADAPTER'
   | 'embedder';
 
-/** What tables and reports show of the adapter; numbers measured where it is `software` are labelled so. */
+/** The adapter, for tables and reports. Numbers measured on a `software` adapter are labelled. */
 export interface AdapterReport {
   readonly name: string;
   readonly vendor: string;
@@ -43,16 +42,16 @@ export interface AdapterReport {
 export interface DeviceOptions {
   /**
    * `hardware`, `software`, the path of a Vulkan ICD manifest, or a part of the adapter's name. Default: the
-   * environment variable TIERKV_ADAPTER, and without it the first that works of hardware, the user's driver,
+   * value of TIERKV_ADAPTER; if it is not set, the first adapter that works: hardware, the user's driver,
    * software.
    */
   readonly adapter?: string;
-  /** Receives one line a person must see, such as that a software device is in use. Default: silence. */
+  /** Receives lines for people, for example that a software device is in use. Default: dropped. */
   readonly notice?: (line: string) => void;
   /**
-   * How this process waits for the device: `spin` looks in every turn of the event loop, and a core is busy
-   * meanwhile; `sleep` does so for eight milliseconds, and then once a millisecond or when something else
-   * wakes the loop. Default `sleep`.
+   * How this process waits for the device. `spin` polls in every turn of the event loop and keeps a core
+   * busy. `sleep` does so for eight milliseconds, then once a millisecond or when something else wakes the
+   * loop. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** Where the software device is unpacked. Default: `tierkv` in the user's cache folder. */
@@ -66,25 +65,27 @@ export const deviceOptionsNames: readonly string[] = optionNames<DeviceOptions>(
   cacheDir: true,
 });
 
-/** Who digests bytes that arrived on the device: a kernel there, or the host after it has read them back. */
+/** How bytes on the device are digested: by a kernel, or by the host after a readback. */
 export type Verification = 'kernel' | 'readback';
 
 export type BoxPath = 'kernel' | 'copies';
 
 export interface HbmStoreOptions {
-  /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
+  /** Bytes of the pool's largest GPUBuffer; capped by the device's limits. Default 1 GiB. */
   readonly slabBytesMax?: number;
-  /** Bytes of one mapped buffer of each direction; the pool and the device cap it. Default 4 MiB. */
+  /** Bytes of one mapped buffer; capped by the pool's size and the device's limits. Default 4 MiB. */
   readonly stagingBytes?: number;
-  /** How many mapped buffers each direction has. Default 8. */
+  /** Number of mapped buffers of each direction. Default 8. */
   readonly stagingBuffers?: number;
   /**
-   * Whether, and how, what `write` brings is checked. False: it is not. Default true: by the digest kernel,
-   * and on a software device by readback, since its kernels run on the host's cores and are slower than the
-   * host's own digest.
+   * Whether and how bytes that `write` brings are checked. False: not at all. Default true: by the digest
+   * kernel, or by readback on a software device, whose kernels run on the host's cores and are slower than
+   * the host's own digest.
    */
   readonly verifyWrites?: boolean | Verification;
-  /** How boxes move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
+  /**
+   * How boxes move: by kernels or by one copy a run. Default: chosen by the length and number of the runs.
+   */
   readonly boxPath?: BoxPath;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
@@ -99,99 +100,105 @@ export const hbmStoreOptionsNames: readonly string[] = optionNames<HbmStoreOptio
   label: true,
 });
 
-/** A place in the pool and the seed of the pattern (src/runtime/pattern.ts) that fills it. */
+/** A place in the pool, and the seed of its pattern (src/runtime/pattern.ts). */
 export interface PatternItem extends SealItem {
   readonly seedLo: number;
   readonly seedHi: number;
 }
 
 export interface MismatchResult extends StoreResult {
-  /** Words of the slot that are not the pattern's; 0 when the outcome is not `loaded`. */
+  /** Words of the slot that differ from the pattern; 0 unless the outcome is `loaded`. */
   readonly mismatchedWords: number;
 }
 
 /**
- * A part of a slot: the box of a plan, in what lies in the slot from its first byte on. A call may name a
- * slot more than once, with other boxes; those of one `writeBoxes` must not overlap.
+ * A part of a slot: the box of a plan, whose container begins at the slot's first byte. A call may name a
+ * slot several times, with different boxes; the boxes of one `writeBoxes` must not overlap.
  */
 export interface BoxItem extends SealItem {
   readonly plan: BoxPlan;
-  /** Packed bytes of the box, exactly `plan.boxBytes`: the source of a write, the destination of a read. */
+  /** The packed box, `plan.boxBytes` long: source of a write, destination of a read. */
   readonly bytes: Uint8Array;
 }
 
-/** Where a slot lies, for kernels and copies of the embedder's own. */
+/** The buffer of a slot, for the embedder's own kernels and copies. */
 export interface SlotBuffer {
   readonly buffer: GPUBuffer;
   readonly offsetBytes: number;
   readonly sizeBytes: number;
 }
 
-/** Where a slot lies, as a block table names it: the index of a slab and the offset in it. */
+/** The place of a slot as in block tables: the index of a slab and the offset in it. */
 export interface SlotLocation {
   readonly slab: number;
   readonly offsetBytes: number;
 }
 
 /**
- * An HBM pool: the contract of a device's tier store, and what replay, tests and embedders need of the
- * device.
+ * An HBM pool: a device's tier store, with calls for replay, tests and embedders.
  *
  * `seal`, `fillPattern`, `clear` and the targets of `copy` take effect in the order of the calls, also on one
- * slot, without waiting for one another. Every other call on a slot that one of them works on is refused, as
- * is each call on a slot that `write` or `writeBoxes` works on. `read`, `readBoxes` and `countMismatches` may
- * share a slot; the sources of `copy` go with everything but a write.
+ * slot, without waiting for each other. While one of them works on a slot, every other call on the slot is
+ * refused. While `write` or `writeBoxes` works on a slot, each call on it is refused. `read`, `readBoxes` and
+ * `countMismatches` may share a slot. The source of a `copy` may be shared with everything but a write.
  */
 export interface DevicePool extends DeviceTierStore {
   readonly adapter: AdapterReport;
-  /** Fulfilled with the reason when the device is gone; calls under way and later ones end as `refused`. */
+  /** Fulfilled with the reason when the device is lost. Calls under way and later calls end as `refused`. */
   readonly lost: Promise<string>;
   /**
-   * The buffers (STORAGE | COPY_SRC | COPY_DST) that hold all slots, for kernels that read block tables.
-   * Never destroy one, and never use one after the pool is disposed of.
+   * The buffers (STORAGE | COPY_SRC | COPY_DST) that hold all slots, for kernels that read block tables. Do
+   * not destroy them, and do not use them after the pool is disposed of.
    */
   readonly slabs: readonly GPUBuffer[];
-  /** Generates the bytes of each slot on the device; the place takes the generation named. */
+  /** Generates the bytes of each slot on the device. The slot takes the item's generation. */
   fillPattern(items: readonly PatternItem[]): Promise<readonly StoreResult[]>;
   /** Compares each slot with its pattern on the device. */
   countMismatches(items: readonly PatternItem[]): Promise<readonly MismatchResult[]>;
   /**
-   * Reads a box of each slot. Places are checked as by `read`: stale is refused, nothing there is missing,
-   * another size class or a newer generation than lies there is corrupt. The bytes themselves are not
+   * Reads a box of each slot. Places are checked as by `read`: a stale generation is refused, an empty slot
+   * is missing, another size class or a newer generation than the slot's is corrupt. The bytes are not
    * verified, as by `read`.
    */
   readBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
   /**
-   * Changes a box of each slot and no other byte. For slots that a sequence still writes, and nobody else
-   * reads: the content is another one afterwards, and whatever digest was known of it is void until `seal`.
-   * What arrived is not verified.
+   * Changes a box of each slot and no other byte. Use it only for slots that a sequence still writes and that
+   * no other sequence reads: the content changes, and its digest is void until `seal`. The bytes are not
+   * verified.
    *
-   * A generation that lies in the slot keeps its other bytes. A newer one takes the slot, as with `write` and
-   * `seal`, and reads find nothing there until `seal`. Stale is refused, another size class than lies there
-   * is corrupt.
+   * If the slot holds the item's generation its other bytes stay. A newer generation takes the slot, as with
+   * `write` and `seal`, and reads find nothing until `seal`. A stale generation is refused; another size
+   * class than the slot's is corrupt.
    */
   writeBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
-  /** The buffer that holds the slot, and where in it. @throws when the pool has no such slot */
+  /** The buffer that holds the slot, and the offset in it. @throws if the pool does not have the slot */
   buffer(slot: number, sizeClass: number): SlotBuffer;
-  /** Which of `slabs` holds the slot, and where in it. @throws when the pool has no such slot */
+  /**
+   * The index in `slabs` of the slot's buffer, and the offset in it.
+   * @throws if the pool does not have the slot
+   */
   locate(slot: number, sizeClass: number): SlotLocation;
 }
 
-// A box as a regular pattern of runs in the unit that contains it, most often a block. That pattern is the
-// same in every block, so a plan is made once and serves any number of slots:
+// ---- boxes as runs
+//
+// A box is a regular pattern of runs in its container, most often a block. The pattern is the same in every
+// block, so a plan is made once and serves any number of slots:
 //
 //     | . . r0 r0 . . r1 r1 . . | . . r2 r2 . . r3 r3 . . |
 //           ^                         runsPerLayer = 2; r1 lies runStrideBytes after r0, r2 layerStrideBytes
 //           firstOffsetBytes
 //
-// The packed bytes of the box are its runs one behind the other: `[layer][head][K,V][token][headDim]` over
-// its own ranges.
+// The packed bytes of the box are its runs in order: `[layer][head][K,V][token][headDim]` over the box's
+// ranges.
 
-/** Made here alone, where it is checked that all runs lie in the container. */
+/**
+ * The runs of a box. Only `boxPlan` and `wholePlan` make one, and check that all runs lie in the container.
+ */
 export interface BoxPlan {
-  /** Packed bytes of the box: what `bytes` of an item must be. */
+  /** Packed bytes of the box: the length of an item's `bytes`. */
   readonly boxBytes: number;
-  /** Bytes of what contains the box: a slot must have as many. */
+  /** Bytes of the container: a slot must have at least as many. */
   readonly containerBytes: number;
   readonly runs: number;
   readonly runBytes: number;
@@ -203,9 +210,8 @@ export interface BoxPlan {
 
 /**
  * @param box tokens count from the start of the container's sequence; within a block, from its first token
- * @param container what lies in the slots, from their first byte on: by default a block
- * @throws TKV_CONFIG when either box is empty or outside of the layout, or the container does not contain the
- * box
+ * @param container the box that begins at the first byte of each slot. Default: a block
+ * @throws TKV_CONFIG if a box is empty or outside of the layout, or the container does not contain the box
  */
 export function boxPlan(layout: KVLayout, box: KVBox, container: KVBox = blockBox(layout, 0)): BoxPlan {
   requireBox(layout, box);
@@ -242,14 +248,14 @@ export function wholePlan(slotBytes: number): BoxPlan {
   });
 }
 
-/** Offset of run number `run` in the container. */
+/** Offset of run `run` in the container, in bytes. */
 export function runOffsetBytes(plan: BoxPlan, run: number): number {
   const inLayer = run % plan.runsPerLayer;
   const layer = (run - inLayer) / plan.runsPerLayer;
   return plan.firstOffsetBytes + layer * plan.layerStrideBytes + inLayer * plan.runStrideBytes;
 }
 
-/** Whether every run begins and ends at a multiple of `unitBytes` when the slot begins at `slotOffset`. */
+/** Whether every run begins and ends at a multiple of `unitBytes` if the slot begins at `slotOffset`. */
 export function inUnitsOf(plan: BoxPlan, unitBytes: number, slotOffset: number): boolean {
   return (
     (slotOffset + plan.firstOffsetBytes) % unitBytes === 0 &&

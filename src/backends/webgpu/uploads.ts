@@ -1,7 +1,7 @@
 /**
- * Host to device: whole slots of `write` and boxes of `writeBoxes`. Items are copied into a mapped upload
- * buffer. A batch is one such buffer and one submit that brings its bytes into the slabs. The host fills one
- * buffer while the device empties others, and an item larger than a buffer takes several.
+ * Moves bytes between host and device through mapped buffers: uploads of slots and boxes, readbacks, the
+ * mapped buffers themselves, and their layout. A batch is one mapped buffer and one submit. The host works on
+ * one buffer while the device works on others. An item larger than a buffer takes several.
  */
 
 import { loaded, refused } from '../../runtime/tier/slotLedger.ts';
@@ -16,9 +16,9 @@ export interface UploadItem {
   readonly location: SlotLocation;
   readonly path: BoxPath;
   readonly bytes: Uint8Array;
-  /** All bytes are on their way: whatever is submitted from now on finds them in the slot. */
+  /** Called when all bytes are submitted: later submits find them in the slot. */
   sent?(): void;
-  /** All bytes lie in the slot, or not all ever will. */
+  /** Called when all bytes are in the slot, or the upload has failed. */
   end(result: StoreResult): void;
 }
 
@@ -47,9 +47,9 @@ export class Uploads implements BatchKind<UploadBatch> {
 
 interface Upload {
   readonly item: UploadItem;
-  /** Bytes that were copied into mapped buffers. */
+  /** Bytes copied into mapped buffers so far. */
   copied: number;
-  /** Bytes that are not known to have arrived. */
+  /** Bytes that have not arrived yet, as far as is known. */
   pending: number;
 }
 
@@ -58,9 +58,11 @@ class UploadBatch implements WorkBatch {
   readonly #buffer: GPUBuffer;
   readonly #bytes: Uint8Array;
   readonly #parts: { readonly upload: Upload; readonly bytes: number }[] = [];
-  /** Items of which the last bytes ride here. */
+  /** Items whose last bytes are in this batch. */
   readonly #complete: UploadItem[] = [];
-  /** Items whose memory was taken away. They end with this batch, which is behind all of their bytes. */
+  /**
+   * Items whose memory was detached. They end with this batch, which is submitted after all of their bytes.
+   */
   readonly #cut: UploadItem[] = [];
 
   constructor(uploads: Uploads, buffer: GPUBuffer) {
@@ -73,7 +75,7 @@ class UploadBatch implements WorkBatch {
     return this.#uploads.layout.full;
   }
 
-  /** True when all of the item is in buffers, false when this one has no more room for it. */
+  /** @returns true if all of the item is in buffers, false if this buffer is full */
   add(upload: Upload): boolean {
     const { item } = upload;
     const { plan, location, path, bytes } = item;
@@ -111,17 +113,17 @@ class UploadBatch implements WorkBatch {
   }
 }
 
-// Device to host: whole slots of `read`, slots that the host digests for `seal`, and boxes of `readBoxes`. A
-// batch is one mapped readback buffer and one submit that fills it; as a buffer lands, its bytes are handed
-// to the items while the device fills the next ones. An item larger than a buffer takes several.
+// ---- readbacks: slots of `read`, slots that the host digests for `seal`, and boxes of `readBoxes`
+//
+// When a buffer lands its bytes are handed to the items, while the device fills the next buffers.
 
 export interface ReadbackItem {
   readonly plan: BoxPlan;
   readonly location: SlotLocation;
   readonly path: BoxPath;
-  /** Takes bytes from the item's byte `from` on; the view is gone afterwards. False when they cannot be. */
+  /** Takes the item's bytes from byte `from` on. The view is gone afterwards. @returns false on failure */
   take(landed: Uint8Array, from: number): boolean;
-  /** All bytes were taken (undefined), or why not. */
+  /** Ends the item: undefined if all bytes were taken, else the failure. */
   end(failure: StoreResult | undefined): void;
 }
 
@@ -150,9 +152,9 @@ export class Readbacks implements BatchKind<ReadbackBatch> {
 
 interface Readback {
   readonly item: ReadbackItem;
-  /** Bytes that have room in buffers. */
+  /** Bytes that have a place in buffers so far. */
   planned: number;
-  /** Bytes that were not handed over. */
+  /** Bytes that were not handed over yet. */
   pending: number;
   taken: boolean;
 }
@@ -179,7 +181,7 @@ class ReadbackBatch implements WorkBatch {
     return this.#readbacks.layout.full;
   }
 
-  /** True when all of the item has room in buffers, false when this one has no more room for it. */
+  /** @returns true if all of the item has a place in buffers, false if this buffer is full */
   add(readback: Readback): boolean {
     const { layout } = this.#readbacks;
     const { plan, location, path } = readback.item;
@@ -217,20 +219,21 @@ class ReadbackBatch implements WorkBatch {
   }
 }
 
-// Host memory that the GPU reaches directly: for each direction a fixed number of equal mappable buffers,
-// lent one by one. Whoever finds none free waits in line, which bounds the bytes in flight. When the device
-// is gone, everyone who waits or asks gets `undefined`.
+// ---- mapped buffers: host memory that the GPU reaches directly
+//
+// Each direction has a fixed number of equal buffers, lent one by one. If none is free `acquire` waits, which
+// bounds the bytes in flight. If the device is lost it gives undefined.
 //
 //     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies --> recycle(): mapped, free
 //     ReadbackBuffers   acquire --> submit copies --> land(): `use` sees the bytes --> free
 //
-// Upload memory may be uncached, so nothing here reads it back.
+// Upload memory may be uncached, so it is never read here.
 //
 // Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and
 // touching a view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped
 // ranges are taken in this file only, and no view is used after `unmap`, or outside of `use`.
 
-/** The mapped buffers of one direction. */
+/** Size and number of the mapped buffers of one direction. */
 export interface StagingSize {
   readonly bytes: number;
   readonly count: number;
@@ -262,7 +265,7 @@ class MappedBuffers {
     this.#unsubscribe = live.onLost(() => this.#close());
   }
 
-  /** A buffer as soon as one is free; undefined when the device is gone. */
+  /** A buffer, once one is free; undefined if the device is lost. */
   async acquire(): Promise<GPUBuffer | undefined> {
     if (this.#closed) return undefined;
     const free = this.#free.pop();
@@ -272,7 +275,7 @@ class MappedBuffers {
     });
   }
 
-  /** Waits until every buffer is back, unless the device is gone, and frees the memory. */
+  /** Waits until every buffer is back, unless the device is lost, and frees the memory. */
   async destroy(): Promise<void> {
     await new Promise<void>((resolve) => {
       this.#allBack = resolve;
@@ -305,12 +308,15 @@ export class UploadBuffers extends MappedBuffers {
     super(live, size, `${label}.upload`, BufferUsage.MAP_WRITE | BufferUsage.COPY_SRC, true);
   }
 
-  /** The bytes to fill, of a buffer just acquired. They are gone after `unmap`. */
+  /** The bytes of a buffer just acquired, to be filled. They are gone after `unmap`. */
   bytesOf(buffer: GPUBuffer): Uint8Array<ArrayBuffer> {
     return new Uint8Array(buffer.getMappedRange());
   }
 
-  /** Once the copies out of it are submitted. True when they are done, false on a lost device. */
+  /**
+   * Takes back a buffer whose copies are submitted.
+   * @returns true once they are done, false on a lost device
+   */
   async recycle(buffer: GPUBuffer): Promise<boolean> {
     const mapped = await this.live.whenMapped(buffer, MapMode.WRITE, this.size.bytes);
     if (mapped) this.release(buffer);
@@ -324,10 +330,10 @@ export class ReadbackBuffers extends MappedBuffers {
   }
 
   /**
-   * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the
-   * buffer. The view is gone when `use` returns. False when the device is gone, also when it goes in the
-   * moment of arrival.
-   * @param errors what the device finds wrong with the commands that fill the buffer: `use` is told
+   * Calls `use` with the first `bytes` bytes of the buffer once they have arrived, and frees the buffer. The
+   * view is gone when `use` returns.
+   * @param errors what the device finds wrong with the commands that fill the buffer; passed on to `use`
+   * @returns false if the device is lost, even in the moment of arrival
    */
   async land(
     buffer: GPUBuffer,
@@ -349,21 +355,22 @@ export class ReadbackBuffers extends MappedBuffers {
   }
 }
 
-// What lies where in one mapped buffer, and how it gets between there and the slabs: by copies, where
-// neighbours on both sides become one command, or, for boxes of many short runs, by the gather and scatter
-// kernels through the packed buffer:
+// ---- layout of one mapped buffer
+//
+// Bytes move between mapped buffer and slabs by copies, merged where they are neighbours on both sides. Boxes
+// of many short runs move by the gather and scatter kernels, through the packed buffer:
 //
 //     mapped    | box a (short runs) | box b (short runs) | slot c, whole       |
 //     packed    | a                  | b                  |                     |     one copy between both
 //     slabs     .. a a .. a a .. b b .. b b .. c c c c c c ..
 //
-// A whole slot is a box of one run. Boxes of short runs begin at a vector of 16 bytes, and the gaps between
-// them are copied along, so that neighbours are still one copy.
+// A whole slot is a box of one run. Boxes of short runs begin at multiples of 16 bytes. The gaps between them
+// are copied too, so that neighbours are one copy.
 
-/** So many parts of boxes at most ride in one buffer. */
+/** Most parts of boxes in one buffer. */
 const PARTS_MAX = 4096;
 
-/** Where bytes of a box lie in the mapped buffer. */
+/** A part of a box, and its place in the mapped buffer. */
 export interface StagedPart {
   readonly at: number;
   readonly bytes: number;
@@ -373,13 +380,13 @@ export class StagingLayout {
   readonly #buffers: readonly GPUBuffer[];
   readonly #capacity: number;
   readonly #tables: BoxTables | undefined;
-  /** So much of the buffer goes through the packed buffer at most. */
+  /** Most bytes of the buffer that go through the packed buffer. */
   readonly #packedCapacity: number;
   #copies: CopyRuns = new CopyRuns();
   #used = 0;
   #parts = 0;
 
-  /** @param capacity of a mapped buffer @param tables absent where no box ever goes through kernels */
+  /** @param capacity bytes of a mapped buffer @param tables undefined if no box goes through kernels */
   constructor(slabs: readonly GPUBuffer[], capacity: number, tables?: BoxTables) {
     this.#buffers = tables === undefined ? slabs : [...slabs, tables.packed];
     this.#capacity = capacity;
@@ -396,7 +403,10 @@ export class StagingLayout {
     return this.#used === this.#capacity || this.#parts === PARTS_MAX;
   }
 
-  /** Adds what fits of a box from its packed byte `from` on; undefined for nothing, never when empty. */
+  /**
+   * Adds what fits of a box from packed byte `from` on.
+   * @returns undefined if nothing fits, never when empty
+   */
   add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): StagedPart | undefined {
     const part =
       path === 'kernel' && plan.runBytes <= this.#packedCapacity
@@ -406,14 +416,14 @@ export class StagingLayout {
     return part;
   }
 
-  /** Encodes the way from the slabs into `mapped`; the layout is empty afterwards. */
+  /** Encodes the moves from the slabs into `mapped`. The layout is empty afterwards. */
   encodeFromSlabs(encoder: GPUCommandEncoder, mapped: GPUBuffer): void {
     this.#tables?.encode(encoder);
     this.#copies.encodeToStaging(encoder, this.#buffers, mapped);
     this.#clear();
   }
 
-  /** Encodes the way from `mapped` into the slabs; the layout is empty afterwards. */
+  /** Encodes the moves from `mapped` into the slabs. The layout is empty afterwards. */
   encodeToSlabs(encoder: GPUCommandEncoder, mapped: GPUBuffer): void {
     this.#copies.encodeFromStaging(encoder, mapped, this.#buffers);
     this.#tables?.encode(encoder);
@@ -426,7 +436,7 @@ export class StagingLayout {
     this.#parts = 0;
   }
 
-  /** Whole runs, through the kernels. */
+  /** Adds whole runs, for the kernels. */
   #addRuns(plan: BoxPlan, slot: SlotLocation, firstRun: number): StagedPart | undefined {
     const at = wholeVectors(this.#used);
     const runsThatFit = Math.floor((this.#packedCapacity - at) / plan.runBytes);
@@ -439,7 +449,7 @@ export class StagingLayout {
     return { at, bytes };
   }
 
-  /** Any part of any run, by copies. */
+  /** Adds any part of any run, for copies. */
   #addBytes(plan: BoxPlan, slot: SlotLocation, from: number): StagedPart | undefined {
     const at = this.#used;
     const end = Math.min(plan.boxBytes, from + this.#capacity - at);
@@ -460,7 +470,7 @@ function wholeVectors(bytes: number): number {
   return Math.ceil(bytes / VECTOR_BYTES) * VECTOR_BYTES;
 }
 
-//  Copies between staging memory and slabs, where neighbours on both sides become one command.
+// ---- copies between mapped buffer and slabs; neighbours on both sides become one command
 
 export class CopyRuns {
   readonly #slabs: number[] = [];

@@ -1,5 +1,5 @@
 /**
- * Waiting for the GPU without keeping a core busy. This file replaces `globalThis.setImmediate` for short
+ * Waits for the GPU without keeping a core busy. For that it replaces `globalThis.setImmediate` for short
  * moments.
  *
  * Why: while any promise of the webgpu binding is pending, the binding looks at the device in every turn of
@@ -18,7 +18,10 @@
 type SetImmediate = typeof globalThis.setImmediate;
 type Callback = (...args: unknown[]) => void;
 
-/** Longer than a staging buffer takes on any device measured, so that transfers wait for no sleeper. */
+/**
+ * Milliseconds of eager looks. A staging buffer takes less on every device measured, so transfers lose no
+ * time.
+ */
 const EAGER_MS = 8;
 const SLEEP_MS = 1;
 
@@ -31,14 +34,14 @@ export function governed<T>(call: () => T): T {
   return withReplacement(call);
 }
 
-/** How many looks this process has delayed so far. */
+/** Number of looks that this process has delayed so far. */
 export function looksPutOff(): number {
   return delayedLooks;
 }
 
-/** The function that `schedule` stands for at present; undefined while nothing is replaced. */
+/** The function that `schedule` replaces at present; undefined while nothing is replaced. */
 let former: SetImmediate | undefined;
-/** The function whose properties (overloads, the promisify symbol) `schedule` has taken over. */
+/** The function whose properties (overloads, the promisify symbol) were copied onto `schedule`. */
 let imitated: SetImmediate | undefined;
 
 function withReplacement<T>(call: () => T): T {
@@ -58,7 +61,7 @@ function withReplacement<T>(call: () => T): T {
   }
 }
 
-/** Stands for `setImmediate`. Whoever kept it may go on calling it; only looks are treated in another way. */
+/** Replaces `setImmediate`. Code that kept a reference may go on calling it: only looks are delayed. */
 function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
   const next = former ?? globalThis.setImmediate;
   if (!isLook(callback)) return next(callback, ...args);
@@ -74,12 +77,15 @@ function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
     look();
   };
   const timer = setTimeout(lookOnce, SLEEP_MS);
-  // An immediate without a reference does not keep the loop from sleeping, and runs when the loop wakes.
+  // An unreferenced immediate lets the loop sleep, and runs when the loop wakes.
   const immediate = next(lookOnce).unref();
   return immediate;
 }
 
-/** The binding's callback is a nameless native function, as is the `resolve` of a promise; few others are. */
+/**
+ * Whether this is the binding's callback: a nameless native function, like a promise's `resolve` and few
+ * others.
+ */
 function isLook(callback: unknown): boolean {
   return (
     typeof callback === 'function' &&

@@ -1,51 +1,50 @@
 /**
- * A line of work for the device, done in the order in which it was pushed:
+ * A line of work for the device. Work is done in the order in which it was pushed:
  *
  *     work   | a | b | c .. | .. c | d | e |
  *     batch  | a | b | c .. | .. c | d | e |      one encoder and one submit for each batch
  *
- * Work goes into the open batch until that is full, until work of another kind comes, or until no work is
- * left. A batch is submitted before the line waits for anything, so a line never waits for what it holds
- * itself. The first work starts in a microtask, so that calls made in one turn of the event loop share a
- * batch.
+ * Work goes into the open batch until the batch is full, work of another kind comes, or the line is empty. A
+ * batch is submitted before the line waits for anything, so a line never waits for its own batch. The first
+ * work starts in a microtask, so that calls of one turn of the event loop share a batch.
  *
- * A pool has one line for each of: uploads, readbacks, and work that stays on the device. They wait for
- * different buffers, so none holds up another.
+ * A pool has three lines: uploads, readbacks, and work that stays on the device. They wait for different
+ * buffers, so no line holds up another.
  */
 
 import { invariant } from '../../runtime/errors.ts';
 import type { StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { LiveDevice } from './device.ts';
 
-/** Commands of one submit, and the items that end with them. */
+/** The commands of one submit, and the items that end with them. */
 export interface WorkBatch {
-  /** No further work fits. */
+  /** Whether no further work fits. */
   readonly full: boolean;
   encode(encoder: GPUCommandEncoder): void;
   /**
-   * Called after the submit; ends every item, also when the device is gone. Never rejected.
-   * @param errors what the device finds wrong with the commands, empty for nothing. No item ends as done
-   * before it is known
+   * Called after the submit. Ends every item, also if the device is lost. Never rejects.
+   * @param errors what the device finds wrong with the commands, empty for nothing; an item succeeds only
+   * after this is known
    */
   finish(errors: Promise<string>): Promise<void>;
 }
 
-/** Where batches of a kind come from. */
+/** Opens the batches of one kind. */
 export interface BatchKind<B extends WorkBatch> {
   readonly name: string;
-  /** An empty batch, as soon as the buffers that it needs are free; undefined when the device is gone. */
+  /** An empty batch, once the buffers that it needs are free; undefined if the device is lost. */
   open(): Promise<B | undefined>;
 }
 
-/** One item of a call. */
+/** The work of one item. */
 export interface Work<B extends WorkBatch> {
   readonly kind: BatchKind<B>;
   /**
-   * Puts as much of the work into the batch as fits; into an empty one, a part at least.
-   * @returns whether none of it is left
+   * Puts as much of the work into the batch as fits; at least a part if the batch is empty.
+   * @returns whether all of the work is in batches now
    */
   addTo(batch: B): boolean;
-  /** The work ends here: it, or the rest of it, goes into no batch. */
+  /** Ends the work. Its rest goes into no further batch. */
   refuse(end: StoreResult): void;
 }
 
@@ -85,7 +84,7 @@ export class WorkLine {
     this.#running = false;
   }
 
-  /** True when all of the work is in batches, or it has ended; false when it needs a new batch. */
+  /** @returns true if all of the work is in batches or has ended, false if it needs a new batch */
   #add(work: Work<WorkBatch>): boolean {
     const { loss } = this.#live;
     if (loss !== undefined) {
@@ -102,7 +101,10 @@ export class WorkLine {
   async #begin({ kind }: Work<WorkBatch>): Promise<void> {
     this.#flush();
     const batch = await kind.open();
-    invariant(batch !== undefined || this.#live.loss !== undefined, 'a batch opens while the device lives');
+    invariant(
+      batch !== undefined || this.#live.loss !== undefined,
+      'a batch must open while the device lives',
+    );
     if (batch !== undefined) this.#open = { kind, batch };
   }
 

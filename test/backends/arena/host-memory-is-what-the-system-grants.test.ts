@@ -18,7 +18,7 @@ describe('host arena', () => {
     }
   });
 
-  it('goes on without a lock where the limit forbids it, and says so', ({ skip }) => {
+  it('works unlocked if the limit forbids locking, and says so', ({ skip }) => {
     const script = `
       const { HostArena } = await import('./src/backends/host/hostArena.ts');
       const arena = await HostArena.open({ chunkBytes: [${4 * MiB}], field: 'test' });
@@ -95,6 +95,6 @@ describe('host arena', () => {
   });
 });
 
-/** Root may lock whatever it likes, so the limit is tested as somebody else. */
+/** Root may lock any memory, so the limit is tested as another user. */
 const asNobody: string[] =
   process.getuid?.() === 0 ? ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] : [];

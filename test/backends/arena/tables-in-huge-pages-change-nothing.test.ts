@@ -42,7 +42,7 @@ describe('memory for tables', () => {
     expect(cached(new KVManager(config))).toBe(300);
   });
 
-  it('that is less than was asked for is refused', () => {
+  it('that is shorter than asked for is refused', () => {
     const tableMemoryOfNothing = (): ArrayBuffer => new ArrayBuffer(8);
     expect(() => new KVManager({ ...config, tableMemory: tableMemoryOfNothing })).toThrow(/as much memory/);
   });

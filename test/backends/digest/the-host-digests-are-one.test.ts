@@ -102,7 +102,7 @@ describe('the digest on the host', () => {
     }
   });
 
-  it('notices each single flipped bit, and two words changed for one another', () => {
+  it('notices each single flipped bit, and two swapped words', () => {
     const words = pattern(256, 11);
     const wanted = digestWords(words);
     for (let bit = 0; bit < 8 * 256; bit++) {

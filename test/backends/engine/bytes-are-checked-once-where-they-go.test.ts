@@ -60,13 +60,13 @@ async function load(
 
 const wrongInTheMiddle = [Outcome.LOADED, Outcome.LOADED, Outcome.CORRUPT, Outcome.LOADED];
 
-it('a device that verifies is left to check what comes from a file', async () => {
+it('a device that verifies checks the bytes that come from a file, and the file store does not', async () => {
   const { outcomes, left } = await load(true);
   expect(outcomes).toEqual(wrongInTheMiddle);
   expect(left).toEqual([true, true, true, true]);
 });
 
-it('where the device does not, the file store checks', async () => {
+it('if the device does not verify, the file store does', async () => {
   const { outcomes, left } = await load(false);
   expect(outcomes).toEqual(wrongInTheMiddle);
   expect(left).toEqual([false, false, false, false]);

@@ -130,7 +130,7 @@ it('a copy within the device is a job like others, also of a block that is still
   expect(outcomes.get(2), 'a sealed source has to be what the store knows').not.toBe(Outcome.LOADED);
 });
 
-it('a store that rejects, against its contract, costs its own jobs and no others; so does a tier that has none', async () => {
+it('a store that rejects, against its contract, fails its own jobs and no others; so does a tier without a store', async () => {
   const broken: TierStore = Object.assign(new StandInDisk(shape), {
     write: () => Promise.reject(new Error('out of order')),
   });
@@ -142,6 +142,6 @@ it('a store that rejects, against its contract, costs its own jobs and no others
   expect(of(1)?.outcome).toBe(Outcome.CORRUPT);
   expect(of(2)).toMatchObject({
     outcome: Outcome.REFUSED,
-    reason: expect.stringContaining('there is no remote store'),
+    reason: expect.stringContaining('the engine has no remote store'),
   });
 });

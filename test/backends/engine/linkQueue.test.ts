@@ -86,7 +86,7 @@ describe('the queue of a link', () => {
     expect(queue.bytesUnderWay).toBe(0);
   });
 
-  it('lets jobs go of which not two fit into the window, two at a time', async () => {
+  it('runs jobs larger than half the window two at a time', async () => {
     const { queue, state, push, end } = world();
     await push(
       transfer(1, JobPriority.PREFETCH, 100 * KIB),
@@ -104,7 +104,7 @@ describe('the queue of a link', () => {
     expect(queue.bytesUnderWay).toBe(0);
   });
 
-  it('never begins what is due, and is not closed by what never ends', async () => {
+  it('never begins a job past its deadline, and is not blocked by a job that never ends', async () => {
     const { queue, state, push } = world();
     await push(
       ...Array.from({ length: 10 }, (_, i) => transfer(i, JobPriority.PREFETCH, 8 * KIB, i < 8 ? 10 : 50)),

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
 
-it('staging slots are taken in turn, and whoever finds none waits for one', async () => {
+it('staging slots are taken in turn, and a call that finds none free waits for one', async () => {
   using staging = await StagingSlots.open(4096, 4);
   expect(await staging.take(2)).toEqual([0, 1]);
   staging.giveBack([1]);

@@ -5,17 +5,20 @@ import { expect, it } from 'vitest';
 import { scratchDir } from './scratch.ts';
 
 /**
- * Takes and leaves the directory as fast as it can until `endMs`; a file made exclusively shows that it is
- * alone.
+ * Says that it is ready, reads the end time from stdin, and takes and leaves the directory as fast as it can
+ * until then. A file made exclusively shows that it is alone.
  */
-const contender = (dir: string, native: boolean, endMs: number): string => `
+const contender = (dir: string, native: boolean): string => `
   import { closeSync, openSync, unlinkSync } from 'node:fs';
   const { DirectoryLock } = await import('./src/backends/file/directoryLock.ts');
   const { loadLibc } = await import('./src/backends/host/posix.ts');
   const loaded = ${native} ? await loadLibc() : undefined;
   const libc = typeof loaded === "string" ? undefined : loaded;
   let [inside, kept, out] = [0, 0, ${JSON.stringify(dir)}];
-  while (Date.now() < ${endMs}) {
+  console.log('ready');
+  const endMs = await new Promise((resolve) => process.stdin.once('data', (text) => resolve(Number(text))));
+  process.stdin.destroy();
+  while (Date.now() < endMs) {
     try {
       const lock = await DirectoryLock.acquire(out, libc);
       const fd = openSync(out + '/inside', 'wx');
@@ -33,12 +36,16 @@ const contender = (dir: string, native: boolean, endMs: number): string => `
   console.log(inside, kept);`;
 
 for (const native of [true, false]) {
-  it(`never has two owners, however many processes try at once (${native ? 'native lock' : 'claim alone'})`, async () => {
+  it(`a directory never has two owners while four processes try at once (${native ? 'native lock' : 'claim alone'})`, async () => {
     const dir = scratchDir();
-    const endMs = Date.now() + 3000;
-    const runs = Array.from({ length: 4 }, async () => {
-      const args = ['--input-type=module', '-e', contender(dir, native, endMs)];
-      const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const children = Array.from({ length: 4 }, () =>
+      spawn(process.execPath, ['--input-type=module', '-e', contender(dir, native)], {
+        stdio: ['pipe', 'pipe', 'pipe'],
+      }),
+    );
+    // All begin together, however long a loaded machine takes to start them.
+    const ready = Promise.all(children.map((child) => once(child.stdout, 'data')));
+    const runs = children.map(async (child) => {
       let out = '';
       let err = '';
       child.stdout.on('data', (text) => {
@@ -49,8 +56,11 @@ for (const native of [true, false]) {
       });
       const [code] = await once(child, 'close');
       expect(code, err).toBe(0);
-      return out.split(' ').map(Number);
+      return out.replace('ready', '').trim().split(' ').map(Number);
     });
+    await Promise.race([ready, Promise.all(runs)]);
+    const endMs = Date.now() + 3000;
+    for (const child of children) child.stdin.end(String(endMs));
     const counts = await Promise.all(runs);
     const inside = counts.reduce((sum, [mine]) => sum + mine, 0);
     const keptOut = counts.reduce((sum, [, kept]) => sum + kept, 0);

@@ -20,7 +20,7 @@ function removeClaims(dir: string): number {
   return claims.length;
 }
 
-it('neither a second store of this process, nor who looks at it, nor a store of another process', async ({
+it('a removed claim lets in neither a second store of this process, nor a view, nor another process', async ({
   skip,
 }) => {
   skip(!native, 'needs native calls');
@@ -53,7 +53,7 @@ it('neither a second store of this process, nor who looks at it, nor a store of 
   expect(next.records().map(({ slot }) => slot)).toEqual([3]);
 });
 
-it('the lock ends with its process, also when that was killed', async () => {
+it('the lock of a directory ends with its process, also if it was killed', async () => {
   const dir = scratchDir();
   const script = `
     const { FileStore } = await import('./src/backends/file/fileStore.ts');
@@ -69,7 +69,7 @@ it('the lock ends with its process, also when that was killed', async () => {
   await (await FileStore.open(dir, shape))[Symbol.asyncDispose]();
 });
 
-it('two may look at a store at once, which keeps nobody out afterwards', async () => {
+it('two views of a store may be open at once, and afterwards the store can be opened', async () => {
   const dir = scratchDir();
   await (await FileStore.open(dir, shape, { restart: 'warm' }))[Symbol.asyncDispose]();
   const views = await Promise.all([StoreView.open(dir), StoreView.open(dir)]);

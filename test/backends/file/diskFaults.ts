@@ -1,4 +1,4 @@
-/** A store of 32 pages, and a disk that does what a test says. */
+/** A store of 32 pages, on a disk whose calls a test can make fail. */
 
 import { expect } from 'vitest';
 import type { DataFile } from '../../../src/backends/file/dataFile.ts';

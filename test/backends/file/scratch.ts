@@ -29,7 +29,7 @@ export function crashed(dir: string): string {
   return copy;
 }
 
-/** A file system of its own on an empty directory, or why there is none. */
+/** A new file system mounted on an empty directory, or why it cannot be mounted. */
 export function mountedDir(type: 'tmpfs' | 'ramfs', options: string): { dir: string; why: string } {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-mount-'));
   const mount = spawnSync('mount', ['-t', type, '-o', options, type, dir], { encoding: 'utf8' });
@@ -43,7 +43,7 @@ export function mountedDir(type: 'tmpfs' | 'ramfs', options: string): { dir: str
   return { dir, why };
 }
 
-/** Changes bytes of a file in place, behind the back of whoever has it open. */
+/** Changes bytes of a file in place, without the knowledge of a store that has it open. */
 export function editFile(
   path: string,
   at: number,

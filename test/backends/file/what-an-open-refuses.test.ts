@@ -61,7 +61,7 @@ describe('opening a file store', () => {
       const { poolShape } = await import('./src/runtime/tables/slotPool.ts');
       const error = await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192])).catch((e) => e);
       console.log(error.code, error.field, error.message);`;
-    // Root may write everywhere, so it asks somebody else to try.
+    // Root may write everywhere, so another user tries.
     const isRoot = process.getuid?.() === 0;
     const other = isRoot ? ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] : [];
     if (!isRoot) spawnSync('chmod', ['555', dir]);
@@ -109,7 +109,7 @@ describe('opening a file store', () => {
 
   it('does not touch a file that it did not make', async () => {
     const dir = scratchDir();
-    const [path, text] = [join(dir, DATA), 'somebody else wrote this'];
+    const [path, text] = [join(dir, DATA), 'another program wrote this'];
     writeFileSync(path, text);
     expect(await refusal(dir)).toMatchObject({
       code: 'TKV_MISMATCH',
@@ -168,7 +168,7 @@ describe('opening a file store', () => {
     await using buffered = await FileStore.open(scratchDir(), shape, { mode: 'buffered' });
     expect(buffered.describe()).toMatchObject({
       mode: 'buffered',
-      modeReason: 'it was not wanted',
+      modeReason: "mode is 'buffered'",
       alignmentBytes: 4096,
     });
     await using wanted = await FileStore.open(scratchDir(), shape);
@@ -184,7 +184,7 @@ describe('opening a file store', () => {
     });
   });
 
-  it('refuses to start buffered where direct I/O is a must', async ({ skip }) => {
+  it('refuses to start buffered if `mode` demands direct I/O', async ({ skip }) => {
     const { dir, why } = mountedDir('ramfs', 'mode=700');
     skip(why !== '', why);
     await expect(FileStore.open(dir, shape, { mode: 'direct' })).rejects.toMatchObject({
@@ -227,7 +227,7 @@ describe('one process owns a directory', () => {
   for (const native of [true, false]) {
     const how = native ? 'native lock' : 'claim alone';
 
-    it(`keeps a second store of this process out, and lets it in afterwards (${how})`, async () => {
+    it(`a second store of this process is refused, and opens after the first is closed (${how})`, async () => {
       const dir = scratchDir();
       const first = await FileStore.open(dir, shape, { native });
       expect(await refusal(dir, { native })).toMatchObject({
@@ -245,7 +245,7 @@ describe('one process owns a directory', () => {
       expect(readdirSync(dir)).toEqual([DATA]);
     });
 
-    it(`keeps another process out while it lives, and takes over once it was killed (${how})`, async () => {
+    it(`another process is refused while the owner lives, and takes over once the owner was killed (${how})`, async () => {
       const dir = scratchDir();
       const child = spawn(process.execPath, ['-e', holder(dir, native)], {
         stdio: ['ignore', 'pipe', 'inherit'],
@@ -265,7 +265,7 @@ describe('one process owns a directory', () => {
     });
   }
 
-  it('is not fooled by a process that got the number of a dead owner', async () => {
+  it('a process with the reused id of a dead owner does not count as the owner', async () => {
     const dir = scratchDir();
     const first = await FileStore.open(dir, shape);
     const [claim] = readdirSync(dir).filter((name) => name.startsWith('tierkv.lock.'));
@@ -278,7 +278,7 @@ describe('one process owns a directory', () => {
     expect(readdirSync(dir)).toEqual([DATA]);
   });
 
-  it('believes a claim from another host, unless the kernel knows that nobody holds it', async ({ skip }) => {
+  it('a claim from another host counts, unless the kernel knows that it is not locked', async ({ skip }) => {
     const dir = scratchDir();
     const name = 'tierkv.lock.1-1-0123456789ab-fedcba987654';
     const claim = join(dir, name);

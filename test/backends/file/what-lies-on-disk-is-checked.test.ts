@@ -59,7 +59,7 @@ describe('file store, what lies on disk', () => {
   });
 
   const seed = testSeed(88);
-  it(`writes nothing to disk but records and zeros: no leftovers of other memory (seed ${seed})`, async () => {
+  it(`writes only records and zeros to disk, no leftovers of other memory (seed ${seed})`, async () => {
     const random = new SeededRandom(seed);
     const dir = scratchDir();
     const pool = poolShape(16, 8 * KiB, [8 * KiB, 4 * KiB, 4 * KiB + 4, 1000]);

@@ -97,7 +97,7 @@ describe('memory store', () => {
     }
   });
 
-  it('does not accept slots that a digest cannot cover, where it verifies', async () => {
+  it('refuses slots that a digest cannot cover, if it verifies', async () => {
     const opening = MemoryStore.open(poolShape(1, 1002, [1002]), { verifyReads: true });
     await expect(opening).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'slotBytes[0]' });
   });

@@ -10,7 +10,7 @@ function scratch(): string {
   return directory;
 }
 
-it('what is missing is made, with its mode; what is there stays as it is', () => {
+it('missing directories are made, with their mode; existing ones stay as they are', () => {
   const top = scratch();
   const deep = path.join(top, 'a', 'b', 'c');
   makeDirectories(deep, 0o700);
@@ -22,7 +22,7 @@ it('what is missing is made, with its mode; what is there stays as it is', () =>
   expect(fs.readFileSync(path.join(deep, 'file'), 'utf8')).toBe('kept');
 });
 
-it('what cannot be made is an error: a file in its place or above it, a link to nothing', () => {
+it('a directory that cannot be made is an error: a file in its place or above it, a dangling link', () => {
   const top = scratch();
   const file = path.join(top, 'file');
   fs.writeFileSync(file, '');
@@ -32,6 +32,9 @@ it('what cannot be made is an error: a file in its place or above it, a link to 
   expect(() => makeDirectories(path.join(top, 'link', 'x'))).toThrow(/EEXIST/);
 });
 
-it.runIf(fs.existsSync('/proc/self'))('a file system that makes none is an error, not a wait', () => {
-  expect(() => makeDirectories('/proc/x/y')).toThrow(/ENOENT/);
-});
+it.runIf(fs.existsSync('/proc/self'))(
+  'a file system that cannot make directories is an error, not an endless loop',
+  () => {
+    expect(() => makeDirectories('/proc/x/y')).toThrow(/ENOENT/);
+  },
+);

@@ -156,7 +156,7 @@ describe('opening a pool', () => {
     });
   });
 
-  it('names the size that is no multiple of a word', async () => {
+  it('names the size that is not a multiple of a word', async () => {
     await expect(HbmStore.open(live, poolShape(1, 4096, [4096, 1002]))).rejects.toMatchObject({
       code: 'TKV_CONFIG',
       field: 'slotBytes[1]',

@@ -43,7 +43,7 @@ for (const verifyWrites of ['kernel', 'readback', false] as const) {
   });
 }
 
-it('items that are refused at once end after the call has returned, before those that take time', async () => {
+it('items that are refused at once end after the call has returned, before items that take time', async () => {
   await using store = await HbmStore.open(device.live, shape);
   const ends: string[] = [];
   let returned = false;

@@ -6,7 +6,7 @@ import { softwareDevice } from './softwareDevice.ts';
 
 const device = softwareDevice();
 
-it('a pool as large as the largest buffer, or larger, is to be had', async () => {
+it('a pool may be as large as the largest buffer, or larger', async () => {
   const pageBytes = 8 * 1024 ** 2;
   const { maxBufferSize } = device.live.device.limits;
   for (const capacityBytes of [maxBufferSize, 1.25 * maxBufferSize]) {
@@ -21,7 +21,7 @@ it('a pool as large as the largest buffer, or larger, is to be had', async () =>
 describe('slab and offset', () => {
   const shape = poolShape(7, 10_000, [10_000, 2_500, 1_004]);
 
-  it('name other bytes for every slot, all of them within a slab', async () => {
+  it('name different bytes for every slot, within one slab', async () => {
     await using store = await HbmStore.open(device.live, shape, { slabBytesMax: 20_000 });
     expect(store.slabs).toHaveLength(4);
     const ranges: { slab: number; from: number; to: number }[] = [];
@@ -51,7 +51,7 @@ describe('slab and offset', () => {
     expect(seal.digest).toEqual(item.digest);
   });
 
-  it('of a slot that the pool has not are no answer', async () => {
+  it('of a slot outside of the pool are an error', async () => {
     await using store = await HbmStore.open(device.live, shape);
     expect(() => store.locate(shape.slotLimit, 0)).toThrow(/outside/);
     expect(() => store.locate(1, 0)).toThrow(/outside/);

@@ -37,17 +37,17 @@ async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
 }
 
 describe('waiting for a device', () => {
-  it('sleeps between looks once 8 ms are over, moves the same bytes, and shows nobody another setImmediate', async () => {
+  it('sleeps between looks once 8 ms are over, moves the same bytes, and never shows other code a replaced setImmediate', async () => {
     clockOfSteps(9);
     expect(await moveAll('sleep')).toBeGreaterThan(0);
   });
 
-  it('looks in every turn before that', async () => {
+  it('looks in every turn during the first 8 ms', async () => {
     clockOfSteps(0);
     expect(await moveAll('sleep')).toBe(0);
   });
 
-  it('looks in every turn where that is asked for', async () => {
+  it('looks in every turn if `wait` is spin', async () => {
     clockOfSteps(9);
     expect(await moveAll('spin')).toBe(0);
   });
@@ -95,7 +95,7 @@ describe('waiting for a device', () => {
     }
   });
 
-  it('ends when the device is lost while nobody looks', async () => {
+  it('ends when the device is lost between two looks', async () => {
     const live = await openDevice({ adapter: 'software' });
     const buffer = live.device.createBuffer({
       size: 64 * MIB,
@@ -111,7 +111,7 @@ describe('waiting for a device', () => {
     await live[Symbol.asyncDispose]();
   });
 
-  it('keeps the callbacks of everybody else prompt, in order, with their arguments, and cancellable', async () => {
+  it('keeps all other callbacks prompt, in order, with their arguments, and cancellable', async () => {
     const seen: string[] = [];
     governed(() => {
       for (let i = 0; i < 200; i++) setImmediate((text: string) => seen.push(text), `${i}`);
@@ -121,7 +121,7 @@ describe('waiting for a device', () => {
     expect(seen).toEqual(Array.from({ length: 200 }, (_, i) => `${i}`));
   });
 
-  it('still calls back whoever kept the other setImmediate', async () => {
+  it('still runs callbacks of code that kept the replaced setImmediate', async () => {
     const kept = governed(() => globalThis.setImmediate);
     expect(kept).not.toBe(before);
     expect(await new Promise((resolve) => kept(resolve, 'called'))).toBe('called');

@@ -85,7 +85,7 @@ describe('one damage, and the fault that names it', () => {
       /^slot 336: the bytes do not have their digest$/,
     ],
     ['a header', () => flip(blocks, recordAt(5) + 17), /^slot 80: the header's digest is wrong$/],
-    ['the magic', () => flip(blocks, recordAt(5)), /^slot 80: there is no record \(magic\)$/],
+    ['the magic', () => flip(blocks, recordAt(5)), /^slot 80: the slot holds no record \(magic\)$/],
     [
       'the gap behind a header',
       () => flip(blocks, recordAt(7) + 3000),
@@ -132,7 +132,7 @@ describe('one damage, and the fault that names it', () => {
   });
 
   it('an index that is gone', async () => {
-    expect(await faultsAfter(() => rmSync(index))).toEqual(['index: there is no index file']);
+    expect(await faultsAfter(() => rmSync(index))).toEqual(['index: the index file is missing']);
   });
 
   it('a record taken back to what it was before the last write', async () => {
@@ -143,9 +143,7 @@ describe('one damage, and the fault that names it', () => {
         bytes.set(first.subarray(recordAt(4), recordAt(4) + 20 * KiB)),
       );
       const { faults } = await checkStore(dir);
-      expect(faults).toEqual([
-        { where: 'slot 64', problem: 'the record is another one than the index says' },
-      ]);
+      expect(faults).toEqual([{ where: 'slot 64', problem: 'the record differs from what the index says' }]);
     });
   });
 });

@@ -42,7 +42,7 @@ describe('copies', () => {
     slabs[0].destroy();
   });
 
-  it('refuse a pair by name, and do nothing then', async () => {
+  it('refuse a bad pair by name, and change nothing', async () => {
     const gpu = device.live.device;
     const layout = kvLayout({ ...shape, headDim: 4, dtype: 'f32' });
     const { blockBytes } = layout;

@@ -6,7 +6,9 @@ import type { PagedCase } from './pagedCase.ts';
 export interface Int8Findings {
   /** Numbers that were compared. */
   compared: number;
-  /** Numbers that are further off than half the scale of their row, and scales that are not its largest / 127. */
+  /**
+   * Numbers that are further off than half the scale of their row, and scales that are not its largest / 127.
+   */
   wrong: number;
   /** Rows with a NaN, whose scale must be one. */
   rowsOfNaN: number;

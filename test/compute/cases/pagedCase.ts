@@ -1,7 +1,7 @@
 /**
- * Sequences with random K and V in blocks of a pool, and what attention over them must be, in 64-bit floats.
- * The host writes the blocks' bytes by itself, so that kernels are compared with other code. Every byte that
- * no token owns is NaN, blocks lie in random order and slabs, and so must nobody read beside a token.
+ * Sequences with random K and V in blocks of a pool, and the right result of attention over them, in 64-bit
+ * floats. The host writes the blocks' bytes, so kernels are compared with independent code. Bytes without a
+ * token are NaN, and blocks lie in random order and slabs, so a read beside a token shows.
  */
 
 import { int8Layout, NO_TOKEN } from '../../../src/compute/index.ts';

@@ -104,7 +104,7 @@ export async function firstWrong(
   return firstBeyond(one, await runCase(device, one, { kernel }), attendedInF64(one));
 }
 
-/** The first number that is further from what is wanted than so many bounds; empty where none is. */
+/** The first number whose error exceeds the given number of bounds; empty if none does. */
 export function firstBeyond(
   one: PagedCase,
   attended: Float32Array,

@@ -99,7 +99,7 @@ const ofReading: readonly Change[] = [
   ['stride: another head', 'rowAt(table, position, head)', 'rowAt(table, position, 0u)'],
   ['slab: always the first', 'let slab = tables[entryOf(table, position)]', 'let slab = 0u'],
   ['scale: left out', /value \*= scaleOf.*?;/g, ''],
-  ['scale: that of a neighbour', '[start + headDim4]', '[start + headDim4 - 1u]'],
+  ['scale: of a neighbour', '[start + headDim4]', '[start + headDim4 - 1u]'],
 ];
 
 const ofCopies: readonly Change[] = [
@@ -117,7 +117,7 @@ const ofConversion: readonly Change[] = [
   ['stride: rows of the source are as long as those of the target', 'row * fromRowUnits', 'row * toRowUnits'],
   ['stride: rows of the target are as long as those of the source', 'row * toRowUnits', 'row * fromRowUnits'],
   ['scale: of the source, left out', /value \*= fromScaleOf.*?;/g, ''],
-  ['scale: of the target, that of 4 elements', /max\(max\(sizes\.x.*?w\)\)/g, 'sizes.x'],
+  ['scale: of the target, of 4 elements only', /max\(max\(sizes\.x.*?w\)\)/g, 'sizes.x'],
   ['scale: of the target, left out', /^.*= scale;.*$/gm, ''],
   ['slab: of the source, always the last', /\bslab == \du/g, 'true'],
   ['slab: of the target, all of them', /pair\.toSlab == \du/g, 'pair.toSlab * 0u == 0u'],

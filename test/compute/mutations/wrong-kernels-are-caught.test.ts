@@ -7,7 +7,7 @@ const device = softwareDevice();
 const kernels = [...new Set(mutations.map(({ kernel }) => kernel))];
 
 describe.each(kernels)('%s', (kernel) => {
-  it('passes as it is', async () => {
+  it('the unchanged kernel passes', async () => {
     expect(await wrongUnchanged(device.live.device, kernel)).toBe(0);
   });
 

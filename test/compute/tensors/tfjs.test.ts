@@ -1,4 +1,6 @@
-/** TensorFlow.js as an independent second opinion, on its cpu backend and on its WebGPU backend on our device. */
+/**
+ * TensorFlow.js as an independent second opinion, on its cpu backend and on its WebGPU backend on our device.
+ */
 
 import { createRequire } from 'node:module';
 import { beforeAll, describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** What must not be there when nobody asks a runtime for anything. */
+/** What a runtime must not hold while it has no requests. */
 
 import type { KVRuntime } from '../../../src/embed/index.ts';
 import { tierName } from '../../../src/runtime/index.ts';

@@ -12,13 +12,13 @@ const MIB = 1024 * 1024;
 const seed = testSeed(5);
 const hours = Array.from({ length: 90 }, (_, i) => 0.25 + i / 120);
 
-/** RSS around 300 MiB that jitters by 8 MiB, and grows by so many bytes an hour. */
+/** RSS around 300 MiB that jitters by 8 MiB, and grows by `growthBytes` an hour. */
 function memory(growthBytes: number, random: SeededRandom): number[] {
   return hours.map((hour) => 300 * MIB + hour * growthBytes + random.below(8 * MIB));
 }
 
 describe(`the slope of a noisy series (seed ${seed})`, () => {
-  it('is that of a leak of 16 MiB an hour, which is found every time', () => {
+  it('finds a leak of 16 MiB an hour every time', () => {
     for (let trial = 0; trial < 50; trial++) {
       const slope = theilSen(hours, memory(16 * MIB, new SeededRandom(seed + trial)));
       expect(slope.perUnit / MIB).toBeGreaterThan(12);

@@ -12,8 +12,8 @@ const WARM_UP_SHARE = 0.25;
 const SPAN_HOURS_MIN = 0.2;
 
 /**
- * Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes
- * where that is more.
+ * Growth over an hour's traffic that is still called flat: this share of the resident bytes, or this number
+ * of bytes where that is more.
  */
 const TOLERATED_SHARE = 0.02;
 const TOLERATED_BYTES = 8 * 1024 * 1024;

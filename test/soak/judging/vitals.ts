@@ -49,7 +49,7 @@ function entriesOf(dir: string): number | undefined {
   }
 }
 
-/** Cores that the process, its threads included, keeps busy while nobody asks anything of it. */
+/** Cores that the process, its threads included, keeps busy while it has no requests. */
 export async function idleCores(ms: number): Promise<number> {
   const begunMs = performance.now();
   const before = process.cpuUsage();

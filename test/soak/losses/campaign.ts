@@ -20,9 +20,9 @@ export interface LossSoakOptions {
   /** Whether another round follows, asked before each. */
   readonly goesOn: (roundsDone: number) => boolean;
   readonly requestsPerRound: number;
-  /** The device is destroyed after so many calls, and up to twice as many. */
+  /** Calls after which the device is destroyed, or up to twice that number. */
   readonly callsPerDevice: number;
-  /** Control: blocks are sealed that nobody was told to write. */
+  /** Control: blocks are sealed without having been written. */
   readonly withoutTheRule?: boolean;
   readonly progress?: (report: LossSoakReport) => void;
 }
@@ -33,7 +33,7 @@ export interface LossSoakReport {
   rounds: number;
   devicesLost: number;
   wrongAnswers: number;
-  /** What was held although nobody asked for anything: a line each. */
+  /** What was held although no request was open: a line each. */
   readonly unrest: string[];
 }
 

@@ -1,4 +1,7 @@
-/** The slice of the soak under losses that every run of the tests makes. The whole: `npm run test:soak -- losses`. */
+/**
+ * The slice of the soak under losses that every run of the tests makes. The whole: `npm run test:soak --
+ * losses`.
+ */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../../src/testing/index.ts';
@@ -23,7 +26,7 @@ it(`64 clients and a scheduler while devices are lost: nothing wrong, hung or re
   }
 });
 
-it('control: with the rule taken out, blocks that nobody wrote are found', async () => {
+it('control: with the rule taken out, sealed blocks that were never written are found', async () => {
   let wrong = 0;
   const report = await soakLosses({
     ...slice,

@@ -1,6 +1,6 @@
 /**
- * Requests of a scheduler under losses: the loop of docs/guide/embedding.md runs its plans, writes what they name
- * and reads back what attention would see. Each answer is compared with what its tokens have to give.
+ * Requests of a scheduler under losses: the loop of docs/guide/embedding.md runs its plans, writes what they
+ * name and reads back what attention would see. Each answer is compared with what its tokens have to give.
  */
 
 import type {

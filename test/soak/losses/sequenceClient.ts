@@ -1,7 +1,7 @@
 /**
- * A client that does all that can be done with a sequence, in any order, as docs/guide/embedding.md says: it writes
- * what it was told to write and nothing else, and recovers, takes back or lets go what is interrupted, or
- * goes on as if nothing had happened, which must do no harm.
+ * A client that does all that can be done with a sequence, in any order, as docs/guide/embedding.md says: it
+ * writes what it was told to write and nothing else, and recovers, takes back or lets go what is interrupted,
+ * or goes on as if nothing had happened, which must do no harm.
  */
 
 import type { KVLayout, KVRuntime, KVSequence } from '../../../src/index.ts';

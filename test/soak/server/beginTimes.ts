@@ -9,7 +9,9 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/index.ts';
 import { JobPriority } from '../../../src/runtime/index.ts';
 
-/** Where the cached blocks of a request lay when it got its room, and what it had read from the disk before. */
+/**
+ * Where the cached blocks of a request lay when it got its room, and what it had read from the disk before.
+ */
 interface Admitted {
   staged: number;
   inDdr: number;
@@ -18,10 +20,13 @@ interface Admitted {
 }
 
 export class BeginTimes {
-  /** Milliseconds of each such `begin`; those that found room at once, and all, with their wait for it. */
+  /**
+   * Milliseconds of each such `begin`; first of calls that found room at once, then of all, with the wait for
+   * room.
+   */
   readonly atOnce: number[] = [];
   readonly all: number[] = [];
-  /** Milliseconds of those that had blocks read from the disk. */
+  /** Milliseconds of calls that had blocks read from the disk. */
   readonly fromDisk: number[] = [];
   /** Most requests that waited for room at a time. */
   waitingMost = 0;

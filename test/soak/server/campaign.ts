@@ -1,7 +1,7 @@
 /**
- * The server of docs/guide/embedding.md with 64 clients on an HBM of 188 blocks, on the software device, over DDR
- * and a disk that moves 1 MiB a second. Clients leave, devices are destroyed. After each round all clients
- * are done, everything comes to rest, the books are audited, and the process is looked at.
+ * The server of docs/guide/embedding.md with 64 clients on an HBM of 188 blocks, on the software device, over
+ * DDR and a disk that moves 1 MiB a second. Clients leave, devices are destroyed. After each round all
+ * clients are done, everything comes to rest, the books are audited, and the process is looked at.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -24,7 +24,7 @@ export interface ServerSoakOptions {
   readonly requestsPerRound: number;
   /** Share of rounds in which the device is destroyed. */
   readonly lossShare: number;
-  /** Bytes that the disk moves in a second; 0: there is no disk. */
+  /** Bytes that the disk moves in a second; 0: without a disk. */
   readonly diskBytesPerS: number;
   /** Share of writes of KV that are wrong: 0, but for a control. */
   readonly spoiled?: number;
@@ -43,7 +43,7 @@ export interface ServerSoakReport {
   readonly compared: Compared;
   readonly times: BeginTimes;
   readonly samples: RestSample[];
-  /** What was held although nobody asked for anything: a line each. */
+  /** What was held although no request was open: a line each. */
   readonly unrest: string[];
   rounds: number;
   devicesLost: number;

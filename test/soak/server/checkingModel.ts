@@ -1,7 +1,7 @@
 /**
- * A model for the server of docs/guide/embedding.md that writes KV which can be told from any other (rows.ts), and
- * reads back what attention would see: all blocks after a prefill and at some decode steps, the last block at
- * each.
+ * A model for the server of docs/guide/embedding.md that writes KV which can be told from any other
+ * (rows.ts), and reads back what attention would see: all blocks after a prefill and at some decode steps,
+ * the last block at each.
  */
 
 import type { KVLayout } from '../../../src/index.ts';

@@ -1,6 +1,6 @@
 /**
- * Clients of a server: conversations of several turns, questions that many ask, and now and then somebody who
- * leaves in the middle. Each answer is compared with what the tokens before it have to give.
+ * Clients of a server: conversations of several turns, questions that many ask, and now and then a client
+ * that leaves in the middle. Each answer is compared with what the tokens before it have to give.
  */
 
 import type { SeededRandom } from '../../../src/testing/index.ts';
@@ -13,7 +13,7 @@ export interface Served {
   disconnected: number;
   tokens: number;
   wrongTokens: number;
-  /** What rejected although nobody left, and what never ended: a line each. */
+  /** Requests that rejected although the client stayed, and requests that never ended: a line each. */
   readonly rejected: string[];
   readonly hung: string[];
 }

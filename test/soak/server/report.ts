@@ -1,4 +1,4 @@
-/** What a soak of the server says: what was served, how memory grew, how long `begin` took. */
+/** The report of a server soak: requests served, growth of memory, times of `begin`. */
 
 import { formatBytes, formatCount, renderTable } from '../../../src/printing/text.ts';
 import { leaks, type Slope, theilSen } from '../judging/slope.ts';
@@ -14,7 +14,7 @@ const WARM_UP_SHARE = 0.4;
 const TOLERATED_SHARE = 0.02;
 const TOLERATED_BYTES = 8 * 1024 * 1024;
 const SAMPLES_MIN = 8;
-/** `begin` over a slow disk may take so many times as long as without one. */
+/** The largest ratio of the times of `begin` with a slow disk and without a disk. */
 export const RATIO_MAX = 5;
 
 export interface Growth {
@@ -140,7 +140,9 @@ export function ratiosOf(
   return { atOnce: ratio('atOnce'), all: ratio('all') };
 }
 
-/** How long those waited that had blocks read from the disk: as long as it takes, since they asked to wait. */
+/**
+ * How long those waited that had blocks read from the disk: as long as it takes, since they asked to wait.
+ */
 export function diskLine({ fromDisk }: BeginTimes): string {
   const [median, most] = [0.5, 0.99].map((share) => (quantile(fromDisk, share) / 1000).toFixed(2));
   return `begin that reads the slow disk (${formatCount(fromDisk.length)}): median ${median} s, p99 ${most} s`;

@@ -1,7 +1,7 @@
 /**
  * KV that can be told from any other: the bytes of a token's rows follow from its tenant and from all tokens
- * up to it, as in a real model, and fill every layer, head, K and V. Whoever reads a row that another tenant,
- * another prompt or another position wrote, or one that was never written, sees it.
+ * up to it, as in a real model, and fill every layer, head, K and V. A request that reads a row that another
+ * tenant, another prompt or another position wrote, or one that was never written, sees it.
  */
 
 import type { KVLayout } from '../../../src/index.ts';
@@ -68,7 +68,10 @@ export class Rows {
     });
   }
 
-  /** How many tokens of the block have a wrong word. @param block the words of the sequence's block `index` */
+  /**
+   * How many tokens of the block have a wrong word.
+   * @param block the words of the sequence's block `index`
+   */
   wrongTokens(block: Uint32Array, hashes: Uint32Array, index: number): number {
     const words = this.#rowBytes / 4;
     const from = index * this.#blockTokens;

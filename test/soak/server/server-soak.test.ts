@@ -1,4 +1,6 @@
-/** The slice of the server's soak that every run of the tests makes. The whole: `npm run test:soak -- server`. */
+/**
+ * The slice of the server's soak that every run of the tests makes. The whole: `npm run test:soak -- server`.
+ */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../../src/testing/index.ts';
@@ -35,7 +37,7 @@ it('control: KV that was written wrong once in five hundred times is found', asy
   expect(failuresOf(report)[0]).toMatch(/KV of \d+ tokens was wrong/);
 });
 
-it('memory that grows is told from memory that comes and goes', () => {
+it('the verdict tells growing memory from memory that comes and goes', () => {
   const sample = { externalBytes: 0, arrayBuffersBytes: 0, fds: 1, threads: 1, requests: 0 };
   const samples = (rss: (i: number) => number) =>
     Array.from({ length: 40 }, (_, i) => ({

@@ -1,4 +1,4 @@
-/** A throttled disk is a tier store as any other; how fast it is, is no part of that. */
+/** A throttled disk keeps the contract of tier stores, which says nothing of speed. */
 
 import { tierContract } from '../../../src/testing/contract.ts';
 import { StandInDisk } from '../../../src/testing/faults.ts';

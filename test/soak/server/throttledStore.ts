@@ -1,5 +1,5 @@
 /**
- * A disk that moves so many bytes a second and no more, one block after the other, reads and writes alike.
+ * A disk of a fixed speed in bytes a second, which moves one block after the other, reads and writes alike.
  * What it moves is right; it is only late.
  */
 

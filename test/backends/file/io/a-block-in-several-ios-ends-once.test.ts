@@ -45,7 +45,7 @@ async function ends(store: FileStore, call: 'read' | 'write', ...items: StoreIte
   return (await store[call](items)).map(({ outcome }) => outcomeNames[outcome]);
 }
 
-it('is written and read with several I/Os at once, and ended is called once', async () => {
+it('a long block is written and read with several I/Os at once, and `ended` is called once', async () => {
   let underWay = 0;
   let most = 0;
   let calls = 0;
@@ -73,7 +73,7 @@ it('is written and read with several I/Os at once, and ended is called once', as
   store.checkIntegrity();
 });
 
-it('is corrupt when one bit has flipped in any of its I/Os', async () => {
+it('a long block is corrupt if one bit has flipped in any of its I/Os', async () => {
   const dir = scratchDir();
   await using store = await FileStore.open(dir, shape, options());
   for (const sizeClass of [0, 1]) {
@@ -92,7 +92,7 @@ it('is corrupt when one bit has flipped in any of its I/Os', async () => {
   }
 });
 
-it('is refused when one of its I/Os fails, and no other block is', async () => {
+it('a long block is refused if one of its I/Os fails, and no other block is', async () => {
   let bad = -1;
   const fault: Fault = (_, from, to) =>
     from <= bad && bad < to ? Promise.reject(new IoError('EIO', 'io')) : undefined;
@@ -110,7 +110,7 @@ it('is refused when one of its I/Os fails, and no other block is', async () => {
   store.checkIntegrity();
 });
 
-it('goes by way of staging memory from the I/O on that finds its own memory out of reach', async () => {
+it('a long block goes through staging memory from the first I/O that cannot reach its own memory', async () => {
   for (const errno of ['EINVAL', 'EFAULT']) {
     for (const call of ['writev', 'readv'] as const) {
       const fault: Fault = (what, from) =>
@@ -132,7 +132,7 @@ it('goes by way of staging memory from the I/O on that finds its own memory out 
   }
 });
 
-it('keeps its slot while one of its I/Os hangs, and no other slot', async () => {
+it('a long block keeps its slot, and no other, while one of its I/Os hangs', async () => {
   stopClock();
   const stuck: StuckIo[] = [];
   let hanging = -1;

@@ -87,7 +87,7 @@ describe('file store, when an I/O never comes back', () => {
     store.checkIntegrity();
   });
 
-  it('lets its owner go after the deadline, and keeps the directory until the I/O retires', async () => {
+  it('does not hold up the disposal beyond the deadline, and keeps the directory until the I/O retires', async () => {
     stopClock();
     const io = stall();
     const dir = scratchDir();

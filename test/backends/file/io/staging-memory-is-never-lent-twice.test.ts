@@ -3,7 +3,7 @@ import { StagingPool } from '../../../../src/backends/file/ioQueue.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 
 const seed = testSeed(31);
-it(`never lends a byte twice, and joins what comes back (seed ${seed})`, async () => {
+it(`a staging pool never lends a byte twice, and merges ranges that are given back (seed ${seed})`, async () => {
   const random = new SeededRandom(seed);
   const capacityBytes = 64 * 4096;
   using pool = await StagingPool.open(capacityBytes, false);

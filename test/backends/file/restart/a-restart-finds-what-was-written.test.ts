@@ -227,7 +227,7 @@ describe('making a store for warm restarts', () => {
     expect(readdirSync(dir)).toEqual([]);
   });
 
-  it('begins anew where an earlier attempt was killed, whatever it left', async () => {
+  it('begins anew after an earlier attempt was killed, whatever files it left', async () => {
     for (const left of [
       new Uint8Array(0),
       new Uint8Array(10_000),
@@ -243,7 +243,7 @@ describe('making a store for warm restarts', () => {
     }
   });
 
-  it('does not touch a file of that name that somebody else made', async () => {
+  it('does not touch a file of that name that another program made', async () => {
     for (const name of ['tierkv.blocks.new', 'tierkv.index', 'tierkv.index.new']) {
       const dir = scratchDir();
       writeFileSync(join(dir, name), 'mine');
@@ -326,7 +326,7 @@ describe('a restart with other settings', () => {
     expect(await outcomes(store, [item(0)])).toEqual(['missing']);
   });
 
-  it('begins empty where no warm restart is wanted, and then leaves nothing of the old', async () => {
+  it('begins empty if `restart` is empty, and removes all old records', async () => {
     const dir = await written();
     const store = await FileStore.open(dir, shape);
     expect(store.records()).toEqual([]);

@@ -113,7 +113,7 @@ describe('the disk space of a store', () => {
 });
 
 describe('durability points', () => {
-  it('gather many writes, come by themselves, and cost nothing while nothing is written', async () => {
+  it('cover many writes each, are taken without a call, and cost nothing while nothing is written', async () => {
     stopClock();
     const trouble = new Trouble();
     let syncs = 0;
@@ -133,7 +133,7 @@ describe('durability points', () => {
     expect(syncs).toBe(before + 1);
   });
 
-  it('that the disk refuses are told to whoever asked, and counted', async () => {
+  it('that the disk refuses are errors of `sync`, and counted', async () => {
     const trouble = new Trouble();
     const store = await open(scratchDir(), trouble);
     await store.write([item(0)]);
@@ -222,7 +222,7 @@ describe('an index that cannot be written', () => {
     await store[Symbol.asyncDispose]();
   });
 
-  it('lets its owner go after the deadline when the last fdatasync hangs', async () => {
+  it('does not hold up the disposal beyond the deadline when the last fdatasync hangs', async () => {
     stopClock();
     const dir = scratchDir();
     const trouble = new Trouble();

@@ -68,7 +68,7 @@ describe('a zeroed block of slots', () => {
     });
   }
 
-  it('is no fault where no slot of it was ever written', async () => {
+  it('is not a fault if none of its slots was ever written', async () => {
     const dir = await written('closed');
     for (const block of [3, 4, 5, 6]) zeroSlots(dir, await epochOf(dir), block);
     await using view = await StoreView.open(dir);

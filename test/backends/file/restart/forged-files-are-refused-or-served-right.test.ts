@@ -76,7 +76,7 @@ function forgeSuperblock(path: string, random: SeededRandom): void {
 }
 
 const seed = testSeed(404);
-it(`whatever index and superblock say, every read is right or refused (seed ${seed})`, async () => {
+it(`with any forged index and superblock, every read is right or refused (seed ${seed})`, async () => {
   const random = new SeededRandom(seed);
   const stores = [await written(false), await written(true)];
   let served = 0;

@@ -30,7 +30,7 @@ function copied(from: string, ...names: string[]): string {
 
 describe('numbers of records', () => {
   for (const closed of [false, true]) {
-    it(`pass those whose marks a loss of power took back (before it the store was ${closed ? 'closed' : 'killed'})`, async () => {
+    it(`exceed the numbers of records whose marks a loss of power took back (before it the store was ${closed ? 'closed' : 'killed'})`, async () => {
       const dir = scratchDir();
       if (closed) await (await FileStore.open(dir, shape, warm))[Symbol.asyncDispose]();
       const first = await FileStore.open(dir, shape, warm);

@@ -144,7 +144,7 @@ describe('a superblock', () => {
     expect([...view.records()]).toEqual([]);
   });
 
-  it('of an empty file is none: a store that was killed before its first write is begun anew', async () => {
+  it('of an empty file does not count: a store that was killed before its first write begins anew', async () => {
     const dir = scratchDir();
     writeFileSync(join(dir, 'tierkv.blocks'), '');
     await (await FileStore.open(dir, shape, warm))[Symbol.asyncDispose]();

@@ -9,7 +9,7 @@ const user = 31_001;
 const other = 31_002;
 const isRoot = process.geteuid?.() === 0;
 
-/** A folder that anybody may write to and only owners may rename in, as /tmp is. */
+/** A folder like /tmp: all users may write to it, and only owners may rename its entries. */
 let tmp: string;
 beforeEach(() => {
   tmp = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-foreign-'));
@@ -51,7 +51,7 @@ describe.skipIf(!isRoot)('with no cache folder of its own, a user', () => {
     expect(fs.statSync(first.loaderPath).ino).toBe(ino);
   });
 
-  it('never takes it from a folder that somebody else made first, even with files that look right', () => {
+  it('never takes it from a folder that another user made first, even with files that look right', () => {
     fs.mkdirSync(fallback());
     fs.chownSync(fallback(), other, other);
     fs.chmodSync(fallback(), 0o777);

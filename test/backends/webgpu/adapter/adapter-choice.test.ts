@@ -121,7 +121,7 @@ describe('the self-test', () => {
   it('rejects a device that accepts every call and returns zeros', async () => {
     const live = await requestDevice({ source: 'platform', backend: 'null' }, () => {});
     if (typeof live === 'string') throw new Error(live);
-    expect(await deviceFault(live)).toMatch(/upload does not arrive/);
+    expect(await deviceFault(live)).toMatch(/uploads do not arrive/);
     await expect(
       adoptDevice(live.device, { name: 'null', vendor: 'none', software: true }),
     ).rejects.toMatchObject({ code: 'TKV_DEVICE', message: expect.stringContaining('copies and computes') });
@@ -168,7 +168,7 @@ describe('the software device from npm', () => {
     }
   });
 
-  it('says what to set when there is no folder to unpack it into', () => {
+  it('names the setting if no folder is left to unpack it into', () => {
     const file = path.join(scratch, 'a-file');
     fs.writeFileSync(file, '');
     expect(() => unpackSoftwareDriver(softwareArchive()!, path.join(file, 'cache'))).toThrowError(

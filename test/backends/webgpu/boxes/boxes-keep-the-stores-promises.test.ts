@@ -93,12 +93,12 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       );
     });
 
-    it('are refused where they do not fit: bytes of another length, slots too small, places that are none', async () => {
+    it('are refused where they do not fit: bytes of another length, slots too small, places outside of the pool', async () => {
       const item = boxItem(slotOf(1), 1);
       const wrong: [BoxItem, RegExp][] = [
         [{ ...item, bytes: item.bytes.subarray(4) }, /bytes for a box of/],
         [{ ...item, bytes: new Float32Array(plan.boxBytes / 4) as unknown as Uint8Array }, /no Uint8Array/],
-        [{ ...item, sizeClass: 1, slot: slotOf(1) + 1 }, /holds no unit of/],
+        [{ ...item, sizeClass: 1, slot: slotOf(1) + 1 }, /cannot hold a unit of/],
         [{ ...item, slot: shape.slotLimit }, /outside the pool/],
         [{ ...item, slot: slotOf(1) + 1 }, /does not exist/],
         [{ ...item, generation: 0 }, /generation 0/],

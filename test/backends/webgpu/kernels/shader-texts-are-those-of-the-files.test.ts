@@ -1,5 +1,5 @@
 /**
- * The texts of shaders in the program are those of `shaders/*.wgsl`. After a change there:
+ * The shader texts in the program equal the files `shaders/*.wgsl`. After a change of a file:
  *
  *     npx vitest run -u test/backends/webgpu/kernels/shader-texts-are-those-of-the-files.test.ts
  */
@@ -25,11 +25,11 @@ ${files
   .join('')}};
 `;
 
-it('the generated module is up to date', async () => {
+it('the generated module of shader texts is up to date', async () => {
   await expect(module).toMatchFileSnapshot(`${root}/src/backends/webgpu/shaderTexts.ts`);
 });
 
-it('each text is that of its file, byte for byte, and a name that is unknown is an error', () => {
+it('each shader text equals its file, byte for byte, and an unknown name is an error', () => {
   expect(files.length).toBeGreaterThan(20);
   for (const file of files) {
     const name = file.slice(0, -5);
