@@ -128,7 +128,11 @@ function keysOf(pairs: string): Map<string, string> {
   for (const pair of pairs.split(',').filter((each) => each.trim() !== '')) {
     const [key, tenant, ...more] = pair.split('=').map((part) => part.trim());
     if (!key || !tenant || more.length > 0 || keys.has(key)) {
-      throw optionError('TIERKV_API_KEYS', 'has a part that is no key=tenant', 'Write key=tenant,key=tenant');
+      throw optionError(
+        'TIERKV_API_KEYS',
+        'has a part that is not key=tenant',
+        'Write key=tenant,key=tenant',
+      );
     }
     keys.set(key, tenant);
   }
