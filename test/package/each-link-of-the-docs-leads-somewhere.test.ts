@@ -57,5 +57,5 @@ it('every source, test and program that a page names exists', () => {
 it('a link, an anchor and a name that lead nowhere are found', () => {
   const text = '# A page\n[a](missing.md) [b](#a-page) [c](#no-such) [d](https://x.example/y) `src/none.ts`';
   expect(brokenLinks('README.md', text)).toEqual(['README.md: missing.md', 'README.md: #no-such']);
-  expect(missingPlaces('README.md', text)).toEqual(['docs/x.md: src/none.ts']);
+  expect(missingPlaces('README.md', text)).toEqual(['README.md: src/none.ts']);
 });
