@@ -17,13 +17,13 @@ export interface AppOptions {
   readonly model: string;
   /** Tenant of each API key. Without keys, every client is the tenant `local`. */
   readonly apiKeys?: ReadonlyMap<string, string>;
-  /** Requests that may wait; those beyond are refused with 429. Default 256. */
+  /** Requests that may wait; further ones are refused with 429. Default 256. */
   readonly maxWaiting?: number;
   /** Largest body of a request. Default 1 MiB. */
   readonly bodyBytesMax?: number;
   /** How long a client may leave a full stream unread. Default 60 s. */
   readonly patienceMs?: number;
-  /** After so long without text a stream says that it is alive. Default 15 s. */
+  /** After this time without text a stream says that it is alive. Default 15 s. */
   readonly keepAliveMs?: number;
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;

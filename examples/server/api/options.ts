@@ -46,7 +46,7 @@ export const usage = `usage: npm run server -- [options]
   --steps FILE          where step times are written at the end, for "tierkv latency fit --steps FILE"
   --log FILE            decision log, for "tierkv replay --inputs FILE"
 
-  TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, everybody is one tenant`;
+  TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, all clients are one tenant`;
 
 const mib = 2 ** 20;
 

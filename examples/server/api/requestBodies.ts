@@ -113,7 +113,7 @@ const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
   continue_final_message: [],
   add_special_tokens: [],
 };
-/** They change no answer: who asks, what it is called, and what is cached here follows from the tokens. */
+/** These change no answer: they name the user or the request, and what is cached follows from the tokens. */
 const withoutEffect = [
   'user',
   'metadata',

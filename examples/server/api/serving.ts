@@ -1,5 +1,5 @@
 /**
- * A server from start to stop. At the stop it takes no more requests, gives those under way a while to end,
+ * A server from start to stop. At the stop it takes no more requests, gives requests under way a while to end,
  * and saves the KV, so that the next start goes on with it.
  */
 

@@ -40,7 +40,7 @@ export function readModelConfig(path: string): ModelConfig {
 }
 
 /**
- * Fields of `generation_config.json` that forbid or force tokens. Its end tokens go before those of
+ * Fields of `generation_config.json` that forbid or force tokens. Its end tokens go before the end tokens of
  * `config.json`, as in transformers; how to sample is what a request says.
  */
 const constraints = [
