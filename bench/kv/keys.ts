@@ -25,7 +25,7 @@ interface Row {
   readonly nsPerKey: number;
   /** One bare compression, measured right after the row. */
   readonly compressionNs: number;
-  /** Time of the bare compressions of a key / time of the key; 0 where there are none. */
+  /** Time of the bare compressions of a key / time of the key; 0 without compressions. */
   readonly ofLimit: number;
   readonly heapBytesPerKey: number;
 }

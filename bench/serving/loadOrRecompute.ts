@@ -150,7 +150,7 @@ async function measure(link: Link, tokens: number): Promise<Row> {
     await pushDown(chosen, link);
     const turns = [
       async () => times.load.push(await ask(whole, prompt, 'prefix')),
-      async () => times.recompute.push(await ask(whole, prompt, `nobody ${tenants++}`)),
+      async () => times.recompute.push(await ask(whole, prompt, `stranger ${tenants++}`)),
       async () => {
         plan(link, tokens).forEach((ms, i) => {
           planned[i].push(ms);
@@ -197,7 +197,8 @@ function plan(link: Link, tokens: number): number[] {
 /** An engine that has just started compiles kernels in its first steps, which says nothing of those after. */
 async function warmUp(): Promise<void> {
   for (const tokens of [64, 256, 1024, 64, 256]) {
-    for (const engine of [whole, chosen]) await ask(engine, randomTokens(tokens + 1), `nobody ${tenants++}`);
+    for (const engine of [whole, chosen])
+      await ask(engine, randomTokens(tokens + 1), `stranger ${tenants++}`);
   }
 }
 

@@ -24,7 +24,7 @@ interface Compiler {
 const sources = path.join(import.meta.dirname, 'assembly');
 const compiled = path.join(import.meta.dirname, 'wasm');
 
-/** Policies in the folder; what they share is none. */
+/** Policies of the folder. `memory.ts` is shared code and has no policy. */
 export const policies: readonly string[] = fs
   .readdirSync(sources)
   .map((file) => path.basename(file, '.ts'))

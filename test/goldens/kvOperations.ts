@@ -24,7 +24,7 @@ export function loadOperations(folder: URL, name: string): KVOperation[] {
   return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { ops: KVOperation[] }).ops : [];
 }
 
-/** What lower tiers have done so far; absent where there are none. */
+/** What lower tiers have done so far; absent without lower tiers. */
 interface TierState {
   readonly cpu_hits?: number;
   readonly reloads?: number;

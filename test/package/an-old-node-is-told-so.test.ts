@@ -31,7 +31,7 @@ it.each(['22.12.0', '22.20.1', '23.0.0', '24.1.0', '100.0.0'])('%s will do', (ve
   expect(nodeIsTooOld(version)).toBe(undefined);
 });
 
-/** A Node from 18 on that is too old, and its version; undefined where there is none. */
+/** A Node from 18 on that is too old, and its version; undefined without one. */
 function oldNode(): { readonly path: string; readonly version: string } | undefined {
   const named = process.env.TIERKV_OLD_NODE;
   const folders = (process.env.PATH ?? '').split(delimiter);

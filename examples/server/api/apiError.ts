@@ -41,7 +41,7 @@ function typeOf(status: number): string {
   return status >= 500 ? 'server_error' : 'invalid_request_error';
 }
 
-/** What a client may be told of an error. Errors that nobody expected keep their message to the log. */
+/** What a client may be told of an error. The message of an unexpected error goes to the log only. */
 export function asApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof TierKVError) return ofTierKV(error);
@@ -71,11 +71,11 @@ const brokenStatus: Readonly<Record<string, number>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 408,
 };
 
-/** The answer to what is no request that a framework could take, or not yet. */
+/** The answer to bytes that cannot be read as an HTTP request, or not yet. */
 export function answerBroken({ code = '' }: NodeJS.ErrnoException, socket: Socket): void {
   if (code !== 'ECONNRESET' && socket.writable) {
     const status = brokenStatus[code] ?? 400;
-    const message = remedies[status] ?? 'This is no HTTP request. Send one of HTTP/1.1.';
+    const message = remedies[status] ?? 'These bytes are not an HTTP request. Send one of HTTP/1.1.';
     const body = JSON.stringify(new ApiError(status, message).body);
     socket.write(
       `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: application/json; charset=utf-8\r\n` +

@@ -8,22 +8,22 @@ import { ChatTemplate } from '../engine/text/index.ts';
 import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodies.ts';
 import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
+import { parseBody } from './fields.ts';
 import { metricsText } from './metricsText.ts';
-import { parseJson } from './parseJson.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
 export interface AppOptions {
   /** Name of the model in requests and answers. */
   readonly model: string;
-  /** Tenant of each API key. Without any, whoever reaches the server is the tenant `local`. */
+  /** Tenant of each API key. Without keys, every client is the tenant `local`. */
   readonly apiKeys?: ReadonlyMap<string, string>;
-  /** Requests that may wait; those beyond are refused with 429. Default 256. */
+  /** Requests that may wait; further ones are refused with 429. Default 256. */
   readonly maxWaiting?: number;
   /** Largest body of a request. Default 1 MiB. */
   readonly bodyBytesMax?: number;
   /** How long a client may leave a full stream unread. Default 60 s. */
   readonly patienceMs?: number;
-  /** After so long without text a stream says that it is alive. Default 15 s. */
+  /** After this time without text a stream says that it is alive. Default 15 s. */
   readonly keepAliveMs?: number;
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;
@@ -82,13 +82,13 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   if (allowedOrigins.length > 0) app.options('/*', (_request, reply) => reply.code(204).send());
   app.setErrorHandler((error, _request, reply) => sendError(error, reply));
   app.setNotFoundHandler((request, reply) => {
-    const message = `${request.method} ${request.url} is nothing that this server has.`;
+    const message = `This server has no ${request.method} ${request.url}.`;
     return sendError(new ApiError(404, message), reply);
   });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
     try {
-      done(null, parseJson(body as Buffer));
+      done(null, parseBody(body as Buffer));
     } catch (error) {
       done(error as ApiError);
     }

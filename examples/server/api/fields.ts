@@ -1,8 +1,39 @@
 /**
- * The fields of a request's body, checked one by one; a field that nobody asked for is an error of its own.
+ * The body of a request: bounded JSON, and its fields, checked one by one. An unknown field is an error of its own.
  */
 
+import { type JsonFault, parseBoundedJson } from '../boundedJson.ts';
 import { ApiError } from './apiError.ts';
+
+/** Far above what a request of the API needs. */
+const bodyLimits = { depth: 32, values: 2 ** 18 };
+
+/** Integers behind the name `seed` that a number cannot hold are bigints. @throws {ApiError} with status 400 */
+export function parseBody(body: Uint8Array): unknown {
+  return parseBoundedJson(body, bodyLimits, bodyError, exactSeeds);
+}
+
+function bodyError(fault: JsonFault, why: string): ApiError {
+  const { depth, values } = bodyLimits;
+  switch (fault) {
+    case 'depth': {
+      const message = `The body nests lists and objects more than ${depth} deep. Send a flatter one.`;
+      return new ApiError(400, message, null, 'too_deep');
+    }
+    case 'values': {
+      const message = `The body holds more than ${values} values. Send fewer.`;
+      return new ApiError(400, message, null, 'too_many_values');
+    }
+    case 'syntax':
+      return new ApiError(400, `The body is not JSON: ${why}. Send JSON in UTF-8.`);
+  }
+}
+
+function exactSeeds(key: string, value: unknown, context?: { readonly source?: string }): unknown {
+  if (key !== 'seed' || typeof value !== 'number' || Number.isSafeInteger(value)) return value;
+  const source = context?.source ?? '';
+  return /^-?\d{1,20}$/.test(source) ? BigInt(source) : value;
+}
 
 export class Fields {
   readonly #body: Readonly<Record<string, unknown>>;
@@ -13,7 +44,7 @@ export class Fields {
   constructor(body: unknown, path = '') {
     this.#path = path;
     if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-      throw new ApiError(400, 'The body is no JSON object. Send one with content-type application/json.');
+      throw new ApiError(400, 'The body must be a JSON object. Send one with content-type application/json.');
     }
     this.#body = body as Record<string, unknown>;
   }
@@ -70,7 +101,7 @@ export class Fields {
     throw this.error('stop', problem);
   }
 
-  /** An integer of up to 64 bits, signed or not; see `parseJson` for those that no number holds. */
+  /** An integer of up to 64 bits, signed or not; see `parseBody` for integers that a number cannot hold. */
   seed(otherwise: number): number | bigint {
     const value = this.get('seed') ?? otherwise;
     if (typeof value === 'number' && Number.isSafeInteger(value)) return value;
@@ -102,7 +133,7 @@ export class Fields {
     for (const name of Object.keys(this.#body)) {
       if (this.#asked.has(name)) continue;
       const path = this.#path + name;
-      throw this.error(name, `${path} is no field of this request. Leave it out.`, 'unknown_parameter');
+      throw this.error(name, `${path} is not a field of this request. Leave it out.`, 'unknown_parameter');
     }
   }
 

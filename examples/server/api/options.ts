@@ -46,7 +46,7 @@ export const usage = `usage: npm run server -- [options]
   --steps FILE          where step times are written at the end, for "tierkv latency fit --steps FILE"
   --log FILE            decision log, for "tierkv replay --inputs FILE"
 
-  TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, everybody is one tenant`;
+  TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, all clients are one tenant`;
 
 const mib = 2 ** 20;
 
@@ -128,7 +128,11 @@ function keysOf(pairs: string): Map<string, string> {
   for (const pair of pairs.split(',').filter((each) => each.trim() !== '')) {
     const [key, tenant, ...more] = pair.split('=').map((part) => part.trim());
     if (!key || !tenant || more.length > 0 || keys.has(key)) {
-      throw optionError('TIERKV_API_KEYS', 'has a part that is no key=tenant', 'Write key=tenant,key=tenant');
+      throw optionError(
+        'TIERKV_API_KEYS',
+        'has a part that is not key=tenant',
+        'Write key=tenant,key=tenant',
+      );
     }
     keys.set(key, tenant);
   }

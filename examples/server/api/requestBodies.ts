@@ -113,7 +113,7 @@ const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
   continue_final_message: [],
   add_special_tokens: [],
 };
-/** They change no answer: who asks, what it is called, and what is cached here follows from the tokens. */
+/** These change no answer: they name the user or the request, and what is cached follows from the tokens. */
 const withoutEffect = [
   'user',
   'metadata',
@@ -248,7 +248,7 @@ function promptTokens(fields: Fields, model: ModelText): number[] {
     Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < model.vocabulary;
   if (Array.isArray(prompt) && prompt.length > 0 && prompt.every(isToken)) return prompt;
   const what = `a text, or a list of token ids from 0 to ${model.vocabulary - 1}`;
-  throw fields.error('prompt', `prompt is none that this server takes. Give one prompt: ${what}.`);
+  throw fields.error('prompt', `prompt must be one prompt: ${what}.`);
 }
 
 const roles: readonly string[] = ['system', 'developer', 'user', 'assistant', 'tool'];
@@ -272,7 +272,7 @@ const neutralInParts: readonly string[] = ['cache_control', 'annotations'];
 function messagesOf(fields: Fields, model: ModelText): ChatMessage[] {
   const list = fields.get('messages');
   if (!Array.isArray(list) || list.length === 0) {
-    throw fields.error('messages', 'messages is no list of messages. Give one message or more.');
+    throw fields.error('messages', 'messages must be a list of one message or more.');
   }
   if (list.length > model.contextTokens) {
     const message = `There are ${list.length} messages, and the context has ${model.contextTokens} tokens.`;
@@ -303,7 +303,7 @@ function messagesOf(fields: Fields, model: ModelText): ChatMessage[] {
 function contentOf(fields: Fields, content: unknown, at: string): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) {
-    throw fields.error(`${at}.content`, `${at}.content is no text. This server reads text only.`);
+    throw fields.error(`${at}.content`, `${at}.content must be a text. This server reads text only.`);
   }
   return content.map((each: unknown, i) => textOfPart(fields, each, at, i)).join('');
 }

@@ -1,5 +1,5 @@
 /**
- * A server from start to stop. At the stop it takes no more requests, gives those under way a while to end,
+ * A server from start to stop. At the stop it takes no more requests, gives requests under way a while to end,
  * and saves the KV, so that the next start goes on with it.
  */
 
@@ -188,7 +188,7 @@ function directoryIn(state: string, name: string): string {
   for (let at = directory; !fs.existsSync(at); at = nodePath.dirname(at)) missing.push(at);
   try {
     for (const each of missing.reverse()) fs.mkdirSync(each, { mode: 0o700 });
-    if (!fs.statSync(directory).isDirectory()) throw new Error(`${directory} is no directory`);
+    if (!fs.statSync(directory).isDirectory()) throw new Error(`${directory} must be a directory`);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     const problem = `--state ${state} cannot hold the KV: ${why}. Name another directory.`;

@@ -1,5 +1,5 @@
 /**
- * How long blocks stay in HBM, from when others can find one there until nobody can; how long nobody had used
+ * How long blocks stay in HBM, from when requests can find one there until they cannot; how long no request had used
  * it by then; and how long it is from one use of a block to the next, wherever it lies.
  */
 
@@ -8,7 +8,7 @@ import type { EngineCounters } from './engineCounters.ts';
 
 /** Events that may wait to be read. The runtime keeps as many that were read, so few keep little memory. */
 const capacity = 1024;
-/** Blocks whose last use is remembered, beside those that are in HBM. */
+/** Blocks whose last use is remembered, beside the blocks that are in HBM. */
 const rememberedMost = 16_384;
 
 /** Goes on until the runtime closes. */

@@ -1,6 +1,6 @@
 /**
  * The engine: requests come in at any time, and one loop plans a step, runs it, samples, and hands out text,
- * for as long as there is somebody to serve.
+ * for as long as requests are there to serve.
  */
 
 import {
@@ -165,7 +165,7 @@ export class Engine {
     return answer;
   }
 
-  /** Nobody wants the answer any more: its blocks are free with the step that runs now, or at once. */
+  /** The client has left: the blocks of its request are free with the step that runs now, or at once. */
   cancel(answer: Answer): void {
     if (answer.finish !== undefined || !this.#answers.has(answer.id)) return;
     if (this.cache.scheduler.abort(answer.id) === 'ended') this.#end(answer, 'cancelled');
@@ -173,7 +173,7 @@ export class Engine {
 
   /**
    * Requests that have not ended are cancelled, and what is cached is saved, so that the next start finds it.
-   * @param saves false: nobody goes on with it
+   * @param saves false: no later run goes on with it
    * @returns blocks that the files hold
    */
   async close(saves = true): Promise<number> {
@@ -258,7 +258,7 @@ export class Engine {
       }
       if (at === -1) continue;
       const message =
-        `The model computed a NaN or an infinity at token ${at} of this request, so there is no token to go on ` +
+        `The model computed a NaN or an infinity at token ${at} of this request, so it has no token to go on ` +
         'with. Its weights hold one, or its numbers overflow.';
       found.set(id, { message, code: 'not_finite', isPassing: false });
     }
@@ -338,7 +338,7 @@ export class Engine {
     this.#devicesLost = devicesLost;
   }
 
-  /** An error that nobody expected: the requests under way end with it, and the engine goes on. */
+  /** An unexpected error: the requests under way end with it, and the engine goes on. */
   #giveUp(failure: AnswerFailure): void {
     const { scheduler } = this.cache;
     for (const answer of [...this.#answers.values()]) {

@@ -5,7 +5,7 @@
  *              ^                                                                      |
  *              +---------- ended: full blocks can be found by others, and saved <-----+
  *
- * tierkv decides which requests run, which blocks they get, what is found in which tier, and who gives way
+ * tierkv decides which requests run, which blocks they get, what is found in which tier, and which request gives way
  * when HBM is full. The engine keeps two promises: its kernels write KV into the places of the plan only, and
  * have written all of it when it calls `ended`.
  */

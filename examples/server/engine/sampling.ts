@@ -8,7 +8,7 @@ import { TierKVError } from '../../../src/index.ts'; // in your project: 'tierkv
 export interface SamplingOptions {
   /** 0: always the most likely token; ties go to the lower id. */
   readonly temperature: number;
-  /** Only the so many most likely tokens; 0: all. */
+  /** Only this number of most likely tokens; 0: all. */
   readonly topK: number;
   /** Only the most likely tokens that have this share of the probability together; 1: all. */
   readonly topP: number;

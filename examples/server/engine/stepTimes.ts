@@ -29,7 +29,7 @@ export function shapeOf(requests: readonly PlannedRequest[]): StepShape {
   };
 }
 
-/** The last so many steps are kept, in memory that does not grow. */
+/** How many of the last steps are kept, in memory that does not grow. */
 const recordsMax = 65_536;
 const fields = 5;
 

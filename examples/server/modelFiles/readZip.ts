@@ -7,7 +7,7 @@ const endSignature = 0x06054b50;
 const entrySignature = 0x02014b50;
 const endBytes = 22;
 
-/** @throws TKV_INPUT for what is no archive, or has not all of `names` */
+/** @throws TKV_INPUT for bytes that are not an archive, or lack one of `names` */
 export function readZip(archive: Buffer, names: readonly string[]): Map<string, Buffer> {
   const damaged = (problem: string): Error =>
     new TierKVError('TKV_INPUT', `The archive ${problem}. Fetch it again.`);

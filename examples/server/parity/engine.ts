@@ -3,9 +3,9 @@
  *
  *     npm run tierkv -- parity --engine examples/server/parity/engine.ts
  *
- * It computes every token of the traffic with the tiny model; the answers are those of the traffic, so that a
- * conversation goes on from what the simulator takes it to be. The latency model of the prediction is fitted to
- * the steps that it made, as `tierkv latency fit --backend linear` does it.
+ * It computes every token of the traffic with the tiny model; the answers are the traffic's own, so that a
+ * conversation goes on as the simulator knows it. The latency model of the prediction is fitted to the steps
+ * that the engine ran, as `tierkv latency fit --backend linear` does it.
  */
 
 import nodePath from 'node:path';

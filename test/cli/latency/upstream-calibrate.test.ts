@@ -84,7 +84,7 @@ describe('a mistake is one line', () => {
     [() => [], /--out is missing/],
     [
       () => ['--trace-data', trace(), '--sim-results', results('{}'), '--report', report()],
-      /results.json: is no list/,
+      /results.json: .*list/,
     ],
     [
       () => ['--trace-data', trace(), '--sim-results', results('[{"request_id": 1}]'), '--report', report()],

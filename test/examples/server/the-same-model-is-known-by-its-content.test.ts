@@ -232,7 +232,7 @@ describe('a restart with the KV of an earlier run', () => {
         }
       },
     ],
-  ])('begins empty, and is no failure, with %s', async (_what, change) => {
+  ])('begins empty, without a failure, with %s', async (_what, change) => {
     const own = stateCopy();
     change(own);
     const other = await run(tinyModelDirectory, own);

@@ -202,7 +202,7 @@ describe('the command', () => {
     expect(stderr).toMatch(words);
   });
 
-  it('reads keys and their tenants, and refuses what is none', () => {
+  it('reads keys and their tenants, and refuses what cannot be read as one', () => {
     const { apiKeys } = serverOptions([], { TIERKV_API_KEYS: 'a=x, b=y' });
     expect([...apiKeys]).toEqual([
       ['a', 'x'],

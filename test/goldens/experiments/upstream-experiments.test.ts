@@ -16,14 +16,14 @@ describe('regression experiments', () => {
   it.each(['17', '48', '60', '65', '66', '67'])('trained-physics %s: equal', (id) => {
     const set = loadExperiments(folder, trainedPhysics);
     const experiment = set.experiments.find((each) => each.id === id);
-    if (experiment === undefined) throw new Error(`there is no experiment ${id}`);
+    if (experiment === undefined) throw new Error(`experiment ${id} does not exist`);
     expect(experimentDifferences(set, experiment)).toEqual([]);
   });
 
   it.each(['67'])('roofline %s: equal but for the context of cached prefixes (U8)', (id) => {
     const set = loadExperiments(folder, roofline);
     const experiment = set.experiments.find((each) => each.id === id);
-    if (experiment === undefined) throw new Error(`there is no experiment ${id}`);
+    if (experiment === undefined) throw new Error(`experiment ${id} does not exist`);
     expect(experimentDifferences(set, experiment, underModel)).toEqual([]);
     const [first, ...others] = experimentDifferences(set, experiment);
     expect([first, ...others].some((found) => found.startsWith('ttft_sum_us'))).toBe(true);

@@ -33,7 +33,7 @@ export class HostTier {
     this.#ready.add(key);
   }
 
-  /** @returns false where there is no room and nothing to evict */
+  /** @returns false without room and without anything to evict */
   store(key: string): boolean {
     if (this.#refs.has(key)) {
       this.touch(key);

@@ -33,7 +33,7 @@ const LONGEST = 2 ** 60;
 export class TransferStation {
   readonly #tiers: readonly StationTier[];
   readonly #queues: Record<Direction, Job[]>[];
-  /** By tier and server, those that prefer reads first: whether it is busy. */
+  /** By tier and server, servers that prefer reads first: whether it is busy. */
   readonly #busy: boolean[][];
   #inFlight: Job[] = [];
   #finished: number[] = [];

@@ -35,7 +35,7 @@ export class UpstreamEngine implements TraceEngine {
     finished: [],
   };
 
-  /** @param store another one than that of one tier */
+  /** @param store a store other than the one of one tier */
   constructor(trace: StepTrace, repairs: Repairs, store?: UpstreamStore) {
     this.#trace = trace;
     this.#repairs = repairs;

@@ -1,6 +1,6 @@
 /**
  * A model of upstream's single-tier block store, written from its description (reference commit f90a1e3a):
- * one list of blocks that nobody holds, where a block keeps its hash until it is taken again. It exists for
+ * one list of blocks that no request holds, where a block keeps its hash until it is taken again. It exists for
  * comparison only. Each deviation of tierkv is one named repair: with none it does what upstream does, with
  * all of them what tierkv does.
  */
@@ -159,7 +159,7 @@ export class UpstreamStore {
   /** Time goes on. Here and in the following, stores with lower tiers do more. */
   setClock(_nowUs: number): void {}
 
-  /** A step has ended: what these requests hold is copied down, prompts of so many tokens. */
+  /** A step has ended: what these requests hold is copied down, prompts of the given numbers of tokens. */
   mirror(_batch: readonly (readonly [id: string, promptTokens: number])[]): void {}
 
   /** Requests that wait for lower tiers are looked at. */

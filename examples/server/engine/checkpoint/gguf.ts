@@ -49,7 +49,7 @@ export class GgufFile implements StoredTensors {
   readonly #entries: ReadonlyMap<string, Entry>;
   readonly #dataAt: number;
 
-  /** @throws TKV_INPUT for a file that is no GGUF, of another version, or ends before its tensors */
+  /** @throws TKV_INPUT for a file that is not GGUF, has another version, or ends before its tensors */
   constructor(path: string) {
     this.path = path;
     this.#file = new OpenedBytes(path);

@@ -51,9 +51,9 @@ export class GgufReader {
     this.#view = new DataView(this.#bytes.buffer);
   }
 
-  /** @throws TKV_INPUT for what is no header of version 2 or 3, or a larger one than any model has */
+  /** @throws TKV_INPUT for a header of another version than 2 or 3, or larger than any model's */
   readHeader(): GgufHeader {
-    if (this.#u32() !== magic) throw this.#damaged('is no GGUF file');
+    if (this.#u32() !== magic) throw this.#damaged('is not a GGUF file');
     const version = this.#u32();
     if (version !== 2 && version !== 3) throw this.#damaged(`is GGUF of version ${version}, not 2 or 3`);
     const tensorCount = this.#count('tensors', tensorsMax, 24);

@@ -2,7 +2,7 @@
 
 import fs from 'node:fs';
 import nodePath from 'node:path';
-import { jsonBounds, readJsonObject } from './boundedJson.ts';
+import { jsonBounds, readJsonObject } from './jsonFiles.ts';
 import { checkpointError } from './tensorSource.ts';
 
 export interface ModelConfig {
@@ -19,7 +19,7 @@ export interface ModelConfig {
   readonly contextTokens: number;
   /** The head's weights are the embedding's. */
   readonly tied: boolean;
-  /** A token attends over so many tokens up to itself; 0: over all. */
+  /** A token attends over this number of tokens up to itself; 0: over all. */
   readonly window: number;
   /** Tokens that end an answer. */
   readonly endTokens: readonly number[];
@@ -40,7 +40,7 @@ export function readModelConfig(path: string): ModelConfig {
 }
 
 /**
- * Fields of `generation_config.json` that forbid or force tokens. Its end tokens go before those of
+ * Fields of `generation_config.json` that forbid or force tokens. Its end tokens go before the end tokens of
  * `config.json`, as in transformers; how to sample is what a request says.
  */
 const constraints = [
@@ -107,7 +107,7 @@ export function parseModelConfig(json: unknown, path: string): ModelConfig {
   return config;
 }
 
-/** Null is no window; absent is what transformers means by it. */
+/** Null: without a window. Absent: the default of transformers. */
 function windowOf(fields: Fields): number {
   return fields.integer('sliding_window', 0, 16_777_216, fields.has('sliding_window') ? 0 : 4096);
 }
@@ -164,7 +164,7 @@ function baseOf(fields: Fields, name: string, base: unknown): number | undefined
   throw fields.error(name, `is ${String(base)}`, 'Give a number above 1.');
 }
 
-/** Absent is token 2, as transformers means it for these models; null is none. */
+/** Absent: token 2, the default of transformers for these models. Null: without one. */
 function endTokensOf(fields: Fields, vocabulary: number): number[] {
   const value = fields.has('eos_token_id') ? (fields.get('eos_token_id') ?? []) : 2;
   const list: unknown[] = Array.isArray(value) ? value : [value];
@@ -188,7 +188,7 @@ class Fields {
 
   constructor(json: unknown, path: string) {
     if (typeof json !== 'object' || json === null || Array.isArray(json)) {
-      throw checkpointError(path, 'is no JSON object', 'Fetch the model again.');
+      throw checkpointError(path, 'is not a JSON object', 'Fetch the model again.');
     }
     this.#json = json as Record<string, unknown>;
     this.#path = path;

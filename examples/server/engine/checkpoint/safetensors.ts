@@ -8,7 +8,7 @@
  *     +------------+--------------------+---------------------------+
  */
 
-import { jsonBounds, parseBoundedJson } from './boundedJson.ts';
+import { jsonBounds, parseJsonBytes } from './jsonFiles.ts';
 import { fromBf16, fromF16, fromF32 } from './numberFormats.ts';
 import { OpenedBytes } from './openedBytes.ts';
 import { checkpointError, elementsOf, type StoredTensors } from './tensorSource.ts';
@@ -89,7 +89,7 @@ function entriesOf(file: OpenedBytes): Map<string, Entry> {
   if (length > most) throw damaged(`says that its header has ${length} bytes, more than ${most}`);
   const remedy = 'Give a whole safetensors file.';
   const what = `${file.path} (header)`;
-  const header = parseBoundedJson(file.read(8, length), jsonBounds.header, what, remedy);
+  const header = parseJsonBytes(file.read(8, length), jsonBounds.header, what, remedy);
   if (typeof header !== 'object' || header === null || Array.isArray(header)) {
     throw damaged('has a header that holds no JSON object');
   }

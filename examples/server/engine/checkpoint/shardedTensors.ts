@@ -1,7 +1,7 @@
 /** Several files as one source: an index names the file of each tensor. */
 
 import nodePath from 'node:path';
-import { jsonBounds, readJsonObject } from './boundedJson.ts';
+import { jsonBounds, readJsonObject } from './jsonFiles.ts';
 import { SafetensorsFile } from './safetensors.ts';
 import { checkpointError, type StoredTensors } from './tensorSource.ts';
 

@@ -6,7 +6,7 @@ export interface TensorSource {
   /** Where the tensors come from, for messages. */
   readonly path: string;
   readonly names: readonly string[];
-  /** Outermost dimension first, or undefined where there is no such tensor. */
+  /** Outermost dimension first, or undefined for an unknown tensor. */
   shape(name: string): readonly number[] | undefined;
   /**
    * The elements in row-major order, as f32. @throws TKV_INPUT where the file ends before them, TKV_IO where

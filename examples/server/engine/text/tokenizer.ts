@@ -13,7 +13,7 @@ import { checkpointError, jsonBounds, readJsonObject } from '../checkpoint/index
 import { chatTemplatesOf } from './chatTemplateFiles.ts';
 import { cleanUpStages, decoderStages, type TextStream, textStream } from './tokenDecoder.ts';
 
-/** What is used of the package. Its own types do not resolve under `nodenext`, so it is required by name. */
+/** The part of the package that is used. Its own types do not resolve under `nodenext`, so it is required by name. */
 interface PackageTokenizer {
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
 }
@@ -184,8 +184,8 @@ function tokensOf(
 }
 
 /**
- * Tokens that are left out of texts: those marked so in either file, and those to which the settings give a
- * part, as `eos_token` does. A name in a list of more special tokens does not change one that is added as text.
+ * Tokens that are left out of texts: each is marked so in either file, or has a part in the settings, as
+ * `eos_token` has. A name in a list of more special tokens does not change one that is added as text.
  */
 function specialTokens(added: readonly Json[], settings: Json): Set<string> {
   const special = new Set<string>();

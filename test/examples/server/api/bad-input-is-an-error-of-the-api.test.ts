@@ -31,23 +31,23 @@ const refused: readonly (readonly [
   string | null,
   RegExp,
 ])[] = [
-  ['wrong JSON', completions, '{"model": ', 400, null, /no JSON/],
+  ['wrong JSON', completions, '{"model": ', 400, null, /not JSON/],
   ['an empty body', completions, '', 400, null, /JSON/],
-  ['a list', completions, '[]', 400, null, /no JSON object/],
+  ['a list', completions, '[]', 400, null, /must be a JSON object/],
   ['broken UTF-8', completions, Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), 400, null, /not UTF-8/],
-  ['an unknown field', completions, completion({ temprature: 1 }), 400, 'temprature', /no field/],
+  ['an unknown field', completions, completion({ temprature: 1 }), 400, 'temprature', /not a field/],
   [
     'an unknown field of an option',
     completions,
     completion({ stream: true, stream_options: { x: 1 } }),
     400,
     'stream_options.x',
-    /no field/,
+    /not a field/,
   ],
   ['no model', completions, '{"prompt":"x"}', 400, 'model', /missing/],
   ['another model', completions, completion({ model: 'other' }), 404, 'model', /not here/],
-  ['no prompt', completions, JSON.stringify({ model }), 400, 'prompt', /Give one prompt/],
-  ['two prompts', completions, completion({ prompt: ['a', 'b'] }), 400, 'prompt', /Give one prompt/],
+  ['no prompt', completions, JSON.stringify({ model }), 400, 'prompt', /must be one prompt/],
+  ['two prompts', completions, completion({ prompt: ['a', 'b'] }), 400, 'prompt', /must be one prompt/],
   ['an empty prompt', completions, completion({ prompt: '' }), 400, 'prompt', /empty/],
   [
     'a token that the model has not',
@@ -120,7 +120,7 @@ const refused: readonly (readonly [
     /text only/,
   ],
   [
-    'a role that is none',
+    'an unknown role',
     chats,
     chat({ messages: [{ role: 'usr', content: 'x' }] }),
     400,
@@ -151,7 +151,7 @@ describe('a request that is wrong', () => {
     expect(server.serving.engine.size).toBe(0);
   });
 
-  it('has a body that is too large, or no JSON, or comes to a path that is not there', async () => {
+  it('has a body that is too large, or not JSON, or comes to a path that is not there', async () => {
     const tooLarge = await server.post(completions, completion({ prompt: 'x'.repeat(2 ** 20) }));
     const noJson = await server.post(completions, 'hello', { 'content-type': 'text/plain' });
     const nowhere = await server.post('/v1/embeddings', '{}');
@@ -165,7 +165,7 @@ describe('a request that is wrong', () => {
     }
   });
 
-  it('is none of HTTP', async () => {
+  it('is not HTTP', async () => {
     const { hostname, port } = new URL(server.url);
     const socket = connect(Number(port), hostname);
     socket.end('hello\r\n\r\n');
@@ -177,7 +177,7 @@ describe('a request that is wrong', () => {
   });
 
   it('has no key, or a wrong one', async () => {
-    for (const authorization of ['', 'Bearer nobody', 'Basic a2V5LWE=']) {
+    for (const authorization of ['', 'Bearer unknown', 'Basic a2V5LWE=']) {
       for (const path of [completions, chats]) {
         const response = await server.post(path, completion({}), { authorization });
         expect(response.status).toBe(401);
@@ -187,7 +187,7 @@ describe('a request that is wrong', () => {
 });
 
 describe('more requests than the queue holds', () => {
-  it('are refused with 429, and those that were taken are answered', async () => {
+  it('are refused with 429, and the requests that were taken are answered', async () => {
     const body = completion({ max_tokens: 60, ignore_eos: true, temperature: 0 });
     const responses = await Promise.all(Array.from({ length: 16 }, () => server.post(completions, body)));
     const statuses = responses.map(({ status }) => status);

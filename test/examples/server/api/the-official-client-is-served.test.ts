@@ -129,7 +129,7 @@ describe('the official client', () => {
   });
 
   it('gets the errors of its own classes', async () => {
-    await expect(server.client('nobody').models.list()).rejects.toBeInstanceOf(OpenAI.AuthenticationError);
+    await expect(server.client('unknown').models.list()).rejects.toBeInstanceOf(OpenAI.AuthenticationError);
     const wrongModel = client.completions.create({ ...ask(1), model: 'gpt-x' });
     await expect(wrongModel).rejects.toBeInstanceOf(OpenAI.NotFoundError);
     const wrong = client.completions.create({ ...ask(1), temperature: 9 });

@@ -102,7 +102,7 @@ describe('the tiny model', () => {
 describe('a checkpoint is refused', () => {
   const refused: readonly (readonly [string, () => void, RegExp])[] = [
     ['without config.json', () => rmSync(join(directory, 'config.json')), /config\.json: cannot be read/],
-    ['with a config that is no JSON', () => writeFileSync(join(directory, 'config.json'), '{'), /not JSON/],
+    ['with a config that is not JSON', () => writeFileSync(join(directory, 'config.json'), '{'), /not JSON/],
     [
       'of another architecture',
       () => changeConfig({ architectures: ['GPT2LMHeadModel'] }),
@@ -169,7 +169,7 @@ describe('a checkpoint is refused', () => {
       /header has/,
     ],
     [
-      'with a header that is no JSON',
+      'with a header that is not JSON',
       () => writeTensors('model.safetensors', '{"x"', new Uint8Array()),
       /not JSON/,
     ],
@@ -188,7 +188,7 @@ describe('a checkpoint is refused', () => {
     expect(() => openCheckpoint(directory)).toThrow(words);
   });
 
-  it('with a tokenizer that has more tokens than the model, or is none', () => {
+  it('with a tokenizer that has more tokens than the model, or cannot be read as one', () => {
     expect(() => new TextTokenizer(directory, 500)).toThrow(/the model has 500 tokens/);
     writeFileSync(join(directory, 'tokenizer.json'), '{}');
     expect(() => new TextTokenizer(directory, 512)).toThrow(/tokenizer/);
@@ -240,7 +240,7 @@ describe('GGUF', () => {
     }
   });
 
-  it('is refused when it is cut, of another version, or none', () => {
+  it('is refused when it is cut, of another version, or not GGUF', () => {
     const { tensors, config } = openCheckpoint(directory);
     const path = join(directory, 'model.gguf');
     const whole = writeGguf(tensors, config.heads, config.kvHeads);
@@ -252,6 +252,6 @@ describe('GGUF', () => {
     refuse(whole.subarray(0, 100), /ends within its header/);
     refuse(whole.subarray(0, whole.length - 200_000), /before byte/);
     refuse(Buffer.concat([whole.subarray(0, 4), Buffer.from([9, 0, 0, 0]), whole.subarray(8)]), /version 9/);
-    refuse(Buffer.from('not a model at all'), /no GGUF file/);
+    refuse(Buffer.from('not a model at all'), /not a GGUF file/);
   });
 });

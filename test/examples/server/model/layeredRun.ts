@@ -79,7 +79,7 @@ export class LayeredRun implements AsyncDisposable {
     return new LayeredRun(kv, groups, await openDecoder(kv, groups));
   }
 
-  /** @param forkAt go on in a fork of the sequence once the answer has so many tokens */
+  /** @param forkAt go on in a fork of the sequence once the answer has this number of tokens */
   async answer(request: GenerationRequest, forkAt = 0): Promise<Traced> {
     const { prompt, maxTokens } = request;
     const tokens = [...prompt];

@@ -83,7 +83,7 @@ describe('the decoder', () => {
     expect(worst).toBeGreaterThan(0);
   });
 
-  it('gives the same bits whatever the chunks, and whoever else is in the batch (bit-identical)', async () => {
+  it('gives the same bits whatever the chunks, and whatever else is in the batch (bit-identical)', async () => {
     const whole = await run([{ slot: 0, from: 0, to: tokens.length }]);
     const cut: Float32Array[] = [];
     for (const [from, to] of [

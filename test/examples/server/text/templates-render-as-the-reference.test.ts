@@ -106,7 +106,7 @@ describe('a chat template', () => {
   });
 
   it('has the special tokens of the model, also those of the older file', () => {
-    configure({ chat_template: '{{ bos_token }}{{ eos_token }}{{ tools is none }}{{ documents is none }}' });
+    configure({ chat_template: '{{ bos_token }}{{ eos_token }}{{ tools == none }}{{ documents == none }}' });
     write('special_tokens_map.json', JSON.stringify({ bos_token: { content: '<s>' } }));
     expect(rendered()).toBe('<s><|im_end|>TrueTrue');
   });

@@ -35,7 +35,7 @@ const atLineEnd = new RegExp(`(?:\\r\\n|[${lineEnd}])$`);
 /** `strip` and its two sides: of white space, or of any of the characters. */
 export function strip(text: string, characters: unknown, left: boolean, right: boolean): string {
   if (characters !== null && characters !== undefined && typeof characters !== 'string') {
-    throw new JinjaError(`strip arg must be None or str, not ${typeName(characters)}`);
+    throw new JinjaError(`strip takes None or a str, not ${typeName(characters)}`);
   }
   const set = typeof characters === 'string' ? new Set(characters) : undefined;
   const isCut = (each: string): boolean =>

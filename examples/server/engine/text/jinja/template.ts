@@ -451,9 +451,11 @@ class Parser {
               case 'depth0':
                 return BigInt(depth);
               case 'previtem':
-                return index === 0 ? new Undefined('there is no previous item') : items[index - 1];
+                return index === 0 ? new Undefined('the first item has no previous item') : items[index - 1];
               case 'nextitem':
-                return index === last - 1 ? new Undefined('there is no next item') : items[index + 1];
+                return index === last - 1
+                  ? new Undefined('the last item has no next item')
+                  : items[index + 1];
               case 'cycle':
                 return new Callable('cycle', (args) => {
                   if (args.length === 0) throw new JinjaError('no items for cycling given');

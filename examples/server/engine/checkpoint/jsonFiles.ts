@@ -1,18 +1,17 @@
-/**
- * JSON files of a checkpoint. Size, depth and count are bounded before anything is parsed: a file that was made
- * to cost much is refused in the time of one look over its bytes.
- */
+/** JSON files of a checkpoint. Size, depth and count are bounded before anything is parsed. */
 
 import fs from 'node:fs';
+import { parseBoundedJson } from '../../boundedJson.ts';
 import { checkpointError } from './tensorSource.ts';
 
 export interface JsonBounds {
   /** Most bytes. */
   readonly bytes: number;
-  /** Most commas: values beside another one. */
+  /** Most values: numbers, texts, lists and objects. */
   readonly values: number;
 }
 
+/** Most lists and objects inside each other: files of models nest about ten deep. */
 const depthMax = 64;
 
 export const jsonBounds: Readonly<Record<'config' | 'header' | 'tokenizer', JsonBounds>> = {
@@ -24,10 +23,10 @@ export const jsonBounds: Readonly<Record<'config' | 'header' | 'tokenizer', Json
 /** @throws TKV_INPUT for what is missing, too large, not JSON or not an object */
 export function readJsonObject(path: string, bounds: JsonBounds, remedy: string): Record<string, unknown> {
   const bytes = readBounded(path, bounds.bytes, remedy, ' as JSON');
-  const json = parseBoundedJson(bytes, bounds, path, remedy);
+  const json = parseJsonBytes(bytes, bounds, path, remedy);
   if (typeof json === 'object' && json !== null && !Array.isArray(json))
     return json as Record<string, unknown>;
-  throw checkpointError(path, 'holds no JSON object', remedy);
+  throw checkpointError(path, 'must be a JSON object', remedy);
 }
 
 /** The bytes of a regular file of at most `bytesMax`. */
@@ -45,47 +44,16 @@ export function readBounded(path: string, bytesMax: number, remedy: string, as =
 }
 
 /** @param what the file, or the part of one, for messages */
-export function parseBoundedJson(
-  bytes: Uint8Array,
-  bounds: JsonBounds,
-  what: string,
-  remedy: string,
-): unknown {
+export function parseJsonBytes(bytes: Uint8Array, bounds: JsonBounds, what: string, remedy: string): unknown {
   if (bytes.length > bounds.bytes) {
     throw checkpointError(what, `has ${bytes.length} bytes of JSON, more than ${bounds.bytes}`, remedy);
   }
-  requireShallow(bytes, bounds.values, what, remedy);
-  try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
-  } catch (cause) {
-    const why = cause instanceof SyntaxError ? cause.message.slice(0, 200) : 'it is not UTF-8';
-    throw checkpointError(what, `cannot be read as JSON: it is not JSON (${why})`, remedy);
-  }
-}
-
-function requireShallow(bytes: Uint8Array, valuesMax: number, what: string, remedy: string): void {
-  let depth = 0;
-  let commas = 0;
-  for (let at = 0; at < bytes.length; at++) {
-    switch (bytes[at]) {
-      case 0x22: // a text: up to its closing quote
-        for (at++; at < bytes.length && bytes[at] !== 0x22; at++) if (bytes[at] === 0x5c) at++;
-        break;
-      case 0x5b:
-      case 0x7b:
-        if (++depth > depthMax) {
-          throw checkpointError(what, `nests JSON more than ${depthMax} deep`, remedy);
-        }
-        break;
-      case 0x5d:
-      case 0x7d:
-        depth--;
-        break;
-      case 0x2c:
-        if (++commas > valuesMax) {
-          throw checkpointError(what, `has more than ${valuesMax} values`, remedy);
-        }
-        break;
-    }
-  }
+  return parseBoundedJson(bytes, { depth: depthMax, values: bounds.values }, (fault, why) => {
+    const problem = {
+      depth: `nests JSON more than ${depthMax} deep`,
+      values: `has more than ${bounds.values} values`,
+      syntax: `cannot be read as JSON: it is not JSON (${why.slice(0, 200)})`,
+    };
+    return checkpointError(what, problem[fault], remedy);
+  });
 }
