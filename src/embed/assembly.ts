@@ -8,16 +8,8 @@ import type { FileStore } from '../backends/file/fileStore.ts';
 import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
-import {
-  BlockMoves,
-  blake2s,
-  ComputePace,
-  KVManager,
-  layoutFingerprint,
-  SharingGroups,
-  Tier,
-  tierName,
-} from '../runtime/index.ts';
+import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
+import { BlockMoves, SharingGroups } from '../views/index.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';

@@ -8,7 +8,6 @@ import {
   type KeyNamespace,
   type KVLayout,
   type ManagerConfig,
-  type MigratorOptions,
   type OffloadChoice,
   TierKVError,
   type TierSize,
@@ -25,6 +24,7 @@ import {
   requireText,
 } from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/useTable.ts';
+import type { MigratorOptions } from '../views/index.ts';
 import { checkMigratorOptions } from '../views/kvMigrator.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './tenancy.ts';

@@ -4,7 +4,6 @@ import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import {
   BlockKeys,
-  type BlockMoves,
   BlockTable,
   type ComputePace,
   type KeyElements,
@@ -12,9 +11,9 @@ import {
   type ReadableBlock,
   requireElements,
   type Sequence,
-  type SharingGroups,
   TierKVError,
 } from '../runtime/index.ts';
+import type { BlockMoves, SharingGroups } from '../views/index.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import type { ManagerLoop } from './managerLoop.ts';

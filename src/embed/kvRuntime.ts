@@ -19,7 +19,6 @@ import { requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
   type BlockTable,
-  type CrossRequestKVCache,
   JobPriority,
   type KeyElements,
   type KVBudget,
@@ -36,6 +35,7 @@ import {
   type TierName,
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
+import type { CrossRequestKVCache } from '../views/index.ts';
 import { type Room, roomOf } from './admission.ts';
 import { assembleRuntime, type RuntimeParts, saveToFiles } from './assembly.ts';
 import {

@@ -4,16 +4,15 @@
  * rarely.
  */
 
+import type { KVManager, ManagerListener } from '../runtime/index.ts';
 import {
   type BlockMoves,
   CachedMigration,
-  type KVManager,
   KVMigrator,
-  type ManagerListener,
   type MigratableBlock,
   type MigratableContent,
   type MigratorOptions,
-} from '../runtime/index.ts';
+} from '../views/index.ts';
 import { type Alarm, processAlarm } from './managerLoop.ts';
 
 const DELAY_US = 250_000;

@@ -6,15 +6,8 @@
 import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import {
-  type BlockPlacement,
-  type CacheBlockData,
-  Entry,
-  type IPagedAttentionCache,
-  type KVLayout,
-  type Sequence,
-  TierKVError,
-} from '../runtime/index.ts';
+import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
+import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../views/index.ts';
 import { type DeviceBlockTable, deviceTable, type RequestContext } from './context.ts';
 import { Scrubbing } from './tails.ts';
 

@@ -6,7 +6,6 @@
 import { configError, nearestName, requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
-  CrossRequestKVCache,
   type KeyElements,
   type KVManager,
   type RequestExtras,
@@ -16,6 +15,7 @@ import {
   wordsPerKey,
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { CrossRequestKVCache } from '../views/index.ts';
 import {
   type DeviceBlockTable,
   deviceTable,

@@ -11,9 +11,9 @@ import {
   type KeyElements,
   type KeyNamespace,
   type RequestExtras,
-  SharingGroups,
 } from '../runtime/index.ts';
 import { described, requireText } from '../runtime/options.ts';
+import { SharingGroups } from '../views/index.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
 /** @throws TKV_INPUT for what is no text, and for the empty text, which all without a name would share */

@@ -13,21 +13,23 @@ import {
   requirePositive,
 } from '../runtime/errors.ts';
 import {
-  checkMigratorOptions,
   type DecisionSink,
   type Digest,
   type KVManager,
-  type KVPoolConfig,
-  type MigratorOptions,
-  MultiGranularKVPool,
   Outcome,
   outcomeNames,
   type StoreResult,
   TierKVError,
   type TierStore,
-  type UnitPlace,
 } from '../runtime/index.ts';
 import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
+import {
+  checkMigratorOptions,
+  type KVPoolConfig,
+  type MigratorOptions,
+  MultiGranularKVPool,
+  type UnitPlace,
+} from '../views/index.ts';
 import { resolvePoolConfig } from '../views/poolConfig.ts';
 import { adoptRecovered, nvmeIdentity } from './assembly.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';

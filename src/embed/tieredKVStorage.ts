@@ -13,15 +13,22 @@
 
 import {
   boxBytes,
-  type CommitOptions,
   countRuns,
   Entry,
   intersect,
   JobPriority,
   type KeyElements,
-  type KVBlockDescriptor,
   type KVBox,
   type KVLayout,
+  requireBox,
+  TierKVError,
+  valuesPerCopyRun,
+  writeCopyRuns,
+} from '../runtime/index.ts';
+import { classifierOptionsNames } from '../views/hotColdClassifier.ts';
+import {
+  type CommitOptions,
+  type KVBlockDescriptor,
   KVMigrator,
   type MigrationPlan,
   type MigrationResult,
@@ -29,12 +36,7 @@ import {
   type MoveEnd,
   type MultiGranularKVPool,
   type PoolUnit,
-  requireBox,
-  TierKVError,
-  valuesPerCopyRun,
-  writeCopyRuns,
-} from '../runtime/index.ts';
-import { classifierOptionsNames } from '../views/hotColdClassifier.ts';
+} from '../views/index.ts';
 import type { StepEnd } from './context.ts';
 import { MigrationLoop } from './migration.ts';
 import {

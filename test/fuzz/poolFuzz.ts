@@ -12,18 +12,20 @@ import {
   Entry,
   Granularity,
   type JobPriority,
-  type KVBlockDescriptor,
   type KVBox,
-  KVMigrator,
-  type KVPoolConfig,
-  MultiGranularKVPool,
-  type PoolUnit,
   rowOffsetBytes,
   TierKVError,
 } from '../../src/runtime/index.ts';
 import { LogWriter } from '../../src/runtime/log/decisionLog.ts';
 import { replayLog } from '../../src/runtime/log/replayer.ts';
 import { patternWord } from '../../src/runtime/pattern.ts';
+import {
+  type KVBlockDescriptor,
+  KVMigrator,
+  type KVPoolConfig,
+  MultiGranularKVPool,
+  type PoolUnit,
+} from '../../src/views/index.ts';
 import { resolvePoolConfig } from '../../src/views/poolConfig.ts';
 import { ByteDriver } from './byteDriver.ts';
 import { Random } from './random.ts';

@@ -38,6 +38,7 @@ describe('the exports map', () => {
     const files = {
       '.': 'index',
       './runtime': 'runtime/index',
+      './views': 'views/index',
       './backends': 'backends/index',
       './sim': 'sim/index',
       './evolve': 'evolve/index',
@@ -56,6 +57,7 @@ describe('the exports map', () => {
     const doors = [
       await import('../../src/index.ts'),
       await import('../../src/runtime/index.ts'),
+      await import('../../src/views/index.ts'),
       await import('../../src/backends/index.ts'),
       await import('../../src/testing/index.ts'),
     ];

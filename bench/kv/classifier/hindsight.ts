@@ -8,13 +8,8 @@
  * Moments so late that the horizon passes the end of the load are left out, and so is the first minute.
  */
 
-import {
-  BlockUse,
-  HotColdClassifier,
-  type Temperature,
-  temperatures,
-  useRates,
-} from '../../../src/runtime/index.ts';
+import { BlockUse, useRates } from '../../../src/runtime/index.ts';
+import { HotColdClassifier, type Temperature, temperatures } from '../../../src/views/index.ts';
 
 /** Blocks that are used at one moment; times never fall. */
 export interface Use {

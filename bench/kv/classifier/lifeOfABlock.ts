@@ -5,7 +5,8 @@
  *     node bench/kv/classifier/lifeOfABlock.ts
  */
 
-import { BlockUse, HotColdClassifier, useRates } from '../../../src/runtime/index.ts';
+import { BlockUse, useRates } from '../../../src/runtime/index.ts';
+import { HotColdClassifier } from '../../../src/views/index.ts';
 
 const use = new BlockUse(useRates());
 const classifier = new HotColdClassifier();

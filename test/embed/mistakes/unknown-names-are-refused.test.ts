@@ -8,24 +8,26 @@ import { FileStore, HostArena, MemoryStore, openDevice } from '../../../src/back
 import { BlockConversion, BlockCopies, BlockTensors, PagedAttention } from '../../../src/compute/index.ts';
 import { type KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/embed/index.ts';
 import {
-  ContinuousBatchKVCacheManager,
-  CrossRequestKVCache,
   choosePageBytes,
   ExternalKeys,
   Granularity,
-  HotColdClassifier,
   KeyChain,
   KVManager,
-  KVMigrator,
   kvLayout,
   ManagerPort,
-  MultiGranularKVPool,
-  newKVStore,
   poolShape,
   Scheduler,
   unitSpec,
 } from '../../../src/runtime/index.ts';
 import { FaultPlan, StandInDisk } from '../../../src/testing/index.ts';
+import {
+  ContinuousBatchKVCacheManager,
+  CrossRequestKVCache,
+  HotColdClassifier,
+  KVMigrator,
+  MultiGranularKVPool,
+  newKVStore,
+} from '../../../src/views/index.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 const tokens = [1, 2, 3];

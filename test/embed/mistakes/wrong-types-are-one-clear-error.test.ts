@@ -6,20 +6,22 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/embed/index.ts';
 import {
-  ContinuousBatchKVCacheManager,
-  CrossRequestKVCache,
   choosePageBytes,
   ExternalKeys,
   KeyChain,
   KVManager,
-  KVMigrator,
   kvLayout,
   ManagerPort,
-  MultiGranularKVPool,
-  newKVStore,
   Scheduler,
   unitSpec,
 } from '../../../src/runtime/index.ts';
+import {
+  ContinuousBatchKVCacheManager,
+  CrossRequestKVCache,
+  KVMigrator,
+  MultiGranularKVPool,
+  newKVStore,
+} from '../../../src/views/index.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 const wrongs: readonly unknown[] = [

@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime, PagedAttentionCache } from '../../../src/embed/index.ts';
-import { ContinuousBatchKVCacheManager } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { ContinuousBatchKVCacheManager } from '../../../src/views/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';
 import { ask, blocks, layout, openRuntime } from '../liveRuntime.ts';
 

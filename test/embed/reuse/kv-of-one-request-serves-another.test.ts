@@ -2,7 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime } from '../../../src/embed/index.ts';
-import { type CrossRequestKVCache, Entry } from '../../../src/runtime/index.ts';
+import { Entry } from '../../../src/runtime/index.ts';
+import type { CrossRequestKVCache } from '../../../src/views/index.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';
 
 const { blockTokens } = layout;

@@ -1,14 +1,9 @@
 /** A TieredKVStorage on the software device, and bytes that only one cell of one sequence can have. */
 
 import { TieredKVStorage, type TieredStorageConfig } from '../../../src/embed/index.ts';
-import {
-  type KVBlockDescriptor,
-  type KVBox,
-  type KVLayout,
-  kvLayout,
-  rowOffsetBytes,
-} from '../../../src/runtime/index.ts';
+import { type KVBox, type KVLayout, kvLayout, rowOffsetBytes } from '../../../src/runtime/index.ts';
 import { patternWord } from '../../../src/runtime/pattern.ts';
+import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 
 export const blockSize = 4;
 export const layout: KVLayout = kvLayout({

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import type { TierConfig, TieredKVStorage } from '../../../src/embed/index.ts';
-import { Granularity, type KVBlockDescriptor, Tier } from '../../../src/runtime/index.ts';
+import { Granularity, Tier } from '../../../src/runtime/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, blockSize, blocks, bytesOf, dataOf, layout, openStorage, same } from './liveStorage.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-tiered-'));

@@ -10,8 +10,8 @@ import { Decoder } from '../../../examples/server/engine/model/index.ts';
 import { sampleToken } from '../../../examples/server/engine/sampling.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { KVRuntime, kvLayout, type PagedAttentionCache } from '../../../src/index.ts';
-import { ContinuousBatchKVCacheManager } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
+import { ContinuousBatchKVCacheManager } from '../../../src/views/index.ts';
 import { digestOf, PlainRun, type Traced } from './model/plainRun.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Granularity, type KVBlockDescriptor, Tier } from '../../../src/runtime/index.ts';
+import { Granularity, Tier } from '../../../src/runtime/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 
 const ask = { sequenceId: 's', requestId: 'r', layerIds: allLayers };

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Granularity, type KVBlockDescriptor, Tier, TierKVError } from '../../../src/runtime/index.ts';
+import { Granularity, Tier, TierKVError } from '../../../src/runtime/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { Random } from '../../fuzz/random.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 

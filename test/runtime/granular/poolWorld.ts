@@ -1,13 +1,12 @@
 /** A pool whose transfers are carried out at once, one number a slot instead of bytes, and compared. */
 
+import { type JobId, Outcome } from '../../../src/runtime/index.ts';
 import {
-  type JobId,
   type KVBlockDescriptor,
   type KVPoolConfig,
   MultiGranularKVPool,
-  Outcome,
   type PoolUnit,
-} from '../../../src/runtime/index.ts';
+} from '../../../src/views/index.ts';
 
 /** 4 layers, 2 heads: a block of 4 tokens has 4 * 2 * 4 * 2 rows of 16 bytes. */
 export const layout: KVPoolConfig['layout'] = { layers: 4, kvHeads: 2, headDim: 4, dtype: 'f32' };

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Granularity, type KVBlockDescriptor } from '../../../src/runtime/index.ts';
+import { Granularity } from '../../../src/runtime/index.ts';
+import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, PoolWorld } from './poolWorld.ts';
 
 const prompt = Array.from({ length: 10 }, (_, i) => 100 + i);

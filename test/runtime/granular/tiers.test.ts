@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import {
-  Granularity,
-  JobPriority,
-  type KVBlockDescriptor,
-  KVMigrator,
-  type MoveEnd,
-  Outcome,
-  Tier,
-} from '../../../src/runtime/index.ts';
+import { Granularity, JobPriority, Outcome, Tier } from '../../../src/runtime/index.ts';
+import { type KVBlockDescriptor, KVMigrator, type MoveEnd } from '../../../src/views/index.ts';
 import { allLayers, blockBytes, PoolWorld } from './poolWorld.ts';
 
 const tokens = Array.from({ length: 64 }, (_, i) => i);

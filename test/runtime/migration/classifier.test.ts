@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { BlockUse, HotColdClassifier, useRates } from '../../../src/runtime/index.ts';
+import { BlockUse, useRates } from '../../../src/runtime/index.ts';
+import { HotColdClassifier } from '../../../src/views/index.ts';
 
 const S = 1_000_000;
 const classifier = new HotColdClassifier();

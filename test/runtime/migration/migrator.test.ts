@@ -1,15 +1,12 @@
 import { describe, expect, it } from 'vitest';
+import { BlockUse, JobPriority, Tier, useRates } from '../../../src/runtime/index.ts';
 import {
-  BlockUse,
-  JobPriority,
   KVMigrator,
   type MigratableBlock,
   type MigrationPort,
   type MigrationResult,
   type MoveEnd,
-  Tier,
-  useRates,
-} from '../../../src/runtime/index.ts';
+} from '../../../src/views/index.ts';
 
 const S = 1_000_000;
 const NOW = 100 * S;

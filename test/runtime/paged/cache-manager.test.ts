@@ -1,12 +1,12 @@
 /** Pages of a continuous batch over a cache that counts: what each call does at its limits. */
 
 import { describe, expect, it } from 'vitest';
+import { SeededRandom } from '../../../src/testing/index.ts';
 import {
   ContinuousBatchKVCacheManager,
   type IPagedAttentionCache,
   type KVCacheConfiguration,
-} from '../../../src/runtime/index.ts';
-import { SeededRandom } from '../../../src/testing/index.ts';
+} from '../../../src/views/index.ts';
 
 class CountingCache implements IPagedAttentionCache<null, null> {
   readonly blockBytes = 16 * 1024;

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { newKVStore, type StoreRequest } from '../../../src/runtime/index.ts';
+import { newKVStore, type StoreRequest } from '../../../src/views/index.ts';
 import { admit, release, request, tiered, tokens } from './stores.ts';
 
 describe('requests', () => {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type KVStoreConfig, newKVStore, TierKVError } from '../../../src/runtime/index.ts';
+import { TierKVError } from '../../../src/runtime/index.ts';
+import { type KVStoreConfig, newKVStore } from '../../../src/views/index.ts';
 
 describe('settings that cannot be', () => {
   const bad: [string, Partial<KVStoreConfig>][] = [

@@ -5,7 +5,7 @@ import {
   newKVStore,
   type StoreRequest,
   type TieredKVCache,
-} from '../../../src/runtime/index.ts';
+} from '../../../src/views/index.ts';
 
 export const tokens = (from: number, count: number): number[] =>
   Array.from({ length: count }, (_, i) => from + i);
