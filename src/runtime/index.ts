@@ -44,7 +44,7 @@ export {
   makeEvictionPolicy,
   resolvePolicy,
 } from './eviction/registry.ts';
-export { Retaining } from './eviction/retention.ts';
+export { RetentionPolicy } from './eviction/retention.ts';
 export {
   type Axis,
   type BoxShape,
@@ -167,12 +167,12 @@ export {
   type LoadEstimate,
   type LoadPlan,
   loadOrRecompute,
-  type MeetingPart,
   nextPart,
   type PrefixLeft,
   passArrived,
   planOf,
   squaresOf,
+  type TwoEndedPart,
 } from './planning/loadOrRecompute.ts';
 export { ComputePace, LinkPace } from './planning/pace.ts';
 export {

@@ -1,5 +1,6 @@
 /** What a trace records of each decision. Times are simulated microseconds. */
 
+import { HBM } from '../../runtime/tier/tier.ts';
 import type { HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { ReplicaChange } from '../../sim/cluster/scaling.ts';
 import { kvUtilization } from '../../sim/control/admission.ts';
@@ -201,7 +202,6 @@ export type TraceRecord =
 
 /** Others that a routing record names. */
 const CANDIDATES = 3;
-const HBM = 0;
 
 /** The whole traffic as the router counts it, before the decision. */
 export interface RouterContext {

@@ -68,7 +68,7 @@ export interface EvictionPolicy extends Stateful {
   begin?(visit: Visit): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
-  /** How a caller would like the content to be kept. `Retaining` heeds it for all policies. */
+  /** How a caller would like the content to be kept. `RetentionPolicy` heeds it for all policies. */
   retain?(content: number, retention: Retention): void;
   /**
    * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else

@@ -219,7 +219,7 @@ export class RankedReplicas {
 // row that is used again starts at 0. Children are counted only while they are entered: a block that is held
 // never keeps its parent from being evicted.
 
-export class Family {
+export class ChildCounts {
   readonly #contents: number;
   readonly #children: Int32Array;
   /** How often the content's row was given to another. */

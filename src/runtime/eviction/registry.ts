@@ -9,7 +9,7 @@ import { Hazard } from './hazard/hazard.ts';
 import { Lfu } from './lfu.ts';
 import { Lru } from './lru.ts';
 import { PriorityEviction } from './priority.ts';
-import { Retaining } from './retention.ts';
+import { RetentionPolicy } from './retention.ts';
 import { S3Fifo } from './s3Fifo.ts';
 
 interface EvictionEntry {
@@ -62,8 +62,8 @@ export function resolvePolicy(choice: EvictionChoice): EvictionChoice {
 }
 
 /** @param choice as `resolvePolicy` returns it */
-export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): Retaining {
-  return new Retaining(policies[choice.policy].make(world, choice), world);
+export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): RetentionPolicy {
+  return new RetentionPolicy(policies[choice.policy].make(world, choice), world);
 }
 
 /** `{ policy: name, ... }`. @throws TKV_CONFIG for anything else, such as the name alone */

@@ -24,7 +24,7 @@ const KEPT_SHARE = 0.5;
 /** Share of the newest eviction in the mean stay. */
 const STAY_WEIGHT = 1 / 16;
 
-export class Retaining implements EvictionPolicy {
+export class RetentionPolicy implements EvictionPolicy {
   readonly #world: EvictionWorld;
   readonly #policy: EvictionPolicy;
   /** By content: uses since it is known, up to two. What others use too is not dropped for one of them. */

@@ -8,7 +8,7 @@
 import { invariant } from '../errors.ts';
 import type { Visit } from '../eviction/evictionPolicy.ts';
 import { makeEvictionPolicy } from '../eviction/registry.ts';
-import type { Retaining } from '../eviction/retention.ts';
+import type { RetentionPolicy } from '../eviction/retention.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
 import { LinkPace } from '../planning/pace.ts';
 import type { StateVisitor } from '../snapshot.ts';
@@ -31,15 +31,13 @@ import { newArrays, Sequence, type SequenceId, SpareArrays } from './sequence.ts
 // Where a content is: the chain of its ready replicas, from the fastest tier down, and the chain of jobs that
 // bring it into a tier, at most one for each. Both run through the tables of replicas and jobs, by row.
 
-export const HBM = 0;
-
 export class Core {
   readonly config: ResolvedConfig;
   readonly tiers: number;
   readonly pools: readonly SlotPool[];
   readonly replicas: ReplicaTable;
   readonly contents: ContentTable;
-  readonly policy: Retaining;
+  readonly policy: RetentionPolicy;
   /** By tier, null where every page holds one slot of the only size class. */
   readonly census: readonly (PageCensus | null)[];
   readonly jobs: JobTable;

@@ -16,7 +16,7 @@ import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
-import { Outcome, type Tier } from '../tier/tier.ts';
+import { HBM, Outcome, type Tier } from '../tier/tier.ts';
 import {
   canBeCopied,
   copyBlock,
@@ -25,7 +25,7 @@ import {
   seal as sealBlock,
 } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
-import { Core, type Counters, HBM, type ManagerListener, visitCore } from './core.ts';
+import { Core, type Counters, type ManagerListener, visitCore } from './core.ts';
 import { drain } from './drain.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { bytesOfLoneLoad, detach, release as releaseBlock } from './holds.ts';

@@ -131,7 +131,7 @@ export interface FoundPrefix {
   readonly blockBytes: number;
 }
 
-export interface MeetingPart {
+export interface TwoEndedPart {
   /** The first block that is not computed. */
   readonly front: number;
   /** Behind the last block that is computed now: up to the next one that is in place, or to `loadFrom`. */
@@ -172,7 +172,7 @@ export function nextPart(
   computedTokens: number,
   compute: ComputeEstimate | undefined,
   load: LoadEstimate | undefined,
-): MeetingPart {
+): TwoEndedPart {
   const { sequence, blocks, blockTokens, blockBytes } = prefix;
   const front = Math.ceil(computedTokens / blockTokens);
   let missing = 0;

@@ -3,6 +3,9 @@
 export const Tier = { HBM: 0, DDR: 1, NVME: 2, REMOTE: 3 } as const;
 export type Tier = (typeof Tier)[keyof typeof Tier];
 
+/** Position of HBM in every list of tiers: the fastest tier is the first. */
+export const HBM = 0;
+
 export const tierNames = ['hbm', 'ddr', 'nvme', 'remote'] as const;
 export type TierName = (typeof tierNames)[number];
 

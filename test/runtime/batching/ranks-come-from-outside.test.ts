@@ -104,7 +104,7 @@ describe('a rank that is none', () => {
         { id: 'b', rank: -1 },
         { id: 'x', rank: 0 },
       ],
-      /^No request x is there to be ranked\. Rank those that have not/,
+      /^Request x is unknown\. Rank requests that have not ended/,
     ],
     [
       [

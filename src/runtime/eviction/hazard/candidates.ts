@@ -7,7 +7,7 @@
 import { invariant } from '../../errors.ts';
 import type { StateVisitor } from '../../snapshot.ts';
 import type { EvictionWorld } from '../evictionPolicy.ts';
-import { Family } from '../rankedPolicy.ts';
+import { ChildCounts } from '../rankedPolicy.ts';
 import type { HazardBlocks } from './blocks.ts';
 import { BUCKETS, bucketOf, bucketStartUs, CLASSES, type Estimates } from './learning.ts';
 
@@ -16,7 +16,7 @@ export class Candidates {
   readonly #sizeClasses: number;
   readonly #estimates: Estimates;
   readonly #blocks: HazardBlocks;
-  readonly #family: Family;
+  readonly #childCounts: ChildCounts;
   readonly #leaves: Leaves;
   /** By replica: tier times the number of size classes, plus its size class. */
   readonly #group: Uint16Array;
@@ -26,7 +26,7 @@ export class Candidates {
     this.#sizeClasses = world.unitBytes.length;
     this.#estimates = estimates;
     this.#blocks = blocks;
-    this.#family = new Family(world);
+    this.#childCounts = new ChildCounts(world);
     this.#leaves = new Leaves(world, estimates.worth);
     this.#group = new Uint16Array(world.base[world.tiers]);
   }
@@ -42,15 +42,15 @@ export class Candidates {
 
   /** Whether a replica of the content is among them. */
   has(content: number): boolean {
-    return this.#family.firstOf(content) !== -1;
+    return this.#childCounts.firstOf(content) !== -1;
   }
 
   enter(replica: number, tier: number, sizeClass: number, content: number, nowUs: number): void {
-    const family = this.#family;
-    const parent = family.enter(replica, tier, content, this.#world.parentOf(content));
+    const children = this.#childCounts;
+    const parent = children.enter(replica, tier, content, this.#world.parentOf(content));
     const group = tier * this.#sizeClasses + sizeClass;
     this.#group[replica] = group;
-    if (family.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
+    if (children.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
     else this.#addLeaf(replica, group, content, nowUs, false);
     if (parent !== -1) this.#becomeInner(parent, tier);
   }
@@ -58,15 +58,15 @@ export class Candidates {
   /** @returns its content */
   leave(replica: number, tier: number, sizeClass: number, nowUs: number): number {
     this.#leaves.remove(tier * this.#sizeClasses + sizeClass, replica);
-    const content = this.#family.contentOf(replica);
-    const parent = this.#family.leave(replica, tier);
+    const content = this.#childCounts.contentOf(replica);
+    const parent = this.#childCounts.leave(replica, tier);
     if (parent !== -1) this.#becomeLeaf(parent, tier, nowUs);
     return content;
   }
 
   /** The content's class or its last use has changed: its leaves get another place. */
   replace(content: number, nowUs: number): void {
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
+    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
       if (!this.#leaves.isLeaf(at)) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
@@ -75,7 +75,7 @@ export class Candidates {
   }
 
   forgotten(content: number): void {
-    this.#family.forgotten(content);
+    this.#childCounts.forgotten(content);
   }
 
   /** Time has passed, and with it the ages of leaves. */
@@ -117,7 +117,7 @@ export class Candidates {
     const alone = this.asLru || this.#sizeClasses > 1;
     const next = new Set<number>();
     for (const leaf of alone ? [first] : this.#leaves.leastFew(tier, count)) {
-      let content = this.#family.contentOf(leaf);
+      let content = this.#childCounts.contentOf(leaf);
       const usedUs = this.#blocks.usedUs[content];
       for (let at = leaf; at !== -1 && next.size < count; at = this.#copyIn(content, tier)) {
         if (this.#blocks.usedUs[content] !== usedUs) break;
@@ -141,8 +141,8 @@ export class Candidates {
   /** The content's entered replica in the tier, or -1. */
   #copyIn(content: number, tier: number): number {
     const { base } = this.#world;
-    let at = this.#family.firstOf(content);
-    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#family.nextOf(at);
+    let at = this.#childCounts.firstOf(content);
+    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#childCounts.nextOf(at);
     return at;
   }
 
@@ -154,7 +154,7 @@ export class Candidates {
 
   #becomeInner(content: number, tier: number): void {
     const { base } = this.#world;
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
+    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
       if (at < base[tier] || at >= base[tier + 1] || !this.#leaves.isLeaf(at)) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
@@ -164,7 +164,7 @@ export class Candidates {
 
   #becomeLeaf(content: number, tier: number, nowUs: number): void {
     const { base } = this.#world;
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
+    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
       if (at < base[tier] || at >= base[tier + 1]) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
@@ -186,7 +186,7 @@ export class Candidates {
   }
 
   visitState(visitor: StateVisitor): void {
-    this.#family.visitState(visitor);
+    this.#childCounts.visitState(visitor);
     this.#leaves.visitState(visitor);
     visitor.array(this.#group);
   }
@@ -194,7 +194,7 @@ export class Candidates {
   checkIntegrity(): void {
     this.#leaves.checkIntegrity();
     const { tiers, base } = this.#world;
-    this.#family.checkIntegrity((replica) => {
+    this.#childCounts.checkIntegrity((replica) => {
       let tier = 0;
       while (tier + 1 < tiers && replica >= base[tier + 1]) tier++;
       return tier;
