@@ -1,4 +1,4 @@
-/** The eviction policies by name. A new one is a file beside this one and a line here. */
+/** The eviction policies by name. A new policy is a file beside this one and an entry here. */
 
 import { configError, nearestName } from '../errors.ts';
 import { described } from '../options.ts';
@@ -29,21 +29,20 @@ const policies: Readonly<Record<string, EvictionEntry>> = {
   },
   arc: { parameters: {}, make: (world) => new Arc(world) },
   s3fifo: { parameters: {}, make: (world) => new S3Fifo(world) },
-  /** `behindLru`: share of all lookups by which it may find less than an LRU would; 1 for no such bound. */
+  /** `behindLru`: share of all lookups by which it may find less than LRU would; 1 turns the bound off. */
   hazard: {
     parameters: { behindLru: 0.0025 },
     make: (world, { behindLru }) => new Hazard(world, behindLru as number),
   },
 };
 
-/** Who leaves first where a configuration does not say. */
+/** The policy where a configuration names none. */
 export const defaultEviction: EvictionChoice = { policy: 'hazard' };
 
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
 /**
- * The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is
- * not known
+ * The choice with every parameter of its policy filled in. @throws TKV_CONFIG naming the unknown policy or parameter
  */
 export function resolvePolicy(choice: EvictionChoice): EvictionChoice {
   requireChoice('eviction', choice, evictionPolicyNames);
@@ -77,7 +76,7 @@ export function requireChoice(
   const isObject = typeof choice === 'object' && choice !== null && !Array.isArray(choice);
   const found = isObject ? `policy ${described(choice.policy)}` : described(choice);
   const example = isName ? choice : names[0];
-  throw configError(field, `must name a policy, and it is ${found}`, `Pass { policy: '${example}' }.`);
+  throw configError(field, `must name a policy, but is ${found}`, `Pass { policy: '${example}' }.`);
 }
 
 function unknown(field: string, name: string, known: readonly string[]): Error {
