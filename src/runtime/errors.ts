@@ -131,7 +131,7 @@ function distance(a: string, b: string): number {
   return rows[a.length][b.length];
 }
 
-/** A word longer than this is no mistyped name; comparing it would take memory for each of its letters. */
+/** Letters: a longer word is not a mistyped name, and comparing it would take memory for each letter. */
 const longestName = 64;
 
 /**
