@@ -65,6 +65,11 @@ export function configError(field: string, problem: string, remedy: string): Tie
   return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}`, { field });
 }
 
+/** A bad argument: names the field, what it is, and the remedy. */
+export function inputError(field: string, problem: string): TierKVError {
+  return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
+}
+
 export function requireInteger(
   field: string,
   value: number,
