@@ -8,7 +8,7 @@ export type ErrorCode =
   | 'TKV_CONFIG' // a setting is missing, malformed or out of range
   | 'TKV_INPUT' // a trace, spec or data file holds something that it may not hold
   | 'TKV_CAPACITY' // a request can never fit
-  | 'TKV_FULL' // there is no room now, but when others let go there is
+  | 'TKV_FULL' // room is missing now, and comes when others release theirs
   | 'TKV_UNKNOWN_ID' // a sequence, job or slot that the manager does not know
   | 'TKV_STALE' // a (slot, generation) pair whose slot has moved on
   | 'TKV_STATE' // a call that this state does not allow

@@ -238,7 +238,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
    * Gives the request pages for `maxTokens` tokens, and at least the initial ones. 0 tokens get only these.
    * @returns bytes of the allocation
    * @throws TKV_STATE if it has an allocation already, TKV_CAPACITY for more pages than one request or the whole
-   * cache may hold, TKV_FULL if there is no room now; nothing is allocated then
+   * cache may hold, TKV_FULL if room is missing now; nothing is allocated then
    */
   allocateCache(requestId: string, maxTokens: number): number {
     requireInteger('maxTokens', maxTokens, 0);

@@ -197,7 +197,7 @@ export interface KVStore {
    *
    * A request that holds blocks and names cached ones, or starts before its stored tokens, begins anew: its blocks
    * are released first.
-   * @returns false, with nothing changed, if there is no room or `cachedBlocks` are no longer cached
+   * @returns false, with nothing changed, if room is missing or `cachedBlocks` are no longer cached
    * @throws TKV_INPUT for indexes that are not in order or leave a gap
    */
   allocateKVBlocks(

@@ -110,8 +110,8 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
    * Room for more tokens of a sequence in some layers and heads: BLOCK gives a block for each `blockSize` tokens,
    * TOKEN one for each token, HEAD and LAYER one for all of them. The caller writes them in HBM.
    * @returns the blocks that hold these tokens, in order; the first may be one that had room left
-   * @throws TKV_INPUT for a malformed argument, TKV_CAPACITY for a request that HBM can never hold, TKV_FULL if there
-   * is no room now; nothing is allocated then
+   * @throws TKV_INPUT for a malformed argument, TKV_CAPACITY for a request that HBM can never hold, TKV_FULL if room
+   * is missing now; nothing is allocated then
    */
   allocate(request: AllocateRequest): KVBlockDescriptor[] {
     return allocate(this.#state, request);

@@ -45,8 +45,8 @@ interface AllocatedPart {
 
 /**
  * @returns the blocks that hold the tokens, in order
- * @throws TKV_INPUT for a malformed argument, TKV_CAPACITY for a request that HBM can never hold, TKV_FULL if there
- * is no room now, TKV_STATE if the last unit cannot be written on
+ * @throws TKV_INPUT for a malformed argument, TKV_CAPACITY for a request that HBM can never hold, TKV_FULL if room
+ * is missing now, TKV_STATE if the last unit cannot be written on
  */
 export function allocate(state: PoolState, request: AllocateRequest): KVBlockDescriptor[] {
   requireOptions(request, allocateRequestNames, 'request');

@@ -31,7 +31,7 @@ export interface EvictionWorld {
   nowUs(): number;
   /** How often the replica's slot was taken; it tells one use of the slot from the next. */
   generationOf(replica: number): number;
-  /** Content of the block before it in its chain; negative if there is no such block or it is unknown. */
+  /** Content of the block before it in its chain; negative if it is the first or its parent is unknown. */
   parentOf(content: number): number;
   /** The four words of the content's key, read from `keys[content * 4]` on. Replaced when the table grows. */
   readonly keys: Uint32Array;

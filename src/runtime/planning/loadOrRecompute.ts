@@ -34,7 +34,7 @@ export interface LoadEstimate {
 }
 
 export interface PrefixLeft {
-  /** Blocks that are neither computed nor loaded, without a gap, before those that have arrived. */
+  /** Blocks that are neither computed nor loaded, without a gap, before the ones that have arrived. */
   readonly blocks: number;
   readonly blockTokens: number;
   readonly blockBytes: number;

@@ -198,7 +198,7 @@ export class ContentTable {
     this.unhold(content);
   }
 
-  /** Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, if there is none to name. */
+  /** Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, otherwise. */
   parentOf(content: number): number {
     return this.#parent[content];
   }

@@ -445,7 +445,7 @@ export class Deadlines {
     this.#isLive = isLive;
   }
 
-  /** Microseconds of the earliest deadline of a live job; Infinity if there is none. */
+  /** Microseconds of the earliest deadline of a live job; Infinity without one. */
   get nextUs(): number {
     this.#dropDead();
     return this.#size === 0 ? Number.POSITIVE_INFINITY : this.#due[0];

@@ -95,7 +95,7 @@ export class SlotPool {
     return this.shape.slotsPerPageMax === 1 ? -1 : this.#fullestPage(sizeClass);
   }
 
-  /** A slot of the class with a new generation, or -1 when there is none. */
+  /** A slot of the class with a new generation, or -1 if all are taken. */
   take(sizeClass: number): number {
     const slot = this.shape.slotsPerPageMax === 1 ? this.#takePage(sizeClass) : this.#takeFromPage(sizeClass);
     if (slot === -1) return -1;
@@ -113,7 +113,7 @@ export class SlotPool {
     return page;
   }
 
-  /** The uncut page that was used last, else the first one that was never used; -1 if there is none. */
+  /** The uncut page that was used last, else the first one that was never used; -1 if all are cut. */
   #takeUncut(): number {
     const page = this.#pages.newest(0);
     if (page !== -1) {

@@ -69,7 +69,7 @@ export class JobCarrier {
   }
 
   /**
-   * Keeps the manager's jobs until `resume`, while there is no store to submit them to. Ends are still carried back.
+   * Keeps the manager's jobs until `resume`, while no store can take them. Ends are still carried back.
    */
   hold(): void {
     this.#held = true;
@@ -117,7 +117,7 @@ export class JobQueue {
     );
   }
 
-  /** The first job, or 0 if there is none. */
+  /** The first job, or 0 if the queue is empty. */
   peek(): JobId {
     return (this.#size === 0 ? 0 : this.#ring[this.#head]) as JobId;
   }

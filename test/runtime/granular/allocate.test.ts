@@ -123,7 +123,7 @@ describe('bad input is refused with its field, and nothing changes', () => {
     ['no granularity', { granularity: 9 }, /granularity is 9/],
     ['a tier that is not there', { preferredTier: Tier.REMOTE }, /preferredTier is REMOTE/],
     ['too few tokens told', { tokenIds: [1, 2] }, /tokenIds are 2, fewer than 4/],
-    ['a token that is none', { tokenIds: [1, 2, 3, -4] }, /tokenIds\[3\] is -4/],
+    ['an invalid token', { tokenIds: [1, 2, 3, -4] }, /tokenIds\[3\] is -4/],
   ];
   it.each(bad)('%s', (_, change, message) => {
     const { pool } = new PoolWorld();

@@ -52,7 +52,7 @@ describe.each([
 });
 
 describe('a query by prefix', () => {
-  it('finds the longest cached prefix, whoever holds it, and changes nothing', () => {
+  it('finds the longest cached prefix, held or not, and changes nothing', () => {
     const world = new PoolWorld();
     const blocks = compute(world, 'a');
     const found = world.pool.queryByPrefix([...prompt.slice(0, 8), 1, 2, 3], 8);

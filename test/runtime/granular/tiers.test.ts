@@ -95,7 +95,7 @@ describe('a block of a running sequence', () => {
     expect(move(world, block, Tier.DDR).success).toBe(true);
   });
 
-  it('is not moved before it is sealed, into a full tier, or where there is no tier', () => {
+  it('is not moved before it is sealed, into a full tier, or to a tier that is missing', () => {
     const world = new PoolWorld({ ddrCapacityBytes: blockBytes, nvmeCapacityBytes: 0 });
     const [open] = world.pool.allocate({
       sequenceId: 'o',

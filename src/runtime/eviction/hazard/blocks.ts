@@ -146,7 +146,7 @@ export class Visits {
   /** Blocks in use whose last touch was this visit's. */
   #blocks: Int32Array = new Int32Array(16);
   /**
-   * The deepest known block before this use: its uses (0 while there is none), its pace, and when it was released.
+   * The deepest known block before this use: its uses (0 before the first), its pace, and when it was released.
    */
   #deepUses: Uint8Array = new Uint8Array(16);
   #deepPace: Uint8Array = new Uint8Array(16);

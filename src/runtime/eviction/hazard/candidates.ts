@@ -1,7 +1,7 @@
 /**
  * The replicas that may be evicted, and which goes first: the leaf whose expected returns are worth least or, as LRU,
  * the leaf used longest ago. A replica is a leaf while no cached block of its tier follows it; other replicas go only
- * if there is no leaf.
+ * if no leaf is left.
  */
 
 import { invariant } from '../../errors.ts';
