@@ -11,11 +11,11 @@ import {
   Entry,
   type FoundPrefix,
   isOurs,
-  type MeetingPart,
-  nextPart as nextMeetingPart,
+  nextPart as nextTwoEndedPart,
   passArrived,
   type Sequence,
   squaresOf,
+  type TwoEndedPart,
 } from '../runtime/index.ts';
 import { type DeviceBlockTable, deviceTable, type RequestContext, readableBlocks } from './context.ts';
 import type { LayerGroup } from './layerGroups.ts';
@@ -136,11 +136,11 @@ function decide(
   prefix: FoundPrefix,
   computed: number,
   stepTokens: number,
-): MeetingPart {
+): TwoEndedPart {
   const { manager, pace, nowUs, blockTokens } = context;
   const { sequence, blocks } = prefix;
   const load = manager.loadEstimate(sequence, Math.ceil(computed / blockTokens), blocks, nowUs());
-  return nextMeetingPart(prefix, computed, pace.estimate(stepTokens), load);
+  return nextTwoEndedPart(prefix, computed, pace.estimate(stepTokens), load);
 }
 
 /** Found blocks from `from` on that lie below HBM. @returns false, with nothing begun, without room */
@@ -335,7 +335,7 @@ function worthWaitingUs(
   const blockBytes = units.unitBytes[sizeClass];
   const prefix: FoundPrefix = { sequence, blocks: 1, blockTokens: tokens, blockBytes };
   const load = manager.loadEstimate(sequence, 0, 1, nowUs());
-  const { to, plan } = nextMeetingPart(prefix, 0, pace.estimate(tokens), load);
+  const { to, plan } = nextTwoEndedPart(prefix, 0, pace.estimate(tokens), load);
   return to > 0 ? null : plan.loadUs;
 }
 

@@ -1,7 +1,7 @@
 /**
- * JSON texts of other people, bounded before they are parsed: how deep they nest and how many values they
- * hold are counted in one pass over the text, so that no text costs more than its limits allow, and no
- * recursion over the result meets more than a hundred levels. A byte-order mark before the text is left out.
+ * Untrusted JSON texts, bounded before they are parsed: nesting and values are counted in one pass over the text, so
+ * that no text costs more than its limits allow and no recursion over the result goes deeper than a hundred levels. A
+ * leading byte-order mark is skipped.
  */
 
 import type { TierKVError } from './errors.ts';
@@ -16,7 +16,7 @@ export const maxLineValues: number = 2 ** 22;
 const quote = 0x22;
 const backslash = 0x5c;
 
-/** What is beyond a limit, or undefined. Texts that are no JSON may pass; the parser says what is wrong. */
+/** The exceeded limit, or undefined. Malformed JSON may pass; the parser reports it. */
 function beyondLimits(text: string, maxValues: number): string | undefined {
   if (text.length <= maxJsonDepth) return undefined;
   let depth = 0;
@@ -45,9 +45,9 @@ export function withoutMark(text: string): string {
 
 /**
  * The value of a JSON text.
- * @param error makes the error of the caller from what is wrong, a predicate such as "is not valid JSON: ..."
- * @param maxValues where another limit holds
- * @param what is said of a text that is none
+ * @param error makes the caller's error from a predicate such as "is not valid JSON: ..."
+ * @param maxValues another limit than the default
+ * @param what predicate for malformed JSON
  */
 export function parseJson(
   text: string,

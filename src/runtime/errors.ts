@@ -8,7 +8,7 @@ export type ErrorCode =
   | 'TKV_CONFIG' // a setting is missing, malformed or out of range
   | 'TKV_INPUT' // a trace, spec or data file holds something that it may not hold
   | 'TKV_CAPACITY' // a request can never fit
-  | 'TKV_FULL' // there is no room now, but when others let go there is
+  | 'TKV_FULL' // room is missing now, and comes when others release theirs
   | 'TKV_UNKNOWN_ID' // a sequence, job or slot that the manager does not know
   | 'TKV_STALE' // a (slot, generation) pair whose slot has moved on
   | 'TKV_STATE' // a call that this state does not allow
@@ -63,6 +63,11 @@ function shown(value: unknown): string {
 /** A bad setting: names the field, what it is, and the remedy. */
 export function configError(field: string, problem: string, remedy: string): TierKVError {
   return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}`, { field });
+}
+
+/** A bad argument: names the field, what it is, and the remedy. */
+export function inputError(field: string, problem: string): TierKVError {
+  return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
 }
 
 export function requireInteger(
@@ -131,7 +136,7 @@ function distance(a: string, b: string): number {
   return rows[a.length][b.length];
 }
 
-/** A word longer than this is no mistyped name; comparing it would take memory for each of its letters. */
+/** Letters: a longer word is not a mistyped name, and comparing it would take memory for each letter. */
 const longestName = 64;
 
 /**

@@ -1,3 +1,5 @@
+/** The door `tierkv/runtime`: the manager and the scheduler. They decide where KV lies and move no bytes; drivers do. */
+
 export { StepOutcome, StepPlan } from './batching/batch.ts';
 export {
   type PreemptionMode,
@@ -42,7 +44,7 @@ export {
   makeEvictionPolicy,
   resolvePolicy,
 } from './eviction/registry.ts';
-export { Retaining } from './eviction/retention.ts';
+export { RetentionPolicy } from './eviction/retention.ts';
 export {
   type Axis,
   type BoxShape,
@@ -166,12 +168,12 @@ export {
   type LoadEstimate,
   type LoadPlan,
   loadOrRecompute,
-  type MeetingPart,
   nextPart,
   type PrefixLeft,
   passArrived,
   planOf,
   squaresOf,
+  type TwoEndedPart,
 } from './planning/loadOrRecompute.ts';
 export { ComputePace, LinkPace } from './planning/pace.ts';
 export {

@@ -1,6 +1,6 @@
 /**
- * What callers pass, checked in one way for all calls: options are an object, every name in it is known, and
- * what is wrong is named as the caller wrote it, with the remedy.
+ * Checks of what callers pass, the same for all calls: options are an object, every name in it is known, and an error
+ * names the fault as the caller wrote it, with the remedy.
  */
 
 import { configError, type ErrorCode, nearestName, TierKVError } from './errors.ts';
@@ -26,9 +26,9 @@ export function optionNames<Options extends object>(
 
 /**
  * An object of options whose names are all among `names`.
- * @param field what the caller calls it; names in it are `field.name`, or just `name` where `field` is
- * `options` or `config`
- * @throws TKV_INPUT, or the code given, for what is no object and for a name that is unknown
+ * @param field the caller's name for it; names in it are `field.name`, or just `name` if `field` is `options` or
+ * `config`
+ * @throws TKV_INPUT, or the code given, if it is not an object or a name is unknown
  */
 export function requireOptions<Options extends object>(
   options: Options,
@@ -48,14 +48,14 @@ export function requireOptions<Options extends object>(
   return options;
 }
 
-/** @throws TKV_INPUT, or the code given, for what is no object of names and values */
+/** @throws TKV_INPUT, or the code given, if it is not an object of names and values */
 export function requireObject(value: object, field: string, code: ErrorCode = 'TKV_INPUT'): void {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
   const problem = `${field} must be an object, and it is ${described(value)}`;
   throw new TierKVError(code, `${problem}. Pass { name: value }.`, { field });
 }
 
-/** @throws TKV_INPUT, or the code given, for what is no list */
+/** @throws TKV_INPUT, or the code given, if it is not an array */
 export function requireArray(
   value: readonly unknown[],
   field: string,
@@ -68,7 +68,7 @@ export function requireArray(
   });
 }
 
-/** @throws TKV_INPUT, or the code given, for what is no function */
+/** @throws TKV_INPUT, or the code given, if it is not a function */
 export function requireFunction(value: unknown, field: string, code: ErrorCode = 'TKV_INPUT'): void {
   if (typeof value === 'function') return;
   const problem = `${field} must be a function, and it is ${described(value)}`;

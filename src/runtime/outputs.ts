@@ -1,4 +1,7 @@
-/** What an owner may still use of each tier: the room that a scheduler plans with. */
+/**
+ * What the manager tells a scheduler and an operator: what an owner may still use of each tier, and how well the
+ * cache works.
+ */
 
 import type { SchedulerCounters } from './batching/core.ts';
 import { requireInteger } from './errors.ts';
@@ -13,15 +16,15 @@ export interface TierBudget {
   /** Cached bytes within the quotas of other owners: not to be evicted for this one. */
   readonly protectedBytes: number;
   /**
-   * What the owner could take now, by evicting all that may be and calling off loads of HBM that no sequence
-   * asked for: never negative.
+   * Bytes that the owner could take now, by evicting everything evictable and cancelling speculative loads into HBM;
+   * never negative.
    */
   readonly availableBytes: number;
   /** The same in whole units of size class 0. */
   readonly availableBlocks: number;
   /** Bytes that are the owner's now. */
   readonly ownedBytes: number;
-  /** Null where it has none. */
+  /** Null if it has none. */
   readonly quotaBytes: number | null;
 }
 
@@ -32,8 +35,8 @@ export interface KVBudget {
 }
 
 /**
- * HBM counts with its landing room, which running sequences may use; lower tiers count without.
- * @throws TKV_CONFIG for an owner that is not there
+ * Budget of an owner. HBM counts with its landing room, which running sequences may use; lower tiers without.
+ * @throws TKV_CONFIG for an unknown owner
  */
 export function kvBudget(manager: KVManager, owner = 0): KVBudget {
   requireInteger('owner', owner, 0, manager.config.owners - 1);
@@ -58,7 +61,7 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
   return { owner, tiers };
 }
 
-//  How well the cache does: rates over all that happened so far. A rate of nothing is 0.
+// How well the cache works: rates over everything so far. A rate over nothing is 0.
 
 export interface TierMetrics {
   readonly tier: TierName;

@@ -1,6 +1,7 @@
 /**
- * A typed array without the equal values at its end: tables are larger than what is used of them. The end is
- * looked for in words of 32 bits, whatever the elements are, so that one loop over one kind of array does it.
+ * Saved state: what a manager or scheduler is between two calls, as plain values, and how it is brought back. A typed
+ * array is saved without the equal values at its end, since tables are larger than what is used of them. The end is
+ * found in words of 32 bits, whatever the elements are, so that one loop over one kind of array does it.
  */
 
 import { invariant, TierKVError } from './errors.ts';
@@ -70,8 +71,8 @@ function endsAlike(array: TypedArray, from: number): boolean {
   return true;
 }
 
-// The two visitors of state: one copies it into a list of plain values, the other puts such a list back. The
-// list can be cloned structurally, and nobody changes it, so any number of objects can go on from it.
+// The two visitors: one copies state into a list of plain values, the other puts such a list back. The list can be
+// cloned structurally and is never changed, so any number of objects can go on from it.
 
 /** Plain values in the order in which they were shown. */
 export type SavedState = readonly unknown[];
@@ -84,7 +85,7 @@ export function saveState(owner: Stateful): SavedState {
 }
 
 /**
- * The object goes on from what `saveState` of an object of the same configuration gave.
+ * Puts back the state that `saveState` took from an object of the same configuration.
  * @throws TKV_MISMATCH for the state of another kind or size of object, which leaves this one unusable
  */
 export function restoreState(owner: Stateful, saved: SavedState): void {
@@ -208,17 +209,17 @@ class Restorer implements StateVisitor {
 function mismatch(): TierKVError {
   return new TierKVError(
     'TKV_MISMATCH',
-    'The saved state is that of another configuration. Restore it into an object that was made alike.',
+    'The saved state has another configuration. Restore it into an object that was made alike.',
   );
 }
 
-// How an object that changes is written down and brought back. It shows everything in it that changes to a
-// visitor, in one order. A visitor that saves copies what it is shown; one that restores puts back what was
-// copied of an object that was made alike. One method does both, so they cannot name different fields.
+// The protocol of saved state: an object shows everything in it that changes to a visitor, in one order. A saving
+// visitor copies it; a restoring visitor puts back what was copied from an object made alike. One method does both,
+// so they cannot name different fields.
 //
 //     object --visitState(saves)--> plain data --visitState(restores)--> another object, made alike
 //
-// What is only room to work in, and empty between two calls, is not shown.
+// Scratch space that is empty between two calls is not shown.
 
 export type TypedArray =
   | Float64Array

@@ -1,4 +1,7 @@
-/** What one request has: its pages in the order of its tokens. */
+/**
+ * Pages for the requests of a continuous batch, over a paged cache: allocation all or nothing, extension, release,
+ * and compaction of sparsely used pages. Usage is what is allocated, to the byte.
+ */
 
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
@@ -67,15 +70,15 @@ export class CacheAllocation {
     return nowUs - this.allocatedTimeUs;
   }
 
-  /** For the cache manager: pages behind those that the request has. */
+  /** For the cache manager: adds pages at the end. */
   addPages(blocks: readonly number[]): void {
     for (const block of blocks) this.#pages.push(new CachePage(this.#pages.length, this.#pageTokens, block));
   }
 }
 
-// Emptying pages that are sparsely used: their blocks go onto fuller ones, by copy jobs. A page is a source
-// if everything on it can be moved and finds room on pages in use that are no sources, so each page that is
-// begun comes free when its copies have ended. The sparsest page goes first: it costs the fewest copies.
+// Compaction empties sparsely used pages: copy jobs move their blocks onto fuller ones. A page is a source if
+// everything on it can be moved and fits on used pages that are not sources, so each emptied page comes free when its
+// copies have ended. The sparsest page goes first: it costs the fewest copies.
 
 export interface Compaction {
   /** Copies that were started. */
@@ -132,7 +135,7 @@ function emptyPage(
   return moved;
 }
 
-//  The configuration of a continuous batch's cache, with the defaults of the design note.
+// The configuration of a continuous batch's cache, with the defaults of the design note.
 
 export interface KVCacheConfiguration {
   /** Tokens of a page. Default 16. */
@@ -192,9 +195,8 @@ function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCach
   };
 }
 
-// Pages for the requests of a continuous batch, all or nothing: an allocation or extension that does not fit
-// leaves everything as it was. Usage is what is allocated, to the byte. When releases leave the pages of the
-// pool sparsely used, blocks are moved together so that whole pages come free.
+// The cache manager. An allocation or extension that does not fit leaves everything as it was. When releases leave
+// the pool's pages sparsely used, blocks are moved together so that whole pages come free.
 
 export interface IKVCacheManager {
   allocateCache(requestId: string, maxTokens: number): number;
@@ -213,7 +215,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   readonly #allocations: Map<string, CacheAllocation> = new Map();
   #pages = 0;
 
-  /** @throws TKV_CONFIG with the field at fault, also when a page is not as large as a block of the cache */
+  /** @throws TKV_CONFIG with the field at fault, also if a page and a block of the cache differ in size */
   constructor(cache: IPagedAttentionCache<unknown, unknown>, config: KVCacheConfiguration = {}) {
     this.config = resolveCacheConfiguration(config);
     const { pageBytes, pageSizeTokens } = this.config;
@@ -233,10 +235,10 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   }
 
   /**
-   * Gives the request pages for `maxTokens` tokens, and at least the initial ones. 0 tokens get those alone.
-   * @returns bytes that it has now
-   * @throws TKV_STATE when it has an allocation already, TKV_CAPACITY for more than the pages of one request
-   * or the whole cache hold, TKV_FULL when there is no room now; nothing is allocated then
+   * Gives the request pages for `maxTokens` tokens, and at least the initial ones. 0 tokens get only these.
+   * @returns bytes of the allocation
+   * @throws TKV_STATE if it has an allocation already, TKV_CAPACITY for more pages than one request or the whole
+   * cache may hold, TKV_FULL if room is missing now; nothing is allocated then
    */
   allocateCache(requestId: string, maxTokens: number): number {
     requireInteger('maxTokens', maxTokens, 0);
@@ -265,7 +267,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
     return allocation.totalBytesAllocated;
   }
 
-  /** Lets the request's pages go, the last first. A request that has none is no error. */
+  /** Releases the request's pages, the last first. Unknown ids have no effect. */
   releaseCache(requestId: string): void {
     const allocation = this.#allocations.get(requestId);
     if (allocation === undefined) return;
@@ -283,8 +285,8 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   }
 
   /**
-   * Room for so many tokens more than the request asked for so far; pages that it has are used first.
-   * @returns false, with nothing changed, when it would have too many pages or they find no room
+   * Room for `additionalTokens` tokens beyond those asked for so far; pages with room are used first.
+   * @returns false, with nothing changed, if the request would exceed its pages or they do not fit
    * @throws TKV_UNKNOWN_ID for a request without an allocation
    */
   tryExtendCache(requestId: string, additionalTokens: number): boolean {
@@ -311,8 +313,8 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   }
 
   /**
-   * Below the target utilisation, starts to move blocks together. Block numbers stay; where the blocks lie
-   * changes when their copies end, so read block tables anew then.
+   * Starts to move blocks together if utilisation is below the target. Block numbers stay; places change when the
+   * copies end, so read block tables anew then.
    */
   compactCache(): Compaction {
     const { placement } = this.#cache;
@@ -342,7 +344,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
   }
 }
 
-//  What the cache of a continuous batch is built on: blocks of one size, by number.
+// What the cache manager is built on: blocks of one size, by number.
 
 export interface CacheBlockData {
   readonly blockIndex: number;
@@ -350,19 +352,19 @@ export interface CacheBlockData {
   readonly keyCache: Uint8Array;
   /** The same shape. */
   readonly valueCache: Uint8Array;
-  /** Tokens from the front that mean something. */
+  /** Leading tokens that are valid. */
   readonly tokenCount: number;
 }
 
 /**
- * A block keeps its number until it is released, wherever it lies. Its bytes are moved by whoever implements
- * this; `Data` is what a read of them gives, and `Stored` a write: promises where bytes are really moved.
+ * A block keeps its number until it is released, wherever it lies. The implementation moves its bytes; `Data` is the
+ * result of a read and `Stored` of a write: promises where bytes are really moved.
  */
 export interface IPagedAttentionCache<Data, Stored> {
   /** Bytes of one block. */
   readonly blockBytes: number;
   /**
-   * Numbers of `count` new blocks, in the order in which a request should use them; none when not all fit.
+   * Numbers of `count` new blocks, in the order in which a request should use them; an empty array if not all fit.
    */
   allocateBlock(count?: number): readonly number[];
   /** Lets the blocks `index` to `index + count - 1` go. @throws TKV_UNKNOWN_ID for one that is not taken */
@@ -373,7 +375,7 @@ export interface IPagedAttentionCache<Data, Stored> {
   storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Stored;
   /** In microseconds. */
   nowUs(): number;
-  /** Where blocks lie; absent where they cannot be moved, so that there is nothing to compact. */
+  /** Where blocks lie; absent if they cannot be moved, so that there is nothing to compact. */
   readonly placement?: BlockPlacement;
 }
 
@@ -383,11 +385,11 @@ export interface BlockPlacement {
   /** Taken blocks that can be moved now. */
   movableBlocks(): Iterable<number>;
   pageOf(index: number): number;
-  /** Taken places on the page, those included that are not of this cache. */
+  /** Taken places on the page, including those of other caches. */
   takenOn(page: number): number;
   /** Free places on pages that are in use. */
   freeOnUsedPages(): number;
-  /** The page in use onto which the next block would come, or -1. */
+  /** The used page that the next block would go to, or -1. */
   nextPage(): number;
   /** Share of the places on pages in use that is taken; 1 where none is in use. */
   utilization(): number;

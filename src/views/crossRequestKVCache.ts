@@ -1,8 +1,8 @@
 /**
- * KV of one request for another one. A request's longest cached prefix is found in one pass over its keys,
- * and pinned: each of its blocks is held by the request until it is released, so nothing that it counts on is
- * evicted. Of a block that only begins alike, the request gets a copy to go on in. Tenants have keys of their
- * own, so none finds another's blocks, unless a group was declared to share.
+ * Reuse of one request's KV by another. A request's longest cached prefix is found in one pass over its keys and
+ * pinned: the request holds each of its blocks until it is released, so none of them is evicted. Where the next block
+ * only begins alike, the request gets a copy to go on in. Tenants have keys of their own, so none finds another's
+ * blocks, unless a group was declared to share.
  *
  *     tryReuse (match, pin, copy) -> allocate (the rest) -> compute -> commit (publish) -> release
  */
@@ -48,15 +48,15 @@ export interface ReuseConfig {
   readonly blockTokens: number;
   /** Whether each tenant has keys of its own. Default true. */
   readonly enableTenantIsolation?: boolean;
-  /** What a tenant is to the cache: itself, the default, or what stands for the group that it shares with. */
+  /** Name under which a tenant shares: its own, the default, or its group's. */
   readonly domainOf?: (tenantId: string) => string;
   /** The keys of a tenant, or of its group. */
   readonly keysOf: (tenantId: string) => KeySource;
-  /** Whose room its blocks take. Default: owner 0 for all. */
+  /** Owner whose room its blocks take. Default: owner 0 for all. */
   readonly ownerOf?: (tenantId: string) => number;
   /** Size class of a block. Default 0. */
   readonly sizeClass?: number;
-  /** Blocks whose beginnings are compared with. Default 65,536. */
+  /** Blocks whose beginnings can be compared with a prompt. Default 65,536. */
   readonly maxSiblings?: number;
   readonly nowUs: () => number;
 }
@@ -104,8 +104,8 @@ export class CrossRequestKVCache {
   }
 
   /**
-   * Finds and pins what is cached of the tokens, and starts the loads of what lies below HBM. The last token
-   * is always left to compute.
+   * Finds and pins the cached prefix of the tokens, and starts the loads of its blocks below HBM. The last token is
+   * always left to compute.
    * @throws TKV_INPUT for a request that has not been released; nothing is counted then
    */
   tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
@@ -145,9 +145,9 @@ export class CrossRequestKVCache {
 
   /**
    * Opens the blocks that `tokens` tokens need and the request does not have.
-   * @returns false, with nothing changed, when they do not fit
-   * @throws TKV_STATE when a block that it was given is gone, with a device or by an error: opened again, it
-   * would hold what nobody wrote
+   * @returns false, with nothing changed, if they do not fit
+   * @throws TKV_STATE if a block of the request is gone, with a device or by an error: opened again, it would hold
+   * bytes that no kernel wrote
    */
   allocate(requestId: string, tokens: number): boolean {
     requireInteger('tokens', tokens, 0);
@@ -174,9 +174,9 @@ export class CrossRequestKVCache {
   }
 
   /**
-   * The KV of the request's full blocks is written: they are published, so that others find them.
-   * @param blocks which of them, by index; null for all that are full
-   * @param shareable false: they stay the request's own, and are gone with it
+   * Publishes the request's full blocks, whose KV is written, so that others find them.
+   * @param blocks their indexes; null for all full blocks
+   * @param shareable false: they stay the request's own, and go with it
    * @throws TKV_UNKNOWN_ID, TKV_INPUT for another tenant than at `tryReuse` or a block that is not full
    */
   commit(
@@ -189,9 +189,13 @@ export class CrossRequestKVCache {
     const reuse = this.#of(requestId);
     requireElements(tokenIds, 'tokenIds');
     if (this.#domainOf(tenantId) !== reuse.domain) {
-      throw new TierKVError('TKV_INPUT', `tenantId is not that of ${requestId}. Commit as you began.`, {
-        field: 'tenantId',
-      });
+      throw new TierKVError(
+        'TKV_INPUT',
+        `tenantId must be the tenant of ${requestId}. Commit as you began.`,
+        {
+          field: 'tenantId',
+        },
+      );
     }
     const full = Math.floor(tokenIds.length / this.#config.blockTokens);
     for (const [i, block] of (blocks ?? []).entries()) requireInteger(`blocks[${i}]`, block, 0, full - 1);
@@ -207,7 +211,7 @@ export class CrossRequestKVCache {
     }
   }
 
-  /** The request lets its blocks go; what was published stays cached. A request that has none is no error. */
+  /** Releases the request's blocks; published ones stay cached. Unknown ids have no effect. */
   release(requestId: string): void {
     const reuse = this.#requests.get(requestId);
     if (reuse === undefined) return;
@@ -226,7 +230,7 @@ export class CrossRequestKVCache {
     };
   }
 
-  /** @returns tokens of the first block that is not held, which a copy of another block brings */
+  /** @returns tokens of the first block that is not held, brought by a copy of another block */
   #copySibling({ sequence, domain, keys }: Reuse, tokens: KeyElements, held: number): number {
     const { blockTokens } = this.#config;
     const manager = this.#manager;
@@ -239,7 +243,7 @@ export class CrossRequestKVCache {
     const other = manager.open(sibling.key, 1, nowUs, 1, sequence.owner);
     const isReady = other.length === 1 && other.state[0] === Entry.READY;
     const isCopied = isReady && manager.copy(other, 0, sequence, held, nowUs);
-    manager.release(other, nowUs); // a copy under way keeps its source by itself
+    manager.release(other, nowUs); // a copy under way pins its own source
     return isCopied ? sibling.tokens : 0;
   }
 
@@ -279,15 +283,15 @@ function isHeld(state: number): boolean {
   return state === Entry.READY || state === Entry.LOADING;
 }
 
-/** Names a block among those of all tenants; block -1 is the beginning of a prompt. */
+/** Names a block across all tenants; block -1 is the beginning of a prompt. */
 function nameOf(domain: string, keys: BlockKeys, block: number): string {
   return block < 0 ? `begin ${domain}` : keyToHex(keys.words, block * wordsPerKey);
 }
 
-// Who shares KV with whom. A tenant is alone unless a group names it: the tenants of a group are one to the
-// cache, with one set of keys and one share of the room. Groups are declared by whoever embeds tierkv.
+// Groups of tenants that share KV. A tenant is alone unless a group names it: to the cache, the tenants of a group
+// are one, with one set of keys and one share of the room. The program that embeds tierkv declares groups.
 
-/** Begins the names of groups where keys are made, so that no tenant has the same. */
+/** Prefix of group names where keys are made, so that no tenant has the same name. */
 const GROUP = '\u0000';
 
 export class SharingGroups {
@@ -295,16 +299,17 @@ export class SharingGroups {
 
   /**
    * @param groups tenants by the name of their group
-   * @throws TKV_CONFIG for a tenant that two groups name, or a group of nobody
+   * @throws TKV_CONFIG for a tenant in two groups, or an empty group
    */
   constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
     for (const [name, tenants] of Object.entries(groups)) {
       const field = `sharingGroups.${name}`;
       if (!Array.isArray(tenants) || tenants.length === 0) {
-        throw configError(field, 'names nobody', 'Name its tenants in a list, or leave it out.');
+        throw configError(field, 'must list tenants', 'Name its tenants in a list, or leave it out.');
       }
       for (const tenant of tenants) {
-        if (typeof tenant !== 'string') throw configError(field, 'names what is no text', 'Name tenants.');
+        if (typeof tenant !== 'string')
+          throw configError(field, 'must list tenant names', 'Give each as text.');
         if (this.#groupOf.has(tenant)) {
           throw configError(field, `names ${tenant}, which is in a group already`, 'Name each tenant once.');
         }
@@ -313,7 +318,7 @@ export class SharingGroups {
     }
   }
 
-  /** The tenant itself, or what stands for its group. @throws TKV_INPUT for a name that only groups have */
+  /** The tenant itself, or the name of its group. @throws TKV_INPUT for a name that only groups have */
   domainOf(tenant: string): string {
     const group = this.#groupOf.get(tenant);
     if (group !== undefined) return group;
@@ -326,8 +331,8 @@ export class SharingGroups {
   }
 }
 
-// Blocks by the block before them, with their tokens: what a prompt that departs within a block can take its
-// first tokens from. It holds so many blocks at most, and forgets the one that came first.
+// Blocks by the block before them, with their tokens, so that a prompt that departs within a block can copy the
+// common tokens. It holds at most `maxSiblings` blocks and forgets the oldest.
 
 interface Sibling {
   readonly key: Uint32Array;
@@ -377,8 +382,8 @@ class SiblingBlocks {
   }
 
   /**
-   * The block behind `parent` that begins most like the tokens from `from` on, over at most `most` of them.
-   * @param isUsable whether the block with this key can be taken from
+   * The block behind `parent` that shares the most leading tokens with `tokens` from `from` on, at most `most`.
+   * @param isUsable whether the block with this key can be copied
    */
   longest(
     parent: string,

@@ -1,14 +1,14 @@
 /**
- * Which blocks are in use now and which are not. A block is
+ * Which blocks are in use now. A block is
  *
- *     cold   when nobody used it for `coldTimeoutS`, however often it was used before,
- *     hot    when it is used `hotFrequencyThreshold` times a second or more,
- *     warm   when it is used `warmFrequencyThreshold` times a second or more, and for a while after its
- *            first use, which is when it is made,
+ *     cold   without a use for `coldTimeoutS`, however often it was used before,
+ *     hot    with at least `hotFrequencyThreshold` uses a second,
+ *     warm   with at least `warmFrequencyThreshold` uses a second, and for a while after its first use,
+ *            which is when it is made,
  *     cold   otherwise.
  *
- * Hot blocks belong into HBM, warm ones may lie in DDR, cold ones in NVME. Frequencies decay (usage), so a
- * block that was hot once turns cold although nobody touches it.
+ * Hot blocks belong in HBM, warm ones may lie in DDR, cold ones in NVME. Frequencies decay, so a block that was hot
+ * turns cold by itself.
  */
 
 import { configError, requirePositive } from '../runtime/errors.ts';
@@ -33,7 +33,7 @@ export const classifierOptionsNames: readonly string[] = optionNames<ClassifierO
   warmFrequencyThreshold: true,
 });
 
-/** Whatever has a history of uses: a descriptor of a pool, a block of a manager. */
+/** Anything with a history of uses: a descriptor of a pool, a block of a manager. */
 export interface Used {
   readonly use: UseHistory;
 }
@@ -61,9 +61,7 @@ export class HotColdClassifier {
     }
   }
 
-  /**
-   * A block of which nothing is known yet is warm: it was brought for somebody who has not used it so far.
-   */
+  /** A block without a history is warm: it was brought for a sequence that has not used it yet. */
   classify({ use }: Used, nowUs: number): Temperature {
     if (use.uses === 0) return 'warm';
     if (this.#idleS(use, nowUs) >= this.coldTimeoutS) return 'cold';
@@ -73,8 +71,8 @@ export class HotColdClassifier {
   }
 
   /**
-   * Seconds until the block is cold if nobody uses it any more; 0 for one that is cold. The more often it was
-   * used lately, the longer. Bringing a block up that turns cold before it has arrived is not worth it.
+   * Seconds until the block is cold without further uses; 0 if it is cold. The more often it was used lately, the
+   * longer. A block that turns cold before it has arrived is not worth bringing up.
    */
   predictLifetime({ use }: Used, nowUs: number): number {
     if (use.uses === 0) return this.coldTimeoutS;

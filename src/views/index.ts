@@ -1,4 +1,7 @@
-/** The names of the original design notes, thin over the manager. */
+/**
+ * The door `tierkv/views`: the names of the original design notes, each thin over the manager of `tierkv/runtime`.
+ * `TieredKVStorage` and `PagedAttentionCache`, which move bytes, are exported by `tierkv`.
+ */
 
 export {
   type BlockPlacement,
@@ -27,18 +30,16 @@ export {
   temperatures,
   type Used,
 } from './hotColdClassifier.ts';
+export { KVBlockDescriptor, type PoolUnit, type UnitPlace } from './kvBlockDescriptor.ts';
 export {
   BlockMoves,
   CachedMigration,
   checkMigratorOptions,
   KVMigrator,
-  type MigratableBlock,
   type MigratableContent,
-  type MigrationPlan,
   type MigrationPort,
   type MigrationResult,
   type MigrationStats,
-  type MigrationTier,
   type MigratorOptions,
   type MoveEnd,
 } from './kvMigrator.ts';
@@ -51,11 +52,8 @@ export {
   type StoreRequest,
   TieredKVCache,
 } from './kvStore.ts';
-export {
-  type CommitOptions,
-  MultiGranularKVPool,
-  type PoolStats,
-  type PoolTierUsage,
-} from './multiGranularKVPool.ts';
-export { KVBlockDescriptor, type KVPoolConfig, type PoolUnit, type UnitPlace } from './poolConfig.ts';
+export type { MigratableBlock, MigrationPlan, MigrationTier } from './migrationPlan.ts';
+export { MultiGranularKVPool, type PoolStats, type PoolTierUsage } from './multiGranularKVPool.ts';
+export type { CommitOptions } from './poolBlocks.ts';
+export type { KVPoolConfig } from './poolConfig.ts';
 export type { AllocateRequest, FoundBlock, PrefixOptions } from './poolState.ts';

@@ -1,15 +1,16 @@
 /**
- * Moves blocks between tiers by their temperature. `planMigration` says which, `executeMigration` and
- * `executeMigrationAsync` carry plans out, and `tick` does both whenever a tier is too full or has room for
- * hot blocks. It decides, and moves nothing: the moves are jobs of a manager, their ends come back through
- * the port. Nothing fails silently; every plan has a result.
+ * Moves blocks between tiers by their temperature. `planMigration` chooses, `executeMigration` and
+ * `executeMigrationAsync` carry plans out, and `tick` does both whenever a tier is too full or has room for hot
+ * blocks. The migrator moves nothing itself: the moves are jobs of a manager, whose ends come back through the port.
+ * Every plan has a result, failed ones too.
  *
- * Beside compute it goes in batches of bounded size at the lowest priority, so that loads somebody waits for
- * never stand behind it.
+ * Beside compute, moves go in batches of bounded size at the lowest priority, so that demand loads never stand behind
+ * them.
  */
 
 import {
   configError,
+  inputError,
   requireFraction,
   requireInteger,
   requirePositive,
@@ -27,7 +28,15 @@ import {
   tierName,
   tierNames,
 } from '../runtime/tier/tier.ts';
-import { type ClassifierOptions, HotColdClassifier, type Used } from './hotColdClassifier.ts';
+import { type ClassifierOptions, HotColdClassifier } from './hotColdClassifier.ts';
+import {
+  directions,
+  type MigratableBlock,
+  type MigrationPlan,
+  type MigrationThresholds,
+  type MigrationTier,
+  planMoves,
+} from './migrationPlan.ts';
 
 interface Moving<Block> {
   readonly plan: MigrationPlan;
@@ -54,7 +63,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   #starting = false;
   #plannedAtUs = Number.NEGATIVE_INFINITY;
 
-  /** @throws TKV_CONFIG for shares out of order, or a threshold that is none */
+  /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
     this.classifier = new HotColdClassifier(requireMigratorOptions(options));
     this.#port = port;
@@ -63,15 +72,15 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
     this.#intervalUs = intervalUsOf(options);
   }
 
-  /** Moves that were begun and have not ended, and those that wait for their turn. */
+  /** Moves that were begun and have not ended, and moves that wait for their turn. */
   get underWay(): number {
     return this.#begun + this.#waiting.length;
   }
 
   /**
-   * Which of the blocks should move.
-   * @param pressure share of each tier that is in use, by name; a tier that is left out is as the port says
-   * @throws TKV_INPUT for a tier that is not there or a share that is none
+   * Chooses the blocks that should move.
+   * @param pressure used share of each tier, by name; for other tiers the port is asked
+   * @throws TKV_INPUT for an unknown tier or a share out of range
    */
   planMigration(
     blocks: readonly Block[],
@@ -82,22 +91,22 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
     for (const name of Object.keys(pressure)) {
       if (tiers.some(({ tier }) => tierName(tier) === name)) continue;
       const known = tiers.map(({ tier }) => tierName(tier)).join(', ');
-      throw inputError(`pressure.${name}`, `is no tier here. There are ${known}.`);
+      throw inputError(`pressure.${name}`, `must name a tier of this pool. Its tiers are ${known}.`);
     }
     const shares = tiers.map(({ tier }, position) => {
       const name = tierName(tier);
       const share = pressure[name] ?? this.#port.pressure(position);
       if (share >= 0 && Number.isFinite(share)) return share;
-      throw inputError(`pressure.${name}`, `is ${share}. Give the share that is in use, such as 0.9.`);
+      throw inputError(`pressure.${name}`, `is ${share}. Give the used share, such as 0.9.`);
     });
     return planMoves(blocks, tiers, shares, this.classifier, this.#thresholds, nowUs);
   }
 
   /**
-   * Carries plans out, all at once. @param ended told of all results, in the order of the plans, when the
-   * last move has ended
-   * @throws TKV_UNKNOWN_ID for a plan whose block is not among `blocks`, TKV_INPUT for a tier that is not
-   * there; nothing has moved then
+   * Carries plans out, all at once.
+   * @param ended called with all results, in the order of the plans, when the last move has ended
+   * @throws TKV_UNKNOWN_ID for a plan whose block is not among `blocks`, TKV_INPUT for an unknown tier; nothing has
+   * moved then
    */
   executeMigration(
     plans: readonly MigrationPlan[],
@@ -111,7 +120,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   }
 
   /**
-   * The same beside compute: in batches, at the lowest priority, the next one when the last one is over.
+   * Carries plans out beside compute: in batches at the lowest priority, each when the one before it has ended.
    * @param overlapCompute false: at the priority of write-backs
    */
   executeMigrationAsync(
@@ -127,8 +136,8 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   }
 
   /**
-   * Time has passed, or something has changed: plans, if a tier is too full or has room for hot blocks, and
-   * nothing planned before is still to be done. @returns moves planned
+   * Call it when time has passed or something has changed. Makes plans if a tier is too full or has room for hot
+   * blocks, and no earlier plan is left. @returns moves planned
    */
   tick(nowUs: number): number {
     this.#startBatch(nowUs);
@@ -141,7 +150,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
     return plans.length;
   }
 
-  /** When `tick` is of use again, in microseconds; Infinity while no tier asks for it. */
+  /** When `tick` should be called again, in microseconds; Infinity while no tier needs it. */
   get nextTickUs(): number {
     const { tiers } = this.#port;
     const tooFull = tiers.some(
@@ -157,7 +166,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
     return { ...byDirection, total, failed: this.#failed, bytes: this.#bytes };
   }
 
-  /** Candidates of the tiers that a plan would be about, or null where there is none. */
+  /** Candidates of the tiers that a plan would affect, or null if no tier needs a plan. */
   #worthLookingAt(): Block[] | null {
     const { tiers } = this.#port;
     const { downFrom, upBelow } = this.#thresholds;
@@ -192,7 +201,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
       }
       if (!this.#port.tiers.some(({ tier }) => tier === plan.toTier)) {
         const name = tierNames[plan.toTier] ?? plan.toTier;
-        throw inputError(`plans[${i}].toTier`, `is ${name}, which is not there. Name a configured tier.`);
+        throw inputError(`plans[${i}].toTier`, `is ${name}, which is unknown. Name a configured tier.`);
       }
       const settle = (result: MigrationResult): void => {
         results[i] = result;
@@ -254,145 +263,11 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   }
 }
 
-function inputError(field: string, problem: string): TierKVError {
-  return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
-}
-
-// Which blocks should lie in another tier. A tier that is fuller than `downFrom` sends its cold and warm
-// blocks down, the coldest first, until it is `downTo` full; hot blocks stay. A tier that is emptier than
-// `upBelow` takes hot blocks from below, the hottest first, until it is that full.
-//
-//     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
-//
-// Plans are data: making one changes nothing.
-
-/** A block that can be moved. */
-export interface MigratableBlock extends Used {
-  readonly blockId: number;
-  readonly tier: Tier;
-  readonly sizeBytes: number;
-}
-
-export interface MigrationPlan {
-  readonly blockId: number;
-  readonly fromTier: Tier;
-  readonly toTier: Tier;
-  /** Higher is done first. */
-  readonly priority: number;
-  /** A plan that has not begun so many milliseconds after it was made is dropped. */
-  readonly deadlineMs?: number;
-}
-
-export interface MigrationTier {
-  readonly tier: Tier;
-  readonly capacityBytes: number;
-}
-
-interface MigrationThresholds {
-  readonly downFrom: number;
-  readonly downTo: number;
-  readonly upBelow: number;
-  /** A hot block is brought up only if it stays warm for so long without another use. */
-  readonly lifetimeMinS: number;
-  readonly deadlineMs: number;
-}
-
-/**
- * @param tiers fastest first, @param shares of each tier that are in use, in the same order
- * @returns plans in the order in which they should be carried out
- */
-function planMoves(
-  blocks: readonly MigratableBlock[],
-  tiers: readonly MigrationTier[],
-  shares: readonly number[],
-  classifier: HotColdClassifier,
-  thresholds: MigrationThresholds,
-  nowUs: number,
-): MigrationPlan[] {
-  const used = tiers.map(({ capacityBytes }, i) => shares[i] * capacityBytes);
-  const taken = new Set<number>();
-  const plans: MigrationPlan[] = [];
-  const add = (block: MigratableBlock, to: number, priority: number): void => {
-    const from = tiers.findIndex(({ tier }) => tier === block.tier);
-    used[from] -= block.sizeBytes;
-    used[to] += block.sizeBytes;
-    taken.add(block.blockId);
-    const { deadlineMs } = thresholds;
-    plans.push({
-      blockId: block.blockId,
-      fromTier: block.tier,
-      toTier: tiers[to].tier,
-      priority,
-      deadlineMs,
-    });
-  };
-  // The lowest first, so that it has room for what comes from above.
-  for (let from = tiers.length - 2; from >= 0; from--) {
-    if (shares[from] < thresholds.downFrom) continue;
-    const leaving = ranked(blocks, tiers[from].tier, classifier, nowUs, (t) => t !== 'hot');
-    for (const { block, score } of leaving) {
-      if (used[from] <= thresholds.downTo * tiers[from].capacityBytes) break;
-      if (!taken.has(block.blockId)) add(block, lowerWithRoom(from, block.sizeBytes, tiers, used), score);
-    }
-  }
-  for (let to = 0; to < tiers.length - 1; to++) {
-    if (shares[to] >= thresholds.upBelow) continue;
-    const wanted = tiers
-      .slice(to + 1)
-      .flatMap(({ tier }) => ranked(blocks, tier, classifier, nowUs, (t) => t === 'hot'))
-      .sort((a, b) => a.score - b.score || a.block.blockId - b.block.blockId);
-    for (const { block, score } of wanted) {
-      if (used[to] + block.sizeBytes > thresholds.upBelow * tiers[to].capacityBytes) break;
-      if (taken.has(block.blockId)) continue;
-      if (classifier.predictLifetime(block, nowUs) < thresholds.lifetimeMinS) continue;
-      add(block, to, 6 - score);
-    }
-  }
-  return plans.sort((a, b) => b.priority - a.priority || a.blockId - b.blockId);
-}
-
-interface RankedBlock {
-  readonly block: MigratableBlock;
-  readonly score: number;
-}
-
-/** The tier's blocks of the temperatures asked for, the coldest first. */
-function ranked(
-  blocks: readonly MigratableBlock[],
-  tier: Tier,
-  classifier: HotColdClassifier,
-  nowUs: number,
-  wanted: (temperature: ReturnType<HotColdClassifier['classify']>) => boolean,
-): RankedBlock[] {
-  return blocks
-    .filter((block) => block.tier === tier && wanted(classifier.classify(block, nowUs)))
-    .map((block) => ({ block, score: classifier.getPriorityScore(block, nowUs) }))
-    .sort((a, b) => b.score - a.score || a.block.blockId - b.block.blockId);
-}
-
-/** The next lower tier that has room for the block, or the next one, which makes room. */
-function lowerWithRoom(
-  from: number,
-  sizeBytes: number,
-  tiers: readonly MigrationTier[],
-  used: readonly number[],
-): number {
-  for (let to = from + 1; to < tiers.length; to++) {
-    if (used[to] + sizeBytes <= tiers[to].capacityBytes) return to;
-  }
-  return from + 1;
-}
-
-/** Names of all directions between two tiers, such as `hbmToDdr`. */
-const directions: readonly string[] = tierNames.flatMap((_, from) =>
-  tierNames.flatMap((__, to) => (from === to ? [] : [linkName(from as Tier, to as Tier)])),
-);
-
-//  Moves of single blocks between tiers, and who is told of their ends.
+// Moves of single blocks between tiers, and the callbacks that wait for their ends.
 
 export class BlockMoves {
   readonly #manager: KVManager;
-  /** Who waits for the end of a move, by key and tier. */
+  /** Callbacks that wait for the end of a move, by key and tier. */
   readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
 
   constructor(manager: KVManager) {
@@ -400,8 +275,8 @@ export class BlockMoves {
   }
 
   /**
-   * Brings the block whose key is four words to the tier at `position`, up or down, or joins the job that
-   * does. `ended` is called once, at once where there is nothing to wait for.
+   * Brings the block whose key is four words to the tier at `position`, up or down, or joins the job that does.
+   * `ended` is called once; at once if there is nothing to wait for.
    */
   move(
     key: Uint32Array,
@@ -421,7 +296,7 @@ export class BlockMoves {
     ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
   }
 
-  /** The manager's listener hands the ends of moves on to here. */
+  /** Called by the manager's listener at the end of a move. */
   moved(position: number, key: Uint32Array, outcome: Outcome): void {
     const name = nameOf(position, key);
     const waiters = this.#waiting.get(name);
@@ -437,22 +312,22 @@ function nameOf(position: number, key: Uint32Array): string {
   return `${position} ${key.join(' ')}`;
 }
 
-//  The shares of a tier at which blocks move, checked.
+// The shares of a tier at which blocks move, checked.
 
 export interface MigratorOptions extends ClassifierOptions {
-  /** Share of a tier from which on blocks go down. Default 0.9. */
+  /** Used share of a tier from which on blocks go down. Default 0.9. */
   readonly downFrom?: number;
-  /** Share of a tier to which they go down. Default 0.8. */
+  /** Used share of a tier down to which they go. Default 0.8. */
   readonly downTo?: number;
-  /** Share of a tier below which hot blocks come up. Default 0.5. */
+  /** Used share of a tier below which hot blocks come up. Default 0.5. */
   readonly upBelow?: number;
   /** Bytes of one batch beside compute. Default 8 MiB, or one block. */
   readonly batchBytes?: number;
-  /** `tick` plans at most once in so many microseconds. Default 250,000. */
+  /** Microseconds between two plans of `tick`, at least. Default 250,000. */
   readonly intervalUs?: number;
 }
 
-const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
+export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
   hotFrequencyThreshold: true,
   coldTimeoutS: true,
   warmFrequencyThreshold: true,
@@ -466,24 +341,26 @@ const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
 const LIFETIME_MIN_S = 1;
 const DEADLINE_MS = 10_000;
 
-/** @throws TKV_CONFIG for shares that are none or out of order */
-function thresholdsOf({ downFrom = 0.9, downTo = 0.8, upBelow = 0.5 }: MigratorOptions): MigrationThresholds {
+/** @throws TKV_CONFIG for shares out of range or out of order */
+export function thresholdsOf({
+  downFrom = 0.9,
+  downTo = 0.8,
+  upBelow = 0.5,
+}: MigratorOptions): MigrationThresholds {
   requireFraction('downFrom', downFrom);
   requireFraction('downTo', downTo);
   requireFraction('upBelow', upBelow);
   if (!(upBelow <= downTo && downTo < downFrom)) {
     throw configError(
       'downTo',
-      `is ${downTo}, between upBelow ${upBelow} and downFrom ${downFrom} is where it belongs`,
+      `is ${downTo}, but must lie between upBelow ${upBelow} and downFrom ${downFrom}`,
       'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
     );
   }
   return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
 }
 
-/**
- * Options that a migrator takes, before anything is opened for it. @throws TKV_CONFIG naming `migration.x`
- */
+/** Checks a migrator's options before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
 export function checkMigratorOptions(options: MigratorOptions): void {
   requireMigratorOptions(options, 'migration');
   try {
@@ -501,38 +378,38 @@ export function checkMigratorOptions(options: MigratorOptions): void {
   }
 }
 
-/** @throws TKV_CONFIG for what is no object, and for a name that is unknown */
-function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
+/** @throws TKV_CONFIG if it is not an object, or a name is unknown */
+export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
   return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
 }
 
-function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
+export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
   return requireInteger('batchBytes', batchBytes, 1);
 }
 
-function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
+export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
   return requirePositive('intervalUs', intervalUs);
 }
 
-//  What a migrator works on, and what it says of its moves.
+// What a migrator works on, and what it reports of its moves.
 
 /** How one move ended. */
 export interface MoveEnd {
   readonly success: boolean;
-  /** For people: why not. Empty for a success. */
+  /** Why it failed, for humans. Empty for a success. */
   readonly reason: string;
   readonly nowUs: number;
 }
 
-/** What has blocks in tiers: a manager, or a pool on one. */
+/** An owner of blocks in tiers: a manager, or a pool on one. */
 export interface MigrationPort<Block extends MigratableBlock = MigratableBlock> {
   /** Fastest first. */
   readonly tiers: readonly MigrationTier[];
   /** Share of the tier at `position` that is in use, from 0 on. */
   pressure(position: number): number;
-  /** Blocks of the tier that may be moved, or as many of them as are worth looking at now. */
+  /** Blocks of the tier that may be moved, or the part of them worth looking at now. */
   candidates(position: number): readonly Block[];
-  /** Begins to move the block; `ended` is told once, at the end or at once. */
+  /** Begins to move the block; `ended` is called once, at the end or at once. */
   move(block: Block, to: Tier, priority: JobPriority, nowUs: number, ended: (end: MoveEnd) => void): void;
 }
 
@@ -552,15 +429,15 @@ export interface MigrationStats {
   readonly total: number;
   /** Moves that did not. */
   readonly failed: number;
-  /** Bytes of those that arrived. */
+  /** Bytes of the moves that arrived. */
   readonly bytes: number;
   /** Moves that arrived, by direction, such as `hbmToDdr`. */
   readonly [direction: string]: number;
 }
 
-// A manager's cached blocks as what a migrator moves: those that nobody holds. Blocks that sequences hold
-// stay where they are. A plan looks at so many slots of a tier, and the next one goes on behind them, so that
-// its cost does not grow with the tiers.
+// A manager's cached blocks as a migrator's candidates: blocks that no sequence holds; held blocks stay where they
+// are. A plan looks at a bounded number of slots of a tier and the next one goes on behind them, so its cost does not
+// grow with the tiers.
 
 const SLOTS_LOOKED_AT = 16_384;
 
@@ -575,7 +452,7 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   readonly #cursors: number[];
   readonly #moves: BlockMoves;
 
-  /** @param moves what the manager's listener tells of the ends of moves */
+  /** @param moves gets the ends of moves from the manager's listener */
   constructor(manager: KVManager, moves: BlockMoves) {
     this.#manager = manager;
     this.#moves = moves;

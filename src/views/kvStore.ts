@@ -1,4 +1,8 @@
-/** The synchronous stores: one interface, one tier or several. */
+/**
+ * The synchronous stores of the serving simulator and of engines that allocate synchronously: one interface
+ * (`KVStore`), HBM alone or over lower tiers, thin over the manager. The names are those of the original design
+ * notes.
+ */
 
 import {
   invariant,
@@ -21,8 +25,7 @@ import { type EndListener, JobCarrier, JobQueue, type TransferDriver } from '../
 import { Outcome } from '../runtime/tier/tier.ts';
 
 /**
- * The store for a configuration: the single-tier store itself where no lower tier has blocks, `TieredKVCache`
- * otherwise.
+ * The store of a configuration: `TieredKVCache` if a lower tier has blocks, else `SingleTierKVStore`.
  * @throws TKV_CONFIG with the field that is wrong and the remedy
  */
 export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVCache {
@@ -32,7 +35,7 @@ export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVC
     : new TieredKVCache(resolved);
 }
 
-//  What `newKVStore` is given, under the original notes' names, checked before anything is built.
+// The configuration of `newKVStore`, under the original notes' names, checked before anything is built.
 
 export interface KVStoreConfig {
   /** Blocks in HBM. */
@@ -47,7 +50,7 @@ export interface KVStoreConfig {
   offloadThreshold?: number;
   /** Tokens per tick that the link to the lower tiers carries. Default 100. */
   transferBandwidth?: number;
-  /** Ticks that every transfer takes beside that. Default 0. */
+  /** Ticks that every transfer takes besides. Default 0. */
   transferBaseLatency?: number;
   /** The link in other units: bytes per second, with the bytes of a block. Instead of `transferBandwidth`. */
   link?: { bandwidthBytesPerS: number; blockBytes: number; baseLatencyUs?: number };
@@ -55,10 +58,7 @@ export interface KVStoreConfig {
   whenLowerFull?: 'evict' | 'refuse';
   /** Ticks within which the reload of an offloaded block counts as thrashing. Default 1000. */
   thrashingWindow?: number;
-  /**
-   * Where keys come from, for each tenant. Default: a key chain under a secret that is none, fit for
-   * simulation.
-   */
+  /** Source of keys for each tenant. Default: a key chain with a fixed, public key, for simulations only. */
   keys?: (tenant: string) => KeySource;
 }
 
@@ -134,8 +134,8 @@ function simulationKeys(blockTokens: number): (tenant: string) => KeySource {
   return (tenant) => new KeyChain({ secretKey, tenant, epoch: 0, model: 'simulation', layout, unit });
 }
 
-// A driver for a manager without bytes: every job has ended as loaded when `run` returns, and a sealed block
-// has no digest.
+// A driver for a manager without bytes: when `run` returns, every job has ended as loaded. A sealed block has no
+// digest.
 
 class ImmediateDriver implements TransferDriver {
   readonly #nowUs: () => number;
@@ -158,7 +158,7 @@ class ImmediateDriver implements TransferDriver {
     for (const { job } of transfers) this.#jobs.push(job);
   }
 
-  /** Ends jobs in the order in which they were submitted, those that follow from them included. */
+  /** Ends jobs in the order in which they were submitted, including jobs that follow from them. */
   run(): void {
     for (let job: JobId = this.#jobs.shift(); job !== 0; job = this.#jobs.shift()) {
       this.#listener({ job, outcome: Outcome.LOADED, digestLo: 0, digestHi: 0, reason: '' });
@@ -166,17 +166,15 @@ class ImmediateDriver implements TransferDriver {
   }
 }
 
-// The store interface of the serving simulator and of engines that allocate synchronously: blocks for a
-// request's tokens, with whatever is cached reused. It is a thin view on the manager; the names are those of
-// the original design notes.
+// The interface: blocks for a request's tokens, with cached blocks reused.
 
 export interface StoreRequest {
   readonly id: string;
-  /** All token ids known so far, the prompt first, then what was generated. */
+  /** All token ids known so far: the prompt, then the generated tokens. */
   readonly tokens: KeyElements;
-  /** How many of them are the prompt. Default: all that are known when the request is first allocated. */
+  /** Number of prompt tokens. Default: all tokens known when the request is first allocated. */
   readonly promptTokens?: number;
-  /** Whose KV this is, from whoever embeds the store. Tenants share nothing. Default: one tenant. */
+  /** The tenant, from the program that embeds the store. Tenants share nothing. Default: one tenant. */
   readonly tenant?: string;
 }
 
@@ -192,14 +190,14 @@ export interface KVStore {
   getCachedBlocks(tokens: KeyElements, tenant?: string): number[];
 
   /**
-   * Room for the KV of tokens [startIndex, endIndex) of the request, whose tokens before `startIndex` are
-   * stored already or are those of `cachedBlocks`. Cached blocks are pinned first, those in lower tiers are
-   * reloaded, and the transfer is added to the pending latency. The last token is always computed, so a fully
-   * cached prompt keeps all but its last block; `computedTokens` says where the computing has to start.
+   * Room for the KV of tokens [startIndex, endIndex) of the request, whose tokens before `startIndex` are stored
+   * already or lie in `cachedBlocks`. Cached blocks are pinned first, cached blocks in lower tiers are reloaded, and
+   * the transfer is added to the pending latency. The last token is always computed, so a fully cached prompt keeps
+   * all but its last block; `computedTokens` says where computing starts.
    *
-   * A request that holds blocks and names cached ones, or starts before what it has stored, begins anew: what
-   * it held is released first.
-   * @returns false, with nothing changed, when there is no room or `cachedBlocks` are not cached any more
+   * A request that holds blocks and names cached ones, or starts before its stored tokens, begins anew: its blocks
+   * are released first.
+   * @returns false, with nothing changed, if room is missing or `cachedBlocks` are no longer cached
    * @throws TKV_INPUT for indexes that are not in order or leave a gap
    */
   allocateKVBlocks(
@@ -209,25 +207,22 @@ export interface KVStore {
     cachedBlocks: readonly number[],
   ): boolean;
 
-  /**
-   * Tokens from the front of an admitted request that needed no prefill when it was admitted; 0 if it is
-   * unknown.
-   */
+  /** Leading tokens of an admitted request that needed no prefill; 0 if the request is unknown. */
   computedTokens(request: StoreRequest): number;
 
   /**
-   * What the request computed stays cached, in HBM and below, until something needs the room. Unknown ids: no
-   * effect.
+   * Releases the request's blocks; they stay cached, in HBM and below, until their room is needed. Unknown ids have
+   * no effect.
    */
   releaseKVBlocks(request: StoreRequest): void;
-  /** As release, for a running request that makes way for another; counted. */
+  /** As release, for a running request that is preempted; counted. */
   preemptKVBlocks(request: StoreRequest): void;
 
   /** Hits / (hits + misses) over blocks of admitted requests; 0 before any. */
   cacheHitRate(): number;
   /** Microseconds of transfers not billed to a step yet. A pure read. */
   pendingTransferLatency(): number;
-  /** The same, and clears it: each microsecond is billed once. */
+  /** Returns the pending latency and clears it: each microsecond is billed once. */
   consumePendingTransferLatency(): number;
   /** Reloads within the thrashing window of the block's own offload, over offloads; 0 before any. */
   kvThrashingRate(): number;
@@ -238,8 +233,8 @@ export interface KVStore {
   checkIntegrity(): void;
 }
 
-// A `KVStore` on the manager. Every job is carried out at once, in the order in which it was issued, so each
-// call leaves the tiers at rest; what the moves cost is added up as pending latency instead.
+// A `KVStore` on the manager. Every job is carried out at once, in order of issue, so each call leaves the tiers at
+// rest; the cost of the moves is added up as pending latency.
 
 /** What the store keeps of an admitted request. */
 interface Admitted {
@@ -266,7 +261,7 @@ export class ManagedKVStore implements KVStore {
 
   protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
     this.config = config;
-    // What these stores promise, tests and upstream's traces included, is least recently used first.
+    // LRU is what these stores promise, and what upstream's traces expect.
     this.manager = new KVManager({ eviction: { policy: 'lru' }, ...tiers });
     this.#driver = new ImmediateDriver(() => this.#nowUs);
     const carrier = new JobCarrier(this.manager, this.#driver);
@@ -414,10 +409,7 @@ export class ManagedKVStore implements KVStore {
     return true;
   }
 
-  /**
-   * Tokens up to `end` are stored: blocks that are full now are sealed, prompt blocks begun now count as
-   * misses.
-   */
+  /** Stores tokens up to `end`: blocks that are full now are sealed, prompt blocks begun now count as misses. */
   #store(admitted: Admitted, end: number): void {
     const { blockSize } = this.config;
     const { sequence, keys, promptTokens } = admitted;
@@ -457,7 +449,7 @@ function gap(field: string, value: number, why: string): TierKVError {
   );
 }
 
-//  HBM only: blocks are cached until their room is needed, then dropped.
+// HBM only: blocks are cached until their room is needed, then dropped.
 
 export class SingleTierKVStore extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
@@ -469,9 +461,9 @@ export class SingleTierKVStore extends ManagedKVStore {
   }
 }
 
-// HBM over host memory and disk. After a release, least recently used cached blocks are offloaded while HBM
-// holds more than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded
-// block keeps its lower copy, so that offloading it again costs nothing.
+// HBM over host memory and disk. After a release, least recently used cached blocks are offloaded while HBM holds
+// more than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded block keeps its
+// lower copy, so offloading it again costs nothing.
 
 export class TieredKVCache extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
@@ -503,9 +495,8 @@ function tiersOf(config: ResolvedStoreConfig): ManagerConfig {
   };
 }
 
-// What it costs to bring blocks up, in whole microseconds (ticks). Two link models: tokens per tick, as the
-// original notes have it, and bytes per second. Both are `base + ceil(size / bandwidth)` for the blocks of
-// one transfer together.
+// The cost of bringing blocks up, in whole microseconds (ticks). Two link models: tokens per tick, as in the original
+// notes, and bytes per second. Both are `base + ceil(size / bandwidth)` for the blocks of one transfer together.
 
 type LinkUnits =
   | { unit: 'tokensPerTick'; bandwidth: number; baseLatency: number; blockTokens: number }

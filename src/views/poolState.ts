@@ -1,6 +1,9 @@
-/** What a pool keeps: its manager, its sequences, and what is known of each block, held or only cached. */
+/**
+ * What a pool keeps: its manager, its sequences, and a record of each block, held or only cached; and the checks of
+ * what callers ask of it.
+ */
 
-import { invariant, nearestName, TierKVError } from '../runtime/errors.ts';
+import { inputError, invariant, nearestName, TierKVError } from '../runtime/errors.ts';
 import type { Granularity } from '../runtime/geometry/box.ts';
 import { BlockKeys, elementAt, type KeyElements, keyToHex } from '../runtime/keys/keyChain.ts';
 import type { DecisionSink } from '../runtime/log/decisionSink.ts';
@@ -12,25 +15,26 @@ import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/t
 import { Tier } from '../runtime/tier/tier.ts';
 import {
   type BlockRecord,
-  type Column,
   ColumnChains,
-  columnsOf,
   type DescriptorHost,
-  inputError,
   type KVBlockDescriptor,
-  type KVPoolConfig,
   type PoolUnit,
-  type ResolvedPoolConfig,
-  resolvePoolConfig,
   Track,
   type UnitPlace,
+} from './kvBlockDescriptor.ts';
+import {
+  type Column,
+  columnsOf,
+  type KVPoolConfig,
+  type ResolvedPoolConfig,
+  resolvePoolConfig,
 } from './poolConfig.ts';
 
 export class PoolState implements DescriptorHost {
   readonly config: ResolvedPoolConfig;
   readonly manager: KVManager;
   readonly sequences: Map<string, PoolSequence> = new Map();
-  /** Which table belongs to whom, by the manager's number. */
+  /** Sequence and track of each table, by the manager's number. */
   readonly tables: Map<number, { readonly sequence: PoolSequence; readonly track: Track }> = new Map();
   /** Blocks that can be found by their tokens, by the keys of their units. */
   readonly records: Map<string, BlockRecord> = new Map();
@@ -62,7 +66,7 @@ export class PoolState implements DescriptorHost {
     return tiers[tiers.length - 1].tier;
   }
 
-  /** The pool's clock: what it was told last, or what the manager was, if that is later. */
+  /** The pool's clock: the later of what the pool and its manager were last told. */
   nowUs(): number {
     return Math.max(this.#nowUs, this.manager.nowUs);
   }
@@ -73,13 +77,13 @@ export class PoolState implements DescriptorHost {
     this.#nowUs = nowUs;
   }
 
-  /** Position of a tier. @throws TKV_INPUT for one that the pool has not */
+  /** Position of a tier. @throws TKV_INPUT for a tier that the pool does not have */
   positionOf(field: string, tier: Tier): number {
     const position = this.manager.config.tiers.findIndex((each) => each.tier === tier);
     if (position !== -1) return position;
     const name = ['HBM', 'DDR', 'NVME', 'REMOTE'][tier] ?? String(tier);
     const remedy = this.config.enableTiering ? 'Give it capacity.' : 'Switch enableTiering on.';
-    throw inputError(field, `is ${name}, which this pool has not. ${remedy}`);
+    throw inputError(field, `is ${name}, which this pool does not have. ${remedy}`);
   }
 
   placeOf({ track, unit }: PoolUnit): UnitPlace | undefined {
@@ -110,7 +114,7 @@ export class PoolState implements DescriptorHost {
     return { blockId: this.#nextBlockId++, use: new BlockUse(this.#rates), holders: new Set() };
   }
 
-  /** What is known of a block that is found by its keys. */
+  /** The record of a block that is found by its keys. */
   recordOf(name: string): BlockRecord {
     const known = this.records.get(name);
     if (known !== undefined) return known;
@@ -119,14 +123,14 @@ export class PoolState implements DescriptorHost {
     return record;
   }
 
-  /** From now on whoever finds the block by its keys shares the record. */
+  /** Lets every later finder of the block share the record. */
   remember(name: string, record: BlockRecord): void {
     if (this.records.has(name)) return;
     this.records.set(name, record);
     if (this.records.size >= this.#pruneAt) this.#prune();
   }
 
-  /** Forgets blocks that nobody holds and no tier has any more. */
+  /** Forgets blocks that no sequence holds and no tier has. */
   #prune(): void {
     for (const [name, { holders }] of this.records) {
       if (holders.size > 0) continue;
@@ -136,7 +140,7 @@ export class PoolState implements DescriptorHost {
     this.#pruneAt = Math.max(1024, 2 * this.records.size);
   }
 
-  /** The sequence's table ends when none of its units is held any more. */
+  /** Ends the sequence's table once none of its units is held. */
   dropTrack(sequence: PoolSequence, track: Track): void {
     sequence.tracks.delete(track.column.id);
     this.tables.delete(track.table.id);
@@ -157,7 +161,7 @@ export function recordName(units: readonly PoolUnit[]): string | undefined {
   return `${from.join(' ')}/${to.join(' ')}/${units.length}`;
 }
 
-//  A sequence of a pool: its columns, the descriptors that were given out of it, and its tokens, as told.
+// A sequence of a pool: its columns, its descriptors, and its tokens as far as they were given.
 
 export class PoolSequence {
   readonly id: string;
@@ -165,9 +169,9 @@ export class PoolSequence {
   readonly tracks: Map<string, Track> = new Map();
   /** In the order in which they were allocated. */
   readonly descriptors: Set<KVBlockDescriptor> = new Set();
-  /** Of these, blocks that cannot be found by their tokens yet. */
+  /** Descriptors of blocks that cannot be found by their tokens yet. */
   readonly unnamed: Set<KVBlockDescriptor> = new Set();
-  /** Blocks that are to go to a lower tier once they are sealed. */
+  /** Blocks that go to a lower tier once they are sealed. */
   readonly leaving: Set<KVBlockDescriptor> = new Set();
   /** The block that has a track's last unit. */
   readonly last: Map<Track, KVBlockDescriptor> = new Map();
@@ -178,7 +182,7 @@ export class PoolSequence {
     this.tenant = tenant;
   }
 
-  /** Tokens that were told. */
+  /** Tokens that were given. */
   get tokens(): readonly number[] {
     return this.#tokens;
   }
@@ -199,7 +203,7 @@ export class PoolSequence {
     this.#count(block, -1);
   }
 
-  /** The block's units change in `change`. */
+  /** Runs `change`, in which the block's units change. */
   alter(block: KVBlockDescriptor, change: () => void): void {
     this.#count(block, -1);
     change();
@@ -211,7 +215,7 @@ export class PoolSequence {
     for (const { track } of units) track.held += by;
   }
 
-  /** The first token that was told to be another one, or -1. */
+  /** The first token that differs from the one given before, or -1. */
   firstDifference(tokens: KeyElements): number {
     const count = Math.min(tokens.length, this.#tokens.length);
     for (let i = 0; i < count; i++) if (this.#tokens[i] !== elementAt(tokens, i)) return i;
@@ -227,11 +231,11 @@ export class PoolSequence {
   }
 }
 
-//  What is cached of some tokens: found in one pass over the keys, without holding or counting anything.
+// The cached prefix of some tokens: found in one pass over the keys; nothing is held or counted.
 
 /** A cached block, held by some sequence or by none. */
 export interface FoundBlock {
-  /** Of BLOCK and TOKEN blocks that this pool gave out; undefined of others. */
+  /** Set for BLOCK and TOKEN blocks that this pool gave out. */
   readonly blockId: number | undefined;
   readonly granularity: Granularity;
   readonly layerIds: readonly [start: number, end: number];
@@ -242,7 +246,7 @@ export interface FoundBlock {
   /** Sequences that hold it there. */
   readonly refCount: number;
   readonly tokenHash: string;
-  /** undefined where nothing is known of it. */
+  /** Undefined if the pool has no record of it. */
   readonly use: UseHistory | undefined;
 }
 
@@ -290,12 +294,12 @@ function describe(state: PoolState, column: Column, unit: number, key: Uint32Arr
   };
 }
 
-//  What a pool is asked for, checked before anything changes.
+// Requests to a pool, checked before anything changes.
 
 export interface AllocateRequest {
   readonly sequenceId: string;
   readonly requestId: string;
-  /** Tokens behind those that the sequence has in these layers and heads. */
+  /** Tokens to add behind the sequence's tokens in these layers and heads. */
   readonly numTokens: number;
   readonly layerIds: readonly number[];
   /** Default: all heads. */
@@ -305,11 +309,11 @@ export interface AllocateRequest {
   /** Where the blocks should lie once they are sealed; they are written in HBM. Default HBM. */
   readonly preferredTier?: Tier;
   /**
-   * The sequence's first `numTokens` tokens or more, where they are known: leading full units that are cached
-   * are shared instead of being computed once more. Only for layers and heads that have no tokens yet.
+   * The sequence's first `numTokens` tokens or more, if known: leading full units that are cached are shared instead
+   * of computed again. Only for layers and heads that have no tokens yet.
    */
   readonly tokenIds?: KeyElements;
-  /** Who may share: from your own authentication. Default ''. */
+  /** The tenant, from your own authentication: only it shares. Default ''. */
   readonly tenant?: string;
 }
 
@@ -353,11 +357,11 @@ export function requireCount(field: string, value: unknown, min: number): void {
   throw inputError(field, `is ${described(value)}. Give an integer of at least ${min}.`);
 }
 
-/** Checks that there are enough tokens. Whether each is an id is checked where it is hashed. */
+/** Checks that there are enough tokens. The hash checks whether each is an id. */
 export function requireTokens(field: string, tokens: KeyElements, atLeast: number): void {
   const count = tokens?.length;
   if (typeof tokens !== 'object' || !Number.isSafeInteger(count) || count < 0) {
-    throw inputError(field, 'are no list. Pass an array of token ids.');
+    throw inputError(field, 'must be an array of token ids.');
   }
   if (count < atLeast) throw inputError(field, `are ${count}, fewer than ${atLeast}. Pass all of them.`);
   for (let i = 0; i < count; i++) {
@@ -370,7 +374,8 @@ export function requireTokens(field: string, tokens: KeyElements, atLeast: numbe
 
 export function unknownId(field: string, id: string | number, known: Iterable<string> = []): TierKVError {
   const near = typeof id === 'string' ? nearestName(id, [...known].slice(0, 1000)) : undefined;
-  const remedy = near === undefined ? 'Name one that was allocated and not let go.' : `Did you mean ${near}?`;
+  const remedy =
+    near === undefined ? 'Name one that was allocated and not released.' : `Did you mean ${near}?`;
   return new TierKVError('TKV_UNKNOWN_ID', `${field} ${id} is not known. ${remedy}`, { field });
 }
 
@@ -378,7 +383,7 @@ export function stateError(field: string, problem: string): TierKVError {
   return new TierKVError('TKV_STATE', `${field} ${problem}`, { field });
 }
 
-//  The audit of a pool: its manager, and that blocks, holders, tracks and places agree. For tests.
+// The audit of a pool, for tests: its manager, and that blocks, holders, tracks and places agree.
 
 export function checkPool(state: PoolState): void {
   state.manager.checkIntegrity();
@@ -409,7 +414,7 @@ export function checkPool(state: PoolState): void {
   invariant(tracks === state.tables.size, 'every track has its table');
   invariant(tracks === state.manager.openSequences, 'every table has its track');
   for (const { sequence, track } of state.tables.values()) {
-    invariant(state.sequences.get(sequence.id) === sequence, 'a table belongs to a sequence that there is');
+    invariant(state.sequences.get(sequence.id) === sequence, 'a table belongs to a known sequence');
     invariant((held.get(track) ?? 0) === track.held, 'a track knows how many of its units are held');
     invariant(track.units === Math.ceil(track.tokens / track.column.tokensPerUnit), 'a track has its units');
   }

@@ -43,7 +43,7 @@ try {
   );
   assert.deepEqual(heavy, [], 'packages that users must not get');
 
-  for (const door of ['runtime', 'backends', 'sim', 'evolve', 'compute']) {
+  for (const door of ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute']) {
     const names = run(
       process.execPath,
       ['--input-type=module', '-e', `console.log(Object.keys(await import('tierkv/${door}')).length)`],
@@ -57,7 +57,7 @@ try {
   assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
   fs.writeFileSync(
     join(user, 'doors.ts'),
-    ['runtime', 'backends', 'sim', 'evolve', 'compute']
+    ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute']
       .map((door) => `export * as ${door} from 'tierkv/${door}';\n`)
       .join(''),
   );

@@ -91,7 +91,7 @@ const refused: readonly (readonly [source: string, problem: string])[] = [
   ['export class A extends Date {}', 'global Date'],
 ];
 
-/** Sources that look like breaches and are none. */
+/** Sources that only look like breaches. */
 const allowed: readonly string[] = [
   '// Date.now() process.exit() await\n/* import fs from "node:fs" */\nexport const x = 1;',
   '/** Math.random, {@link Promise}, @see Date */\nexport const x = 1;',
@@ -151,6 +151,6 @@ describe('the scan itself', () => {
   });
 
   test('refuses source that TypeScript does not check', () => {
-    expect(problemsOf('src/runtime/wallProbe/data.js')).toEqual(['is no TypeScript source']);
+    expect(problemsOf('src/runtime/wallProbe/data.js')).toEqual(['must be a TypeScript source']);
   });
 });

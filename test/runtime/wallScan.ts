@@ -1,11 +1,11 @@
 /**
  * The wall around deterministic code, as a scan of syntax trees with resolved symbols. TypeScript's own
  * parser and binder say what each name refers to, so a comment, a text or a local variable called `process`
- * is no breach, and a global behind a shorthand, a type or a destructuring is one.
+ * does not count as a breach, and a global behind a shorthand, a type or a destructuring is one.
  *
  * The program is bound with the ECMAScript library alone: whatever Node, WebGPU or a browser adds is an
  * unknown name here. Of the ECMAScript globals only those on the list below are let through, so a new way to
- * tell the time is refused until somebody adds it. The scan stops mistakes, not an author who builds names at
+ * tell the time is refused until it is added. The scan stops mistakes, not an author who builds names at
  * run time.
  */
 
@@ -46,7 +46,7 @@ export interface WallRules {
   readonly folder: string;
   /** Folders that its files may import from, itself included. */
   readonly mayImport: readonly string[];
-  /** By path: globals that the file may name in types, though nobody may use their values. */
+  /** By path: globals that the file may name in types, though their values are forbidden. */
   readonly typesOnly?: Readonly<Record<string, readonly string[]>>;
 }
 
@@ -88,7 +88,7 @@ export function findBreaches(
   const breaches: Breach[] = [];
   for (const path of paths) {
     if (!path.endsWith('.ts') || path.endsWith('.d.ts')) {
-      breaches.push({ path, line: 1, problem: 'is no TypeScript source' });
+      breaches.push({ path, line: 1, problem: 'must be a TypeScript source' });
     }
   }
   const configPath = join(root, 'tsconfig.wall.json');
@@ -236,7 +236,7 @@ function importedModule(node: Node): string | undefined {
   return isStringLiteral(specifier) ? specifier.text : 'a computed name';
 }
 
-/** Whether the name is looked up in scope: it is no member of something else, no label and no keyword. */
+/** Whether the name is looked up in scope: not a member of something else, a label or a keyword. */
 function isLookedUp(name: Node): boolean {
   const { parent } = name;
   if (isPropertyAccessExpression(parent) || isNamedTupleMember(parent)) return parent.name !== name;

@@ -4,6 +4,7 @@
  */
 
 import { keyToHex } from '../../runtime/keys/keyChain.ts';
+import { HBM } from '../../runtime/tier/tier.ts';
 import type { Handoff, HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
 import type { ReplicaChange, ScaleChange } from '../../sim/cluster/scaling.ts';
@@ -249,7 +250,6 @@ export class TraceRecorder implements SimulationObserver {
 
 // Which blocks of an instance come to which tier, from what its caches say.
 
-const HBM = 0;
 /** Blocks that one record names. */
 const NAMED = 16;
 

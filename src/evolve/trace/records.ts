@@ -3,6 +3,7 @@
  * microseconds.
  */
 
+import { HBM } from '../../runtime/tier/tier.ts';
 import type { HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { ReplicaChange } from '../../sim/cluster/scaling.ts';
 import { kvUtilization } from '../../sim/control/admission.ts';
@@ -204,7 +205,6 @@ export type TraceRecord =
 
 /** Others that a routing record names. */
 const CANDIDATES = 3;
-const HBM = 0;
 
 /** The whole traffic as the router counts it, before the decision. */
 interface RouterContext {

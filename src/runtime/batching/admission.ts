@@ -1,26 +1,27 @@
 /**
- * The second half of a step: requests join the batch while it has seats and the step has budget, strictly
- * from the head of the waiting queue. What is cached of a request is matched and pinned first, in whatever
- * tier; the rest is sized after it. A request whose blocks are on their way waits beside the queue and lets
- * those behind it pass, unless it gave way before, and so does one whose next block the batch computes; one that
- * does not fit holds up all behind it.
+ * The second half of a step: requests join the batch, strictly from the head of the waiting queue, while seats and
+ * budget last. A request's cached blocks, in any tier, are matched and pinned first; the rest is sized after them.
+ *
+ * A request that does not fit holds up everything behind it. Two kinds let later requests pass: a request whose
+ * blocks are on their way (it waits beside the queue, unless it was preempted before), and a request whose next block
+ * the batch is computing.
  */
 
 import { type BlockKeys, wordsPerKey } from '../keys/keyChain.ts';
 import { type SchedulerCore, sequenceOf } from './core.ts';
-import { beginMeeting, HAS_MET, NO_ROOM, onlyWaits, tokensWhileMeeting } from './meeting.ts';
 import { yieldHeldBlocks } from './preemption.ts';
 import { Phase, type RequestState, type ServingRequest } from './request.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
+import { beginTwoEnded, ENDS_MET, NO_ROOM, onlyWaits, twoEndedTokens } from './twoEndedPrefill.ts';
 
-/** Blocks of generated tokens for which a request's table has room from the beginning. */
+/** Blocks of generated tokens that a request's table has room for from the beginning: tables seldom grow then. */
 const AHEAD_BLOCKS = 64;
 
-/** Requests whose blocks have all come, or failed, are back in the queue at their old place. */
+/** Puts requests whose loads have all ended, well or not, back in the queue at their old place. */
 export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): void {
   for (const state of core.holders) {
     if (state.phase !== Phase.LOADING) continue;
-    if (state.isMeeting ? onlyWaits(core, state) : core.isUnsettled(state)) continue;
+    if (state.isTwoEnded ? onlyWaits(core, state) : core.isUnsettled(state)) continue;
     core.keepPlaced(state);
     state.phase = Phase.WAITING;
     core.loadingCount--;
@@ -28,7 +29,7 @@ export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): 
   }
 }
 
-/** Plans requests that join the batch, with what the running ones left of the budget. */
+/** Admits requests with the budget that the running ones left. */
 export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, waiting, config, plan } = core;
   if (plan.preempted.length > 0 && batch.size > 0) return;
@@ -45,7 +46,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
     }
-    const part = state.isMeeting ? tokensWhileMeeting(core, state) : HAS_MET;
+    const part = state.isTwoEnded ? twoEndedTokens(core, state) : ENDS_MET;
     if (part === NO_ROOM) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       core.port.cancel(sequenceOf(state), core.nowUs);
@@ -74,7 +75,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
   for (const state of aside) waiting.putBack(state);
 }
 
-/** Whether the first block that the request misses is one that a request of the batch computes. */
+/** Whether a request of the batch computes the first block that this one misses. */
 function isComputedByAnother<R extends ServingRequest>(
   core: SchedulerCore<R>,
   state: RequestState<R>,
@@ -102,15 +103,15 @@ function isSameKey(a: BlockKeys, b: BlockKeys, block: number): boolean {
   return true;
 }
 
-/** Blocks that it may find: the newest token is always computed, since that is what samples the next one. */
+/** Blocks that the request may find. Its newest token is always computed: that samples the next token. */
 function findable(core: SchedulerCore, { request, known }: RequestState): number {
   return Math.min(request.keys.length, Math.floor((known - 1) / core.port.blockTokens));
 }
 
 /**
- * Whether the next of the queue waits for one that goes before it, gave way and has its blocks on their way:
- * that one would find its room taken. While nothing runs it waits for nobody, and where loads are overlapped
- * that one computes from the front meanwhile.
+ * Whether the next of the queue waits for a preempted request before it whose blocks are on their way: the next one
+ * would take the room which that request needs. It does not wait while nothing runs, nor where loads are overlapped,
+ * since the preempted request then computes from the front.
  */
 function holdsBackFor<R extends ServingRequest>(core: SchedulerCore<R>, next: RequestState<R>): boolean {
   if (core.loadingCount === 0 || core.batch.size === 0 || core.config.prefixLoads !== 'awaited') return false;
@@ -121,8 +122,7 @@ function holdsBackFor<R extends ServingRequest>(core: SchedulerCore<R>, next: Re
 }
 
 /**
- * Matches and pins what is cached, and starts the loads. False, with nothing changed, when the request does
- * not fit.
+ * Matches and pins what is cached, and starts the loads. False, with nothing changed, if the request does not fit.
  */
 function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): boolean {
   const { port } = core;
@@ -140,7 +140,7 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   state.computed = sequence.matched * blockTokens;
   core.hold(state);
   if (core.config.prefixLoads === 'overlapped' && sequence.matched > 0) {
-    beginMeeting(core, state);
+    beginTwoEnded(core, state);
     return true;
   }
   if (port.load(sequence, core.nowUs)) return true;
@@ -168,7 +168,7 @@ function join<R extends ServingRequest>(
   core.batch.newTokens[seat] = tokens;
   core.left -= tokens;
   core.counters.admissions++;
-  if (!state.isMeeting) {
+  if (!state.isTwoEnded) {
     core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks) - state.recomputed;
   }
   core.decide(SchedulerDecision.ADMIT, state, state.computed, tokens);

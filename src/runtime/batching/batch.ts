@@ -1,15 +1,15 @@
 /**
- * The running requests. Each has a seat; seats are listed in the order in which they were taken, which is the
- * order of the batch. A step in which every request decodes one token touches only the seats that something
- * happens to:
+ * The running requests, and the plan and outcome of a step over them. Each request has a seat; seats are listed in
+ * order of joining, which is the order of the batch. A step in which every request decodes one token touches only the
+ * seats at which something happens:
  *
  *     decoding seat:  needs a block --granted--> due after the step that fills it or is the last --+
  *                          ^                                                                      |
  *                          +--------------------------- block is full ----------------------------+
  *
- * A decoding seat computes one token a step, so its count of computed tokens is `clock - base`, and nobody
- * has to write it. The seats that are due after the same step form one list of a ring (a timing wheel,
- * Varghese and Lauck 1987). A seat that a step leaves out is idle: its base and its due step move on by one.
+ * A decoding seat computes one token a step, so its count of computed tokens is `clock - base` and is never written.
+ * The seats that are due after the same step form one list of a ring (a timing wheel, Varghese and Lauck 1987). A
+ * seat that a step leaves out is idle: its base and its due step move on by one.
  */
 
 import { invariant } from '../errors.ts';
@@ -129,8 +129,8 @@ export class Batch {
     return this.#stages.newer(seat);
   }
 
-  /** Whether the step now planned may give every seat its one token and touch none of them. */
-  get isCalm(): boolean {
+  /** Whether the step being planned may give every seat its one token and touch none of them. */
+  get isSteady(): boolean {
     return (
       this.decodes > 0 &&
       this.decodes === this.size &&
@@ -311,22 +311,22 @@ export class Batch {
   }
 }
 
-// What a step computes. The plan is a view on the batch, made anew by each `step` without garbage: read it
-// between `step` and `stepEnded`. Requests go in batch order:
+// What a step computes: a view on the batch that each `step` fills anew without garbage. Read it between `step` and
+// `stepEnded`. Requests go in batch order:
 //
 //     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) run(plan.sequence(seat), ...)
 //
-// A simulator that only needs sums takes `decodes` and `decodeContextTokens`, and walks the prefills alone.
+// A simulator that needs only sums takes `decodes` and `decodeContextTokens`, and walks the prefills alone.
 
 export class StepPlan<R extends ServingRequest = ServingRequest> {
   readonly #batch: Batch;
   /** Requests that joined the batch in this step, in order. */
   readonly admitted: R[] = [];
-  /** Requests that gave way in this step, in order. */
+  /** Requests that were preempted in this step, in order. */
   readonly preempted: R[] = [];
   /** Decoding requests that the step leaves out, because its budget is spent or their blocks are missing. */
   readonly leftOut: R[] = [];
-  /** Tokens computed, over all requests. 0: there is nothing to execute, and no `stepEnded` to call. */
+  /** Tokens computed, over all requests. If 0, there is nothing to execute and `stepEnded` must not be called. */
   tokens = 0;
   /** Requests that compute tokens. */
   requests = 0;
@@ -415,7 +415,7 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
   }
 }
 
-//  What a step that was computed has changed: one object that each `stepEnded` fills anew.
+// What a computed step changed: one object that each `stepEnded` fills anew.
 
 export class StepOutcome<R extends ServingRequest = ServingRequest> {
   /**

@@ -1,17 +1,14 @@
 /**
- * What a scheduler is built from, checked field by field. Policies are named, so that a log header can hold
- * the whole.
+ * The scheduler's configuration, checked field by field, and its policies by name: queue orders and victim rules. A
+ * log header holds the configuration whole, so policies are named there as here. Both rules are total orders: equal
+ * inputs give equal decisions.
  */
 
 import { configError, nearestName, requireInteger } from '../errors.ts';
 import { optionNames, requireOptions } from '../options.ts';
 import type { RequestState } from './request.ts';
 
-// The policies of a scheduler by name: the order of the waiting queue, and which running request gives way. A
-// log header names a policy by the name it has here. Both rules are total orders, so equal inputs give equal
-// decisions.
-
-/** The order and the rule that go by ranks which are given from outside. */
+/** Name of the order and of the rule that read ranks set by `rerank`. */
 export const RANKED = 'ranked';
 
 export interface QueueOrder {
@@ -38,7 +35,7 @@ export interface VictimRule {
   readonly name: string;
   /** Whether `candidate` gives way rather than `chosen`, which joined the batch later. */
   prefers(candidate: RequestState, chosen: RequestState): boolean;
-  /** The request that joined the batch last is always the one, so nobody needs to look further. */
+  /** True if the rule always picks the request that joined last, so that the search ends there. */
   readonly takesTheLast: boolean;
 }
 
@@ -86,40 +83,40 @@ export interface SchedulerConfig {
   maxBatchedTokens?: number;
   /** Most requests in the batch. Default 256. */
   maxSequences?: number;
-  /** Most tokens of one request's prefill in one step; 0, the default, is no limit but that of the step. */
+  /** Most tokens of one request's prefill in one step. 0, the default: only the step's budget limits it. */
   longPrefillTokens?: number;
-  /** Tokens, prompt and output together, at which a request ends. 0, the default, is no limit but its own. */
+  /** Tokens, prompt and output together, at which a request ends. 0, the default: only its own limit holds. */
   maxModelTokens?: number;
-  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, or `ranked`: as `rerank` says. */
+  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, or `ranked` (ranks set by `rerank`). */
   queueOrder?: string;
   /**
-   * Which running request gives way when blocks run out: `fcfs` (default) the last of the batch, `priority`,
-   * or `ranked`: as `rerank` says.
+   * Which running request is preempted when blocks run out: `fcfs` (default) the last of the batch, `priority`, or
+   * `ranked` (ranks set by `rerank`).
    */
   victimRule?: string;
   /**
-   * What a request that gave way keeps. `recompute`, the default: its tokens; the KV that is still found when
-   * it comes back is used, and the rest is computed again. `offload`: the same, and its room in HBM is made
-   * at once by moving blocks to lower tiers. `restart`: nothing; it generates its tokens again from the
-   * first, as where output is only handed over whole.
+   * What a preempted request keeps. `recompute`, the default: its tokens; KV that is still cached when it comes back
+   * is used, the rest is computed again. `offload`: the same, and its blocks move to lower tiers at once to make room
+   * in HBM. `restart`: nothing; it generates its tokens again from the first, for callers that hand output over
+   * whole.
    */
   preemption?: string;
   /**
-   * When a full block may be found by other requests. `whenComputed`, the default: after the step that
-   * computes it, as where bytes are verified. `whenPlanned`: from its own step on, as in vLLM; the engine
-   * then computes the requests of a step in batch order, and the driver seals after the step's kernels.
+   * When other requests may find a full block. `whenComputed`, the default: after the step that computes it, which
+   * verified bytes need. `whenPlanned`: from that step on, as in vLLM; the engine then computes the requests of a
+   * step in batch order, and the driver seals after the step's kernels.
    */
   publish?: string;
   /**
-   * What happens while found blocks come up from lower tiers. `awaited`, the default: the request waits for
-   * all of them. `overlapped`: it computes from the front while they come from the back, as much of them as
-   * ends soonest by the steps and loads measured so far, and what does not come in time is computed.
+   * What a request does while its found blocks come up from lower tiers. `awaited`, the default: it waits for all of
+   * them. `overlapped`: it computes from the front while blocks arrive from the back. The division ends soonest by
+   * the steps and loads measured so far; blocks that come too late are computed.
    */
   prefixLoads?: string;
   /**
-   * What a request does whose next blocks another one of the batch computes just now, where blocks are
-   * published after their step. `awaited`, the default: it keeps its place in the queue, lets those behind it
-   * pass, and finds the blocks when they are published. `computed`: it computes them as well.
+   * What a request does if another one of the batch is computing its next blocks, where blocks are published after
+   * their step. `awaited`, the default: it keeps its place in the queue, lets later requests pass, and finds the
+   * blocks once they are published. `computed`: it computes them as well.
    */
   sharedPrefixes?: string;
 }
@@ -171,7 +168,7 @@ export function resolveSchedulerConfig(
   requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
   const preemption = named('preemption', config.preemption ?? 'recompute', preemptionModes).name;
   if (preemption === 'offload' && !hasLowerTier) {
-    throw configError('preemption', 'is offload, but there is no tier below HBM', "Use 'recompute'.");
+    throw configError('preemption', 'is offload, which needs a tier below HBM', "Use 'recompute'.");
   }
   return {
     maxBatchedTokens: requireInteger('maxBatchedTokens', config.maxBatchedTokens ?? 2048, 1),

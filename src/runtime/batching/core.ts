@@ -1,6 +1,6 @@
 /**
- * The scheduler's state, and the small steps on it that its phases share: what a request holds, and how it
- * lets go. A request is in exactly one place: the waiting queue, the list of those that load, or the batch.
+ * The scheduler's state and the steps on it that its phases share: what a request holds, and how it lets go. A
+ * request is in exactly one place: the waiting queue, the list of loading requests, or the batch.
  */
 
 import { invariant } from '../errors.ts';
@@ -15,7 +15,7 @@ import { RequestState, type ServingRequest } from './request.ts';
 import { SchedulerDecision, type SchedulerSink } from './schedulerSink.ts';
 import { WaitingQueue } from './waitingQueue.ts';
 
-/** What happened so far. */
+/** Counts since the start. */
 export interface SchedulerCounters {
   steps: number;
   admissions: number;
@@ -24,7 +24,7 @@ export interface SchedulerCounters {
   /** Blocks that were opened to be computed. */
   openedBlocks: number;
   preemptions: number;
-  /** Found blocks that were computed all the same, because that was sooner. */
+  /** Found blocks that were computed all the same, because loading would have taken longer. */
   recomputedBlocks: number;
   /** Admissions that waited for blocks on their way. */
   deferrals: number;
@@ -42,10 +42,7 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   readonly batch: Batch;
   readonly plan: StepPlan<R>;
   readonly outcome: StepOutcome<R> = new StepOutcome();
-  /**
-   * Waiting requests that hold a sequence: those that load, and those that have loaded and are back in the
-   * queue.
-   */
+  /** Waiting requests that hold a sequence: they are loading, or have loaded and are back in the queue. */
   readonly holders: RequestState<R>[] = [];
   readonly counters: SchedulerCounters = {
     steps: 0,
@@ -60,7 +57,7 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   };
   /** Requests that have not ended, by id. */
   readonly requests: Map<string, RequestState<R>> = new Map();
-  /** Requests that `abort` was called for while a step was computing them. */
+  /** Requests that were aborted while a step was computing them. */
   readonly abortedInStep: RequestState<R>[] = [];
   /** Requests that leave with the step that ends now. */
   readonly leaving: RequestState<R>[] = [];
@@ -69,14 +66,14 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   idleCount = 0;
   /** Requests that wait beside the queue for their blocks. */
   loadingCount = 0;
-  /** Tokens that are left of the budget of the step now planned. */
+  /** Tokens left of the budget of the step being planned. */
   left = 0;
   nowUs = 0;
   /** When the last step was planned. */
   plannedAtUs = 0;
-  /** How long steps take; learnt where blocks are computed while others are loaded. */
+  /** How long steps take; learnt only where loads are overlapped. */
   readonly pace: ComputePace = new ComputePace();
-  /** When a request that waits for its blocks is to be looked at again, whether or not one has come. */
+  /** When a request that waits for blocks is looked at again even if none has come. */
   lookAgainUs: number = Number.POSITIVE_INFINITY;
   /** `port.disturbances` when the blocks of all requests were last looked at. */
   disturbances: number;
@@ -108,15 +105,13 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     this.decide(SchedulerDecision.SKIP, this.batch.state(seat));
   }
 
-  /** Seats that the last plan left out take part again. */
+  /** Lets the seats that the last plan left out take part again. */
   restIdle(): void {
     for (let i = 0; i < this.idleCount; i++) this.batch.newTokens[this.#idle[i]] = 1;
     this.idleCount = 0;
   }
 
-  /**
-   * The plan's sums, from what the batch counts anyway and a walk over the seats that are not plain decodes.
-   */
+  /** Sums of the plan, from the batch's own counts and a walk over the seats that are not plain decodes. */
   sumUp(): void {
     const { plan, batch } = this;
     let idleTokens = 0;
@@ -132,17 +127,14 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     plan.tokens = this.config.maxBatchedTokens - this.left;
   }
 
-  /**
-   * Tokens of one request's step: what it lacks, within the long-prefill limit and what is left of the
-   * budget.
-   */
+  /** Tokens of one request's step: what it lacks, within the long-prefill limit and the budget that is left. */
   chunk(lacking: number): number {
     const { longPrefillTokens } = this.config;
     const wanted = longPrefillTokens > 0 ? Math.min(lacking, longPrefillTokens) : lacking;
     return Math.min(wanted, this.left);
   }
 
-  /** The planned step has been computed: its tokens, what they attend over, and how long it took. */
+  /** Learns from the step that was computed: its tokens, what they attend over, and how long it took. */
   learnPace(): void {
     const { plan, pace } = this;
     let squares = 2 * plan.decodeContextTokens + plan.decodes;
@@ -152,14 +144,14 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     pace.stepEnded(plan.tokens, squares, this.nowUs - this.plannedAtUs);
   }
 
-  /** Blocks that so many tokens need. */
+  /** Blocks that this number of tokens needs. */
   blocksFor(tokens: number): number {
     return Math.ceil(tokens / this.port.blockTokens);
   }
 
   /**
    * Opens the blocks that the first `tokens` tokens need and the request does not have.
-   * @returns false, with nothing changed, when they do not fit
+   * @returns false, with nothing changed, if they do not fit
    */
   allocate(state: RequestState, tokens: number): boolean {
     const end = this.blocksFor(tokens);
@@ -168,7 +160,7 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     const losses = sequence.disturbances;
     if (!this.port.allocate(sequence, state.blocks, end, this.nowUs)) return false;
     if (sequence.disturbances !== losses) {
-      // The manager had no job left for one of them.
+      // The manager had no free job for one of them.
       state.disturbances += sequence.disturbances - losses;
       this.port.truncate(sequence, state.blocks, this.nowUs);
       return false;
@@ -184,16 +176,13 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     return sequence.pending > 0 && this.port.isUnsettled(sequence);
   }
 
-  /**
-   * Everything that was on its way has come, or failed: the request keeps the blocks before the first that
-   * failed.
-   */
+  /** All loads have ended, well or not: the request keeps the blocks before the first that failed. */
   keepPlaced(state: RequestState): void {
     const sequence = sequenceOf(state);
     const placed = this.port.placedBlocks(sequence);
     if (placed >= state.blocks) return;
-    if (state.isMeeting) {
-      // What has failed to come behind the front is computed when the front is there.
+    if (state.isTwoEnded) {
+      // Blocks behind the front that failed to come are computed when the front reaches them.
       state.sealed = Math.min(state.sealed, placed);
       state.computed = Math.min(state.computed, placed * this.port.blockTokens);
       return;
@@ -218,18 +207,18 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     state.sealed = full;
   }
 
-  /** The request waits while it holds blocks. */
+  /** Lists the request as waiting while it holds blocks. */
   hold(state: RequestState<R>): void {
     this.holders.push(state);
   }
 
-  /** The request holds blocks no more, or runs. */
+  /** The request no longer holds blocks, or it runs. */
   stopHolding(state: RequestState<R>): void {
     const at = this.holders.indexOf(state);
     if (at !== -1) this.holders.splice(at, 1);
   }
 
-  /** The request's sequence is gone, and with it all that was computed. */
+  /** The request's sequence is gone, and with it everything computed. */
   forgetSequence(state: RequestState<R>): void {
     this.stopHolding(state);
     state.sequence = null;
@@ -237,7 +226,7 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     state.blocks = 0;
     state.computed = 0;
     state.sealed = 0;
-    state.isMeeting = false;
+    state.isTwoEnded = false;
     state.recomputed = 0;
   }
 }
@@ -247,18 +236,18 @@ export function sequenceOf(state: RequestState): Sequence {
   return state.sequence;
 }
 
-// What of the scheduler is written down and brought back, between two steps: each request's progress, the
-// batch and the queue. A plan, its outcome and what is left of a step's budget are made anew by every step.
-// Requests and sequences belong to others, so they are written down by name.
+// Saves and restores the scheduler between two steps: each request's progress, the batch and the queue. A plan, its
+// outcome and a step's budget are made anew by every step. Requests and sequences belong to others and are saved by
+// name.
 
-/** How state names what it does not own. */
+/** Names of what the state does not own. */
 export interface SchedulerNames<R extends ServingRequest> {
   nameOf(request: R): number;
   requestOf(name: number): R;
   sequenceOf(id: SequenceId): Sequence | undefined;
 }
 
-/** Of a request: who it is, what its state is made with, and the id of its sequence or 0. */
+/** Of a request: its name, what its state is made with, and the id of its sequence, or 0. */
 interface SavedRequest {
   readonly name: number;
   readonly number: number;
@@ -275,7 +264,7 @@ export function visitCore<R extends ServingRequest>(
   const byNumber = new Map<number, RequestState<R>>();
   const stateOf = (number: number): RequestState<R> => {
     const state = byNumber.get(number);
-    invariant(state !== undefined, 'a saved request is among those that have not ended');
+    invariant(state !== undefined, 'a saved request has not ended');
     return state;
   };
   visitor.fields(core);

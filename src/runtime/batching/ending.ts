@@ -1,7 +1,6 @@
 /**
- * What a computed step brings: prefills have come further, decodes have one token more, full blocks may be
- * published, and requests that are complete leave. Requests leave in batch order, each letting its last block
- * go first.
+ * The end of a step: prefills have come further, decodes have one token more, full blocks may be published, and
+ * complete requests leave. Requests leave in batch order; each lets its last block go first.
  */
 
 import { type SchedulerCore, sequenceOf } from './core.ts';
@@ -10,7 +9,8 @@ import { FinishReason, Phase, type RequestState, type ServingRequest } from './r
 import { SchedulerDecision } from './schedulerSink.ts';
 
 /**
- * The planned step was computed. `stopped`: requests that hit a stop condition with the token they sampled.
+ * Settles a computed step.
+ * @param stopped requests that hit a stop condition with the token they sampled
  */
 export function endStep<R extends ServingRequest>(
   core: SchedulerCore<R>,
@@ -38,8 +38,8 @@ export function endStep<R extends ServingRequest>(
 }
 
 /**
- * The planned step brought nothing: every running request gives way with the tokens it had, in an order that
- * puts the first of the batch in front of the queue again.
+ * Settles a failed step: every running request is preempted with the tokens it had, in an order that puts the first
+ * of the batch at the head of the queue again.
  */
 export function failStep<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch } = core;
@@ -100,9 +100,7 @@ function reasonOf<R extends ServingRequest>(
   return state.known >= wanted ? FinishReason.LENGTH : FinishReason.CAPACITY;
 }
 
-/**
- * The request ends and lets its blocks go; what it published stays cached. It is in no queue and has no seat.
- */
+/** Ends the request and lets its blocks go; what it published stays cached. It is in no queue and has no seat. */
 export function finish<R extends ServingRequest>(
   core: SchedulerCore<R>,
   state: RequestState<R>,
@@ -119,12 +117,12 @@ export function finish<R extends ServingRequest>(
   core.counters.finished++;
 }
 
-// Blocks that lost their bytes between steps, with their device or by a seal that failed. The manager counts
-// such losses, so a step in which there was none looks at one number.
+// Blocks that lost their bytes between steps, with their device or by a failed seal. The manager counts losses, so a
+// step without one compares a single number.
 
 /**
- * Running requests with lost blocks are stalled: the step opens the blocks again, or computes the request
- * again. Waiting ones keep what is in place.
+ * Stalls running requests that lost blocks: the step opens the blocks again, or computes the request again. Waiting
+ * requests keep what is in place.
  */
 export function noticeLosses<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, port } = core;
@@ -134,8 +132,8 @@ export function noticeLosses<R extends ServingRequest>(core: SchedulerCore<R>): 
     if (noticeLoss(batch.state(seat))) batch.setStalled(seat, 1);
   }
   for (const state of core.holders) {
-    // Who still loads all it waits for is looked at when its loads have ended.
-    const isLookedAt = state.phase === Phase.WAITING || state.isMeeting;
+    // A request that still loads everything it waits for is looked at when its loads have ended.
+    const isLookedAt = state.phase === Phase.WAITING || state.isTwoEnded;
     if (noticeLoss(state) && isLookedAt) core.keepPlaced(state);
   }
 }
@@ -147,9 +145,9 @@ export function isDisturbed<R extends ServingRequest>(core: SchedulerCore<R>): b
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
     const state = batch.state(seat);
     if (sequenceOf(state).disturbances === state.disturbances) continue;
-    // A block that fails to come behind what is computed is no loss.
+    // A block behind the computed tokens that fails to come is not a loss.
     const tokens = batch.computed(seat) + batch.newTokens[seat];
-    if (!state.isMeeting || !core.arePlaced(state, tokens)) return true;
+    if (!state.isTwoEnded || !core.arePlaced(state, tokens)) return true;
   }
   return false;
 }

@@ -1,7 +1,4 @@
-/**
- * The scheduler's audit: each request is in exactly one place, holds what its phase says, and no budget is
- * exceeded.
- */
+/** The scheduler's audit: each request is in exactly one place, holds what its phase says, and the budget holds. */
 
 import { invariant } from '../errors.ts';
 import { type SchedulerCore, sequenceOf } from './core.ts';
@@ -25,7 +22,10 @@ export function checkIntegrity(core: SchedulerCore, isComputing: boolean): void 
   invariant(waiting === core.waiting.size, 'each waiting request is in the queue');
   invariant(loading === core.loadingCount, 'the scheduler knows how many requests load');
   invariant(running === core.batch.size, 'each running request has a seat');
-  invariant(holding === core.holders.length, 'the scheduler knows who holds blocks while waiting');
+  invariant(
+    holding === core.holders.length,
+    'the scheduler lists the requests that hold blocks while waiting',
+  );
   invariant(new Set(core.holders).size === core.holders.length, 'a request holds once');
   for (const state of core.holders) invariant(state.sequence !== null, 'a holder has blocks');
   if (isComputing) checkPlan(core);
@@ -65,7 +65,7 @@ function checkPlan(core: SchedulerCore): void {
     const end = plan.from(seat) + plan.tokensOf(seat);
     invariant(end <= batch.known(seat), 'a step computes tokens that exist');
     invariant(end <= state.blocks * port.blockTokens, 'each planned token has its place in a block');
-    const isPlaced = state.isMeeting ? core.arePlaced(state, end) : !core.isUnsettled(state);
+    const isPlaced = state.isTwoEnded ? core.arePlaced(state, end) : !core.isUnsettled(state);
     invariant(isPlaced, 'the blocks of a planned request are in place');
   }
   invariant(tokens === plan.tokens && requests === plan.requests, 'the plan knows its sums');

@@ -1,7 +1,6 @@
 /**
- * All that the scheduler asks of the KV manager, in blocks of one size class. The manager decides where
- * blocks lie; the scheduler only decides whose blocks are opened and let go. A change of the manager's calls
- * ends in this file.
+ * All that the scheduler asks of the KV manager, in blocks of one size class. The manager decides where blocks lie;
+ * the scheduler only opens and releases them. A change of the manager's calls ends in this file.
  */
 
 import { requireInteger } from '../errors.ts';
@@ -10,35 +9,33 @@ import type { KVManager } from '../manager/manager.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
 import { optionNames, requireOptions } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
+import { HBM } from '../tier/tier.ts';
 
 export interface KVPort {
   readonly blockTokens: number;
   readonly blockBytes: number;
-  /** Blocks that HBM holds when nothing else is there. */
+  /** Blocks that an empty HBM holds. */
   readonly capacityBlocks: number;
   /** Whether blocks that leave HBM can go to a lower tier. */
   readonly hasLowerTier: boolean;
   /**
-   * How often blocks of sequences have lost their bytes so far, with a device or by a seal that failed. While
-   * it stays as it was, so does `disturbances` of every sequence.
+   * Losses of blocks of sequences so far, with a device or by a failed seal. While the count is unchanged, so is
+   * `disturbances` of every sequence.
    */
   readonly disturbances: number;
   /**
    * Leading blocks under the first `count` keys that are ready or on their way, in any tier. Changes nothing.
    */
   matchLength(keys: BlockKeys, count: number): number;
-  /**
-   * Whether a sequence of `blocks` blocks, the first `matched` of which are found under `keys`, would fit
-   * HBM.
-   */
+  /** Whether a sequence of `blocks` blocks would fit HBM, the first `matched` of them found under `keys`. */
   canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean;
   /** Whether `blocks` more blocks would fit HBM beside what cannot be evicted. */
   canAllocate(blocks: number): boolean;
-  /** Whether blocks that a request of `other` lets go are room for `owner`: quotas may say no. */
+  /** Whether blocks released by a request of `other` make room for `owner`; a quota may forbid it. */
   mayTakeFrom(other: number, owner: number): boolean;
   /**
    * Matches and pins at most `matchLimit` of the `count` leading blocks, in the owner's name (default 0).
-   * @param room blocks that the sequence will come to have, as far as is known
+   * @param room blocks that the sequence is expected to grow to
    */
   open(
     keys: BlockKeys,
@@ -48,40 +45,37 @@ export interface KVPort {
     owner?: number,
     room?: number,
   ): Sequence;
-  /** Starts to bring the matched blocks to HBM that lie below it. False when they do not fit. */
+  /** Starts to load the matched blocks that lie below HBM. False if they do not fit. */
   load(sequence: Sequence, nowUs: number): boolean;
   /** The same for the blocks [from, to), the last first. */
   loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean;
   /** How long loads of these blocks would take; undefined when none is below HBM or on its way. */
   loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined;
   /**
-   * Opens the blocks [from, to), which are below HBM, on their way or failed to come, to be computed instead.
-   * False, with nothing changed, when they do not fit.
+   * Opens the blocks [from, to), which are below HBM, on their way or failed to come, so that they are computed
+   * instead. False, with nothing changed, if they do not fit.
    */
   recompute(sequence: Sequence, from: number, to: number, nowUs: number): boolean;
-  /**
-   * Opens the blocks [from, to) that the sequence does not have. False, with nothing changed, when they do
-   * not fit.
-   */
+  /** Opens the blocks [from, to) that the sequence does not have. False, with nothing changed, if they do not fit. */
   allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean;
-  /** The blocks [from, to) hold their last token, and may be published under their keys. */
+  /** Seals the blocks [from, to), which hold their last token; they may be published under their keys. */
   seal(sequence: Sequence, from: number, to: number, keys: BlockKeys, nowUs: number): void;
-  /** Lets the blocks from `from` on go. */
+  /** Releases the blocks from `from` on. */
   truncate(sequence: Sequence, from: number, nowUs: number): void;
   /** Ends the sequence; what it published stays cached. */
   release(sequence: Sequence, nowUs: number): void;
-  /** As `release`, and calls off the loads that nobody else waits for. */
+  /** As `release`, and cancels loads that no other sequence waits for. */
   cancel(sequence: Sequence, nowUs: number): void;
   /**
-   * As `release`, for a running request that gives way; counted. With `offload` its room is made by moving
-   * its blocks down, as far as nobody else holds them.
+   * As `release`, for a running request that is preempted; counted. With `offload` its blocks move down to make room,
+   * except blocks that other sequences hold.
    */
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void;
-  /** The engine begins to compute a step, or has ended it. */
+  /** Tells the manager that the engine begins or ends a step. */
   computing(isComputing: boolean, nowUs: number): void;
   /** Whether blocks of the sequence are still on their way, or wait for a slot. */
   isUnsettled(sequence: Sequence): boolean;
-  /** Leading blocks that are in place: all before the first that failed or is missing. */
+  /** Leading blocks in place: all before the first that failed or is missing. */
   placedBlocks(sequence: Sequence): number;
 }
 
@@ -90,8 +84,8 @@ export interface ManagerPortConfig {
   /** Size class of a block in the manager's `unitBytes`. Default 0. */
   sizeClass?: number;
   /**
-   * Called after each call that may have made jobs. A driver whose jobs end at once, as a simulator's that
-   * bills transfers to the step, carries them out here. Default: nothing; jobs end when their driver says so.
+   * Called after each call that may have issued jobs. A driver whose jobs end at once, such as a simulator that bills
+   * transfers to the step, carries them out here. Default: nothing; jobs end when their driver says so.
    */
   afterCall?: (nowUs: number) => void;
 }
@@ -101,8 +95,6 @@ const managerPortConfigNames: readonly string[] = optionNames<ManagerPortConfig>
   sizeClass: true,
   afterCall: true,
 });
-
-const HBM = 0;
 
 export class ManagerPort implements KVPort {
   readonly blockTokens: number;

@@ -1,7 +1,6 @@
 /**
- * Making room for requests that run. First a waiting request gives up the blocks that it holds, the last in
- * the queue's order first: they stay cached and cost nothing but a second lookup. Then a running request
- * gives way, by the victim rule.
+ * Makes room for running requests. First, waiting requests give up the blocks they hold, the last of the queue's
+ * order first: the blocks stay cached and cost only a second lookup. Then the victim rule preempts a running request.
  */
 
 import { type SchedulerCore, sequenceOf } from './core.ts';
@@ -9,8 +8,8 @@ import { Phase, type RequestState, type ServingRequest } from './request.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
 
 /**
- * The last in the queue's order of the waiting requests that hold blocks lets them go. With `head`, only
- * those behind it are asked.
+ * The last waiting request in the queue's order that holds blocks releases them. With `head`, only requests behind
+ * `head` are considered.
  */
 export function yieldHeldBlocks<R extends ServingRequest>(
   core: SchedulerCore<R>,
@@ -35,9 +34,7 @@ export function yieldHeldBlocks<R extends ServingRequest>(
   return true;
 }
 
-/**
- * The running request that gives way for the one of the seat: one whose room that one may take, or itself.
- */
+/** The running request to preempt for the one of the seat: one whose room that request may take, or itself. */
 export function victimOf<R extends ServingRequest>(core: SchedulerCore<R>, needing: number): number {
   const { batch, victimRule } = core;
   const last = batch.last();
@@ -58,8 +55,8 @@ function givesRoom<R extends ServingRequest>(core: SchedulerCore<R>, seat: numbe
 }
 
 /**
- * The request gives up its blocks and its seat, and waits in front. Tokens that the step had for it are left
- * again.
+ * The request loses its blocks and its seat and waits at the head of the queue. Tokens that the step had planned for
+ * it return to the budget.
  * @param forRoom whether others need its room, so that `offload` moves its blocks down
  */
 export function preempt<R extends ServingRequest>(

@@ -22,11 +22,11 @@ export interface ServingRequest {
   /** Most tokens to generate. 0 and 1 both end with the prefill, which samples one token. */
   readonly maxOutputTokens: number;
   /**
-   * Keys of the full blocks of tokens known so far. The owner of the request appends keys as tokens come; a
+   * Keys of the full blocks of tokens known so far. The caller appends keys as tokens come; a
    * block without a key stays private to its request and is never found by another one.
    */
   readonly keys: BlockKeys;
-  /** Whose room its blocks take, as the manager counts owners. Default 0. */
+  /** Owner that its blocks count for, as the manager counts owners. Default 0. */
   readonly owner?: number;
   /** Lower is more urgent. Default 0. */
   readonly priority?: number;
@@ -49,11 +49,11 @@ export type Phase = (typeof Phase)[keyof typeof Phase];
 
 /** Why a request ended. */
 export const FinishReason = {
-  /** It generated as many tokens as it may. */
+  /** It generated `maxOutputTokens` tokens. */
   LENGTH: 0,
   /** The engine saw a stop condition. */
   STOP: 1,
-  /** The model's length limit, or HBM, holds no more of its tokens. */
+  /** The model's length limit, or HBM, has no room for more of its tokens. */
   CAPACITY: 2,
   /** `abort` was called. */
   ABORTED: 3,
@@ -67,20 +67,20 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
   readonly number: number;
   readonly priority: number;
   readonly arrivalUs: number;
-  /** The request ends when so many tokens are known. */
+  /** Known tokens, prompt and output, at which the request ends. */
   readonly limitTokens: number;
   phase: Phase = Phase.WAITING;
   known: number;
-  /** Exact while not decoding; while decoding the batch counts for it. */
+  /** Exact while not decoding; a decoding request's count is kept by the batch. */
   computed = 0;
-  /** Leading blocks that are published or on their way there, and need no seal any more. */
+  /** Leading blocks that are published or being published, and need no seal. */
   sealed = 0;
   sequence: Sequence | null = null;
   /** Leading blocks that the sequence has: matched, or opened. */
   blocks = 0;
-  /** Found blocks are away, and the request computes some of them meanwhile. */
-  isMeeting = false;
-  /** Of the found blocks, those that it has computed itself. */
+  /** Whether the prefill runs from both ends: found blocks load while the request computes. */
+  isTwoEnded = false;
+  /** Found blocks that the request computed itself. */
   recomputed = 0;
   /** Place in the batch, or -1. */
   seat = -1;
@@ -89,13 +89,13 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
   /** Order of joining the waiting queue; a request that was put in front has a negative one. */
   ticket = 0;
   preemptions = 0;
-  /** Given from outside; the lowest of those that wait joins first. */
+  /** Set by `rerank`: among waiting requests, the lowest joins first. */
   queueRank = 0;
-  /** Given from outside; the highest of those that run gives way first. */
+  /** Set by `rerank`: among running requests, the highest is preempted first. */
   victimRank = 0;
   /** `sequence.disturbances` when its blocks were last found in place. */
   disturbances = 0;
-  /** Keys that the log was told of. */
+  /** Keys that are in the log. */
   loggedKeys: number;
 
   constructor(request: R, number: number, limitTokens: number, nowUs: number) {

@@ -1,14 +1,13 @@
 /**
- * The first half of a step: tokens for the requests of the batch, in batch order, until the budget is spent.
- * When every request only decodes and there is room for all of them, the order does not matter, and only the
- * seats that need a block are touched.
+ * The first half of a step: tokens for the requests of the batch, in batch order, until the budget is spent. If every
+ * request only decodes and all fit, order does not matter and only the seats that need a block are touched.
  */
 
 import type { SchedulerCore } from './core.ts';
-import { HAS_MET, NO_ROOM, tokensWhileMeeting } from './meeting.ts';
 import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
 import { Phase, type ServingRequest } from './request.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
+import { ENDS_MET, NO_ROOM, twoEndedTokens } from './twoEndedPrefill.ts';
 
 /** Plans the running requests, with the whole budget of the step. */
 export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): void {
@@ -33,8 +32,8 @@ export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): v
 }
 
 /**
- * Every seat that needs a block gets one: there is room for all.
- * @returns false when there was not, by the quota of an owner; who got a block keeps it
+ * Gives a block to every seat that needs one, if there is room for all.
+ * @returns false if an owner's quota forbids one; seats that got a block keep it
  */
 function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
   const { batch } = core;
@@ -59,11 +58,11 @@ function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
     next = batch.next(seat);
     if (batch.isStalled[seat] === 1 && !resume(core, seat)) continue;
     const state = batch.state(seat);
-    if (state.isMeeting) {
+    if (state.isTwoEnded) {
       const part = partByForce(core, seat);
       if (part === NO_ROOM) return;
       next = batch.next(seat);
-      if (part !== HAS_MET) {
+      if (part !== ENDS_MET) {
         batch.newTokens[seat] = part;
         core.left -= part;
         if (part > 0) core.decide(SchedulerDecision.CHUNK, state, state.computed, part);
@@ -88,13 +87,13 @@ function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
 }
 
 /**
- * A stalled seat goes on when its blocks are in place. Blocks that failed are opened again where nothing was
- * computed in them yet; otherwise the request gives way, to be computed again.
+ * A stalled seat goes on when its blocks are in place. Failed blocks are opened again if nothing was computed in them
+ * yet; otherwise the request is preempted, to be computed again.
  */
 function resume<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): boolean {
   const { batch, port } = core;
   const state = batch.state(seat);
-  if (!state.isMeeting && core.isUnsettled(state)) return false;
+  if (!state.isTwoEnded && core.isUnsettled(state)) return false;
   core.keepPlaced(state);
   batch.setStalled(seat, 0);
   if (state.blocks * port.blockTokens >= batch.computed(seat)) return true;
@@ -102,10 +101,7 @@ function resume<R extends ServingRequest>(core: SchedulerCore<R>, seat: number):
   return false;
 }
 
-/**
- * Publishes the blocks that the planned step fills for running requests: by now none of them gives way any
- * more.
- */
+/** Publishes the blocks that the planned step fills for running requests: none of them can be preempted any more. */
 export function sealPlanned(core: SchedulerCore): void {
   const { batch, plan } = core;
   for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
@@ -116,11 +112,11 @@ export function sealPlanned(core: SchedulerCore): void {
   }
 }
 
-/** What a request that meets its blocks computes; others give way for it. NO_ROOM: it gave way itself. */
+/** Tokens of a prefill from both ends; others are preempted for it. NO_ROOM: it was preempted itself. */
 function partByForce<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): number {
   const state = core.batch.state(seat);
   for (;;) {
-    const part = tokensWhileMeeting(core, state);
+    const part = twoEndedTokens(core, state);
     if (part !== NO_ROOM) return part;
     if (yieldHeldBlocks(core, null)) continue;
     const victim = victimOf(core, seat);
@@ -130,8 +126,8 @@ function partByForce<R extends ServingRequest>(core: SchedulerCore<R>, seat: num
 }
 
 /**
- * Opens the blocks of the seat's first `tokens` tokens, and makes others give way until there is room.
- * @returns false when the seat itself gave way
+ * Opens the blocks of the seat's first `tokens` tokens, preempting others until there is room.
+ * @returns false if the seat itself was preempted
  */
 function allocateByForce<R extends ServingRequest>(
   core: SchedulerCore<R>,
@@ -148,23 +144,23 @@ function allocateByForce<R extends ServingRequest>(
   return true;
 }
 
-// A step that touches no request: each running one computes the token it sampled last, and nobody waits,
-// lacks a block, fills one or ends. Between two tokens that fill a block every step of a batch is like that,
-// so it costs a few counters, whatever the size of the batch.
+// The steady state: each running request computes the token it sampled last, and no request waits, lacks a block,
+// fills one or ends. Between two tokens that fill a block every step of a batch is of this kind, so it costs a few
+// counters, whatever the batch's size.
 
-/** Whether the step that is planned now touches no request. */
-export function isCalm<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
+/** Whether the step being planned is one of the steady state. */
+export function isSteady<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
   const { batch } = core;
   return (
     core.requests.size === batch.size &&
-    batch.isCalm &&
+    batch.isSteady &&
     batch.size <= core.config.maxBatchedTokens &&
     core.port.disturbances === core.disturbances
   );
 }
 
-/** What `planRunning` and `admitWaiting` come to where nothing is touched. */
-export function planCalm<R extends ServingRequest>(core: SchedulerCore<R>): void {
+/** What `planRunning` and `admitWaiting` come to in the steady state. */
+export function planSteady<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { plan, batch } = core;
   core.left = core.config.maxBatchedTokens - batch.decodes;
   plan.decodes = batch.decodes;

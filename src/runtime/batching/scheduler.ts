@@ -1,9 +1,9 @@
 /**
- * Continuous batching: it decides which requests run in a step and with how many tokens, and runs nothing
- * itself. Calls go in, each with `nowUs`; plans come out. Every call returns at once, and the same calls in
- * the same order give the same plans. Requests join and leave the batch between any two steps (Orca, OSDI
- * 2022); prompts are computed in chunks beside decodes (Sarathi-Serve, OSDI 2024); blocks are opened as
- * tokens need them, and a request gives way when they run out (PagedAttention, SOSP 2023).
+ * Continuous batching: decides which requests run in a step and with how many tokens, and runs nothing itself. Calls
+ * go in, each with `nowUs`; plans come out. Every call returns at once, and the same calls in the same order give the
+ * same plans. Requests join and leave the batch between any two steps (Orca, OSDI 2022); prompts are computed in
+ * chunks beside decodes (Sarathi-Serve, OSDI 2024); blocks are opened as tokens need them, and a request is preempted
+ * when they run out (PagedAttention, SOSP 2023).
  *
  *     add(request) ... step(nowUs) -> plan -> the engine runs it -> stepEnded(result, nowUs) -> outcome ...
  */
@@ -26,16 +26,16 @@ import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { preempt } from './preemption.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './request.ts';
-import { isCalm, planCalm, planRunning, sealPlanned } from './running.ts';
+import { isSteady, planRunning, planSteady, sealPlanned } from './running.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
 
-/** What came of a step. Every request that samples in it has one token more. */
+/** Result of a step. Every request that samples in it has one token more. */
 export interface StepResult {
   /** Ids of requests that hit a stop condition with the token they sampled. Default: none. */
   readonly stopped?: readonly string[];
 }
 
-/** `endsWithStep`: a step is computing the request, so its blocks are let go when that step has ended. */
+/** `endsWithStep`: a step is computing the request, so its blocks are released when that step has ended. */
 export type AbortResult = 'ended' | 'endsWithStep' | 'unknown';
 
 export interface RequestProgress {
@@ -43,7 +43,7 @@ export interface RequestProgress {
   readonly knownTokens: number;
   /** Of these, tokens whose KV is in the request's blocks. */
   readonly computedTokens: number;
-  /** How often it gave way. */
+  /** Times that it was preempted. */
   readonly preemptions: number;
 }
 
@@ -53,8 +53,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   readonly #stopped: RequestState<R>[] = [];
   #added = 0;
   #isComputing = false;
-  /** Whether the planned step touches no request. */
-  #isCalm = false;
+  /** Whether the planned step is one of the steady state. */
+  #isSteady = false;
 
   /** @throws TKV_CONFIG with the field at fault, and the nearest name where a policy is unknown */
   constructor(config: SchedulerConfig, port: KVPort, sink: SchedulerSink | null = null) {
@@ -75,7 +75,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     return this.#core.batch.size;
   }
 
-  /** Requests outside the batch, those included whose blocks are on their way. */
+  /** Requests outside the batch, loading ones included. */
   get waitingCount(): number {
     return this.#core.requests.size - this.#core.batch.size;
   }
@@ -86,22 +86,22 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * Whether blocks of a running request have lost their bytes since the step was planned: what was computed
-   * over them is not to be used. Call `stepFailed` then.
+   * Whether blocks of a running request have lost their bytes since the step was planned. What was computed over them
+   * must not be used: call `stepFailed`.
    */
   get isDisturbed(): boolean {
     return isDisturbed(this.#core);
   }
 
   /**
-   * When to step again though nothing has happened, in microseconds: requests wait for blocks that are late
-   * then. Infinity for never.
+   * When to step again though nothing has happened, in microseconds, because requests wait for late blocks. Infinity:
+   * never.
    */
   get lookAgainUs(): number {
     return this.#core.lookAgainUs;
   }
 
-  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  /** How long steps take, as measured so far; undefined before the first, and unless loads are overlapped. */
   get computeEstimate(): ComputeEstimate | undefined {
     return this.#core.pace.estimate(this.config.maxBatchedTokens);
   }
@@ -112,9 +112,9 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * A request joins the waiting queue.
-   * @throws TKV_CONFIG for a number out of range, TKV_INPUT for an id in use, TKV_CAPACITY for a prompt that
-   * can never run
+   * Adds a request to the waiting queue.
+   * @throws TKV_CONFIG for a number out of range, TKV_INPUT for an id in use, TKV_CAPACITY for a prompt that can
+   * never run
    */
   add(request: R, nowUs: number): void {
     const core = this.#core;
@@ -142,7 +142,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.waiting.append(state);
   }
 
-  /** Ends a request. What it published stays cached; loads that only it waits for are called off. */
+  /** Ends a request. What it published stays cached; loads that only it waits for are cancelled. */
   abort(id: string, nowUs: number): AbortResult {
     const core = this.#core;
     const state = core.requests.get(id);
@@ -167,7 +167,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * A running request loses its blocks, for instance with the device that held them, and waits to be computed
+   * Takes the blocks of a running request away, for instance with the device that held them; it waits to be computed
    * again.
    * @throws TKV_UNKNOWN_ID, or TKV_STATE while a step is computed or for a request that does not run
    */
@@ -188,10 +188,10 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * Ranks requests, for the queue order and the victim rule `ranked`. Those that are not named keep the rank
-   * they had, 0 in the beginning. Ranks that change nothing are no input.
-   * @throws TKV_CONFIG where neither rule goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is not
-   * finite and for a request with two; nothing is done then
+   * Sets ranks, for the queue order and the victim rule `ranked`. Requests that are not named keep their rank, 0 at
+   * first. Ranks that change nothing are not logged.
+   * @throws TKV_CONFIG if neither queue order nor victim rule is `ranked`, TKV_UNKNOWN_ID, TKV_INPUT for a rank that
+   * is not finite and for a request with two; nothing changes then
    */
   rerank(ranks: readonly RequestRank[], nowUs: number): void {
     const changed = checkRanks(this.#core, ranks);
@@ -201,16 +201,16 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * Whether blocks may run out for those that run in the next step, so that it matters who gives way. False
-   * is certain, as long as nothing else happens before that step and no owner has a quota.
+   * Whether blocks may run out for the requests that run in the next step, so that the choice of a victim matters.
+   * False is certain, as long as nothing else happens before that step and no owner has a quota.
    */
   get mayRunShort(): boolean {
     return mayRunShort(this.#core);
   }
 
   /**
-   * Plans the next step. With `plan.tokens` 0 there is nothing to compute: step again after a request was
-   * added or a block arrived. Otherwise call `stepEnded` before the next `step`.
+   * Plans the next step. If `plan.tokens` is 0 there is nothing to compute: step again after a request was added or a
+   * block arrived. Otherwise call `stepEnded` before the next `step`.
    * @throws TKV_STATE while a step is computed
    */
   step(nowUs: number): StepPlan<R> {
@@ -224,8 +224,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
     core.lookAgainUs = Number.POSITIVE_INFINITY;
-    this.#isCalm = isCalm(core);
-    if (this.#isCalm) planCalm(core);
+    this.#isSteady = isSteady(core);
+    if (this.#isSteady) planSteady(core);
     else this.#plan();
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
@@ -242,8 +242,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
-    // A request that gives way to itself ends the round. When nothing was planned before it, the others get
-    // their turn.
+    // A request that preempts itself ends the round. If nothing was planned before it, the others get their turn.
     for (let gone = 0; core.left === this.config.maxBatchedTokens && gone < plan.preempted.length; ) {
       gone = plan.preempted.length;
       planRunning(core);
@@ -279,17 +278,17 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       core.learnPace();
       core.port.computing(false, nowUs);
     }
-    if (this.#isCalm && this.#stopped.length + core.abortedInStep.length === 0) core.batch.advance();
+    if (this.#isSteady && this.#stopped.length + core.abortedInStep.length === 0) core.batch.advance();
     else endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;
   }
 
   /**
-   * The planned step brought nothing, for instance because the device was lost: every running request waits
-   * to be computed again, with the tokens it had. Call it instead of `stepEnded`. Where blocks are published
-   * `whenPlanned`, the driver fails the seals of the step too, so that none of its blocks is found.
-   * @returns with the requests that were aborted meanwhile
+   * The planned step failed, for instance because the device was lost: every running request waits to be computed
+   * again, with the tokens it had. Call it instead of `stepEnded`. Where blocks are published `whenPlanned`, the
+   * driver fails the seals of the step too, so that none of its blocks is found.
+   * @returns an outcome with the requests that were aborted meanwhile
    * @throws TKV_STATE without a planned step
    */
   stepFailed(nowUs: number): StepOutcome<R> {
@@ -320,7 +319,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     return running;
   }
 
-  /** Requests outside the batch in the order in which they were added, those that load included. */
+  /** Requests outside the batch, loading ones included, in order of adding. */
   requestsOutside(): R[] {
     const outside: R[] = [];
     for (const { seat, request } of this.#core.requests.values()) if (seat === -1) outside.push(request);
@@ -338,8 +337,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * Everything that changes, between two steps. The manager's state is brought back before, so that sequences
-   * can be named.
+   * Saves or restores everything that changes, between two steps. Restore the manager first, so that sequences can be
+   * named.
    * @throws TKV_STATE while a step is computed
    */
   visitState(visitor: StateVisitor, names: SchedulerNames<R>): void {
@@ -382,16 +381,16 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
 }
 
 function unknown(id: string): TierKVError {
-  return new TierKVError('TKV_UNKNOWN_ID', `There is no request ${id}. It has ended, or was never added.`, {
+  return new TierKVError('TKV_UNKNOWN_ID', `Request ${id} is unknown. It has ended, or was never added.`, {
     field: 'id',
   });
 }
 
-// Keys that came while a request was decoding are an input of the scheduler. They go into the log before
-// whatever may publish blocks under them, or look for them.
+// Keys that came while a request was decoding are an input of the scheduler. They are logged before any call that may
+// publish blocks under them, or look for them.
 
-/** Logs the keys that running requests have, and that the log does not. */
-function logNewKeys(core: SchedulerCore, nowUs: number): void {
+/** Logs the keys of running requests that the log does not have yet. */
+export function logNewKeys(core: SchedulerCore, nowUs: number): void {
   if (core.sink === null) return;
   const { batch } = core;
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
@@ -409,30 +408,27 @@ function logKeys({ sink }: SchedulerCore, state: RequestState, nowUs: number): v
   sink?.done?.();
 }
 
-/** The words of the keys from `from` on; good until the next key is appended. */
-function keysFrom(keys: BlockKeys, from: number): Uint32Array {
+/** The words of the keys from `from` on; valid until the next key is appended. */
+export function keysFrom(keys: BlockKeys, from: number): Uint32Array {
   return keys.words.subarray(4 * from, 4 * keys.length);
 }
 
-// Ranks that somebody outside gives to requests, between two steps: an input like any other, so that a log
-// holds them and a replay has them again. Under the queue order `ranked` the lowest rank of those that wait
-// joins the batch first; under the victim rule `ranked` the highest of those that run gives way first. A rank
-// stays until it is given anew, whatever becomes of the request meanwhile.
+// Ranks set from outside between two steps: an input like any other, so that a log holds them and a replay has them
+// again. Under the queue order `ranked` the waiting request of lowest rank joins the batch first; under the victim
+// rule `ranked` the running request of highest rank is preempted first. A rank stays until it is set anew, whatever
+// happens to the request meanwhile.
 
-/** What a request is to be ranked by from now on. */
+/** A request and its rank from now on. */
 export interface RequestRank {
   readonly id: string;
-  /**
-   * Finite. While the request runs: the higher, the sooner it gives way. Else: the lower, the sooner it
-   * joins.
-   */
+  /** Finite. While the request runs, the highest is preempted first. Otherwise, the lowest joins first. */
   readonly rank: number;
 }
 
 /**
  * The requests that these ranks change, checked.
- * @throws TKV_CONFIG where nobody goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is none and for a
- * request with two
+ * @throws TKV_CONFIG if neither queue order nor victim rule is `ranked`; TKV_UNKNOWN_ID; TKV_INPUT for a rank that is
+ * not finite or a duplicate id
  */
 function checkRanks<R extends ServingRequest>(
   core: SchedulerCore<R>,
@@ -440,7 +436,7 @@ function checkRanks<R extends ServingRequest>(
 ): Map<RequestState<R>, number> {
   const { queueOrder, victimRule } = core.config;
   if (queueOrder !== RANKED && victimRule !== RANKED) {
-    const problem = `is '${queueOrder}', and victimRule is '${victimRule}': neither goes by ranks`;
+    const problem = `is '${queueOrder}', and victimRule is '${victimRule}': neither reads ranks`;
     throw configError('queueOrder', problem, `Set one of them to '${RANKED}'.`);
   }
   const given = new Map<RequestState<R>, number>();
@@ -449,7 +445,7 @@ function checkRanks<R extends ServingRequest>(
     if (state === undefined) {
       throw new TierKVError(
         'TKV_UNKNOWN_ID',
-        `No request ${id} is there to be ranked. Rank those that have not ended.`,
+        `Request ${id} is unknown. Rank requests that have not ended.`,
         {
           field: 'id',
         },
@@ -469,8 +465,8 @@ function checkRanks<R extends ServingRequest>(
   return given;
 }
 
-/** Logs the ranks and puts each request where it belongs now. */
-function applyRanks<R extends ServingRequest>(
+/** Logs the ranks and moves each request to its new place. */
+export function applyRanks<R extends ServingRequest>(
   core: SchedulerCore<R>,
   ranks: ReadonlyMap<RequestState<R>, number>,
   nowUs: number,
@@ -482,7 +478,7 @@ function applyRanks<R extends ServingRequest>(
   }
   const { waiting } = core;
   for (const [state, rank] of ranks) {
-    // a rank of -0 and one of 0 have one text in a log
+    // A log writes -0 and 0 alike.
     const plain = rank + 0;
     if (state.seat !== -1) {
       state.victimRank = plain;
@@ -502,8 +498,8 @@ function rankOf({ seat, victimRank, queueRank }: RequestState): number {
 }
 
 /**
- * Whether blocks may run out for those that run in the step that comes next. False is certain, as long as
- * nothing else happens before it and no owner has a quota.
+ * Whether blocks may run out for the requests that run in the next step. False is certain, as long as nothing else
+ * happens before it and no owner has a quota.
  */
 function mayRunShort<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
   const { batch, port, config } = core;
@@ -513,14 +509,14 @@ function mayRunShort<R extends ServingRequest>(core: SchedulerCore<R>): boolean 
   let blocks = batch.needingBlock;
   for (let seat = batch.firstPrefill(); seat !== -1; seat = batch.nextAlike(seat)) {
     const state = batch.state(seat);
-    if (state.isMeeting) return true;
+    if (state.isTwoEnded) return true;
     const end = Math.min(state.known, state.computed + most);
     blocks += Math.max(0, core.blocksFor(end) - state.blocks);
   }
   return blocks > 0 && !port.canAllocate(blocks);
 }
 
-//  Which requests are taken, and at how many tokens each ends at the latest.
+// Which requests are accepted, and the number of tokens at which each ends at the latest.
 
 /** @throws TKV_CONFIG naming the field that is out of range */
 function checkRequest(request: ServingRequest): void {
@@ -533,8 +529,8 @@ function checkRequest(request: ServingRequest): void {
 }
 
 /**
- * Known tokens at which the request ends: its own limit, the model's, or what HBM holds. The KV of the last
- * one is never computed, so HBM may hold one token less.
+ * Known tokens at which the request ends: its own limit, the model's, or what HBM holds. The KV of the last token is
+ * never computed, so HBM may hold one token less.
  * @throws TKV_CAPACITY for a prompt that can never run
  */
 function limitTokens(

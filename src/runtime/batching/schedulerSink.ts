@@ -1,8 +1,8 @@
 /**
- * The scheduler's part of the decision log: every input that it is given and every decision that it takes, as
- * plain numbers in one defined order. A request is named by its number, 1 for the first that was added. That
- * a decoding request gets its one token a step is not written; that a step leaves it out is. Calls that the
- * scheduler makes of the manager lie between an input and its `done`, and follow from it.
+ * The scheduler's part of the decision log: every input and every decision, as plain numbers in one defined order. A
+ * request is named by its number, 1 for the first that was added. One token for a decoding request is the rule and is
+ * not written; a step that leaves it out is. The scheduler's calls of the manager lie between an input and its
+ * `done`, and follow from it.
  */
 
 export const SchedulerInput = {
@@ -42,7 +42,7 @@ export const SchedulerDecision = {
   ADMIT: 0,
   /** number, first token, tokens of this step: a part of a prefill */
   CHUNK: 1,
-  /** number: its matched blocks are on their way, so it waits beside the queue */
+  /** number: its matched blocks are on their way; it waits beside the queue */
   DEFER: 2,
   /** number: it gives up the blocks that it held while waiting */
   YIELD: 3,
@@ -70,7 +70,7 @@ export const schedulerDecisionNames = [
   'meet',
 ] as const;
 
-/** What a request brings beside those numbers. The keys must be copied to be kept. */
+/** What an added request brings beside those numbers. The keys must be copied to be kept. */
 export interface AddedRequest {
   readonly id: string;
   readonly owner: number;
@@ -91,6 +91,6 @@ export interface SchedulerSink {
     ranks?: readonly number[],
   ): void;
   decision(op: SchedulerDecision, a: number, b: number, c: number): void;
-  /** What the last input caused has been done. */
+  /** Everything that the last input caused has been done. */
   done?(): void;
 }

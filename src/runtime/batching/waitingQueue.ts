@@ -1,7 +1,6 @@
 /**
- * The requests that wait for room in the batch, in the order of a policy. It is a binary heap: the head is
- * known at once, adding and removing cost O(log n), and equal requests keep one defined order (rank, arrival,
- * id).
+ * The requests that wait for room in the batch, in the order of a policy. A binary heap: the head is known at once,
+ * adding and removing cost O(log n), and equal requests have one defined order (rank, arrival, id).
  */
 
 import { invariant } from '../errors.ts';
@@ -28,19 +27,19 @@ export class WaitingQueue {
     return this.#heap.length === 0 ? null : this.#heap[0];
   }
 
-  /** A new request: under `fcfs` behind all that wait. */
+  /** Adds a new request: under `fcfs` behind all others. */
   append(state: RequestState): void {
     state.ticket = ++this.#lastTicket;
     this.putBack(state);
   }
 
-  /** A request that gave way: under `fcfs` in front of all that wait. */
+  /** Adds a preempted request: under `fcfs` before all others. */
   prepend(state: RequestState): void {
     state.ticket = --this.#firstTicket;
     this.putBack(state);
   }
 
-  /** A request that left the queue for a while: it has its old ticket. */
+  /** Adds a request that left the queue for a while, with its old ticket. */
   putBack(state: RequestState): void {
     invariant(state.heapIndex === -1, 'a request waits once');
     state.heapIndex = this.#heap.length;
@@ -68,7 +67,7 @@ export class WaitingQueue {
     return a.request.id < b.request.id;
   }
 
-  /** All that wait, in order. Makes an array: for inspection and tests. */
+  /** All waiting requests, in order. Makes an array: for inspection and tests. */
   toArray(): RequestState[] {
     return [...this.#heap].sort((a, b) => (this.isBefore(a, b) ? -1 : 1));
   }

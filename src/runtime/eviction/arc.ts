@@ -1,13 +1,12 @@
 /**
- * ARC (Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003). Blocks used once
- * and blocks used more often are two lists, each the least recently used first. Keys of what left either list
- * are remembered; one that returns says which list was too short, and moves the target between them.
+ * ARC (Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003). Blocks used once and
+ * blocks used more often are two lists, each the least recently used first. Keys evicted from either list are
+ * remembered (ghosts); a ghost that returns shows which list was too short and moves the target between them.
  *
  *     ghosts of once | once (T1)     target     often (T2) | ghosts of often
  *
- * The manager makes room before it names the block that needs it, so a ghost that returns moves the target
- * for the next eviction. There is one target and one set of ghosts for all tiers; each tier divides its own
- * room by the same share.
+ * The manager makes room before it names the block that needs it, so a returning ghost moves the target for the next
+ * eviction. All tiers share one target and one set of ghosts; each tier divides its own room by the same share.
  */
 
 import { invariant } from '../errors.ts';
@@ -28,9 +27,9 @@ export class Arc implements EvictionPolicy {
   /** By replica, the list that it entered. */
   readonly #entered: Uint8Array;
   readonly #ghosts: GhostKeys;
-  /** Blocks that the first list should have, all tiers together. */
+  /** Blocks that the first list should have, over all tiers. */
   #target = 0;
-  /** Whether the ghost that returned last was one of `OFTEN`. */
+  /** Whether the last ghost to return was one of `OFTEN`. */
   #oftenReturned = false;
 
   constructor(world: EvictionWorld) {
@@ -60,7 +59,7 @@ export class Arc implements EvictionPolicy {
     else this.#first(content);
   }
 
-  /** The first use of a content: as far as its key is known, it returns. */
+  /** The first use of a content: if its key is a ghost, it returns. */
   #first(content: number): void {
     const blocks = blocksHeld(this.#world);
     const ghosts = this.#ghosts;
@@ -120,7 +119,7 @@ export class Arc implements EvictionPolicy {
     this.#ghosts.add(this.#list[content], this.#world.keys, content * 4);
   }
 
-  /** As the lists are now; the target decides at each eviction which of the two loses its first. */
+  /** The lists as they are now. At each eviction the target decides which of the two loses its first. */
   dump(tier: number): number[] {
     const [once, often] = this.#lists.map((list) => list.dumpByClass(tier));
     return once.flatMap((members, sizeClass) => [...members, ...often[sizeClass]]);

@@ -1,11 +1,11 @@
 /**
- * Who leaves a tier first. One policy serves all tiers of a manager. It orders the replicas that may be
- * evicted: READY, and held by no sequence. It never sees bytes, keeps no clock and draws no random numbers;
- * the manager tells it the time.
+ * The contract of an eviction policy: which replica leaves its tier first. One policy serves all tiers of a manager.
+ * It orders the replicas that may be evicted: READY, and held by no sequence. It never sees bytes, keeps no clock and
+ * draws no random numbers; the manager tells it the time.
  *
- *     held --(last sequence lets go)--> enter --(a sequence holds it again)--> leave
- *                                         |
- *                                         +--(evicted, or lost)--> leave, then forgotten once no copy is left
+ *     held --(last sequence releases it)--> enter --(a sequence holds it again)--> leave
+ *                                             |
+ *                                             +--(evicted, or lost)--> leave, then forgotten once no copy is left
  *
  * A replica is a number: the base of its tier plus its slot. It is entered at most once before it leaves.
  */
@@ -21,17 +21,17 @@ export interface EvictionWorld {
   readonly unitBytes: readonly number[];
   /** Bytes that each tier may hold. */
   readonly capacityBytes: ArrayLike<number>;
-  /** Bytes that each tier holds now, held blocks and those on their way in included. */
+  /** Bytes that each tier holds now, including held blocks and blocks on their way in. */
   readonly residentBytes: ArrayLike<number>;
-  /** Rows that contents have: content numbers are below this. */
+  /** Rows of the content table: content numbers are below this. */
   readonly contents: number;
-  /** Whether tables are to have room for all replicas and contents from the start, so that no call waits. */
+  /** Whether tables are allocated for all replicas and contents at the start, so that no later call grows them. */
   readonly whole: boolean;
   /** The manager's time, in integer microseconds. */
   nowUs(): number;
-  /** How often the replica's slot was taken: another number means another use of the slot. */
+  /** How often the replica's slot was taken; it tells one use of the slot from the next. */
   generationOf(replica: number): number;
-  /** Content of the block before it in its chain; negative for none, or for one that is not known. */
+  /** Content of the block before it in its chain; negative if it is the first or its parent is unknown. */
   parentOf(content: number): number;
   /** The four words of the content's key, read from `keys[content * 4]` on. Replaced when the table grows. */
   readonly keys: Uint32Array;
@@ -41,9 +41,9 @@ export interface EvictionWorld {
   readonly owner: ArrayLike<number>;
 }
 
-/** One sequence's use of a chain: told block by block, the first one first. */
+/** One sequence's use of a chain. Touches follow block by block, from the first. */
 export interface Visit {
-  /** Which use of how many so far; counts from 1. */
+  /** Number of the visit, counted from 1. */
   readonly number: number;
   /** Blocks that the sequence asked for. */
   readonly blocks: number;
@@ -51,11 +51,11 @@ export interface Visit {
   readonly matched: number;
 }
 
-/** A hint about contents that nobody holds. It never keeps anything for ever. */
+/** A hint about contents that no sequence holds. It never keeps a content for ever. */
 export interface Retention {
-  /** From -100 to 100: higher is kept longer than what is otherwise alike. 0 says nothing. */
+  /** From -100 to 100: higher is kept longer, other things being equal. 0: no hint. */
   readonly priority: number;
-  /** In microseconds of the manager's time: until then it should stay if it can. 0 says nothing. */
+  /** In microseconds of the manager's time: the content should stay until then if it can. 0: no hint. */
   readonly keepUntilUs: number;
 }
 
@@ -68,32 +68,29 @@ export interface EvictionPolicy extends Stateful {
   begin?(visit: Visit): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
-  /** How a caller would like the content to be kept. `Retaining` heeds it for all policies. */
+  /** A caller's hint about the content. `RetentionPolicy` applies it on top of any policy. */
   retain?(content: number, retention: Retention): void;
   /**
-   * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else
-   * in between, the answer is the same.
+   * The replica of the tier that should go next, or -1 if none has entered. Repeated calls with nothing in between
+   * give the same answer.
    */
   victim(tier: number): number;
-  /** The same among replicas of one size class. */
+  /** As `victim`, among the replicas of one size class. */
   victimOfClass(tier: number, sizeClass: number): number;
   /**
-   * Replicas of the tier that would go next, the first one first, at most so many. A policy that cannot look
-   * ahead cheaply leaves it out: then it is the next one alone.
+   * At most `count` replicas of the tier in the order in which they would go. A policy that cannot look ahead cheaply
+   * omits the method; callers then see only its next victim.
    */
   upcoming?(tier: number, count: number): number[];
-  /**
-   * No copy of the content is left, and its row will be used for another one. Its key can be read for the
-   * last time.
-   */
+  /** No copy of the content is left and its row will be reused. Its key can be read for the last time. */
   forgotten(content: number): void;
   /** Entered replicas of a tier: size class by size class, each in the order in which they would go. */
   dump(tier: number): number[];
-  /** @throws when the policy's own books disagree */
+  /** @throws if the policy's own books disagree */
   checkIntegrity(): void;
 }
 
-/** What a configuration or a log header names: the policy and its parameters, as plain data. */
+/** The policy and its parameters as plain data, for configurations and log headers. */
 export interface EvictionChoice {
   readonly policy: string;
   readonly [parameter: string]: string | number | boolean;

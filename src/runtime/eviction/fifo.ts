@@ -1,5 +1,5 @@
 /**
- * First in, first out: the replica that came into its tier longest ago, however often it was used since. A
+ * First in, first out: the replica that came into its tier longest ago goes first, however often it was used since. A
  * baseline, and the shortest example of a policy.
  */
 
@@ -10,7 +10,7 @@ import { RankedPolicy } from './rankedPolicy.ts';
 
 export class Fifo extends RankedPolicy {
   readonly #world: EvictionWorld;
-  /** When the replica came, and in which use of its slot. */
+  /** When the replica came, and the generation of its slot then. */
   #arrival: Float64Array;
   #generation: Uint32Array;
   #arrivals = 0;

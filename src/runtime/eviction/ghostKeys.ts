@@ -1,6 +1,6 @@
 /**
- * Keys of contents that are gone, so that a policy knows them when they return: numbered rows in FIFO lists,
- * found by key. The table grows up to its limit and not beyond; whoever adds to a full table removes one
+ * Keys of contents that are gone, so that a policy recognises them when they return: numbered rows in FIFO lists,
+ * found by key. The table grows up to its limit and not beyond; a caller that adds to a full table must remove a key
  * first.
  */
 
@@ -15,17 +15,17 @@ export class GhostKeys {
   readonly #lists: number;
   #rows: number;
   #keys: Uint32Array;
-  /** First row of each hash bucket, and the next one of the same bucket. */
+  /** First row of each hash bucket, and the next row of the same bucket. */
   #bucket: Int32Array;
   #chain: Int32Array;
-  /** Links of the lists: row, or `-1 - list` for either end. */
+  /** Links of the lists: a row, or `-1 - list` at either end. */
   #newer: Int32Array;
   #older: Int32Array;
   #list: Uint8Array;
   readonly #newest: Int32Array;
   readonly #oldest: Int32Array;
   readonly #size: Int32Array;
-  /** Rows from here on were never used; free ones before it are chained. */
+  /** Rows from here on were never used; free rows before it are chained. */
   #fresh = 0;
   #free = -1;
   #count = 0;
@@ -45,7 +45,7 @@ export class GhostKeys {
     this.#size = new Int32Array(lists);
   }
 
-  /** Rows that there are now: numbers of ghosts are below. */
+  /** Rows in use or free: numbers of ghosts are below this. */
   get rows(): number {
     return this.#rows;
   }
@@ -95,7 +95,7 @@ export class GhostKeys {
 
   /** Adds a key that is not there, as the newest of its list. @returns its ghost */
   add(list: number, keys: Uint32Array, at: number): number {
-    invariant(!this.isFull, 'a full table of ghosts loses one before it gets one');
+    invariant(!this.isFull, 'a ghost is removed from a full table before another is added');
     let ghost = this.#free;
     if (ghost !== -1) this.#free = this.#chain[ghost];
     else {

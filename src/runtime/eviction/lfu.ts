@@ -1,7 +1,6 @@
 /**
- * Least frequently used first: the replica whose content was used by the fewest requests since the manager
- * knows it, and of equal ones the one that was let go longest ago. A count is lost with its content, so a
- * block that returns begins anew.
+ * Least frequently used first: the replica whose content was used by the fewest requests since the manager knows it;
+ * among equals, the one released longest ago. A count is lost with its content, so a block that returns starts at 0.
  */
 
 import { firstRows, grown, rowsFor } from '../growing.ts';

@@ -1,7 +1,7 @@
 /**
- * Lowest priority first, and of equal ones the least recently used. The priority is that of the content's
- * owner: the configuration names one level an owner, and owners that it does not name have level 0. Levels
- * are plain data, so a log header can name them.
+ * Lowest priority first; among equals, the least recently used. A content has the priority of its owner: the
+ * configuration names one level an owner, and other owners have level 0. Levels are plain data, so a log header can
+ * hold them.
  */
 
 import { configError } from '../errors.ts';
@@ -32,6 +32,10 @@ function parseLevels(text: string): number[] {
   return text.split(',').map((part) => {
     const level = Number(part);
     if (part.trim() !== '' && Number.isFinite(level)) return level;
-    throw configError('eviction.levels', `is ${JSON.stringify(text)}`, 'Name one number an owner: "2,0,1".');
+    throw configError(
+      'eviction.levels',
+      `is ${JSON.stringify(text)}`,
+      'Give one number for each owner: "2,0,1".',
+    );
   });
 }

@@ -1,6 +1,6 @@
 /**
- * A policy that gives each replica one number as it enters: the lowest goes first, and of equal ones the one
- * that entered first. What it makes its numbers of is left to the policy.
+ * Policies that give each replica one number as it enters: the lowest goes first; among equals, the one that entered
+ * first. A subclass computes the number.
  */
 
 import { invariant } from '../errors.ts';
@@ -51,9 +51,9 @@ export abstract class RankedPolicy implements EvictionPolicy {
   }
 }
 
-// Entered replicas in order of a rank, by tier and size class: the lowest rank first, and of equal ranks the
-// one that entered first. Each (tier, size class) is a binary heap over replica numbers, and a replica knows
-// its place in its heap, so that entering, leaving and changing a rank take O(log n) and make no garbage.
+// Entered replicas in order of rank, by tier and size class: the lowest rank first; among equals, the one that
+// entered first. Each (tier, size class) is a binary heap over replica numbers. A replica knows its place in its
+// heap, so entering, leaving and re-ranking take O(log n) and make no garbage.
 
 export class RankedReplicas {
   readonly #classes: number;
@@ -62,7 +62,7 @@ export class RankedReplicas {
   readonly #replicas: number;
   #rank: Float64Array;
   #order: Float64Array;
-  /** Place in its heap, -1 for a replica that has not entered. */
+  /** Place in its heap; -1 if it has not entered. */
   #at: Int32Array;
   #entered = 0;
 
@@ -114,7 +114,7 @@ export class RankedReplicas {
     this.#at = grown(this.#at, rows, -1);
   }
 
-  /** The lowest of a tier, or -1. */
+  /** The replica of lowest rank in a tier, or -1. */
   first(tier: number): number {
     let best = -1;
     for (let c = 0; c < this.#classes; c++) {
@@ -214,23 +214,20 @@ export class RankedReplicas {
   }
 }
 
-// Who is a leaf: in each tier, a content counts the entered replicas whose content follows it in a chain. The
-// count is by what was known when the child entered; a content that is forgotten is counted for no more, so a
-// row that is used again starts at 0. Children are counted only while they are entered: a block that is held
-// never keeps its parent from being evicted.
+// Counts, per tier, the entered children of each content: replicas whose content follows it in a chain. A content
+// without any is a leaf. The parent is the one known when the child entered; forgetting a content clears its count,
+// so a reused row starts at 0. Only entered children count: a held block never keeps its parent from being evicted.
 
-export class Family {
+export class ChildCounts {
   readonly #contents: number;
   readonly #children: Int32Array;
-  /** How often the content's row was given to another. */
+  /** Times that the content's row was given to another content. */
   readonly #turn: Uint32Array;
-  /**
-   * By replica: its content, the content that counts it, -1 for none, and in which turn of that one's row.
-   */
+  /** By replica: its content, the content that counts it (-1 for none), and that content's turn then. */
   readonly #content: Int32Array;
   readonly #parent: Int32Array;
   readonly #parentTurn: Uint32Array;
-  /** Entered replicas of a content: the first one, and the next one of the same content. */
+  /** First entered replica of each content, and the next one of the same content. */
   readonly #first: Int32Array;
   readonly #next: Int32Array;
 
@@ -264,7 +261,7 @@ export class Family {
     return this.#next[replica];
   }
 
-  /** @returns the parent if it has a child in the tier now and had none before, or -1 */
+  /** @returns the parent if this is its first child in the tier, else -1 */
   enter(replica: number, tier: number, content: number, parent: number): number {
     this.#content[replica] = content;
     this.#next[replica] = this.#first[content];
@@ -275,7 +272,7 @@ export class Family {
     return ++this.#children[tier * this.#contents + parent] === 1 ? parent : -1;
   }
 
-  /** @returns the parent if it has no child in the tier now and had one before, or -1 */
+  /** @returns the parent if this was its last child in the tier, else -1 */
   leave(replica: number, tier: number): number {
     const content = this.#content[replica];
     if (this.#first[content] === replica) this.#first[content] = this.#next[replica];
@@ -325,7 +322,7 @@ export class Family {
   }
 }
 
-//  How many blocks the tiers hold now: the size of the cache for policies whose rules name one.
+// Blocks that the tiers hold now: the cache size that some policies' rules name.
 
 /** Blocks of size class 0 that would take the bytes of all tiers together. */
 export function blocksHeld({ tiers, residentBytes, unitBytes }: EvictionWorld): number {

@@ -1,4 +1,4 @@
-/** The eviction policies by name. A new one is a file beside this one and a line here. */
+/** The eviction policies by name. A new policy is a file beside this one and an entry here. */
 
 import { configError, unknownName } from '../errors.ts';
 import { described } from '../options.ts';
@@ -9,7 +9,7 @@ import { Hazard } from './hazard/hazard.ts';
 import { Lfu } from './lfu.ts';
 import { Lru } from './lru.ts';
 import { PriorityEviction } from './priority.ts';
-import { Retaining } from './retention.ts';
+import { RetentionPolicy } from './retention.ts';
 import { S3Fifo } from './s3Fifo.ts';
 
 const NO_PARAMETERS = 'The policy takes no parameters: leave it out.';
@@ -56,14 +56,13 @@ const policies: Readonly<Record<string, EvictionEntry>> = {
   },
 };
 
-/** Who leaves first where a configuration does not say. */
+/** The policy where a configuration names none. */
 export const defaultEviction: EvictionChoice = { policy: 'hazard' };
 
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
 /**
- * The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is
- * not known
+ * The choice with every parameter of its policy filled in. @throws TKV_CONFIG naming the unknown policy or parameter
  */
 export function resolvePolicy(choice: EvictionChoice): EvictionChoice {
   requireChoice('eviction', choice, evictionPolicyNames);
@@ -89,8 +88,8 @@ export function describeEviction(name: string): Pick<EvictionEntry, 'about' | 'p
 }
 
 /** @param choice as `resolvePolicy` returns it */
-export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): Retaining {
-  return new Retaining(policies[choice.policy].make(world, choice), world);
+export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): RetentionPolicy {
+  return new RetentionPolicy(policies[choice.policy].make(world, choice), world);
 }
 
 /** `{ policy: name, ... }`. @throws TKV_CONFIG for anything else, such as the name alone */
@@ -104,5 +103,5 @@ export function requireChoice(
   const isObject = typeof choice === 'object' && choice !== null && !Array.isArray(choice);
   const found = isObject ? `policy ${described(choice.policy)}` : described(choice);
   const example = isName ? choice : names[0];
-  throw configError(field, `must name a policy, and it is ${found}`, `Pass { policy: '${example}' }.`);
+  throw configError(field, `must name a policy, but is ${found}`, `Pass { policy: '${example}' }.`);
 }

@@ -1,15 +1,15 @@
 /**
- * Heeds retention hints, around whichever policy it is given, so that all policies do it alike. A wish to
- * keep takes a replica out of the policy's order for a while; then it takes its place there as if it had just
- * been let go. A wish to drop lets it go before all others once its time is up.
+ * `RetentionPolicy`: decorator that applies retention hints on top of any eviction policy. A hint to keep takes a
+ * replica out of the policy's order until its time; then it takes the place of one just released. A hint to drop lets
+ * it go before all others once its time is up.
  *
- *     enter --(kept: until `due`)--> kept --(due, or kept ones hold too much)--> policy's order --> evicted
- *           --(no wish)------------------------------------------------------->
+ *     enter --(kept: until `due`)--> kept --(due, or kept replicas hold too much)--> policy's order --> evicted
+ *           --(no hint)----------------------------------------------------------->
  *           --(low priority)--> policy's order, and from `due` on before all others
  *
- * Nothing is pinned: a wish ends at its time, kept replicas hold at most half of a tier, and where nothing
- * else can be evicted the one that is due first goes. A priority is worth a share of the time that blocks
- * stay in the tier just now, and is halved by every later use that does not repeat it.
+ * Nothing is pinned: a hint ends at its time, kept replicas hold at most half of a tier, and if nothing else can be
+ * evicted the kept replica that is due first goes. A priority is worth a share of the mean stay of blocks in the
+ * tier, and is halved by every later use that does not repeat it.
  */
 
 import { invariant } from '../errors.ts';
@@ -19,15 +19,15 @@ import type { EvictionPolicy, EvictionWorld, Retention, Visit } from './eviction
 import { RankedReplicas } from './rankedPolicy.ts';
 
 const HIGHEST_PRIORITY = 100;
-/** Share of a tier's capacity that kept replicas may hold. */
+/** Share of a tier's capacity that kept replicas may hold: the policy must be left enough to choose from. */
 const KEPT_SHARE = 0.5;
-/** Share of the newest eviction in the mean stay. */
+/** Weight of the newest eviction in the mean stay (no unit). */
 const STAY_WEIGHT = 1 / 16;
 
-export class Retaining implements EvictionPolicy {
+export class RetentionPolicy implements EvictionPolicy {
   readonly #world: EvictionWorld;
   readonly #policy: EvictionPolicy;
-  /** By content: uses since it is known, up to two. What others use too is not dropped for one of them. */
+  /** By content: uses since it is known, counted up to two. A content that others use too is not dropped. */
   #uses: Uint8Array;
   /** Present from the first hint on. */
   #hints: Hints | null = null;
@@ -89,14 +89,14 @@ export class Retaining implements EvictionPolicy {
     return hints.named(tier, victim === -1 ? hints.kept.firstOfClass(tier, sizeClass) : victim);
   }
 
-  /** Without those that a wish drops first: they are few, and nobody waits for a copy of them. */
+  /** Without replicas to be dropped first: they are few, and copying them down would be wasted. */
   upcoming(tier: number, count: number): number[] {
     if (this.#policy.upcoming !== undefined) return this.#policy.upcoming(tier, count);
     const next = this.#policy.victim(tier);
     return next === -1 ? [] : [next];
   }
 
-  /** Into the policy's order, and among those to drop where that is wished. */
+  /** Enters the policy's order, and the replicas to drop where a hint asks for it. */
   #line(replica: number, tier: number, sizeClass: number, content: number): void {
     this.#policy.enter(replica, tier, sizeClass, content);
     if (!(this.#uses[content] >= 2)) this.#hints?.mayDrop(replica, tier, sizeClass, content);
@@ -146,9 +146,9 @@ export class Retaining implements EvictionPolicy {
   }
 }
 
-/** What was wished, and the replicas for which it matters now. */
+/** The hints, and the replicas to which they apply now. */
 class Hints {
-  /** Out of the policy's order, by when they are due; and in its order, by when they may go before others. */
+  /** Kept out of the policy's order, by due time; and in its order, by the time from which they go before others. */
   readonly kept: RankedReplicas;
   readonly dropped: RankedReplicas;
   /** By replica. */
@@ -181,7 +181,7 @@ class Hints {
     this.#named = new Int32Array(world.tiers).fill(-1);
   }
 
-  /** The longest wish holds, and the highest; a low one only where nobody wished to keep. */
+  /** The longest and highest hint wins; a low priority applies only if no hint asked to keep. */
   wish(content: number, { priority, keepUntilUs }: Retention): void {
     const before = this.#priority[content];
     this.#priority[content] = before > 0 ? Math.max(before, priority) : priority;
@@ -197,7 +197,7 @@ class Hints {
     this.#keepUntilUs[content] = 0;
   }
 
-  /** The replica enters. @returns whether it is kept: then it is not in the policy's order */
+  /** The replica enters. @returns whether it is kept, and so not in the policy's order */
   keeps(replica: number, tier: number, sizeClass: number, content: number): boolean {
     const nowUs = this.#world.nowUs();
     this.content[replica] = content;
@@ -233,7 +233,7 @@ class Hints {
     return true;
   }
 
-  /** @param enteredUs negative for one that entered before the first hint */
+  /** @param enteredUs negative if it entered before the first hint */
   #stayed(tier: number, enteredUs: number): void {
     if (enteredUs < 0) return;
     const stayUs = this.#world.nowUs() - enteredUs;
@@ -251,7 +251,7 @@ class Hints {
     return first !== -1 && this.#dueUs[first] <= this.#world.nowUs() ? first : -1;
   }
 
-  /** The replica if it may go before others by now, or -1. */
+  /** The replica if its time to go before others has come, else -1. */
   droppable(replica: number): number {
     return replica !== -1 && this.#dueUs[replica] <= this.#world.nowUs() ? replica : -1;
   }
@@ -281,7 +281,7 @@ class Hints {
     for (let tier = 0; tier < this.#world.tiers; tier++) {
       let bytes = 0;
       for (const replica of this.kept.dump(tier)) bytes += this.#world.unitBytes[this.sizeClass[replica]];
-      invariant(bytes === this.#keptBytes[tier], 'bytes of kept replicas are counted');
+      invariant(bytes === this.#keptBytes[tier], 'the bytes of kept replicas are counted');
       invariant(!this.keepsTooMuch(tier), 'kept replicas hold no more than their share');
       for (const replica of this.dropped.dump(tier)) {
         invariant(!this.kept.has(replica), 'what may be dropped is not kept');

@@ -1,15 +1,14 @@
 /**
- * S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023).
- * New blocks join a small queue; one that is used again there moves to the main queue, others leave early. In
- * the main queue a block that was used goes round again. Keys that left the small queue are remembered, and
- * join the main queue when they return.
+ * S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023). New
+ * blocks join a small queue. A block used again there moves to the main queue; others leave early. In the main queue
+ * a used block goes round again. Keys evicted from the small queue are remembered, and join the main queue when they
+ * return.
  *
  *     new ----> small (a tenth) ---used more than once---> main ---> evicted
  *                 |                                      ^  |______| used: round again
  *                 +--> evicted, key remembered --returns-+
  *
- * A replica keeps its place in a queue while a sequence holds it. Going round is put off until a victim is
- * asked for.
+ * A replica keeps its place in a queue while a sequence holds it. Going round is put off until a victim is asked for.
  */
 
 import type { StateVisitor } from '../snapshot.ts';
@@ -29,7 +28,7 @@ export class S3Fifo implements EvictionPolicy {
   readonly #uses: Uint8Array;
   readonly #startsIn: Uint8Array;
   readonly #known: Uint8Array;
-  /** By replica: its content and size class, its queue, its place there, and in which use of its slot. */
+  /** By replica: its content and size class, its queue, its place there, and the generation of its slot. */
   readonly #content: Int32Array;
   readonly #sizeClass: Uint8Array;
   readonly #queue: Uint8Array;
@@ -102,7 +101,7 @@ export class S3Fifo implements EvictionPolicy {
     }
   }
 
-  /** The first of the class in its queue, used or not: nobody goes round for one class alone. */
+  /** The first of the class in its queue, used or not: a queue does not go round for one class alone. */
   victimOfClass(tier: number, sizeClass: number): number {
     const inSmall = this.#queues[SMALL].firstOfClass(tier, sizeClass);
     const inMain = this.#queues[MAIN].firstOfClass(tier, sizeClass);
@@ -115,7 +114,7 @@ export class S3Fifo implements EvictionPolicy {
     return small > SMALL_SHARE * (this.#world.residentBytes[tier] / this.#world.unitBytes[0]);
   }
 
-  /** To the end of the main queue. */
+  /** Moves the replica to the end of the main queue. */
   #goRound(replica: number, tier: number): void {
     const sizeClass = this.#sizeClass[replica];
     this.#queues[this.#queue[replica]].leave(replica, tier, sizeClass);
@@ -135,7 +134,7 @@ export class S3Fifo implements EvictionPolicy {
     if (this.#ghosts.count + 1 <= most) this.#ghosts.add(0, this.#world.keys, content * 4);
   }
 
-  /** As the queues are now, before anything goes round. */
+  /** The queues as they are now, before any block goes round. */
   dump(tier: number): number[] {
     const [small, main] = this.#queues.map((queue) => queue.dumpByClass(tier));
     return small.flatMap((members, sizeClass) => [...members, ...main[sizeClass]]);

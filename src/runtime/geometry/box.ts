@@ -175,15 +175,14 @@ export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBo
   return splitSides[axis](box, at);
 }
 
-// Granularities: which boxes a sequence is cut into. A unit spec tiles a region (some layers × some heads ×
-// all tokens) with units of one shape, and numbers them token range by token range, then layers, then heads.
-// A sequence that grows thus only appends units; no unit is ever renumbered.
+// Granularities: the boxes that a sequence is cut into. A unit spec tiles a region (some layers × some heads × all
+// tokens) with units of one shape, and numbers them token range by token range, then layers, then heads. A sequence
+// that grows only appends units; no unit is ever renumbered.
 //
 //     BLOCK  all layers, all heads, blockTokens tokens      TOKEN  all layers, all heads, one token
 //     HEAD   some heads of some layers, a token range       LAYER  one layer, all heads, a token range
 //
-// Where the region is no multiple of the unit, the last unit along that axis is ragged: smaller, never
-// overlapping.
+// If the unit does not divide the region, the last unit along that axis is ragged: smaller, never overlapping.
 
 export const Granularity = { BLOCK: 0, TOKEN: 1, HEAD: 2, LAYER: 3 } as const;
 export type Granularity = (typeof Granularity)[keyof typeof Granularity];

@@ -70,8 +70,7 @@ export const blockBytesLimit: number = 2 ** 31 - 1;
 
 /**
  * Checks `config` and derives the strides of its blocks.
- * @throws TKV_CONFIG naming the field that is not a positive integer, is no known dtype, or makes a block too
- * large.
+ * @throws TKV_CONFIG naming a field that is not a positive integer, an unknown dtype, or a block that is too large
  */
 export function kvLayout(config: KVLayoutConfig): KVLayout {
   requireOptions(config, kvLayoutNames, 'config', 'TKV_CONFIG');

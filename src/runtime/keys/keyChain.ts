@@ -1,12 +1,13 @@
 /**
- * Keys of token blocks: a chain of keyed BLAKE2s-256, cut to 128 bits.
+ * Keys of token blocks, and everything that goes into them: the chain, namespaces, extras of one request, and keys
+ * made of ids that a trace has already chained. A key is keyed BLAKE2s-256, cut to 128 bits:
  *
  *     key[i] = BLAKE2s(namespace key; count, i, key[i - 1], tokens of block i)      key[-1] = 0
  *
- * Equal keys mean equal tokens in the whole prefix, equal positions and one namespace, up to a collision of
- * 128 bits under a key that no client knows. The count makes a partial tail differ from every longer one. A
- * key costs one compression for each 64 bytes of 24 + 4 * tokens, two for 16 tokens, and leaves no garbage;
- * one chain serves any number of sequences.
+ * Equal keys mean equal tokens in the whole prefix, equal positions and one namespace, up to a collision of 128 bits
+ * under a key that no client knows. The count makes a partial tail differ from every longer one. A key costs one
+ * compression for each 64 bytes of 24 + 4 * tokens, two for 16 tokens, and leaves no garbage; one chain serves any
+ * number of sequences.
  */
 
 import { configError, invariant, requireInteger, TierKVError } from '../errors.ts';
@@ -30,7 +31,7 @@ const digestWords = digestBytesMax / 4;
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
-  /** Where the hashes of blocks begin that extras of one request enter. */
+  /** For each block that extras of one request enter: the hash state with them. */
   #withExtras: ReadonlyMap<number, Uint32Array> = new Map();
   readonly #state: Uint32Array = new Uint32Array(stateWords);
   readonly #message: Uint32Array = new Uint32Array(messageWords);
@@ -52,9 +53,9 @@ export class KeyChain implements KeySource {
   }
 
   /**
-   * The chain of one request with extras: its keys are those of this chain up to the first block that extras
-   * enter. From there on only requests with the same extras have the same keys.
-   * @throws TKV_INPUT naming the extra that is none
+   * The chain of one request with extras: its keys equal this chain's up to the first block that extras enter. From
+   * there on only requests with the same extras have the same keys.
+   * @throws TKV_INPUT naming the malformed extra
    */
   withExtras(extras: RequestExtras): KeyChain {
     const digests = requestExtras(extras, this.elementsPerKey);
@@ -214,7 +215,7 @@ export class BlockKeys {
 
   /** Key `index` as 32 hexadecimal digits, for logs and messages. */
   toHex(index: number): string {
-    invariant(index >= 0 && index < this.#length, () => `there is no key ${index} among ${this.#length}`);
+    invariant(index >= 0 && index < this.#length, () => `key ${index} is not among the ${this.#length} keys`);
     return keyToHex(this.#words, index * wordsPerKey);
   }
 }
@@ -285,7 +286,7 @@ export class CanonicalWriter {
   }
 
   #header(tag: number, type: ValueType, length: number): void {
-    invariant(Number.isInteger(tag) && tag >= 1 && tag <= 255, 'a tag is one byte, and 0 is no tag');
+    invariant(Number.isInteger(tag) && tag >= 1 && tag <= 255, 'a tag is an integer from 1 to 255');
     const needed = this.#length + headerBytes + length;
     if (needed > this.#bytes.length) {
       const grown = new Uint8Array(2 * needed);
@@ -302,18 +303,16 @@ export class CanonicalWriter {
   }
 }
 
-// A namespace is everything besides parent and tokens that determines the bytes of a unit of KV, or who may
-// share it. Keys of two namespaces have nothing in common, so isolation needs no check at lookup: there is
-// nothing to find.
+// A namespace is everything besides parent and tokens that determines the bytes of a unit of KV, or which requests
+// may share it. Keys of two namespaces have nothing in common, so isolation needs no check at lookup.
 //
-// The secret and the tenant come from whoever embeds tierkv, from an authenticated context and never from a
-// request's body. The secret is not kept: each namespace has a key of its own, derived from it by keyed
-// BLAKE2s.
+// The program that embeds tierkv gives secret and tenant, from an authenticated context and never from a request's
+// body. The secret is not kept: each namespace has a key of its own, derived from it by keyed BLAKE2s.
 
 export interface KeyNamespace {
-  /** 16 to 32 random bytes. Who does not know them can neither predict nor collide keys. */
+  /** 16 to 32 random bytes. Without them keys can be neither predicted nor made to collide. */
   readonly secretKey: Uint8Array;
-  /** Who may share: the tenant, or the group of tenants that trust each other. */
+  /** The tenant, or the group of tenants that trust each other: only it shares. */
   readonly tenant: string | Uint8Array;
   /** Raised to make everything stored before unreachable. */
   readonly epoch: number;
@@ -437,9 +436,8 @@ function deriveNamespaceKey(namespace: KeyNamespace): Uint8Array {
   return blake2s(encodeNamespace(namespace), digestBytesMax, secretKey);
 }
 
-// Where keys come from. `KeyChain` hashes tokens; `ExternalKeys` takes ids that a trace has already chained.
-// Either way two blocks have equal keys only if they, and all blocks before them, hold the same, in the same
-// namespace.
+// Sources of keys. `KeyChain` hashes tokens; `ExternalKeys` takes ids that a trace has already chained. In both, two
+// blocks have equal keys only if they and all blocks before them hold the same, in the same namespace.
 
 /** Token ids, or block ids for `ExternalKeys`: integers of at least 0, as tokenizers give them. */
 export type KeyElements =
@@ -450,14 +448,14 @@ export type KeyElements =
   | BigUint64Array
   | readonly (number | bigint)[];
 
-/** Element `i` as a number; NaN for what is neither a number nor a bigint. */
+/** Element `i` as a number; NaN if it is neither a number nor a bigint. */
 export function elementAt(elements: KeyElements, i: number): number {
   const element = elements[i];
   if (typeof element === 'number') return element;
   return typeof element === 'bigint' ? Number(element) : Number.NaN;
 }
 
-/** @throws TKV_INPUT for what is no list of numbers, as far as its length says */
+/** @throws TKV_INPUT if it is not a list of numbers, judged by its length */
 export function requireElements(elements: KeyElements, field = 'tokens'): void {
   const isList = typeof elements === 'object' && elements !== null;
   if (isList && Number.isSafeInteger(elements.length) && elements.length >= 0) return;
@@ -470,18 +468,18 @@ export interface KeySource {
   readonly elementsPerKey: number;
 
   /**
-   * Makes `out` the keys of all full blocks among the first `elementCount` elements of a sequence, keeping
-   * its keys before `from` and appending the rest. Call it with `from = out.length` to extend a sequence that
-   * grew. `elements[0]` is the first of the sequence, `elementCount` is all of them when absent.
-   * @returns `out.length`.
-   * @throws TKV_INPUT naming the element that is no valid id; `out` then holds the keys before it.
+   * Makes `out` the keys of all full blocks among the first `elementCount` elements of a sequence (default: all).
+   * Keys before `from` are kept and the rest appended: call it with `from = out.length` to extend a sequence that
+   * grew.
+   * @returns `out.length`
+   * @throws TKV_INPUT naming the element that is not a valid id; `out` then holds the keys before it
    */
   hashBlocks(elements: KeyElements, from: number, out: BlockKeys, elementCount?: number): number;
 
   /**
-   * Writes to `out[at]` the key of the first `count` elements of block `block`, fewer than a whole block: a
-   * partial tail, keyed by its exact length. `keys` holds the keys of the blocks before it.
-   * @throws TKV_INPUT naming the element that is no valid id.
+   * Writes to `out[at]` the key of the first `count` elements of block `block`, fewer than a whole block: a partial
+   * tail, keyed by its exact length. `keys` holds the keys of the blocks before it.
+   * @throws TKV_INPUT naming the element that is not a valid id
    */
   hashPartial(
     elements: KeyElements,
@@ -541,10 +539,10 @@ export class ExternalKeys implements KeySource {
   }
 
   hashPartial(): void {
-    invariant(false, 'an id names a whole block, so there is no part of one to key');
+    invariant(false, 'an id names a whole block, which has no partial tail');
   }
 
-  /** The id behind the key at `words[at]`, or undefined when the key is of another namespace. */
+  /** The id behind the key at `words[at]`, or undefined if the key is of another namespace. */
   idOf(words: Uint32Array, at: number = 0): number | undefined {
     const key = this.#key;
     if (words[at + 2] !== key[2] || words[at + 3] !== key[3]) return undefined;
@@ -583,9 +581,9 @@ function mix(value: number): number {
   return x ^ (x >>> 16);
 }
 
-// What determines the KV of one request beside its tokens: an adapter, the images that placeholders stand for,
-// a salt. It enters the key of one block, and through the chain the keys of all blocks behind it; the blocks
-// before it are shared as if it were not there.
+// Extras: what determines the KV of one request besides its tokens, such as an adapter, the images that placeholders
+// stand for, or a salt. An extra enters the key of one block, and through the chain the keys of all blocks behind it;
+// the blocks before it are shared as usual.
 //
 //     block        0        1        2        3
 //     key          k0 ----> k1 ----> k2' ---> k3'        an image whose first token lies in block 2
@@ -596,15 +594,15 @@ export type RequestExtras = Readonly<Record<string, string | Uint8Array | Reques
 
 export interface RequestExtra {
   readonly value: string | Uint8Array;
-  /** The first token whose KV depends on it: its block is the first with another key. Default 0. */
+  /** The first token whose KV depends on it; the block of that token is the first whose key changes. Default 0. */
   readonly fromToken?: number | undefined;
 }
 
 const extraNames = optionNames<RequestExtra>({ value: true, fromToken: true });
 
 /**
- * 32 bytes for each block whose key extras enter, which stand for all of them there.
- * @throws TKV_INPUT naming the extra that is none
+ * For each block that extras enter, 32 bytes that stand for all of them.
+ * @throws TKV_INPUT naming the malformed extra
  */
 export function requestExtras(
   extras: RequestExtras,

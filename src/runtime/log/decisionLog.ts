@@ -1,6 +1,6 @@
 /**
- * Writes a decision log: lines are collected and handed on in pieces, so that writing costs a call every few
- * hundred lines.
+ * Writes and reads a decision log as text. The writer collects lines and hands them on in pieces, so that writing
+ * costs a call every few hundred lines. The reader goes line by line; damage is an error that names file and line.
  */
 
 import type { SchedulerSink } from '../batching/schedulerSink.ts';
@@ -93,15 +93,12 @@ export class LogWriter implements DecisionSink {
   }
 }
 
-/**
- * As it was given, but with each policy and its parameters named, so that a later default changes nothing.
- */
+/** The configuration with each policy and its parameters named, so that a later default changes nothing. */
 function plainConfig({ tableMemory: _, ...config }: ManagerConfig): ManagerConfig {
   return { ...config, eviction: resolveConfig(config).eviction };
 }
 
-// Reads a decision log line by line: what the manager was given, in order. Damage is an error that names file
-// and line.
+// Reads a decision log line by line: the inputs of the manager, in order.
 
 export interface RecordedInput {
   readonly of: 'manager';
@@ -149,7 +146,7 @@ export class LogReader {
   /** Between the input of a scheduler and its end. */
   #isScheduling = false;
 
-  /** @param path what errors call the log */
+  /** @param path the log's name in errors */
   constructor(path: string) {
     this.#path = path;
   }
@@ -159,16 +156,16 @@ export class LogReader {
     return this.#line;
   }
 
-  /** What the head names. @throws TKV_INPUT before it was read */
+  /** The configuration in the head. @throws TKV_INPUT before it was read */
   get config(): ManagerConfig {
     if (this.#config === undefined) throw this.broken('is empty', 1);
     return this.#config;
   }
 
   /**
-   * The input on the line; undefined for the head, a decision, the end, and inputs of the manager that the
-   * scheduler made.
-   * @throws TKV_INPUT for a line that is damaged or not of this version
+   * The input on the line; undefined for the head, a decision, the end, and inputs of the manager that the scheduler
+   * made.
+   * @throws TKV_INPUT for a line that is damaged or of another version
    */
   read(text: string): RecordedInput | RecordedSchedulerInput | undefined {
     this.#line++;
@@ -192,7 +189,7 @@ export class LogReader {
     return undefined;
   }
 
-  /** To be called behind the last line. @throws TKV_INPUT when the log has no end */
+  /** Call it behind the last line. @throws TKV_INPUT if the log has no end */
   finish(): void {
     if (this.#line === 0) throw this.broken('is empty', 1);
     if (!this.#ended) {

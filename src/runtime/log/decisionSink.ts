@@ -59,9 +59,7 @@ export const inputOpNames = [
   'recompute',
 ] as const;
 
-/**
- * In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM.
- */
+/** The comments give the numbers that follow. A tier is its position in the configuration, 0 = HBM. */
 export const DecisionOp = {
   /** sequence, blocks, matched, matched in HBM, matched in the next tier */
   MATCH: 0,
@@ -100,12 +98,12 @@ export const decisionOpNames = [
 
 export interface DecisionSink {
   /**
-   * A call with its arguments, and the words that belong to it where it has some: four a block where they are
-   * keys. The words must be copied to be kept.
+   * A call with its arguments and, where it has some, its words: four a block if they are keys. The words must be
+   * copied to be kept.
    */
   input(op: InputOp, nowUs: number, args: readonly number[], words?: Uint32Array): void;
   decision(op: DecisionOp, a: number, b: number, c: number, d: number, e: number): void;
-  /** A scheduler begins on the manager: what it is given and decides goes to the sink that this returns. */
+  /** A scheduler begins on the manager. @returns the sink of the scheduler's inputs and decisions */
   scheduler?(head: SchedulerHead, nowUs: number): SchedulerSink;
 }
 
@@ -115,20 +113,19 @@ export interface SchedulerHead extends ResolvedSchedulerConfig {
   readonly sizeClass: number;
 }
 
-// The decision log as text, one line an event: `>` for what the manager was given, `<` for what it decided.
-// The head names the version, the configuration and the policies, so a log is all that is needed to run it
-// again.
+// The decision log as text, one line an event: `>` for an input of the manager, `<` for its decision. The head names
+// version, configuration and policies, so the log alone suffices to repeat the run.
 //
 //     # tierkv decision log 3 {"unitBytes":[16384],...} 5d1f02aa
 //     > 0 open 14 14 0 0 0 <keys in hex> 91c0be77
 //     < match 1 14 0 0 0 03a9d1c4
 //     # end 3 7f30aa12
 //
-// Where a scheduler drives the manager, its lines are between them (schedulerLog.ts).
+// A scheduler's lines stand between them (schedulerLog.ts).
 //
-// The last word of a line is a check over the line and all lines before it: a log that was cut, edited or
-// added to is found out, with the line where it begins. The check finds damage, not forgery. Decisions carry
-// no time, so that runs which differ only in speed have equal ones.
+// The last word of a line is a check over it and all lines before it, so damage is found with the line where it
+// begins. The check finds damage, not forgery. Decisions carry no time: runs that differ only in speed have equal
+// decisions.
 
 export const LOG_VERSION = 3;
 export const logMagic = '# tierkv decision log ';
@@ -161,7 +158,7 @@ export function hexOf(words: Uint32Array): string {
   return text;
 }
 
-/** The words of `hexOf`'s text, or undefined where it is none. */
+/** The words of `hexOf`'s text, or undefined if it is malformed. */
 export function wordsOf(hex: string): Uint32Array | undefined {
   if (hex.length % 8 !== 0 || !/^[0-9a-f]*$/.test(hex)) return undefined;
   return Uint32Array.from({ length: hex.length / 8 }, (_, i) => {

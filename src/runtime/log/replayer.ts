@@ -1,6 +1,6 @@
 /**
- * A recorded run again: the inputs of a decision log are given to a fresh manager, in order, and nothing else
- * is. Its decisions are then the recorded ones, or the log is not of this version of the manager.
+ * Repeats a recorded run: a fresh manager gets the inputs of a decision log, in order, and nothing else. Its
+ * decisions equal the recorded ones, unless the log is of another version of the manager.
  */
 
 import { ManagerPort } from '../batching/kvPort.ts';
@@ -19,7 +19,7 @@ import { type DecisionSink, InputOp } from './decisionSink.ts';
 import type { RecordedSchedulerInput } from './schedulerLog.ts';
 
 export interface ReplayListener {
-  /** A sequence was opened that asked for so many blocks. */
+  /** A sequence that asked for `blocks` blocks was opened. */
   opened?(sequence: Sequence, blocks: number): void;
 }
 
@@ -43,7 +43,7 @@ export class LogReplayer {
     }
   }
 
-  /** @throws TKV_INPUT naming the line, for an input that the run cannot have had */
+  /** @throws TKV_INPUT naming the line, for an input that cannot have happened in the run */
   apply(input: RecordedInput | RecordedSchedulerInput): void {
     try {
       if (input.of === 'scheduler') this.#scheduler.apply(input);
@@ -115,9 +115,9 @@ export class LogReplayer {
 }
 
 /**
- * Runs a whole log again.
+ * Repeats a whole log.
  * @param lines of the log, without their line ends
- * @param path what errors call the log
+ * @param path the log's name in errors
  * @returns the manager as the run left it
  * @throws TKV_INPUT for a log that is damaged, cut or of another version
  */
@@ -138,7 +138,7 @@ export function replayLog(
   return (replayer as LogReplayer).manager;
 }
 
-// The scheduler of a recorded run again, on the manager of the run: it makes its calls as it made them then.
+// Repeats the scheduler of a recorded run on the manager of the run: it makes the same calls again.
 
 class SchedulerReplay {
   readonly #manager: KVManager;
@@ -152,13 +152,13 @@ class SchedulerReplay {
     this.#sink = sink;
   }
 
-  /** @throws TKV_INPUT for what no run can have had */
+  /** @throws TKV_INPUT for an input that cannot have happened */
   apply({ op, nowUs, head, args, owner, id, words }: RecordedSchedulerInput): void {
     if (head !== undefined) {
       const { blockTokens, sizeClass, ...config } = head;
       const port = new ManagerPort(this.#manager, { blockTokens, sizeClass });
       const sink = this.#sink?.scheduler?.(head, nowUs) ?? null;
-      // Logs from before there was a choice have none: equal requests of a step all computed.
+      // Logs written before this choice existed have none: equal requests of a step all computed.
       const sharedPrefixes = config.sharedPrefixes ?? 'computed';
       this.#scheduler = new Scheduler({ ...config, sharedPrefixes }, port, sink);
       this.#requests = new Map();
@@ -206,7 +206,7 @@ class SchedulerReplay {
     return request;
   }
 
-  /** Now and then, so that a long log is replayed in bounded memory. */
+  /** Called now and then, so that a long log is replayed in bounded memory. */
   #forgetEnded(scheduler: Scheduler): void {
     if (this.#requests.size < 2 * scheduler.size + 64) return;
     for (const [number, { id }] of this.#requests) {

@@ -1,7 +1,7 @@
 /**
- * The scheduler's part of a decision log as text. A line that begins with `(` is what the scheduler was
- * given, `|` what it decided, `)` that it is done. Inputs of the manager between the two are the scheduler's
- * own calls: who runs the log again gives them to nobody, since the scheduler makes them again.
+ * The scheduler's part of a decision log as text. A line that begins with `(` is an input of the scheduler, `|` its
+ * decision, `)` the end of an input. Inputs of the manager between `(` and `)` are the scheduler's own calls: a
+ * replay skips them, since the scheduler makes them again.
  *
  *     ( 0 scheduler {"maxBatchedTokens":2048,...}
  *     )
@@ -89,9 +89,9 @@ function wordOf(text: string): string {
   return JSON.stringify(text).replaceAll(' ', '\\u0020');
 }
 
-//  Reads the lines of a decision log that a scheduler was given.
+// Reads the scheduler's lines of a decision log.
 
-/** What a scheduler was given. The first one of a log has its head. */
+/** An input of the scheduler. The first one of a log has its head. */
 export interface RecordedSchedulerInput {
   readonly of: 'scheduler';
   /** Undefined where the scheduler begins. */
@@ -99,7 +99,7 @@ export interface RecordedSchedulerInput {
   readonly nowUs: number;
   readonly head: SchedulerHead | undefined;
   readonly args: readonly number[];
-  /** Of an added request. */
+  /** Owner of an added request. */
   readonly owner: number;
   readonly id: string;
   readonly words: Uint32Array;

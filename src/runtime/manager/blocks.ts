@@ -6,8 +6,8 @@
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
 import { JobKind, JobPriority } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { Outcome } from '../tier/tier.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM, Outcome } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { fastestIncoming, forget, join, letGo, remember, setIncomingResident } from './holds.ts';
 import { claim, issue } from './jobs.ts';
 import { fail } from './loads.ts';

@@ -11,7 +11,7 @@
 import { invariant } from '../errors.ts';
 import type { Visit } from '../eviction/evictionPolicy.ts';
 import { makeEvictionPolicy } from '../eviction/registry.ts';
-import type { Retaining } from '../eviction/retention.ts';
+import type { RetentionPolicy } from '../eviction/retention.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
 import { LinkPace } from '../planning/pace.ts';
 import type { StateVisitor } from '../snapshot.ts';
@@ -29,16 +29,13 @@ import { Pace, WriteBudget } from './offloadPolicies.ts';
 import { OwnerQuotas } from './ownerQuotas.ts';
 import { newArrays, Sequence, type SequenceId, SpareArrays } from './sequence.ts';
 
-/** Position of HBM among the tiers. */
-export const HBM = 0;
-
 export class Core {
   readonly config: ResolvedConfig;
   readonly tiers: number;
   readonly pools: readonly SlotPool[];
   readonly replicas: ReplicaTable;
   readonly contents: ContentTable;
-  readonly policy: Retaining;
+  readonly policy: RetentionPolicy;
   /** By tier, null where every page holds one slot of the only size class. */
   readonly census: readonly (PageCensus | null)[];
   readonly jobs: JobTable;

@@ -5,8 +5,8 @@
  */
 
 import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
-import { Outcome } from '../tier/tier.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM, Outcome } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { cancelWaiting } from './holds.ts';
 import { claim, firstClaim, grantClaims, start } from './jobs.ts';
 import { failReaders, serveWaiters } from './loads.ts';

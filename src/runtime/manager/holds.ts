@@ -7,8 +7,8 @@ import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { Outcome } from '../tier/tier.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM, Outcome } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**

@@ -6,7 +6,8 @@
 import { invariant } from '../errors.ts';
 import { JobState } from '../tables/jobTable.ts';
 import { ReplicaState, STATES, stateNames } from '../tables/replicaTable.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { checkSpeculative } from './loads.ts';
 import { Entry, type Sequence } from './sequence.ts';
 

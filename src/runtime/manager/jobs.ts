@@ -8,8 +8,8 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import type { LinkPace } from '../planning/pace.ts';
 import { JobKind, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { Outcome } from '../tier/tier.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM, Outcome } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { countFailure, releaseSource } from './holds.ts';
 
 /** Gives the job a slot now, or puts it at the end of its tier's queue. */

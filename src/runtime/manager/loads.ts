@@ -8,8 +8,8 @@ import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { Outcome } from '../tier/tier.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM, Outcome } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import {
   cancelWaiting,
   detach,

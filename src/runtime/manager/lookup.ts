@@ -7,7 +7,8 @@ import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { UseHistory } from '../tables/useTable.ts';
 import type { Tier } from '../tier/tier.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { fastestIncoming, fastestIncomingBelow } from './holds.ts';
 import { Entry, type Sequence } from './sequence.ts';
 

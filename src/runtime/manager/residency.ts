@@ -8,7 +8,8 @@
 import { configError } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobPriority } from '../tables/jobTable.ts';
-import { type Core, HBM } from './core.ts';
+import { HBM } from '../tier/tier.ts';
+import type { Core } from './core.ts';
 import { letGo, stopWaitingBelow } from './holds.ts';
 import { claim } from './jobs.ts';
 import { OwnerQuotas } from './ownerQuotas.ts';

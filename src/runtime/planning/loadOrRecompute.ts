@@ -1,41 +1,40 @@
 /**
- * Load or recompute: of n blocks that lie below HBM, the first m are computed from the front while the others
- * are loaded from the back, until the two meet. Both run at the same time, so what counts is the later end:
+ * Load or recompute: of n blocks that lie below HBM, the first m are computed from the front while the others are
+ * loaded from the back, until both meet. They run at the same time, so the later end counts:
  *
  *     minimise over m   max( C(m), S + (n - m) x bytes / B + g x C(m) )
  *
  *     C(m) = a t + b t^2, t the tokens of m blocks, and c for each step that they take
  *
- * (Cake, arXiv 2410.03065.) g is 0 there. Where loads wait for kernels, as on a device with one queue for
- * both, it is up to 1, and then there is little between loading all and computing all. The estimates change
- * while a load runs, so the decision is made again with what is left: `computedTokens` are behind, and
- * neither they nor blocks that have arrived count any more.
+ * (Cake, arXiv 2410.03065, with g = 0.) g is above 0, up to 1, where loads wait for kernels, as on a device with one
+ * queue for both; then loading all and computing all differ little. The estimates change while a load runs, so the
+ * decision is repeated for what is left: blocks computed or arrived no longer count.
  */
 
 import { requireFinite, requireInteger, requirePositive } from '../errors.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
 
 export interface ComputeEstimate {
-  /** Microseconds a token costs whatever stands before it. */
+  /** Microseconds that each token costs, wherever it stands. */
   readonly usPerToken: number;
-  /** Half of what a token costs for each token before it: b of a t + b t^2. */
+  /** Half of what a token costs for each token before it, in microseconds: b of a t + b t^2. */
   readonly usPerTokenSquared: number;
-  /** What a step costs whatever it computes. Default 0. */
+  /** Microseconds that each step costs, whatever it computes. Default 0. */
   readonly usPerStep?: number;
   /** Most tokens of a step. Default: all of them. */
   readonly stepTokens?: number;
 }
 
 export interface LoadEstimate {
-  /** Until the first byte moves. */
+  /** Microseconds until the first byte moves. */
   readonly startUs: number;
   readonly bandwidthBytesPerS: number;
-  /** By how much of what is computed meanwhile the load is later: 0 (default) to 1, where it waits for it. */
+  /** Share of the computing that delays the load: 0 (default) where they run side by side, 1 where it waits. */
   readonly behindCompute?: number;
 }
 
 export interface PrefixLeft {
-  /** Blocks that are neither computed nor loaded, without a gap, before those that have arrived. */
+  /** Blocks that are neither computed nor loaded, without a gap, before the ones that have arrived. */
   readonly blocks: number;
   readonly blockTokens: number;
   readonly blockBytes: number;
@@ -50,13 +49,13 @@ export interface LoadPlan {
   readonly load: number;
   readonly computeUs: number;
   readonly loadUs: number;
-  /** The later end of the two: what is waited for. */
+  /** The later end of the two, in microseconds from now. */
   readonly endUs: number;
 }
 
 /**
- * The division with the earliest end; of several, the one that computes least.
- * @throws TKV_CONFIG naming the estimate that is no number of its range
+ * The division with the earliest end; among equals, the one that computes least.
+ * @throws TKV_CONFIG naming the estimate that is out of range
  */
 export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   requireInteger('blocks', left.blocks, 0);
@@ -83,7 +82,7 @@ export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load
   return planOf(best, left, compute, load);
 }
 
-/** What it takes to compute `m` blocks and load the others. */
+/** The cost of computing `m` blocks and loading the others. */
 export function planOf(m: number, left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   const computeUs = computeTime(m, left, compute);
   const loadUs = loadTime(m, left, load, computeUs);
@@ -109,36 +108,36 @@ function loadTime(
   return startUs + ((blocks - m) * blockBytes * 1e6) / bandwidthBytesPerS + behindCompute * computeUs;
 }
 
-/** b of a t + b t^2 counts so often for tokens from `start` to `end`. */
+/** Factor of b in the cost a t + b t^2 of the tokens from `start` to `end`. */
 export function squaresOf(start: number, end: number): number {
   return end * end - start * start;
 }
 
-// A found prefix that is computed from the front and loaded from the back, until the two meet: what of it is
-// done next, by what is in place now and by estimates as they are now.
+// A found prefix that is computed from the front and loaded from the back until both meet: its next part, by what is
+// in place now and by current estimates.
 //
 //     computed | ours: open, to be computed | away: below HBM or on its way | there: arrived from the back
 //              ^ front                      ^ loadFrom
 //
-// Blocks that lay in HBM from the beginning stand anywhere in it; when the front reaches one, it goes on
-// behind it. A block whose load has failed is computed.
+// Blocks that lay in HBM from the beginning stand anywhere in it; when the front reaches one, it goes on behind it. A
+// block whose load has failed is computed.
 
 export interface FoundPrefix {
   readonly sequence: Sequence;
-  /** Blocks that were found; what lies behind them is computed in any case. */
+  /** Blocks that were found; blocks behind them are computed in any case. */
   readonly blocks: number;
   readonly blockTokens: number;
   readonly blockBytes: number;
 }
 
-export interface MeetingPart {
+export interface TwoEndedPart {
   /** The first block that is not computed. */
   readonly front: number;
-  /** Behind the last block that is computed now: up to the next one that is in place, or to `loadFrom`. */
+  /** End of the blocks computed now: the next block that is in place, or `loadFrom`. */
   readonly to: number;
   /** Blocks from here on are loaded. */
   readonly loadFrom: number;
-  /** Blocks that are neither computed nor there. 0: front and back have met. */
+  /** Blocks that are neither computed nor there. 0: both ends have met. */
   readonly missing: number;
   readonly plan: LoadPlan;
 }
@@ -153,26 +152,26 @@ export function passArrived({ sequence, blocks, blockTokens }: FoundPrefix, comp
   return at * blockTokens;
 }
 
-/** Whether the block has its slot, and nothing but the engine's work in it. */
+/** Whether the block has its slot and waits only for the engine's work. */
 export function isOurs(state: number): boolean {
   return state === Entry.OPEN || state === Entry.WAITING;
 }
 
-/** Or about to be: it was computed already, and is not written again. */
+/** Whether the block is in place or being sealed: it is computed already and not written again. */
 function isThere(state: number): boolean {
   return state === Entry.READY || state === Entry.SEALING;
 }
 
 /**
- * @param compute undefined while nothing is known of it: what can be loaded is loaded
- * @param load undefined when no block is below HBM or on its way: all are computed
+ * @param compute undefined before the first estimate: everything that can be loaded is loaded
+ * @param load undefined if no block is below HBM or on its way: all are computed
  */
 export function nextPart(
   prefix: FoundPrefix,
   computedTokens: number,
   compute: ComputeEstimate | undefined,
   load: LoadEstimate | undefined,
-): MeetingPart {
+): TwoEndedPart {
   const { sequence, blocks, blockTokens, blockBytes } = prefix;
   const front = Math.ceil(computedTokens / blockTokens);
   let missing = 0;
@@ -191,9 +190,9 @@ export function nextPart(
 }
 
 /**
- * Computing what could be loaded has to end so much sooner: estimates are no better, kernels take what others
- * could use, and loads that go alone say best how fast their link is. So has a mixture, sooner than the
- * better of the two alone: where front and back meet there are more steps, and a load may wait for a kernel.
+ * Share of the loading time within which computing must end to be chosen. Estimates are not more exact than that,
+ * kernels take time that others could use, and loads without kernels measure their link best. A mixture must likewise
+ * beat the better of the two alone: it takes more steps, and a load may wait for a kernel.
  */
 const WORTH_COMPUTING = 0.8;
 
@@ -225,23 +224,23 @@ function computedInAnyCase({ sequence, blocks }: FoundPrefix, front: number): nu
   return i - front;
 }
 
-// Whether blocks of one request below HBM are to be loaded, or computed again, where others wait for the same
-// engine, the same link and the same room. What counts is the delay of all of them together:
+// Whether to load or recompute blocks of one request below HBM while others wait for the same engine, link and room.
+// The delay of all requests together counts:
 //
-//     computed   the engine is taken for C: so much later for each request that runs or waits
-//     loaded     the request waits L, the queue of the link included, and lies in HBM meanwhile: those that
-//                wait for room wait longer by its share of it; and who loads behind it waits for its bytes
+//     computed   the engine is busy for C: each request that runs or waits is later by C
+//     loaded     the request waits L, the queue of the link included, and lies in HBM meanwhile: requests that
+//                wait for room wait longer by its share of it, and later loads wait for its bytes
 //
-// Nothing is known of requests to come, so the queues that there are stand for those that will be.
+// Requests to come are unknown; the present queues stand for them.
 
 export interface LoadChoice {
-  /** C: what the engine needs to compute the blocks, alone. */
+  /** C: microseconds that the engine needs to compute the blocks, alone. */
   readonly computeUs: number;
-  /** L: until all blocks are there. */
+  /** L: microseconds until all blocks are there. */
   readonly loadUs: number;
-  /** Of L, how long the links carry these blocks. */
+  /** Part of L during which the links carry these blocks. */
   readonly linkUs: number;
-  /** Time that passes anyway before the request can run. */
+  /** Microseconds that pass anyway before the request can run. */
   readonly slackUs: number;
   /** Share of HBM that the request takes while it loads. */
   readonly roomShare: number;

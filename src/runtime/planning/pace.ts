@@ -1,18 +1,17 @@
 /**
- * How long loads over one link take, learnt from those that have ended: of each stretch in which the link was
- * busy its bytes, how long it took, and how long the engine computed meanwhile, as
+ * How long loads and steps take, learnt from the ones that have ended. For loads over one link, each stretch in which
+ * the link was busy gives its bytes, its duration, and the time that the engine computed meanwhile:
  *
- *     S + bytes / B + g x compute       g: 0 where loads go beside kernels, 1 where they wait for them
+ *     S + bytes / B + g x compute       g: 0 where loads run beside kernels, 1 where they wait for them
  *
- * Front and back meet, so loads that go beside kernels take about as long as those, and no fit could tell g
- * from B. So S and B are those of stretches without kernels. A stretch with kernels says only that its own
- * time lies between all of it and what is left of it without theirs; where S and B say so too, it is g that
- * learns from it.
+ * Loads and kernels that meet take about equally long, so no fit could tell g from B. S and B are therefore fitted to
+ * stretches without kernels. A stretch with kernels says only that its own time lies between its whole duration and
+ * its duration without theirs; where S and B agree with that, g learns from it.
  *
- * A stretch ends when nothing is under way any more, or, where it lasts, behind a burst of ends. While loads
- * are under way and later than they should be, the link counts as slower than it was: what has not moved for
- * so long is expected to take as long again. What S and B say counts for less and less until they learn
- * again, so that a link that was slow once is tried again, also where all its stretches have kernels.
+ * A stretch ends when nothing is under way any more or, if it lasts, behind a burst of ends. While loads are late,
+ * the link counts as slower: bytes that have not moved for a time are expected to take as long again. S and B count
+ * for less the older they are, so that a link that was slow once is tried again, even if all its stretches have
+ * kernels.
  */
 
 import { invariant } from '../errors.ts';
@@ -20,23 +19,23 @@ import type { StateVisitor } from '../snapshot.ts';
 import type { ComputeEstimate, LoadEstimate } from './loadOrRecompute.ts';
 
 const KEEP_LINK = 0.9;
-/** Of what a stretch says of g. */
+/** Weight of a new stretch in g (no unit): about the last eight count. */
 const LEARNT = 1 / 8;
-/** A link that nobody has measured counts as a fast disk, until it is late. */
+/** Microseconds a byte on an unmeasured link, as on a fast disk of 1 GB/s; late loads correct it. */
 const UNKNOWN_US_PER_BYTE = 1e6 / 1e9;
 const STRETCH_US = 20_000;
-/** Longer than this a stretch is not, bursts or not. */
+/** Microseconds at most of one stretch: a link that is always busy is measured all the same. */
 const STRETCH_MOST_US = 10 * STRETCH_US;
-/** A gap of so much of a stretch ends a burst. */
+/** Share of a stretch that a gap must last to end a burst. */
 const GAP_SHARE = 1 / 8;
-/** After so long without a measure, times count half. */
+/** Microseconds after which a measure's time counts half: a link's speed changes within minutes. */
 const HALF_LIFE_US = 60_000_000;
 
 export class LinkPace {
   readonly #fit: RecentFit = new RecentFit(2, KEEP_LINK);
   #behindCompute = 0;
   #bytesUnderWay = 0;
-  /** Of the stretch: when it began, whether the link was idle before, what has arrived, and when the last. */
+  /** The stretch: when it began, whether the link was idle before, what has arrived, and when the last arrived. */
   #sinceUs = 0;
   #computedBeforeUs = 0;
   #fromIdle = 0;
@@ -51,7 +50,7 @@ export class LinkPace {
     return this.#bytesUnderWay;
   }
 
-  /** @param computedUs how long the engine has computed so far, in all */
+  /** @param computedUs microseconds that the engine has computed so far */
   began(bytes: number, nowUs: number, computedUs: number): void {
     if (this.#bytesUnderWay === 0) this.#open(nowUs, computedUs, 1);
     this.#bytesUnderWay += bytes;
@@ -70,8 +69,8 @@ export class LinkPace {
   }
 
   /**
-   * @param ownBytes bytes under way of those who ask: others are waited for, and a link on which they load
-   * already has started
+   * @param ownBytes bytes under way of the caller itself. Other loads are waited for; a link that already carries the
+   * caller's has started
    */
   estimate(nowUs: number, ownBytes = 0): LoadEstimate {
     const [usPerByte, startUs] = this.#fit.weights() ?? [UNKNOWN_US_PER_BYTE, 0];
@@ -132,10 +131,10 @@ export class LinkPace {
   }
 }
 
-// How long the engine takes to compute tokens, learnt from the steps it has made: of each step its tokens,
-// the positions over which they attend, and how long it took. An input of `loadOrRecompute`.
+// How long the engine takes to compute tokens, learnt from its steps: the tokens of each step, the positions over
+// which they attend, and its duration. An input of `loadOrRecompute`.
 
-/** Of a step's weight, when another one comes: steps of the last few seconds count. */
+/** Share of a step's weight that is left when another one comes: about the last 50 steps count, a few seconds. */
 const KEEP_COMPUTE = 0.98;
 
 export class ComputePace {
@@ -163,27 +162,25 @@ export class ComputePace {
   }
 }
 
-// y = w . x with weights that are never negative, fitted to recent samples: each new one makes all before it
-// count a little less. What is minimised is the relative error, so that short samples count as much as long
-// ones.
+// y = w . x with weights of at least 0, fitted to recent samples: each new sample makes all before it count a little
+// less. The relative error is minimised, so that short samples count as much as long ones.
 //
-// A sample that is far from what the others say may mean that things are not as they were. Then those before
-// it count much less. One that is far shorter means it: nothing is quick by chance. One that is far longer
-// may have been held up, so it counts for the longest that would not be far, and means it when the next one
-// is far longer too, or when there are few others.
+// A sample far from the others may mean that conditions have changed; then the older samples count much less. A far
+// shorter one always means it: nothing is quick by chance. A far longer one may have been held up: it is cut to the
+// longest that is not far, and means a change only if the next one is far longer too, or if there are few others.
 //
-// Features are few, so every subset of them is solved by its normal equations, and the one with the smallest
-// error whose weights are all positive is taken; of equals, the one with fewer features. Additions, products
-// and square roots only: the same samples give the same bits everywhere.
+// Features are few, so every subset of them is solved by its normal equations, and the subset with the smallest error
+// and only positive weights is taken; among equals, the one with fewer features. Only additions, products and square
+// roots are used: the same samples give the same bits everywhere.
 
-/** Below this share of its column, what elimination leaves of a feature says nothing that others do not. */
+/** Share of its column below which what elimination leaves of a feature is rounding error. */
 const PIVOT_LEAST = 1e-7;
-/** Far is so many times as long, or as short, as expected; older samples then count so much less. */
+/** A sample is far if it is this many times as long or as short as expected; older samples are divided by it then. */
 const SURPRISE = 3;
 const KEEP_SURPRISED = 0.1;
-/** As long as fewer samples than these count, nothing is doubted. */
+/** Below this number of samples, none is doubted. */
 const SAMPLES_FEW = 6;
-/** A larger subset has to explain so much more of what is left. */
+/** Share of the remaining error that a larger subset must explain: less is rounding error. */
 const GAIN_LEAST = 1e-9;
 
 export class RecentFit {
@@ -195,10 +192,10 @@ export class RecentFit {
   #samples = 0;
   #weights: Float64Array | null = null;
   #isStale = false;
-  /** Whether the last sample was far longer than the others say. */
+  /** Whether the last sample was far longer than expected. */
   #wasLate = false;
 
-  /** @param keep what is left of a sample's weight when another one comes, from 0 to 1 */
+  /** @param keep share of a sample's weight that is left when another one comes, from 0 to 1 */
   constructor(features: number, keep: number) {
     this.#features = features;
     this.#keep = keep;
@@ -229,7 +226,7 @@ export class RecentFit {
     this.#isStale = true;
   }
 
-  /** What the samples so far say of this one; undefined before the first. */
+  /** The value expected by the samples so far; undefined before the first. */
   #expected(x: readonly number[]): number | undefined {
     return this.weights()?.reduce((sum, weight, i) => sum + weight * x[i], 0);
   }
@@ -270,7 +267,7 @@ export class RecentFit {
     return best;
   }
 
-  /** Gaussian elimination on columns that are scaled to 1. @returns null where features say the same */
+  /** Gaussian elimination on columns scaled to 1. @returns null if features are linearly dependent */
   #solve(members: readonly number[]): Float64Array | null {
     const n = members.length;
     const scale = members.map((i) => Math.sqrt(this.#products[i * this.#features + i]));

@@ -1,8 +1,8 @@
 /**
- * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, its parent, the
- * chain of its replicas and the chain of jobs that bring it into further tiers. A content exists while a
- * replica, a job or a sequence's block table or a child's row names it; it is in the prefix index for exactly
- * as long.
+ * What blocks *are*, wherever their copies lie: one row a content, with its key, digest, parent, the chain of its
+ * replicas and the chain of jobs that bring it into further tiers. A content exists while a replica, a job, a
+ * sequence's block table or a child's row names it; it is in the prefix index for exactly as long. tableMemory.ts
+ * says what -1 and 0 mean.
  */
 
 import type { Digest } from '../digest.ts';
@@ -14,7 +14,7 @@ import { ordinaryMemory, type TableMemory, uint32Table } from './tableMemory.ts'
 
 /** Parent of a content that begins its chain. */
 export const NO_PARENT = -1;
-/** Parent of a content whose parent was not known when it was made. */
+/** Parent of a content whose parent was unknown when it was made. */
 export const UNKNOWN_PARENT = -2;
 
 export class ContentTable {
@@ -22,7 +22,7 @@ export class ContentTable {
   keys: Uint32Array;
   sizeClass: Uint8Array;
   tokens: Uint16Array;
-  /** Whose room its copies take: that of whoever made it first. */
+  /** Owner whose room its copies take: the owner that made it first. */
   owner: Uint16Array;
   digestLo: Uint32Array;
   digestHi: Uint32Array;
@@ -43,7 +43,7 @@ export class ContentTable {
    */
   offloadedAtUs: Float64Array;
   readonly index: PrefixIndex;
-  /** Right while there are no holes and keys are chained. */
+  /** Exact while there are no holes and keys are chained. */
   readonly search: PrefixSearch;
   /**
    * Content of the block before it in the chain, NO_PARENT or UNKNOWN_PARENT. A child keeps its parent's row
@@ -54,17 +54,17 @@ export class ContentTable {
   #copies: Uint16Array;
   #uses: Int32Array;
   readonly #onForgotten: (content: number) => void;
-  /** First of the chain of rows that came back. */
+  /** First of the chain of returned rows. */
   #nextFree = -1;
-  /** Rows from here on were never used, and are taken in order when none has come back. */
+  /** Rows from here on were never used; they are taken in order when no returned row is left. */
   #made = 0;
   #count = 0;
   #holes = 0;
 
   /**
-   * @param memory where keys and index lie, whole; without it all rows come as they are used
+   * @param memory gives the memory of keys and index, whole; without it all rows are added as they are used
    * @param onForgotten told of each content just before its row is given up
-   * @param whole whether all rows are there from the start
+   * @param whole whether all rows are allocated at the start
    */
   constructor(
     capacity: number,
@@ -99,8 +99,8 @@ export class ContentTable {
   }
 
   /**
-   * Contents that are known but nowhere present, or whose parent is unknown. While there are none, a chain's
-   * present blocks are a prefix of it: whoever is present has all its ancestors present.
+   * Contents that are known but nowhere present, or whose parent is unknown. At 0, a chain's present blocks are a
+   * prefix of it: every present content has all its ancestors present.
    */
   get holes(): number {
     return this.#holes;
@@ -175,14 +175,14 @@ export class ContentTable {
     this.index.grow(this.keys, rows);
   }
 
-  /** Rows below this were used at some time. */
+  /** Rows below this have been used. */
   get rows(): number {
     return this.#made;
   }
 
   /**
-   * The parent of a content that came without it is known now. Only for chained keys: there a content has one
-   * parent, and no content is its own ancestor.
+   * Sets the parent of a content that came without it. Only for chained keys: there a content has one parent, and no
+   * content is its own ancestor.
    */
   learnParent(content: number, parent: number): void {
     if (parent === UNKNOWN_PARENT || this.#parent[content] !== UNKNOWN_PARENT) return;
@@ -191,21 +191,19 @@ export class ContentTable {
     if (parent >= 0) this.hold(parent);
   }
 
-  /** Gives back a row that was made and that nobody held. */
+  /** Gives back a row that was made and never held. */
   dropUnused(content: number): void {
     if (content < 0 || this.#uses[content] !== 0) return;
     this.hold(content);
     this.unhold(content);
   }
 
-  /**
-   * Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, where there is none to name.
-   */
+  /** Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, otherwise. */
   parentOf(content: number): number {
     return this.#parent[content];
   }
 
-  /** The parent's key: zeros for a content that begins its chain, undefined where the parent is not known. */
+  /** The parent's key: zeros for a content that begins its chain, undefined if the parent is unknown. */
   parentKey(content: number): Uint32Array | undefined {
     const parent = this.#parent[content];
     if (parent === UNKNOWN_PARENT) return undefined;
@@ -213,9 +211,9 @@ export class ContentTable {
   }
 
   /**
-   * Rows for as many contents as there are slots and jobs are enough as long as every row has one of them;
-   * rows that only live for their children have not, and there can be as many again. When all are in use,
-   * those go.
+   * Frees rows that only live for their children. One row for each slot and job is enough while every row has one of
+   * them; rows kept only for children have neither, and the table has room for as many again. When all rows are in
+   * use, these are forgotten.
    */
   #forgetAbsentParents(): void {
     for (let child = 0; child < this.#made; child++) {
@@ -234,7 +232,7 @@ export class ContentTable {
 
   unhold(content: number): void {
     for (let at = content; at >= 0; ) {
-      invariant(this.#uses[at] > 0, 'a content is let go as often as it was held');
+      invariant(this.#uses[at] > 0, 'a content is released as often as it was held');
       if (--this.#uses[at] > 0) return;
       invariant(this.#copies[at] === 0, 'a content with copies is held');
       const parent = this.#parent[at];

@@ -1,12 +1,12 @@
 /**
- * The jobs: one transfer each, from a (slot, generation) to a (slot, generation). A row is reused after its
- * job retired; a `JobId` holds the row and how often it was used, so that a late or doubled completion is
- * recognised.
+ * The jobs: one transfer each, from a (slot, generation) to a (slot, generation). A row is reused after its job
+ * retired; a `JobId` holds the row and how often it was used, so that a late or doubled completion is recognised.
+ * tableMemory.ts says what -1 and 0 mean.
  *
  *     WAITING (for a slot, a source) -> ISSUED (the driver has it) -> ENDED (waiters to serve) -> retired
  *                                          | cancelled, deadline                                  ^
  *                                          v                                                      |
- *                                       DETACHED (nobody waits, slots stay taken until it ends) --+
+ *                                       DETACHED (no waiters; slots stay taken until it ends) ----+
  */
 
 import type { Digest } from '../digest.ts';
@@ -18,8 +18,8 @@ import type { Tier } from '../tier/tier.ts';
 export type JobId = number & { readonly __job: never };
 
 /**
- * MOVE brings a content from one tier to another, SEAL takes the digest of an open block, OPEN waits for a
- * slot to open, COPY fills an open block from another one of the same tier.
+ * MOVE brings a content from one tier to another, SEAL takes the digest of an open block, OPEN waits for a slot to
+ * open, COPY fills an open block from another block of the same tier.
  */
 export const JobKind = { MOVE: 0, SEAL: 1, OPEN: 2, COPY: 3 } as const;
 export type JobKind = (typeof JobKind)[keyof typeof JobKind];
@@ -39,7 +39,9 @@ export type JobPriority = (typeof JobPriority)[keyof typeof JobPriority];
 
 const ROWS_MAX = 2 ** 21;
 
-/** The row in a job's id. The remainder of two doubles is a call of the C library; this is exact as well. */
+/**
+ * The row in a job's id, in exact integer arithmetic: the remainder of two doubles would be a call of the C library.
+ */
 function rowIn(id: JobId): number {
   return id - Math.floor(id / ROWS_MAX) * ROWS_MAX;
 }
@@ -62,11 +64,11 @@ export class JobTable {
   madeAtUs: Float64Array;
   /** How it ended, for a job that is ENDED or DETACHED. */
   outcome: Uint8Array;
-  /** Whose room it takes. */
+  /** Owner whose room it takes. */
   owner: Uint16Array;
   /** 1 for a job whose source was evicted and keeps its slot only until this job has ended. */
   leaving: Uint8Array;
-  /** 1 once the listener was told of its end, which comes twice to a job that was detached. */
+  /** 1 once the listener was told of its end, which a detached job has twice. */
   told: Uint8Array;
   /** 1 while a job without a slot counts against its target tier's capacity. */
   resident: Uint8Array;
@@ -74,20 +76,20 @@ export class JobTable {
   nextIncoming: Int32Array;
   /** First waiter, -1 for none. */
   waiter: Int32Array;
-  /** 1 once an issued job's deadline has passed: nobody counts on its end any more. */
+  /** 1 once an issued job's deadline has passed: no sequence waits for its end any more. */
   overdue: Uint8Array;
   #uses: Uint32Array;
-  /** Rows that came back, the last one first to be used again. */
+  /** Returned rows; the last one is used again first. */
   #free: Int32Array;
   #freeCount = 0;
-  /** Rows from here on were never used, and are taken in order when no row has come back. */
+  /** Rows from here on were never used; they are taken in order when no returned row is left. */
   #made = 0;
   issued = 0;
-  /** Of these, past their deadline: they may never end. */
+  /** Issued jobs past their deadline: they may never end. */
   overdueCount = 0;
   waiting = 0;
 
-  /** @param whole whether all rows are there from the start */
+  /** @param whole whether all rows are allocated at the start */
   constructor(capacity: number, whole = true) {
     invariant(capacity <= ROWS_MAX, 'job rows fit a job id');
     this.capacity = capacity;
@@ -201,7 +203,7 @@ export class JobTable {
     this.outcome[row] = outcome;
   }
 
-  /** The job is over; whoever waits for it is still to be served. */
+  /** Ends the job; its waiters are still to be served. */
   end(row: number, outcome: number): void {
     const state = this.state[row];
     invariant(state !== JobState.NONE && state !== JobState.ENDED, 'a job ends once');
@@ -278,7 +280,7 @@ export class JobTable {
       overdue += this.overdue[row];
       invariant(
         this.overdue[row] === 0 || this.state[row] === JobState.DETACHED,
-        'nobody waits for a job past its deadline',
+        'a job past its deadline has no waiters',
       );
     }
     invariant(overdue === this.overdueCount, 'the job table knows which jobs are overdue');
@@ -287,7 +289,7 @@ export class JobTable {
   }
 }
 
-//  A job as a driver sees it: from where to where, which bytes, and what they must be.
+// A job as a driver sees it: from where to where, which bytes, and their key and digest.
 
 export interface Transfer {
   readonly job: JobId;
@@ -319,8 +321,7 @@ export interface Place {
   readonly generation: number;
 }
 
-// Who waits for a job: chains of (sequence, block) hung on job rows, in the order in which they began to
-// wait.
+// The waiters of jobs: chains of (sequence, block) hung on job rows, in the order in which they began to wait.
 
 export class WaiterTable {
   #sequence: Float64Array = new Float64Array(64);
@@ -427,9 +428,9 @@ export class WaiterTable {
   }
 }
 
-// Deadlines of jobs, the earliest first: a binary heap of (deadline, job). Jobs that have retired stay in it
-// until they come to the top or until they outnumber the living, when the heap is built anew. So the next
-// deadline costs O(1) and setting one O(log n), whatever happens to the jobs.
+// Deadlines of jobs, the earliest first: a binary heap of (deadline, job). Retired jobs stay in it until they come to
+// the top or outnumber the live jobs, when the heap is rebuilt. So the next deadline costs O(1) and setting one O(log
+// n).
 
 export class Deadlines {
   readonly #isLive: (job: JobId) => boolean;
@@ -443,7 +444,7 @@ export class Deadlines {
     this.#isLive = isLive;
   }
 
-  /** Microseconds of the earliest deadline of a living job; Infinity when there is none. */
+  /** Microseconds of the earliest deadline of a live job; Infinity without one. */
   get nextUs(): number {
     this.#dropDead();
     return this.#size === 0 ? Number.POSITIVE_INFINITY : this.#due[0];
@@ -459,7 +460,7 @@ export class Deadlines {
     this.#rise(this.#size++, dueUs, job);
   }
 
-  /** Takes the job whose deadline is the earliest of those due at `nowUs`; 0 when none is due. */
+  /** Takes the job with the earliest deadline that is due at `nowUs`; 0 if none is due. */
   takeDue(nowUs: number): JobId {
     this.#dropDead();
     if (this.#size === 0 || this.#due[0] > nowUs) return 0 as JobId;

@@ -16,8 +16,8 @@ export class PrefixIndex {
   /** Takes a hash to the slot where its search begins. */
   slotMask: number;
   /**
-   * A slot holds the content in its low bits and, in the rest, bits of the key's hash that tell most others
-   * apart.
+   * A slot holds the content in its low bits and, in the other bits, part of the key's hash, which tells most other
+   * keys apart.
    */
   readonly contentMask: number;
   #keys: Uint32Array;
@@ -52,7 +52,7 @@ export class PrefixIndex {
     return this.#keys;
   }
 
-  /** The content table has grown: its keys lie elsewhere, and there is room for so many. */
+  /** Called when the content table has grown: its keys lie elsewhere, with room for `rows` contents. */
   grow(keys: Uint32Array, rows: number): void {
     this.#keys = keys;
     if (slotsFor(rows) === this.slots.length) return;
@@ -83,9 +83,9 @@ export class PrefixIndex {
   }
 
   /**
-   * The first slot whose tag is that of the hash, or EMPTY, which proves that no key with this hash is here.
-   * `first` is what `slots[hash & slotMask]` holds: who searches for several keys loads all of these first,
-   * so that the waits overlap.
+   * The first slot with the hash's tag, or EMPTY, which proves that no key with this hash is indexed. `first` is the
+   * content of `slots[hash & slotMask]`: a search for several keys loads all of these first, so that the memory waits
+   * overlap.
    */
   seek(hash: number, first: number): number {
     const { slots, slotMask } = this;
@@ -135,7 +135,7 @@ export class PrefixIndex {
     this.#size--;
   }
 
-  /** @param keys of the content table, whose state was shown before */
+  /** @param keys of the content table, whose state was visited before */
   visitState(visitor: StateVisitor, keys: Uint32Array): void {
     this.#keys = keys;
     this.slots = visitor.growing(this.slots);
@@ -168,7 +168,7 @@ export function hashOf(keys: Uint32Array, at: number): number {
   return spread(keys[at], keys[at + 1], keys[at + 2], keys[at + 3]);
 }
 
-/** Spreads also keys that are not hashes, such as a simulator's plain ids. */
+/** Mixes the words, so that keys which are not hashes, such as a simulator's plain ids, spread too. */
 function spread(w0: number, w1: number, w2: number, w3: number): number {
   let h = Math.imul(
     w0 ^ Math.imul(w1, 0x9e3779b1) ^ Math.imul(w2, 0x85ebca6b) ^ Math.imul(w3, 0xc2b2ae35),
@@ -179,39 +179,34 @@ function spread(w0: number, w1: number, w2: number, w3: number): number {
   return h ^ (h >>> 13);
 }
 
-// How long a prefix of each of many chains the index holds, where whoever is indexed has all its ancestors
-// indexed. Halving waits for memory at every step, since where to look next depends on what was found. The
-// chains take each step together: one pass computes all addresses and loads what lies there without looking
-// at it, so that the waits overlap; the next pass looks at what has arrived. One chain alone is another
-// matter (prefixLength.ts).
+// Prefix lengths of many chains at once, where every indexed content has all its ancestors indexed. Halving waits for
+// memory at every step, since the next place depends on what was found. The chains take each step together: one pass
+// computes all addresses and loads from them without using the result, so that the waits overlap; the next pass uses
+// what has arrived.
 //
-// The halves are told apart by the hash bits in the slots alone: they prove that a key is absent, and seldom
-// err about presence. Only where the halving ends is the whole key compared; if it differs, that block is
-// absent after all.
+// Halving trusts the hash bits in the slots: they prove that a key is absent, and seldom err about presence. The
+// whole key is compared only where halving ends; if it differs, that block is absent.
 //
 // Scratch space is of a fixed size, a few KB for a group of chains; calls leave no garbage.
 
-/**
- * Chains that are searched together: many more than a core's outstanding loads, few enough for its nearest
- * cache.
- */
+/** Chains that are searched together: many more than a core's outstanding loads, few enough for its nearest cache. */
 const GROUP = 256;
 
 export class PrefixSearch {
   readonly #index: PrefixIndex;
-  /** Chains whose length is not known yet, and of these, the ones that are being narrowed. */
+  /** Chains whose length is not known yet, and the ones among them that are being narrowed. */
   readonly #open: Int32Array = new Int32Array(GROUP);
   readonly #narrowing: Int32Array = new Int32Array(GROUP);
   /**
-   * By chain: its first key, in words; block `present` may be in the index, block `absent` is not. Blocks
-   * count from 1.
+   * By chain: its first key, in words; block `present` may be in the index, block `absent` is not. Blocks count from
+   * 1.
    */
   readonly #start: Int32Array = new Int32Array(GROUP);
   readonly #present: Int32Array = new Int32Array(GROUP);
   readonly #absent: Int32Array = new Int32Array(GROUP);
   /**
-   * By place in a list of chains, what a pass leaves to the next: the key, its hash, the slot, and whose key
-   * it may be.
+   * By place in a list of chains, what one pass leaves to the next: the key, its hash, the slot, and the content
+   * whose key it may be.
    */
   readonly #at: Int32Array = new Int32Array(GROUP);
   readonly #hash: Int32Array = new Int32Array(GROUP);
@@ -259,8 +254,8 @@ export class PrefixSearch {
   }
 
   /**
-   * Those whose block `present` is in the index have their length; for the others it is absent. @returns the
-   * others
+   * Sets the length of the chains whose block `present` is in the index; for the others it is absent. @returns the
+   * number of others
    */
   #confirm(keys: Uint32Array, open: number, out: Uint32Array, from: number): number {
     const list = this.#open;
@@ -292,8 +287,8 @@ export class PrefixSearch {
   }
 
   /**
-   * Halves (present, absent) of each until nothing lies between. @returns those of which something may be
-   * present
+   * Halves (present, absent) of each chain until they are adjacent. @returns the number of chains of which something
+   * may be present
    */
   #narrow(keys: Uint32Array, open: number): number {
     const all = this.#open;
@@ -337,10 +332,7 @@ export class PrefixSearch {
     return some;
   }
 
-  /**
-   * The first content that may have the key at each of the first `count` places of `at`, -1 where none has
-   * it.
-   */
+  /** Sets, for each of the first `count` places of `at`, the first content that may have its key, or -1. */
   #lookUp(keys: Uint32Array, count: number): void {
     const index = this.#index;
     const { slots, slotMask, contentMask } = index;
@@ -360,10 +352,9 @@ export class PrefixSearch {
   }
 }
 
-// How long a prefix of one chain the index holds, where whoever is indexed has all its ancestors indexed.
-// Each step looks at three places at once, whose waits for memory overlap, and leaves a quarter of the chain:
-// half as many waits as halving. As for many chains (prefixSearch.ts), steps trust the tags in the slots, and
-// the whole key decides in the end.
+// Prefix length of one chain, where every indexed content has all its ancestors indexed. Each step looks at three
+// places at once, whose memory waits overlap, and leaves a quarter of the chain: half as many waits as halving. Steps
+// trust the tags in the slots, as above; the whole key decides in the end.
 
 /** Leading blocks in the index, of the `count` whose keys lie in `keys`, four words a block. */
 function prefixLength(index: PrefixIndex, keys: Uint32Array, count: number): number {
@@ -380,7 +371,7 @@ function shorterLength(index: PrefixIndex, keys: Uint32Array, limit: number): nu
     let slot = EMPTY;
     while (present + 1 < absent) {
       const step = (absent - present + 3) >> 2;
-      // What would lie beyond the absent block is that block.
+      // Places beyond the absent block count as that block.
       const near = present + step;
       const middle = Math.min(near + step, absent);
       const far = Math.min(middle + step, absent);

@@ -1,10 +1,11 @@
 /**
- * One row a slot of every tier: which content lies there, in which state, who holds it and who reads it. A
- * replica's number is its tier's base plus its slot, so that one table and one set of links serve all tiers.
+ * One row a slot of every tier: which content lies there, in which state, how many sequences hold it and jobs read
+ * it. A replica's number is its tier's base plus its slot, so that one table and one set of links serve all tiers.
+ * tableMemory.ts says what -1 and 0 mean.
  *
  * - `refs` counts sequences that hold the replica, `readers` counts jobs that copy from it.
  * - A replica that jobs read keeps its slot until they have ended.
- * - Rows up to the highest replica that was ever reserved are there; of the others only the numbers are.
+ * - Rows exist up to the highest replica that was ever reserved.
  * - READY with no refs is cached: exactly those replicas are evictable, and the eviction policy has them.
  */
 
@@ -29,11 +30,11 @@ export class ReplicaTable {
   evictable: Uint8Array;
   /** 1 while the slot may hold bytes of another owner than the replica's. */
   foreign: Uint8Array;
-  /** Whose room it takes; of a free slot, whose it took. */
+  /** Owner whose room it takes; for a free slot, the last one. */
   owner: Uint16Array;
   readonly #counts: Int32Array;
 
-  /** @param whole whether all rows are there from the start */
+  /** @param whole whether all rows are allocated at the start */
   constructor(slotLimits: readonly number[], whole = true) {
     this.tiers = slotLimits.length;
     this.base = new Int32Array(this.tiers + 1);
@@ -62,7 +63,7 @@ export class ReplicaTable {
     return this.state.length;
   }
 
-  /** Behind the replicas of the tier that have a row. */
+  /** End of the tier's replicas that have a row. */
   end(tier: number): number {
     return Math.min(this.base[tier + 1], this.state.length);
   }
@@ -118,8 +119,8 @@ export class ReplicaTable {
 }
 
 /**
- * The life of a replica, one copy of a content in one slot. Only READY is ever read; a slot is FREE again
- * only after the last job on it has retired.
+ * The life of a replica, one copy of a content in one slot. Only READY is ever read; a slot is FREE again only after
+ * the last job on it has retired.
  *
  *     FREE -> RESERVED -> FILLING -> VERIFYING -> READY -> DRAINING -> FREE
  *                |           |          | wrong              ^
@@ -129,8 +130,8 @@ export class ReplicaTable {
  *     HBM:  RESERVED -> OPEN (private, tokens are appended) -> SEALED -> VERIFYING -> READY | PRIVATE
  *           FILLING -> OPEN  where a copy of another block's bytes is continued
  *
- * PRIVATE holds right bytes that nobody else may find: a second copy of a content whose digest differs, which
- * GPUs that add in another order can give.
+ * PRIVATE holds right bytes that only its sequence may read: a second copy of a content whose digest differs, as GPUs
+ * that add in another order give.
  */
 export const ReplicaState = {
   FREE: 0,

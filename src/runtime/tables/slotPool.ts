@@ -1,12 +1,11 @@
 /**
- * The places of one tier, handed out and taken back. Two levels: large pages, of which slots of one size
- * class are cut (Jenga, arXiv 2503.18292, does this for layer groups; slab allocators do it for objects). A
- * page whose last slot comes back is uncut again, so no tier is divided between sizes in advance. Of the
- * pages of a class the fullest is used first, which empties the others; of uncut pages the one that was used
- * last, so that a pool that is never full touches little of its memory or file.
+ * The places of one tier, handed out and taken back, and where their bytes lie. Two levels: large pages, of which
+ * slots of one size class are cut (Jenga, arXiv 2503.18292, does this for layer groups; slab allocators do it for
+ * objects). A page whose last slot comes back is uncut again, so no tier is divided between sizes in advance. Of the
+ * pages of a class the fullest is used first, which empties the others; of uncut pages the one used last, so that a
+ * pool that is never full touches little of its memory or file.
  *
- * Each slot has a generation that grows when it is taken; (slot, generation) names one use of a slot for
- * ever.
+ * Each slot has a generation that grows when it is taken; (slot, generation) names one use of a slot for ever.
  */
 
 import { configError, invariant, requireInteger } from '../errors.ts';
@@ -17,7 +16,7 @@ const UNCUT = 255;
 
 export class SlotPool {
   readonly shape: PoolShape;
-  /** By slot, for those of which `reach` was told. */
+  /** By slot, up to the highest one that `reach` was called for. */
   generation: Uint32Array;
   #pageClass: Uint8Array;
   #pageTaken: Uint16Array;
@@ -26,15 +25,15 @@ export class SlotPool {
   /** Pages from here on were never used: they are uncut, and taken in order when list 0 is empty. */
   #made = 0;
   /**
-   * List 0: uncut pages before `made`. List 1 + bucketBase[c] + taken: pages of class c with so many slots
-   * taken, none full.
+   * List 0: uncut pages before `made`. List 1 + bucketBase[c] + taken: pages of class c with `taken` slots taken,
+   * none full.
    */
   readonly #pages: IntrusiveLists;
   readonly #bucketBase: Int32Array;
   readonly #freeSlots: Int32Array;
   #taken = 0;
 
-  /** @param whole whether all tables have room for every slot from the start */
+  /** @param whole whether all tables have room for every slot at the start */
   constructor(shape: PoolShape, whole = true) {
     invariant(
       shape.slotBytes.length < UNCUT && shape.slotsPerPageMax <= 0xffff,
@@ -91,12 +90,12 @@ export class SlotPool {
     return this.#freeSlots[sizeClass];
   }
 
-  /** The cut page of which the next slot of the class would be taken; -1 where another would be cut. */
+  /** The cut page that the next slot of the class would be taken from; -1 if another would be cut. */
   pageToTake(sizeClass: number): number {
     return this.shape.slotsPerPageMax === 1 ? -1 : this.#fullestPage(sizeClass);
   }
 
-  /** A slot of the class with a new generation, or -1 when there is none. */
+  /** A slot of the class with a new generation, or -1 if all are taken. */
   take(sizeClass: number): number {
     const slot = this.shape.slotsPerPageMax === 1 ? this.#takePage(sizeClass) : this.#takeFromPage(sizeClass);
     if (slot === -1) return -1;
@@ -107,14 +106,14 @@ export class SlotPool {
     return slot;
   }
 
-  /** Where no page holds more than one slot, the page is the slot. */
+  /** The page is the slot where no page holds more than one slot. */
   #takePage(sizeClass: number): number {
     const page = this.#takeUncut();
     if (page !== -1) this.#pageClass[page] = sizeClass;
     return page;
   }
 
-  /** The uncut page that was used last, else the first one that was never used; -1 when there is none. */
+  /** The uncut page that was used last, else the first one that was never used; -1 if all are cut. */
   #takeUncut(): number {
     const page = this.#pages.newest(0);
     if (page !== -1) {
@@ -158,8 +157,8 @@ export class SlotPool {
   }
 
   /**
-   * Takes one free slot by name, with a given generation: what a file holds since an earlier run. A slot that
-   * is not free in that class is left alone.
+   * Takes one free slot by name with a given generation: a record that a file holds from an earlier run. False, with
+   * nothing changed, if the slot is not free in that class.
    */
   takeSlot(slot: number, sizeClass: number, generation: number): boolean {
     const { slotsPerPageMax, slotsPerPage } = this.shape;
@@ -170,7 +169,7 @@ export class SlotPool {
     const cut = this.#pageClass[page];
     if (cut !== UNCUT && (cut !== sizeClass || slotsPerPageMax === 1)) return false;
     if (cut === UNCUT) {
-      // pages that are passed over are taken after those that were used before, in order
+      // skipped pages are taken after pages that were used before, in order
       for (; this.#made <= page; this.#made++) this.#pages.prepend(0, this.#made);
       this.#pages.remove(0, page);
     }
@@ -350,10 +349,9 @@ export function slotOffsetBytes(shape: PoolShape, slot: number, sizeClass: numbe
   return page * shape.pageBytes + index * shape.slotBytes[sizeClass];
 }
 
-// Which pages of a tier hold nothing but replicas that may be evicted: clearing one of them makes room for
-// slots of any size class. Per page it counts taken slots and, of these, those that may not be evicted. A
-// page is in the list while it has taken slots and all of them may be evicted; the one that came into this
-// state first is cleared first.
+// Pages of a tier that hold only evictable replicas: clearing one of them makes room for slots of any size class. Per
+// page it counts taken slots, and the ones among them that may not be evicted. A page is listed while it has taken
+// slots and all of them are evictable; the page that was listed first is cleared first.
 
 export class PageCensus {
   readonly #pool: SlotPool;
@@ -429,8 +427,8 @@ export class PageCensus {
 //
 //     list L:   sentinel(L) <-> oldest <-> ... <-> newest <-> sentinel(L)
 //
-// Every operation is O(1) and makes no garbage, but for the growth of a table that grows. Links count the
-// sentinels first and the members behind them. A member outside any list has next = -1.
+// Every operation is O(1) and makes no garbage, except when a table grows. Links count the sentinels first and the
+// members behind them. A member outside any list has next = -1.
 
 export class IntrusiveLists {
   readonly #members: number;
@@ -439,7 +437,7 @@ export class IntrusiveLists {
   #prev: Int32Array;
   readonly #size: Int32Array;
 
-  /** @param rows members that there is room for now; the others get it when they are first listed */
+  /** @param rows members that have room now; the others get it when they are first listed */
   constructor(members: number, lists: number, rows: number = members) {
     this.#members = members;
     this.#lists = lists;
@@ -513,7 +511,7 @@ export class IntrusiveLists {
   }
 
   #grow(member: number): void {
-    invariant(member < this.#members, 'a member is one of those that there are');
+    invariant(member < this.#members, 'a member is below the limit');
     const rows = rowsFor(member, this.#next.length - this.#lists, this.#members);
     this.#next = grown(this.#next, this.#lists + rows, -1);
     this.#prev = grown(this.#prev, this.#lists + rows, -1);

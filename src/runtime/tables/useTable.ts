@@ -1,6 +1,7 @@
 /**
- * Powers of one half by + - * / and comparisons alone, which every engine rounds alike; Math.pow does not
- * promise that.
+ * How often blocks are used, as estimates that forget; for one block (`BlockUse`) and for all contents of a manager
+ * (`UseTable`). Powers of one half are made by + - * / and comparisons alone, which every engine rounds alike;
+ * Math.pow does not promise that.
  */
 
 import { invariant, requirePositive } from '../errors.ts';
@@ -19,21 +20,20 @@ export function halved(x: number): number {
   return value;
 }
 
-// How often a block is used, as an estimate that forgets: every use adds 1 to a weight that halves with each
-// half-life. The frequency is that weight over the time that it stands for:
+// How often a block is used: every use adds 1 to a weight that halves with each half-life. The frequency is that
+// weight over the time that it stands for:
 //
 //     weight(t) = sum over uses of 2^-((t - use) / halfLife)
-//     time(t)   = integral of the same decay since the first use = halfLife / ln 2 * (1 - 2^-(age /
-//     halfLife))
+//     time(t)   = integral of the same decay since the first use = halfLife / ln 2 * (1 - 2^-(age / halfLife))
 //     frequency = weight / max(time, youth)
 //
-// So it is right for a young block too, and a block that is used no more cools down by itself: nobody has to
-// touch it for that. `youth` keeps the first use of a block from counting as an infinite frequency.
+// So the frequency is right for a young block too, and falls by itself without uses; no pass has to visit the block.
+// `youth` keeps the first use of a block from counting as an infinite frequency.
 
 export interface UseRates {
-  /** After so many microseconds a use counts half. */
+  /** Microseconds after which a use counts half. */
   readonly halfLifeUs: number;
-  /** A frequency is taken over at least so many microseconds. */
+  /** Microseconds, at least, over which a frequency is taken. */
   readonly youthUs: number;
 }
 
@@ -78,7 +78,7 @@ export class BlockUse implements UseHistory {
     this.#rates = rates;
   }
 
-  /** The block is used. A time before the last use counts as that of the last use. */
+  /** Counts a use. A time before the last use counts as the last use's. */
   used(nowUs: number): void {
     const now = this.uses === 0 ? nowUs : Math.max(nowUs, this.lastUseUs);
     if (this.uses === 0) this.firstUseUs = now;
@@ -96,7 +96,7 @@ export class BlockUse implements UseHistory {
 // garbage. A content's row is cleared when the manager forgets it.
 
 export const HALF_LIFE_US_DEFAULT = 20_000_000;
-/** A single use is twice the notes' threshold of a warm block, 0.1 a second, at first. */
+/** Microseconds: a single use counts at first as 0.2 a second, twice the notes' threshold of a warm block. */
 export const YOUTH_US_DEFAULT = 5_000_000;
 
 /** @throws TKV_CONFIG for a time that is not positive */
@@ -150,7 +150,7 @@ export class UseTable {
     return this.#lastUs[content];
   }
 
-  /** The history as it is now: good until the content is used again or forgotten. */
+  /** The history as it is now: valid until the content is used again or forgotten. */
   of(content: number): UseHistory {
     invariant(content >= 0 && content < this.#uses.length, 'a history of a content that there is');
     return {

@@ -1,21 +1,21 @@
 /**
- * What executes the manager's jobs: for real (`TransferEngine` in tierkv/backends) or on a virtual clock
- * (`ModeledDriver` in tierkv/sim). A driver decides nothing. It reports each end when it happens, in whatever
- * order ends come; a slow write to disk delays nobody who does not wait for it.
+ * The contract of a driver, which executes the manager's jobs, for real (`TransferEngine` in tierkv/backends) or on a
+ * virtual clock (`ModeledDriver` in tierkv/sim), and the carrier between the two. A driver decides nothing. It
+ * reports each end when it happens, in any order; a slow write to disk delays only its own waiters.
  */
 
 import type { StateVisitor } from '../snapshot.ts';
 import type { JobId, Transfer } from '../tables/jobTable.ts';
 import type { Outcome } from './tier.ts';
 
-/** How one job ended. Its slots are the manager's again. */
+/** How one job ended. Its slots belong to the manager again. */
 export interface Completion {
   readonly job: JobId;
   readonly outcome: Outcome;
   /** Digest of the sealed bytes; 0 for other kinds. */
   readonly digestLo: number;
   readonly digestHi: number;
-  /** Why it was not loaded, for people. */
+  /** Why it was not loaded, for humans. */
   readonly reason: string;
 }
 
@@ -24,11 +24,10 @@ export type EndListener = (end: Completion) => void;
 export interface TransferDriver {
   /** The driver's clock, in integer microseconds; never goes back. */
   nowUs(): number;
-  /** Takes over jobs; returns at once. Each job ends once, also one whose deadline has passed. */
+  /** Takes over jobs; returns at once. Each job ends once, even if its deadline has passed. */
   submit(transfers: readonly Transfer[]): void;
   /**
-   * Who is told of each end. The driver calls it from outside `submit`; a later listener takes the place of
-   * the earlier one.
+   * Sets the listener of ends. The driver calls it from outside `submit`; a later listener replaces the earlier one.
    */
   onEnd(listener: EndListener): void;
 }
@@ -70,8 +69,7 @@ export class JobCarrier {
   }
 
   /**
-   * Keeps what the manager issues until `resume`, as long as there is no store to submit it to. Ends are
-   * still carried back.
+   * Keeps the manager's jobs until `resume`, while no store can take them. Ends are still carried back.
    */
   hold(): void {
     this.#held = true;
@@ -83,8 +81,7 @@ export class JobCarrier {
   }
 
   /**
-   * Tells the manager of an end. For drivers whose ends somebody else puts in order; others report by
-   * themselves.
+   * Tells the manager of an end. For drivers whose caller puts the ends in order; other drivers report by themselves.
    */
   complete({ job, outcome, digestLo, digestHi }: Completion): void {
     this.#jobs.complete(job, outcome, this.#driver.nowUs(), digestLo, digestHi);
@@ -120,7 +117,7 @@ export class JobQueue {
     );
   }
 
-  /** The first job, or 0, which is no job's id. */
+  /** The first job, or 0 if the queue is empty. */
   peek(): JobId {
     return (this.#size === 0 ? 0 : this.#ring[this.#head]) as JobId;
   }

@@ -1,13 +1,13 @@
 /**
- * What a tier store remembers of each slot: the generation that last took it, and the size class of the bytes
- * that lie in it, if any do. It answers the part of the tier contract that needs no bytes: stale, missing,
+ * What a tier store remembers of each slot: the generation that last took it, and the size class of the bytes in it;
+ * and which slots its calls work on. It answers the part of the tier contract that needs no bytes: stale, missing,
  * cut anew.
  *
  * - The generation of a slot never falls. A failed write keeps its generation and leaves no bytes.
- * - A page holds slots of one size class. The first write of another class cuts the page anew: the bytes of
- *   all its old slots are gone, their generations stay.
- * - Memory grows with the highest slot touched, not with the pool's limit, since a disk tier may be
- *   practically unbounded.
+ * - A page holds slots of one size class. The first write of another class cuts the page anew: the bytes of all its
+ * old slots are gone, their generations stay.
+ * - Memory grows with the highest slot touched, not with the pool's limit, since a disk tier may be practically
+ * unbounded.
  */
 
 import { invariant } from '../errors.ts';
@@ -15,7 +15,7 @@ import type { PoolShape } from '../tables/slotPool.ts';
 import { Outcome } from './tier.ts';
 import type { StoreItem, StoreResult } from './tierStore.ts';
 
-/** Where an item wants to go; `bytes` and `digest` do not matter to the ledger. */
+/** The place of an item; `bytes` and `digest` do not matter to the ledger. */
 export type SlotPlace = Pick<StoreItem, 'slot' | 'sizeClass' | 'generation'>;
 
 export const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
@@ -31,7 +31,7 @@ export function corrupt(reason: string): StoreResult {
 export class SlotLedger {
   readonly shape: PoolShape;
   #generations: Uint32Array = new Uint32Array(0);
-  /** Size class of the bytes in a slot, plus 1; 0 where there are none. */
+  /** Size class of the bytes in a slot, plus 1; 0 if it holds none. */
   #held: Uint8Array = new Uint8Array(0);
   /** Size class that a page was last cut into, plus 1; 0 before the first write. */
   #cut: Uint8Array = new Uint8Array(0);
@@ -50,7 +50,7 @@ export class SlotLedger {
     return (this.#held[slot] ?? 0) !== 0;
   }
 
-  /** Why no item may name this place, or undefined where one may. */
+  /** Why the place is invalid, or undefined if it is valid. */
   misplaced(place: SlotPlace): StoreResult | undefined {
     const { shape } = this;
     const { slot, sizeClass, generation } = place;
@@ -66,7 +66,7 @@ export class SlotLedger {
     return undefined;
   }
 
-  /** Why a write may not happen, or undefined where it may. Changes nothing. */
+  /** Why a write must be refused, or undefined. Changes nothing. */
   refuseWrite(place: SlotPlace): StoreResult | undefined {
     const misplaced = this.misplaced(place);
     if (misplaced !== undefined) return misplaced;
@@ -74,7 +74,7 @@ export class SlotLedger {
     return place.generation < current ? staleRequest(place, current) : undefined;
   }
 
-  /** Why a read cannot find its bytes, or undefined where they are there. Changes nothing. */
+  /** Why a read cannot find its bytes, or undefined if they are there. Changes nothing. */
   refuseRead(place: SlotPlace): StoreResult | undefined {
     const misplaced = this.misplaced(place);
     if (misplaced !== undefined) return misplaced;
@@ -104,9 +104,7 @@ export class SlotLedger {
     this.#held[slot] = 0;
   }
 
-  /**
-   * The bytes of the generation that took the slot are in place; nothing, if the page was cut anew meanwhile.
-   */
+  /** The bytes of the generation that took the slot are in place. No effect if the page was cut anew meanwhile. */
   fill(place: SlotPlace): void {
     const { slot, sizeClass } = place;
     const page = Math.floor(slot / this.shape.slotsPerPageMax);
@@ -133,9 +131,8 @@ function grown<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
   return to;
 }
 
-// Which slots calls of a store are working on. Stores do not queue calls that meet on a slot: the second one
-// is refused, and changes nothing. The manager never sends such a call, since a slot belongs to its job until
-// the job has retired.
+// The slots that a store's calls work on. Calls that meet on a slot are not queued: the second one is refused and
+// changes nothing. The manager never sends such a call, since a slot belongs to its job until the job has retired.
 //
 //     held as | a further `read` | `device` | `source` | `write`
 //     read    | allowed          | refused  | allowed  | refused
@@ -143,9 +140,8 @@ function grown<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
 //     source  | allowed          | allowed  | allowed  | refused
 //     write   | refused          | refused  | refused  | refused
 //
-// `device` is work on a device that its queue keeps in order, such as filling a slot and then sealing it.
-// `source` is a slot that such work copies from. `read` goes another way and could come later than it was
-// asked for, so nothing may change the slot.
+// `device` is work on a device that its queue keeps in order, such as filling a slot and then sealing it. `source` is
+// a slot that such work copies from. `read` goes another way and may come late, so the slot must not change.
 
 const slotUses = ['read', 'device', 'source', 'write'] as const;
 export type SlotUse = (typeof slotUses)[number];
@@ -163,12 +159,12 @@ type Lock = Record<SlotUse, number>;
 export class SlotLocks {
   readonly #locks: Map<number, Lock> = new Map();
 
-  /** Slots that some call works on. */
+  /** Slots that a call works on. */
   get size(): number {
     return this.#locks.size;
   }
 
-  /** Takes the slot for `use`. @returns why it cannot be had; undefined when it was taken */
+  /** Takes the slot for `use`. @returns why it was refused; undefined if it was taken */
   take(slot: number, use: SlotUse): StoreResult | undefined {
     const lock = this.#locks.get(slot) ?? { read: 0, device: 0, source: 0, write: 0 };
     const held = clashes[use].find((other) => lock[other] > 0);
@@ -178,7 +174,7 @@ export class SlotLocks {
     return undefined;
   }
 
-  /** Gives back what `take` gave. Call it before anybody learns that the call has ended. */
+  /** Gives back what `take` took. Call it before the caller learns that the call has ended. */
   release(slot: number, use: SlotUse): void {
     const lock = this.#locks.get(slot);
     invariant(lock !== undefined && lock[use] > 0, 'a slot is given back as often as it was taken');

@@ -28,13 +28,13 @@ export interface StoreItem {
   readonly key: Uint32Array;
   /** The digest that the content must have. */
   readonly digest: Digest;
-  /** Tokens that the content covers, for stores that outlive the process. 0 or absent: not known. */
+  /** Tokens that the content covers, for stores that outlive the process. 0 or absent: unknown. */
   readonly tokens?: number | undefined;
-  /** Key of the block before it in its chain, for the same stores; zeros for the first. Absent: not known. */
+  /** Key of the block before it in its chain, for the same stores; zeros for the first. Absent: unknown. */
   readonly parent?: Uint32Array | undefined;
   /**
-   * Of a read: whoever takes the bytes on compares them with the digest where they go, so that the store need
-   * not. What it knows of the place (generation, key, header) it checks all the same. Default false.
+   * Of a read: the next holder of the bytes compares them with the digest, so the store need not. It still checks
+   * what it knows of the place (generation, key, header). Default false.
    */
   readonly checkedLater?: boolean;
   /**
@@ -44,14 +44,17 @@ export interface StoreItem {
   readonly bytes: Uint8Array;
 }
 
-/** Told of the end of item `index` of a call. */
+/** Called with the result of item `index` of a call. */
 export type ItemEnded = (index: number, result: StoreResult) => void;
 
 export interface StoreResult {
   readonly outcome: Outcome;
-  /** For people: why it was not `loaded`. Empty otherwise. */
+  /** Why it was not `loaded`, for humans. Empty otherwise. */
   readonly reason: string;
-  /** The slot holds a newer generation than was named: `refused`, and the place is to be looked up again. */
+  /**
+   * The slot holds a newer generation than was named: the item is `refused`, and the caller must look its place up
+   * again.
+   */
   readonly isStale?: true;
 }
 
@@ -60,7 +63,7 @@ export interface TierStore extends AsyncDisposable {
   readonly capacityBytes: number;
   /** Whether writes, reads or neither are checked against the item's digest on arrival. */
   readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
-  /** What the store really got, for tables and reports: adapter, locked, huge pages, direct I/O. */
+  /** What the store got from the machine, for tables and reports: adapter, locked, huge pages, direct I/O. */
   describe(): Record<string, string | number | boolean>;
   write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]>;
   read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]>;
@@ -102,8 +105,8 @@ export interface CopyItem {
   readonly toSlot: number;
   readonly toGeneration: number;
   /**
-   * The source is a block that its sequence still writes: it is taken as it is, whatever the store knows of
-   * it. Default false.
+   * The source is a block that its sequence still writes: it is copied as it is, whatever the store knows of it.
+   * Default false.
    */
   readonly unsealed?: boolean | undefined;
 }

@@ -24,7 +24,7 @@ import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { JobRoute } from '../../runtime/manager/lookup.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
-import { Tier } from '../../runtime/tier/tier.ts';
+import { HBM, Tier } from '../../runtime/tier/tier.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, type LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
 import type { SimRequest } from './simRequest.ts';
@@ -344,8 +344,6 @@ export class JobEnds {
 }
 
 //  What an engine of the real scheduler and manager says of itself.
-
-const HBM = 0;
 
 /**
  * @param hits of requests that joined the batch, by tier; the manager's own also count requests that looked and

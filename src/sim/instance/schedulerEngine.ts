@@ -13,7 +13,7 @@ import type { ManagerListener } from '../../runtime/manager/core.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
 import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { linkName, type Tier } from '../../runtime/tier/tier.ts';
+import { HBM, linkName, type Tier } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
 import { LinkModel, type Timeline } from '../links/modeledDriver.ts';
 import {
@@ -34,7 +34,6 @@ import {
 } from './engine.ts';
 import type { SimRequest } from './simRequest.ts';
 
-const HBM = 0;
 const noRequests: readonly SimRequest[] = [];
 
 /** Prefill of the plan, as the latency model counts it. */

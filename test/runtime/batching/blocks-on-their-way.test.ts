@@ -1,4 +1,4 @@
-/** Requests whose cached blocks lie in a lower tier: they load first, and nobody else waits for that. */
+/** Requests whose cached blocks lie in a lower tier: they load first, and no other request waits for that. */
 
 import { describe, expect, it } from 'vitest';
 import { Outcome } from '../../../src/runtime/index.ts';
@@ -31,7 +31,7 @@ describe('a request with blocks on their way', () => {
     expect(world.outputs).toEqual({ old: 1, hit: 2, other: 3 });
   });
 
-  it('comes back at its old place: before those that came after it', () => {
+  it('comes back at its old place: before later requests', () => {
     const world = withBlocksBelow({ maxSequences: 2 });
     world.add('running', 4, 9);
     world.step();

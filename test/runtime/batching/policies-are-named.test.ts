@@ -108,6 +108,6 @@ describe('numbers', () => {
   });
 
   it('offload needs a tier to go to', () => {
-    expect(() => new World({ preemption: 'offload' })).toThrow(/no tier below HBM.*'recompute'/);
+    expect(() => new World({ preemption: 'offload' })).toThrow(/needs a tier below HBM.*'recompute'/);
   });
 });

@@ -59,7 +59,7 @@ describe('a request that gives way', () => {
     expect(world.outputs).toEqual({ urgent: 9, patient: 9 });
   });
 
-  it('admits nobody in the step in which it gave way', () => {
+  it('admits no request in the step that preempted one', () => {
     const world = crowded('recompute');
     for (let i = 0; i < 5; i++) world.step();
     world.add('small', 1, 1);
@@ -120,7 +120,7 @@ describe('blocks that lost their bytes between steps', () => {
     return world;
   }
 
-  it('have their request computed again, and nobody else', () => {
+  it('cause only their own request to be computed again', () => {
     const world = sealing();
     world.settle(Outcome.REFUSED);
     expect(world.scheduler.isDisturbed).toBe(true);
@@ -164,7 +164,7 @@ describe('blocks that lost their bytes between steps', () => {
   });
 });
 
-it('demote: blocks that nobody else holds go down at once, shared ones stay', () => {
+it('demote: blocks that only the request holds go down at once, shared ones stay', () => {
   const world = crowded('recompute', 16);
   const { manager } = world;
   const keys = keysOf([1, 2, 3]).words;
@@ -213,7 +213,7 @@ describe('quotas', () => {
     return gone;
   }
 
-  it('a request within the quota of its owner gives way to nobody else; without one it does', () => {
+  it('a request within the quota of its owner is not preempted for other owners; without one it is', () => {
     expect(whoGaveWay(4)).toEqual(['theirs']);
     expect(whoGaveWay(null)).toEqual(['mine']);
   });

@@ -22,7 +22,7 @@ function worldOf(ids: readonly string[], config: WorldConfig = {}, prompt = 4, o
   return world;
 }
 
-describe('those that wait', () => {
+describe('waiting requests', () => {
   it('join by rank, and in order of arrival where ranks are equal', () => {
     const world = worldOf(['a', 'b', 'c', 'd'], { maxSequences: 1 }, 4, 1);
     world.scheduler.rerank(
@@ -48,7 +48,7 @@ describe('those that wait', () => {
   });
 });
 
-describe('those that run', () => {
+describe('running requests', () => {
   it('give way by the highest rank, and the last of the batch where ranks are equal', () => {
     // three blocks of four tokens are full: every request needs a second one, and two have to go
     const givenWay = (ranks: Record<string, number>): string[] => {
@@ -76,7 +76,7 @@ describe('those that run', () => {
 
   it('are said to run short only when they may', () => {
     const roomy = worldOf(['a', 'b'], { hbmBlocks: 4 });
-    expect(roomy.scheduler.mayRunShort, 'nobody runs').toBe(false);
+    expect(roomy.scheduler.mayRunShort, 'no request runs').toBe(false);
     roomy.step();
     expect(roomy.scheduler.mayRunShort, 'both need a block, and two are free').toBe(false);
     const tight = worldOf(['a', 'b'], { hbmBlocks: 3 });
@@ -85,7 +85,7 @@ describe('those that run', () => {
   });
 });
 
-describe('a rank that is none', () => {
+describe('an invalid rank', () => {
   const refused = (
     config: WorldConfig,
     ranks: readonly { id: string; rank: number }[],
@@ -104,7 +104,7 @@ describe('a rank that is none', () => {
         { id: 'b', rank: -1 },
         { id: 'x', rank: 0 },
       ],
-      /^No request x is there to be ranked\. Rank those that have not/,
+      /^Request x is unknown\. Rank requests that have not ended/,
     ],
     [
       [
@@ -129,7 +129,7 @@ describe('a rank that is none', () => {
     ],
   ])('%o', (ranks, message) => refused({ maxSequences: 1 }, ranks, message));
 
-  it('is refused where nobody goes by it', () => {
+  it('is refused where neither rule reads ranks', () => {
     const config = { queueOrder: 'sjf', victimRule: 'fcfs', maxSequences: 1 };
     refused(
       config,

@@ -127,7 +127,7 @@ export class World {
     this.audit();
   }
 
-  /** Ends all jobs, and those that follow from them. */
+  /** Ends all jobs, including jobs that follow from them. */
   settle(outcome: Outcome = Outcome.LOADED): void {
     for (this.issued(); this.jobs.length > 0; this.issued()) this.endJob(this.jobs[0], outcome);
   }

@@ -51,7 +51,7 @@ it('the keys of these tests collide', () => {
   expect(hashes.size).toBe(3);
 });
 
-it('finds of each chain what walking finds, whoever shares its hash', () => {
+it('finds of each chain what walking finds, also when other keys share its hash', () => {
   const chain = fc.record({
     cached: fc.integer({ min: 0, max: BLOCKS_MAX }),
     dropped: fc.integer({ min: 0, max: BLOCKS_MAX }),
@@ -86,7 +86,7 @@ it('finds of each chain what walking finds, whoever shares its hash', () => {
   );
 });
 
-it('finds of a long chain alone what walking finds, whoever shares its hash', () => {
+it('finds of a single long chain what walking finds, also when other keys share its hash', () => {
   const longest = 20 * BLOCKS_MAX;
   const upTo = fc.integer({ min: 0, max: longest });
   fc.assert(

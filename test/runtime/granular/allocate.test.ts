@@ -114,16 +114,16 @@ describe('bad input is refused with its field, and nothing changes', () => {
     ['no tokens', { numTokens: 0 }, /numTokens is 0/],
     ['negative tokens', { numTokens: -4 }, /numTokens is -4/],
     ['half a token', { numTokens: 1.5 }, /numTokens is 1.5/],
-    ['no layers', { layerIds: [] }, /layerIds names none/],
+    ['no layers', { layerIds: [] }, /layerIds must be a list/],
     ['a layer that is not there', { layerIds: [0, 4] }, /layerIds has 4.*from 0 to 3/],
-    ['a layer twice', { layerIds: [1, 1], granularity: Granularity.LAYER }, /layerIds names one twice/],
+    ['a layer twice', { layerIds: [1, 1], granularity: Granularity.LAYER }, /layerIds names an id twice/],
     ['some layers of a block', { layerIds: [0, 1] }, /layerIds are not all 4 layers/],
     ['some heads of a block', { headIds: [1] }, /headIds names 1 heads, but block has all/],
     ['a head that is not there', { headIds: [2], granularity: Granularity.HEAD }, /headIds has 2/],
     ['no granularity', { granularity: 9 }, /granularity is 9/],
     ['a tier that is not there', { preferredTier: Tier.REMOTE }, /preferredTier is REMOTE/],
     ['too few tokens told', { tokenIds: [1, 2] }, /tokenIds are 2, fewer than 4/],
-    ['a token that is none', { tokenIds: [1, 2, 3, -4] }, /tokenIds\[3\] is -4/],
+    ['an invalid token', { tokenIds: [1, 2, 3, -4] }, /tokenIds\[3\] is -4/],
   ];
   it.each(bad)('%s', (_, change, message) => {
     const { pool } = new PoolWorld();

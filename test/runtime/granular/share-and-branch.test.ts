@@ -52,7 +52,7 @@ describe.each([
 });
 
 describe('a query by prefix', () => {
-  it('finds the longest cached prefix, whoever holds it, and changes nothing', () => {
+  it('finds the longest cached prefix, held or not, and changes nothing', () => {
     const world = new PoolWorld();
     const blocks = compute(world, 'a');
     const found = world.pool.queryByPrefix([...prompt.slice(0, 8), 1, 2, 3], 8);
@@ -139,7 +139,7 @@ describe('a truncation', () => {
     expect(world.pool.queryByPrefix(other)).toHaveLength(2);
     const [, old] = world.pool.queryByPrefix(prompt.slice(0, 8));
     expect(old.tokenHash, 'the old block is still found by its own tokens').not.toBe(grown.tokenHash);
-    expect(() => world.pool.commit('a', prompt)).toThrow(/tokenIds\[6\] is 106, and was told to be 7/);
+    expect(() => world.pool.commit('a', prompt)).toThrow(/tokenIds\[6\] is 106, but was 7 before/);
   });
 
   it('to nothing ends the sequence', () => {

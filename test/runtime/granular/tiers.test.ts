@@ -95,7 +95,7 @@ describe('a block of a running sequence', () => {
     expect(move(world, block, Tier.DDR).success).toBe(true);
   });
 
-  it('is not moved before it is sealed, into a full tier, or where there is no tier', () => {
+  it('is not moved before it is sealed, into a full tier, or to a tier that is missing', () => {
     const world = new PoolWorld({ ddrCapacityBytes: blockBytes, nvmeCapacityBytes: 0 });
     const [open] = world.pool.allocate({
       sequenceId: 'o',
@@ -107,7 +107,7 @@ describe('a block of a running sequence', () => {
     const [first, second] = compute(world, 'a');
     expect(move(world, first, Tier.DDR).success).toBe(true);
     expect(move(world, second, Tier.DDR)).toMatchObject({ success: false, reason: 'full' });
-    expect(() => move(world, second, Tier.NVME)).toThrow(/toTier is NVME, which this pool has not/);
+    expect(() => move(world, second, Tier.NVME)).toThrow(/toTier is NVME, which this pool does not have/);
     const flat = new PoolWorld({ enableTiering: false });
     expect(flat.pool.tiers.map(({ tier }) => tier)).toEqual([Tier.HBM]);
     const [block] = compute(flat, 'a');

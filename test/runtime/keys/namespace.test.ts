@@ -69,7 +69,7 @@ describe('the canonical encoding (hazard 36: untyped extra keys)', () => {
     );
   });
 
-  test('of one value never equals that of another type or of the value cut elsewhere', () => {
+  test('of one value never equals the encoding of another type or of the value cut elsewhere', () => {
     const encodings = [
       [[1, 'ab']],
       [[1, new Uint8Array([0x61, 0, 0x62, 0])]],

@@ -66,7 +66,7 @@ describe('extras', () => {
     );
   });
 
-  it('that are none change no key', () => {
+  it('that are empty change no key', () => {
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys);
     expect(keysOf({}).slice(0, BLOCKS)).toEqual(Array.from({ length: BLOCKS }, (_, i) => keys.toHex(i)));
@@ -85,7 +85,7 @@ describe('tokens', () => {
   });
 
   it.each([[-1n], [2n ** 32n], [2n ** 64n + 5n], [1.5], ['7'], [null], [undefined], [{}], [Symbol('7')]])(
-    'a token that is none is named (case %#)',
+    'an invalid token is named (case %#)',
     (wrong) => {
       const keys = new BlockKeys();
       const list = [1, 2, wrong, 4] as never;

@@ -30,7 +30,7 @@ describe('the thresholds of the notes are the defaults', () => {
 });
 
 describe('each trap of the note, in both directions', () => {
-  it('a block that was hot once turns cold although nobody touches it; one that is still used stays hot', () => {
+  it('a block that was hot once turns cold without any call; one that is still used stays hot', () => {
     const block = used(50, 100);
     const temperatures = [101, 159, 160, 161].map((s) => classifier.classify(block, s * S));
     expect(temperatures[0]).toBe('hot');
@@ -57,7 +57,7 @@ describe('each trap of the note, in both directions', () => {
     expect(use.frequencyAt(30 * S + 1000)).toBeLessThan(0.2);
   });
 
-  it('a block that was just made is not cold at once, and is soon if nobody comes back', () => {
+  it('a block that was just made is not cold at once, and is soon without further uses', () => {
     const block = used(1, 0);
     expect(classifier.classify(block, 0)).toBe('warm');
     expect(classifier.classify(block, 20 * S)).toBe('cold');
@@ -99,7 +99,7 @@ it('the score is higher for colder blocks: class first, then idle time, then fre
   for (const each of fromHot) expect(each).toBeLessThan(6);
 });
 
-it('thresholds that are none are refused by name', () => {
+it('invalid thresholds are refused by name', () => {
   expect(() => new HotColdClassifier({ coldTimeoutS: 0 })).toThrow(/coldTimeoutS is 0/);
   expect(() => new HotColdClassifier({ hotFrequencyThreshold: Number.NaN })).toThrow(/hotFrequencyThreshold/);
   expect(() => new HotColdClassifier({ warmFrequencyThreshold: 2 })).toThrow(

@@ -136,7 +136,7 @@ describe('a plan', () => {
   it('names what is wrong with a pressure', () => {
     const migrator = new KVMigrator(new Port());
     expect(() => migrator.planMigration([], { hmb: 0.9 } as never, NOW)).toThrow(
-      /pressure.hmb is no tier here/,
+      /pressure.hmb must name a tier/,
     );
     expect(() => migrator.planMigration([], { hbm: -1 }, NOW)).toThrow(/pressure.hbm is -1/);
     expect(() => new KVMigrator(new Port(), { downTo: 0.95 })).toThrow(/downTo is 0.95/);

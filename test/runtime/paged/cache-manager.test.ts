@@ -159,7 +159,7 @@ describe('a call at its limit', () => {
     }
   });
 
-  it('counts that are none, and requests without an allocation', () => {
+  it('invalid counts, and requests without an allocation', () => {
     const { manager } = make();
     for (const count of [-1, 0.5, Number.NaN]) {
       expect(() => manager.allocateCache('a', count)).toThrow(

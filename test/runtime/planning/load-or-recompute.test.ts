@@ -18,7 +18,7 @@ function bestOfAll(of: PrefixLeft, by: ComputeEstimate, over: LoadEstimate): num
 }
 
 const seed = testSeed(7);
-it(`no other division ends earlier, and of those that end as early none computes less (seed ${seed})`, () => {
+it(`no other division ends earlier, and none that ends as early computes less (seed ${seed})`, () => {
   const random = new SeededRandom(seed);
   for (let round = 0; round < 2000; round++) {
     const of = { ...left, blocks: random.below(130), computedTokens: random.below(4096) };

@@ -1,4 +1,4 @@
-/** What steps and loads take, learnt from those that have ended. */
+/** What steps and loads take, learnt from the steps and loads that have ended. */
 
 import { describe, expect, it } from 'vitest';
 import { ComputePace, LinkPace, squaresOf } from '../../../src/runtime/index.ts';
@@ -8,7 +8,7 @@ import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 const seed = testSeed(11);
 
 describe(`a fit (seed ${seed})`, () => {
-  it('finds the weights that made the samples, those that are 0 included', () => {
+  it('finds the weights that made the samples, zeros included', () => {
     const random = new SeededRandom(seed);
     for (let round = 0; round < 50; round++) {
       const made = [random.below(3) * 7, random.below(2) * 1000, random.below(3) * 0.01];
@@ -170,7 +170,7 @@ describe('loads', () => {
     expect(pace.bytesUnderWay).toBe(0);
   });
 
-  it('of others are waited for, and a link that nobody has measured for long is tried again', () => {
+  it('loads of others are waited for, and a link that was not measured for long is tried again', () => {
     const link = new Link();
     for (let i = 0; i < 10; i++) link.load(8, 0, 1000);
     link.pace.began(8000, link.now, 0);

@@ -8,7 +8,7 @@ export interface ChainRequest {
 }
 
 /**
- * Chats whose users return after `gapS` seconds, a few blocks longer each time, among requests that nobody
+ * Chats whose users return after `gapS` seconds, a few blocks longer each time, among requests that users never
  * repeats.
  * @param oneOffs share of requests that are never repeated
  */

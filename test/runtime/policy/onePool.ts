@@ -94,7 +94,7 @@ export class OnePool {
 
   #evict(): number {
     const victim = this.policy.victim(0);
-    if (victim === -1) throw new Error('nobody can be evicted from a full pool');
+    if (victim === -1) throw new Error('no replica can be evicted from a full pool');
     this.policy.leave(victim, 0, 0);
     this.#residentBytes[0]--;
     this.policy.forgotten(victim);

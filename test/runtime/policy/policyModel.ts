@@ -173,10 +173,7 @@ export class PolicyModel {
       const entered = range(BASE[tier], BASE[tier + 1]).filter((replica) => this.#entered[replica] === 1);
       check(same(this.policy.dump(tier), entered), 'the dump has exactly who entered');
       const victim = this.policy.victim(tier);
-      check(
-        entered.length === 0 ? victim === -1 : entered.includes(victim),
-        'somebody entered is the victim',
-      );
+      check(entered.length === 0 ? victim === -1 : entered.includes(victim), 'the victim has entered');
       check(this.policy.victim(tier) === victim, 'asked again, the victim is the same');
       for (let c = 0; c < this.#classes; c++) {
         const ofClass = entered.filter((replica) => this.#sizeClass[replica] === c);

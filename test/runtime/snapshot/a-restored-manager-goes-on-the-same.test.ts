@@ -174,7 +174,7 @@ describe('a restored manager', () => {
   it('takes no state of a manager of another size', () => {
     const saved = saveState(new KVManager({ unitBytes: [1], hbm: { capacityBytes: 8 } }));
     const other = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 9 } });
-    expect(() => restoreState(other, saved)).toThrow(/^The saved state is that of another configuration\./);
+    expect(() => restoreState(other, saved)).toThrow(/^The saved state has another configuration\./);
     expect(() => restoreState(other, [])).toThrow(TierKVError);
   });
 });

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { JobId } from '../../../src/runtime/tables/jobTable.ts';
 import { Deadlines } from '../../../src/runtime/tables/jobTable.ts';
 
-it('gives due jobs out in the order of their deadlines, whoever has ended meanwhile', () => {
+it('gives due jobs out in the order of their deadlines, whichever jobs have ended meanwhile', () => {
   const step = fc.oneof(
     fc.record({ what: fc.constant('add'), us: fc.nat(1000) }),
     fc.record({ what: fc.constant('end'), us: fc.nat(100) }),

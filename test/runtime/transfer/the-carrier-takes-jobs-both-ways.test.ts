@@ -52,7 +52,7 @@ function world() {
 
 const keys = Uint32Array.of(1, 0, 0, 0, 2, 0, 0, 0);
 
-it('jobs reach the driver in the call that issues them, whoever calls', () => {
+it('jobs reach the driver in the call that issues them, for every caller', () => {
   const { manager, driver } = world();
   const sequence = manager.open(keys, 2, 0);
   manager.allocate(sequence, 0, 2, 0);

@@ -18,7 +18,7 @@ describe('halving', () => {
 });
 
 describe('a frequency', () => {
-  it('is that of the uses, whether they began just now or long ago', () => {
+  it('matches the rate of use, whether uses began just now or long ago', () => {
     for (const perSecond of [0.05, 0.3, 2]) {
       const use = new BlockUse(rates);
       for (let i = 0; i < 400; i++) use.used(Math.round((i / perSecond) * S));
@@ -32,13 +32,13 @@ describe('a frequency', () => {
     expect(young.frequencyAt(20 * S)).toBeLessThan(1.1);
   });
 
-  it('falls while nobody uses the block, and nobody has to touch it for that', () => {
+  it('falls without uses, and without a call', () => {
     const use = new BlockUse(rates);
     for (let i = 0; i < 100; i++) use.used(i * S);
     const asked = [100, 120, 140, 200].map((second) => use.frequencyAt(second * S));
     expect([...asked].sort((a, b) => b - a)).toEqual(asked);
     expect(asked[1] / asked[0]).toBeCloseTo(0.5, 1);
-    expect(use.uses, 'asking is no use').toBe(100);
+    expect(use.uses, 'asking does not count as a use').toBe(100);
   });
 
   it('does not grow with the lifetime of a block that is used alike all the time', () => {
@@ -75,6 +75,6 @@ it('a table of contents says what the histories of single blocks say, until a co
   expect(table.of(2)).toMatchObject({ uses: 1, firstUseUs: 60 * S });
 });
 
-it('a half-life that is none is refused by name', () => {
+it('a half-life that is not positive is refused by name', () => {
   expect(() => useRates(0)).toThrow(/halfLifeUs is 0/);
 });

@@ -1,7 +1,7 @@
 /**
- * What is remembered of a block: its cohort, its uses, the pace of its chain, when it was let go and in which
- * class. It is kept by content while the manager knows the content, and by key (a ghost) for a while after
- * that.
+ * What the hazard policy remembers: of a block (its cohort, uses, chain pace, class and when it was released), of
+ * requests whose blocks are in use, of returns, and whether the estimates may be followed. A block is remembered by
+ * content while the manager knows the content, and by key (a ghost) for a while after.
  */
 
 import { invariant } from '../../errors.ts';
@@ -11,12 +11,12 @@ import { GhostKeys } from '../ghostKeys.ts';
 import { bucketOf, ClassPart, type Cohorts, classOf } from './learning.ts';
 
 const LEAST_GHOSTS = 2 ** 16;
-/** Class of a block that came without a request, as one that a store held since an earlier run. */
+/** Class of a block that came without a request, such as one that a store kept from an earlier run. */
 const NO_REQUEST = classOf(ClassPart.KNOWN, 1, 0, 0);
 
 export class HazardBlocks {
   readonly known: Uint8Array;
-  /** Cohort of the last use; 0 while the block is in use, and where there was none. */
+  /** Cohort of the last use; 0 while the block is in use or if there was none. */
   readonly cohort: Float64Array;
   readonly uses: Uint8Array;
   readonly pace: Uint8Array;
@@ -51,7 +51,7 @@ export class HazardBlocks {
     return this.#ghosts.count;
   }
 
-  /** Makes a content known that is not. @returns whether its key was known from before */
+  /** Registers a content that is not known yet. @returns whether its key was a ghost */
   recall(content: number, nowUs: number): boolean {
     this.known[content] = 1;
     this.class[content] = NO_REQUEST;
@@ -71,7 +71,7 @@ export class HazardBlocks {
     return true;
   }
 
-  /** The content's row will be another's; what was known of it is kept under its key. */
+  /** The content's row will be reused; its record moves under its key. */
   bury(content: number): void {
     this.known[content] = 0;
     if (this.uses[content] === 0) return;
@@ -108,7 +108,7 @@ export class HazardBlocks {
     this.#ghostUsedUs = visitor.growing(this.#ghostUsedUs);
   }
 
-  /** @param returned blocks of `cohort` that returned and were not counted yet */
+  /** @param returned blocks of `cohort` that returned and are not counted yet */
   checkIntegrity(cohort: number, returned: number): void {
     this.#ghosts.checkIntegrity();
     const members = new Map<number, number>();
@@ -127,32 +127,31 @@ export class HazardBlocks {
   }
 }
 
-// Requests whose blocks are in use: what their blocks will be classed by once they are let go. A visit is
-// kept until its last block was let go, or until another request uses the block too and takes it over.
+// Requests whose blocks are in use: they decide the class of their blocks once released. A visit is kept until its
+// last block is released, or taken over by another request that uses it.
 
-/** Uses beyond which a block says nothing of one chain's pace: it is a shared prompt. */
+/** Uses above which a block is a shared prompt, which says nothing about one chain's pace. */
 const SHARED = 8;
 
 export class Visits {
-  /** By visit: its number, the content touched last, tokens that nobody knew. */
+  /** By visit: its number, the content touched last, tokens that were not cached. */
   number: Float64Array = new Float64Array(16);
   last: Int32Array = new Int32Array(16);
   newTokens: Float64Array = new Float64Array(16);
-  /** Whether an LRU would have found every block touched so far. */
+  /** Whether LRU would have found every block touched so far. */
   lruFinds: Uint8Array = new Uint8Array(16);
-  /** Blocks of the cohort at the end of an LRU that the visit may still find. */
+  /** Blocks that the visit may still find in the cohort at LRU's end. */
   lruRoom: Int32Array = new Int32Array(16);
   #startedUs: Float64Array = new Float64Array(16);
-  /** Blocks in use that the visit touched last. */
+  /** Blocks in use whose last touch was this visit's. */
   #blocks: Int32Array = new Int32Array(16);
   /**
-   * Of the deepest known block, before this use of it: uses (0 while there is none), pace and when it was let
-   * go.
+   * The deepest known block before this use: its uses (0 before the first), its pace, and when it was released.
    */
   #deepUses: Uint8Array = new Uint8Array(16);
   #deepPace: Uint8Array = new Uint8Array(16);
   #deepUsedUs: Float64Array = new Float64Array(16);
-  /** What `paceOf` answers, -1 where it is to be worked out. */
+  /** Cached answer of `paceOf`; -1 if it has to be computed. */
   #pace: Int16Array = new Int16Array(16);
   readonly #rowOf: Map<number, number> = new Map();
   readonly #free: number[] = [];
@@ -184,13 +183,13 @@ export class Visits {
   }
 
   letGo(v: number): void {
-    invariant(this.#blocks[v] > 0, 'a visit lets a block go that it has');
+    invariant(this.#blocks[v] > 0, 'a visit releases a block that it has');
     if (--this.#blocks[v] > 0) return;
     this.#rowOf.delete(this.number[v]);
     this.#free.push(v);
   }
 
-  /** The visit found a known block, deeper than those before. */
+  /** The visit found a known block, deeper than the ones before. */
   knows(v: number, uses: number, pace: number, usedUs: number): void {
     this.#pace[v] = -1;
     this.#deepUses[v] = uses;
@@ -198,9 +197,7 @@ export class Visits {
     this.#deepUsedUs[v] = usedUs;
   }
 
-  /**
-   * Mean bucket of the gaps between uses of the chain, plus 1, times 8; 0 where there is none to speak of.
-   */
+  /** Mean bucket of the gaps between uses of the chain, plus 1, times 8; 0 if it has no gap. */
   paceOf(v: number): number {
     if (this.#pace[v] === -1) this.#pace[v] = this.#newPace(v);
     return this.#pace[v];
@@ -261,14 +258,14 @@ export class Visits {
   }
 }
 
-// Blocks that returned, counted in runs: blocks of one cohort that one visit touched one after the other. A
-// run teaches the cohort and tells the guard what an LRU would have found of it.
+// Blocks that returned, counted in runs: blocks of one cohort that one visit touched in a row. A run teaches the
+// cohort and tells the guard what LRU would have found of it.
 
 export class Returns {
   readonly #cohorts: Cohorts;
   readonly #guard: Guard;
   readonly #visits: Visits;
-  /** The run that is not counted yet. */
+  /** Cohort of the run that is not counted yet. */
   #cohort = 0;
   #row = 0;
   #us = 0;
@@ -280,7 +277,7 @@ export class Returns {
     this.#visits = visits;
   }
 
-  /** One more block of the cohort returned. @param row of the visit that touched it */
+  /** Adds a returned block of the cohort. @param row of the visit that touched it */
   add(row: number, cohort: number, nowUs: number): void {
     if (cohort !== this.#cohort || row !== this.#row || this.#length === 0) {
       this.flush();
@@ -291,7 +288,7 @@ export class Returns {
     this.#length++;
   }
 
-  /** Counts the run at hand. */
+  /** Counts the current run. */
   flush(): void {
     if (this.#length === 0) return;
     const length = this.#length;
@@ -313,7 +310,7 @@ export class Returns {
     this.#cohorts.returned(cohort, length, this.#us);
   }
 
-  /** The cohort of the run at hand, and its blocks that are not counted yet. */
+  /** The cohort of the current run, and its blocks that are not counted yet. */
   get cohort(): number {
     return this.#cohort;
   }
@@ -330,34 +327,30 @@ export class Returns {
   }
 }
 
-// Whether the policy may follow its estimates, or is to evict as an LRU would. First it learns. Then it
-// compares what it found with what an LRU of the same size would have found: the estimates may lose what they
-// have won before, and on top of that a small share of all lookups and as much as one mean request. While the
-// policy evicts as an LRU would, both find about the same, the share grows with each lookup, and the
-// estimates get another try.
+// The guard: whether the policy follows its estimates or evicts as LRU would. First it learns. Then it compares its
+// hits with those of an LRU of the same size: the estimates may lose what they won before, plus a small share of all
+// lookups and one mean request. While the policy evicts as LRU, both find about the same, the allowance grows with
+// each lookup, and the estimates get another try.
 
-/** Returns that are to be seen before the estimates are followed at all; a whole cohort counts as one. */
+/** Returns to be seen before estimates are followed at all (a whole cohort counts as one): fewer say little. */
 const EVIDENCE = 128;
 /**
- * Lookups, in multiples of what the tiers hold, before the estimates are followed: until then nobody has seen
- * what becomes of a block over the time that the cache can keep it.
+ * Lookups, in multiples of what the tiers hold, before estimates are followed: until then no block has been seen for
+ * as long as the cache can keep it.
  */
 const LEARNING = 4;
-/**
- * Lookups, in multiples of what the tiers hold, after which both counts are halved, so that the past weighs
- * less.
- */
+/** Lookups, in multiples of what the tiers hold, after which both counts are halved, so that the past weighs less. */
 const MEMORY = 1024;
 
 export class Guard {
   readonly #share: number;
-  /** Blocks that an LRU would have found beyond those that were found; negative while the policy is ahead. */
+  /** Blocks that LRU would have found beyond the blocks found; negative while the policy is ahead. */
   #behind = 0;
   #lookups = 0;
   #requests = 1;
   #asLru = false;
 
-  /** @param share of all lookups by which the policy may be behind an LRU; 1 for no guard */
+  /** @param share of all lookups by which the policy may be behind LRU; 1 turns the guard off */
   constructor(share: number) {
     this.#share = share;
   }

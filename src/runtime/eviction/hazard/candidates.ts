@@ -1,13 +1,13 @@
 /**
- * The replicas that may be evicted, and which of them goes first: the leaf whose expected returns are worth
- * least or, as an LRU, the one used longest ago. A replica is a leaf while no cached block of its tier
- * follows it; the others go only when there is no leaf.
+ * The replicas that may be evicted, and which goes first: the leaf whose expected returns are worth least or, as LRU,
+ * the leaf used longest ago. A replica is a leaf while no cached block of its tier follows it; other replicas go only
+ * if no leaf is left.
  */
 
 import { invariant } from '../../errors.ts';
 import type { StateVisitor } from '../../snapshot.ts';
 import type { EvictionWorld } from '../evictionPolicy.ts';
-import { Family } from '../rankedPolicy.ts';
+import { ChildCounts } from '../rankedPolicy.ts';
 import type { HazardBlocks } from './blocks.ts';
 import { BUCKETS, bucketOf, bucketStartUs, CLASSES, type Estimates } from './learning.ts';
 
@@ -16,7 +16,7 @@ export class Candidates {
   readonly #sizeClasses: number;
   readonly #estimates: Estimates;
   readonly #blocks: HazardBlocks;
-  readonly #family: Family;
+  readonly #childCounts: ChildCounts;
   readonly #leaves: Leaves;
   /** By replica: tier times the number of size classes, plus its size class. */
   readonly #group: Uint16Array;
@@ -26,7 +26,7 @@ export class Candidates {
     this.#sizeClasses = world.unitBytes.length;
     this.#estimates = estimates;
     this.#blocks = blocks;
-    this.#family = new Family(world);
+    this.#childCounts = new ChildCounts(world);
     this.#leaves = new Leaves(world, estimates.worth);
     this.#group = new Uint16Array(world.base[world.tiers]);
   }
@@ -40,17 +40,17 @@ export class Candidates {
     this.#leaves.keepsOrder = asLru;
   }
 
-  /** Whether a replica of the content is among them. */
+  /** Whether a replica of the content has entered. */
   has(content: number): boolean {
-    return this.#family.firstOf(content) !== -1;
+    return this.#childCounts.firstOf(content) !== -1;
   }
 
   enter(replica: number, tier: number, sizeClass: number, content: number, nowUs: number): void {
-    const family = this.#family;
-    const parent = family.enter(replica, tier, content, this.#world.parentOf(content));
+    const children = this.#childCounts;
+    const parent = children.enter(replica, tier, content, this.#world.parentOf(content));
     const group = tier * this.#sizeClasses + sizeClass;
     this.#group[replica] = group;
-    if (family.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
+    if (children.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
     else this.#addLeaf(replica, group, content, nowUs, false);
     if (parent !== -1) this.#becomeInner(parent, tier);
   }
@@ -58,15 +58,15 @@ export class Candidates {
   /** @returns its content */
   leave(replica: number, tier: number, sizeClass: number, nowUs: number): number {
     this.#leaves.remove(tier * this.#sizeClasses + sizeClass, replica);
-    const content = this.#family.contentOf(replica);
-    const parent = this.#family.leave(replica, tier);
+    const content = this.#childCounts.contentOf(replica);
+    const parent = this.#childCounts.leave(replica, tier);
     if (parent !== -1) this.#becomeLeaf(parent, tier, nowUs);
     return content;
   }
 
-  /** The content's class or its last use has changed: its leaves get another place. */
+  /** The content's class or last use has changed: its leaves move. */
   replace(content: number, nowUs: number): void {
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
+    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
       if (!this.#leaves.isLeaf(at)) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
@@ -75,10 +75,10 @@ export class Candidates {
   }
 
   forgotten(content: number): void {
-    this.#family.forgotten(content);
+    this.#childCounts.forgotten(content);
   }
 
-  /** Time has passed, and with it the ages of leaves. */
+  /** Time has passed and leaves have aged. */
   age(nowUs: number): void {
     this.#leaves.age(nowUs);
   }
@@ -108,8 +108,8 @@ export class Candidates {
   }
 
   /**
-   * Leaves, each with the blocks before it that were let go at the same moment: they follow once it is gone.
-   * As an LRU, and among several size classes, of the next leaf only.
+   * Leaves, each with the blocks before it that were released at the same moment: they follow once it is gone. As
+   * LRU, and with several size classes, only the next leaf.
    */
   upcoming(tier: number, count: number): number[] {
     const first = this.next(tier);
@@ -117,7 +117,7 @@ export class Candidates {
     const alone = this.asLru || this.#sizeClasses > 1;
     const next = new Set<number>();
     for (const leaf of alone ? [first] : this.#leaves.leastFew(tier, count)) {
-      let content = this.#family.contentOf(leaf);
+      let content = this.#childCounts.contentOf(leaf);
       const usedUs = this.#blocks.usedUs[content];
       for (let at = leaf; at !== -1 && next.size < count; at = this.#copyIn(content, tier)) {
         if (this.#blocks.usedUs[content] !== usedUs) break;
@@ -129,7 +129,7 @@ export class Candidates {
     return [...next];
   }
 
-  /** Those of a tier: of each size class the leaves from the least worth on, then the others. */
+  /** Replicas of a tier: per size class the leaves from the least worth on, then the others. */
   members(tier: number): number[] {
     const all: number[] = [];
     for (let c = 0; c < this.#sizeClasses; c++) {
@@ -141,8 +141,8 @@ export class Candidates {
   /** The content's entered replica in the tier, or -1. */
   #copyIn(content: number, tier: number): number {
     const { base } = this.#world;
-    let at = this.#family.firstOf(content);
-    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#family.nextOf(at);
+    let at = this.#childCounts.firstOf(content);
+    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#childCounts.nextOf(at);
     return at;
   }
 
@@ -154,7 +154,7 @@ export class Candidates {
 
   #becomeInner(content: number, tier: number): void {
     const { base } = this.#world;
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
+    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
       if (at < base[tier] || at >= base[tier + 1] || !this.#leaves.isLeaf(at)) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
@@ -164,7 +164,7 @@ export class Candidates {
 
   #becomeLeaf(content: number, tier: number, nowUs: number): void {
     const { base } = this.#world;
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
+    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
       if (at < base[tier] || at >= base[tier + 1]) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
@@ -177,7 +177,7 @@ export class Candidates {
     return leaf === -1 ? this.#leaves.inner(group) : leaf;
   }
 
-  /** Whether a leaf of size class `c` goes before the best leaf of the classes before. */
+  /** Whether a leaf of size class `c` goes before the best leaf of the earlier classes. */
   #goesBefore(leaf: number, c: number, best: number): boolean {
     if (this.asLru) return this.#leaves.usedUs(leaf) < this.#leaves.usedUs(best);
     const { unitBytes } = this.#world;
@@ -186,7 +186,7 @@ export class Candidates {
   }
 
   visitState(visitor: StateVisitor): void {
-    this.#family.visitState(visitor);
+    this.#childCounts.visitState(visitor);
     this.#leaves.visitState(visitor);
     visitor.array(this.#group);
   }
@@ -194,7 +194,7 @@ export class Candidates {
   checkIntegrity(): void {
     this.#leaves.checkIntegrity();
     const { tiers, base } = this.#world;
-    this.#family.checkIntegrity((replica) => {
+    this.#childCounts.checkIntegrity((replica) => {
       let tier = 0;
       while (tier + 1 < tiers && replica >= base[tier + 1]) tier++;
       return tier;
@@ -202,9 +202,8 @@ export class Candidates {
   }
 }
 
-// The cells of one group that are not empty, as a binary heap with the cell of least worth on top; of equal
-// ones, the lower number is above. A cell knows where it stands in the heap, so adding and removing take
-// O(log n).
+// The non-empty cells of one group, as a binary heap with the cell of least worth on top; among equals, the lower
+// number. A cell knows its place in the heap, so adding and removing take O(log n).
 
 class FilledCells {
   readonly #worth: Float64Array;
@@ -212,7 +211,7 @@ class FilledCells {
   readonly #at: Int32Array;
   #count = 0;
 
-  /** @param worth by cell; call `rerank` when it has changed */
+  /** @param worth by cell; call `rerank` after a change */
   constructor(worth: Float64Array) {
     this.#worth = worth;
     this.#at = new Int32Array(worth.length);
@@ -223,12 +222,12 @@ class FilledCells {
     return this.#count === 0 ? -1 : this.#heap[0];
   }
 
-  /** All of them, in no order that matters; valid until the next change. */
+  /** All cells, in no defined order; valid until the next change. */
   get all(): Int32Array {
     return this.#heap.subarray(0, this.#count);
   }
 
-  /** From the least worth on. */
+  /** Cells from the least worth on. */
   inOrder(): number[] {
     return Array.from(this.all).sort((a, b) => (this.#before(a, b) ? -1 : 1));
   }
@@ -301,31 +300,31 @@ class FilledCells {
   }
 }
 
-// Entered replicas by cell, a cell being a class at an age. Each group (tier and size class) has its own
-// cells. A list of a cell runs from the replica used longest ago to the latest, leaves that an eviction made
-// aside. Replicas that are no leaves lie in one more list of their group, which is asked last.
+// Entered replicas by cell; a cell is a class at an age. Each group (tier and size class) has its own cells. A cell's
+// list runs from the replica used longest ago to the latest, except for leaves made by an eviction. Non-leaf replicas
+// are kept in a separate list per group and evicted only if no leaf is left.
 
 const CELLS = CLASSES * BUCKETS;
-/** List of those that are no leaves. */
+/** The list of non-leaf replicas. */
 const INNER = CELLS;
 const LISTS = CELLS + 1;
-/** Most replicas that are passed to find a place in a list. */
+/** Most replicas passed in search of a place in a list: it bounds the cost of an insertion. */
 const STEPS = 32;
 
-class Leaves {
-  /** Whether the lists are kept in order of use: for who asks for the oldest. */
+export class Leaves {
+  /** Whether the lists are kept in order of use, for callers that ask for the oldest. */
   keepsOrder = false;
   readonly #worth: Float64Array;
   readonly #first: Int32Array;
   readonly #last: Int32Array;
   readonly #next: Int32Array;
   readonly #prev: Int32Array;
-  /** List of each entered replica, within its group; -1 for others. */
+  /** List of each entered replica, within its group; -1 if it has not entered. */
   readonly #cell: Int32Array;
   readonly #usedUs: Float64Array;
   /** By group. */
   readonly #filled: readonly FilledCells[];
-  /** By group: the cell of the oldest replica, -1 where it is to be looked for. */
+  /** By group: the cell of the oldest replica; -1 if it has to be found. */
   readonly #oldest: Int32Array;
   /** When the first replica of the oldest cell was used. */
   readonly #oldestUs: Float64Array;
@@ -386,10 +385,7 @@ class Leaves {
     if (after === -1) this.#filled[group].remove(cell);
   }
 
-  /**
-   * Keeps the oldest cell right, or leaves it to be looked for. Of cells that are equal, the lower number is
-   * the oldest.
-   */
+  /** Updates the oldest cell, or marks it to be found anew. Among equal cells, the lower number is the oldest. */
   #frontChanged(group: number, cell: number): void {
     const oldest = this.#oldest[group];
     if (oldest === -1) return;
@@ -402,7 +398,7 @@ class Leaves {
     } else if (cell === oldest) this.#oldest[group] = -1;
   }
 
-  /** Moves replicas whose age has passed into a further bucket. */
+  /** Moves replicas that have aged into a further bucket. */
   age(nowUs: number): void {
     for (let group = 0; group < this.#filled.length; group++) {
       for (const cell of this.#filled[group].all.slice()) {
@@ -448,7 +444,7 @@ class Leaves {
     return this.#first[group * LISTS + best];
   }
 
-  /** Of those that are no leaves, the one that was entered longest ago, or -1. */
+  /** The non-leaf replica that entered longest ago, or -1. */
   inner(group: number): number {
     return this.#first[group * LISTS + INNER];
   }
@@ -462,7 +458,7 @@ class Leaves {
     return this.#worth[this.#cell[replica]];
   }
 
-  /** Leaves of a group from the least worth on, at most so many. */
+  /** At most `count` leaves of a group, from the least worth on. */
   leastFew(group: number, count: number): number[] {
     const few: number[] = [];
     for (const cell of this.#filled[group].inOrder()) {
@@ -483,8 +479,9 @@ class Leaves {
   }
 
   /**
-   * At the back if it was used latest. Any other is a leaf that an eviction made: it goes to the front, so
-   * that the rest of a chain goes before other chains, or where order is kept, to its place near the front.
+   * Links the replica at the back if it was used latest. Any other is a leaf that an eviction made: it goes to the
+   * front, so that the rest of its chain goes before other chains, or, where order is kept, to its place near the
+   * front.
    */
   #linkInOrder(list: number, replica: number, revealed: boolean): void {
     const usedUs = this.#usedUs[replica];

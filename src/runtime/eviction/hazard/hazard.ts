@@ -1,11 +1,11 @@
 /**
- * tierkv's own eviction policy. Every use of a chain teaches it how soon blocks of a kind return; the block
- * whose expected returns per time of holding are lowest goes first. Only blocks that no cached block follows
- * are considered, so prefixes stay whole. A guard sees to it that it is not worse than LRU for long.
+ * tierkv's own eviction policy. Every use of a chain teaches it how soon blocks of a kind return; the block with the
+ * fewest expected returns per time of holding goes first. Only leaves (blocks that no cached block follows) are
+ * considered, so prefixes stay whole. A guard keeps it from being worse than LRU for long.
  *
- *     touch --> in use --(let go: enter)--> class, cohort, cell --(evicted)--> ghost --(touch)--> in use
+ *     touch --> in use --(released: enter)--> class, cohort, cell --(evicted)--> ghost --(touch)--> in use
  *
- * Ages count from the moment at which a block was let go. Equal calls give equal decisions.
+ * Ages count from the moment at which a block was released. Equal calls give equal decisions.
  */
 
 import { invariant } from '../../errors.ts';
@@ -15,11 +15,14 @@ import { Guard, HazardBlocks, Returns, Visits } from './blocks.ts';
 import { Candidates } from './candidates.ts';
 import { ClassPart, Cohorts, classOf, Estimates } from './learning.ts';
 
-/** Requests between two refits, once there were as many. */
+/** Requests between two refits of the estimates, at least. */
 const REFIT_REQUESTS = 64;
-/** What a request adds to the policy's clock. */
+/**
+ * Microseconds that each request adds to the policy's clock, so that ages exist even if the caller's clock stands
+ * still.
+ */
 const REQUEST_US = 1_000;
-/** Time after which ages are looked at again. */
+/** Microseconds between two passes over the ages of leaves. */
 const AGING_US = 250_000;
 
 export class Hazard implements EvictionPolicy {
@@ -35,9 +38,9 @@ export class Hazard implements EvictionPolicy {
   readonly #inUse: Int32Array;
   readonly #isNew: Uint8Array;
   #blocksInUse = 0;
-  /** Contents that are in use or have entered: what the cache holds, copies of one content counted once. */
+  /** Contents in use or entered: the size of the cache, copies of one content counted once. */
   #present = 0;
-  /** Blocks of the cohort at its end that an LRU would hold. */
+  /** Blocks that LRU would hold of the cohort at its end. */
   #lruRoom = 0;
   #requests = 0;
   #nowUs = 0;
@@ -45,10 +48,7 @@ export class Hazard implements EvictionPolicy {
   /** The visit that touched last. */
   #visit = 0;
   #row = -1;
-  /**
-   * Class and pace of the block that was classified last, and of which visit, part and uses they are; any
-   * touch ends that.
-   */
+  /** Class and pace of the block classified last, with its visit, part and uses; any touch clears them. */
   #classRow = -1;
   #classKind = 0;
   #class = 0;
@@ -168,16 +168,14 @@ export class Hazard implements EvictionPolicy {
   }
 
   /**
-   * The manager's time, and a little more with each request, so that ages exist even where the caller's clock
-   * stands still.
+   * The manager's time plus `REQUEST_US` for each request, so that ages exist even if the caller's clock stands
+   * still.
    */
   #clock(): number {
     return this.#world.nowUs() + this.#requests * REQUEST_US;
   }
 
-  /**
-   * The content was let go after a request: it gets its class and its cohort, and its other copies with it.
-   */
+  /** The content was released after a request: it gets its class and cohort, and its other copies with it. */
   #classify(content: number): void {
     const row = this.#inUse[content] - 1;
     const visits = this.#visits;

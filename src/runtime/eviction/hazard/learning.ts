@@ -1,5 +1,8 @@
 /**
- * Idle ages in buckets: half octaves from half a second, so that 32 of them reach four and a half hours. The
+ * How soon blocks return, learnt by class and idle age. This file owns the buckets of age, the tree of classes, the
+ * cohorts that are counted and the estimates made of them.
+ *
+ * Idle ages fall in buckets of half octaves from half a second, so that 32 of them reach four and a half hours. The
  * bounds are literals, since `Math.pow` may differ between engines.
  *
  *     bucket      0        1          2         ...   31
@@ -11,7 +14,7 @@ import type { StateVisitor } from '../../snapshot.ts';
 
 export const BUCKETS = 32;
 
-/** First age of each bucket in microseconds, and behind the last the age at which the outlook ends. */
+/** First age of each bucket in microseconds, and last the age at which the outlook ends. */
 export const bucketStartUs: Float64Array = Float64Array.from([
   0, 500e3, 707_107, 1e6, 1_414_214, 2e6, 2_828_427, 4e6, 5_656_854, 8e6, 11_313_709, 16e6, 22_627_417, 32e6,
   45_254_834, 64e6, 90_509_668, 128e6, 181_019_336, 256e6, 362_038_672, 512e6, 724_077_344, 1024e6,
@@ -19,7 +22,7 @@ export const bucketStartUs: Float64Array = Float64Array.from([
   23_170_475_006,
 ]);
 
-/** @returns the bucket that an age of so many microseconds falls in */
+/** @returns the bucket of an age in microseconds */
 export function bucketOf(ageUs: number): number {
   let low = 0;
   let high = BUCKETS;
@@ -31,16 +34,17 @@ export function bucketOf(ageUs: number): number {
   return low;
 }
 
-// Blocks that are alike share a class, and a class learns how soon its blocks return. Classes form a tree, so
-// that a class with little data of its own leans on its parent:
+// Blocks that are alike share a class, and a class learns how soon its blocks return. Classes form a tree, so that a
+// class with little data of its own leans on its parent:
 //
 //     root -> part of the request -> uses of the block -> pace of its chain -> new tokens of the request
 //        1               3                   18                 144                   864 classes
+//        1               3                   18                 144                   864 classes
 
 export const CLASSES = 864;
-const NODES = 1030;
-/** Node of class 0. A parent's number is lower than those of its children. */
-const FIRST_CLASS_NODE: number = NODES - CLASSES;
+export const NODES = 1030;
+/** Node of class 0. A parent's number is lower than its children's. */
+export const FIRST_CLASS_NODE: number = NODES - CLASSES;
 
 /** Which part of its last request a block was. */
 export const ClassPart = { LAST: 0, NEW: 1, KNOWN: 2 } as const;
@@ -53,7 +57,7 @@ const NEW_TOKENS = 6;
 /**
  * @param uses requests that used the block
  * @param pace 0 for none, else the mean bucket of the chain's gaps, plus 1, times 8
- * @param newTokens tokens of the request that nobody knew
+ * @param newTokens tokens of the request that were not known
  */
 export function classOf(part: ClassPart, uses: number, pace: number, newTokens: number): number {
   return ((part * USES + usesLevel(uses)) * PACES + paceLevel(pace)) * NEW_TOKENS + newLevel(newTokens);
@@ -99,13 +103,12 @@ function makeParents(): Uint16Array {
   return parents;
 }
 
-// Blocks of one request and one class that were let go together are a cohort: they weigh 1 in all, however
-// many they are, so that one long request does not drown what many short ones say. A cohort knows how many of
-// its blocks have neither returned nor been forgotten. Cohorts are numbered from 1 in order of time; the
-// latest ones are kept in a ring.
+// Blocks of one request and one class that were released together are a cohort. A cohort weighs 1 in all, however
+// many its blocks, so that one long request does not drown many short ones. It counts its blocks that have neither
+// returned nor been forgotten. Cohorts are numbered from 1 in order of time; the latest are kept in a ring.
 //
-// The order of cohorts is also the order of an LRU, so an LRU of the same size needs no bookkeeping of its
-// own: it holds all blocks of the latest cohorts, as far back as they fit.
+// The order of cohorts is also the order of LRU, so an LRU of the same size needs no books of its own: it holds all
+// blocks of the latest cohorts, as far back as they fit.
 
 const LIMIT = 2 ** 16;
 /** Cohorts after which half of what was counted is forgotten. */
@@ -126,7 +129,7 @@ export class Cohorts {
   readonly #unreached: Float64Array = new Float64Array(BUCKETS).fill(1);
   #seen = 0;
   #returns = 0;
-  /** First cohort that an LRU would hold whole, and the open blocks from it on. */
+  /** First cohort that LRU would hold whole, and the open blocks from it on. */
   #firstHeld = 1;
   #held = 0;
 
@@ -138,12 +141,12 @@ export class Cohorts {
     return this.#newest;
   }
 
-  /** Returns that were seen, a whole cohort counting as one. */
+  /** Returns seen; a whole cohort counts as one. */
   get returns(): number {
     return this.#returns;
   }
 
-  /** One more block of the request `visit` was let go. @returns its cohort */
+  /** Adds a released block of the request `visit`. @returns its cohort */
   join(c: number, visit: number, nowUs: number): number {
     const at = this.#newest % this.#size;
     if (!this.#gathering || this.#visit !== visit || this.#class[at] !== c || this.#timeUs[at] !== nowUs) {
@@ -155,7 +158,7 @@ export class Cohorts {
     return this.#newest;
   }
 
-  /** The newest cohort is complete. */
+  /** Completes the newest cohort. */
   close(): void {
     if (!this.#gathering) return;
     const at = this.#newest % this.#size;
@@ -190,7 +193,7 @@ export class Cohorts {
     this.#take(cohort, blocks);
   }
 
-  /** A block of the cohort was forgotten: whether it returns will not be seen. */
+  /** A block of the cohort was forgotten: its return can no longer be seen. */
   forgotten(cohort: number): void {
     if (this.#keeps(cohort)) this.#take(cohort, 1);
   }
@@ -205,8 +208,8 @@ export class Cohorts {
   }
 
   /**
-   * Counts every cohort that has come to a further bucket as exposed there. Call it before returns at `nowUs`
-   * are counted.
+   * Counts every cohort that has reached a further bucket as exposed there. Call it before returns at `nowUs` are
+   * counted.
    */
   mature(nowUs: number): void {
     for (let b = 0; b < BUCKETS; b++) {
@@ -227,10 +230,7 @@ export class Cohorts {
     }
   }
 
-  /**
-   * @returns blocks of cohort `firstHeld - 1` that an LRU of `blocks` would hold beside all of the later
-   * cohorts
-   */
+  /** @returns blocks of cohort `firstHeld - 1` that an LRU of `blocks` would hold beside all later cohorts */
   holdAtMost(blocks: number): number {
     while (this.#held > blocks && this.#firstHeld <= this.#newest) {
       this.#held -= this.#open[this.#firstHeld++ % this.#size];
@@ -287,27 +287,25 @@ export class Cohorts {
   }
 }
 
-// How likely a return is, by class and idle age, and what keeping a block is worth. Each node of the class
-// tree counts returns and exposures by bucket (a discrete-time survival estimate, as in Cox and Oakes,
-// Analysis of Survival Data, 1984), drawn towards its parent where its own counts are small. A class's worth
-// at an age is the Gittins index: the best ratio, over all ages to give up at, of the chance of a return to
-// the time for which the block is held.
+// The estimates: how likely a return is, by class and idle age, and what keeping a block is worth. Each node of the
+// class tree counts returns and exposures by bucket (a discrete-time survival estimate, as in Cox and Oakes, Analysis
+// of Survival Data, 1984), drawn towards its parent where its own counts are small. A class's worth at an age is the
+// Gittins index: the best ratio, over all ages to give up at, of the chance of a return to the time of holding.
 //
-// Only + - * / and comparisons: every engine gives the same numbers.
+// Only + - * / and comparisons are used, so every engine gives the same numbers.
 
-/** Pseudo-exposures with which a bucket is drawn towards its parent's hazard. */
+/** Pseudo-exposures that draw a bucket towards its parent's hazard. */
 const BUCKET_WEIGHT = 10;
-/** Pseudo-returns with which a node's level is drawn towards its parent's. */
+/** Pseudo-returns that draw a node's level towards its parent's. */
 const LEVEL_WEIGHT = 3;
-/** Chance of a return per bucket before anything was seen, worth so many exposures. */
+/** Chance of a return per bucket before anything was seen, and its weight in exposures. */
 const PRIOR = 0.01;
 const PRIOR_WEIGHT = 4;
 const HIGHEST_HAZARD = 0.95;
 
 export class Estimates {
   /**
-   * Worth of a block by class and bucket, at `class * BUCKETS + bucket`: expected returns per microsecond of
-   * holding.
+   * Worth of a block by class and bucket, at `class * BUCKETS + bucket`: expected returns per microsecond of holding.
    */
   readonly worth: Float64Array = new Float64Array(CLASSES * BUCKETS);
   /** By node and bucket. Classes are counted at once, the nodes above them at each refit. */
@@ -332,7 +330,7 @@ export class Estimates {
     this.#exposures[(FIRST_CLASS_NODE + c) * BUCKETS + bucket] += weight;
   }
 
-  /** Forgets half of what was counted, so that newer counts weigh more. */
+  /** Halves all counts, so that newer ones weigh more. */
   halve(): void {
     for (let i = 0; i < this.#returns.length; i++) {
       this.#returns[i] *= 0.5;
@@ -340,7 +338,7 @@ export class Estimates {
     }
   }
 
-  /** Takes what was counted since the last time into account. */
+  /** Takes into account what was counted since the last refit. */
   refit(): void {
     this.#returns.fill(0, 0, FIRST_CLASS_NODE * BUCKETS);
     this.#exposures.fill(0, 0, FIRST_CLASS_NODE * BUCKETS);
@@ -391,8 +389,8 @@ export class Estimates {
   }
 
   /**
-   * The Gittins index of every bucket of a class, from the oldest back: a bucket joins the later ones as long
-   * as they are worth more than it, which gives the best age to give up at in one pass.
+   * The Gittins index of every bucket of a class, from the oldest back. A bucket joins the later ones while they are
+   * worth more than it, which gives the best age to give up at in one pass.
    */
   #rate(c: number): void {
     const hazard = this.#hazard;

@@ -57,7 +57,7 @@ function bestRatio(p: readonly number[], from: number): number {
   return best;
 }
 
-it(`the worth of every class and age is that of trying all ages to give up at (seed ${seed})`, () => {
+it(`the worth of every class and age equals the best of all ages to give up at (seed ${seed})`, () => {
   const random = new Random(seed);
   const estimates = new Estimates();
   const returns = new Map<string, number[]>();

@@ -42,7 +42,7 @@ it(`without trust in its estimates it evicts exactly as LRU does (seed ${seed})`
   }
 });
 
-it(`among requests that nobody repeats it keeps the chats, which LRU does not (seed ${seed})`, () => {
+it(`among requests that never repeat it keeps the chats, which LRU does not (seed ${seed})`, () => {
   const load = chatsAmongOneOffs(new Random(seed), 6_000, { chats: 30, gapS: 60, oneOffs: 0.7, blocks: 16 });
   const lru = serve({ policy: 'lru' }, 150, load);
   const hazard = serve({ policy: 'hazard' }, 150, load);

@@ -145,7 +145,7 @@ describe('a snapshot of another run', () => {
     const engine = { ...pool.engine, hbmBlocks: pool.engine.hbmBlocks + 1 };
     const deployment = { pools: [{ ...pool, engine }, ...setup.deployment.pools.slice(1)] };
     expect(() => resumeSimulation({ ...setup, deployment }, taken.data)).toThrow(
-      'The saved state is that of another configuration',
+      'The saved state has another configuration',
     );
   });
 });

@@ -1,39 +1,42 @@
 /**
- * Requests whose found blocks are below HBM, where loads are overlapped: such a request computes from the
- * front while the blocks come from the back, and each step divides what is left anew
- * (planning/prefixMeeting.ts). When the front is where the first arrived block is, it goes on behind the
- * last.
+ * Prefill from both ends, for requests whose found blocks lie below HBM, where loads are overlapped. Such a request
+ * computes from the front while its blocks load from the back; each step divides the rest anew
+ * (planning/loadOrRecompute.ts). When the front reaches the first block that has arrived, both ends have met and the
+ * request goes on behind the last found block.
  */
 
 import { Entry } from '../manager/sequence.ts';
 import {
   type FoundPrefix,
   isOurs,
-  type MeetingPart,
   nextPart,
   passArrived,
+  type TwoEndedPart,
 } from '../planning/loadOrRecompute.ts';
 import { type SchedulerCore, sequenceOf } from './core.ts';
 import { Phase, type RequestState } from './request.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
 
 /** All found blocks are in place: the request goes on as any other. */
-export const HAS_MET = -1;
-/** Blocks find no room now. */
+export const ENDS_MET = -1;
+/** The blocks do not fit now. */
 export const NO_ROOM = -2;
 
-/** A request that waits is looked at again this long after, at least. */
+/**
+ * Microseconds until a waiting request is looked at again, at least: a load estimated at 0 must not end in a busy
+ * loop.
+ */
 const LOOK_AGAIN_US = 1000;
 
-/** A request that has just got its sequence, which holds what was found of it. */
-export function beginMeeting(core: SchedulerCore, state: RequestState): void {
-  state.isMeeting = true;
+/** Begins for a request that has just got its sequence, which holds the found blocks. */
+export function beginTwoEnded(core: SchedulerCore, state: RequestState): void {
+  state.isTwoEnded = true;
   state.computed = 0;
   state.sealed = 0;
   pass(core, state);
 }
 
-/** Whether the request can only wait for blocks now; those that are to be loaded are on their way then. */
+/** Whether the request can do nothing but wait for blocks; the loads it needs have been started then. */
 export function onlyWaits(core: SchedulerCore, state: RequestState): boolean {
   pass(core, state);
   const part = divide(core, state);
@@ -42,33 +45,33 @@ export function onlyWaits(core: SchedulerCore, state: RequestState): boolean {
   );
 }
 
-/** @returns tokens that the request computes in this step, 0 when it waits, HAS_MET or NO_ROOM */
-export function tokensWhileMeeting(core: SchedulerCore, state: RequestState): number {
+/** Tokens that the request computes in this step, 0 if it waits, ENDS_MET, or NO_ROOM. */
+export function twoEndedTokens(core: SchedulerCore, state: RequestState): number {
   pass(core, state);
   const part = divide(core, state);
-  if (state.computed >= state.blocks * core.port.blockTokens) return hasMet(core, state);
+  if (state.computed >= state.blocks * core.port.blockTokens) return endsMet(core, state);
   core.decide(SchedulerDecision.MEET, state, part.loadFrom - part.front, state.blocks - part.loadFrom);
   const end = Math.max(part.front, part.to) * core.port.blockTokens;
   const tokens = core.chunk(end - state.computed);
   if (!takeOver(core, state, part.front, core.blocksFor(state.computed + tokens))) return NO_ROOM;
   if (!startLoads(core, state, part) && tokens === 0) return NO_ROOM;
   const isRestPlaced = part.to === state.blocks && grantedTokens(core, state) === end;
-  // All that was found and is left of it is computed in this step: what comes behind it need not wait.
-  if (isRestPlaced && state.computed + tokens === end) return hasMet(core, state);
+  // The rest of the found prefix is computed in this step, so the tokens behind it need not wait.
+  if (isRestPlaced && state.computed + tokens === end) return endsMet(core, state);
   const granted = Math.min(tokens, grantedTokens(core, state) - state.computed);
   if (granted > 0) return granted;
   core.lookAgainUs = Math.min(core.lookAgainUs, core.nowUs + Math.max(LOOK_AGAIN_US, part.plan.loadUs));
   return 0;
 }
 
-/** What was found of a request that waits is counted when it joins the batch. */
-function hasMet(core: SchedulerCore, state: RequestState): typeof HAS_MET {
-  state.isMeeting = false;
+/** Counts the found blocks of a waiting request when it joins the batch. */
+function endsMet(core: SchedulerCore, state: RequestState): typeof ENDS_MET {
+  state.isTwoEnded = false;
   if (state.phase === Phase.PREFILL) core.counters.hitBlocks += state.blocks - state.recomputed;
-  return HAS_MET;
+  return ENDS_MET;
 }
 
-/** The front goes on behind blocks that are there. */
+/** Moves the front behind blocks that are in place. */
 function pass(core: SchedulerCore, state: RequestState): void {
   const computed = passArrived(prefixOf(core, state), state.computed);
   if (computed === state.computed) return;
@@ -76,7 +79,7 @@ function pass(core: SchedulerCore, state: RequestState): void {
   state.sealed = computed / core.port.blockTokens;
 }
 
-function divide(core: SchedulerCore, state: RequestState): MeetingPart {
+function divide(core: SchedulerCore, state: RequestState): TwoEndedPart {
   const { port, pace, config } = core;
   const front = core.blocksFor(state.computed);
   return nextPart(
@@ -87,8 +90,8 @@ function divide(core: SchedulerCore, state: RequestState): MeetingPart {
   );
 }
 
-/** @returns false when the blocks that are to be loaded find no room */
-function startLoads(core: SchedulerCore, state: RequestState, { loadFrom }: MeetingPart): boolean {
+/** @returns false if the blocks to be loaded do not fit */
+function startLoads(core: SchedulerCore, state: RequestState, { loadFrom }: TwoEndedPart): boolean {
   const sequence = sequenceOf(state);
   for (let i = loadFrom; i < state.blocks; i++) {
     if (sequence.state[i] === Entry.MATCHED) {
@@ -99,9 +102,9 @@ function startLoads(core: SchedulerCore, state: RequestState, { loadFrom }: Meet
 }
 
 /**
- * Blocks of [from, to) that have no slot of the request's own get one. Those that have one may stand anywhere
+ * Gives the blocks of [from, to) that lack a slot of the request's own one. Blocks that have one may stand anywhere
  * among them: after a loss, a block that waited for its slot is open behind others that are gone.
- * @returns false when some find no room
+ * @returns false if some do not fit
  */
 function takeOver(core: SchedulerCore, state: RequestState, from: number, to: number): boolean {
   const sequence = sequenceOf(state);
@@ -120,7 +123,7 @@ function takeOver(core: SchedulerCore, state: RequestState, from: number, to: nu
   return true;
 }
 
-/** Tokens whose blocks are in place, from the beginning. */
+/** Leading tokens whose blocks are in place. */
 function grantedTokens(core: SchedulerCore, state: RequestState): number {
   return core.port.placedBlocks(sequenceOf(state)) * core.port.blockTokens;
 }

@@ -1,0 +1,133 @@
+/**
+ * Plans of a migrator: which blocks should lie in another tier. A tier that is fuller than `downFrom` sends its cold
+ * and warm blocks down, the coldest first, until it is `downTo` full; hot blocks stay. A tier that is emptier than
+ * `upBelow` takes hot blocks from below, the hottest first, until it is that full. Plans are data: making one changes
+ * nothing.
+ *
+ *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
+ */
+
+import { linkName, type Tier, tierNames } from '../runtime/tier/tier.ts';
+import type { HotColdClassifier, Used } from './hotColdClassifier.ts';
+
+/** A block that can be moved. */
+export interface MigratableBlock extends Used {
+  readonly blockId: number;
+  readonly tier: Tier;
+  readonly sizeBytes: number;
+}
+
+export interface MigrationPlan {
+  readonly blockId: number;
+  readonly fromTier: Tier;
+  readonly toTier: Tier;
+  /** Higher is done first. */
+  readonly priority: number;
+  /** Milliseconds after which a plan that has not begun is dropped. */
+  readonly deadlineMs?: number;
+}
+
+export interface MigrationTier {
+  readonly tier: Tier;
+  readonly capacityBytes: number;
+}
+
+export interface MigrationThresholds {
+  readonly downFrom: number;
+  readonly downTo: number;
+  readonly upBelow: number;
+  /** Seconds that a hot block must stay warm without another use to be brought up. */
+  readonly lifetimeMinS: number;
+  readonly deadlineMs: number;
+}
+
+/**
+ * @param tiers fastest first, @param shares used share of each tier, in the same order
+ * @returns plans in the order in which they should be carried out
+ */
+export function planMoves(
+  blocks: readonly MigratableBlock[],
+  tiers: readonly MigrationTier[],
+  shares: readonly number[],
+  classifier: HotColdClassifier,
+  thresholds: MigrationThresholds,
+  nowUs: number,
+): MigrationPlan[] {
+  const used = tiers.map(({ capacityBytes }, i) => shares[i] * capacityBytes);
+  const taken = new Set<number>();
+  const plans: MigrationPlan[] = [];
+  const add = (block: MigratableBlock, to: number, priority: number): void => {
+    const from = tiers.findIndex(({ tier }) => tier === block.tier);
+    used[from] -= block.sizeBytes;
+    used[to] += block.sizeBytes;
+    taken.add(block.blockId);
+    const { deadlineMs } = thresholds;
+    plans.push({
+      blockId: block.blockId,
+      fromTier: block.tier,
+      toTier: tiers[to].tier,
+      priority,
+      deadlineMs,
+    });
+  };
+  // The lowest tier goes first, so that it has room for blocks from above.
+  for (let from = tiers.length - 2; from >= 0; from--) {
+    if (shares[from] < thresholds.downFrom) continue;
+    const leaving = ranked(blocks, tiers[from].tier, classifier, nowUs, (t) => t !== 'hot');
+    for (const { block, score } of leaving) {
+      if (used[from] <= thresholds.downTo * tiers[from].capacityBytes) break;
+      if (!taken.has(block.blockId)) add(block, lowerWithRoom(from, block.sizeBytes, tiers, used), score);
+    }
+  }
+  for (let to = 0; to < tiers.length - 1; to++) {
+    if (shares[to] >= thresholds.upBelow) continue;
+    const wanted = tiers
+      .slice(to + 1)
+      .flatMap(({ tier }) => ranked(blocks, tier, classifier, nowUs, (t) => t === 'hot'))
+      .sort((a, b) => a.score - b.score || a.block.blockId - b.block.blockId);
+    for (const { block, score } of wanted) {
+      if (used[to] + block.sizeBytes > thresholds.upBelow * tiers[to].capacityBytes) break;
+      if (taken.has(block.blockId)) continue;
+      if (classifier.predictLifetime(block, nowUs) < thresholds.lifetimeMinS) continue;
+      add(block, to, 6 - score);
+    }
+  }
+  return plans.sort((a, b) => b.priority - a.priority || a.blockId - b.blockId);
+}
+
+interface RankedBlock {
+  readonly block: MigratableBlock;
+  readonly score: number;
+}
+
+/** The tier's blocks of the temperatures asked for, the coldest first. */
+function ranked(
+  blocks: readonly MigratableBlock[],
+  tier: Tier,
+  classifier: HotColdClassifier,
+  nowUs: number,
+  wanted: (temperature: ReturnType<HotColdClassifier['classify']>) => boolean,
+): RankedBlock[] {
+  return blocks
+    .filter((block) => block.tier === tier && wanted(classifier.classify(block, nowUs)))
+    .map((block) => ({ block, score: classifier.getPriorityScore(block, nowUs) }))
+    .sort((a, b) => b.score - a.score || a.block.blockId - b.block.blockId);
+}
+
+/** The next lower tier that has room for the block, or the next one, which makes room. */
+function lowerWithRoom(
+  from: number,
+  sizeBytes: number,
+  tiers: readonly MigrationTier[],
+  used: readonly number[],
+): number {
+  for (let to = from + 1; to < tiers.length; to++) {
+    if (used[to] + sizeBytes <= tiers[to].capacityBytes) return to;
+  }
+  return from + 1;
+}
+
+/** Names of all directions between two tiers, such as `hbmToDdr`. */
+export const directions: readonly string[] = tierNames.flatMap((_, from) =>
+  tierNames.flatMap((__, to) => (from === to ? [] : [linkName(from as Tier, to as Tier)])),
+);
