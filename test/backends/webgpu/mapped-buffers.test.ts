@@ -151,7 +151,7 @@ describe('host memory', () => {
       for (const call of ['write', 'read'] as const) {
         const [end] = await store[call]([{ ...item, bytes: bytes as unknown as Uint8Array }]);
         expect(end.outcome).toBe(Outcome.REFUSED);
-        expect(end.reason).toMatch(/no Uint8Array.*new Uint8Array/);
+        expect(end.reason).toMatch(/must be a Uint8Array.*new Uint8Array/);
       }
     }
   });
