@@ -47,11 +47,11 @@ const NAME = 'program';
 const REJECTED = 1;
 const DELAYED = 2;
 
-abstract class CodePolicyBase {
+abstract class CodePolicyBase implements Stateful {
   readonly name: string = NAME;
   protected readonly program: SlotProgram;
 
-  /** Present where the program wants to be told. */
+  /** Present where the program defines `on_complete`. */
   readonly completed?: (outcome: RequestOutcome) => void;
 
   constructor(program: SlotProgram) {
@@ -130,7 +130,7 @@ export class CodeRouting implements RoutingPolicy {
   readonly name: string = NAME;
   readonly readsCaches: boolean;
   readonly readsReports: boolean;
-  /** Present where the program wants to be told. */
+  /** Present where the program defines `on_complete`. */
   readonly completed?: (outcome: RequestOutcome) => void;
   readonly #program: SlotProgram;
   readonly #request: FeatureWriter<RequestFacts>;

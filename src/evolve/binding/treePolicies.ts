@@ -94,7 +94,7 @@ export class TreeRouting implements RoutingPolicy {
     this.#memory = RouterMemory.of(read);
     this.#rules = new Map(
       actions
-        .filter((name) => instanceScores.has(name))
+        .filter((name) => instanceScores.names.includes(name))
         .map((name) => [name, instanceScores.make({ policy: name }, world)]),
     );
     this.#scorers = new Map(

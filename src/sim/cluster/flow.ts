@@ -431,6 +431,6 @@ export function handOff(core: ClusterCore, row: number, what: number, nowUs: num
 /** A transfer between tiers of the instance is due. It may have been what kept the room for a hand-off. */
 export function transferred(core: ClusterCore, number: number, flight: number, nowUs: number): void {
   const instance = core.instances[number];
-  instance.transferred(flight);
+  instance.engine.transferred(flight);
   if (core.handoffs.waitingFor(number) > 0) core.handoffs.serve(instance, nowUs);
 }

@@ -36,7 +36,7 @@ export class ApproximateShadow implements CacheView, ShadowView {
   refresh(): void {}
 
   routed(request: RequestView, instance: number): void {
-    const keys = this.#keys.get(instance);
+    const keys = this.#keys.tiersOf(instance);
     if (keys === undefined) return;
     const words = request.keys.words;
     for (let block = 0; block < request.promptBlocks; block++) {
@@ -63,11 +63,11 @@ export class ApproximateShadow implements CacheView, ShadowView {
   }
 
   blocks(instance: number, tier: number): number {
-    return this.#keys.get(instance)?.size(tier) ?? 0;
+    return this.#keys.tiersOf(instance)?.size(tier) ?? 0;
   }
 
   evictionQueue(instance: number, tier: number, most: number): readonly string[] {
-    return this.#keys.get(instance)?.oldestKeys(tier, most) ?? [];
+    return this.#keys.tiersOf(instance)?.oldestKeys(tier, most) ?? [];
   }
 
   visitState(visitor: StateVisitor): void {
@@ -76,7 +76,7 @@ export class ApproximateShadow implements CacheView, ShadowView {
 }
 
 export function utilizationOf(keys: InstanceKeys, instance: number, tier: number): number {
-  const own = keys.get(instance);
+  const own = keys.tiersOf(instance);
   if (own === undefined || tier >= own.tiers) return 0;
   return Math.min(1, own.size(tier) / own.capacityBlocks[tier]);
 }
@@ -210,7 +210,7 @@ export class EventShadow implements CacheView, ShadowView {
   }
 
   routed(request: RequestView, instance: number, nowUs: number): void {
-    const keys = this.#keys.get(instance);
+    const keys = this.#keys.tiersOf(instance);
     if (keys === undefined) return;
     const words = request.keys.words;
     for (let block = 0; block < request.promptBlocks; block++) {
@@ -235,16 +235,16 @@ export class EventShadow implements CacheView, ShadowView {
   }
 
   blocks(instance: number, tier: number): number {
-    const told = this.#keys.get(instance)?.size(tier) ?? 0;
+    const told = this.#keys.tiersOf(instance)?.size(tier) ?? 0;
     return tier === 0 ? told + (this.#speculation?.size(instance) ?? 0) : told;
   }
 
   evictionQueue(instance: number, tier: number, most: number): readonly string[] {
-    return this.#keys.get(instance)?.oldestKeys(tier, most) ?? [];
+    return this.#keys.tiersOf(instance)?.oldestKeys(tier, most) ?? [];
   }
 
   #apply(instance: number, tier: number, stored: boolean, words: Uint32Array, at: number): void {
-    const keys = this.#keys.get(instance);
+    const keys = this.#keys.tiersOf(instance);
     if (stored) keys?.touch(tier, words, at);
     else keys?.remove(tier, words, at);
     // what is known needs no belief; what was lost must not be believed in
@@ -296,7 +296,7 @@ export class ObservedView implements CacheView {
   }
 
   #apply(instance: number, tier: number, stored: boolean, words: Uint32Array, at: number): void {
-    if (!this.#keys.has(instance)) return;
+    if (!this.#keys.knows(instance)) return;
     const directory = this.#keys.tiers[tier];
     if (stored) directory.add(instance, words, at);
     else directory.remove(instance, words, at);

@@ -2,7 +2,7 @@ import { wordsPerKey } from '../../runtime/keys/keyChain.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { KeyLru, KeyTable } from './keyTables.ts';
 import type { RequestView } from './policy.ts';
-import type { PrefixPlace } from './routerState.ts';
+import type { PrefixPlace, PrefixView } from './routerState.ts';
 
 // Which instances hold each block key, for all instances at once. One walk along a prompt's keys says how
 // many leading blocks each instance has; what it costs depends on the instances that hold some, and not on
@@ -239,7 +239,7 @@ export class PrefixDirectories {
     this.#all = new LeadingBlocks([...this.#before, ...layers]);
   }
 
-  has(instance: number): boolean {
+  knows(instance: number): boolean {
     return this.#capacityBlocks.has(instance);
   }
 
@@ -273,7 +273,7 @@ export class PrefixDirectories {
 }
 
 /** The same with the order in which each instance used its keys, for views that predict evictions. */
-export class InstanceKeys {
+export class InstanceKeys implements PrefixView {
   readonly #directories: PrefixDirectories;
   readonly #byInstance = new Map<number, TierKeys>();
 
@@ -292,7 +292,7 @@ export class InstanceKeys {
     this.#byInstance.delete(instance);
   }
 
-  get(instance: number): TierKeys | undefined {
+  tiersOf(instance: number): TierKeys | undefined {
     return this.#byInstance.get(instance);
   }
 

@@ -164,10 +164,6 @@ export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World
     invariant(this.names.length === entries.length, () => `a name is given twice among ${stage} policies`);
   }
 
-  has(name: string): boolean {
-    return this.#entries.has(name);
-  }
-
   /** @throws TKV_CONFIG naming the policy that is not known */
   entry(name: string): Entry {
     const entry = this.#entries.get(name);

@@ -114,11 +114,6 @@ export class Instance {
     this.#host.scheduleStep(this.number, busy);
   }
 
-  /** A transfer between this instance's tiers is due. */
-  transferred(flight: number): void {
-    this.engine.transferred(flight);
-  }
-
   /** The request's deadline is over. */
   timeOut(request: SimRequest, nowUs: number): void {
     const status = this.#table.status[request.number];
