@@ -6,7 +6,7 @@
 
 import { invariant } from '../../runtime/errors.ts';
 import { exp, log } from './elementary.ts';
-import { LaggedFibonacciSource, type SourceState } from './laggedFibonacci.ts';
+import { LaggedFibonacciSource, type Rewindable, type SourceState } from './laggedFibonacci.ts';
 import {
   EXPONENTIAL_HEIGHT,
   EXPONENTIAL_THRESHOLD,
@@ -21,7 +21,7 @@ const EXPONENTIAL_TAIL = 7.69711747013105;
 const TWO_32 = 2 ** 32;
 const TWO_63 = 2 ** 63;
 
-export class GoRandom {
+export class GoRandom implements Rewindable {
   readonly #source: LaggedFibonacciSource;
 
   constructor(seed: bigint) {
@@ -189,10 +189,9 @@ function rejectionLimit(bound: number): number {
   return 2147483647 - (2147483648 % bound);
 }
 
-// A bounded set of random streams for owners of which there may be far more than fit in memory: a stream is
-// named by (seed, position), its 5 kB register exists only while it is in the pool, and an owner that was put
-// out is seated again by passing over the words it had consumed. The values drawn never depend on the size of
-// the pool.
+// A bounded set of random streams, for more owners than fit in memory. A stream is named by (seed, position);
+// its 5 kB register exists only while it is in the pool. An owner that was put out is seated again by passing
+// over the words that it had consumed. The values drawn never depend on the size of the pool.
 
 /** What the pool keeps in its owner: the name of the stream, and the seat while it has one. */
 export interface PooledStream {

@@ -7,14 +7,8 @@
  * state; two sources with equal pairs produce equal words for ever.
  */
 
-import {
-  advanceRegister,
-  advanceRegisterSimd,
-  hasSimdRegister,
-  LAG,
-  seedRegister,
-  seedRegisterSimd,
-} from './register.ts';
+import { advanceRegister, LAG, seedRegister } from './register.ts';
+import { advanceRegisterSimd, hasSimdRegister, seedRegisterSimd } from './registerSimd.ts';
 
 const advance: typeof advanceRegister = hasSimdRegister ? advanceRegisterSimd : advanceRegister;
 const fill: typeof seedRegister = hasSimdRegister ? seedRegisterSimd : seedRegister;
@@ -36,7 +30,15 @@ export interface SourceState {
   readonly blocks: number;
 }
 
-export class LaggedFibonacciSource {
+/** A stream of random words that can be taken back to an earlier state. */
+export interface Rewindable {
+  /** Number of 64-bit words consumed since seeding. */
+  readonly position: number;
+  snapshot(): SourceState;
+  restore(state: SourceState): void;
+}
+
+export class LaggedFibonacciSource implements Rewindable {
   readonly #words: Int32Array = new Int32Array(2 * LAG);
   /** Words of the register that were handed out; LAG means that it must advance first. */
   #consumed = LAG;
@@ -107,7 +109,7 @@ export class LaggedFibonacciSource {
     let left = count;
     while (left > 0) {
       if (this.#consumed === LAG) {
-        // so many blocks cannot hold more accepted words than are wanted; the last of them is looked at below
+        // these blocks cannot hold more accepted words than are wanted; the last of them is looked at below
         const blocks = Math.max(1, Math.floor(left / LAG));
         const rejected = blocks > 1 ? this.#pass(blocks - 1) : 0;
         if (blocks > 1) left -= (blocks - 1) * LAG - rejected;

@@ -28,7 +28,7 @@ describe('same key, same bytes', () => {
     const draw = async (): Promise<string> => {
       vi.resetModules();
       const { GoRandom } = await import('../../../src/sim/random/goRand.ts');
-      const { hasSimdRegister } = await import('../../../src/sim/random/register.ts');
+      const { hasSimdRegister } = await import('../../../src/sim/random/registerSimd.ts');
       const random = new GoRandom(-77n);
       random.skipIntn(12_345, 128_000);
       random.skipTo(random.position + 5_000);
