@@ -21,7 +21,7 @@ import {
   scoreModes,
 } from '../evolve/fitness/objectives.ts';
 import { inputError, readText, systemReason } from '../files/inputs.ts';
-import { parseJson } from '../runtime/boundedJson.ts';
+import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { simulateArguments } from '../simulate/arguments.ts';
 
@@ -222,8 +222,11 @@ const isNumber = (value: unknown): value is number => Number.isSafeInteger(value
  */
 export function readPlan(file: string): PlanSource {
   const text = readText(file);
-  const json = parseJson(text, (problem) =>
-    inputError(file, `is no plan: it ${problem}`, 'Correct it there.'),
+  // lists of seeds may be long: their number is refused with its own words
+  const json = parseJson(
+    text,
+    (problem) => inputError(file, `is no plan: it ${problem}`, 'Correct it there.'),
+    maxLineValues,
   );
   try {
     const source = sourceOf(json);

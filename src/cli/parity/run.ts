@@ -163,15 +163,16 @@ export interface Recorded {
   readonly scheduler: SchedulerHead;
 }
 
-function engineOf({ config, scheduler }: Recorded, links: LinkProfiles): EngineConfig {
-  const blockBytes = config.unitBytes[scheduler.sizeClass];
+function engineOf({ config, scheduler: head }: Recorded, links: LinkProfiles): EngineConfig {
+  const { blockTokens, sizeClass, ...scheduler } = head;
+  const blockBytes = config.unitBytes[sizeClass];
   const blocks = (bytes: number): number => Math.floor(bytes / blockBytes);
   const lowerTiers = (['ddr', 'nvme', 'remote'] as const).flatMap((tier): LowerTier[] => {
     const size = config[tier];
     return size === undefined ? [] : [{ tier, blocks: blocks(size.capacityBytes) }];
   });
   return {
-    blockTokens: scheduler.blockTokens,
+    blockTokens,
     blockBytes,
     hbmBlocks: blocks(config.hbm.capacityBytes),
     lowerTiers,
