@@ -249,7 +249,7 @@ function budgetOf({ writeBudget }: NonNullable<KVRuntimeConfig['nvme']>): Pick<T
   return writeBudget === undefined ? {} : { writeBudget };
 }
 
-//  Faults of the stores, in the names that the configuration has for their settings.
+// Faults of the stores, in the names that the configuration has for their settings.
 
 /** What the stores call their settings, in the words of the configuration. */
 const configNames: Readonly<Record<string, string>> = {

@@ -69,7 +69,7 @@ export class DeviceKeeper {
   #lose(reason: string): void {
     this.#lostReason = reason;
     this.#losses++;
-    this.#loop.hold();
+    this.#loop.carrier.hold();
     const { replicas, lost } = this.#manager.loseTier(HBM_POSITION, this.#stores.engine.nowUs());
     // `ready` rejects with the reason where a caller waits for the device.
     this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
@@ -90,11 +90,11 @@ export class DeviceKeeper {
     try {
       await this.#stores.replaceDevice();
     } catch (error) {
-      this.#loop.resume(); // the lost device refuses the held jobs, so that their waiters go on
+      this.#loop.carrier.resume(); // the lost device refuses the held jobs, so that their waiters go on
       throw error;
     }
     this.#lostReason = '';
     this.#watch();
-    this.#loop.resume();
+    this.#loop.carrier.resume();
   }
 }

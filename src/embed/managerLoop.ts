@@ -31,7 +31,8 @@ export class ManagerLoop {
   readonly #manager: KVManager;
   readonly #engine: TransferEngine;
   readonly #alarm: Alarm;
-  readonly #carrier: JobCarrier;
+  /** To be held while no device takes jobs. */
+  readonly carrier: JobCarrier;
   readonly #waiting: Map<Sequence, (() => void)[]> = new Map();
   #idleWaiters: (() => void)[] = [];
   readonly #listener: ManagerListener;
@@ -52,15 +53,15 @@ export class ManagerLoop {
     this.#manager = manager;
     this.#engine = engine;
     this.#alarm = alarm;
-    this.#carrier = new JobCarrier(manager, engine);
+    this.carrier = new JobCarrier(manager, engine);
     engine.onEnd((end) => {
       if (end.outcome === Outcome.REFUSED) this.#refusing();
-      this.#carrier.complete(end);
+      this.carrier.complete(end);
     });
     this.#listener = {
       ...also,
       jobsIssued: () => {
-        this.#carrier.submit();
+        this.carrier.submit();
         this.#watchDeadlines();
       },
       settled: (sequence) => {
@@ -127,17 +128,6 @@ export class ManagerLoop {
   /** Calls `refusing` just before the manager hears that a transfer was refused. */
   beforeRefusal(refusing: () => void): void {
     this.#refusing = refusing;
-  }
-
-  /**
-   * Keeps issued jobs until `resume`, while no device takes them. Ends are still carried back.
-   */
-  hold(): void {
-    this.#carrier.hold();
-  }
-
-  resume(): void {
-    this.#carrier.resume();
   }
 
   /** Fulfilled when no block of the sequence waits for a job, or the sequence has ended. */

@@ -168,7 +168,7 @@ class EventReader implements AsyncIterableIterator<CacheEvent | BlockUseEvent> {
   }
 }
 
-//  The decision log of a runtime, in a file.
+// The decision log of a runtime, in a file.
 
 export interface DecisionLogFile {
   readonly sink: DecisionSink;

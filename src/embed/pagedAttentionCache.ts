@@ -62,7 +62,7 @@ function together({ keyCache, valueCache }: BlockHalves, planeBytes: number): Ui
   return block;
 }
 
-//  Where the blocks of a paged cache lie in HBM, and how they are moved: by a copy of a block onto itself.
+// Where the blocks of a paged cache lie in HBM, and how they are moved: by a copy of a block onto itself.
 
 export class EntryPlacement implements BlockPlacement {
   readonly blocksPerPage: number;

@@ -4,7 +4,7 @@
  *     add ... step -> plan -> kernels -> stepEnded(sampled) ... step -> nothing to compute -> await next
  *
  * All but `next` are synchronous. Full blocks are published behind the device work that was submitted before
- * `stepEnded`. A request that gives way comes back by itself. What is lost with a device is computed again.
+ * `stepEnded`. A preempted request comes back by itself. Blocks lost with a device are computed again.
  * Every input and decision goes into the runtime's log, where there is one.
  */
 
@@ -115,7 +115,7 @@ export class KVScheduler {
     return this.#scheduler.counters;
   }
 
-  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  /** How long steps take, by the steps so far; undefined before the first, and unless loads are overlapped. */
   get computeEstimate(): ComputeEstimate | undefined {
     return this.#scheduler.computeEstimate;
   }
@@ -137,9 +137,7 @@ export class KVScheduler {
     this.#tellNews();
   }
 
-  /**
-   * Ends a request. `endsWithStep`: a step is computing it, and `stepEnded` will name it among the finished.
-   */
+  /** Ends a request. `endsWithStep`: a step is computing it; `stepEnded` names it among the finished. */
   abort(id: string): AbortResult {
     const result = this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
@@ -174,8 +172,8 @@ export class KVScheduler {
     this.#hasSettled = false;
     const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
-    // Room that the step made itself does not count as news. A request that gave way, or blocks that came to be in place
-    // by what the step did for others, are: it had looked at them before.
+    // Room that the step made itself does not count as news. A preempted request does, and so do blocks that
+    // settled by what the step did for others: it had looked at them before.
     this.#hasNews = this.#hasSettled || (plan.tokens === 0 && plan.preempted.length > 0);
     if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
     if (plan.tokens > 0) {
@@ -250,10 +248,7 @@ export class KVScheduler {
     }
   }
 
-  /**
-   * The device reported an error since the last step was planned: what running requests have written and is
-   * not sealed may be wrong, so they are computed again.
-   */
+  /** After an error of the device, running requests are computed again: unsealed blocks may be wrong. */
   #dropDoubtful(): void {
     const { count } = this.#context.deviceErrors();
     if (this.#plan !== undefined || count === this.#errors) return;
@@ -277,7 +272,7 @@ export class KVScheduler {
     return this.#scheduler.progress(id);
   }
 
-  /** Ends all requests. Who waits in `next` goes on; no other call is taken any more. */
+  /** Ends all requests. Calls that wait in `next` go on; no other call is taken from now on. */
   close(): void {
     if (this.#isClosed) return;
     if (this.#plan !== undefined) this.stepFailed();
@@ -315,14 +310,11 @@ export class KVScheduler {
   }
 }
 
-//  What a step computes, as an engine wants it: for each request its tokens, and where their KV lies.
+// What a step computes: for each request its tokens, and where their KV lies.
 
 export interface PlannedRequest {
   readonly id: string;
-  /**
-   * The manager's block table of the request. Another one when the request gave way and came back, so keep no
-   * state of yours by it.
-   */
+  /** The manager's block table of the request. A preempted request gets another one: keep no state by it. */
   readonly sequence: Sequence;
   /** Prompt and answer so far: the step computes those from `start` to `end`. Good until `stepEnded`. */
   readonly tokens: Uint32Array;
@@ -381,7 +373,7 @@ export function planForKernels(context: RequestContext, plan: StepPlan<Scheduled
   };
 }
 
-//  A request of the scheduler: its tokens, their keys, and the block table that kernels read.
+// A request of the scheduler: its tokens, their keys, and the block table that kernels read.
 
 export interface KVRequest {
   /** Unique among the requests that have not ended. */
@@ -506,7 +498,7 @@ function requireId(id: string): string {
 
 function checkedStops(tokens: readonly number[] = []): readonly number[] {
   if (!Array.isArray(tokens)) {
-    throw new TierKVError('TKV_INPUT', 'stopTokens are no list. Pass an array of token ids.', {
+    throw new TierKVError('TKV_INPUT', 'stopTokens must be an array. Pass token ids.', {
       field: 'stopTokens',
     });
   }
@@ -514,7 +506,7 @@ function checkedStops(tokens: readonly number[] = []): readonly number[] {
   return tokens;
 }
 
-//  What an engine hands in after a step, checked as a whole before anything is done, and what comes of it.
+// What an engine hands in after a step, checked as a whole before it takes effect, and the outcome.
 
 export interface SampledToken {
   readonly id: string;
@@ -541,10 +533,7 @@ export interface FinishedRequest {
 }
 
 export interface KVStepOutcome {
-  /**
-   * The step brought nothing, because bytes were lost while it ran. All its requests are computed again, with
-   * the tokens they had before.
-   */
+  /** Bytes were lost while the step ran. All its requests are computed again, with the tokens they had. */
   readonly interrupted: boolean;
   /** Requests that ended, in batch order. */
   readonly finished: readonly FinishedRequest[];

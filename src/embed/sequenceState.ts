@@ -253,7 +253,7 @@ function numberOf(keys: BlockKeys, i: number): number {
   return keys.words[i * 4] * 2 ** 21 + (keys.words[i * 4 + 1] >>> 11);
 }
 
-//  What is kept of a sequence while its found blocks arrive and the others are computed.
+// What is kept of a sequence while its found blocks arrive and the others are computed.
 
 /**
  * Tokens of the sequence to be computed next: all KV before `start` is in HBM, and blocks up to `end` open.
@@ -297,7 +297,7 @@ export interface ArrivingTail {
  */
 export type TailStage = 'coming' | 'copying' | 'inPlace' | 'failed';
 
-//  Blocks that kernels may use: loaded, open or being sealed.
+// Blocks that kernels may use: loaded, open or being sealed.
 
 /** The leading blocks that are in place. */
 export function placedBlocks(table: Sequence): number {

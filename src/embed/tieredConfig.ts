@@ -129,7 +129,7 @@ export function estimatedLatencyUs(
   return fixedUs + (bytes * 1e6) / bytesPerS;
 }
 
-//  Opens a pool and the stores under it: what a tiered storage is made of.
+// Opens a pool and the stores under it: what a tiered storage is made of.
 
 export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait' | 'notice' | 'wrapStores'> {
   /** The pool but for its capacities, which are those of the tiers. */

@@ -360,7 +360,7 @@ export function bytesOfBox(layout: KVLayout, box: KVBox): Uint8Array {
   return new Uint8Array(boxBytes(layout, box));
 }
 
-//  Which cells of a box have been found.
+// Which cells of a box have been found.
 
 export class CellSet {
   readonly #box: KVBox;

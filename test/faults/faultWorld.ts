@@ -231,14 +231,14 @@ export class FaultWorld {
     this.report.losses++;
     this.#device.store.lose();
     this.#deviceless = true;
-    this.#loop.hold();
+    this.#loop.carrier.hold();
     this.manager.loseTier(0, this.nowUs);
     this.#accounts.lossNoticed();
     await this.clock.wait(this.random.below(2 * deadlineUs));
     this.#device = this.#newDevice();
     this.#engine.replaceDevice(this.#device.store);
     this.#deviceless = false;
-    this.#loop.resume();
+    this.#loop.carrier.resume();
     for (const wake of this.#onDevice.splice(0)) wake();
   }
 

@@ -113,7 +113,7 @@ function breakDeadlock(core: Core): boolean {
   return false;
 }
 
-//  What the tiers' offload policies (offloadPolicies.ts) come to after blocks were let go.
+// What the tiers' offload policies (offloadPolicies.ts) come to after blocks were let go.
 
 /** After blocks were let go: each tier with a tier below does what its policy says. */
 export function offload(core: Core): void {

@@ -84,7 +84,7 @@ function walkLength(core: Core, keys: Uint32Array, first: number, count: number)
   return i;
 }
 
-//  How long it would take to bring a part of a sequence up, as loads go now.
+// How long it would take to bring a part of a sequence up, as loads go now.
 
 /** A block that another sequence has computed is there as soon as its digest is taken. */
 const SEAL_BYTES_PER_S = 1e12;
@@ -137,7 +137,7 @@ function tierItComesFrom(core: Core, sequence: Sequence, i: number): number {
   return below === -1 ? HBM : below;
 }
 
-//  A tier's books: where its slots are in their lives, and how full it is.
+// A tier's books: where its slots are in their lives, and how full it is.
 
 export interface TierUsage {
   readonly tier: Tier;
@@ -182,7 +182,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
   };
 }
 
-//  Where a replica lies.
+// Where a replica lies.
 
 export interface BlockPlace {
   /** Position of its tier: 0 is HBM. */
@@ -276,7 +276,7 @@ function place(core: Core, replica: number, generation: number): Place {
   };
 }
 
-//  The blocks of a tier that may be moved to another one, with what is known of their use.
+// The blocks of a tier that may be moved to another one, with what is known of their use.
 
 export interface CachedBlock {
   /** Number of its content; used again once the content is gone. */

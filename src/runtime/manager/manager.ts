@@ -19,7 +19,7 @@ import type { SlotPool } from '../tables/slotPool.ts';
 import { HBM, Outcome, type Tier } from '../tier/tier.ts';
 import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
-import { Core, type ManagerListener, visitCore } from './core.ts';
+import { Core, type ManagerListener } from './core.ts';
 import type { Counters } from './counters.ts';
 import { drain } from './drain.ts';
 import { dump, type ManagerDump } from './dump.ts';
@@ -64,6 +64,7 @@ import {
   Sequence,
   type SequenceId,
 } from './sequence.ts';
+import { visitCore } from './state.ts';
 
 /** What can be asked of a tier's slots and pages. */
 export type PoolView = Pick<
@@ -77,7 +78,7 @@ export interface Eviction {
   readonly blockers: readonly SequenceId[];
 }
 
-interface OpenOptions {
+interface TableWish {
   readonly matchLimit: number;
   readonly owner: number;
   /** Blocks of the size class that have to fit HBM; 0 opens whether they fit or not. */
@@ -408,7 +409,7 @@ export class KVManager {
     keys: Uint32Array,
     count: number,
     nowUs: number,
-    { matchLimit, owner, units, sizeClass, room }: OpenOptions,
+    { matchLimit, owner, units, sizeClass, room }: TableWish,
   ): Sequence | null {
     const core = this.#core;
     invariant(keys.length >= count * 4, 'four key words a block');

@@ -134,7 +134,7 @@ export class Pace {
 // read and, if wanted, with time, and pays for each byte written. It never holds more than the capacity. What
 // it cannot pay for is not written:
 //
-//     written  <=  capacity + bytesPerByteRead * read + bytesPerSecond * seconds
+//    written  <=  capacity + bytesPerByteRead * read + bytesPerSecond * seconds
 //
 // Gain by time keeps a tier alive whose contents are no longer read; without it such a tier would stay as
 // it is.
