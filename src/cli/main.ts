@@ -1,3 +1,4 @@
+#!/usr/bin/env node
 /**
  * The `tierkv` binary. Whatever happens in a command ends here: results on stdout, one line about an error on
  * stderr, and an exit code: 0 done, 1 a fault (of tierkv, or blocks that failed verification), 2 a mistake in

@@ -29,6 +29,7 @@ import {
   policyNodes,
 } from '../../evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../../evolve/fitness/rawMetrics.ts';
+import { codeFolder, dataFolder, threadProgram } from '../../packageFiles.ts';
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import { PolicyError } from '../../sandbox/program.ts';
 import { unknownName } from '../../sim/control/registry.ts';
@@ -357,8 +358,7 @@ export class WorkerPool {
   }
 
   #start(): Worker {
-    const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-    const worker = new Worker(new URL(`./worker.${extension}`, import.meta.url), {
+    const worker = new Worker(threadProgram('cli/evaluate/worker'), {
       resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
     });
     worker.unref();
@@ -406,13 +406,11 @@ export class WorkerPool {
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
 
-const folderOf = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
-
 let program: string | undefined;
 
 /** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
 export function programHash(): string {
-  program ??= hashOfFolders([folderOf('../../../'), folderOf('../../../../data/')]);
+  program ??= hashOfFolders([codeFolder(), dataFolder()].map((folder) => fileURLToPath(folder)));
   return program;
 }
 

@@ -20,6 +20,7 @@ import {
   scalarisers,
   scoreModes,
 } from '../../evolve/fitness/objectives.ts';
+import { dataFolder } from '../../packageFiles.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/registry.ts';
@@ -27,7 +28,7 @@ import { inputError, readText, systemReason } from '../input.ts';
 import { simulateArguments } from '../sweep/point.ts';
 
 /** Where their workloads lie. */
-export const suiteFolder: string = fileURLToPath(new URL('../../../data/suites/', import.meta.url));
+export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
 const machine = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
 const cluster = ['--num-instances', '4', '--snapshot-refresh-interval', '5000000'];
