@@ -36,7 +36,13 @@ const config: ViteUserConfig = defineConfig({
       },
       {
         extends: true,
-        test: { name: 'live', include: [...live], testTimeout: 300_000, hookTimeout: 120_000 },
+        test: {
+          name: 'live',
+          include: [...live],
+          globalSetup: ['./test/command.ts'],
+          testTimeout: 300_000,
+          hookTimeout: 120_000,
+        },
       },
     ],
   },

@@ -47,9 +47,10 @@ export function dataFolder(): URL {
   return inPackage('data/');
 }
 
-/** The folder of the code that runs; the URL ends in a slash. */
+/** The folder of the code that runs: `src`, `dist`, or where a test built it. The URL ends in a slash. */
 export function codeFolder(): URL {
-  return inPackage(fromSources ? 'src/' : 'dist/');
+  const [folder] = import.meta.url.slice(inPackage('./').href.length).split('/', 1);
+  return inPackage(`${folder}/`);
 }
 
 /** A program that a thread runs. @param name its path below `src`, without extension */

@@ -8,7 +8,8 @@
  *   licences stand in `dist/cli/LICENSES`. Only packages with native code, and those that may be absent, are imported.
  *
  * The code has no comments, is not minified and has no source maps: it keeps names and lines, so the stack of an
- * error leads to its place. `--out FOLDER` builds elsewhere.
+ * error leads to its place. `--out FOLDER` builds elsewhere, `--programs`
+ * the programs alone.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -18,7 +19,9 @@ import { parseArgs } from 'node:util';
 import { type OutputChunk, rolldown } from 'rolldown';
 
 const root = resolve(import.meta.dirname, '..');
-const { values } = parseArgs({ options: { out: { type: 'string', default: join(root, 'dist') } } });
+const { values } = parseArgs({
+  options: { out: { type: 'string', default: join(root, 'dist') }, programs: { type: 'boolean' } },
+});
 const out = resolve(values.out);
 
 interface Manifest {
@@ -90,10 +93,14 @@ function licencesOf(chunks: readonly OutputChunk[]): string {
 
 rmSync(out, { recursive: true, force: true });
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
-execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', out], {
-  stdio: 'inherit',
-});
-const ofDoors = await bundle(doors, 'shared', [...Object.keys(manifest.dependencies), ...mayBeAbsent]);
+if (!values.programs) {
+  execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', out], {
+    stdio: 'inherit',
+  });
+}
+const ofDoors = values.programs
+  ? []
+  : await bundle(doors, 'shared', [...Object.keys(manifest.dependencies), ...mayBeAbsent]);
 const programs = [...Object.values(manifest.bin).map(nameOf), ...new Set(threads)];
 const ofPrograms = await bundle(programs, 'cli/shared', ['webgpu', ...mayBeAbsent]);
 writeFileSync(join(out, 'cli', 'LICENSES'), licencesOf(ofPrograms));
@@ -101,6 +108,6 @@ writeFileSync(join(out, 'cli', 'LICENSES'), licencesOf(ofPrograms));
 const megabytes = (chunks: readonly OutputChunk[]): string =>
   (chunks.reduce((sum, { code }) => sum + Buffer.byteLength(code), 0) / 1e6).toFixed(2);
 console.log(
-  `${relative(process.cwd(), out)}: ${doors.length} doors in ${ofDoors.length} files, ${megabytes(ofDoors)} MB; ` +
+  `${relative(process.cwd(), out)}: doors in ${ofDoors.length} files, ${megabytes(ofDoors)} MB; ` +
     `${programs.length} programs in ${ofPrograms.length} files, ${megabytes(ofPrograms)} MB`,
 );

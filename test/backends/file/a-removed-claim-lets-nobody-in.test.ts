@@ -34,7 +34,7 @@ it('neither a second store of this process, nor who looks at it, nor a store of 
   }
   await expect(StoreView.open(dir)).rejects.toMatchObject(locked);
   const script = `
-    const { FileStore } = await import('./src/backends/file/index.ts');
+    const { FileStore } = await import('./src/backends/file/fileStore.ts');
     const { poolShape } = await import('./src/runtime/pool/shape.ts');
     const error = await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192])).catch((e) => e);
     console.log(error.code);`;
@@ -56,7 +56,7 @@ it('neither a second store of this process, nor who looks at it, nor a store of 
 it('the lock ends with its process, also when that was killed', async () => {
   const dir = scratchDir();
   const script = `
-    const { FileStore } = await import('./src/backends/file/index.ts');
+    const { FileStore } = await import('./src/backends/file/fileStore.ts');
     const { poolShape } = await import('./src/runtime/pool/shape.ts');
     await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192]));
     console.log('open');

@@ -57,7 +57,7 @@ describe('opening a file store', () => {
   it('names a directory that it may not write', ({ skip }) => {
     const dir = scratchDir();
     const script = `
-      const { FileStore } = await import('./src/backends/file/index.ts');
+      const { FileStore } = await import('./src/backends/file/fileStore.ts');
       const { poolShape } = await import('./src/runtime/pool/shape.ts');
       const error = await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192])).catch((e) => e);
       console.log(error.code, error.field, error.message);`;
@@ -218,7 +218,7 @@ describe('opening a file store', () => {
 
 describe('one process owns a directory', () => {
   const holder = (dir: string, native: boolean): string => `
-    const { FileStore } = await import('./src/backends/file/index.ts');
+    const { FileStore } = await import('./src/backends/file/fileStore.ts');
     const { poolShape } = await import('./src/runtime/pool/shape.ts');
     await FileStore.open(${JSON.stringify(dir)}, poolShape(8, 8192, [8192]), { native: ${native} });
     console.log('open');

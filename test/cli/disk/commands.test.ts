@@ -8,8 +8,8 @@ import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
+import { main } from '../../command.ts';
 
-const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const tierkv = (...args: string[]) =>
   spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 120_000 });
 
@@ -87,7 +87,7 @@ describe('tierkv disk', () => {
     const live = join(work, 'live');
     mkdirSync(live);
     const script = `
-      const { FileStore } = await import('./src/backends/file/index.ts');
+      const { FileStore } = await import('./src/backends/file/fileStore.ts');
       const { poolShape } = await import('./src/runtime/pool/shape.ts');
       await FileStore.open(${JSON.stringify(live)}, poolShape(4, 8192, [8192]), { restart: 'warm' });
       console.log('open');
