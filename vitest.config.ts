@@ -1,4 +1,5 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /**
  * Tests that open a device, start a process or a thread, or read through what can. All others are unit tests, and
@@ -24,8 +25,21 @@ export const live: readonly string[] = [
   'test/**/oracle.test.ts',
 ];
 
+/** Files of a minute and more begin first, so that none of them is alone at the end. */
+const slow =
+  /\/(crash|soak|fuzz-inputs|server-load|modelcheck|evolve\/frameworks|goldens\/upstream|examples\/server|cli\/(evaluate|evolve|inputs))\//;
+
+class SlowFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    const isSlow = ({ moduleId }: TestSpecification): boolean => slow.test(moduleId);
+    return [...sorted.filter(isSlow), ...sorted.filter((file) => !isSlow(file))];
+  }
+}
+
 const config: ViteUserConfig = defineConfig({
   test: {
+    sequence: { sequencer: SlowFirst },
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
     maxWorkers: '100%',
     reporters: ['default', './test/absentDataReporter.ts'],
