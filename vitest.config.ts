@@ -1,27 +1,62 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Tests that open a device, start a process or write real files. All others are unit tests. */
-const live = [
+/**
+ * Tests that open a device, start a process or a thread, or read through what can. All others are unit tests, and
+ * test/tidy holds that none of them reaches such a module.
+ */
+export const live: readonly string[] = [
   'test/{backends,cli,compute,crash,embed,examples,fuzz-inputs,package,server-load,soak,testing}/**/*.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
-  'test/goldens/{experiments,upstream}/**/*.test.ts',
+  'test/evolve/search/{numeric,selection}.test.ts',
+  'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
+  'test/goldens/random-step-traces.test.ts',
   'test/faults/realStores.test.ts',
+  'test/fuzz/pool.test.ts',
+  'test/runtime/policy/hazard/hazard-closes-the-gap-on-public-traces.test.ts',
+  'test/sim/workload/same-bytes.test.ts',
+  // these read files through the command line's reader, which opens pipes
+  'test/data/**/*.test.ts',
+  'test/evolve/fitness/{metrics-are-described,replicas-of-a-run}.test.ts',
+  'test/evolve/{trace/regret-and-summaries,binding/three-ways-decide-alike}.test.ts',
+  'test/runtime/migration/classifier-agrees-with-hindsight.test.ts',
+  'test/sim/cluster/{a-measured-vllm-run,snapshot/keys-left-out-change-nothing}.test.ts',
+  'test/sim/latency/*.test.ts',
   'test/**/oracle.test.ts',
 ];
 
+/** Files of a minute and more begin first, so that none of them is alone at the end. */
+const slow =
+  /\/(crash|soak|fuzz-inputs|server-load|modelcheck|evolve\/frameworks|goldens\/upstream|examples\/server|cli\/(evaluate|evolve|inputs))\//;
+
+class SlowFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    const isSlow = ({ moduleId }: TestSpecification): boolean => slow.test(moduleId);
+    return [...sorted.filter(isSlow), ...sorted.filter((file) => !isSlow(file))];
+  }
+}
+
 const config: ViteUserConfig = defineConfig({
   test: {
+    sequence: { sequencer: SlowFirst },
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
     maxWorkers: '100%',
     reporters: ['default', './test/absentDataReporter.ts'],
     projects: [
       {
         extends: true,
-        test: { name: 'unit', include: ['test/**/*.test.ts'], exclude: live, testTimeout: 120_000 },
+        test: { name: 'unit', include: ['test/**/*.test.ts'], exclude: [...live], testTimeout: 120_000 },
       },
       {
         extends: true,
-        test: { name: 'live', include: live, testTimeout: 300_000, hookTimeout: 120_000 },
+        test: {
+          name: 'live',
+          include: [...live],
+          globalSetup: ['./test/command.ts'],
+          testTimeout: 300_000,
+          hookTimeout: 120_000,
+        },
       },
     ],
   },

@@ -3,8 +3,8 @@
  * needs neither a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
  */
 
-import { readFileSync } from 'node:fs';
 import { Command, Help, type Option } from 'commander';
+import { packageVersion } from '../packageFiles.ts';
 import { refuseEmptyValues } from '../simulate/emptyValues.ts';
 
 interface CommandEntry {
@@ -71,11 +71,6 @@ const entries: readonly CommandEntry[] = [
   },
 ];
 
-function version(): string {
-  const packageJson = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(packageJson) as { version: string }).version;
-}
-
 /** Name of the command that `args` asks for or asks help on, if any. */
 function wantedCommand(args: readonly string[]): string | undefined {
   const words = args.filter((arg) => !arg.startsWith('-'));
@@ -107,7 +102,7 @@ function throwErrors(command: Command): void {
 export async function makeProgram(args: readonly string[]): Promise<{ program: Command; help: string }> {
   const program = new Command('tierkv')
     .description('A tiered KV cache for LLM serving: GPU memory, host memory and disk behind one manager.')
-    .version(version());
+    .version(packageVersion());
   const wanted = wantedCommand(args);
   let help = 'tierkv';
   for (const { name, summary, load } of entries) {

@@ -32,6 +32,7 @@ import {
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
 import { makeDirectory } from '../files/results.ts';
+import { codeFolder, dataFolder, threadProgram } from '../packageFiles.ts';
 import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import { simulateArguments } from '../simulate/arguments.ts';
@@ -396,8 +397,7 @@ export class WorkerPool {
   }
 
   #start(): Worker {
-    const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-    const worker = new Worker(new URL(`./worker.${extension}`, import.meta.url), {
+    const worker = new Worker(threadProgram('evaluate/worker'), {
       resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
     });
     worker.unref();
@@ -445,13 +445,11 @@ export class WorkerPool {
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
 
-const folderOf = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
-
 let program: string | undefined;
 
 /** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
 export function programHash(): string {
-  program ??= hashOfFolders([folderOf('../'), folderOf('../../data/')]);
+  program ??= hashOfFolders([codeFolder(), dataFolder()].map((folder) => fileURLToPath(folder)));
   return program;
 }
 

@@ -21,12 +21,13 @@ import {
   scoreModes,
 } from '../evolve/fitness/objectives.ts';
 import { inputError, readText, systemReason } from '../files/inputs.ts';
+import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { simulateArguments } from '../simulate/arguments.ts';
 
 /** Where their workloads lie. */
-export const suiteFolder: string = fileURLToPath(new URL('../../data/suites/', import.meta.url));
+export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
 const machine = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
 const cluster = ['--num-instances', '4', '--snapshot-refresh-interval', '5000000'];

@@ -5,6 +5,7 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
+import { dataFolder } from '../packageFiles.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { readYaml } from '../sim/description/fields.ts';
 import { type Coefficients, parseCoefficients } from '../sim/latency/coefficients.ts';
@@ -25,7 +26,7 @@ import {
 } from '../sim/latency/modelConfig.ts';
 import { readText as readFileText } from './inputs.ts';
 
-const data: URL = new URL('../../data/', import.meta.url);
+const data: URL = dataFolder();
 
 /** The text of a user's file, or of a data file by its URL; unpacked if its name ends in `.gz`. */
 export function readText(file: string | URL): string {

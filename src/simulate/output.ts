@@ -1,6 +1,6 @@
 /** Metrics as JSON text, in the form that upstream's have: two spaces, and letters of HTML escaped. */
 
-import { readFileSync } from 'node:fs';
+import { packageVersion } from '../packageFiles.ts';
 import type { VegaLiteSpec } from '../printing/chart.ts';
 import { formatBytes, printable } from '../printing/text.ts';
 import { conservationOf } from '../sim/cluster/core.ts';
@@ -234,7 +234,6 @@ export function provenanceOf({
   deployment,
 }: BuiltSimulation): Provenance {
   const { key } = simulation;
-  const packageJson = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   const on: Acting = {
     engines: deployment.pools.map(({ engine }) => engine),
     hasRoles: deployment.pools.some(({ role }) => role !== 'monolithic'),
@@ -245,7 +244,7 @@ export function provenanceOf({
   const foreign = pools === undefined ? outputs : new Set([...outputs, ...deployedNames()]);
   const own = Object.fromEntries(Object.entries(options).filter(([name]) => !foreign.has(name)));
   return {
-    tierkv: (JSON.parse(packageJson) as { version: string }).version,
+    tierkv: packageVersion(),
     seed: opened.seed.toString(),
     key: {
       policies: key.policies,

@@ -1,4 +1,4 @@
-/** The kill -9 campaign at any size: `npm run test:crash -- --kills 500 --seed 1`. */
+/** The kill -9 campaign at any size: `npm run campaign -- crash --kills 500 --seed 1`. */
 
 import { parseArgs } from 'node:util';
 import { type CampaignReport, killCampaign } from './campaign.ts';

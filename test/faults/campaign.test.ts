@@ -3,7 +3,7 @@ import { testSeed } from '../../src/testing/index.ts';
 import { kindTable, lastLine, runCampaign, silentInReport } from './campaign.ts';
 
 const seed = testSeed(20_261);
-const faults = Number(process.env.TIERKV_FAULTS ?? 8_000);
+const faults = Number(process.env.TIERKV_FAULTS ?? 3_000);
 
 it(`${faults} injected faults: no wrong block, no hang, no leaked slot, and every kind is noticed (seed ${seed})`, async () => {
   const report = await runCampaign(faults, seed);
@@ -20,13 +20,13 @@ it(`${faults} injected faults: no wrong block, no hang, no leaked slot, and ever
 });
 
 it(`control: without verification the same campaign finds wrong blocks (seed ${seed})`, async () => {
-  const report = await runCampaign(2_000, seed, false);
+  const report = await runCampaign(1_000, seed, false);
   expect(report.wrongBlocks).toBeGreaterThan(10);
   expect(report.accounts.violations.some((line) => line.includes('passed for right in HBM'))).toBe(true);
 });
 
 it('the same seed gives the same campaign', async () => {
-  const [first, second] = [await runCampaign(1_000, seed), await runCampaign(1_000, seed)];
+  const [first, second] = [await runCampaign(400, seed), await runCampaign(400, seed)];
   expect(second.accounts.kinds).toEqual(first.accounts.kinds);
   expect([second.steps, second.reads, second.requests]).toEqual([first.steps, first.reads, first.requests]);
 });

@@ -1,5 +1,5 @@
 /**
- * The fault campaign at any size: `npm run test:faults -- --faults 1000000 --seed 1`. Its last line is the
+ * The fault campaign at any size: `npm run campaign -- faults --faults 1000000 --seed 1`. Its last line is the
  * count.
  */
 

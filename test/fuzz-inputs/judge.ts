@@ -8,8 +8,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import fs from 'node:fs';
 import { join } from 'node:path';
+import { main } from '../command.ts';
 
-const main = join(import.meta.dirname, '..', '..', 'src', 'cli', 'main.ts');
 const maxMemoryMib = 1024;
 
 /** Writes the most memory that the process ever had to the file that the environment names. */

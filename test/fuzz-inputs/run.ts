@@ -1,5 +1,5 @@
 /**
- * Fuzzes the inputs of the command line: `npm run test:inputs -- --seconds 600 --seed 1`. Every finding is
+ * Fuzzes the inputs of the command line: `npm run campaign -- inputs --seconds 600 --seed 1`. Every finding is
  * printed with its number; `--only N` makes that input alone once more, `--keep DIR` keeps the inputs of
  * findings.
  */

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { fuzzManager } from './managerFuzz.ts';
 
-const operations = Number(process.env.TIERKV_FUZZ_OPERATIONS ?? 60_000);
+const operations = Number(process.env.TIERKV_FUZZ_OPERATIONS ?? 25_000);
 const seed = Number(process.env.TIERKV_FUZZ_SEED ?? 20_261_120);
 
 it(`${operations} random operations leave every table consistent and no block with foreign bytes (seed ${seed})`, () => {

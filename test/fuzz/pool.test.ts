@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { fuzzPool } from './poolFuzz.ts';
 
-const operations = Number(process.env.TIERKV_FUZZ_OPERATIONS ?? 12_000);
+const operations = Number(process.env.TIERKV_FUZZ_OPERATIONS ?? 6_000);
 const seed = Number(process.env.TIERKV_FUZZ_SEED ?? 20_261_124);
 /** What has to happen in any run of this length for it to mean something. */
 const needed = [

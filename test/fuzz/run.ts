@@ -1,7 +1,7 @@
 /**
- * The fuzz campaigns at any size: `npm run test:fuzz -- --operations 1000000 --seed 1` for the manager,
- * `npm run test:fuzz -- pool --operations 1000000 --seed 1` for the multi-granular pool,
- * `npm run test:fuzz -- calls --calls 10000 --seed 1` for the public API on a live runtime.
+ * The fuzz campaigns at any size: `npm run campaign -- fuzz --operations 1000000 --seed 1` for the manager,
+ * `npm run campaign -- fuzz pool --operations 1000000 --seed 1` for the multi-granular pool,
+ * `npm run campaign -- fuzz calls --calls 10000 --seed 1` for the public API on a live runtime.
  */
 
 import { parseArgs } from 'node:util';

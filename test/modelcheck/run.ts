@@ -1,4 +1,4 @@
-/** Explores the larger scopes: `npm run test:modelcheck`, or with `--states N` to stop each at N states. */
+/** Explores the larger scopes: `npm run campaign -- modelcheck`, or with `--states N` to stop each at N states. */
 
 import { parseArgs } from 'node:util';
 import { explore } from './explore.ts';

@@ -1,9 +1,8 @@
 /**
- * The load at any length: `npm run test:server -- --seconds 600 --seed 1`. The clients are divided over three
- * servers, whose models have tokenizers of three kinds, or the tokenizers that `--tokenizers` names,
- * separated by commas. It fails for a wrong answer, for blocks that are held at the end, and for a heap that
- * grows: by more than 4 MiB an hour, and surely. So that growth is what the server keeps, and nothing that
- * only fills:
+ * The load at any length: `npm run campaign -- server --seconds 600 --seed 1`. The clients are divided over three
+ * servers, whose models have tokenizers of three kinds, or those that `--tokenizers` names, separated by
+ * commas. It fails for a wrong answer, for blocks that are held at the end, and for a heap that grows: by
+ * more than 4 MiB an hour, and surely. So that growth is what the server keeps, and nothing that only fills:
  *
  * - The first fifth of the time, in which caches fill, is left out.
  * - What the eviction policy keeps of blocks that were let go is full before (filling.ts).

@@ -4,6 +4,7 @@
  */
 
 import { Worker } from 'node:worker_threads';
+import { threadProgram } from '../../packageFiles.ts';
 import { configError } from '../../runtime/errors.ts';
 import { simulateArguments } from '../../simulate/arguments.ts';
 import type { SweepPoint, SweptPoint } from './point.ts';
@@ -58,11 +59,10 @@ export async function runPoints(
   const results: SweptPoint[] = new Array(points.length);
   let next = 0;
   let finished = 0;
-  const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
   /** One thread, and another one in its place when it fails. */
   const serve = (): Promise<void> =>
     new Promise((resolve) => {
-      const worker = new Worker(new URL(`./worker.${extension}`, import.meta.url));
+      const worker = new Worker(threadProgram('cli/sweep/worker'));
       let running: number | undefined;
       const end = (index: number, result: SweptPoint): void => {
         results[index] = result;

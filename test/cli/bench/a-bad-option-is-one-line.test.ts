@@ -1,8 +1,6 @@
 import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
 import { expect, it } from 'vitest';
-
-const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
+import { main } from '../../command.ts';
 
 it.each([
   [['bench'], /missing required argument 'what'/],

@@ -8,8 +8,8 @@ import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
+import { main } from '../../command.ts';
 
-const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const tierkv = (...args: string[]) =>
   spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 120_000 });
 

@@ -23,8 +23,8 @@ import { digestBytes } from '../../../src/runtime/digest.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
+import { main } from '../../command.ts';
 
-const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const disk = (...args: string[]) =>
   spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 120_000 });
 

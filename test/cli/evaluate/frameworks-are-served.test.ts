@@ -5,12 +5,11 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { ServiceAnswer } from '../../../src/evolve/serve.ts';
+import { main } from '../../command.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
-const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-serve-'));
 const plan = path.join(folder, 'plan.json');
 const program =

@@ -4,13 +4,12 @@ import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, expect, test } from 'vitest';
+import { main } from '../../command.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-told-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
-const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 
 fs.writeFileSync(path.join(folder, 'small.yaml'), smallWorkload);
 fs.writeFileSync(

@@ -8,9 +8,9 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
 import type { SearchState } from '../../../src/evolve/search/breeding.ts';
+import { main } from '../../command.ts';
 import { smallWorkload } from '../evaluate/smallWorkload.ts';
 
-const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evolve-'));
 const plan = path.join(folder, 'plan.json');
 const options = [

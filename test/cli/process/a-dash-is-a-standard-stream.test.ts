@@ -6,9 +6,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, expect, it } from 'vitest';
+import { main } from '../../command.ts';
 import { smallWorkload } from '../evaluate/smallWorkload.ts';
 
-const main = path.join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-dash-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
 

@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { main } from '../../command.ts';
 import { mooncakeLines } from '../trace/traceFiles.ts';
 
-const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const args = (trace: string, ...more: string[]): string[] => [
   main,
   'replay',

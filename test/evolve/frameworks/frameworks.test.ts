@@ -5,6 +5,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, expect, it } from 'vitest';
+import { main } from '../../command.ts';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const packageFolder = fileURLToPath(new URL('../../../python/tierkv_evolve', import.meta.url));
@@ -145,7 +146,6 @@ function simulations(): string[] {
   const plan = path.join(out, 'plan.json');
   const workload = path.join(here, 'two-groups.yaml');
   writeFileSync(plan, JSON.stringify({ workloads: [workload], latencyModels: ['roofline'] }));
-  const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
   return [process.execPath, main, 'evaluate', '--serve', '--plan', plan, '--regrets', '0'];
 }
 

@@ -1,5 +1,5 @@
 /**
- * `npm run test:soak -- losses --minutes 30 --seed 1`: everything that can be done with sequences while
+ * `npm run campaign -- soak losses --minutes 30 --seed 1`: everything that can be done with sequences while
  * devices are lost (campaign.ts). `--without-rule` is the control: it must find wrong blocks.
  */
 

@@ -1,5 +1,5 @@
 /**
- * `npm run test:soak -- server --minutes 10 --seed 1`: the server's soak, first for a fifth of the time
+ * `npm run campaign -- soak server --minutes 10 --seed 1`: the server's soak, first for a fifth of the time
  * without a disk, as the measure of `begin`, then over the slow one.
  */
 

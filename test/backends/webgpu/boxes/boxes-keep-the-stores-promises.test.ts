@@ -97,7 +97,10 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       const item = boxItem(slotOf(1), 1);
       const wrong: [BoxItem, RegExp][] = [
         [{ ...item, bytes: item.bytes.subarray(4) }, /bytes for a box of/],
-        [{ ...item, bytes: new Float32Array(plan.boxBytes / 4) as unknown as Uint8Array }, /must be a Uint8Array/],
+        [
+          { ...item, bytes: new Float32Array(plan.boxBytes / 4) as unknown as Uint8Array },
+          /must be a Uint8Array/,
+        ],
         [{ ...item, sizeClass: 1, slot: slotOf(1) + 1 }, /cannot hold a unit of/],
         [{ ...item, slot: shape.slotLimit }, /outside the pool/],
         [{ ...item, slot: slotOf(1) + 1 }, /does not exist/],

@@ -1,5 +1,5 @@
 /**
- * Fuzzes the sandboxes: `npm run test:sandbox -- --programs 100000 --seed 1`. The programs run in a worker, so
+ * Fuzzes the sandboxes: `npm run campaign -- sandbox --programs 100000 --seed 1`. The programs run in a worker, so
  * that one that takes two minutes is killed, and one that ends its host leaves the others alone; either fails the
  * run. With `--nodes 22,24` the same programs run on the newest Node of each line, out of the registry, and their
  * figures must be the same.

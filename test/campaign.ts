@@ -1,0 +1,40 @@
+/**
+ * Campaigns at full size, by name: `npm run campaign -- faults --faults 1000000 --seed 1`. Options behind the name
+ * are the campaign's own; without a name, the names are listed.
+ */
+
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+
+const vitest = 'node_modules/vitest/vitest.mjs';
+
+/** What Node runs for each name, from the project's folder. */
+export const campaigns: Readonly<Record<string, readonly string[]>> = {
+  faults: ['test/faults/run.ts'],
+  modelcheck: ['test/modelcheck/run.ts'],
+  fuzz: ['test/fuzz/run.ts'],
+  inputs: ['test/fuzz-inputs/run.ts'],
+  crash: ['test/crash/run.ts'],
+  sandbox: ['test/sim/sandbox/attacks/run.ts'],
+  soak: ['test/soak/run.ts'],
+  server: ['test/server-load/run.ts'],
+  kernels: ['test/compute/run.ts'],
+  bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
+  coverage: ['test/lineCoverage/run.ts', '--least', '90'],
+};
+
+if (import.meta.main) {
+  const [name, ...options] = process.argv.slice(2);
+  const program = Object.hasOwn(campaigns, name) ? campaigns[name] : undefined;
+  if (program === undefined) {
+    console.error(
+      `Usage: npm run campaign -- NAME [options], with one of: ${Object.keys(campaigns).join(', ')}`,
+    );
+    process.exit(2);
+  }
+  const { status } = spawnSync(process.execPath, [...program, ...options], {
+    cwd: join(import.meta.dirname, '..'),
+    stdio: 'inherit',
+  });
+  process.exit(status ?? 1);
+}
