@@ -8,6 +8,7 @@ import type { ScalingSetup } from '../sim/cluster/scaling.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { checkControl } from '../sim/control/plane.ts';
 import type { ParameterValue, PolicyChoice, PolicyWorld } from '../sim/control/policy.ts';
+import { routingPolicies } from '../sim/control/routing/routing.ts';
 import { AutoScaler, noTriggers, Replicas } from '../sim/control/scaling/autoScaler.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { EngineConfig } from '../sim/instance/engine.ts';
@@ -137,8 +138,9 @@ function admissionOf(options: OptionValues, bundle: Bundle): PolicyChoice {
 function routingOf(options: OptionValues, bundle: Bundle): PolicyChoice {
   const policy = textOption(options, 'routingPolicy') ?? bundle.routing ?? 'round-robin';
   const scorers = scorersOf(options, 'routingScorers') ?? bundle.scorers;
+  const { parameters } = routingPolicies.describe(policy);
   // upstream draws among equals, but for the busiest, of which it takes the first
-  const ties = policy === 'round-robin' || policy === 'always-busiest' ? {} : { ties: 'random' };
+  const ties = 'ties' in parameters && policy !== 'always-busiest' ? { ties: 'random' } : {};
   return { policy, ...ties, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) };
 }
 
