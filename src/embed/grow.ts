@@ -31,6 +31,24 @@ export async function append(
 ): Promise<StepEnd> {
   requireLive(sequence);
   requireElements(tokens);
+  // one after the other: the second goes on from what the first has handed over
+  while (sequence.appending !== undefined) await sequence.appending;
+  requireLive(sequence);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  sequence.appending = promise;
+  try {
+    return await appendAlone(context, sequence, tokens);
+  } finally {
+    sequence.appending = undefined;
+    resolve();
+  }
+}
+
+async function appendAlone(
+  context: RequestContext,
+  sequence: SequenceState,
+  tokens: KeyElements,
+): Promise<StepEnd> {
   await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
   if (at !== -1) {

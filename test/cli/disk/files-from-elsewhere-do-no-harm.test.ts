@@ -167,5 +167,5 @@ it('a store whose restarts begin empty has no fault after its end, and is not sa
   rmSync(join(warm, 'tierkv.index'));
   const lost = disk('fsck', warm);
   expect(lost.status).toBe(1);
-  expect(lost.stdout).toContain('fault     index: there is no index file');
+  expect(lost.stdout).toContain('fault     index: the index file is missing');
 });
