@@ -102,7 +102,7 @@ describe('BlockKeys', () => {
       expect(keys.equalsAt(i, source, 4 * ((i + 1) % 100))).toBe(false);
     }
     expect(() => keys.truncate(1001)).toThrow('cannot be cut');
-    expect(() => keys.toHex(1000)).toThrow('no key 1000');
+    expect(() => keys.toHex(1000)).toThrow('key 1000 is not among');
   });
 
   test('compare all four words', () => {
