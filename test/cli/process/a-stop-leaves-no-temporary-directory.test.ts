@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect, it, onTestFinished } from 'vitest';
 
-const inProcess = (file: string): string =>
-  pathToFileURL(join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'process', file)).href;
+const source = (file: string): string =>
+  pathToFileURL(join(import.meta.dirname, '..', '..', '..', 'src', file)).href;
 
 /**
  * A command that takes a temporary directory and works until it is stopped; `heeds` is what it does on the
@@ -16,9 +16,8 @@ const inProcess = (file: string): string =>
 function startWork(tmp: string, heeds: string) {
   const program = `
     import fs from 'node:fs';
-    import { interruptible } from '${inProcess('interrupt.ts')}';
-    import { endingOf } from '${inProcess('errorFunnel.ts')}';
-    import { temporaryDirectory } from '${inProcess('temporaryDirectory.ts')}';
+    import { endingOf, interruptible } from '${source('cli/process.ts')}';
+    import { temporaryDirectory } from '${source('files/temporaryDirectory.ts')}';
     try {
       using dir = temporaryDirectory('tierkv-test-');
       fs.writeFileSync(dir.path + '/slots', 'bytes');
@@ -34,7 +33,13 @@ function startWork(tmp: string, heeds: string) {
     env: { ...process.env, TMPDIR: tmp },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  return { child, said: async () => String((await once(child.stdout, 'data'))[0]).trim() };
+  const closed = once(child, 'close').then(() => {
+    throw new Error('the program ended before it said anything');
+  });
+  closed.catch(() => {});
+  const said = async (): Promise<string> =>
+    String((await Promise.race([once(child.stdout, 'data'), closed]))[0]).trim();
+  return { child, said };
 }
 
 function temporaryRoot(): string {
