@@ -76,7 +76,7 @@ export class SequenceState implements KVSequence {
   isComing = false;
   /** A `recover` has begun and has not ended well: what the caller knows of the blocks is void. */
   isRecovering = false;
-  /** Fulfilled when the `append` under way has ended; undefined while there is none. */
+  /** Fulfilled when the `append` under way has ended; undefined between appends. */
   appending: Promise<void> | undefined;
   /** Of each group: the blocks that the caller was told to write. */
   readonly told: readonly ToldBlocks[];
