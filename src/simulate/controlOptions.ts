@@ -138,7 +138,10 @@ function admissionOf(options: OptionValues, bundle: Bundle): PolicyChoice {
 function routingOf(options: OptionValues, bundle: Bundle): PolicyChoice {
   const policy = textOption(options, 'routingPolicy') ?? bundle.routing ?? 'round-robin';
   const scorers = scorersOf(options, 'routingScorers') ?? bundle.scorers;
-  const { parameters } = routingPolicies.describe(policy);
+  // a name that is not known is refused where the choice is checked, by the field that the user wrote
+  const parameters = routingPolicies.names.includes(policy)
+    ? routingPolicies.describe(policy).parameters
+    : {};
   // upstream draws among equals, but for the busiest, of which it takes the first
   const ties = 'ties' in parameters && policy !== 'always-busiest' ? { ties: 'random' } : {};
   return { policy, ...ties, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) };
