@@ -227,7 +227,7 @@ test.each([
 
 test.each([
   ['train', 5001],
-  ['hidden', 200_000],
+  ['hidden', 2_000_000],
 ])('a plan of very many seeds in %s is refused before it is expanded', (suite, count) => {
   const file = path.join(folder, 'many.json');
   const seeds = Array.from({ length: count }, (_, i) => i);
