@@ -291,8 +291,9 @@ export function refuseIdleOptions(command: Command, options: OptionValues, opene
       'Leave it out.',
     );
   }
-  if (isGiven('asUpstream') && !opened.hasSessions) {
-    const problem = 'is about the conversations of a closed loop, and this workload has none';
+  if (isGiven('asUpstream') && !opened.hasSessions && options.flowControl !== true) {
+    const problem =
+      'is about the conversations of a closed loop and about --flow-control, and this run has neither';
     throw configError('--as-upstream', problem, 'Leave it out.');
   }
   const defaults = new Map(command.options.map((option) => [option.attributeName(), option.defaultValue]));
