@@ -5,6 +5,7 @@
  */
 
 import fs from 'node:fs';
+import { openToWrite } from '../backends/host/posix.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import {
   type DecisionSink,
@@ -180,7 +181,7 @@ export interface DecisionLogFile {
 export function openDecisionLog(path: string, config: ManagerConfig): DecisionLogFile {
   let file: number;
   try {
-    file = fs.openSync(path, 'w', 0o600);
+    file = openToWrite(path, 'w', 0o600);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new TierKVError(
