@@ -3,8 +3,8 @@
  * are the campaign's own; without a name, the names are listed.
  */
 
-import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
+import { runAttached } from './attachedProcess.ts';
 
 const vitest = 'node_modules/vitest/vitest.mjs';
 
@@ -32,9 +32,5 @@ if (import.meta.main) {
     );
     process.exit(2);
   }
-  const { status } = spawnSync(process.execPath, [...program, ...options], {
-    cwd: join(import.meta.dirname, '..'),
-    stdio: 'inherit',
-  });
-  process.exit(status ?? 1);
+  process.exit(await runAttached([...program, ...options], { cwd: join(import.meta.dirname, '..') }));
 }

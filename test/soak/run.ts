@@ -16,7 +16,7 @@ import { verdictOf } from './judging/verdict.ts';
 import { inOwnProcess } from './ownProcess.ts';
 import { growthTable, lastLine, plotOf, sampleTable, workLines } from './render.ts';
 
-process.exitCode = inOwnProcess(import.meta.filename) ?? (await soakAsAsked());
+process.exitCode = (await inOwnProcess(import.meta.filename)) ?? (await soakAsAsked());
 
 async function soakAsAsked(): Promise<number> {
   // an exit, unlike a signal's own end, lets the soak take its folder away
