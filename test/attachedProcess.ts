@@ -25,7 +25,7 @@ function whenOrphaned(act: () => void): () => void {
 export async function runAttached(
   args: readonly string[],
   options: { env?: NodeJS.ProcessEnv; cwd?: string } = {},
-) {
+): Promise<number> {
   const child = spawn(process.execPath, args, { ...options, stdio: 'inherit' });
   const pass = (signal: NodeJS.Signals): void => void child.kill(signal);
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;

@@ -4,6 +4,7 @@
  */
 
 import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
@@ -12,7 +13,10 @@ import type {
   ControlCounters,
   ControlPlane,
   EndKind,
+  HistoryConfig,
+  ShadowConfig,
   ShadowDivergence,
+  SignalConfig,
 } from './controlPlane.ts';
 import { type PrefillDecodeDecider, prefillDecodeDeciders } from './disaggregation.ts';
 import { type FlowControl, type Gateway, gateways } from './flowControl.ts';
@@ -56,9 +60,35 @@ const DAY_US = 86_400_000_000;
  * The configuration with every parameter of every policy.
  * @throws TKV_CONFIG with the field at fault
  */
+const controlNames = optionNames<ControlConfig>({
+  admission: true,
+  priority: true,
+  routing: true,
+  prefillRouting: true,
+  decodeRouting: true,
+  decider: true,
+  gateway: true,
+  signals: true,
+  shadow: true,
+  history: true,
+  topK: true,
+});
+const signalNames = optionNames<SignalConfig>({ snapshotIntervalUs: true, cacheSignalUs: true });
+const shadowOptionNames = optionNames<ShadowConfig>({
+  model: true,
+  blocks: true,
+  eventDelayUs: true,
+  speculativeTtlUs: true,
+});
+const historyNames = optionNames<HistoryConfig>({ windowUs: true, windows: true, burstFactor: true });
+
 export function checkControl(config: Partial<ControlConfig>): ControlConfig {
+  requireOptions(config, controlNames, 'config', 'TKV_CONFIG');
   const whole = { ...defaultControl, ...config };
   const { signals, shadow, history } = whole;
+  requireOptions(signals, signalNames, 'signals', 'TKV_CONFIG');
+  requireOptions(shadow, shadowOptionNames, 'shadow', 'TKV_CONFIG');
+  requireOptions(history, historyNames, 'history', 'TKV_CONFIG');
   requireInteger('signals.snapshotIntervalUs', signals.snapshotIntervalUs, 0, DAY_US);
   requireInteger('signals.cacheSignalUs', signals.cacheSignalUs, 0, DAY_US);
   if (!shadowNames.includes(shadow.model)) throw unknownName('shadow.model', shadow.model, shadowNames);
