@@ -5,7 +5,7 @@
 
 import { Command, Help, type Option } from 'commander';
 import { packageVersion } from '../packageFiles.ts';
-import { refuseEmptyValues } from '../simulate/emptyValues.ts';
+import { refuseEmptyValues } from './optionRows.ts';
 
 interface CommandEntry {
   readonly name: string;

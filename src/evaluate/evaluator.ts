@@ -7,7 +7,6 @@ import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { Worker } from 'node:worker_threads';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
@@ -32,18 +31,26 @@ import {
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
 import { makeDirectory } from '../files/results.ts';
-import { codeFolder, dataFolder, threadProgram } from '../packageFiles.ts';
+import { codeFolder, dataFolder } from '../packageFiles.ts';
 import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import { simulateArguments } from '../simulate/arguments.ts';
 import { buildSimulation } from '../simulate/build.ts';
+import { askedBy, readWords } from '../simulate/optionTable.ts';
+import {
+  isUnanswered,
+  type PoolLimits,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../workers/workerPool.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
-import type { CaseTask, ExplainOptions, Explanation } from './runCase.ts';
-import type { CaseAnswer } from './worker.ts';
+import type { CaseTask, ExplainOptions, Explanation, TaskResult } from './runCase.ts';
 
 export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
+  /** What runs the cases. Default: threads of this process. */
+  readonly runner?: TaskRunner;
   /** Where results are kept between runs. */
   readonly cacheFolder?: string;
   /** Told of each case that has ended. */
@@ -56,7 +63,8 @@ type CaseOutcome = { readonly metrics: RawMetrics } | Failed;
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
-  readonly #pool: WorkerPool;
+  readonly #runner: TaskRunner;
+  readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
   /** Runs that are under way, by key: who asks for the same one waits for it. */
@@ -64,10 +72,11 @@ export class SimulationEvaluator implements Evaluator {
   #asked = 0;
   #ended = 0;
 
-  constructor({ plan, limits, cacheFolder, progress = () => {} }: EvaluatorOptions) {
+  constructor({ plan, limits, runner, cacheFolder, progress = () => {} }: EvaluatorOptions) {
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
-    this.#pool = new WorkerPool(limits);
+    this.#runner = runner ?? new WorkerPool(limits);
+    this.#wallMs = limits.wallMs;
     this.#cache = new CaseCache(cacheFolder);
     this.#progress = progress;
   }
@@ -131,14 +140,11 @@ export class SimulationEvaluator implements Evaluator {
       throw unknownName('case', caseId, known);
     }
     const [base] = await this.#cases(readBundle(this.plan.baseline), [each], new FileContents());
-    const answer = await this.#pool.run(
-      {
-        bundle: readBundle(bundle),
-        case: each,
-        explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
-      },
-      () => false,
-    );
+    const answer = await this.#answer({
+      bundle: readBundle(bundle),
+      case: each,
+      explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
+    });
     if (answer === undefined)
       throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
     if ('error' in answer) return answer;
@@ -148,7 +154,7 @@ export class SimulationEvaluator implements Evaluator {
   }
 
   async close(): Promise<void> {
-    await this.#pool.close();
+    await this.#runner.close();
   }
 
   /** The bundle as it is run, or why it cannot be: read, compiled and bound, and nothing simulated. */
@@ -213,13 +219,22 @@ export class SimulationEvaluator implements Evaluator {
     off: () => boolean,
   ): Promise<CaseOutcome | undefined> {
     this.#asked++;
-    const answer = await this.#pool.run({ bundle, case: each }, off);
+    const answer = await this.#answer({ bundle, case: each }, off);
     this.#progress(++this.#ended, this.#asked);
     if (answer === undefined || 'error' in answer) return answer;
     const { metrics } = answer.result;
     refuseChanged(contents);
     this.#cache.set(key, metrics);
     return { metrics };
+  }
+
+  async #answer(
+    task: CaseTask,
+    isCalledOff?: () => boolean,
+  ): Promise<{ readonly result: TaskResult } | Failed | undefined> {
+    const answer = await this.#runner.run('case', () => task, isCalledOff);
+    if (answer === undefined || !isUnanswered(answer)) return answer;
+    return { error: { kind: 'infrastructure_timeout', message: whyUnanswered(answer, this.#wallMs) } };
   }
 
   #evaluation(
@@ -260,6 +275,15 @@ export class SimulationEvaluator implements Evaluator {
       cases: results,
     };
   }
+}
+
+function whyUnanswered({ unanswered, message }: Unanswered, wallMs: number): string {
+  if (unanswered === 'out of time') {
+    return `the run took longer than ${wallMs} ms of the machine's time. Raise the limit, or do less`;
+  }
+  return unanswered === 'failed'
+    ? `the thread of the run failed: ${message}`
+    : 'the thread of the run ended before its answer';
 }
 
 /**
@@ -332,109 +356,6 @@ export async function evaluate(
     return evaluation;
   } finally {
     await evaluator.close();
-  }
-}
-
-// Worker threads that run tasks in the order asked, as many at once as there are threads. A task that takes
-// longer than its limit is ended with its thread, and a new thread takes the next: it costs no other task
-// anything but the time of a start. The limit is for the machine; what a policy may do is counted in steps.
-
-interface Waiting {
-  readonly task: CaseTask;
-  readonly done: (answer: CaseAnswer) => void;
-  /** Whether its caller gave it up. */
-  readonly isCalledOff: () => boolean;
-}
-
-export interface PoolLimits {
-  /** Threads. */
-  readonly workers: number;
-  /** Longest time of one task in milliseconds. */
-  readonly wallMs: number;
-  /** Heap of a thread. */
-  readonly heapMiB: number;
-}
-
-export class WorkerPool {
-  readonly #limits: PoolLimits;
-  readonly #waiting: Waiting[] = [];
-  readonly #idle: Worker[] = [];
-  readonly #all = new Set<Worker>();
-  #closed = false;
-
-  constructor(limits: PoolLimits) {
-    this.#limits = limits;
-  }
-
-  /** @returns undefined where it was called off before it began */
-  run(task: CaseTask, isCalledOff: () => boolean): Promise<CaseAnswer | undefined> {
-    return new Promise((resolve) => {
-      this.#waiting.push({
-        task,
-        done: resolve,
-        isCalledOff: () => {
-          const off = this.#closed || isCalledOff();
-          if (off) resolve(undefined);
-          return off;
-        },
-      });
-      this.#next();
-    });
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true;
-    for (const { isCalledOff } of this.#waiting.splice(0)) isCalledOff();
-    await Promise.all([...this.#all].map((worker) => worker.terminate()));
-  }
-
-  #next(): void {
-    while (this.#waiting.length > 0 && (this.#idle.length > 0 || this.#all.size < this.#limits.workers)) {
-      const next = this.#waiting.shift() as Waiting;
-      if (next.isCalledOff()) continue;
-      this.#give(this.#idle.pop() ?? this.#start(), next);
-    }
-  }
-
-  #start(): Worker {
-    const worker = new Worker(threadProgram('evaluate/worker'), {
-      resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
-    });
-    worker.unref();
-    this.#all.add(worker);
-    return worker;
-  }
-
-  #give(worker: Worker, { task, done }: Waiting): void {
-    const { wallMs } = this.#limits;
-    const end = (answer: CaseAnswer, reusable: boolean): void => {
-      clearTimeout(timer);
-      worker.off('message', answered).off('error', broke).off('exit', ended);
-      if (reusable) {
-        worker.unref();
-        this.#idle.push(worker);
-      } else {
-        // what it still says is of no interest
-        worker.on('error', () => {});
-        this.#all.delete(worker);
-        void worker.terminate();
-      }
-      done(answer);
-      this.#next();
-    };
-    const failed = (message: string): void =>
-      end({ error: { kind: 'infrastructure_timeout', message } }, false);
-    const answered = (answer: CaseAnswer): void => end(answer, true);
-    const broke = (error: Error): void => failed(`the thread of the run failed: ${error.message}`);
-    const ended = (): void => failed('the thread of the run ended before its answer');
-    const timer = setTimeout(
-      () =>
-        failed(`the run took longer than ${wallMs} ms of the machine's time. Raise the limit, or do less`),
-      wallMs,
-    );
-    worker.ref();
-    worker.on('message', answered).on('error', broke).on('exit', ended);
-    worker.postMessage(task);
   }
 }
 
@@ -522,7 +443,7 @@ export class CaseCache {
     const known = this.#inputs.get(asText);
     if (known?.files.every((file, i) => contents.of(file) === known.hashes[i])) return known.hashes;
     const files = filesReadBy(() => {
-      const { workload, options } = simulateArguments(args);
+      const { workload, options } = askedBy(readWords(args));
       buildSimulation(workload, options, { skipsKeys: false });
     });
     const hashes = files.map((file) => contents.of(file));

@@ -24,7 +24,7 @@ import { inputError, readText, systemReason } from '../files/inputs.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
-import { simulateArguments } from '../simulate/arguments.ts';
+import { askedBy, readWords } from '../simulate/optionTable.ts';
 
 /** Where their workloads lie. */
 export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
@@ -186,9 +186,9 @@ function expand(source: PlanSource, folder: string): EvaluationPlan {
 /** Finds arguments that `tierkv simulate` refuses before a run does. */
 function checkArguments({ args }: SuiteCase): void {
   try {
-    simulateArguments(args);
+    askedBy(readWords(args));
   } catch (error) {
-    const why = error instanceof Error ? error.message.replace(/^error: /, '') : String(error);
+    const why = error instanceof Error ? error.message : String(error);
     throw configError('args', `are refused: ${why}`, 'Give arguments of tierkv simulate.');
   }
 }

@@ -17,10 +17,10 @@ import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
 import { meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
 import { PartitionedRandom } from '../sim/random/goRand.ts';
 import type { LengthSpec } from '../sim/random/samplers.ts';
-import { simulateArguments } from '../simulate/arguments.ts';
 import { buildSimulation } from '../simulate/build.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
-import { goodputTargets, type OptionValues } from '../simulate/options.ts';
+import { goodputTargets } from '../simulate/options.ts';
+import { askedBy, type OptionValues, readWords } from '../simulate/optionTable.ts';
 
 /** Binds bundles, and keeps the last one: a bundle runs through all cases of a suite. */
 export class Binder {
@@ -47,7 +47,7 @@ export function caseBuilder(
   readonly options: OptionValues;
   build(observer: SimulationObserver, forced?: ForcedDecisions): BuiltSimulation;
 } {
-  const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
+  const { workload, options } = askedBy(readWords([...args, '--seed', String(seed)]));
   const factors = drawFactors(BigInt(seed), perturbation);
   return {
     options,

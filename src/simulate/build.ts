@@ -29,7 +29,8 @@ import {
 } from './deployment.ts';
 import { engineHardware, engineSetup, oneOf } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { goodputTargets, type OptionValues, real, textOption, whole } from './options.ts';
+import { goodputTargets, real, textOption, whole } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 import { openSimulation } from './workloadOptions.ts';
 
 /** Instances by role: prefill first, then decode, then instances that do all. */

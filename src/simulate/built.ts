@@ -15,7 +15,7 @@ import type { Deployment, MakeEngine, PoolConfig } from '../sim/description/depl
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import type { EngineConfig } from '../sim/instance/engine.ts';
 import type { EngineHardware } from './engineOptions.ts';
-import type { OptionValues } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 import { seedOption } from './presetOptions.ts';
 import type { OpenedSimulation } from './workloadOptions.ts';
 

@@ -17,7 +17,8 @@ import { PartitionedRandom } from '../sim/random/goRand.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
 import type { EngineHardware } from './engineOptions.ts';
 import { inOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues, realOption, textOption, whole, wholeOption } from './options.ts';
+import { realOption, textOption, whole, wholeOption } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
 
 export interface ControlSetup {
   readonly control: ControlConfig;

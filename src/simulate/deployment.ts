@@ -37,7 +37,7 @@ import {
   offloadTiersOf,
 } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
 
 const stages = [
   'admission',

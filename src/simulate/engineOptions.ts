@@ -22,7 +22,8 @@ import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/la
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import { numbersOption, type OptionValues, real, textOption, whole, wholeOption } from './options.ts';
+import { numbersOption, real, textOption, whole, wholeOption } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 
 export interface EngineSetup {
   readonly engine: EngineConfig;

@@ -28,7 +28,7 @@ import {
   traceRow,
 } from '../sim/workload/traceV2.ts';
 import type { BuiltPool, BuiltSimulation } from './built.ts';
-import { deployedNames, type OptionValues } from './options.ts';
+import { deployedNames, type OptionValues } from './optionTable.ts';
 
 const escapes: Readonly<Record<string, string>> = { '<': '\\u003c', '>': '\\u003e', '&': '\\u0026' };
 
@@ -241,7 +241,7 @@ export function provenanceOf({
     isGenerated: opened.spec !== undefined,
   };
   // beside a deployment file, options that describe one cannot be given: what is there of them is defaults
-  const foreign = pools === undefined ? outputs : new Set([...outputs, ...deployedNames()]);
+  const foreign = pools === undefined ? outputs : new Set([...outputs, ...deployedNames]);
   const own = Object.fromEntries(Object.entries(options).filter(([name]) => !foreign.has(name)));
   return {
     tierkv: packageVersion(),

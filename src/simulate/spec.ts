@@ -3,10 +3,9 @@
  * field leaves out has the default of `tierkv simulate`. An error names the field of the object.
  */
 
-import { Command } from 'commander';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
-import { addSimulateOptions, flagOf, type OptionValues } from './options.ts';
+import { defaultOptions, flagOf, type OptionValues } from './optionTable.ts';
 
 /** A mean length in tokens, or how lengths are spread. */
 export type LengthChoice =
@@ -202,7 +201,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
 const paths = Object.keys(fields);
 
 /** Options out of the fields of an object, by its path in the description. */
-function fill(values: Record<string, string | boolean>, object: object, path: string): void {
+function fill(values: Record<string, string | boolean | undefined>, object: object, path: string): void {
   for (const [key, value] of Object.entries(object)) {
     if (value === undefined) continue;
     const at = path === '' ? key : `${path}.${key}`;
@@ -236,9 +235,7 @@ function keysBelow(path: string): string[] {
  * @throws TKV_CONFIG with the field that is not known or must have another form
  */
 export function optionsOf(spec: DeploymentSpec): OptionValues {
-  const values: Record<string, string | boolean> = {
-    ...addSimulateOptions(new Command('simulate')).opts<Record<string, string | boolean>>(),
-  };
+  const values: Record<string, string | boolean | undefined> = { ...defaultOptions };
   fill(values, spec, '');
   if (typeof values.model !== 'string') throw configError('model', 'is missing', 'Name a model.');
   const counts = ['prefillInstances', 'decodeInstances', 'prefillDecodeInstances'];

@@ -8,7 +8,8 @@ import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { type RequestStream, requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
 import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../sim/workload/traceV2.ts';
 import { oneOf } from './engineOptions.ts';
-import { type OptionValues, textOption, wholeOption } from './options.ts';
+import { textOption, wholeOption } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 import {
   adjustmentOf,
   openOptions,

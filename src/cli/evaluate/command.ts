@@ -5,13 +5,14 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import type { PoolLimits } from '../../evaluate/evaluator.ts';
 import { requireWritableTarget } from '../../files/results.ts';
-import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
+import type { OptionValues } from '../../simulate/optionTable.ts';
+import { numberWithin } from '../../simulate/presetOptions.ts';
+import type { PoolLimits } from '../../workers/workerPool.ts';
 import { interruptible } from '../process.ts';
 import { refuseIdle } from './run.ts';
 
-type Given = WorkloadOptionValues & { readonly json?: string | boolean };
+type Given = OptionValues & { readonly json?: string | boolean };
 
 const helpEnd = `
 A POLICY is a bundle (.json), a program for one slot (.star, .wasm, .js with --slot), or a preset such as
@@ -88,7 +89,7 @@ export function evaluateCommand(): Command {
 /** `--serve` and `--skydiscover`. */
 async function toFrameworks(
   policies: readonly string[],
-  options: WorkloadOptionValues,
+  options: OptionValues,
   limits: PoolLimits,
   signal: AbortSignal,
 ): Promise<void> {
@@ -107,7 +108,7 @@ async function toFrameworks(
 }
 
 function whole(
-  options: WorkloadOptionValues,
+  options: OptionValues,
   name: string,
   flag: string,
   min: number,

@@ -1,7 +1,7 @@
 /** What `tierkv evaluate` does with its policies. */
 
 import type { Command } from 'commander';
-import { type PoolLimits, SimulationEvaluator } from '../../evaluate/evaluator.ts';
+import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
 import { openPolicy } from '../../evaluate/openPolicy.ts';
 import { loadPlan, type PlanChanges, planScales } from '../../evaluate/plans.ts';
 import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
@@ -16,7 +16,9 @@ import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
 import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel.ts';
 import { oneOf } from '../../simulate/engineOptions.ts';
-import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
+import type { OptionValues } from '../../simulate/optionTable.ts';
+import { numberWithin } from '../../simulate/presetOptions.ts';
+import type { PoolLimits } from '../../workers/workerPool.ts';
 import { printText } from '../output.ts';
 import {
   evaluationTable,
@@ -40,7 +42,7 @@ const perturbedSeeds = [201, 202, 203, 204, 205, 206];
 
 export async function runEvaluate(
   asked: readonly string[],
-  options: WorkloadOptionValues,
+  options: OptionValues,
   limits: PoolLimits,
 ): Promise<void> {
   if (asked.length === 0 && options.presets === true) {
@@ -88,7 +90,7 @@ function writeResults(
   named: readonly Named[],
   evaluations: readonly Evaluation[],
   evaluator: SimulationEvaluator,
-  options: WorkloadOptionValues,
+  options: OptionValues,
   page: { readonly text: string; readonly summary: string | undefined },
 ): void {
   const fronts = frontsOf(evaluations);
@@ -112,7 +114,7 @@ function writeResults(
 }
 
 /** `--json`: into a file beside the page, or printed in its place. */
-function writeReport(report: unknown, options: WorkloadOptionValues, text: string): void {
+function writeReport(report: unknown, options: OptionValues, text: string): void {
   const json: unknown = options.json;
   if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   else {
@@ -131,7 +133,7 @@ async function pageOf(
   evaluations: readonly Evaluation[],
   suite: SuiteName,
   evaluator: SimulationEvaluator,
-  options: WorkloadOptionValues,
+  options: OptionValues,
 ): Promise<{ readonly text: string; readonly summary: string | undefined }> {
   const { objectiveNames } = evaluator;
   const ranking =
@@ -182,7 +184,7 @@ function seedsOf(text: string): number[] {
   );
 }
 
-function whole(options: WorkloadOptionValues, name: string, flag: string, min: number, max: number): number {
+function whole(options: OptionValues, name: string, flag: string, min: number, max: number): number {
   return numberWithin(options, name, flag, { min, max, whole: true }) ?? min;
 }
 
@@ -190,7 +192,7 @@ function whole(options: WorkloadOptionValues, name: string, flag: string, min: n
 async function sensitivity(
   named: readonly Named[],
   suite: SuiteName,
-  options: WorkloadOptionValues,
+  options: OptionValues,
   open: (changes: PlanChanges) => SimulationEvaluator,
 ): Promise<void> {
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
@@ -246,7 +248,7 @@ async function allFailures(
   }
 }
 
-function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
+function worldsOf(options: OptionValues): [string, PlanChanges][] {
   const worlds: [string, PlanChanges][] = [];
   if (options.latency !== undefined) {
     const asked = String(options.latency);

@@ -2,7 +2,7 @@
 
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import { type PoolLimits, SimulationEvaluator } from '../../evaluate/evaluator.ts';
+import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
 import { openPolicy } from '../../evaluate/openPolicy.ts';
 import { loadPlan } from '../../evaluate/plans.ts';
 import { serveHttp, serveLines } from '../../evaluate/transports.ts';
@@ -11,6 +11,7 @@ import { defaultSummary } from '../../evolve/summary.ts';
 import { readText } from '../../files/inputs.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import type { PoolLimits } from '../../workers/workerPool.ts';
 
 /**
  * Parameters of `evaluate`: a bundle, or the text of one slot on top of the baseline. A file of any name but

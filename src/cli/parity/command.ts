@@ -20,9 +20,11 @@ import { type KVLayout, kvLayout } from '../../runtime/index.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
 import { engineHardware, oneOf } from '../../simulate/engineOptions.ts';
-import { type OptionValues, real, textOption, whole, wholeOption } from '../../simulate/options.ts';
-import { addPresetOptions, refusePresetOptions, seedOption } from '../../simulate/presetOptions.ts';
+import { real, textOption, whole, wholeOption } from '../../simulate/options.ts';
+import { type OptionValues, presetRows } from '../../simulate/optionTable.ts';
+import { refusePresetOptions, seedOption } from '../../simulate/presetOptions.ts';
 import { openSimulation } from '../../simulate/workloadOptions.ts';
+import { addRows } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import type { StandInConfig } from './standIn.ts';
@@ -97,7 +99,7 @@ const REQUESTS = 80;
 const BLOCKS_MAX = 2 ** 22;
 
 export function addParityOptions(command: Command): Command {
-  addPresetOptions(command)
+  addRows(command, presetRows)
     .option('--num-requests <n>', `at most so many requests (default: the specification's, else ${REQUESTS})`)
     .option('--seed <n>', 'random key of generated traffic, a 64-bit integer (default: 42)')
     .option('--speed <n>', 'how many times as fast requests arrive', '1');

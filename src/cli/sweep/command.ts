@@ -59,14 +59,18 @@ export function sweepCommand(): Command {
         ...(e2eMs === undefined ? {} : { e2eMs }),
       };
 
-      const { pointsOf, runPoints } = await import('./run.ts');
+      const { readWords } = await import('../../simulate/optionTable.ts');
+      const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
+      const { WorkerPool } = await import('../../workers/workerPool.ts');
       const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
         await import('./report.ts');
-      const points = pointsOf(grid, args);
+      const points = pointsOf(grid, readWords(args));
       using bar = startProgressBar('points');
-      const results = await runPoints(points, workers, (done) =>
+      const pool = new WorkerPool({ workers, wallMs: Infinity });
+      const results = await runPoints(points, pool, (done) =>
         bar.update({ share: done / points.length, done }),
       );
+      await pool.close();
       const best = hasTargets ? cheapest(results, targets) : undefined;
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;

@@ -4,9 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { hasRun, runPoint } from '../../../src/cli/sweep/point.ts';
 import { cheapest } from '../../../src/cli/sweep/report.ts';
-import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
+import { hasRun, runPoint } from '../../../src/simulate/point.ts';
+import { pointsOf, runPoints } from './sweptPoints.ts';
 
 const args = '--model qwen3-14b --workload chatbot --num-requests 60'.split(' ');
 const points = pointsOf(['num-instances=1,2', 'rate=20,80'], args);

@@ -1,17 +1,17 @@
-/** One point of a sweep: the simulation of one command line, and what is kept of it. */
+/** One point of a sweep: its simulation, and what is kept of it. */
 
-import { clusterMetrics } from '../../sim/report/metricsOutput.ts';
-import { cacheMetrics, Spread } from '../../sim/report/tierMetrics.ts';
-import { simulateArguments } from '../../simulate/arguments.ts';
-import { buildSimulation, runToEnd } from '../../simulate/build.ts';
-import { factsOf } from '../../simulate/workloadOptions.ts';
-import { refuseIdleOptions } from '../simulate/idleOptions.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import { clusterMetrics } from '../sim/report/metricsOutput.ts';
+import { cacheMetrics, Spread } from '../sim/report/tierMetrics.ts';
+import { buildSimulation, runToEnd } from './build.ts';
+import { refuseIdleOptions } from './idleOptions.ts';
+import type { AskedSimulation } from './optionTable.ts';
+import { factsOf } from './workloadOptions.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
   readonly values: Readonly<Record<string, string>>;
-  /** Arguments of `tierkv simulate`. */
-  readonly args: readonly string[];
+  readonly asked: AskedSimulation;
 }
 
 export interface PointResult {
@@ -50,13 +50,26 @@ export function hasRun(point: SweptPoint): point is PointResult {
   return !('error' in point);
 }
 
-export function runPoint({ values, args }: SweepPoint): PointResult {
-  const { workload, options, command } = simulateArguments(args);
+/** The same with the error of a point that cannot run. */
+export function answerPoint(point: SweepPoint): SweptPoint {
+  try {
+    return runPoint(point);
+  } catch (error) {
+    const { values } = point;
+    const message = error instanceof Error ? error.message : String(error);
+    if (!(error instanceof TierKVError)) return { values, error: { message } };
+    const { code, field } = error;
+    return { values, error: { code, message, ...(field === undefined ? {} : { field }) } };
+  }
+}
+
+export function runPoint({ values, asked }: SweepPoint): PointResult {
+  const { workload, options } = asked;
   let spread = new Spread();
   const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {
     spread = new Spread();
     const built = buildSimulation(workload, options, { skipsKeys, observer: spread });
-    refuseIdleOptions(command, options, factsOf(built.opened));
+    refuseIdleOptions(asked, factsOf(built.opened));
     return built;
   });
   const { table, instances } = simulation;

@@ -4,11 +4,11 @@
  * An option that is given its own default is let through.
  */
 
-import type { Command } from 'commander';
-import { configError } from '../../runtime/errors.ts';
-import { type Bundle, readBundle } from '../../simulate/controlOptions.ts';
-import { flagOf, type OptionValues, requireKnownClasses, textOption } from '../../simulate/options.ts';
-import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
+import { configError } from '../runtime/errors.ts';
+import { type Bundle, readBundle } from './controlOptions.ts';
+import { requireKnownClasses, textOption } from './options.ts';
+import { type AskedSimulation, defaultOptions, flagOf, type OptionValues } from './optionTable.ts';
+import type { OpenedFacts } from './workloadOptions.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
@@ -281,8 +281,8 @@ function refuseIdleKeys(asked: Asked): void {
  * To be called once everything was read, so that a wrong value is told before a needless option.
  * @throws TKV_CONFIG with the first option or key that would do nothing
  */
-export function refuseIdleOptions(command: Command, options: OptionValues, opened: OpenedFacts): void {
-  const isGiven = (name: string): boolean => command.getOptionValueSource(name) === 'cli';
+export function refuseIdleOptions({ options, given }: AskedSimulation, opened: OpenedFacts): void {
+  const isGiven = (name: string): boolean => given.has(name);
   for (const name of ['timeout', 'profile']) {
     if (!opened.isRecorded || !isGiven(name)) continue;
     throw configError(
@@ -295,11 +295,10 @@ export function refuseIdleOptions(command: Command, options: OptionValues, opene
     const problem = 'is about the conversations of a closed loop, and this workload has none';
     throw configError('--as-upstream', problem, 'Leave it out.');
   }
-  const defaults = new Map(command.options.map((option) => [option.attributeName(), option.defaultValue]));
   const refuse = (asked: Asked, ofDeployment: boolean): void => {
     for (const [names, acts, lacks, remedy] of rules) {
       for (const name of names) {
-        if (!isGiven(name) || asked.options[name] === defaults.get(name)) continue;
+        if (!isGiven(name) || asked.options[name] === defaultOptions[name]) continue;
         // live signals are what a run has whose policies read none
         if (liveAtZero.includes(name) && Number(asked.options[name]) === 0) continue;
         if (ofDeployment && !besideDeployment.includes(name)) continue;
