@@ -3,10 +3,7 @@
  * What comes out is the same for any number of threads, and with or without a cache.
  */
 
-import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
@@ -29,20 +26,18 @@ import {
   policyNodes,
 } from '../evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
-import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
-import { makeDirectory } from '../files/results.ts';
-import { codeFolder, dataFolder } from '../packageFiles.ts';
+import { FileContents } from '../files/inputs.ts';
 import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import { buildSimulation } from '../simulate/build.ts';
-import { askedBy, readWords } from '../simulate/optionTable.ts';
 import {
   isUnanswered,
   type PoolLimits,
+  type TaskAnswer,
   type TaskRunner,
   type Unanswered,
   WorkerPool,
 } from '../workers/workerPool.ts';
+import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
 import type { CaseTask, ExplainOptions, Explanation, TaskResult } from './runCase.ts';
 
@@ -64,6 +59,8 @@ export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
   readonly #runner: TaskRunner;
+  /** The runner where none was given. */
+  readonly #own: WorkerPool | undefined;
   readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
@@ -75,7 +72,8 @@ export class SimulationEvaluator implements Evaluator {
   constructor({ plan, limits, runner, cacheFolder, progress = () => {} }: EvaluatorOptions) {
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
-    this.#runner = runner ?? new WorkerPool(limits);
+    this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
+    this.#runner = runner ?? (this.#own as WorkerPool);
     this.#wallMs = limits.wallMs;
     this.#cache = new CaseCache(cacheFolder);
     this.#progress = progress;
@@ -140,11 +138,9 @@ export class SimulationEvaluator implements Evaluator {
       throw unknownName('case', caseId, known);
     }
     const [base] = await this.#cases(readBundle(this.plan.baseline), [each], new FileContents());
-    const answer = await this.#answer({
-      bundle: readBundle(bundle),
-      case: each,
-      explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
-    });
+    const explain = { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) };
+    const task = { bundle: readBundle(bundle), explain };
+    const answer = await this.#answer(() => ({ ...task, case: this.#cache.planOf(each) }));
     if (answer === undefined)
       throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
     if ('error' in answer) return answer;
@@ -153,8 +149,9 @@ export class SimulationEvaluator implements Evaluator {
     return { explanation };
   }
 
+  /** Ends its threads. A runner that was given to it goes on. */
   async close(): Promise<void> {
-    await this.#runner.close();
+    await this.#own?.close();
   }
 
   /** The bundle as it is run, or why it cannot be: read, compiled and bound, and nothing simulated. */
@@ -219,7 +216,7 @@ export class SimulationEvaluator implements Evaluator {
     off: () => boolean,
   ): Promise<CaseOutcome | undefined> {
     this.#asked++;
-    const answer = await this.#answer({ bundle, case: each }, off);
+    const answer = await this.#answer(() => ({ bundle, case: this.#cache.planOf(each, contents) }), off);
     this.#progress(++this.#ended, this.#asked);
     if (answer === undefined || 'error' in answer) return answer;
     const { metrics } = answer.result;
@@ -229,10 +226,16 @@ export class SimulationEvaluator implements Evaluator {
   }
 
   async #answer(
-    task: CaseTask,
+    make: () => CaseTask,
     isCalledOff?: () => boolean,
   ): Promise<{ readonly result: TaskResult } | Failed | undefined> {
-    const answer = await this.#runner.run('case', () => task, isCalledOff);
+    let answer: TaskAnswer<'case'> | undefined;
+    try {
+      answer = await this.#runner.run('case', make, isCalledOff);
+    } catch (error) {
+      if (!(error instanceof TierKVError)) throw error;
+      return { error: { kind: 'contract', message: error.message } };
+    }
     if (answer === undefined || !isUnanswered(answer)) return answer;
     return { error: { kind: 'infrastructure_timeout', message: whyUnanswered(answer, this.#wallMs) } };
   }
@@ -357,119 +360,4 @@ export async function evaluate(
   } finally {
     await evaluator.close();
   }
-}
-
-// Results of cases by content: the same policies, workload, arguments, seed and program give the same result,
-// bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named. Files
-// count by their bytes, files that other files name and tierkv's own among them.
-
-/** Most results in memory; the oldest go first. */
-const RESULTS_MAX = 10_000;
-
-let program: string | undefined;
-
-/** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
-export function programHash(): string {
-  program ??= hashOfFolders([codeFolder(), dataFolder()].map((folder) => fileURLToPath(folder)));
-  return program;
-}
-
-export class CaseCache {
-  readonly #results = new Map<string, RawMetrics>();
-  readonly #folder: string | undefined;
-  /** Files that arguments lead to and what was in them, by the arguments. */
-  readonly #inputs = new Map<
-    string,
-    { readonly files: readonly string[]; readonly hashes: readonly string[] }
-  >();
-
-  /** @param folder made where it is missing */
-  constructor(folder?: string) {
-    this.#folder = folder;
-    if (folder !== undefined) makeDirectory(folder, '--cache');
-  }
-
-  /** @param contents files that several keys read once. Default: all are read again */
-  key(bundle: PolicyBundle, suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
-    return contentHash([policyId(bundle), this.caseHash(suiteCase, contents)]);
-  }
-
-  /** What a case is, whatever its files are named. */
-  caseHash({ args, seed, perturbation }: SuiteCase, contents: FileContents = new FileContents()): string {
-    const given = args.map((arg, i) => withoutFileName(arg, args[i - 1], contents));
-    const read = this.#inputsOf(args, contents);
-    const program = this.#folder === undefined ? '' : programHash();
-    return contentHash([given, read, seed, perturbation, program]);
-  }
-
-  get(key: string): RawMetrics | undefined {
-    const known = this.#results.get(key);
-    if (known !== undefined || this.#folder === undefined) return known;
-    try {
-      const metrics: unknown = JSON.parse(readFileSync(this.#path(this.#folder, key), 'utf8'));
-      if (!isMetrics(metrics)) return undefined;
-      this.#keep(key, metrics);
-      return metrics;
-    } catch {
-      return undefined; // not there, or cut short: it is computed
-    }
-  }
-
-  set(key: string, metrics: RawMetrics): void {
-    this.#keep(key, metrics);
-    if (this.#folder === undefined) return;
-    const file = this.#path(this.#folder, key);
-    writeFileSync(`${file}.${process.pid}`, JSON.stringify(metrics));
-    renameSync(`${file}.${process.pid}`, file);
-  }
-
-  #keep(key: string, metrics: RawMetrics): void {
-    this.#results.set(key, metrics);
-    if (this.#results.size <= RESULTS_MAX) return;
-    const [oldest] = this.#results.keys();
-    this.#results.delete(oldest);
-  }
-
-  #path(folder: string, key: string): string {
-    return path.join(folder, `${key}.json`);
-  }
-
-  /**
-   * Hashes of the files that the simulation of these arguments reads, in the order in which it does. Building
-   * it once says which, also files that a specification names; when one of them changes it may name others.
-   */
-  #inputsOf(args: readonly string[], contents: FileContents): readonly string[] {
-    const asText = JSON.stringify(args);
-    const known = this.#inputs.get(asText);
-    if (known?.files.every((file, i) => contents.of(file) === known.hashes[i])) return known.hashes;
-    const files = filesReadBy(() => {
-      const { workload, options } = askedBy(readWords(args));
-      buildSimulation(workload, options, { skipsKeys: false });
-    });
-    const hashes = files.map((file) => contents.of(file));
-    this.#inputs.set(asText, { files, hashes });
-    return hashes;
-  }
-}
-
-/**
- * An argument with the hash of a file in place of its path. Names of models stay, of their files and of their
- * folders: a model has defaults by its name.
- */
-function withoutFileName(arg: string, before: string | undefined, contents: FileContents): string {
-  const [, option = '', value = arg] = /^(--[\w-]+=)?(.*)$/s.exec(arg) ?? [];
-  const hash = contents.of(value);
-  if (hash === '') return isFolder(value) ? `${option}${path.basename(path.resolve(value))}/` : arg;
-  const isModel = option === '--model=' || before === '--model';
-  return `${option}${hash}${isModel ? path.basename(value) : ''}`;
-}
-
-function isFolder(name: string): boolean {
-  return name !== '' && statSync(name, { throwIfNoEntry: false })?.isDirectory() === true;
-}
-
-function isMetrics(value: unknown): value is RawMetrics {
-  if (typeof value !== 'object' || value === null) return false;
-  const numbers = Object.values(value);
-  return numbers.length > 0 && numbers.every((each) => typeof each === 'number');
 }

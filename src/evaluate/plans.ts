@@ -24,13 +24,21 @@ import { inputError, readText, systemReason } from '../files/inputs.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
+import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import { askedBy, readWords } from '../simulate/optionTable.ts';
+import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
 /** Where their workloads lie. */
 export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
-const machine = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
-const cluster = ['--num-instances', '4', '--snapshot-refresh-interval', '5000000'];
+const machine: DeploymentSpec = { model: 'qwen/qwen2.5-7b-instruct', hardware: 'H100', tp: 1 };
+/** Reports are 5 s old: what a router then knows is worth something. */
+const cluster: DeploymentSpec = {
+  ...machine,
+  pools: { instances: 4 },
+  control: { snapshotUs: 5_000_000 },
+  engine: { kvBlocks: 20_000 },
+};
 
 const latency: ObjectiveSpec = { name: 'latency', metric: 'latency_ms', direction: 'min', weight: 0.6 };
 const tail: ObjectiveSpec = { name: 'ttft', metric: 'ttft_p99_ms', direction: 'min', weight: 0.2 };
@@ -52,7 +60,7 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   routing: {
     workloads: ['shared-prefixes.yaml', 'heavy-tail.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    args: [...machine, ...cluster, '--total-kv-blocks', '20000'],
+    deployment: cluster,
     suites,
     scoring: {
       objectives: [latency, tail, attainment],
@@ -66,7 +74,7 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   admission: {
     workloads: ['overload.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    args: [...machine, ...cluster, '--total-kv-blocks', '20000'],
+    deployment: cluster,
     suites,
     scoring: {
       objectives: [
@@ -84,11 +92,11 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   scaling: {
     workloads: ['waves.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    args: [
-      ...machine,
-      ...['--num-instances', '2', '--snapshot-refresh-interval', '1000000', '--total-kv-blocks', '20000'],
-      ...['--policy-config', path.join(suiteFolder, 'scaling.yaml')],
-    ],
+    deployment: {
+      ...cluster,
+      pools: { instances: 2 },
+      control: { snapshotUs: 1_000_000, policyFile: path.join(suiteFolder, 'scaling.yaml') },
+    },
     suites,
     scoring: {
       objectives: [
@@ -105,7 +113,7 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   },
 };
 
-//  From a plan's name or file to its cases: the arguments of `tierkv simulate` that they come to.
+//  From a plan's name or file to its cases: the deployments that they come to.
 
 export const planNames: readonly string[] = Object.keys(plans);
 
@@ -140,7 +148,7 @@ function changed(source: PlanSource, { latencyModels, seeds, perturbation }: Pla
 }
 
 function casesOf(
-  { workloads, latencyModels, args }: PlanSource,
+  { workloads, latencyModels, deployment }: PlanSource,
   suite: SuiteSource,
   folder: string,
 ): SuiteCase[] {
@@ -148,7 +156,11 @@ function casesOf(
     latencyModels.flatMap((model) =>
       suite.seeds.map((seed) => ({
         id: `${path.basename(workload).replace(/\.ya?ml$/, '')}/${model}/${seed}`,
-        args: [...args, '--workload-spec', path.resolve(folder, workload), '--latency-model', model],
+        deployment: {
+          ...deployment,
+          workload: { ...deployment.workload, file: path.resolve(folder, workload) },
+          latency: { ...deployment.latency, model: model as LatencyBackend },
+        },
         seed,
         perturbation: suite.perturbation,
       })),
@@ -156,7 +168,7 @@ function casesOf(
   );
 }
 
-/** Most cases of a suite. Each is held with its arguments, and simulated for each policy. */
+/** Most cases of a suite. Each is held with its deployment, and simulated for each policy. */
 const CASES_MAX = 10_000;
 
 function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
@@ -174,23 +186,13 @@ function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
 function expand(source: PlanSource, folder: string): EvaluationPlan {
   refuseTooMany(source);
   const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
-  checkArguments(cases('train')[0]);
+  askedFor(cases('train')[0].deployment);
   return {
     suites: { train: cases('train'), validation: cases('validation'), hidden: cases('hidden') },
     scoring: source.scoring,
     baseline: source.baseline,
     slots: source.slots,
   };
-}
-
-/** Finds arguments that `tierkv simulate` refuses before a run does. */
-function checkArguments({ args }: SuiteCase): void {
-  try {
-    askedBy(readWords(args));
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw configError('args', `are refused: ${why}`, 'Give arguments of tierkv simulate.');
-  }
 }
 
 //  A plan of one's own: a JSON file.
@@ -263,6 +265,7 @@ function sourceOf(json: unknown): PlanSource {
   const fields = object('plan', json, [
     'workloads',
     'latencyModels',
+    'deployment',
     'args',
     'suites',
     'scoring',
@@ -276,7 +279,7 @@ function sourceOf(json: unknown): PlanSource {
       fields.latencyModels === undefined
         ? base.latencyModels
         : list('latencyModels', fields.latencyModels, isText, 'models of time'),
-    args: fields.args === undefined ? base.args : list('args', fields.args, isText, 'arguments of simulate'),
+    deployment: deploymentIn(fields, base.deployment),
     suites: {
       train: suiteSource('train', given.train, base),
       validation: suiteSource('validation', given.validation, base),
@@ -287,6 +290,40 @@ function sourceOf(json: unknown): PlanSource {
     slots:
       fields.slots === undefined ? base.slots : list('slots', fields.slots, isSlot, policySlots.join(', ')),
   };
+}
+
+/** As a description, or as arguments of `tierkv simulate`, which come to one here. */
+function deploymentIn({ deployment, args }: PlanFields, base: DeploymentSpec): DeploymentSpec {
+  if (deployment === undefined) return args === undefined ? base : fromArguments(args);
+  if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
+  if (typeof deployment !== 'object' || deployment === null || Array.isArray(deployment)) {
+    throw configError(
+      'deployment',
+      'must be an object',
+      'Describe it as simulate of tierkv/simulate takes it.',
+    );
+  }
+  try {
+    askedFor(deployment);
+  } catch (cause) {
+    if (!(cause instanceof TierKVError) || cause.field === undefined) throw cause;
+    const field = `deployment.${cause.field}`;
+    const message = cause.message.startsWith(`${cause.field} `)
+      ? `deployment.${cause.message}`
+      : cause.message;
+    throw new TierKVError(cause.code, message, { field, cause });
+  }
+  return deployment;
+}
+
+function fromArguments(value: unknown): DeploymentSpec {
+  const args = list('args', value, isText, 'arguments of simulate');
+  try {
+    return descriptionOf(askedBy(readWords(args)));
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    throw configError('args', `are refused: ${error.message}`, 'Give arguments of tierkv simulate.');
+  }
 }
 
 function suiteSource(name: SuiteName, value: unknown, base: PlanSource): SuiteSource {
@@ -360,11 +397,10 @@ function readObjectives(value: unknown): ObjectiveSpec[] {
 
 //  Whether the simulations of a plan can have another number of instances than they begin with.
 
-/** Arguments of `tierkv simulate` with which instances may come and go. */
-const scalingArguments = ['--deployment', '--policy-config', '--model-autoscaler-interval-us'];
-
 export function planScales({ suites }: EvaluationPlan): boolean {
-  return suites.train[0].args.some((arg) => scalingArguments.includes(arg.split('=')[0]));
+  const { file, control, options } = suites.train[0].deployment;
+  const interval = options?.modelAutoscalerIntervalUs;
+  return [file, control?.policyFile, interval].some((each) => each !== undefined);
 }
 
 /** @throws TKV_CONFIG for a bundle that would scale, and cannot */
@@ -387,8 +423,8 @@ export interface PlanSource {
   /** Paths of specifications, seen from `folder`. */
   readonly workloads: readonly string[];
   readonly latencyModels: readonly string[];
-  /** More arguments of `tierkv simulate`, for all cases. */
-  readonly args: readonly string[];
+  /** Of all cases, but for workload and model of time. */
+  readonly deployment: DeploymentSpec;
   readonly suites: Readonly<Record<SuiteName, SuiteSource>>;
   readonly scoring: Scoring;
   readonly baseline: PolicyBundle;

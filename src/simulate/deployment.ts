@@ -5,14 +5,12 @@
 
 import path from 'node:path';
 import { isMap, isSeq, parseDocument } from 'yaml';
-import type { BoundBundle } from '../evolve/binding/bind.ts';
 import { readText } from '../files/inputs.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import type { SimulationKey } from '../sim/cluster/parts.ts';
-import type { ScalingSetup } from '../sim/cluster/scaling.ts';
+import { keyOfSeed } from '../sim/cluster/parts.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { checkControl, defaultControl } from '../sim/control/plane.ts';
-import type { PolicyChoice, PolicyWorld, Role } from '../sim/control/policy.ts';
+import type { PolicyChoice, Role } from '../sim/control/policy.ts';
 import { shadowNames } from '../sim/control/routerState.ts';
 import {
   type DelayDistribution,
@@ -20,15 +18,14 @@ import {
   type ScalingActuationConfig,
   warmupCurves,
 } from '../sim/control/scaling/autoScalePolicy.ts';
-import { AutoScaler, noTriggers, Replicas, type ScaleTriggers } from '../sim/control/scaling/autoScaler.ts';
+import { noTriggers, type ScaleTriggers } from '../sim/control/scaling/autoScaler.ts';
 import type { PoolConfig } from '../sim/description/deployment.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import type { TargetsByClass } from '../sim/metrics/statistics.ts';
-import { PartitionedRandom } from '../sim/random/goRand.ts';
+import { makeScaling, type PlannedScaling } from './built.ts';
 import {
   type EngineHardware,
   engineHardware,
@@ -379,24 +376,12 @@ const scalingTime = { min: 0, max: 1e12 };
 /** How often an autoscaler looks: at its policy, or with `event` at its triggers, which are to be seen soon. */
 const POLL_US = { periodic: 30_000_000, event: 1_000_000 } as const;
 
-/** What autoscalers need beside their mapping in the file. */
-export interface ScalingWorld {
-  readonly key: SimulationKey;
-  readonly targets: TargetsByClass;
-  /** Policy of a policy bundle, which goes before those of the file. */
-  readonly own?: BoundBundle['scaling'];
-}
-
 /** @returns one for each pool that scales, in order of the pools */
-export function readScaling(
-  root: SpecNode,
-  pools: readonly DeployedPool[],
-  world: ScalingWorld,
-): ScalingSetup[] {
+export function readScaling(root: SpecNode, pools: readonly DeployedPool[]): PlannedScaling[] {
   const forAll = root.section('autoscaling');
   const isOnly = pools.length === 1;
   let isUsed = false;
-  const setups = pools.flatMap((pool): ScalingSetup[] => {
+  const setups = pools.flatMap((pool): PlannedScaling[] => {
     const { name, bounds, autoscaling, node } = pool;
     const hasRoom = bounds.min < bounds.max;
     if (autoscaling !== undefined && !hasRoom) {
@@ -411,7 +396,7 @@ export function readScaling(
     }
     isUsed ||= said === forAll;
     // a pool among others draws delays of its own
-    const setup = readSetup(said, pool, world, isOnly ? '' : ` ${name}`);
+    const setup = readSetup(said, pool, isOnly ? '' : ` ${name}`);
     autoscaling?.close();
     return [setup];
   });
@@ -424,45 +409,39 @@ export function readScaling(
 }
 
 /** @param suffix of the names of its random streams */
-function readSetup(
-  node: SpecNode,
-  { name, bounds, config }: DeployedPool,
-  { key, targets, own }: ScalingWorld,
-  suffix: string,
-): ScalingSetup {
+function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffix: string): PlannedScaling {
   const mode = node.choice('mode', ['periodic', 'event'], 'periodic');
   const policyNode = node.section('policy');
   if (policyNode === undefined) throw node.error('policy', 'is missing', 'Write policy: {policy: hpa}');
-  const makesOwn = typeof own === 'function' ? own : undefined;
-  const named = typeof own === 'object' ? own : undefined;
-  const policy = named ?? readPolicy(policyNode);
-  const world = (seed: bigint): PolicyWorld => ({
-    blockTokens: config.engine.blockTokens,
-    maxSequences: config.limits.maxSequences,
-    stream: (stream) => new PartitionedRandom(seed).stream(stream + suffix),
-  });
-  const scaler = inFile(
+  const policy = readPolicy(policyNode);
+  const { engine, limits } = config;
+  const planned: PlannedScaling = {
+    configId: name,
+    scaler: {
+      policy,
+      mode,
+      pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, POLL_US[mode]),
+      minReplicas: bounds.min,
+      maxReplicas: bounds.max,
+      upWindowUs: node.integer('up_window_us', scalingTime, 0),
+      downWindowUs: node.integer('down_window_us', scalingTime, 0),
+      triggers: readTriggers(node.section('triggers')),
+    },
+    start: node.flag('warm_start') === false ? 'cold' : 'warm',
+    actuation: readActuation(node),
+    bounds,
+    replicas: config.replicas,
+    capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    blockTokens: engine.blockTokens,
+    maxSequences: limits.maxSequences,
+    suffix,
+  };
+  // made once, so that a mistake in it is told with its line
+  inFile(
     (field) => placeIn(policyNode, field),
-    () =>
-      new AutoScaler(
-        {
-          policy,
-          mode,
-          pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, POLL_US[mode]),
-          minReplicas: bounds.min,
-          maxReplicas: bounds.max,
-          upWindowUs: node.integer('up_window_us', scalingTime, 0),
-          downWindowUs: node.integer('down_window_us', scalingTime, 0),
-          triggers: readTriggers(node.section('triggers')),
-        },
-        world(key.simulationSeed),
-        makesOwn,
-      ),
+    () => makeScaling(planned, keyOfSeed(0n), {}),
   );
-  const start = node.flag('warm_start') === false ? 'cold' : 'warm';
-  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed), start);
-  const capacityTokens = config.engine.hbmBlocks * config.engine.blockTokens;
-  return { configId: name, scaler, replicas, capacityTokens, targets };
+  return planned;
 }
 
 function readTriggers(node: SpecNode | undefined): ScaleTriggers {

@@ -141,16 +141,26 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number)
 
 //  The model of time of an instance, from `--model`, `--hardware`, `--tp` and what else decides it.
 
-/** Model, machine and time of the engines of one pool. */
-export interface EngineHardware {
+/** Model and machine of the engines of one pool, as plain data. */
+export interface PlannedMachine {
   readonly model: ModelConfig;
   readonly hardware: Hardware;
   readonly tp: number;
   readonly dp: number;
-  readonly latency: LatencyModel;
   /** Whether steps are held above what the hardware needs. */
   readonly floor: boolean;
   readonly coefficients: Coefficients;
+  /** How experts exchange tokens, where it was said. */
+  readonly moeCommBackend?: MoeCommBackend;
+}
+
+/** The same with the model of time that they come to. */
+export interface EngineHardware extends PlannedMachine {
+  readonly latency: LatencyModel;
+}
+
+export function withLatency(machine: PlannedMachine): EngineHardware {
+  return { ...machine, latency: newLatencyModel(machine) };
 }
 
 /** One of the names, or an error with the nearest of them. */
@@ -174,16 +184,8 @@ export function engineHardware(options: OptionValues): EngineHardware {
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
   refuseIdleParallelism(model, dp, coefficients.backend, comm);
   const floor = options.floor === true;
-  const latency = newLatencyModel({
-    model,
-    hardware,
-    tp,
-    dp,
-    coefficients,
-    floor,
-    ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
-  });
-  return { model, hardware, tp, dp, latency, floor, coefficients };
+  const comms = moeCommBackend === undefined ? {} : { moeCommBackend };
+  return withLatency({ model, hardware, tp, dp, floor, coefficients, ...comms });
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */

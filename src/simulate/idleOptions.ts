@@ -5,7 +5,7 @@
  */
 
 import { configError } from '../runtime/errors.ts';
-import { type Bundle, readBundle } from './controlOptions.ts';
+import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
 import { type AskedSimulation, defaultOptions, flagOf, type OptionValues } from './optionTable.ts';
 import type { OpenedFacts } from './workloadOptions.ts';
@@ -13,7 +13,7 @@ import type { OpenedFacts } from './workloadOptions.ts';
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
   readonly options: OptionValues;
-  readonly bundle: Bundle;
+  readonly bundle: PolicyFile;
   readonly admission: string;
   readonly routing: string;
   readonly decider: string;
@@ -29,8 +29,7 @@ function positive(options: OptionValues, name: string): boolean {
   return Number(options[name] ?? 0) > 0;
 }
 
-function askedOf(options: OptionValues): Asked {
-  const bundle = readBundle(textOption(options, 'policyConfig'));
+function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
   const interval = options.modelAutoscalerIntervalUs;
   return {
     options,
@@ -281,7 +280,11 @@ function refuseIdleKeys(asked: Asked): void {
  * To be called once everything was read, so that a wrong value is told before a needless option.
  * @throws TKV_CONFIG with the first option or key that would do nothing
  */
-export function refuseIdleOptions({ options, given }: AskedSimulation, opened: OpenedFacts): void {
+export function refuseIdleOptions(
+  { options, given }: AskedSimulation,
+  policyFile: PolicyFile,
+  opened: OpenedFacts,
+): void {
   const isGiven = (name: string): boolean => given.has(name);
   for (const name of ['timeout', 'profile']) {
     if (!opened.isRecorded || !isGiven(name)) continue;
@@ -291,7 +294,7 @@ export function refuseIdleOptions({ options, given }: AskedSimulation, opened: O
       'Leave it out.',
     );
   }
-  if (isGiven('asUpstream') && !opened.hasSessions) {
+  if (isGiven('asUpstream') && !opened.hasSessions()) {
     const problem = 'is about the conversations of a closed loop, and this workload has none';
     throw configError('--as-upstream', problem, 'Leave it out.');
   }
@@ -307,10 +310,10 @@ export function refuseIdleOptions({ options, given }: AskedSimulation, opened: O
     }
   };
   if (options.deployment !== undefined) {
-    refuse(askedOf({ ...options, policyConfig: undefined }), true);
+    refuse(askedOf(options, {}), true);
     return;
   }
-  const asked = askedOf(options);
+  const asked = askedOf(options, policyFile);
   if (!opened.isRecorded) {
     const targets = textOption(options, 'sloTargets') ?? '';
     const names = targets === '' ? [] : targets.split(',').map((entry) => entry.split('=')[0]);

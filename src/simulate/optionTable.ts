@@ -328,7 +328,7 @@ const takesValue: ReadonlyMap<string, boolean> = new Map(
 /** Words of a command line by their kind. */
 export interface ReadWords {
   readonly options: Readonly<Record<string, string | boolean>>;
-  /** Those that belong to no option. */
+  /** The others. */
   readonly words: readonly string[];
 }
 

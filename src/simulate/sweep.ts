@@ -6,7 +6,7 @@
 import { configError } from '../runtime/errors.ts';
 import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
 import { askedBy, type ReadWords, readWords } from './optionTable.ts';
-import type { SweepPoint, SweptPoint } from './point.ts';
+import { failedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
 
 /** Most points of one sweep. */
 const POINTS_MAX = 10_000;
@@ -58,11 +58,21 @@ export async function runPoints(
   let finished = 0;
   return Promise.all(
     points.map(async (point) => {
-      const answer = await runner.run('point', () => point);
+      const swept = await runOne(point, runner);
       done(++finished);
-      if (answer !== undefined && !isUnanswered(answer)) return answer;
-      const problem = answer === undefined ? 'it was called off' : answer.message;
-      return { values: point.values, error: { message: `the thread of the point failed: ${problem}` } };
+      return swept;
     }),
   );
+}
+
+async function runOne(point: SweepPoint, runner: TaskRunner): Promise<SweptPoint> {
+  const { values } = point;
+  try {
+    const answer = await runner.run('point', () => planPoint(point));
+    if (answer !== undefined && !isUnanswered(answer)) return answer;
+    const problem = answer === undefined ? 'it was called off' : answer.message;
+    return { values, error: { message: `the thread of the point failed: ${problem}` } };
+  } catch (error) {
+    return failedPoint(values, error);
+  }
 }

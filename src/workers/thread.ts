@@ -8,14 +8,14 @@ import { Binder, type CaseTask, runTask, type TaskResult } from '../evaluate/run
 import type { EvaluationError } from '../evolve/fitness/evaluation.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import { answerPoint, type SweepPoint, type SweptPoint } from '../simulate/point.ts';
+import { answerPoint, type PlannedPoint, type SweptPoint } from '../simulate/point.ts';
 
 export type CaseAnswer = { readonly result: TaskResult } | { readonly error: EvaluationError };
 
 /** What a thread is asked, and what it answers, by kind. */
 export interface Tasks {
   readonly case: { readonly task: CaseTask; readonly answer: CaseAnswer };
-  readonly point: { readonly task: SweepPoint; readonly answer: SweptPoint };
+  readonly point: { readonly task: PlannedPoint; readonly answer: SweptPoint };
 }
 
 type Message = {

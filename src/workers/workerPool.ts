@@ -50,6 +50,7 @@ interface Waiting {
   readonly done: (answer: object | undefined) => void;
   readonly failed: (error: unknown) => void;
   readonly isCalledOff: () => boolean;
+  readonly wallMs: number;
 }
 
 export class WorkerPool implements TaskRunner {
@@ -63,13 +64,16 @@ export class WorkerPool implements TaskRunner {
     this.#limits = limits;
   }
 
+  /** @param wallMs longest time of this task. Default: the pool's */
   run<K extends TaskKind>(
     kind: K,
     make: () => Tasks[K]['task'],
     isCalledOff: () => boolean = () => false,
+    wallMs: number = this.#limits.wallMs,
   ): Promise<TaskAnswer<K> | undefined> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({
+        wallMs,
         begin: () => ({ kind, task: make() }),
         // the thread answers a task with the answer of its kind
         done: (answer) => resolve(answer as TaskAnswer<K> | undefined),
@@ -114,8 +118,7 @@ export class WorkerPool implements TaskRunner {
     return worker;
   }
 
-  #give(worker: Worker, message: object, { done }: Waiting): void {
-    const { wallMs } = this.#limits;
+  #give(worker: Worker, message: object, { done, wallMs }: Waiting): void {
     const end = (answer: object, reusable: boolean): void => {
       clearTimeout(timer);
       worker.off('message', answered).off('error', broke).off('exit', ended);

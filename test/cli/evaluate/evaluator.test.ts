@@ -4,7 +4,8 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { CaseCache, SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
+import { CaseCache } from '../../../src/evaluate/caseCache.ts';
+import { SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
 import { openPolicy } from '../../../src/evaluate/openPolicy.ts';
 import { loadPlan, refuseIdleScaling } from '../../../src/evaluate/plans.ts';
 import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
@@ -175,7 +176,7 @@ test('results are kept by what is in files, and what is none is computed anew', 
   const file = path.join(folder, 'hardware.json');
   const each = (arg: string): SuiteCase => ({
     id: 'a',
-    args: ['--hardware-config', arg],
+    deployment: { options: { hardwareConfig: arg } },
     seed: 1,
     perturbation: 0,
   });
