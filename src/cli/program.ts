@@ -40,6 +40,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./evolve/command.ts')).evolveCommand(),
   },
   {
+    name: 'worker',
+    summary: 'run cases of sweep, evaluate and evolve that other machines ask for',
+    load: async () => (await import('./worker.ts')).workerCommand(),
+  },
+  {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
     load: async () => (await import('./parity/command.ts')).parityCommand(),

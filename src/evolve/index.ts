@@ -12,6 +12,7 @@ export { loadPlan, type PlanChanges, planNames } from '../evaluate/plans.ts';
 export type { CaseTask, ExplainOptions, Explanation, TaskResult } from '../evaluate/runCase.ts';
 export type { PolicyLanguage } from '../sandbox/program.ts';
 export { classOf, meetsTargets } from '../sim/metrics/statistics.ts';
+export { openRunner } from '../workers/openRunner.ts';
 export type { CaseAnswer, Tasks } from '../workers/thread.ts';
 export {
   type PoolLimits,

@@ -3,13 +3,13 @@
  * why. The simulator is loaded only once it is asked for.
  */
 
-import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { requireWritableTarget } from '../../files/results.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { interruptible } from '../process.ts';
+import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 import { refuseIdle } from './run.ts';
 
 type Given = OptionValues & { readonly json?: string | boolean };
@@ -53,7 +53,7 @@ export function evaluateCommand(): Command {
     .option('--latency <models>', 'all, or models of time separated by commas: does the ranking hold?')
     .option('--workloads <how>', 'perturbed: does the ranking hold for workloads that differ by up to 20 %?')
     .option('--cache <folder>', 'keep results there')
-    .option('--workers <n>', 'threads (default: one a core)')
+    .option(workersFlags, workersAbout)
     .option('--limit <s>', 'longest time of one simulation', '120')
     .option('--json [file]', 'write the evaluations as JSON; without a file, print them in place of the page')
     .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
@@ -69,20 +69,21 @@ export function evaluateCommand(): Command {
         process.stdout.write(describe(options.schema === true, typeof options.json !== 'undefined'));
         return;
       }
+      const { workers, server } = workersOption(options);
       const limits = {
-        workers: whole(options, 'workers', '--workers', 1, 1024) ?? availableParallelism(),
+        workers,
         wallMs: 1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6 }) ?? 120),
         heapMiB: 4096,
       };
       if (options.serve === true || options.skydiscover === true) {
-        await interruptible((signal) => toFrameworks(policies, options, limits, signal));
+        await interruptible((signal) => toFrameworks(policies, options, limits, server, signal));
         return;
       }
       for (const target of [options.json, options.trace]) {
         if (typeof target === 'string') requireWritableTarget(target);
       }
       const { runEvaluate } = await import('./run.ts');
-      await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits);
+      await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits, server);
     });
 }
 
@@ -91,6 +92,7 @@ async function toFrameworks(
   policies: readonly string[],
   options: OptionValues,
   limits: PoolLimits,
+  server: string | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   const { answerOnce, serve } = await import('./serve.ts');
@@ -98,6 +100,7 @@ async function toFrameworks(
   const served = {
     plan: String(options.plan),
     limits,
+    server,
     regrets: whole(options, 'regrets', '--regrets', 0, 10_000) ?? 1,
     ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
     ...(port === undefined ? {} : { http: { host: String(options.host), port } }),

@@ -18,6 +18,7 @@ import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel
 import { oneOf } from '../../simulate/engineOptions.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { openRunner } from '../../workers/openRunner.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { printText } from '../output.ts';
 import {
@@ -44,6 +45,7 @@ export async function runEvaluate(
   asked: readonly string[],
   options: OptionValues,
   limits: PoolLimits,
+  server: string | undefined,
 ): Promise<void> {
   if (asked.length === 0 && options.presets === true) {
     process.stdout.write(`${['baseline', ...presets.keys()].join('\n')}\n`);
@@ -62,19 +64,21 @@ export async function runEvaluate(
   const suite = oneOf('--suite', String(options.suite), suiteNames);
   using bar = startProgressBar('simulations');
   const seeds = options.seeds === undefined ? {} : { seeds: seedsOf(String(options.seeds)) };
+  const runner = await openRunner(server, limits, (line) => bar.notice(line));
   const open = (changes: PlanChanges = {}): SimulationEvaluator =>
     new SimulationEvaluator({
+      runner,
       plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
       limits,
       ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
       progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
     });
-  if (options.latency !== undefined || options.workloads !== undefined) {
-    await sensitivity(named, suite, options, open);
-    return;
-  }
-  const evaluator = open();
   try {
+    if (options.latency !== undefined || options.workloads !== undefined) {
+      await sensitivity(named, suite, options, open);
+      return;
+    }
+    const evaluator = open();
     const evaluations = await evaluator.evaluate(
       named.map(({ bundle }) => bundle),
       suite,
@@ -82,7 +86,7 @@ export async function runEvaluate(
     const text = await pageOf(named, evaluations, suite, evaluator, options);
     writeResults(named, evaluations, evaluator, options, text);
   } finally {
-    await evaluator.close();
+    await runner.close();
   }
 }
 
@@ -203,20 +207,15 @@ async function sensitivity(
   for (const entry of worldless) failed.set(entry.name, entry);
   const changes = worldsOf(options);
   for (const [name, change] of worldless.length > 0 ? [] : changes) {
-    const evaluator = open(change);
-    try {
-      const evaluations = await evaluator.evaluate(
-        all.map(({ bundle }) => bundle),
-        suite,
-      );
-      const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
-      worlds.push({ name, scores });
-      for (const [i, evaluation] of evaluations.entries()) {
-        const entry = { name: all[i].name, evaluation };
-        if (evaluation.error !== undefined && !failed.has(entry.name)) failed.set(entry.name, entry);
-      }
-    } finally {
-      await evaluator.close();
+    const evaluations = await open(change).evaluate(
+      all.map(({ bundle }) => bundle),
+      suite,
+    );
+    const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
+    worlds.push({ name, scores });
+    for (const [i, evaluation] of evaluations.entries()) {
+      const entry = { name: all[i].name, evaluation };
+      if (evaluation.error !== undefined && !failed.has(entry.name)) failed.set(entry.name, entry);
     }
   }
   if (failed.size > 0) process.exitCode = 2;
@@ -237,15 +236,11 @@ async function allFailures(
   open: (changes: PlanChanges) => SimulationEvaluator,
 ): Promise<readonly RankedBundle[]> {
   const evaluator = open({});
-  try {
-    const bundles = named.map(({ bundle }) => bundle);
-    const checked = await Promise.all(bundles.map((bundle) => evaluator.check(bundle)));
-    if (!checked.every((each) => 'error' in each)) return [];
-    const evaluations = await evaluator.evaluate(bundles, suite);
-    return evaluations.map((evaluation, i) => ({ name: named[i].name, evaluation }));
-  } finally {
-    await evaluator.close();
-  }
+  const bundles = named.map(({ bundle }) => bundle);
+  const checked = await Promise.all(bundles.map((bundle) => evaluator.check(bundle)));
+  if (!checked.every((each) => 'error' in each)) return [];
+  const evaluations = await evaluator.evaluate(bundles, suite);
+  return evaluations.map((evaluation, i) => ({ name: named[i].name, evaluation }));
 }
 
 function worldsOf(options: OptionValues): [string, PlanChanges][] {

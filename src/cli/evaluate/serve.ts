@@ -11,7 +11,8 @@ import { defaultSummary } from '../../evolve/summary.ts';
 import { readText } from '../../files/inputs.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import type { PoolLimits } from '../../workers/workerPool.ts';
+import { openRunner } from '../../workers/openRunner.ts';
+import type { PoolLimits, TaskRunner } from '../../workers/workerPool.ts';
 
 /**
  * Parameters of `evaluate`: a bundle, or the text of one slot on top of the baseline. A file of any name but
@@ -45,6 +46,8 @@ export interface ServeOptions {
   readonly plan: string;
   /** Threads, time and heap of one simulation. */
   readonly limits: PoolLimits;
+  /** Address of the server whose workers run the cases; undefined for threads of this process. */
+  readonly server: string | undefined;
   readonly cacheFolder?: string;
   /** Over HTTP where given, 0 for any free port; else lines on stdio. */
   readonly http?: { readonly host: string; readonly port: number };
@@ -70,13 +73,15 @@ function artifactsOf(
   };
 }
 
-function open({ plan, limits, cacheFolder, regrets }: ServeOptions): {
-  evaluator: SimulationEvaluator;
+async function open({ plan, limits, server, cacheFolder, regrets }: ServeOptions): Promise<{
+  runner: TaskRunner;
   service: EvaluationService;
-} {
+}> {
+  const runner = await openRunner(server, limits, (line) => process.stderr.write(`tierkv: ${line}\n`));
   const evaluator = new SimulationEvaluator({
     plan: loadPlan(plan),
     limits,
+    runner,
     ...(cacheFolder === undefined ? {} : { cacheFolder }),
   });
   const service = new EvaluationService({
@@ -85,18 +90,18 @@ function open({ plan, limits, cacheFolder, regrets }: ServeOptions): {
     wallMs: limits.wallMs * CASES_IN_TURN,
     artifactsOf: artifactsOf(evaluator, regrets),
   });
-  return { evaluator, service };
+  return { runner, service };
 }
 
 /** Ends with the input, `shutdown`, or the signal. */
 export async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> {
-  const { evaluator, service } = open(options);
+  const { runner, service } = await open(options);
   try {
     const { http } = options;
     if (http === undefined) await serveLines(service, process.stdin, process.stdout, signal);
     else await overHttp(service, http, signal);
   } finally {
-    await evaluator.close();
+    await runner.close();
   }
 }
 
@@ -113,7 +118,7 @@ export async function answerOnce(
   if (policies.length !== 1) {
     throw configError('policy', `is named ${policies.length} times`, 'Name the file of one candidate.');
   }
-  const { evaluator, service } = open(options);
+  const { runner, service } = await open(options);
   try {
     const response = await service.handle({
       id: 1,
@@ -125,7 +130,7 @@ export async function answerOnce(
     const { status, combined_score, metrics, artifacts } = response.result as ServiceAnswer;
     return { status, combined_score, metrics, artifacts };
   } finally {
-    await evaluator.close();
+    await runner.close();
   }
 }
 

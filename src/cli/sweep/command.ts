@@ -3,13 +3,13 @@
  * meets the targets.
  */
 
-import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
+import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
 Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.
@@ -35,7 +35,7 @@ export function sweepCommand(): Command {
     .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
     .option('--target-itl <ms>', 'bound on that of the time between tokens')
     .option('--target-e2e <ms>', 'bound on that of the whole request')
-    .option('--workers <n>', 'threads (default: one a core)')
+    .option(workersFlags, workersAbout)
     .option('--json <file>', 'write the results as JSON')
     .option('--plot <file.svg>', 'draw them')
     .addHelpText('after', helpEnd)
@@ -49,9 +49,7 @@ export function sweepCommand(): Command {
       const ttftMs = bound('targetTtft', '--target-ttft');
       const itlMs = bound('targetItl', '--target-itl');
       const e2eMs = bound('targetE2e', '--target-e2e');
-      const workers =
-        numberWithin(rest, 'workers', '--workers', { min: 1, max: 1024, whole: true }) ??
-        availableParallelism();
+      const { workers, server } = workersOption(rest);
       const hasTargets = ttftMs !== undefined || itlMs !== undefined || e2eMs !== undefined;
       const targets = {
         ...(ttftMs === undefined ? {} : { ttftMs }),
@@ -61,16 +59,17 @@ export function sweepCommand(): Command {
 
       const { readWords } = await import('../../simulate/optionTable.ts');
       const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
-      const { WorkerPool } = await import('../../workers/workerPool.ts');
+      const { openRunner } = await import('../../workers/openRunner.ts');
       const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
         await import('./report.ts');
       const points = pointsOf(grid, readWords(args));
       using bar = startProgressBar('points');
-      const pool = new WorkerPool({ workers, wallMs: Infinity });
-      const results = await runPoints(points, pool, (done) =>
+      const limits = { workers, wallMs: Infinity };
+      const runner = await openRunner(server, limits, (line) => bar.notice(line));
+      const results = await runPoints(points, runner, (done) =>
         bar.update({ share: done / points.length, done }),
       );
-      await pool.close();
+      await runner.close();
       const best = hasTargets ? cheapest(results, targets) : undefined;
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
