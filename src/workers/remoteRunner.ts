@@ -33,7 +33,8 @@ const CHECK_MS = 2000;
 interface OpenTask {
   readonly key: string;
   readonly task: TravellingTask;
-  readonly told: ((answer: object) => void)[];
+  /** All who asked for it. */
+  readonly asked: AskedTask[];
   isQueued: boolean;
 }
 
@@ -142,8 +143,9 @@ export class RemoteRunner implements TaskRunner {
         continue;
       }
       try {
-        this.#take();
         await this.#look();
+        await this.#drop();
+        this.#take();
         const nowMs = performance.now();
         if (nowMs - this.#checkedMs > CHECK_MS) {
           this.#checkedMs = nowMs;
@@ -162,7 +164,7 @@ export class RemoteRunner implements TaskRunner {
   /** All that is asked for ends with the error: the files of a task are not what they were. */
   #fail(error: TierKVError): void {
     for (const { failed } of this.#asked.splice(0)) failed(error);
-    for (const { told } of [...this.#open.values()]) for (const tell of told) tell({ failure: error });
+    for (const { asked } of this.#open.values()) for (const { failed } of asked) failed(error);
     this.#open.clear();
   }
 
@@ -177,13 +179,9 @@ export class RemoteRunner implements TaskRunner {
       try {
         const { kind, task } = next.make();
         const { key, ...travels } = travelling(kind, task, this.#contents);
-        const tell = (answer: object): void => {
-          if ('failure' in answer) next.failed(answer.failure);
-          else next.done(answer);
-        };
         const before = this.#open.get(key);
-        if (before === undefined) this.#open.set(key, { key, task: travels, told: [tell], isQueued: false });
-        else before.told.push(tell);
+        if (before === undefined) this.#open.set(key, { key, task: travels, asked: [next], isQueued: false });
+        else before.asked.push(next);
       } catch (error) {
         next.failed(error);
       }
@@ -199,12 +197,25 @@ export class RemoteRunner implements TaskRunner {
       this.#server.answerKey(this.#run, key),
     ]);
     const texts = await this.#server.redis.mget(names);
-    for (const [i, { key, told }] of all.entries()) {
+    for (const [i, { key, asked }] of all.entries()) {
       const text = texts[2 * i] ?? texts[2 * i + 1];
       if (text === null || text === undefined) continue;
       this.#open.delete(key);
       // each caller gets an answer of its own
-      for (const tell of told) tell(readPayload(text) as object);
+      for (const { done } of asked) done(readPayload(text) as object);
+    }
+  }
+
+  /** Takes out of the queue what all who asked for it have called off. */
+  async #drop(): Promise<void> {
+    const off = [...this.#open.values()].filter(({ asked }) =>
+      asked.every(({ isCalledOff }) => isCalledOff()),
+    );
+    if (off.length === 0) return;
+    await this.#forget(off.map(({ key }) => key));
+    for (const { key, asked } of off) {
+      this.#open.delete(key);
+      for (const { done } of asked) done(undefined);
     }
   }
 

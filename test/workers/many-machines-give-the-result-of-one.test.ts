@@ -10,7 +10,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { readWords } from '../../src/simulate/optionTable.ts';
-import { hasRun } from '../../src/simulate/point.ts';
+import { hasRun, planPoint } from '../../src/simulate/point.ts';
 import { pointsOf, runPoints } from '../../src/simulate/sweep.ts';
 import { openRunner } from '../../src/workers/openRunner.ts';
 import { serveQueue } from '../../src/workers/remoteWorker.ts';
@@ -260,6 +260,43 @@ describe.runIf(hasRedis)('a long case', () => {
     } finally {
       stop.abort();
       await served;
+      client.disconnect();
+      await server.kill();
+    }
+  });
+});
+
+describe.runIf(hasRedis)('what is called off', () => {
+  it('leaves the queue, and the rest stays', async () => {
+    const server = await RedisServer.start();
+    const client = server.client();
+    const said: string[] = [];
+    const runner = await openRunner(server.url, { workers: 1, wallMs: 1000 }, (line) => said.push(line));
+    try {
+      const words = readWords('--model qwen3-14b --num-requests 5'.split(' '));
+      const points = pointsOf([`seed=${seeds(20)}`], words);
+      let isOff = false;
+      const asked = points.map((point, i) =>
+        runner.run(
+          'point',
+          () => planPoint(point),
+          () => isOff && i > 0,
+        ),
+      );
+      const waiting = async (): Promise<number> => {
+        const [queue] = await client.keys('tierkv:cases-*:wait');
+        return queue === undefined ? 0 : client.llen(queue);
+      };
+      while ((await waiting()) < 20) await sleep(20);
+      isOff = true;
+      expect(await Promise.all(asked.slice(1))).toEqual(Array.from({ length: 19 }, () => undefined));
+      expect(await waiting()).toBe(1);
+      expect(said).toEqual([
+        expect.stringMatching(/^waiting for workers: run tierkv worker redis:\S+ with tierkv \d/),
+      ]);
+    } finally {
+      await runner.close();
+      expect(await client.keys('tierkv:cases-*:wait')).toEqual([]);
       client.disconnect();
       await server.kill();
     }
