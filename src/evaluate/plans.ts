@@ -3,6 +3,7 @@
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import * as v from 'valibot';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { baseline } from '../evolve/bundle/presets.ts';
 import { readBundle } from '../evolve/bundle/readBundle.ts';
@@ -21,10 +22,11 @@ import {
   scoreModes,
 } from '../evolve/fitness/objectives.ts';
 import { inputError, readText, systemReason } from '../files/inputs.ts';
+import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
 import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
@@ -197,27 +199,57 @@ function expand(source: PlanSource, folder: string): EvaluationPlan {
 
 //  A plan of one's own: a JSON file.
 
-type PlanFields = Readonly<Record<string, unknown>>;
-
-function object(field: string, value: unknown, known: readonly string[]): PlanFields {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw configError(field, 'is no object', `Give it ${known.join(', ')}.`);
-  }
-  for (const key of Object.keys(value)) {
-    if (!known.includes(key)) throw unknownName(`${field}.${key}`, key, known);
-  }
-  return value as PlanFields;
+/** A share of one. */
+function share(most: number): v.GenericSchema<number> {
+  const remedy = `Give a share from 0 to ${most}.`;
+  return v.pipe(v.number(remedy), v.minValue(0, remedy), v.maxValue(most, remedy));
 }
 
-function list<T>(field: string, value: unknown, is: (each: unknown) => each is T, what: string): T[] {
-  if (Array.isArray(value) && value.length > 0 && value.every(is)) return value;
-  const problem = value === undefined ? 'is missing' : `is ${JSON.stringify(value)}`;
-  throw configError(field, problem, `Give it a list of ${what}.`);
-}
+const seed = v.pipe(v.number('Give an integer.'), v.safeInteger('Give an integer.'));
+const suiteFields = fields({
+  seeds: listOf(seed, 'integers'),
+  perturbation: v.optional(share(0.9), 0),
+});
 
-const isText = (value: unknown): value is string => typeof value === 'string';
-const isSlot = (value: unknown): value is PolicySlot => policySlots.some((slot) => slot === value);
-const isNumber = (value: unknown): value is number => Number.isSafeInteger(value);
+const objectiveFields = fields({
+  name: v.optional(anyText),
+  metric: knownName(
+    isMetricName,
+    metricDescriptions.map(({ name }) => name),
+    'Name a raw metric.',
+  ),
+  direction: oneName(['min', 'max']),
+  weight: v.optional(v.pipe(v.number('Give a number above 0.'), v.gtValue(0, 'Give a number above 0.')), 1),
+});
+
+const planFields = fields({
+  workloads: listOf(anyText, 'paths of specifications'),
+  latencyModels: v.optional(listOf(oneName(latencyBackends), 'models of time')),
+  /** A description, which `askedFor` checks. */
+  deployment: v.optional(
+    v.record(v.string(), v.unknown(), 'Describe it as simulate of tierkv/simulate takes it.'),
+  ),
+  args: v.optional(listOf(anyText, 'arguments of simulate')),
+  suites: v.optional(
+    fields({
+      train: v.optional(suiteFields),
+      validation: v.optional(suiteFields),
+      hidden: v.optional(suiteFields),
+    }),
+  ),
+  scoring: v.optional(
+    fields({
+      objectives: v.optional(listOf(objectiveFields, 'objectives with name, metric, direction, weight')),
+      scalariser: v.optional(oneName(scalarisers)),
+      mode: v.optional(oneName(scoreModes)),
+      attainmentTarget: v.optional(share(1)),
+    }),
+  ),
+  /** A bundle, which `readBundle` reads. */
+  baseline: v.optional(v.unknown()),
+  slots: v.optional(listOf(oneName(policySlots), 'slots')),
+});
+type PlanFields = v.InferOutput<typeof planFields>;
 
 /**
  * What a file leaves out is as in the plan `routing`.
@@ -262,33 +294,27 @@ function checkWorkloads(workloads: readonly string[], folder: string): void {
 
 function sourceOf(json: unknown): PlanSource {
   const base = plans.routing;
-  const fields = object('plan', json, [
-    'workloads',
-    'latencyModels',
-    'deployment',
-    'args',
-    'suites',
-    'scoring',
-    'baseline',
-    'slots',
-  ]);
-  const given = fields.suites === undefined ? {} : object('suites', fields.suites, suiteNames);
+  const read = readBy(planFields, json, 'plan');
+  const { suites: given = {}, scoring, slots } = read;
   return {
-    workloads: list('workloads', fields.workloads, isText, 'paths of specifications'),
-    latencyModels:
-      fields.latencyModels === undefined
-        ? base.latencyModels
-        : list('latencyModels', fields.latencyModels, isText, 'models of time'),
-    deployment: deploymentIn(fields, base.deployment),
+    workloads: read.workloads,
+    latencyModels: read.latencyModels ?? base.latencyModels,
+    deployment: deploymentIn(read, base.deployment),
     suites: {
-      train: suiteSource('train', given.train, base),
-      validation: suiteSource('validation', given.validation, base),
-      hidden: suiteSource('hidden', given.hidden, base),
+      train: given.train ?? base.suites.train,
+      validation: given.validation ?? base.suites.validation,
+      hidden: given.hidden ?? base.suites.hidden,
     },
-    scoring: fields.scoring === undefined ? base.scoring : readScoring(fields.scoring, base.scoring),
-    baseline: fields.baseline === undefined ? base.baseline : readBundle(fields.baseline),
-    slots:
-      fields.slots === undefined ? base.slots : list('slots', fields.slots, isSlot, policySlots.join(', ')),
+    scoring: {
+      objectives:
+        scoring?.objectives?.map(({ name, ...rest }) => ({ name: name ?? rest.metric, ...rest })) ??
+        base.scoring.objectives,
+      scalariser: scoring?.scalariser ?? base.scoring.scalariser,
+      mode: scoring?.mode ?? base.scoring.mode,
+      attainmentTarget: scoring?.attainmentTarget ?? base.scoring.attainmentTarget,
+    },
+    baseline: read.baseline === undefined ? base.baseline : readBundle(read.baseline),
+    slots: slots ?? base.slots,
   };
 }
 
@@ -316,83 +342,13 @@ function deploymentIn({ deployment, args }: PlanFields, base: DeploymentSpec): D
   return deployment;
 }
 
-function fromArguments(value: unknown): DeploymentSpec {
-  const args = list('args', value, isText, 'arguments of simulate');
+function fromArguments(args: readonly string[]): DeploymentSpec {
   try {
     return descriptionOf(askedBy(readWords(args)));
   } catch (error) {
     if (!(error instanceof TierKVError)) throw error;
     throw configError('args', `are refused: ${error.message}`, 'Give arguments of tierkv simulate.');
   }
-}
-
-function suiteSource(name: SuiteName, value: unknown, base: PlanSource): SuiteSource {
-  if (value === undefined) return base.suites[name];
-  const { seeds, perturbation = 0 } = object(`suites.${name}`, value, ['seeds', 'perturbation']);
-  if (typeof perturbation !== 'number' || !(perturbation >= 0 && perturbation <= 0.9)) {
-    throw configError(
-      `suites.${name}.perturbation`,
-      `is ${String(perturbation)}`,
-      'Give a share from 0 to 0.9.',
-    );
-  }
-  return { seeds: list(`suites.${name}.seeds`, seeds, isNumber, 'integers'), perturbation };
-}
-
-function readScoring(value: unknown, base: Scoring): Scoring {
-  const known = ['objectives', 'scalariser', 'mode', 'attainmentTarget'];
-  const { objectives, scalariser, mode, attainmentTarget } = object('scoring', value, known);
-  const one = <T extends string>(field: string, given: unknown, names: readonly T[], otherwise: T): T => {
-    if (given === undefined) return otherwise;
-    const found = names.find((name) => name === given);
-    if (found === undefined) throw unknownName(field, String(given), names);
-    return found;
-  };
-  if (attainmentTarget !== undefined && !(Number(attainmentTarget) >= 0 && Number(attainmentTarget) <= 1)) {
-    throw configError(
-      'scoring.attainmentTarget',
-      `is ${String(attainmentTarget)}`,
-      'Give a share from 0 to 1.',
-    );
-  }
-  return {
-    objectives: objectives === undefined ? base.objectives : readObjectives(objectives),
-    scalariser: one('scoring.scalariser', scalariser, scalarisers, base.scalariser),
-    mode: one('scoring.mode', mode, scoreModes, base.mode),
-    attainmentTarget: attainmentTarget === undefined ? base.attainmentTarget : Number(attainmentTarget),
-  };
-}
-
-function readObjectives(value: unknown): ObjectiveSpec[] {
-  if (!Array.isArray(value) || value.length === 0) {
-    throw configError(
-      'scoring.objectives',
-      'is no list',
-      'Give it objectives with name, metric, direction, weight.',
-    );
-  }
-  return value.map((each, i) => {
-    const field = `scoring.objectives[${i}]`;
-    const {
-      name,
-      metric,
-      direction,
-      weight = 1,
-    } = object(field, each, ['name', 'metric', 'direction', 'weight']);
-    if (!isText(metric)) throw configError(`${field}.metric`, 'is no text', 'Name a raw metric.');
-    if (!isMetricName(metric)) {
-      throw unknownName(
-        `${field}.metric`,
-        metric,
-        metricDescriptions.map((known) => known.name),
-      );
-    }
-    if (direction !== 'min' && direction !== 'max')
-      throw unknownName(`${field}.direction`, String(direction), ['min', 'max']);
-    if (!(Number(weight) > 0))
-      throw configError(`${field}.weight`, `is ${String(weight)}`, 'Give a number above 0.');
-    return { name: isText(name) ? name : metric, metric, direction, weight: Number(weight) };
-  });
 }
 
 //  Whether the simulations of a plan can have another number of instances than they begin with.

@@ -15,6 +15,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type { Redis } from 'ioredis';
+import * as v from 'valibot';
 import { programHash } from '../evaluate/caseCache.ts';
 import { packageVersion } from '../packageFiles.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
@@ -60,10 +61,30 @@ export function identityText({ version, program, engine }: ProgramIdentity): str
 const isSame = (a: ProgramIdentity, b: ProgramIdentity): boolean =>
   a.version === b.version && a.program === b.program && a.engine === b.engine;
 
+/** What a worker notes of itself. */
 export interface LivingWorker extends ProgramIdentity {
   readonly host: string;
   readonly pid: number;
   readonly threads: number;
+}
+
+const workerNote: v.GenericSchema<unknown, LivingWorker> = v.object({
+  version: v.string(),
+  program: v.string(),
+  engine: v.string(),
+  host: v.string(),
+  pid: v.number(),
+  threads: v.number(),
+});
+
+/** Undefined for a note of another kind. */
+function noteOf(text: string): LivingWorker | undefined {
+  try {
+    const read = v.safeParse(workerNote, JSON.parse(text));
+    return read.success ? read.output : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The address without its password. @throws TKV_CONFIG for another kind of address */
@@ -221,7 +242,8 @@ export class CaseServer {
       const [next, keys] = await this.redis.scan(cursor, 'MATCH', `${prefix}:worker:*`, 'COUNT', 1000);
       cursor = next;
       for (const text of keys.length === 0 ? [] : await this.redis.mget(keys)) {
-        if (text !== null) notes.push(JSON.parse(text) as LivingWorker);
+        const note = text === null ? undefined : noteOf(text);
+        if (note !== undefined) notes.push(note);
       }
     } while (cursor !== '0');
     const mine = ownIdentity();
