@@ -260,7 +260,7 @@ export function readPlan(file: string): PlanSource {
   // lists of seeds may be long: their number is refused with its own words
   const json = parseJson(
     text,
-    (problem) => inputError(file, `is no plan: it ${problem}`, 'Correct it there.'),
+    (problem) => inputError(file, `must be a plan: it ${problem}`, 'Correct it there.'),
     maxLineValues,
   );
   try {

@@ -57,7 +57,7 @@ export function engineSetup(
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
   if (preemption === 'offload' && lowerTiers.length === 0) {
-    throw configError('--preemption-mode', 'is offload, and there is no tier below', 'Use recompute.');
+    throw configError('--preemption-mode', 'is offload, and no tier lies below', 'Use recompute.');
   }
   const maxModelTokens = modelTokens(options, machine, hbmBlocks * blockTokens);
   return {

@@ -46,7 +46,7 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
   };
 }
 
-/** Whether somebody looks at how loaded the instances are. */
+/** Whether a policy looks at how loaded the instances are. */
 function readsLoads(asked: Asked): boolean {
   return (
     asked.routing !== 'round-robin' ||
@@ -57,7 +57,7 @@ function readsLoads(asked: Asked): boolean {
   );
 }
 
-/** Whether somebody looks at what the caches of the instances hold. */
+/** Whether a policy looks at what the caches of the instances hold. */
 function readsCaches({ routing, hasRoles }: Asked): boolean {
   return !['round-robin', 'least-loaded', 'always-busiest'].includes(routing) || hasRoles;
 }
@@ -80,7 +80,7 @@ const rules: readonly Rule[] = [
       ...['requestTtl', 'dispatchTickInterval', 'queueShedding'],
     ],
     ({ options }) => options.flowControl === true,
-    'is of the gateway queue, and there is none',
+    'is of the gateway queue, and this run has none',
     `Add --flow-control, ${whatever}`,
   ],
   [
@@ -161,19 +161,19 @@ const rules: readonly Rule[] = [
       ...['pdTransferBandwidth', 'pdTransferBaseLatency', 'pdTransferGranularity'],
     ],
     ({ hasRoles }) => hasRoles,
-    'is for instances with roles, and there are none',
+    'is for instances with roles, and this run has none',
     `Add --prefill-instances and --decode-instances, ${whatever}`,
   ],
   [
     ['prefillDecodeInstances'],
     ({ hasRoles }) => hasRoles,
-    'counts instances beside those with one role, and there are none',
+    'counts instances beside those with one role, and this run has none',
     'Add --prefill-instances or --decode-instances, or use --num-instances alone.',
   ],
   [
     ['thinkTimeMs'],
     ({ options }) => positive(options, 'concurrency') || options.sessionMode === 'closed-loop',
-    'is the pause of users in closed loop, and there are none',
+    'is the pause of users in closed loop, and this run has none',
     `Add --concurrency, ${whatever}`,
   ],
   [
@@ -188,7 +188,7 @@ const rules: readonly Rule[] = [
       ...['pdTransferGranularity', 'pdTransferPipelined'],
     ],
     ({ decider }) => decider !== 'never',
-    'is for hand-offs, and with --pd-decider never there are none',
+    'is for hand-offs, and with --pd-decider never this run has none',
     `Add --pd-decider always or prefix-threshold, ${whatever}`,
   ],
   [
@@ -200,7 +200,7 @@ const rules: readonly Rule[] = [
   [
     ['kvOffloadThreshold', 'kvLoad'],
     ({ hasLowerTiers }) => hasLowerTiers,
-    'is for tiers below GPU memory, and there are none',
+    'is for tiers below GPU memory, and this run has none',
     `Add --kv-cpu-blocks or --kv-offload-config, ${whatever}`,
   ],
   [
@@ -218,7 +218,7 @@ const rules: readonly Rule[] = [
   [
     ['jitterSeed'],
     ({ scales }) => scales,
-    'is for machines that come, and there is no autoscaler',
+    'is for machines that come, and this run has no autoscaler',
     `Add --model-autoscaler-interval-us or a bundle with autoscaler, ${whatever}`,
   ],
   [

@@ -38,7 +38,7 @@ export function evaluateCommand(): Command {
     .option('--suite <name>', 'train, validation or hidden', 'train')
     .option(
       '--seeds <n,n,...>',
-      "other seeds than the suite's: does a result hold on ones that nobody chose?",
+      "other seeds than the suite's: does a result hold on seeds that were not chosen?",
     )
     .option('--case <id>', 'case that is told (default: the one with the lowest score)')
     .option(

@@ -28,7 +28,7 @@ export function candidateOf(file: string, slot: string): object {
   return bundleOf(text) ?? { candidate: { [slot]: text } };
 }
 
-/** The bundle of a JSON text; undefined for a policy of one slot, and for what is no JSON. */
+/** The bundle of a JSON text; undefined for a policy of one slot, and for other texts. */
 function bundleOf(text: string): object | undefined {
   let value: unknown;
   try {
@@ -55,7 +55,7 @@ export interface ServeOptions {
   readonly regrets: number;
 }
 
-/** A candidate may take as long as so many simulations at their limit. */
+/** Simulations at their limit, one after the other: as long as these a candidate may take. */
 const CASES_IN_TURN = 4;
 
 /** A summary of the case with the lowest score: what went wrong there, and why. */
@@ -68,7 +68,7 @@ function artifactsOf(
     const worst = cases.reduce((a, b) => (b.score < a.score ? b : a));
     const explain = { summary: defaultSummary, regrets, level: 'minimal' } as const;
     const told = await evaluator.explain(bundle, suite, worst.id, explain);
-    const summary = 'error' in told ? `There is no summary: ${told.error.message}` : told.explanation.summary;
+    const summary = 'error' in told ? `The summary failed: ${told.error.message}` : told.explanation.summary;
     return { trace_summary: summary };
   };
 }

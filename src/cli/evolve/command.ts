@@ -22,7 +22,7 @@ suite runs in any case. A small budget: --minutes 2 --population 4.
 export interface EvolveOptions {
   /** Policies to begin with beside the presets. */
   readonly policies: readonly string[];
-  /** Slot of those that are programs. */
+  /** Slot of each policy that is a program. */
   readonly slot: string;
   readonly plan: string;
   readonly slots: string | undefined;
@@ -47,7 +47,7 @@ export function evolveCommand(): Command {
   return new Command('evolve')
     .description('Search for policies that beat every preset, without any language model.')
     .argument('[policy...]', 'policies to begin with beside the presets, as tierkv evaluate takes them')
-    .option('--slot <name>', 'slot of those that are programs', 'routing')
+    .option('--slot <name>', 'slot of each policy that is a program', 'routing')
     .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
     .option('--plan <name|file.json>', 'routing, admission, scaling, or a .json file', 'routing')
     .option('--slots <names>', "slots that are searched (default: the plan's)")

@@ -63,7 +63,7 @@ function named(text: string): PolicySlot[] {
   });
 }
 
-/** Metrics that divide the archive; a run gives each of them. @throws TKV_CONFIG with those that there are */
+/** Metrics that divide the archive; a run gives each of them. @throws TKV_CONFIG with the nearest one */
 function featuresOf(text: string): string[] {
   return text.split(',').map((each) => {
     const name = each.trim();
@@ -234,7 +234,7 @@ export class SearchDirectory {
 
   /**
    * The state that an earlier run left.
-   * @throws TKV_CONFIG where there is none and one is asked for, or one is there that would be overwritten
+   * @throws TKV_CONFIG where one is asked for and missing, or is there and would be overwritten
    */
   load(plan: SearchPlan, resume: boolean): SearchState | undefined {
     const file = this.path('state.json');

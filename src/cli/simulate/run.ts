@@ -20,7 +20,6 @@ import {
   csvLines,
   jsonLines,
   metricsText,
-  provenanceOf,
   requestRecords,
   resultsText,
   simulationChart,
@@ -28,6 +27,7 @@ import {
   traceFiles,
 } from '../../simulate/output.ts';
 import { planSimulation } from '../../simulate/plan.ts';
+import { provenanceOf } from '../../simulate/provenance.ts';
 import { classesOf, requireRoom } from '../../simulate/simulate.ts';
 import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';

@@ -33,8 +33,8 @@ export function sweepCommand(): Command {
       [],
     )
     .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
-    .option('--target-itl <ms>', 'bound on that of the time between tokens')
-    .option('--target-e2e <ms>', 'bound on that of the whole request')
+    .option('--target-itl <ms>', 'the same for the time between tokens')
+    .option('--target-e2e <ms>', 'the same for the whole request')
     .option(workersFlags, workersAbout)
     .option('--json <file>', 'write the results as JSON')
     .option('--plot <file.svg>', 'draw them')

@@ -205,7 +205,7 @@ function specOf(input: string, options: OptionValues): WorkloadSpec {
   refusePeriods(options);
   if (format !== 'spec') {
     const trace = `a recorded trace (${String(format)})`;
-    const problem = `is spec, and ${input} is ${trace}, behind which there is no spec`;
+    const problem = `is spec, and ${input} is ${trace}, which was not made from a spec`;
     throw configError('--to', problem, 'Use --to tracev2.');
   }
   const spec = adjustmentOf(options, false)(readSpec(input));

@@ -44,7 +44,7 @@ export function openFrom(file: string | undefined, options: OptionValues): Opene
   }
   refuseIdleShaping(options, 'a preset', 'spec');
   if (options.concurrency === undefined && options.thinkTimeMs !== undefined) {
-    const problem = 'is the pause of users in closed loop, and there are none';
+    const problem = 'is the pause of users in closed loop, and this workload has none';
     throw configError('--think-time-ms', problem, 'Add --concurrency, or leave it out.');
   }
   return openSpec(presetSpec(options), {
@@ -57,7 +57,7 @@ export function addCommonOptions(command: Command): Command {
   return command
     .option('--from <format>', 'format of the file, found out by default')
     .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
-    .option('--num-requests <n>', 'at most so many requests')
+    .option('--num-requests <n>', 'most requests')
     .option('--horizon <us>', 'no arrival after this')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
     .option(

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
 import { askedBy, deployedNames, readWords } from '../../../src/simulate/optionTable.ts';
-import { type Provenance, provenanceOf } from '../../../src/simulate/output.ts';
+import { type Provenance, provenanceOf } from '../../../src/simulate/provenance.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
