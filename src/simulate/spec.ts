@@ -360,6 +360,15 @@ export function descriptionOf({ workload, options, given }: AskedSimulation): De
   return spec as DeploymentSpec;
 }
 
+/** Fields by the options that they set, as messages name both. */
+const fieldsByFlag: ReadonlyMap<string, string> = new Map([
+  ...Object.entries(fields)
+    .map(([at, [option]]): [string, string] => [flagOf(option), at])
+    // of two fields that set one option the shorter path names it
+    .reverse(),
+  ['--num-instances', 'pools.instances'],
+]);
+
 /** Runs `act`; its errors about an option are about the field of the description that sets it. */
 export function inFieldNames<T>(act: () => T): T {
   try {
@@ -367,11 +376,10 @@ export function inFieldNames<T>(act: () => T): T {
   } catch (error) {
     if (!(error instanceof TierKVError) || error.field === undefined) throw error;
     const { code, field, message } = error;
-    const found = Object.entries(fields).find(([, [option]]) => flagOf(option) === field)?.[0];
-    const named = field === '--num-instances' ? 'pools.instances' : found;
+    const named = fieldsByFlag.get(field);
     if (named === undefined) throw error;
-    const said = message.startsWith(`${field} `) ? named + message.slice(field.length) : message;
-    throw new TierKVError(code, said.replaceAll(`Set ${field} `, `Set ${named} `), {
+    const said = message.replace(/--[a-z][a-z0-9-]*/g, (flag) => fieldsByFlag.get(flag) ?? flag);
+    throw new TierKVError(code, said, {
       field: named,
       cause: error,
       ...(error.path === undefined ? {} : { path: error.path }),
