@@ -103,6 +103,7 @@ export class RemoteRunner implements TaskRunner {
     make: () => Tasks[K]['task'],
     isCalledOff: () => boolean = () => false,
   ): Promise<TaskAnswer<K> | undefined> {
+    if (this.#closed) return Promise.resolve(undefined);
     return new Promise((resolve, reject) => {
       this.#asked.push({
         make: () => ({ kind, task: make() }),
@@ -124,6 +125,7 @@ export class RemoteRunner implements TaskRunner {
       const left = [...this.#open.keys()];
       await Promise.race([this.#forget(left), new Promise((resolve) => setTimeout(resolve, 2000).unref())]);
     }
+    for (const { asked } of this.#open.values()) for (const { done } of asked) done(undefined);
     this.#open.clear();
     this.#wake();
     this.#server.close();

@@ -336,7 +336,7 @@ async function probe(redis: Redis, shown: string, field: string): Promise<void> 
     if (version === null) {
       throw new Error('it does not say its version');
     }
-    if (Number(version[1]) < 6) {
+    if (Number(version[1]) < 6 || (version[1] === '6' && Number(version[2]) < 2)) {
       const problem = `is Redis ${version[1]}.${version[2]}, and the queue needs 6.2`;
       throw new TierKVError('TKV_MISMATCH', `${field}: ${shown} ${problem}. Install a newer server.`, {
         field,

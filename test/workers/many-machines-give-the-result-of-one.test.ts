@@ -301,4 +301,27 @@ describe.runIf(hasRedis)('what is called off', () => {
       await server.kill();
     }
   });
+
+  it('is all that waits when a command is stopped', async () => {
+    const server = await RedisServer.start();
+    const client = server.client();
+    const waiting = async (): Promise<number> => (await client.keys('tierkv:cases-*:wait')).length;
+    try {
+      for (const args of [
+        ['sweep', ...grid, '--workers', server.url, ...simulated],
+        ['evaluate', 'routing/lor', '--workers', server.url],
+      ]) {
+        const { child, ended } = tierkv(args);
+        while ((await waiting()) === 0) await sleep(20);
+        child.kill('SIGINT');
+        const { status, stdout, stderr } = await ended;
+        expect([status, stdout]).toEqual([130, '']);
+        expect(stderr).toMatch(/\ntierkv: stopped by SIGINT\n$/);
+        expect(await waiting()).toBe(0);
+      }
+    } finally {
+      client.disconnect();
+      await server.kill();
+    }
+  });
 });

@@ -17,9 +17,9 @@ import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel
 import { oneOf } from '../../simulate/engineOptions.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
-import { openRunner } from '../../workers/openRunner.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { printText } from '../output.ts';
+import { withRunner } from '../workersOption.ts';
 import {
   evaluationTable,
   failureLines,
@@ -63,30 +63,30 @@ export async function runEvaluate(
   const suite = oneOf('--suite', String(options.suite), suiteNames);
   using bar = startProgressBar('simulations');
   const seeds = options.seeds === undefined ? {} : { seeds: seedsOf(String(options.seeds)) };
-  const runner = await openRunner(server, limits, (line) => bar.notice(line));
-  const open = (changes: PlanChanges = {}): SimulationEvaluator =>
-    new SimulationEvaluator({
-      runner,
-      plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
-      limits,
-      ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
-      progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
-    });
-  try {
+  const say = (line: string): void => bar.notice(line);
+  await withRunner(server, limits, say, async (runner, signal) => {
+    const open = (changes: PlanChanges = {}): SimulationEvaluator =>
+      new SimulationEvaluator({
+        runner,
+        plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
+        limits,
+        ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
+        progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
+      });
     if (options.latency !== undefined || options.workloads !== undefined) {
-      await sensitivity(named, suite, options, open);
+      await sensitivity(named, suite, options, open, signal);
       return;
     }
     const evaluator = open();
     const evaluations = await evaluator.evaluate(
       named.map(({ bundle }) => bundle),
       suite,
+      signal,
     );
     const text = await pageOf(named, evaluations, suite, evaluator, options);
+    signal.throwIfAborted();
     writeResults(named, evaluations, evaluator, options, text);
-  } finally {
-    await runner.close();
-  }
+  });
 }
 
 function writeResults(
@@ -197,18 +197,20 @@ async function sensitivity(
   suite: SuiteName,
   options: OptionValues,
   open: (changes: PlanChanges) => SimulationEvaluator,
+  signal: AbortSignal,
 ): Promise<void> {
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
   const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
   const worlds: World[] = [];
   const failed = new Map<string, RankedBundle>();
-  const worldless = await allFailures(named, suite, open);
+  const worldless = await allFailures(named, suite, open, signal);
   for (const entry of worldless) failed.set(entry.name, entry);
   const changes = worldsOf(options);
   for (const [name, change] of worldless.length > 0 ? [] : changes) {
     const evaluations = await open(change).evaluate(
       all.map(({ bundle }) => bundle),
       suite,
+      signal,
     );
     const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
     worlds.push({ name, scores });
@@ -233,12 +235,13 @@ async function allFailures(
   named: readonly Named[],
   suite: SuiteName,
   open: (changes: PlanChanges) => SimulationEvaluator,
+  signal: AbortSignal,
 ): Promise<readonly RankedBundle[]> {
   const evaluator = open({});
   const bundles = named.map(({ bundle }) => bundle);
   const checked = await Promise.all(bundles.map((bundle) => evaluator.check(bundle)));
   if (!checked.every((each) => 'error' in each)) return [];
-  const evaluations = await evaluator.evaluate(bundles, suite);
+  const evaluations = await evaluator.evaluate(bundles, suite, signal);
   return evaluations.map((evaluation, i) => ({ name: named[i].name, evaluation }));
 }
 

@@ -9,7 +9,7 @@ import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
-import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
+import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
 Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.
@@ -59,17 +59,15 @@ export function sweepCommand(): Command {
 
       const { readWords } = await import('../../simulate/optionTable.ts');
       const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
-      const { openRunner } = await import('../../workers/openRunner.ts');
       const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
         await import('./report.ts');
       const points = pointsOf(grid, readWords(args));
       using bar = startProgressBar('points');
       const limits = { workers, wallMs: Infinity };
-      const runner = await openRunner(server, limits, (line) => bar.notice(line));
-      const results = await runPoints(points, runner, (done) =>
-        bar.update({ share: done / points.length, done }),
+      const say = (line: string): void => bar.notice(line);
+      const results = await withRunner(server, limits, say, (runner) =>
+        runPoints(points, runner, (done) => bar.update({ share: done / points.length, done })),
       );
-      await runner.close();
       const best = hasTargets ? cheapest(results, targets) : undefined;
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
