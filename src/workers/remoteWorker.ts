@@ -76,9 +76,8 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
     worker = begin();
     void old.close(true).catch(() => {});
   };
-  say(
-    `${identityText(ownIdentity())} serves ${server.shown} with ${threads} ${threads === 1 ? 'thread' : 'threads'}`,
-  );
+  const count = `${threads} ${threads === 1 ? 'thread' : 'threads'}`;
+  say(`serves ${server.shown} with ${count}, as ${identityText(ownIdentity())}`);
   try {
     await new Promise<void>((resolve) => {
       if (signal.aborted) resolve();
