@@ -137,6 +137,10 @@ export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPl
 }
 
 function changed(source: PlanSource, { latencyModels, seeds, perturbation }: PlanChanges): PlanSource {
+  if (latencyModels !== undefined && source.deployment.file !== undefined) {
+    const problem = `chooses models of time, and ${source.deployment.file} names them`;
+    throw configError('--latency', problem, 'Leave it out, or change the file.');
+  }
   const suite = (of: SuiteSource): SuiteSource => ({
     seeds: seeds ?? of.seeds,
     perturbation: perturbation ?? of.perturbation,
@@ -161,7 +165,9 @@ function casesOf(
         deployment: {
           ...deployment,
           workload: { ...deployment.workload, file: path.resolve(folder, workload) },
-          latency: { ...deployment.latency, model: model as LatencyBackend },
+          ...(deployment.file === undefined
+            ? { latency: { ...deployment.latency, model: model as LatencyBackend } }
+            : {}),
         },
         seed,
         perturbation: suite.perturbation,
@@ -264,7 +270,7 @@ export function readPlan(file: string): PlanSource {
     maxLineValues,
   );
   try {
-    const source = sourceOf(json);
+    const source = sourceOf(json, path.dirname(path.resolve(file)));
     checkWorkloads(source.workloads, path.dirname(path.resolve(file)));
     return source;
   } catch (cause) {
@@ -292,14 +298,16 @@ function checkWorkloads(workloads: readonly string[], folder: string): void {
   }
 }
 
-function sourceOf(json: unknown): PlanSource {
+/** @param folder that paths of a description are seen from */
+function sourceOf(json: unknown, folder: string): PlanSource {
   const base = plans.routing;
   const read = readBy(planFields, json, 'plan');
+  const deployment = deploymentIn(read, base.deployment, folder);
   const { suites: given = {}, scoring, slots } = read;
   return {
     workloads: read.workloads,
-    latencyModels: read.latencyModels ?? base.latencyModels,
-    deployment: deploymentIn(read, base.deployment),
+    latencyModels: modelsIn(read, deployment, base.latencyModels),
+    deployment,
     suites: {
       train: given.train ?? base.suites.train,
       validation: given.validation ?? base.suites.validation,
@@ -318,8 +326,49 @@ function sourceOf(json: unknown): PlanSource {
   };
 }
 
+/** What the ids of cases have in place of a model of time where a deployment file names the models. */
+const OF_FILE = 'file';
+
+function modelsIn(
+  { latencyModels }: PlanFields,
+  { file }: DeploymentSpec,
+  base: readonly string[],
+): readonly string[] {
+  if (file === undefined) return latencyModels ?? base;
+  if (latencyModels === undefined) return [OF_FILE];
+  const problem = `chooses models of time, and ${file} names them`;
+  throw configError('latencyModels', problem, 'Leave it out, or change the file.');
+}
+
+/** The description with its files as seen from the folder of the plan. */
+function seenFrom(folder: string, deployment: DeploymentSpec): DeploymentSpec {
+  const at = <T extends string | undefined>(file: T): T =>
+    (file === undefined ? file : path.resolve(folder, file)) as T;
+  const named = (name: string | undefined): string | undefined => (name?.endsWith('.json') ? at(name) : name);
+  const { file, model, hardware, control, tiers, latency } = deployment;
+  return {
+    ...deployment,
+    ...(file === undefined ? {} : { file: at(file) }),
+    ...(model === undefined ? {} : { model: named(model) as string }),
+    ...(hardware === undefined ? {} : { hardware: named(hardware) as string }),
+    ...(control?.policyFile === undefined
+      ? {}
+      : { control: { ...control, policyFile: at(control.policyFile) } }),
+    ...(tiers?.offloadConfig === undefined
+      ? {}
+      : { tiers: { ...tiers, offloadConfig: at(tiers.offloadConfig) } }),
+    ...(latency?.coefficients === undefined
+      ? {}
+      : { latency: { ...latency, coefficients: at(latency.coefficients) } }),
+  };
+}
+
 /** As a description, or as arguments of `tierkv simulate`, which come to one here. */
-function deploymentIn({ deployment, args }: PlanFields, base: DeploymentSpec): DeploymentSpec {
+function deploymentIn(
+  { deployment, args }: PlanFields,
+  base: DeploymentSpec,
+  folder: string,
+): DeploymentSpec {
   if (deployment === undefined) return args === undefined ? base : fromArguments(args);
   if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
   if (typeof deployment !== 'object' || deployment === null || Array.isArray(deployment)) {
@@ -339,7 +388,7 @@ function deploymentIn({ deployment, args }: PlanFields, base: DeploymentSpec): D
       : cause.message;
     throw new TierKVError(cause.code, message, { field, cause });
   }
-  return deployment;
+  return seenFrom(folder, deployment);
 }
 
 function fromArguments(args: readonly string[]): DeploymentSpec {

@@ -319,6 +319,38 @@ test('arguments of a plan and its deployment are two ways to write one thing', (
   expect(new CaseCache().caseHash(described)).toBe(new CaseCache().caseHash(written));
 });
 
+test('a plan takes a deployment file, as seen from its own folder', async () => {
+  fs.writeFileSync(
+    path.join(folder, 'pools.yaml'),
+    `version: 1
+models: [{ name: qwen3-14b, hardware: H100, tp: 2, latency_model: roofline }]
+pools: [{ name: chat, replicas: 3, engine: { total_kv_blocks: 4000 } }]
+`,
+  );
+  const file = path.join(folder, 'pools.json');
+  const suites = { train: { seeds: [1] } };
+  const plan = {
+    workloads: [workload],
+    suites,
+    deployment: { file: 'pools.yaml', workload: { requests: 40 } },
+  };
+  fs.writeFileSync(file, JSON.stringify(plan));
+  const loaded = loadPlan(file);
+  expect(loaded.suites.train.map(({ id }) => id)).toEqual(['shared-prefixes/file/1']);
+  const limits = { workers: 1, wallMs: 100_000, heapMiB: 1024 };
+  const evaluator = new SimulationEvaluator({ plan: loaded, limits });
+  try {
+    const [{ metrics, error }] = await evaluator.evaluate([preset('routing/lor')], 'train');
+    expect([error, metrics.mean_replicas, metrics.requests]).toEqual([undefined, 3, 40]);
+  } finally {
+    await evaluator.close();
+  }
+  fs.writeFileSync(file, JSON.stringify({ ...plan, latencyModels: ['roofline'] }));
+  expect(() => loadPlan(file)).toThrow(/latencyModels chooses models of time, and \S+pools\.yaml names them/);
+  fs.writeFileSync(file, JSON.stringify(plan));
+  expect(() => loadPlan(file, { latencyModels: ['roofline'] })).toThrow(/^--latency chooses models of time/);
+});
+
 test.each([
   ['train', 5001],
   ['hidden', 2_000_000],
