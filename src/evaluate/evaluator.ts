@@ -230,10 +230,20 @@ export class SimulationEvaluator implements Evaluator {
     isCalledOff?: () => boolean,
   ): Promise<{ readonly result: TaskResult } | Failed | undefined> {
     let answer: TaskAnswer<'case'> | undefined;
+    let atFault: unknown;
+    const made = (): CaseTask => {
+      try {
+        return make();
+      } catch (error) {
+        atFault = error;
+        throw error;
+      }
+    };
     try {
-      answer = await this.#runner.run('case', make, isCalledOff);
+      answer = await this.#runner.run('case', made, isCalledOff);
     } catch (error) {
-      if (!(error instanceof TierKVError)) throw error;
+      // anything else is of what runs the cases, and of no policy
+      if (error !== atFault || !(error instanceof TierKVError)) throw error;
       return { error: { kind: 'contract', message: error.message } };
     }
     if (answer === undefined || !isUnanswered(answer)) return answer;

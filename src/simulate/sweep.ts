@@ -6,7 +6,7 @@
 import { configError } from '../runtime/errors.ts';
 import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
 import { askedBy, type ReadWords, readWords } from './optionTable.ts';
-import { failedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
+import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
 
 /** Most points of one sweep. */
 const POINTS_MAX = 10_000;
@@ -67,12 +67,23 @@ export async function runPoints(
 
 async function runOne(point: SweepPoint, runner: TaskRunner): Promise<SweptPoint> {
   const { values } = point;
+  let atFault: unknown;
+  const make = (): PlannedPoint => {
+    try {
+      return planPoint(point);
+    } catch (error) {
+      atFault = error;
+      throw error;
+    }
+  };
   try {
-    const answer = await runner.run('point', () => planPoint(point));
+    const answer = await runner.run('point', make);
     if (answer !== undefined && !isUnanswered(answer)) return answer;
     const problem = answer === undefined ? 'it was called off' : answer.message;
     return { values, error: { message: `the thread of the point failed: ${problem}` } };
   } catch (error) {
+    // anything else is of what runs the points, and of no point
+    if (error !== atFault) throw error;
     return failedPoint(values, error);
   }
 }

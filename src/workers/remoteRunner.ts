@@ -156,14 +156,15 @@ export class RemoteRunner implements TaskRunner {
         await this.#send();
       } catch (error) {
         if (this.#closed) return;
-        if (error instanceof TierKVError) this.#fail(error);
+        const told = error instanceof TierKVError ? error : this.#server.refusal(error, '--workers');
+        if (told !== undefined) this.#fail(told);
         // else the server went away between two commands; the next round finds out what is left
       }
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     }
   }
 
-  /** All that is asked for ends with the error: the files of a task are not what they were. */
+  /** All that is asked for ends with the error: a file is not what it was, or the server refuses. */
   #fail(error: TierKVError): void {
     for (const { failed } of this.#asked.splice(0)) failed(error);
     for (const { asked } of this.#open.values()) for (const { failed } of asked) failed(error);

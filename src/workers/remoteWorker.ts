@@ -55,8 +55,23 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
   const sign = (): void => void server.noteWorker(id, threads).catch(() => {});
   const alive = setInterval(sign, ALIVE_MS);
   sign();
+  const told = new Set<string>();
+  const tellOnce = (error: unknown): void => {
+    const problem = error instanceof Error ? error.message : String(error);
+    if (signal.aborted || told.has(problem)) return;
+    told.add(problem);
+    say(`a case was given back: ${problem}`);
+  };
   const begin = (): Worker => {
-    const worker = new QueueWorker(server.queueName, (job: Job<RemoteJob>) => cases.run(job), {
+    const run = async (job: Job<RemoteJob>): Promise<void> => {
+      try {
+        await cases.run(job);
+      } catch (error) {
+        tellOnce(error);
+        throw error; // the one who asked puts it into the queue again
+      }
+    };
+    const worker = new QueueWorker(server.queueName, run, {
       connection: server.redis,
       prefix: server.prefix,
       concurrency: threads,

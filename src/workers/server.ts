@@ -138,6 +138,9 @@ function connectError(error: Error, isConnected: boolean, shown: string, field: 
   return say(`cannot be reached: ${text}`, 'Start a Redis server there, or name another one.');
 }
 
+/** What a server says that starts, or has another one to ask first. */
+const passing = /^(LOADING|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|NOSCRIPT)/;
+
 /** A server that answers, and its keys. */
 export class CaseServer {
   /** Commands wait here while the server is gone. */
@@ -192,6 +195,21 @@ export class CaseServer {
       changed(true);
     });
     return server;
+  }
+
+  /** The error of a server that answers, and refuses; undefined where it may do so in a moment, or is gone. */
+  refusal(error: unknown, field: string): TierKVError | undefined {
+    if (!(error instanceof Error) || error.name !== 'ReplyError' || passing.test(error.message))
+      return undefined;
+    const remedy = /^OOM/.test(error.message)
+      ? 'Give it more memory (maxmemory), or delete old keys that begin with tierkv.'
+      : 'Look at its configuration.';
+    // of a script it says where in the script
+    const said = error.message.replace(/\.? script: .*$/s, '').replace(/\.$/, '');
+    return new TierKVError('TKV_IO', `${field}: ${this.shown} refuses: ${said}. ${remedy}`, {
+      field,
+      cause: error,
+    });
   }
 
   get isThere(): boolean {

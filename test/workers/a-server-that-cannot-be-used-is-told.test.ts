@@ -98,4 +98,22 @@ describe.runIf(hasRedis)('is a Redis', () => {
       await server.kill();
     }
   });
+
+  it('that has no memory left, which is no fault of a point or a policy', async () => {
+    const server = await RedisServer.start();
+    const client = server.client();
+    try {
+      await client.config('SET', 'maxmemory', '1');
+      const text =
+        /--workers: redis:\S+ refuses: OOM command not allowed[^.]*\. Give it more memory \(maxmemory\)/;
+      for (const args of [sweep(server.url), ['evaluate', 'routing/lor', '--workers', server.url]]) {
+        const { status, stderr } = await stderrOf(args);
+        expect(stderr).toMatch(text);
+        expect(status).toBe(2);
+      }
+    } finally {
+      client.disconnect();
+      await server.kill();
+    }
+  });
 });
