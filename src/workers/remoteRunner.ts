@@ -12,7 +12,7 @@ import { readPayload } from './payload.ts';
 import { pathOf, type TravellingTask, travelling } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
 import type { Tasks } from './thread.ts';
-import type { PoolLimits, TaskAnswer, TaskKind, TaskRunner } from './workerPool.ts';
+import type { PoolLimits, TaskAnswer, TaskKind, TaskRunner, Unanswered } from './workerPool.ts';
 
 /** What a job of the queue holds. */
 export interface RemoteJob {
@@ -25,6 +25,8 @@ export interface RemoteJob {
 
 /** Tasks in the queue at once. The others wait here, so that a large grid does not fill the server's memory. */
 const QUEUED_MAX = 512;
+/** Times that a case may leave the queue without an answer. More often, it ends its workers, and has no result. */
+const GONE_MAX = 4;
 /** Between two looks at what has come, in milliseconds. */
 const LOOK_MS = 50;
 /** Between two looks at whether jobs and workers are still there, in milliseconds. */
@@ -36,6 +38,10 @@ interface OpenTask {
   /** All who asked for it. */
   readonly asked: AskedTask[];
   isQueued: boolean;
+  /** Which life of the server it was queued in. */
+  life: number;
+  /** How often it was gone from the queue without an answer, while the server was there. */
+  gone: number;
 }
 
 interface AskedTask {
@@ -183,8 +189,8 @@ export class RemoteRunner implements TaskRunner {
         const { kind, task } = next.make();
         const { key, ...travels } = travelling(kind, task, this.#contents);
         const before = this.#open.get(key);
-        if (before === undefined) this.#open.set(key, { key, task: travels, asked: [next], isQueued: false });
-        else before.asked.push(next);
+        if (before !== undefined) before.asked.push(next);
+        else this.#open.set(key, { key, task: travels, asked: [next], isQueued: false, life: 0, gone: 0 });
       } catch (error) {
         next.failed(error);
       }
@@ -230,7 +236,12 @@ export class RemoteRunner implements TaskRunner {
     const found = (await there.exec()) ?? [];
     for (const [i, each] of queued.entries()) {
       const [error, count] = found[i] ?? [];
-      if (error === null && count === 0) each.isQueued = false;
+      if (error !== null || count !== 0) continue;
+      each.isQueued = false;
+      if (each.life !== this.#server.life || ++each.gone <= GONE_MAX) continue;
+      this.#open.delete(each.key);
+      const message = `its workers ended or gave it back ${each.gone} times`;
+      for (const { done } of each.asked) done({ unanswered: 'failed', message } satisfies Unanswered);
     }
     const { own, other } = await this.#server.workers();
     const isAlone = own.length === 0;
@@ -262,6 +273,6 @@ export class RemoteRunner implements TaskRunner {
       opts: { jobId: key, removeOnComplete: true, removeOnFail: true },
     }));
     await this.#queue.addBulk(jobs);
-    for (const each of all) each.isQueued = true;
+    for (const each of all) Object.assign(each, { isQueued: true, life: this.#server.life });
   }
 }

@@ -31,6 +31,8 @@ export interface WorkerOptions {
 const LOCK_MS = 10_000;
 /** Between two searches for such cases, in milliseconds. */
 const STALLED_MS = 3000;
+/** Workers that may be killed with a case before it leaves the queue. */
+const STALLED_MAX = 2;
 /** Between two signs of life, in milliseconds. */
 const ALIVE_MS = 3000;
 
@@ -77,8 +79,8 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
       concurrency: threads,
       lockDuration: lockMs,
       stalledInterval: Math.min(STALLED_MS, lockMs),
-      // a case is lost by its own fault at most as often as workers are killed, and those are not counted
-      maxStalledCount: Number.MAX_SAFE_INTEGER,
+      // then the one who asked decides
+      maxStalledCount: STALLED_MAX,
       drainDelay: 1,
     });
     worker.on('error', () => {}); // a lost server is told above; a job that it forgot has its answer all the same

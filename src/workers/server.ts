@@ -149,6 +149,8 @@ export class CaseServer {
   readonly shown: string;
   readonly queueName: string;
   readonly prefix: string = prefix;
+  /** How often it came back; what it knew before may be lost. */
+  life = 0;
   #lost = 0;
 
   private constructor(redis: Redis, shown: string) {
@@ -192,6 +194,7 @@ export class CaseServer {
     redis.on('ready', () => {
       if (server.#lost === 0) return;
       server.#lost = 0;
+      server.life++;
       changed(true);
     });
     return server;

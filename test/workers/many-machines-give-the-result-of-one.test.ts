@@ -325,3 +325,38 @@ describe.runIf(hasRedis)('what is called off', () => {
     }
   });
 });
+
+describe.runIf(hasRedis)('a case that ends its workers', () => {
+  it('has no result after some of them, and the others go on', async () => {
+    const server = await RedisServer.start();
+    const client = server.client();
+    const runner = await openRunner(server.url, { workers: 1, wallMs: 1000 }, () => {});
+    try {
+      const [point] = pointsOf([], readWords('--model qwen3-14b --num-requests 5'.split(' ')));
+      const asked = runner.run('point', () => planPoint(point));
+      let isOver = false;
+      void asked.finally(() => {
+        isOver = true;
+      });
+      // as when a worker is killed with it too often, each time that it comes
+      let times = 0;
+      while (!isOver) {
+        const [queue] = await client.keys('tierkv:cases-*:wait');
+        if (queue === undefined) await sleep(20);
+        else {
+          await client.flushall();
+          times++;
+        }
+      }
+      expect(await asked).toEqual({
+        unanswered: 'failed',
+        message: 'its workers ended or gave it back 5 times',
+      });
+      expect(times).toBe(5);
+    } finally {
+      await runner.close();
+      client.disconnect();
+      await server.kill();
+    }
+  });
+});
