@@ -99,7 +99,7 @@ describe.runIf(hasRedis)('is a Redis', () => {
     }
   });
 
-  it('that has no memory left, which is no fault of a point or a policy', async () => {
+  it('that has no memory left, and neither a point nor a policy is at fault', async () => {
     const server = await RedisServer.start();
     const client = server.client();
     try {
