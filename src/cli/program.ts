@@ -5,7 +5,7 @@
 
 import { Command, Help, type Option } from 'commander';
 import { packageVersion } from '../packageFiles.ts';
-import { refuseEmptyValues } from '../simulate/emptyValues.ts';
+import { refuseEmptyValues } from './optionRows.ts';
 
 interface CommandEntry {
   readonly name: string;
@@ -38,6 +38,11 @@ const entries: readonly CommandEntry[] = [
     name: 'evolve',
     summary: 'search for policies that beat every preset, without any language model',
     load: async () => (await import('./evolve/command.ts')).evolveCommand(),
+  },
+  {
+    name: 'worker',
+    summary: 'run cases of sweep, evaluate and evolve that other machines ask for',
+    load: async () => (await import('./worker.ts')).workerCommand(),
   },
   {
     name: 'parity',

@@ -30,7 +30,11 @@ const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
 const { status } = spawnSync(
   process.execPath,
   [vitest, 'run', '--config', join(root, 'test/lineCoverage/vitest.config.ts'), ...folders],
-  { cwd: root, stdio: 'inherit', env: { ...process.env, NODE_V8_COVERAGE: dir } },
+  {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, NODE_V8_COVERAGE: dir, NODE_DISABLE_COMPILE_CACHE: '1' },
+  },
 );
 
 const coverage = coverageOf(globSync('src/runtime/**/*.ts', { cwd: root }).sort(), dir);

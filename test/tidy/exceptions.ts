@@ -19,7 +19,7 @@ export const rules: TidyRules = {
     ...rooms.map((room) => `src/${room}/index.ts`),
   ],
   variants: {},
-  mechanisms: [{ text: /new Worker\(/, file: 'src/evolve/workerPool.ts' }],
+  mechanisms: [{ text: /new Worker\(/, file: 'src/workers/workerPool.ts' }],
 };
 
 interface Debts {

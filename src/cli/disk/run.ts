@@ -191,7 +191,7 @@ function writeAnew(file: string, bytes: Uint8Array): void {
 
 function requireDirectory(name: string): void {
   if (fs.statSync(name, { throwIfNoEntry: false })?.isDirectory()) return;
-  throw new TierKVError('TKV_IO', `--payloads ${name} is no directory. Create it first.`, {
+  throw new TierKVError('TKV_IO', `--payloads ${name} must be a directory. Create it first.`, {
     field: '--payloads',
     path: name,
   });

@@ -1,17 +1,18 @@
-/** One point of a sweep: the simulation of one command line, and what is kept of it. */
+/** One point of a sweep: its simulation, and what is kept of it. */
 
-import { clusterMetrics } from '../../sim/report/metricsOutput.ts';
-import { cacheMetrics, Spread } from '../../sim/report/tierMetrics.ts';
-import { simulateArguments } from '../../simulate/arguments.ts';
-import { buildSimulation, runToEnd } from '../../simulate/build.ts';
-import { factsOf } from '../../simulate/workloadOptions.ts';
-import { refuseIdleOptions } from '../simulate/idleOptions.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import { clusterMetrics } from '../sim/report/metricsOutput.ts';
+import { cacheMetrics, Spread } from '../sim/report/tierMetrics.ts';
+import { buildPlanned, runToEnd } from './build.ts';
+import { refuseIdleOptions } from './idleOptions.ts';
+import type { AskedSimulation } from './optionTable.ts';
+import { planSimulation, type SimulationPlan } from './plan.ts';
+import { openPlanned } from './workloadOptions.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
   readonly values: Readonly<Record<string, string>>;
-  /** Arguments of `tierkv simulate`. */
-  readonly args: readonly string[];
+  readonly asked: AskedSimulation;
 }
 
 export interface PointResult {
@@ -50,14 +51,44 @@ export function hasRun(point: SweptPoint): point is PointResult {
   return !('error' in point);
 }
 
-export function runPoint({ values, args }: SweepPoint): PointResult {
-  const { workload, options, command } = simulateArguments(args);
+/** A point as a thread runs it. */
+export interface PlannedPoint {
+  readonly values: SweepPoint['values'];
+  readonly plan: SimulationPlan;
+}
+
+/** @throws {TierKVError} for options that are wrong, or cannot act beside the others */
+export function planPoint({ values, asked }: SweepPoint): PlannedPoint {
+  const plan = planSimulation(asked.workload, asked.options);
+  refuseIdleOptions(asked, plan.policyFile, {
+    isRecorded: plan.workload.kind === 'trace',
+    hasSessions: () => openPlanned(plan.workload, plan.options).workload.sessions !== undefined,
+  });
+  return { values, plan };
+}
+
+/** The point with its error in place of a result. */
+export function failedPoint(values: SweepPoint['values'], error: unknown): FailedPoint {
+  const message = error instanceof Error ? error.message : String(error);
+  if (!(error instanceof TierKVError)) return { values, error: { message } };
+  const { code, field } = error;
+  return { values, error: { code, message, ...(field === undefined ? {} : { field }) } };
+}
+
+/** The same with the error of a point that cannot run. */
+export function answerPoint(point: PlannedPoint): SweptPoint {
+  try {
+    return runPoint(point);
+  } catch (error) {
+    return failedPoint(point.values, error);
+  }
+}
+
+export function runPoint({ values, plan }: PlannedPoint): PointResult {
   let spread = new Spread();
   const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {
     spread = new Spread();
-    const built = buildSimulation(workload, options, { skipsKeys, observer: spread });
-    refuseIdleOptions(command, options, factsOf(built.opened));
-    return built;
+    return buildPlanned(plan, { skipsKeys, observer: spread });
   });
   const { table, instances } = simulation;
   const metrics = clusterMetrics(table, instances, {}, false);

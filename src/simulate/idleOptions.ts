@@ -4,16 +4,16 @@
  * An option that is given its own default is let through.
  */
 
-import type { Command } from 'commander';
-import { configError } from '../../runtime/errors.ts';
-import { type Bundle, readBundle } from '../../simulate/controlOptions.ts';
-import { flagOf, type OptionValues, requireKnownClasses, textOption } from '../../simulate/options.ts';
-import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
+import { configError } from '../runtime/errors.ts';
+import type { PolicyFile } from './controlOptions.ts';
+import { requireKnownClasses, textOption } from './options.ts';
+import { type AskedSimulation, defaultOptions, flagOf, type OptionValues } from './optionTable.ts';
+import type { OpenedFacts } from './workloadOptions.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
   readonly options: OptionValues;
-  readonly bundle: Bundle;
+  readonly bundle: PolicyFile;
   readonly admission: string;
   readonly routing: string;
   readonly decider: string;
@@ -29,8 +29,7 @@ function positive(options: OptionValues, name: string): boolean {
   return Number(options[name] ?? 0) > 0;
 }
 
-function askedOf(options: OptionValues): Asked {
-  const bundle = readBundle(textOption(options, 'policyConfig'));
+function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
   const interval = options.modelAutoscalerIntervalUs;
   return {
     options,
@@ -47,7 +46,7 @@ function askedOf(options: OptionValues): Asked {
   };
 }
 
-/** Whether somebody looks at how loaded the instances are. */
+/** Whether a policy looks at how loaded the instances are. */
 function readsLoads(asked: Asked): boolean {
   return (
     asked.routing !== 'round-robin' ||
@@ -58,7 +57,7 @@ function readsLoads(asked: Asked): boolean {
   );
 }
 
-/** Whether somebody looks at what the caches of the instances hold. */
+/** Whether a policy looks at what the caches of the instances hold. */
 function readsCaches({ routing, hasRoles }: Asked): boolean {
   return !['round-robin', 'least-loaded', 'always-busiest'].includes(routing) || hasRoles;
 }
@@ -81,7 +80,7 @@ const rules: readonly Rule[] = [
       ...['requestTtl', 'dispatchTickInterval', 'queueShedding'],
     ],
     ({ options }) => options.flowControl === true,
-    'is of the gateway queue, and there is none',
+    'is of the gateway queue, and this run has none',
     `Add --flow-control, ${whatever}`,
   ],
   [
@@ -162,19 +161,19 @@ const rules: readonly Rule[] = [
       ...['pdTransferBandwidth', 'pdTransferBaseLatency', 'pdTransferGranularity'],
     ],
     ({ hasRoles }) => hasRoles,
-    'is for instances with roles, and there are none',
+    'is for instances with roles, and this run has none',
     `Add --prefill-instances and --decode-instances, ${whatever}`,
   ],
   [
     ['prefillDecodeInstances'],
     ({ hasRoles }) => hasRoles,
-    'counts instances beside those with one role, and there are none',
+    'counts instances beside those with one role, and this run has none',
     'Add --prefill-instances or --decode-instances, or use --num-instances alone.',
   ],
   [
     ['thinkTimeMs'],
     ({ options }) => positive(options, 'concurrency') || options.sessionMode === 'closed-loop',
-    'is the pause of users in closed loop, and there are none',
+    'is the pause of users in closed loop, and this run has none',
     `Add --concurrency, ${whatever}`,
   ],
   [
@@ -189,7 +188,7 @@ const rules: readonly Rule[] = [
       ...['pdTransferGranularity', 'pdTransferPipelined'],
     ],
     ({ decider }) => decider !== 'never',
-    'is for hand-offs, and with --pd-decider never there are none',
+    'is for hand-offs, and with --pd-decider never this run has none',
     `Add --pd-decider always or prefix-threshold, ${whatever}`,
   ],
   [
@@ -201,7 +200,7 @@ const rules: readonly Rule[] = [
   [
     ['kvOffloadThreshold', 'kvLoad'],
     ({ hasLowerTiers }) => hasLowerTiers,
-    'is for tiers below GPU memory, and there are none',
+    'is for tiers below GPU memory, and this run has none',
     `Add --kv-cpu-blocks or --kv-offload-config, ${whatever}`,
   ],
   [
@@ -219,7 +218,7 @@ const rules: readonly Rule[] = [
   [
     ['jitterSeed'],
     ({ scales }) => scales,
-    'is for machines that come, and there is no autoscaler',
+    'is for machines that come, and this run has no autoscaler',
     `Add --model-autoscaler-interval-us or a bundle with autoscaler, ${whatever}`,
   ],
   [
@@ -281,8 +280,12 @@ function refuseIdleKeys(asked: Asked): void {
  * To be called once everything was read, so that a wrong value is told before a needless option.
  * @throws TKV_CONFIG with the first option or key that would do nothing
  */
-export function refuseIdleOptions(command: Command, options: OptionValues, opened: OpenedFacts): void {
-  const isGiven = (name: string): boolean => command.getOptionValueSource(name) === 'cli';
+export function refuseIdleOptions(
+  { options, given }: AskedSimulation,
+  policyFile: PolicyFile,
+  opened: OpenedFacts,
+): void {
+  const isGiven = (name: string): boolean => given.has(name);
   for (const name of ['timeout', 'profile']) {
     if (!opened.isRecorded || !isGiven(name)) continue;
     throw configError(
@@ -291,16 +294,15 @@ export function refuseIdleOptions(command: Command, options: OptionValues, opene
       'Leave it out.',
     );
   }
-  if (isGiven('asUpstream') && !opened.hasSessions && options.flowControl !== true) {
+  if (isGiven('asUpstream') && !opened.hasSessions() && options.flowControl !== true) {
     const problem =
       'is about the conversations of a closed loop and about --flow-control, and this run has neither';
     throw configError('--as-upstream', problem, 'Leave it out.');
   }
-  const defaults = new Map(command.options.map((option) => [option.attributeName(), option.defaultValue]));
   const refuse = (asked: Asked, ofDeployment: boolean): void => {
     for (const [names, acts, lacks, remedy] of rules) {
       for (const name of names) {
-        if (!isGiven(name) || asked.options[name] === defaults.get(name)) continue;
+        if (!isGiven(name) || asked.options[name] === defaultOptions[name]) continue;
         // live signals are what a run has whose policies read none
         if (liveAtZero.includes(name) && Number(asked.options[name]) === 0) continue;
         if (ofDeployment && !besideDeployment.includes(name)) continue;
@@ -309,10 +311,10 @@ export function refuseIdleOptions(command: Command, options: OptionValues, opene
     }
   };
   if (options.deployment !== undefined) {
-    refuse(askedOf({ ...options, policyConfig: undefined }), true);
+    refuse(askedOf(options, {}), true);
     return;
   }
-  const asked = askedOf(options);
+  const asked = askedOf(options, policyFile);
   if (!opened.isRecorded) {
     const targets = textOption(options, 'sloTargets') ?? '';
     const names = targets === '' ? [] : targets.split(',').map((entry) => entry.split('=')[0]);
