@@ -16,7 +16,7 @@ import type { Timeline } from '../links/modeledDriver.ts';
 import { RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
 import { SessionManager } from '../workload/closedLoop.ts';
 import type { RequestStream, WorkloadRequest } from '../workload/request.ts';
-import type { GatewayQueue } from './gatewayQueue.ts';
+import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import { Handoffs } from './handoffs.ts';
 import {
   eventPriorities,

@@ -17,7 +17,7 @@ import type { RequestTable, Status } from '../metrics/requestTable.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { SessionPlan } from '../workload/closedLoop.ts';
 import type { RequestStream } from '../workload/request.ts';
-import type { GatewayTiming } from './gatewayQueue.ts';
+import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type { Handoff, HandoffConfig, HandoffSend } from './handoffs.ts';
 import type { ReplicaChange, ScaleChange, ScalingSetup } from './scaling.ts';
 
