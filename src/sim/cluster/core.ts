@@ -5,7 +5,6 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
@@ -212,7 +211,6 @@ export function probeOf(instance: Instance): InstanceProbe {
     capacityBlocks: engine.tiers().map(({ capacityBlocks }) => capacityBlocks),
     changes: (): number => instance.changes,
     report: (into: InstanceReport): void => report(instance, into),
-    cachedBlocks: (keys: BlockKeys, blocks: number): number => engine.cachedBlocks(keys, blocks),
   };
 }
 

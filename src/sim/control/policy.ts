@@ -258,8 +258,6 @@ export interface InstanceProbe {
   takenUs?(): number;
   /** Fills in what the instance knows of itself now. */
   report(into: InstanceReport): void;
-  /** Leading blocks of `keys` that are cached in HBM now. */
-  cachedBlocks(keys: BlockKeys, blocks: number): number;
 }
 
 /** The raw figures of a report; counters count since the start of the instance. */

@@ -1,0 +1,11 @@
+/** A gateway before real servers, with the control plane of the simulator. */
+
+export type { AnswerLimits } from './answers.ts';
+export type { BackendConfig } from './backends.ts';
+export { defaultLimits, type GatewayConfig, type GatewayLimits } from './config.ts';
+export { type LogDifference, type LogHeader, type ReplayResult, replayLog } from './decisionLog.ts';
+export { Gateway } from './gateway.ts';
+export { type GatewayPlan, idleSlots, type ShadowPlan } from './plan.ts';
+export type { GatewayInput, GatewayOutput, ReportRecord, RequestRecord } from './records.ts';
+export type { ShadowTally } from './shadows.ts';
+export type { GatewayCounts } from './status.ts';
