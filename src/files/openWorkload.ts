@@ -8,6 +8,7 @@ import path from 'node:path';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import { gatewayFields, gatewayRequests } from '../sim/workload/gatewayTrace.ts';
 import {
   azureColumns,
   azureRequests,
@@ -38,6 +39,7 @@ export const FORMATS = [
   'spec',
   'tracev2',
   'mooncake',
+  'gateway',
   'weka',
   'miniswe',
   'token-ids',
@@ -115,6 +117,7 @@ function isTraceHeader(file: string): boolean {
 /** Fields that every line of a format has. */
 const jsonFields: readonly (readonly [Format, readonly string[]])[] = [
   ['mooncake', mooncakeFields],
+  ['gateway', gatewayFields],
   ['weka', wekaFields],
   ['miniswe', textTraceFields],
   ['token-ids', tokenIdFields],
@@ -213,6 +216,8 @@ function readerOf(
     }
     case 'mooncake':
       return () => mooncakeRequests(fileLines(file), file, { ...blocks, taken });
+    case 'gateway':
+      return () => gatewayRequests(fileLines(file), file, taken);
     case 'weka': {
       const gap = sessionGapS === undefined ? {} : { sessionGapS };
       return () => wekaRequests(fileLines(file), file, { ...blocks, ...gap, taken });

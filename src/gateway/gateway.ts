@@ -20,7 +20,7 @@ import { bindPlan } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
 import type { GatewayOutput } from './records.ts';
 import { GatewayServer, Inbox, type ServedGateway } from './server.ts';
-import { ShadowCounts } from './shadows.ts';
+import { ShadowCounts } from './shadowCounts.ts';
 import type { GatewayCounts } from './status.ts';
 import { type TraceRecord, traceLine } from './trace.ts';
 

@@ -1,44 +1,85 @@
-/** How often policies that decide beside would have decided otherwise. */
+/** How often policies that decide beside would have decided otherwise, and what they would have given. */
 
-import type { GatewayOutput } from './records.ts';
+import { runCase } from '../evaluate/runCase.ts';
+import { bindBundle } from '../evolve/binding/bind.ts';
+import type { PolicyBundle, PolicySpec } from '../evolve/bundle/policyBundle.ts';
+import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import type { PolicyChoice } from '../sim/control/policy.ts';
+import { openLog } from './decisionLog.ts';
+import { type GatewayPlan, gatewaySlots } from './plan.ts';
+import { ShadowCounts, type ShadowTally } from './shadowCounts.ts';
 
-export interface ShadowTally {
-  readonly name: string;
-  admissions: number;
-  /** Of these, with another verdict. */
-  otherVerdicts: number;
-  routes: number;
-  /** Of these, to another backend. */
-  otherTargets: number;
+//  What policies that decided beside would have given, by simulation of the recorded traffic.
+
+export interface ShadowReport {
+  /** What the gateway decided by, first, and each of the others. */
+  readonly policies: readonly {
+    readonly name: string;
+    /** Of decisions on the same states; undefined for what really decided. */
+    readonly tally: ShadowTally | undefined;
+    /** Of the simulated trace; undefined without one. */
+    readonly metrics: RawMetrics | undefined;
+  }[];
+  /** Requests of the log. */
+  readonly requests: number;
 }
 
-export class ShadowCounts {
-  readonly tallies: readonly ShadowTally[];
+/** The recorded traffic, and the servers that it is simulated on. */
+export interface ShadowTrial {
+  /** As the gateway wrote it. */
+  readonly trace: string;
+  /** Deployment file with the pools; of its control plane the signals count, and policies come from the log. */
+  readonly deployment: string;
+}
 
-  constructor(names: readonly string[]) {
-    this.tallies = names.map((name) => ({
-      name,
-      admissions: 0,
-      otherVerdicts: 0,
-      routes: 0,
-      otherTargets: 0,
-    }));
-  }
+const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
 
-  /** Takes a decision of the gateway, with what the others would have done. */
-  see(output: GatewayOutput & { readonly out: 'admission' | 'route' }): void {
-    for (const tally of this.tallies) {
-      if (output.out === 'admission') {
-        const verdict = output.shadows?.[tally.name];
-        if (verdict === undefined) continue;
-        tally.admissions++;
-        if (verdict !== output.verdict) tally.otherVerdicts++;
-        continue;
-      }
-      const target = output.shadows?.[tally.name];
-      if (target === undefined) continue;
-      tally.routes++;
-      if (target !== output.target) tally.otherTargets++;
-    }
+/**
+ * Compares the policies of a log.
+ * @throws TKV_INPUT for a file that is not a log; what a simulation throws
+ */
+export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {
+  const opened = openLog(log);
+  const { plan } = opened.header;
+  const counts = new ShadowCounts(plan.shadows.map(({ name }) => name));
+  let requests = 0;
+  for (const { record } of opened.records()) {
+    if ('in' in record) {
+      if (record.in === 'arrive') requests++;
+    } else if (record.out === 'admission' || record.out === 'route') counts.see(record);
   }
+  const simulated = async (bundle: PolicyBundle): Promise<RawMetrics | undefined> => {
+    if (trial === undefined) return undefined;
+    const args = [trial.trace, '--deployment', trial.deployment];
+    return runCase(await bindBundle(bundle), { ...unnamed, args }).metrics;
+  };
+  const policies: ShadowReport['policies'][number][] = [];
+  const live = liveBundle(plan);
+  policies.push({ name: live.name ?? 'live', tally: undefined, metrics: await simulated(live) });
+  for (const [i, { name, bundle }] of plan.shadows.entries()) {
+    const whole = { ...live, ...gatewayPart(bundle) };
+    policies.push({ name, tally: counts.tallies[i], metrics: await simulated(whole) });
+  }
+  return { policies, requests };
+}
+
+/** The slots that a gateway runs. */
+function gatewayPart(bundle: PolicyBundle): PolicyBundle {
+  return Object.fromEntries(gatewaySlots.flatMap((slot) => (bundle[slot] ? [[slot, bundle[slot]]] : [])));
+}
+
+/** What a gateway decided by as one bundle: its policies, and by name what they left to the configuration. */
+function liveBundle({ control, bundle }: GatewayPlan): PolicyBundle {
+  const named = ({ policy, ...parameters }: PolicyChoice): PolicySpec => ({
+    type: 'parameterized',
+    template: policy,
+    parameters,
+  });
+  return {
+    name: bundle?.name ?? 'live',
+    admission: named(control.admission),
+    priority: named(control.priority),
+    routing: named(control.routing),
+    ...(bundle === null ? {} : gatewayPart(bundle)),
+  };
 }

@@ -6,7 +6,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { BackendPool } from './backends.ts';
-import type { ShadowCounts } from './shadows.ts';
+import type { ShadowCounts } from './shadowCounts.ts';
 
 /** Figures of a gateway since its start. */
 export interface GatewayCounts {
