@@ -212,7 +212,15 @@ function wholeNumber(option: string, text: string): number {
   throw configError(option, `is "${text}"`, 'Give a whole number.');
 }
 
-function replayText({ inputs, decisions, routes, differences, isCut, header }: ReplayResult): string {
+function replayText({
+  inputs,
+  decisions,
+  routes,
+  differences,
+  stoppedAt,
+  isCut,
+  header,
+}: ReplayResult): string {
   const lines = [
     `log of ${header.began}: ${formatCount(inputs)} inputs, ${formatCount(decisions)} decisions, ${formatCount(routes)} of them routes`,
     ...(isCut ? ['the last line is a part of one: the gateway was killed'] : []),
@@ -221,6 +229,8 @@ function replayText({ inputs, decisions, routes, differences, isCut, header }: R
   for (const { line, written, again } of differences) {
     lines.push(`line ${line} differs`, `  written  ${written}`, `  again    ${again}`);
   }
+  if (stoppedAt !== -1)
+    lines.push(`stopped at line ${stoppedAt}: what follows fits the other decisions no more`);
   return `${lines.join('\n')}\n`;
 }
 
@@ -238,7 +248,14 @@ function shadowsText({ requests, policies }: ShadowReport): string {
     figure(metrics?.ttft_p99_ms, 1),
     figure(metrics?.e2e_mean_ms, 1),
   ]);
-  const numbers = ['other backend', 'other verdict', 'hit rate', 'TTFT mean ms', 'TTFT p99 ms', 'E2E mean ms'];
+  const numbers = [
+    'other backend',
+    'other verdict',
+    'hit rate',
+    'TTFT mean ms',
+    'TTFT p99 ms',
+    'E2E mean ms',
+  ];
   const head = [{ title: 'policy' }, ...numbers.map((title) => ({ title, align: 'right' as const }))];
   return `${formatCount(requests)} requests; figures are of a simulation of them\n${renderTable(head, rows)}\n`;
 }

@@ -118,6 +118,8 @@ export interface ReplayResult {
   readonly routes: number;
   /** The first ones; empty where all decisions are the same. */
   readonly differences: readonly LogDifference[];
+  /** Line at which it stopped, because decisions before came out otherwise and what follows fits no more; -1 for the end. */
+  readonly stoppedAt: number;
   /** Whether the last line is only a part of one: the gateway was killed. */
   readonly isCut: boolean;
   readonly header: LogHeader;
@@ -203,6 +205,7 @@ export async function replayLog(path: string): Promise<ReplayResult> {
     if (differences.length < DIFFERENCES_MOST) differences.push({ line, written, again: decided });
   };
   let at = 1;
+  let stoppedAt = -1;
   for (const { line, text, record } of opened.records()) {
     at = line;
     if ('in' in record) {
@@ -212,6 +215,11 @@ export async function replayLog(path: string): Promise<ReplayResult> {
       try {
         core.accept(record);
       } catch (cause) {
+        // decisions that came out otherwise lead to a state in which later inputs mean nothing
+        if (differences.length > 0) {
+          stoppedAt = line;
+          break;
+        }
         const problem = `the input cannot be taken: ${cause instanceof Error ? cause.message : String(cause)}`;
         throw new TierKVError('TKV_INPUT', `${path}:${line}: ${problem}. Name a whole log.`, {
           path,
@@ -226,6 +234,6 @@ export async function replayLog(path: string): Promise<ReplayResult> {
     const decided = again.shift() ?? '';
     if (decided !== text) differ(line, text, decided);
   }
-  if (!opened.isCut()) for (const left of again) differ(at, '', left);
-  return { ...counts, differences, isCut: opened.isCut(), header: opened.header };
+  if (!opened.isCut() && stoppedAt === -1) for (const left of again) differ(at, '', left);
+  return { ...counts, differences, stoppedAt, isCut: opened.isCut(), header: opened.header };
 }
