@@ -45,18 +45,30 @@ export interface BegunAnswer {
   readonly streams: boolean;
 }
 
+/** A connection that was kept alive, and that the backend closed as it was used again. */
+class StaleConnection extends Error {}
+
 /**
  * Sends the request and waits for the first bytes of the answer.
+ * @param open begins the request, with `isFresh` on a connection of its own
  * @param checked whether an answer must be JSON or a stream of events, as those of OpenAI's API are
  * @throws AttemptFailed
  */
 export async function beginAnswer(
-  request: ClientRequest,
+  open: (isFresh: boolean) => ClientRequest,
   body: Buffer,
   limits: AnswerLimits,
   checked: boolean,
 ): Promise<BegunAnswer> {
-  const message = await headOf(request, body, limits.headMs);
+  let request = open(false);
+  let message: IncomingMessage;
+  try {
+    message = await headOf(request, body, limits.headMs);
+  } catch (error) {
+    if (!(error instanceof StaleConnection)) throw error;
+    request = open(true);
+    message = await headOf(request, body, limits.headMs);
+  }
   const { statusCode: status = 0, headers } = message;
   request.setTimeout(limits.idleMs);
   const type = String(headers['content-type'] ?? '');
@@ -104,11 +116,17 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
     });
     request.on('error', (error) => {
       if (error instanceof AttemptFailed) reject(error);
+      else if (request.reusedSocket && wasReset(error)) reject(new StaleConnection(error.message));
       else reject(new AttemptFailed(wasSent ? 'answer' : 'connection', messageOf(error)));
     });
     request.on('response', resolve);
     request.end(body);
   });
+}
+
+/** Whether the other side closed the connection. */
+export function wasReset({ code }: NodeJS.ErrnoException): boolean {
+  return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
 export function messageOf(error: unknown): string {

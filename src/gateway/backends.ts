@@ -97,19 +97,32 @@ export class Backend {
     return this.isUp && !this.isDraining;
   }
 
-  /** Begins a request to it. @param path as the client wrote it */
-  request(method: string, path: string, headers: http.OutgoingHttpHeaders): http.ClientRequest {
+  /** Begins a request to it. @param path as the client wrote it @param isFresh on a connection of its own */
+  request(
+    method: string,
+    path: string,
+    headers: http.OutgoingHttpHeaders,
+    isFresh: boolean = false,
+  ): http.ClientRequest {
     const { protocol, hostname, port, pathname } = this.url;
     const open = protocol === 'https:' ? https.request : http.request;
     const base = pathname.replace(/\/$/, '');
-    return open({ hostname, port, method, path: `${base}${path}`, headers, agent: this.agent });
+    return open({
+      hostname,
+      port,
+      method,
+      path: `${base}${path}`,
+      headers,
+      agent: isFresh ? false : this.agent,
+    });
   }
 
   /** A small text from it. Status 0 with a reason where there was no answer. */
   async get(path: string, timeoutMs: number): Promise<{ readonly status: number; readonly text: string }> {
     const headers = this.apiKey === undefined ? {} : { authorization: `Bearer ${this.apiKey}` };
     return new Promise((resolve) => {
-      const request = this.request('GET', path, headers);
+      // polls are few: a connection of its own each, so that none is used that the backend has closed
+      const request = this.request('GET', path, headers, true);
       const end = (status: number, text: string): void => {
         clearTimeout(timer);
         resolve({ status, text });

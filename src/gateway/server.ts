@@ -468,15 +468,17 @@ class Passage {
     backend.inFlight++;
     const sentMs = performance.now();
     try {
-      const upstream = backend.request(
-        this.#request.method ?? 'POST',
-        this.#request.url ?? '/',
-        this.#headers(backend),
-      );
-      this.#upstream = upstream;
+      const headers = this.#headers(backend);
+      const open = (isFresh: boolean): http.ClientRequest => {
+        const { method = 'POST', url = '/' } = this.#request;
+        this.#upstream = backend.request(method, url, headers, isFresh);
+        // a client that left meanwhile has no upstream to stop
+        if (this.#response.destroyed) this.#upstream.destroy();
+        return this.#upstream;
+      };
       let answer: BegunAnswer;
       try {
-        answer = await beginAnswer(upstream, this.#body, limits, checkedPaths.has(this.#path));
+        answer = await beginAnswer(open, this.#body, limits, checkedPaths.has(this.#path));
       } catch (error) {
         if (!(error instanceof AttemptFailed)) throw error;
         if (this.#response.destroyed) return this.#left();
