@@ -115,6 +115,7 @@ export class GatewayServer {
         maxHeaderSize: limits.headerBytes,
         requestTimeout: limits.uploadMs,
         headersTimeout: Math.min(limits.uploadMs, 60_000),
+        connectionsCheckingInterval: Math.min(30_000, Math.ceil(limits.uploadMs / 2)),
         keepAliveTimeout: 75_000,
       },
       (request, response) => {
