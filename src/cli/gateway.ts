@@ -239,11 +239,11 @@ function shadowsText({ requests, policies }: ShadowReport): string {
     whole === 0 ? '-' : `${((100 * part) / whole).toFixed(1)} %`;
   const figure = (value: number | undefined, digits: number): string =>
     value === undefined ? '-' : value.toFixed(digits);
-  const rows = policies.map(({ name, tally, metrics }) => [
+  const rows = policies.map(({ name, tally, metrics, prefixHitRate }) => [
     name,
     tally === undefined ? 'decided' : share(tally.otherTargets, tally.routes),
     tally === undefined ? 'decided' : share(tally.otherVerdicts, tally.admissions),
-    figure(metrics?.cache_hit_rate, 4),
+    figure(prefixHitRate, 4),
     figure(metrics?.ttft_mean_ms, 1),
     figure(metrics?.ttft_p99_ms, 1),
     figure(metrics?.e2e_mean_ms, 1),

@@ -4,6 +4,7 @@ import { runCase } from '../evaluate/runCase.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySpec } from '../evolve/bundle/policyBundle.ts';
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import type { SimulationObserver } from '../sim/cluster/parts.ts';
 import type { PolicyChoice } from '../sim/control/policy.ts';
 import { openLog } from './decisionLog.ts';
 import { type GatewayPlan, gatewaySlots } from './plan.ts';
@@ -19,10 +20,14 @@ export interface ShadowReport {
     readonly tally: ShadowTally | undefined;
     /** Of the simulated trace; undefined without one. */
     readonly metrics: RawMetrics | undefined;
+    /** Of it too: share of the prompts' full blocks that were found cached, as servers report it. */
+    readonly prefixHitRate: number | undefined;
   }[];
   /** Requests of the log. */
   readonly requests: number;
 }
+
+type Simulated = Pick<ShadowReport['policies'][number], 'metrics' | 'prefixHitRate'>;
 
 /** The recorded traffic, and the servers that it is simulated on. */
 export interface ShadowTrial {
@@ -48,17 +53,28 @@ export async function compareShadows(log: string, trial: ShadowTrial | undefined
       if (record.in === 'arrive') requests++;
     } else if (record.out === 'admission' || record.out === 'route') counts.see(record);
   }
-  const simulated = async (bundle: PolicyBundle): Promise<RawMetrics | undefined> => {
-    if (trial === undefined) return undefined;
+  const simulated = async (bundle: PolicyBundle): Promise<Simulated> => {
+    if (trial === undefined) return { metrics: undefined, prefixHitRate: undefined };
     const args = [trial.trace, '--deployment', trial.deployment];
-    return runCase(await bindBundle(bundle), { ...unnamed, args }).metrics;
+    let found = 0;
+    let asked = 0;
+    const watcher: SimulationObserver = {
+      ended: ({ foundBlocks, promptBlocks }) => {
+        if (foundBlocks < 0) return; // it never joined a batch
+        found += foundBlocks;
+        asked += promptBlocks;
+      },
+    };
+    const { metrics } = runCase(await bindBundle(bundle), { ...unnamed, args }, [watcher]);
+    return { metrics, prefixHitRate: asked === 0 ? 0 : found / asked };
   };
-  const policies: ShadowReport['policies'][number][] = [];
   const live = liveBundle(plan);
-  policies.push({ name: live.name ?? 'live', tally: undefined, metrics: await simulated(live) });
+  const policies: ShadowReport['policies'][number][] = [
+    { name: live.name ?? 'live', tally: undefined, ...(await simulated(live)) },
+  ];
   for (const [i, { name, bundle }] of plan.shadows.entries()) {
     const whole = { ...live, ...gatewayPart(bundle) };
-    policies.push({ name, tally: counts.tallies[i], metrics: await simulated(whole) });
+    policies.push({ name, tally: counts.tallies[i], ...(await simulated(whole)) });
   }
   return { policies, requests };
 }

@@ -25,7 +25,7 @@ const plans = {
     control: {
       gateway: queue,
       admission: { policy: 'always-admit', tenantBudgets: { a: 0.001 } },
-      shadow: { model: 'speculative', blocks: 0, eventDelayUs: 1000, speculativeTtlUs: 100_000 },
+      shadow: { model: 'speculative' as const, blocks: 0, eventDelayUs: 1000, speculativeTtlUs: 100_000 },
       topK: 0,
     },
     queue: { tickUs: 1000, ttlUs: 30_000 },

@@ -8,10 +8,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { runCase } from '../../src/evaluate/runCase.ts';
-import { bindBundle } from '../../src/evolve/binding/bind.ts';
 import { type PolicyBundle, parseBundle } from '../../src/evolve/index.ts';
-import { Gateway, replayLog } from '../../src/gateway/index.ts';
+import { compareShadows, Gateway, type GatewayConfig, replayLog } from '../../src/gateway/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { ServerProcess } from './live/fleet.ts';
 
@@ -126,10 +124,9 @@ async function inParallel(count: number, clients: number, task: (i: number) => P
 function deploymentOf(folder: string, { hbmMib }: FleetOptions): string {
   const coefficients = join(folder, 'coefficients.yaml');
   // a step of the software device takes some ten milliseconds, whatever it does
-  writeFileSync(
-    coefficients,
-    'schema: tierkv.latency/1\nbackend: linear\nalpha: [0, 0, 0]\nbeta: [10000, 20, 500]\n',
-  );
+  const terms =
+    'alpha: {alpha0: 0, alpha1: 0, alpha2: 0}\nbeta: {step: 10000, prefillToken: 20, decode: 500}';
+  writeFileSync(coefficients, `schema: tierkv.latency/1\nbackend: linear\n${terms}\n`);
   const pools = hbmMib.map((mib, i) =>
     [
       `  - name: p${i}`,
@@ -157,12 +154,6 @@ function deploymentOf(folder: string, { hbmMib }: FleetOptions): string {
   return file;
 }
 
-async function predicted(bundle: PolicyBundle, trace: string, deployment: string): Promise<number> {
-  const args = [trace, '--deployment', deployment];
-  const { metrics } = runCase(await bindBundle(bundle), { id: 'trace', args, seed: 1, perturbation: 0 });
-  return metrics.cache_hit_rate;
-}
-
 export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
   const { hbmMib, clients, requests, say } = options;
   const folder = mkdtempSync(join(tmpdir(), 'tierkv-fleet-'));
@@ -185,7 +176,10 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
       await using fleet = await startFleet(hbmMib);
       const log = join(folder, `${name}.log`);
       {
-        await using gateway = await gatewayOf(fleet.servers, bundle, log, join(folder, `${name}.trace`));
+        await using gateway = await gatewayOf(fleet.servers, bundle, log, {
+          trace: join(folder, `${name}.trace`),
+          shadows: bundle === roundRobin ? [{ name: 'prefix aware', bundle: prefixAware }] : [],
+        });
         await inParallel(requests, clients, async (i) => {
           const wanted = distinct[order[i]];
           const response = await post(gateway.url, wanted, i % 4 === 0);
@@ -205,12 +199,12 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
       prefixAware: await measured(prefixAware, 'prefix'),
     };
     // one goes round: what was observed under round robin says what the other would give
-    const deployment = deploymentOf(folder, options);
-    const trace = join(folder, 'rr.trace');
-    const foreseen = {
-      roundRobin: await predicted(roundRobin, trace, deployment),
-      prefixAware: await predicted(prefixAware, trace, deployment),
-    };
+    const trial = { trace: join(folder, 'rr.trace'), deployment: deploymentOf(folder, options) };
+    const { policies } = await compareShadows(join(folder, 'rr.log'), trial);
+    const [roundRobinRate = 0, prefixAwareRate = 0] = policies.map(({ prefixHitRate }) => prefixHitRate);
+    const foreseen = { roundRobin: roundRobinRate, prefixAware: prefixAwareRate };
+    const { otherTargets = 0, routes = 0 } = policies[1].tally ?? {};
+    say(`beside round robin the bundle chose another backend for ${otherTargets} of ${routes} requests`);
     say(
       `predicted: ${(100 * foreseen.roundRobin).toFixed(1)} % and ${(100 * foreseen.prefixAware).toFixed(1)} %`,
     );
@@ -304,7 +298,7 @@ async function gatewayOf(
   servers: readonly ServerProcess[],
   policy: PolicyBundle,
   log: string,
-  trace?: string,
+  more: Partial<GatewayConfig> = {},
 ): Promise<Gateway> {
   return Gateway.open({
     backends: servers.map(({ url }, i) => ({ url, id: `b${i}` })),
@@ -313,7 +307,7 @@ async function gatewayOf(
     pollMs: 100,
     adminKey: 'admin',
     log,
-    ...(trace === undefined ? {} : { trace }),
+    ...more,
     limits: { graceMs: 5000 },
   });
 }

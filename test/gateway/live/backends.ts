@@ -6,7 +6,7 @@ import { Gateway, type GatewayConfig } from '../../../src/gateway/index.ts';
 
 export type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
-export const wellMetrics = [
+export const wellMetrics: string = [
   '# TYPE vllm:num_requests_running gauge',
   'vllm:num_requests_running{model_name="m"} 1',
   'vllm:num_requests_waiting{model_name="m"} 2',
