@@ -9,7 +9,9 @@
 import http from 'node:http';
 import https from 'node:https';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import type { GatewayInput, ReportRecord } from './records.ts';
+import { BlockBook, type BlockNews } from './blockNews.ts';
+import type { PromptCutter } from './prompts.ts';
+import type { ReportRecord, Tell } from './records.ts';
 import {
   type BackendMetrics,
   beganAnew,
@@ -26,6 +28,10 @@ export interface BackendConfig {
   readonly id?: string;
   /** Key that the gateway shows to it in place of the client's. */
   readonly apiKey?: string;
+  /** Where it publishes KV events in vLLM's format, such as `tcp://10.0.0.7:5557`. Without it nothing is known of its cache but by what was sent there. */
+  readonly events?: string;
+  /** Where it sends missed events again. */
+  readonly eventsReplay?: string;
 }
 
 export interface PollConfig {
@@ -37,11 +43,8 @@ export interface PollConfig {
   readonly capacityBlocks: readonly number[];
   readonly blockTokens: number;
   readonly maxSequences: number;
+  readonly cutter: PromptCutter;
 }
-
-/** An input without its time. */
-export type Untimed<T> = T extends { readonly atUs: number } ? Omit<T, 'atUs'> : never;
-export type Tell = (input: Untimed<GatewayInput>) => void;
 
 export type BackendState = 'unseen' | 'up' | 'down';
 
@@ -69,6 +72,8 @@ export class Backend {
   inFlight = 0;
   recentTtftMs = 0;
   recentTpotMs = 0;
+  /** What it said of its cache; undefined before, and for a server without KV events. */
+  book: BlockBook | undefined;
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
@@ -90,6 +95,12 @@ export class Backend {
 
   get isUp(): boolean {
     return this.state === 'up';
+  }
+
+  /** What it serves; '' for several models, of which it is asked for all. */
+  get model(): string {
+    const bases = [...this.models].filter(([, { parent }]) => parent === '').map(([name]) => name);
+    return bases.length === 1 ? bases[0] : '';
   }
 
   /** Whether new requests may go there. */
@@ -210,6 +221,18 @@ export class BackendPool {
     this.#down(backend);
   }
 
+  /** It said something of its cache. */
+  news(backend: Backend, events: readonly BlockNews[]): void {
+    const { capacityBlocks, cutter } = this.#config;
+    const capacity = backend.capacityBlocks.length > 0 ? backend.capacityBlocks : capacityBlocks;
+    const book = (backend.book ??= new BlockBook(cutter, capacity));
+    for (const event of events) {
+      const inputs = book.take(event, backend.model, backend.instance);
+      // before it is an instance, the book alone remembers
+      if (backend.instance !== -1) for (const input of inputs) this.#tell(input);
+    }
+  }
+
   drain(backend: Backend, drains: boolean): void {
     if (backend.isDraining === drains) return;
     backend.isDraining = drains;
@@ -315,15 +338,14 @@ export class BackendPool {
     this.#byInstance.set(backend.instance, backend);
     backend.state = 'up';
     backend.report = undefined;
-    const bases = [...models].filter(([, { parent }]) => parent === '').map(([name]) => name);
     this.#tell({
       in: 'backend',
       instance: backend.instance,
       id: backend.id,
-      // a server of several models is asked for all of them
-      model: bases.length === 1 ? bases[0] : '',
+      model: backend.model,
       capacityBlocks: backend.capacityBlocks,
     });
+    for (const input of backend.book?.all(backend.instance) ?? []) this.#tell(input);
     if (backend.isRoutable) this.#tell({ in: 'routable', instance: backend.instance, routable: true });
   }
 

@@ -6,7 +6,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { TierKVError } from '../runtime/errors.ts';
-import { BackendPool, type Tell } from './backends.ts';
+import { BackendPool } from './backends.ts';
 import {
   type CheckedGateway,
   checkGateway,
@@ -18,7 +18,7 @@ import { GatewayCore } from './core.ts';
 import { LineFile, logHeader } from './decisionLog.ts';
 import { bindPlan } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
-import type { GatewayOutput } from './records.ts';
+import type { GatewayOutput, Tell } from './records.ts';
 import { GatewayServer, Inbox, type ServedGateway } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
 import type { GatewayCounts } from './status.ts';
@@ -69,6 +69,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       capacityBlocks: backendBlocks,
       blockTokens: plan.blockTokens,
       maxSequences: plan.maxSequences,
+      cutter: this.cutter,
     };
     this.pool = new BackendPool(config.backends, poll, (input) => this.tell(input));
     this.#core = core((output) => this.#decided(output));

@@ -68,6 +68,10 @@ export type GatewayInput = { readonly atUs: number } & (
   | { readonly in: 'leave'; readonly request: number }
 );
 
+/** An input without its time. */
+export type Untimed<T> = T extends { readonly atUs: number } ? Omit<T, 'atUs'> : never;
+export type Tell = (input: Untimed<GatewayInput>) => void;
+
 /** What other policies would have done, by the name under which each decides beside. */
 export type ShadowVerdicts = Readonly<Record<string, string>>;
 export type ShadowTargets = Readonly<Record<string, number>>;

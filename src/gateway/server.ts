@@ -16,10 +16,10 @@ import {
   type PassedEnd,
   passOn,
 } from './answers.ts';
-import type { Backend, BackendPool, Tell } from './backends.ts';
+import type { Backend, BackendPool } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
 import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
-import { type GatewayOutput, keysText } from './records.ts';
+import { type GatewayOutput, keysText, type Tell } from './records.ts';
 import { GatewayStatus, type StatusSource } from './status.ts';
 import type { TraceOutcome, TraceRecord } from './trace.ts';
 
