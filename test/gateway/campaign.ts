@@ -5,7 +5,7 @@
  * drained.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type PolicyBundle, parseBundle } from '../../src/evolve/index.ts';
@@ -38,6 +38,7 @@ export interface FleetReport {
 }
 
 const BLOCK_BYTES = 24 * 1024;
+const BLOCK_TOKENS = 16;
 const PREFIX_TOKENS = 128;
 const SUFFIX_TOKENS = 24;
 const ANSWER_TOKENS = 4;
@@ -93,6 +94,7 @@ async function post(url: string, wanted: Wanted, stream: boolean, signal?: Abort
       max_tokens: ANSWER_TOKENS,
       temperature: 0,
       stream,
+      ...(stream ? { stream_options: { include_usage: true } } : {}),
     }),
     ...(signal === undefined ? {} : { signal }),
   });
@@ -120,12 +122,38 @@ async function inParallel(count: number, clients: number, task: (i: number) => P
   await Promise.all(Array.from({ length: clients }, client));
 }
 
+interface TraceRow {
+  readonly ttft_us: number;
+  readonly e2e_us: number;
+  readonly output_tokens: number;
+  readonly cached_tokens: number;
+  readonly block_keys: readonly string[];
+}
+
+function rowsOf(trace: string): TraceRow[] {
+  const lines = readFileSync(trace, 'utf8').trimEnd().split('\n');
+  return lines.map((line) => JSON.parse(line) as TraceRow).filter(({ cached_tokens }) => cached_tokens >= 0);
+}
+
+/** Share of the prompts' full blocks that the servers say they found. */
+function found(rows: readonly TraceRow[]): number {
+  const cached = rows.map(({ cached_tokens }) => cached_tokens / BLOCK_TOKENS);
+  return sum(cached) / sum(rows.map(({ block_keys }) => block_keys.length));
+}
+
+/** Time of a step, whatever is in it: what the trace shows between the tokens of an answer. */
+function stepUsOf(trace: string): number {
+  const gaps = rowsOf(trace)
+    .filter(({ ttft_us, e2e_us, output_tokens }) => output_tokens > 1 && e2e_us - ttft_us > 1000)
+    .map(({ ttft_us, e2e_us, output_tokens }) => (e2e_us - ttft_us) / (output_tokens - 1))
+    .sort((a, b) => a - b);
+  return Math.round(gaps[Math.floor(gaps.length / 2)]);
+}
+
 /** A deployment file of the same servers, for the simulator. */
-function deploymentOf(folder: string, { hbmMib }: FleetOptions): string {
+function deploymentOf(folder: string, { hbmMib }: FleetOptions, stepUs: number): string {
   const coefficients = join(folder, 'coefficients.yaml');
-  // a step of the software device takes some ten milliseconds, whatever it does
-  const terms =
-    'alpha: {alpha0: 0, alpha1: 0, alpha2: 0}\nbeta: {step: 10000, prefillToken: 20, decode: 500}';
+  const terms = `alpha: {alpha0: 0, alpha1: 0, alpha2: 0}\nbeta: {step: ${stepUs}}`;
   writeFileSync(coefficients, `schema: tierkv.latency/1\nbackend: linear\n${terms}\n`);
   const pools = hbmMib.map((mib, i) =>
     [
@@ -188,9 +216,8 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
         });
         totals.retries += gateway.counts.retries;
       }
-      const all = await Promise.all(fleet.servers.map((server) => server.lookups()));
       await check(log);
-      const rate = sum(all.map(({ hits }) => hits)) / sum(all.map(({ queries }) => queries));
+      const rate = found(rowsOf(join(folder, `${name}.trace`)));
       say(`${name}: hit rate ${(100 * rate).toFixed(1)} %`);
       return rate;
     };
@@ -199,7 +226,10 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
       prefixAware: await measured(prefixAware, 'prefix'),
     };
     // one goes round: what was observed under round robin says what the other would give
-    const trial = { trace: join(folder, 'rr.trace'), deployment: deploymentOf(folder, options) };
+    const trial = {
+      trace: join(folder, 'rr.trace'),
+      deployment: deploymentOf(folder, options, stepUsOf(join(folder, 'rr.trace'))),
+    };
     const { policies } = await compareShadows(join(folder, 'rr.log'), trial);
     const [roundRobinRate = 0, prefixAwareRate = 0] = policies.map(({ prefixHitRate }) => prefixHitRate);
     const foreseen = { roundRobin: roundRobinRate, prefixAware: prefixAwareRate };

@@ -43,6 +43,7 @@ describe('the exports map', () => {
       './sim': 'sim/index',
       './simulate': 'simulate/index',
       './evolve': 'evolve/index',
+      './gateway': 'gateway/index',
       './compute': 'compute/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',

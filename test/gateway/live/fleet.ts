@@ -58,14 +58,6 @@ export class ServerProcess implements AsyncDisposable {
     await exited;
   }
 
-  /** Tokens of prompts that were looked up, and found, since its start. */
-  async lookups(): Promise<{ readonly hits: number; readonly queries: number }> {
-    const text = await (await fetch(`${this.url}/metrics`)).text();
-    const of = (name: string): number =>
-      Number(new RegExp(`^vllm:${name}\\{.*\\} (\\S+)$`, 'm').exec(text)?.[1] ?? 0);
-    return { hits: of('prefix_cache_hits_total'), queries: of('prefix_cache_queries_total') };
-  }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
   }
