@@ -87,18 +87,11 @@ export function gatewayCommand(): Command {
     .option('--trace <file>', 'write the requests as a workload, for tierkv simulate')
     .addHelpText('after', helpEnd)
     .action(async (options: GatewayOptions) => {
-      const { Gateway, idleSlots } = await import('../gateway/index.ts');
+      const { Gateway } = await import('../gateway/index.ts');
       const config = await configOf(options);
       await interruptible(async (signal) => {
         await using gateway = await Gateway.open(config);
-        for (const [what, bundle] of [
-          ['the policy', config.policy],
-          ...(config.shadows ?? []).map(({ name, bundle: shadow }) => [`shadow ${name}`, shadow] as const),
-        ] as const) {
-          const idle = bundle === undefined ? [] : idleSlots(bundle);
-          if (idle.length > 0)
-            printText(`${idle.join(', ')} of ${what} are matters of the servers and have no effect here\n`);
-        }
+        for (const note of gateway.notes) printText(`${note}\n`);
         const up = gateway.pool.backends.filter(({ isUp }) => isUp).length;
         printText(
           `prompts are cut by ${gateway.tokenisation === 'text' ? 'text, four bytes a token' : 'the tokenizer'}\n`,
@@ -251,7 +244,7 @@ function shadowsText({ requests, policies }: ShadowReport): string {
   const numbers = [
     'other backend',
     'other verdict',
-    'hit rate',
+    'prefix hit rate',
     'TTFT mean ms',
     'TTFT p99 ms',
     'E2E mean ms',

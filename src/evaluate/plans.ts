@@ -144,16 +144,30 @@ function casesOf(
   suite: SuiteSource,
   folder: string,
 ): SuiteCase[] {
+  // a deployment file says its models of time itself
+  const isDeployed = args.includes('--deployment');
   return workloads.flatMap((workload) =>
-    latencyModels.flatMap((model) =>
+    (isDeployed ? [DEPLOYED] : latencyModels).flatMap((model) =>
       suite.seeds.map((seed) => ({
         id: `${path.basename(workload).replace(/\.ya?ml$/, '')}/${model}/${seed}`,
-        args: [...args, '--workload-spec', path.resolve(folder, workload), '--latency-model', model],
+        args: [
+          ...args,
+          ...workloadArgs(path.resolve(folder, workload)),
+          ...(isDeployed ? [] : ['--latency-model', model]),
+        ],
         seed,
         perturbation: suite.perturbation,
       })),
     ),
   );
+}
+
+/** Name of the model of time of a case, where a deployment file has its own. */
+const DEPLOYED = 'deployment';
+
+/** A specification, or a recorded trace, which is served as it arrived. */
+function workloadArgs(file: string): readonly string[] {
+  return /\.ya?ml$/.test(file) ? ['--workload-spec', file] : [file];
 }
 
 /** Most cases of a suite. Each is held with its arguments, and simulated for each policy. */

@@ -125,6 +125,12 @@ export class GatewayCore {
     return this.#open.size;
   }
 
+  /** Names of the policies that read what servers say of their caches; '' for the live ones. */
+  get readsCaches(): readonly string[] {
+    const all = [{ name: '', control: this.control }, ...this.#shadows];
+    return all.filter(({ control }) => control.wantsCacheEvents).map(({ name }) => name);
+  }
+
   get counters(): Readonly<ControlCounters> {
     return this.control.counters;
   }

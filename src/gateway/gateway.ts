@@ -16,7 +16,7 @@ import {
 } from './config.ts';
 import { GatewayCore } from './core.ts';
 import { LineFile, logHeader } from './decisionLog.ts';
-import { bindPlan } from './plan.ts';
+import { bindPlan, idleSlots } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
 import type { GatewayOutput, Tell } from './records.ts';
 import { GatewayServer, Inbox, type ServedGateway } from './server.ts';
@@ -192,6 +192,27 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   /** Writes what became of a request. */
   record(record: TraceRecord): void {
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
+  }
+
+  /** What the operator should know of these policies here, a line each. */
+  get notes(): readonly string[] {
+    const { plan, config } = this.checked;
+    const notes: string[] = [];
+    for (const [what, bundle] of [
+      ['the policy', plan.bundle],
+      ...plan.shadows.map((shadow) => [`shadow ${shadow.name}`, shadow.bundle] as const),
+    ] as const) {
+      const idle = bundle === null ? [] : idleSlots(bundle);
+      if (idle.length > 0) notes.push(`servers decide ${idle.join(', ')}: it has no effect in ${what}`);
+    }
+    const blind = this.#core.readsCaches;
+    if (blind.length > 0 && !config.backends.some(({ events }) => events !== undefined)) {
+      const who = blind.map((name) => (name === '' ? 'the policy' : `shadow ${name}`)).join(', ');
+      notes.push(
+        `${who} reads what servers hold in their caches, and no server publishes KV events: all caches look empty`,
+      );
+    }
+    return notes;
   }
 
   /** What the log or the trace lost, in words. */

@@ -32,6 +32,8 @@ export interface StatusSource {
   readonly policy: string;
   /** How prompts are cut: `tokenizer` or `text`. */
   readonly tokenisation: string;
+  /** What the operator should know of the policies here. */
+  readonly notes: readonly string[];
   /** What log and trace lost. */
   readonly losses: readonly string[];
 }
@@ -113,7 +115,7 @@ function backendStatus(backend: ListedBackend): object {
 }
 
 function statusOf(source: StatusSource): object {
-  const { counts, pool, shadows, policy, tokenisation, losses, openRequests } = source;
+  const { counts, pool, shadows, policy, tokenisation, notes, losses, openRequests } = source;
   return {
     policy,
     tokenisation,
@@ -121,6 +123,7 @@ function statusOf(source: StatusSource): object {
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),
     shadows: shadows.tallies,
+    notes,
     losses,
     backends: pool.backends.map(backendStatus),
   };
