@@ -27,16 +27,16 @@ import type { GlobalRouterMetrics } from '../sim/control/routerState.ts';
 import { withFallbacks } from './fallbacks.ts';
 import type { BoundPlan } from './plan.ts';
 import {
+  type ArrivalRecord,
   type GatewayInput,
   type GatewayOutput,
   keysOfText,
   type ReportRecord,
-  type RequestRecord,
   type ShadowTargets,
   type ShadowVerdicts,
 } from './records.ts';
 
-interface OpenRequest {
+interface HeldRequest {
   readonly view: RecordedRequest;
   /** Where it is, -1 before it is routed. */
   instance: number;
@@ -53,7 +53,7 @@ interface ShadowPlane {
 
 type AlarmKind = 'admission' | 'tick' | 'expiry';
 
-interface Alarm {
+interface DueTurn {
   readonly atUs: number;
   readonly kind: AlarmKind;
   /** Of a delayed or a queued request; -1 for a tick. */
@@ -69,11 +69,11 @@ export class GatewayCore {
   readonly #shadows: readonly ShadowPlane[];
   readonly #queue: GatewayQueue | null;
   readonly #emit: (output: GatewayOutput) => void;
-  readonly #open = new Map<number, OpenRequest>();
+  readonly #open = new Map<number, HeldRequest>();
   readonly #backends = new Map<number, RecordedBackend>();
   readonly #routable = new Set<number>();
   /** In order of their times. */
-  readonly #alarms: Alarm[] = [];
+  readonly #alarms: DueTurn[] = [];
   #nowUs = 0;
   /** Routed by the queue while an input is worked on. */
   readonly #dispatched: { readonly request: number; readonly priority: RequestPriority }[] = [];
@@ -224,21 +224,21 @@ export class GatewayCore {
     for (const { control } of this.#shadows) tell(control);
   }
 
-  #request(number: number): OpenRequest {
+  #request(number: number): HeldRequest {
     const request = this.#open.get(number);
     invariant(request !== undefined, () => `request ${number} is open`);
     return request;
   }
 
-  #arrive(record: RequestRecord, nowUs: number): void {
+  #arrive(record: ArrivalRecord, nowUs: number): void {
     const view = new RecordedRequest(record, nowUs);
-    const request: OpenRequest = { view, instance: -1, tried: [], isQueued: false };
+    const request: HeldRequest = { view, instance: -1, tried: [], isQueued: false };
     this.#open.set(record.number, request);
     this.#each((control) => control.arrived(view, nowUs));
     this.#admit(request, nowUs);
   }
 
-  #admit(request: OpenRequest, nowUs: number): void {
+  #admit(request: HeldRequest, nowUs: number): void {
     const { view } = request;
     const decision = this.control.admit(view, nowUs);
     const shadows: Record<string, string> = {};
@@ -279,7 +279,7 @@ export class GatewayCore {
     }
   }
 
-  #route(request: OpenRequest, priority: RequestPriority, nowUs: number): void {
+  #route(request: HeldRequest, priority: RequestPriority, nowUs: number): void {
     const { view, tried } = request;
     const kept = tried.filter((instance) => this.#routable.has(instance));
     for (const instance of kept) this.#each((control) => control.setRoutable(instance, false));
@@ -303,12 +303,12 @@ export class GatewayCore {
   }
 
   /** A request ends that is with no backend. */
-  #abandon(request: OpenRequest, nowUs: number): void {
+  #abandon(request: HeldRequest, nowUs: number): void {
     this.#open.delete(request.view.number);
     this.#each((control) => control.abandoned(request.view, nowUs));
   }
 
-  #alarm(alarm: Alarm): void {
+  #alarm(alarm: DueTurn): void {
     let at = this.#alarms.length;
     while (at > 0 && this.#alarms[at - 1].atUs > alarm.atUs) at--;
     this.#alarms.splice(at, 0, alarm);
@@ -399,7 +399,7 @@ class RecordedRequest implements RequestView {
   readonly promptBlocks: number;
   readonly keys: BlockKeys;
 
-  constructor(record: RequestRecord, arrivalUs: number) {
+  constructor(record: ArrivalRecord, arrivalUs: number) {
     const { number, id, tenantId, sloClass, model, adapter, sessionId, promptTokens } = record;
     this.number = number;
     this.id = id;

@@ -1,7 +1,7 @@
 /**
  * The log of a gateway: a line for what it decides by, then a line for each input and each decision, in order. A decision
  * follows the input that asked for it, so a log can be decided again: inputs go to the control plane of the simulator,
- * and its decisions are compared with those that were written, line for line.
+ * and its decisions are compared with the written ones, line for line.
  */
 
 import { createWriteStream, type WriteStream } from 'node:fs';

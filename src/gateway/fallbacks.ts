@@ -30,7 +30,7 @@ import type { RoutingChoice, RoutingContext, RoutingPolicy } from '../sim/contro
 
 /** Failures running after which a policy is left alone. */
 const FAILURES_RUNNING = 5;
-/** How long it is left alone: long enough that its budget is no load, short enough to see that it works again. */
+/** How long it is left alone: long enough that its budget costs little, short enough to see that it works again. */
 const REST_US = 10_000_000;
 
 /** One decision of a policy that failed. */
@@ -43,10 +43,10 @@ export interface PolicyFailure {
   readonly nowUs: number;
 }
 
-type Tell = (failure: PolicyFailure) => void;
+type TellFailure = (failure: PolicyFailure) => void;
 
 /** The policies of a bundle, each with its rule behind it. `tell` is called for each decision that the rule took. */
-export function withFallbacks({ policies }: BoundBundle, tell: Tell): MadePolicies {
+export function withFallbacks({ policies }: BoundBundle, tell: TellFailure): MadePolicies {
   const { admission, priority, routing } = policies;
   return {
     ...(admission && {
@@ -58,13 +58,13 @@ export function withFallbacks({ policies }: BoundBundle, tell: Tell): MadePolici
 }
 
 /** Asks a policy, or its rule where it fails or rests. */
-class Guard {
+class PolicyGuard {
   readonly #slot: PolicyFailure['slot'];
-  readonly #tell: Tell;
+  readonly #tell: TellFailure;
   #failures = 0;
   #restsUntilUs = 0;
 
-  constructor(slot: PolicyFailure['slot'], tell: Tell) {
+  constructor(slot: PolicyFailure['slot'], tell: TellFailure) {
     this.#slot = slot;
     this.#tell = tell;
   }
@@ -107,13 +107,13 @@ class GuardedAdmission implements AdmissionPolicy {
   readonly completed?: (outcome: RequestOutcome) => void;
   readonly #policy: AdmissionPolicy;
   readonly #rule: AdmissionPolicy;
-  readonly #guard: Guard;
+  readonly #guard: PolicyGuard;
 
-  constructor(policy: AdmissionPolicy, world: PolicyWorld, tell: Tell) {
+  constructor(policy: AdmissionPolicy, world: PolicyWorld, tell: TellFailure) {
     this.name = policy.name;
     this.#policy = policy;
     this.#rule = admissionPolicies.make({ policy: 'always-admit' }, world);
-    this.#guard = new Guard('admission', tell);
+    this.#guard = new PolicyGuard('admission', tell);
     if (policy.completed !== undefined) this.completed = (outcome) => this.#guard.learn(outcome, policy);
   }
 
@@ -142,13 +142,13 @@ class GuardedPriority implements PriorityPolicy {
   readonly completed?: (outcome: RequestOutcome) => void;
   readonly #policy: PriorityPolicy;
   readonly #rule: PriorityPolicy;
-  readonly #guard: Guard;
+  readonly #guard: PolicyGuard;
 
-  constructor(policy: PriorityPolicy, world: PolicyWorld, tell: Tell) {
+  constructor(policy: PriorityPolicy, world: PolicyWorld, tell: TellFailure) {
     this.name = policy.name;
     this.#policy = policy;
     this.#rule = priorityPolicies.make({ policy: 'slo-class' }, world);
-    this.#guard = new Guard('priority', tell);
+    this.#guard = new PolicyGuard('priority', tell);
     if (policy.completed !== undefined) this.completed = (outcome) => this.#guard.learn(outcome, policy);
   }
 
@@ -174,14 +174,14 @@ class GuardedRouting implements RoutingPolicy {
   readonly completed?: (outcome: RequestOutcome) => void;
   readonly #policy: RoutingPolicy;
   readonly #rule: RoutingPolicy;
-  readonly #guard: Guard;
+  readonly #guard: PolicyGuard;
 
-  constructor(policy: RoutingPolicy, world: PolicyWorld, tell: Tell) {
+  constructor(policy: RoutingPolicy, world: PolicyWorld, tell: TellFailure) {
     this.name = policy.name;
     this.readsCaches = policy.readsCaches;
     this.#policy = policy;
     this.#rule = routingPolicies.make({ policy: 'least-loaded' }, world);
-    this.#guard = new Guard('routing', tell);
+    this.#guard = new PolicyGuard('routing', tell);
     if (policy.completed !== undefined) this.completed = (outcome) => this.#guard.learn(outcome, policy);
   }
 

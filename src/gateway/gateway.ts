@@ -16,13 +16,14 @@ import {
 } from './config.ts';
 import { GatewayCore } from './core.ts';
 import { LineFile, logHeader } from './decisionLog.ts';
+import { Inbox, type ServedGateway } from './passage.ts';
 import { bindPlan, idleSlots } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
 import type { GatewayOutput, Tell } from './records.ts';
-import { GatewayServer, Inbox, type ServedGateway } from './server.ts';
+import { GatewayServer } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
 import type { GatewayCounts } from './status.ts';
-import { type TraceRecord, traceLine } from './trace.ts';
+import { type TracedRequest, traceLine } from './trace.ts';
 
 export class Gateway implements ServedGateway, AsyncDisposable {
   readonly pool: BackendPool;
@@ -190,7 +191,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   }
 
   /** Writes what became of a request. */
-  record(record: TraceRecord): void {
+  record(record: TracedRequest): void {
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
   }
 

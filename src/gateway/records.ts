@@ -8,7 +8,7 @@ import type { EndKind } from '../sim/control/controlPlane.ts';
 import type { InstanceReport } from '../sim/control/policy.ts';
 
 /** A request as decisions see it. Of its text only keys are left. */
-export interface RequestRecord {
+export interface ArrivalRecord {
   readonly number: number;
   /** As its client is told in the header `x-request-id`. */
   readonly id: string;
@@ -55,7 +55,7 @@ export type GatewayInput = { readonly atUs: number } & (
       readonly stored: boolean;
       readonly keys: string;
     }
-  | { readonly in: 'arrive'; readonly request: RequestRecord }
+  | { readonly in: 'arrive'; readonly request: ArrivalRecord }
   /** The time has come that the last decision said. */
   | { readonly in: 'wake' }
   /** The backend said how many leading blocks of the prompt it had cached. */

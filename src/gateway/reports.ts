@@ -37,7 +37,7 @@ export interface RunningMean {
   readonly count: number;
 }
 
-interface Sample {
+interface MetricSample {
   readonly labels: string;
   readonly value: number;
 }
@@ -118,8 +118,8 @@ export function readMetrics(text: string, from: string): BackendMetrics {
 }
 
 /** Samples by name. */
-function samplesOf(text: string, from: string): ReadonlyMap<string, readonly Sample[]> {
-  const samples = new Map<string, Sample[]>();
+function samplesOf(text: string, from: string): ReadonlyMap<string, readonly MetricSample[]> {
+  const samples = new Map<string, MetricSample[]>();
   let lines = 0;
   for (const line of text.split('\n')) {
     if (line === '' || line.startsWith('#')) continue;
@@ -153,7 +153,7 @@ function labelOf(labels: string, name: string): string | undefined {
   return new RegExp(`[{,]\\s*${name}="([^"]*)"`).exec(labels)?.[1];
 }
 
-function adaptersOf(samples: readonly Sample[]): string[] {
+function adaptersOf(samples: readonly MetricSample[]): string[] {
   const names = new Set<string>();
   for (const { labels } of samples) {
     for (const name of labelOf(labels, 'running_lora_adapters')?.split(',') ?? []) {
@@ -173,7 +173,7 @@ export function beganAnew(before: BackendMetrics, now: BackendMetrics): boolean 
   );
 }
 
-/** Microseconds of the mean of what came between two reports; that of before where nothing came. */
+/** Microseconds of the mean of what came between two reports; the mean before where nothing came. */
 function recentUs(before: RunningMean | undefined, now: RunningMean, otherwiseUs: number): number {
   const count = now.count - (before?.count ?? 0);
   const sum = now.sum - (before?.sum ?? 0);

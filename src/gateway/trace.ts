@@ -7,7 +7,7 @@ import { wordsPerKey } from '../runtime/keys/keyChain.ts';
 
 export type TraceOutcome = 'completed' | 'rejected' | 'unroutable' | 'failed' | 'clientLeft' | 'broken';
 
-export interface TraceRecord {
+export interface TracedRequest {
   readonly id: string;
   readonly arrivalUs: number;
   readonly promptTokens: number;
@@ -34,7 +34,7 @@ export interface TraceRecord {
 }
 
 /** A line of the trace. Lines stand in the order in which requests ended; the reader sorts them by arrival. */
-export function traceLine(record: TraceRecord, blockTokens: number): object {
+export function traceLine(record: TracedRequest, blockTokens: number): object {
   const keys: string[] = [];
   for (let at = 0; at < record.words.length; at += wordsPerKey) {
     // 64 bits tell the blocks of a trace apart

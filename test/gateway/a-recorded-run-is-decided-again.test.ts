@@ -133,7 +133,7 @@ describe('what a log may be', () => {
     });
   });
 
-  it('a line in the middle that is no record is refused with its number', async () => {
+  it('a line in the middle that must be a record is refused with its number', async () => {
     const { lines } = await recordedRun({}, 1, 50);
     lines.splice(3, 0, '{"what":1}');
     writeLog(log, lines);

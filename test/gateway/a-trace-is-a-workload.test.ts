@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { type TraceRecord, traceLine } from '../../src/gateway/trace.ts';
+import { type TracedRequest, traceLine } from '../../src/gateway/trace.ts';
 import { PromptKeys } from '../../src/sim/instance/simRequest.ts';
 import { gatewayRequests } from '../../src/sim/workload/gatewayTrace.ts';
 import { Random } from '../fuzz/random.ts';
 
-function recordOf(changes: Partial<TraceRecord> = {}): TraceRecord {
+function recordOf(changes: Partial<TracedRequest> = {}): TracedRequest {
   return {
     id: 'r',
     arrivalUs: 0,
@@ -28,7 +28,7 @@ function recordOf(changes: Partial<TraceRecord> = {}): TraceRecord {
   };
 }
 
-const linesOf = (records: readonly TraceRecord[]): string[] =>
+const linesOf = (records: readonly TracedRequest[]): string[] =>
   records.map((each) => JSON.stringify(traceLine(each, 16)));
 const read = (lines: readonly string[]) => [...gatewayRequests(lines, 'trace')];
 

@@ -6,6 +6,7 @@
 
 import { invariant } from '../../runtime/errors.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
+import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
@@ -15,7 +16,6 @@ import type { Timeline } from '../links/modeledDriver.ts';
 import { RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
 import { SessionManager } from '../workload/closedLoop.ts';
 import type { RequestStream, WorkloadRequest } from '../workload/request.ts';
-import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import { Handoffs } from './handoffs.ts';
 import {
   eventPriorities,

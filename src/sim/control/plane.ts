@@ -16,7 +16,7 @@ import type {
   ShadowDivergence,
 } from './controlPlane.ts';
 import { type PrefillDecodeDecider, prefillDecodeDeciders } from './disaggregation.ts';
-import { type FlowControl, type Gateway, gateways } from './flowControl.ts';
+import { type FlowControl, type GatewayStage, gateways } from './flowControl.ts';
 import {
   type AdmissionDecision,
   type CandidateScore,
@@ -485,7 +485,7 @@ export class PlanePolicies implements Stateful {
   readonly admission: AdmissionPolicy;
   readonly priority: PriorityPolicy;
   readonly decider: PrefillDecodeDecider;
-  readonly gateway: Gateway | null;
+  readonly gateway: GatewayStage | null;
   readonly routers: { readonly [pool in 'all' | 'prefill' | 'decode']: RoutingPolicy };
   readonly learners: Learners;
 

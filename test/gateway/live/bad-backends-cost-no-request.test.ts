@@ -256,7 +256,7 @@ describe('metrics that cannot be true', () => {
   const lies: readonly (readonly [string, string])[] = [
     ['a share above 1', wellMetrics.replace('} 0.25', '} 7')],
     ['a queue below 0', wellMetrics.replace('} 2', '} -2')],
-    ['a queue that is no number', wellMetrics.replace('} 2', '} NaN')],
+    ['a queue that must be a number', wellMetrics.replace('} 2', '} NaN')],
     ['a queue without end', wellMetrics.replace('} 2', '} +Inf')],
     ['more hits than lookups', wellMetrics.replace('} 80', '} 800')],
     ['no metrics at all', '<html></html>'],
