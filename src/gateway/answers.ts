@@ -88,7 +88,9 @@ export async function beginAnswer(
     throw new AttemptFailed('answer', `the answer broke off: ${messageOf(error)}`);
   }
   if (streams) throw new AttemptFailed('answer', 'the stream ended before its first event');
-  if (checked && !isJson(chunks)) {
+  // what a server says of an error is its own matter
+  const isPlain = headers['content-encoding'] === undefined || headers['content-encoding'] === 'identity';
+  if (checked && isPlain && status < 400 && !isJson(chunks)) {
     request.destroy();
     throw new AttemptFailed('answer', `the answer (${status}, ${type || 'of no type'}) must be JSON`);
   }

@@ -33,6 +33,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   readonly counts: GatewayCounts = {
     requests: 0,
     completed: 0,
+    backendErrors: 0,
     rejected: 0,
     unroutable: 0,
     failed: 0,

@@ -114,6 +114,40 @@ export function sendError(
   response.end(body);
 }
 
+/** Names that a message says belong to its connection alone. */
+function ownNames(connection: string | undefined): ReadonlySet<string> {
+  return new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
+}
+
+/** Headers of a client as they go on to a backend. @param keepsKeys whether API keys are the gateway's matter */
+export function forwardedHeaders(
+  request: IncomingMessage,
+  { apiKey }: Backend,
+  keepsKeys: boolean,
+): http.OutgoingHttpHeaders {
+  const headers: http.OutgoingHttpHeaders = {};
+  const named = ownNames(request.headers.connection);
+  for (const [name, value] of Object.entries(request.headers)) {
+    if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
+  }
+  if (keepsKeys) delete headers.authorization;
+  if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
+  // what is packed could be neither checked nor counted
+  headers['accept-encoding'] = 'identity';
+  return headers;
+}
+
+/** The head of a backend's answer, to a client. */
+export function sendHead(response: ServerResponse, { status, headers }: BegunAnswer, backend: string): void {
+  const named = ownNames(headers.connection);
+  for (const [name, value] of Object.entries(headers)) {
+    const goesOn = (!hopByHop.has(name) || name === 'content-length') && !named.has(name);
+    if (value !== undefined && goesOn && name !== 'x-request-id') response.setHeader(name, value);
+  }
+  response.setHeader('x-tierkv-backend', backend);
+  response.writeHead(status);
+}
+
 /** A header of one value, printable and short; '' where it is left out or is not that. */
 function headerText(request: IncomingMessage, name: string): string {
   const value = request.headers[name];
@@ -138,6 +172,9 @@ export class Passage {
   #state: 'waiting' | 'routed' | 'ended' = 'waiting';
   #upstream: http.ClientRequest | undefined;
   #firstUs = -1;
+  #retries = 0;
+  /** Whether the time for all of it is over. */
+  #isLate = false;
   #backend = '';
   #failure: { readonly status: number; readonly code: string; readonly message: string } | undefined;
   /** An answer that was not passed on, because another backend might give a better one. */
@@ -170,6 +207,7 @@ export class Passage {
     const onClose = (): void => this.#clientClosed();
     this.#response.on('close', onClose);
     const timer = setTimeout(() => {
+      this.#isLate = true;
       this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
       if (this.#state === 'waiting') this.#inbox.shut();
     }, limits.totalMs);
@@ -211,7 +249,6 @@ export class Passage {
   #arrive(): void {
     const { pool } = this.#gateway;
     const named = pool.resolve(this.#prompt?.model ?? '');
-    const targetMs = Number(headerText(this.#request, 'x-slo-ttft-ms'));
     this.#gateway.tell({
       in: 'arrive',
       request: {
@@ -224,14 +261,21 @@ export class Passage {
         sessionId: this.#session,
         promptTokens: this.#promptTokens,
         deadlineUs: 0,
-        sloTargetUs: targetMs > 0 && targetMs < 1e9 ? Math.round(targetMs * 1000) : 0,
+        sloTargetUs: this.#sloTargetUs,
         keys: keysText(this.#words, this.#words.length / 4),
       },
     });
   }
 
+  /** A name of the session that says nothing of the client's own. */
   get #session(): string {
-    return headerText(this.#request, 'x-session-id') || (this.#prompt?.user ?? '').slice(0, 128);
+    const named = headerText(this.#request, 'x-session-id') || (this.#prompt?.user ?? '');
+    return named === '' ? '' : this.#gateway.cutter.nameOf(`${this.#tenant}\n${named}`);
+  }
+
+  get #sloTargetUs(): number {
+    const targetMs = Number(headerText(this.#request, 'x-slo-ttft-ms'));
+    return targetMs > 0 && targetMs < 1e9 ? Math.round(targetMs * 1000) : 0;
   }
 
   async #decisions(): Promise<void> {
@@ -385,7 +429,8 @@ export class Passage {
     this.#end(how, tokens);
     this.#record(outcome, tokens, meter);
     if (ended === 'whole') {
-      counts.completed++;
+      if (isGood) counts.completed++;
+      else counts.backendErrors++;
       this.#response.end();
       return;
     }
@@ -406,7 +451,7 @@ export class Passage {
     const status = kind === 'timeout' ? 504 : 502;
     const code = kind === 'timeout' ? 'backend_timeout' : 'backend_failed';
     this.#failure = { status, code, message: `The backend failed: ${why}.` };
-    if (this.#retries++ < limits.retries) {
+    if (!this.#isLate && this.#retries++ < limits.retries) {
       counts.retries++;
       this.#state = 'waiting';
       this.#gateway.tell({ in: 'retry', request: this.#number });
@@ -421,8 +466,6 @@ export class Passage {
     } else sendError(this.#response, status, code, this.#failure.message);
     return true;
   }
-
-  #retries = 0;
 
   /** The client has left while the backend worked. */
   #left(): true {
@@ -450,32 +493,15 @@ export class Passage {
   }
 
   #headers(backend: Backend): http.OutgoingHttpHeaders {
-    const headers: http.OutgoingHttpHeaders = {};
-    const { headers: given } = this.#request;
-    const named = new Set((given.connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
-    for (const [name, value] of Object.entries(given)) {
-      if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
-    }
-    // keys of tenants are the gateway's matter and go no further
-    if (this.#gateway.tenants !== undefined) delete headers.authorization;
-    if (backend.apiKey !== undefined) headers.authorization = `Bearer ${backend.apiKey}`;
+    const headers = forwardedHeaders(this.#request, backend, this.#gateway.tenants !== undefined);
     headers['x-request-id'] = this.#id;
-    if (this.#body.length > 0 || this.#request.method === 'POST')
-      headers['content-length'] = this.#body.length;
+    headers['content-length'] = this.#body.length;
     return headers;
   }
 
-  #sendHead({ status, headers }: BegunAnswer): void {
-    const { connection } = headers;
-    const named = new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
-    for (const [name, value] of Object.entries(headers)) {
-      if (value !== undefined && (!hopByHop.has(name) || name === 'content-length') && !named.has(name)) {
-        this.#response.setHeader(name, value);
-      }
-    }
+  #sendHead(answer: BegunAnswer): void {
     this.#response.setHeader('x-request-id', this.#id);
-    this.#response.setHeader('x-tierkv-backend', this.#backend);
-    this.#response.writeHead(status);
+    sendHead(this.#response, answer, this.#backend);
   }
 
   #record(outcome: TraceOutcome, outputTokens: number, meter: AnswerMeter | undefined): void {
@@ -489,7 +515,7 @@ export class Passage {
       model: this.#prompt?.model ?? '',
       tenantId: this.#tenant,
       sloClass: headerText(this.#request, 'x-slo-class'),
-      sloTargetUs: 0,
+      sloTargetUs: this.#sloTargetUs,
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,

@@ -66,6 +66,13 @@ export class PromptCutter {
     return blake2s(named, KEY_BYTES, this.#secret);
   }
 
+  /** A name of 16 hexadecimal digits in the place of another one, from which it cannot be told. */
+  nameOf(name: string): string {
+    return Buffer.from(
+      blake2s(new TextEncoder().encode(`name ${name}`), KEY_BYTES / 2, this.#secret),
+    ).toString('hex');
+  }
+
   /** The key of a block from the key before it; token ids or text as bytes. */
   next(parent: Uint8Array, block: Uint8Array): Uint8Array {
     const data = new Uint8Array(KEY_BYTES + block.length);

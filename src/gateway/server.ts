@@ -3,8 +3,8 @@
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { TierKVError } from '../runtime/errors.ts';
-import { messageOf } from './answers.ts';
-import { Passage, type ServedGateway, sendError } from './passage.ts';
+import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
+import { forwardedHeaders, Passage, type ServedGateway, sendError, sendHead } from './passage.ts';
 import { GatewayStatus } from './status.ts';
 
 export class GatewayServer {
@@ -84,7 +84,8 @@ async function serve(
     new GatewayStatus(gateway).serve(path, request, response);
     return;
   }
-  if (!path.startsWith('/v1/')) {
+  // a path that leads elsewhere would reach what a server shows to its operator alone
+  if (!path.startsWith('/v1/') || /(^|\/)(\.|%2e){1,2}(\/|%2f|$)|\\|%5c/i.test(path)) {
     sendError(response, 404, 'not_found', `${path.slice(0, 100)} is not served here. Use a path below /v1/.`);
     return;
   }
@@ -108,9 +109,50 @@ async function serve(
     );
     return;
   }
+  if (request.method !== 'POST') {
+    // lists of models and the like: nothing to decide, and no part of the workload
+    await passPlain(gateway, request, response);
+    return;
+  }
   const body = await bodyOf(request, response, gateway.limits.bodyBytes);
   if (body === undefined) return;
   await new Passage(gateway, request, response, path, body, tenant).run();
+}
+
+/** Asks any backend that is up, and passes its answer on. */
+async function passPlain(
+  gateway: ServedGateway,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { limits, pool } = gateway;
+  request.resume();
+  const up = pool.backends.filter(({ isRoutable }) => isRoutable);
+  const { method = 'GET', url = '/' } = request;
+  for (const backend of up.slice(0, limits.retries + 1)) {
+    const headers = forwardedHeaders(request, backend, gateway.tenants !== undefined);
+    let upstream: http.ClientRequest | undefined;
+    const stop = (): void => void upstream?.destroy();
+    response.once('close', stop);
+    try {
+      const open = (isFresh: boolean): http.ClientRequest => {
+        upstream = backend.request(method, url, headers, isFresh);
+        return upstream;
+      };
+      const answer = await beginAnswer(open, Buffer.alloc(0), limits, false);
+      sendHead(response, answer, backend.id);
+      const ended = await passOn(answer, response, limits, new AnswerMeter(false));
+      if (ended === 'whole') response.end();
+      else response.destroy();
+      return;
+    } catch (error) {
+      if (!(error instanceof AttemptFailed)) throw error;
+      if (error.kind === 'connection') pool.failed(backend, error.message);
+    } finally {
+      response.off('close', stop);
+    }
+  }
+  sendError(response, 503, 'no_backend', 'No backend can take the request now.', 1);
 }
 
 /** The tenant of a key; undefined for a key that is not known. */

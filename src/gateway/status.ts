@@ -12,6 +12,8 @@ import type { ShadowCounts } from './shadowCounts.ts';
 export interface GatewayCounts {
   requests: number;
   completed: number;
+  /** Answers of backends that are errors, passed on. */
+  backendErrors: number;
   rejected: number;
   unroutable: number;
   failed: number;
@@ -69,7 +71,7 @@ export class GatewayStatus {
       return;
     }
     const parts = /^\/gateway\/backends\/([^/]+)\/(drain|resume)$/.exec(path);
-    const backend = parts === null ? undefined : this.#source.pool.find(decodeURIComponent(parts[1]));
+    const backend = parts === null ? undefined : this.#source.pool.find(decoded(parts[1]));
     if (parts !== null && request.method === 'POST' && backend !== undefined) {
       this.#source.pool.drain(backend, parts[2] === 'drain');
       send(response, 200, backendStatus(backend));
@@ -85,6 +87,15 @@ export class GatewayStatus {
     if (adminKey === undefined) return false;
     const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
     return timingSafeEqual(digest(headers.authorization ?? ''), digest(`Bearer ${adminKey}`));
+  }
+}
+
+/** A name from a path; as it stands where it is not well written. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
