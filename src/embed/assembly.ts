@@ -10,6 +10,7 @@ import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
+import { BlockBook } from './blockBook.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
@@ -40,7 +41,8 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const units = groupUnits(layout, layerGroups);
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
-  const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
+  const book = config.tokenIds === true ? new BlockBook() : undefined;
+  const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
     await requireMachineHolds(managerConfig, config.nvme?.dir);
   } catch (error) {
@@ -61,6 +63,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const events = new CacheEvents(
     manager.tiers.map((tier) => tierName(tier)),
     (content) => manager.contentKey(content),
+    book,
   );
   const nowUs = (): number => stores.engine.nowUs();
   const moves = new BlockMoves(manager);

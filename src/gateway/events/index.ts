@@ -3,6 +3,13 @@
 export type { OrderCounts } from './batchOrder.ts';
 export { CachePicture, type PictureMatch, type PictureNames } from './cachePicture.ts';
 export {
+  type KVEventPublisher,
+  type KVEventSource,
+  type KVPublisherCounts,
+  type KVPublisherOptions,
+  publishKVEvents,
+} from './publisher.ts';
+export {
   type KVEventSubscription,
   type KVSubscriptionCounts,
   type KVSubscriptionOptions,
