@@ -10,7 +10,7 @@ import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
-import { BlockBook } from './blockBook.ts';
+import { BlockBook, keyFromHex } from './blockBook.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
@@ -41,7 +41,9 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const units = groupUnits(layout, layerGroups);
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
-  const book = config.tokenIds === true ? new BlockBook() : undefined;
+  let manager: KVManager;
+  const isOnItsWay = (key: string): boolean => manager.digestOf(keyFromHex(key)) !== undefined;
+  const book = config.tokenIds === true ? new BlockBook(isOnItsWay) : undefined;
   const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
     await requireMachineHolds(managerConfig, config.nvme?.dir);
@@ -50,7 +52,6 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   }
   const memory = await tableMemory();
   const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
-  let manager: KVManager;
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);

@@ -4,8 +4,9 @@
  *
  * - Chains write blocks down when they hash them, so a block is in the book before the manager stores it.
  * - Blocks of requests with extras (adapters, images) are not written down: their tokens alone do not name them.
- * - A block is struck out when it is not cached and no request has its key any more: the keys of a request are held
- *   weakly, so that its end need not be told. Blocks that go are found in sweeps, which double what they leave.
+ * - A block is struck out when it neither lies in a tier nor is on its way to one, and no request has its key any
+ *   more. The keys of a request are held weakly, so that its end need not be told. Sweeps find such blocks; the next
+ *   one comes when the book has doubled.
  */
 
 import { type BlockKeys, type KeyElements, keyToHex } from '../runtime/index.ts';
@@ -41,6 +42,11 @@ interface Line {
   holders: WeakRef<BlockKeys>[];
 }
 
+/** The key that `keyToHex` wrote. */
+export function keyFromHex(hex: string): Uint32Array {
+  return new Uint32Array(Uint8Array.from(Buffer.from(hex, 'hex')).buffer);
+}
+
 function bookedBlock(key: string, { parent, tokens, bytes, tiers, text }: Line): BookedBlock {
   return { key, parent, tokens, bytes, tiers, text };
 }
@@ -52,7 +58,13 @@ export class BlockBook {
   readonly #lines: Map<string, Line> = new Map();
   /** Size at which the next sweep begins. */
   #sweepAt = SPARE_BLOCKS;
+  readonly #isOnItsWay: (key: string) => boolean;
   readonly #holders: WeakMap<BlockKeys, WeakRef<BlockKeys>> = new WeakMap();
+
+  /** @param isOnItsWay whether a transfer may still bring the block into a tier */
+  constructor(isOnItsWay: (key: string) => boolean) {
+    this.#isOnItsWay = isOnItsWay;
+  }
 
   /** Blocks in the book, cached or not. */
   get size(): number {
@@ -114,10 +126,7 @@ export class BlockBook {
 
   removed(position: number, key: string): void {
     const line = this.#lines.get(key);
-    if (line === undefined || line.tiers === 0) return;
-    line.tiers &= ~(1 << position);
-    if (line.tiers !== 0) return;
-    this.#lines.delete(key);
+    if (line !== undefined) line.tiers &= ~(1 << position);
   }
 
   /** The cached blocks, each behind its parent. */
@@ -151,7 +160,7 @@ export class BlockBook {
     for (const [key, line] of this.#lines) {
       if (line.tiers !== 0) continue;
       line.holders = line.holders.filter((holder) => holder.deref() !== undefined);
-      if (line.holders.length === 0) this.#lines.delete(key);
+      if (line.holders.length === 0 && !this.#isOnItsWay(key)) this.#lines.delete(key);
     }
     this.#sweepAt = 2 * this.#lines.size + SPARE_BLOCKS;
   }

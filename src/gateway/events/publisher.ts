@@ -160,10 +160,19 @@ export async function publishKVEvents(
   return new EventPublisher({ first, events, socket, router, pack, settings });
 }
 
-interface Settings extends Required<Omit<KVPublisherOptions, 'replayEndpoint' | 'mediums' | 'firstNumber'>> {
+interface Settings {
+  readonly endpoint: string;
   readonly replayEndpoint: string | undefined;
+  readonly topic: string;
+  readonly encoding: WireEncoding;
   /** By tier, the published ones in order. */
   readonly mediums: ReadonlyMap<TierName, string>;
+  readonly salt: (tenant: string) => string | null;
+  readonly saltPrefix: string;
+  readonly rank: number;
+  readonly keepBatches: number;
+  readonly queueMessages: number;
+  readonly heartbeatMs: number;
   readonly firstNumber: bigint;
 }
 
@@ -192,7 +201,7 @@ function checked(options: KVPublisherOptions): Settings {
     replayEndpoint:
       replayEndpoint === undefined ? undefined : requireEndpoint('replayEndpoint', replayEndpoint),
     topic,
-    encoding: oneOf('encoding', options.encoding ?? 'maps', ['maps', 'arrays']),
+    encoding: oneOf<WireEncoding>('encoding', options.encoding ?? 'maps', ['maps', 'arrays']),
     mediums: new Map(named),
     salt,
     saltPrefix,
