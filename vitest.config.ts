@@ -7,6 +7,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  */
 export const live: readonly string[] = [
   'test/{backends,cli,compute,crash,embed,examples,fuzz-inputs,package,server-load,soak,testing}/**/*.test.ts',
+  'test/gateway/events/live/*.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
   'test/gateway/**/*.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',

@@ -29,8 +29,8 @@ import {
   openDataFile,
   type StuckIo,
 } from './opening.ts';
-import { type FileLayout, fileLayout, recordBytesMax } from './record.ts';
-import { longestIoBytes } from './recordIo.ts';
+import { type FileLayout, fileLayout, hasNotes, recordBytesMax } from './record.ts';
+import { longestIoBytes, readNote } from './recordIo.ts';
 import { RequestFlow } from './requestFlow.ts';
 import type { SlotEntry } from './slotTable.ts';
 
@@ -59,6 +59,7 @@ export class FileStore implements TierStore {
     staging: StagingPool,
     libc: Libc | undefined,
     onStuck: (stuck: StuckIo) => void,
+    noteOf: FileStoreOptions['noteOf'],
   ) {
     this.capacityBytes = layout.shape.capacityBytes;
     this.verifies = { onWrite: false, onRead: settings.verifyReads };
@@ -71,7 +72,7 @@ export class FileStore implements TierStore {
       [opened.path, ...(opened.warm === undefined ? [] : [index])].map((path) => [path, inodeOf(path)]),
     );
     const kept = this.records();
-    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, kept });
+    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, noteOf, kept });
   }
 
   /**
@@ -94,7 +95,8 @@ export class FileStore implements TierStore {
       const wrapDirectory = options.wrapDirectory ?? ((ops) => ops);
       const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile, wrapDirectory });
       const native = typeof libc === 'string' ? undefined : libc;
-      return new FileStore(opened, layout, settings, staging, native, guarded(options.onStuck));
+      const onStuck = guarded(options.onStuck);
+      return new FileStore(opened, layout, settings, staging, native, onStuck, options.noteOf);
     } catch (error) {
       staging[Symbol.dispose]();
       throw error;
@@ -127,6 +129,17 @@ export class FileStore implements TierStore {
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
     return table === undefined ? [] : Array.from(table.byLastUse(), (slot) => table.entry(slot));
+  }
+
+  /** Whether records can have notes: those of a store that an older tierkv made cannot. */
+  get hasNotes(): boolean {
+    return hasNotes(this.#opened.family);
+  }
+
+  /** What was kept with a record (`noteOf`); undefined where nothing was, or the slot has another record by now. */
+  note(entry: SlotEntry): Promise<Uint8Array | undefined> {
+    const { file, family } = this.#opened;
+    return readNote({ file, family, layout: this.#layout, staging: this.#staging }, entry);
   }
 
   /** Fulfilled when all writes that have ended survive a loss of power. @throws TKV_IO */

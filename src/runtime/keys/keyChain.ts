@@ -36,6 +36,11 @@ export class KeyChain implements KeySource {
   readonly #state: Uint32Array = new Uint32Array(stateWords);
   readonly #message: Uint32Array = new Uint32Array(messageWords);
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
+  /**
+   * Called behind `hashBlocks` with its keys, the first block that was hashed, and the tokens. A chain with extras of
+   * a request does not have it: there tokens alone do not name a block.
+   */
+  onHashed: ((keys: BlockKeys, from: number, tokens: KeyElements) => void) | undefined;
 
   /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed. */
   constructor(namespace: KeyNamespace | KeyChain) {
@@ -91,6 +96,7 @@ export class KeyChain implements KeySource {
       this.#hash(tokens, block, this.elementsPerKey, out);
       out.append(this.#key, 0);
     }
+    if (from < blocks) this.onHashed?.(out, from, tokens);
     return out.length;
   }
 
