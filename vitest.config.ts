@@ -9,7 +9,7 @@ export const live: readonly string[] = [
   'test/{backends,cli,compute,crash,embed,examples,fuzz-inputs,package,server-load,soak,testing}/**/*.test.ts',
   'test/gateway/events/live/*.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
-  'test/gateway/**/*.test.ts',
+  'test/gateway/{*,live/*}.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
   'test/goldens/random-step-traces.test.ts',

@@ -13,6 +13,8 @@ import { interruptible } from './process.ts';
 
 interface GatewayOptions {
   readonly backend: readonly string[];
+  readonly events: readonly string[];
+  readonly eventsReplay: readonly string[];
   readonly policy?: string;
   readonly slot: string;
   readonly shadow: readonly string[];
@@ -54,6 +56,13 @@ export function gatewayCommand(): Command {
   const command = new Command('gateway')
     .description('Route requests to OpenAI-compatible servers by the policies of the simulator.')
     .option('--backend <[id=]url>', 'a server; repeatable', repeated, [])
+    .option(
+      '--events <id=endpoint>',
+      'where a server publishes KV events, as a=tcp://host:5557; repeatable',
+      repeated,
+      [],
+    )
+    .option('--events-replay <id=endpoint>', 'where it sends missed ones again; repeatable', repeated, [])
     .option('--policy <file>', 'bundle (.json), program (.star, .wasm, .js) or name of a preset')
     .option('--slot <slot>', 'what a program decides', 'routing')
     .option(
@@ -165,13 +174,22 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     }
     limits[name] = Number(value);
   }
+  const backends = options.backend.map((text) => {
+    const [, id, url = text] = /^(?:([^=/:]+)=)?(.+)$/.exec(text) ?? [];
+    return { url, id: id ?? (URL.canParse(url) ? new URL(url).host : url) };
+  });
+  const ids = backends.map(({ id }) => id);
+  const events = endpointsOf('--events', options.events, ids);
+  const replays = endpointsOf('--events-replay', options.eventsReplay, [...events.keys()]);
   return {
-    backends: options.backend.map((text) => {
-      const [, id, url] = /^(?:([^=/:]+)=)?(.+)$/.exec(text) ?? [];
+    backends: backends.map(({ url, id }) => {
+      const [from, again] = [events.get(id), replays.get(id)];
       return {
-        url: url ?? text,
-        ...(id === undefined ? {} : { id }),
+        url,
+        id,
         ...(backendKey === undefined ? {} : { apiKey: backendKey }),
+        ...(from === undefined ? {} : { events: from }),
+        ...(again === undefined ? {} : { eventsReplay: again }),
       };
     }),
     ...(options.policy === undefined ? {} : { policy: openPolicy(options.policy, options.slot) }),
@@ -198,6 +216,26 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     ...(options.log === undefined ? {} : { log: options.log }),
     ...(options.trace === undefined ? {} : { trace: options.trace }),
   };
+}
+
+/** Addresses by the server that they belong to. */
+function endpointsOf(option: string, texts: readonly string[], ids: readonly string[]): Map<string, string> {
+  const endpoints = new Map<string, string>();
+  for (const text of texts) {
+    const [, id = '', endpoint = ''] = /^([^=]+)=(.+)$/.exec(text) ?? [];
+    if (endpoint === '' || endpoints.has(id)) {
+      throw configError(option, `is "${text}"`, 'Write ID=tcp://host:port, once for each server.');
+    }
+    if (!ids.includes(id)) {
+      throw configError(
+        option,
+        `names ${id}, which is not among ${ids.join(', ') || 'the servers'}`,
+        'Name one of them.',
+      );
+    }
+    endpoints.set(id, endpoint);
+  }
+  return endpoints;
 }
 
 function wholeNumber(option: string, text: string): number {

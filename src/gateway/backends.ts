@@ -9,7 +9,8 @@
 import http from 'node:http';
 import https from 'node:https';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import { BlockBook, type BlockNews } from './blockNews.ts';
+import { CacheBook } from './blockNews.ts';
+import type { KVEvent, KVEventSubscription } from './events/index.ts';
 import type { PromptCutter } from './prompts.ts';
 import type { ReportRecord, Tell } from './records.ts';
 import {
@@ -72,14 +73,17 @@ export class Backend {
   inFlight = 0;
   recentTtftMs = 0;
   recentTpotMs = 0;
+  readonly eventSource: Pick<BackendConfig, 'events' | 'eventsReplay'>;
+  /** Where its KV events come from; undefined without. */
+  subscription: KVEventSubscription | undefined;
   /** What it said of its cache; undefined before, and for a server without KV events. */
-  book: BlockBook | undefined;
+  book: CacheBook | undefined;
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
 
   /** @throws TKV_CONFIG for an address that cannot be one */
-  constructor({ url, id, apiKey }: BackendConfig) {
+  constructor({ url, id, apiKey, events, eventsReplay }: BackendConfig) {
     if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
       throw configError('backend', `is "${url}"`, 'Write http://host:port.');
     }
@@ -89,6 +93,10 @@ export class Backend {
     }
     this.id = id ?? this.url.host;
     this.apiKey = apiKey;
+    this.eventSource = {
+      ...(events === undefined ? {} : { events }),
+      ...(eventsReplay === undefined ? {} : { eventsReplay }),
+    };
     const options = { keepAlive: true, maxFreeSockets: 256, noDelay: true };
     this.agent = this.url.protocol === 'https:' ? new https.Agent(options) : new http.Agent(options);
   }
@@ -182,13 +190,18 @@ export class BackendPool {
     this.#tell = tell;
   }
 
-  /** Polls all of them once, and from then on each in its turn. */
+  /**
+   * Listens to KV events where there are any, polls all of them once, and from then on each in its turn.
+   * @throws TKV_CONFIG for an address of events that cannot be one, or without the packages for them
+   */
   async start(): Promise<void> {
+    for (const backend of this.backends) await this.#listen(backend);
     await Promise.all(this.backends.map((backend) => this.#poll(backend)));
   }
 
-  close(): void {
+  async close(): Promise<void> {
     this.#closed = true;
+    await Promise.all(this.backends.map(({ subscription }) => subscription?.close()));
     for (const timer of this.#timers.values()) clearTimeout(timer);
     for (const { agent } of this.backends) agent.destroy();
   }
@@ -221,11 +234,28 @@ export class BackendPool {
     this.#down(backend);
   }
 
+  async #listen(backend: Backend): Promise<void> {
+    const { events: endpoint, eventsReplay: replayEndpoint } = backend.eventSource;
+    if (endpoint === undefined) return;
+    const { subscribeKVEvents } = await import('./events/index.ts');
+    const subscription = await subscribeKVEvents({ endpoint, replayEndpoint });
+    backend.subscription = subscription;
+    const read = async (): Promise<void> => {
+      for await (const { events } of subscription) {
+        if (this.#closed) return;
+        this.news(backend, events);
+      }
+    };
+    read().catch((error: unknown) => {
+      backend.lastError = `its KV events cannot be read: ${error instanceof Error ? error.message : String(error)}`;
+    });
+  }
+
   /** It said something of its cache. */
-  news(backend: Backend, events: readonly BlockNews[]): void {
+  news(backend: Backend, events: readonly KVEvent[]): void {
     const { capacityBlocks, cutter } = this.#config;
     const capacity = backend.capacityBlocks.length > 0 ? backend.capacityBlocks : capacityBlocks;
-    const book = (backend.book ??= new BlockBook(cutter, capacity));
+    const book = (backend.book ??= new CacheBook(cutter, capacity));
     for (const event of events) {
       const inputs = book.take(event, backend.model, backend.instance);
       // before it is an instance, the book alone remembers

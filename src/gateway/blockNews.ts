@@ -4,27 +4,9 @@
  * beginning are not known cannot be compared with a prompt, and are counted.
  */
 
+import type { KVBlocksStored, KVEvent } from './events/index.ts';
 import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
 import { type GatewayInput, keysText, type Untimed } from './records.ts';
-
-export interface StoredNews {
-  readonly type: 'stored';
-  /** Of each block, in the order of the chain. */
-  readonly hashes: readonly string[];
-  /** The block before the first one; null where the first one begins a prompt. */
-  readonly parent: string | null;
-  readonly tokenIds: readonly number[];
-  readonly blockTokens: number;
-  readonly medium: string | null;
-  readonly loraName: string | null;
-  readonly salt: string | null;
-}
-
-/** One event of a server's cache. */
-export type BlockNews =
-  | StoredNews
-  | { readonly type: 'removed'; readonly hashes: readonly string[]; readonly medium: string | null }
-  | { readonly type: 'cleared' };
 
 /** Tiers by the names that publishers have for them. */
 const tierOfMedium: Readonly<Record<string, number>> = {
@@ -47,7 +29,7 @@ export interface NewsCounts {
   events: number;
   /** Blocks in them. */
   blocks: number;
-  /** Blocks of another size, without tokens, behind a block that is not known, or in a tier that is not known. */
+  /** Blocks of another size, without tokens, behind a block that is not known, of other layers, or in a tier that is not known. */
   unusable: number;
   /** Blocks that were forgotten, since a server said that it holds more than it can. */
   forgotten: number;
@@ -57,7 +39,7 @@ type KvInput = Extract<Untimed<GatewayInput>, { readonly in: 'kv' }>;
 /** Keys whose change of place is one record. */
 const KEYS_A_RECORD = 1024;
 
-export class BlockBook {
+export class CacheBook {
   readonly counts: NewsCounts = { events: 0, blocks: 0, unusable: 0, forgotten: 0 };
   readonly #cutter: PromptCutter;
   readonly #tiers: number;
@@ -74,7 +56,7 @@ export class BlockBook {
   }
 
   /** Takes an event. @param model that the server serves @returns what changed, for an instance */
-  take(news: BlockNews, model: string, instance: number): KvInput[] {
+  take(news: KVEvent, model: string, instance: number): KvInput[] {
     this.counts.events++;
     if (news.type === 'cleared') {
       const gone = this.#inputs(instance, false);
@@ -83,7 +65,9 @@ export class BlockBook {
     }
     const tier = tierOfMedium[news.medium ?? 'GPU'] ?? -1;
     this.counts.blocks += news.hashes.length;
-    if (tier === -1 || tier >= this.#tiers) {
+    // a layer group beside the first holds other layers of the same tokens
+    const isWhole = news.group === null || news.group === 0;
+    if (tier === -1 || tier >= this.#tiers || !isWhole) {
       this.counts.unusable += news.hashes.length;
       return [];
     }
@@ -100,12 +84,16 @@ export class BlockBook {
     return this.#inputs(instance, true);
   }
 
-  #stored(news: StoredNews, tier: number, model: string): Uint8Array[] {
-    const { hashes, tokenIds, blockTokens, parent, loraName, salt } = news;
+  #stored(news: KVBlocksStored, tier: number, model: string): Uint8Array[] {
+    const { hashes, tokenIds, blockTokens, parent, loraName, salt, extraKeys } = news;
+    // what else a hash covers, such as an image, is no part of a prompt's tokens
+    const isMore = (key: unknown): boolean =>
+      typeof key !== 'string' || !((salt !== null && key.endsWith(salt)) || key === loraName);
+    const hasMore = extraKeys?.some((keys) => keys?.some(isMore) === true) === true;
     const before = parent === null ? undefined : this.#blocks.get(parent);
     const isWhole =
       blockTokens === this.#cutter.blockTokens && tokenIds.length === hashes.length * blockTokens;
-    if (!isWhole || (parent !== null && before === undefined)) {
+    if (!isWhole || hasMore || (parent !== null && before === undefined)) {
       this.counts.unusable += hashes.length;
       return [];
     }

@@ -119,7 +119,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
 
   async #close(): Promise<void> {
     await this.#server?.close(this.checked.limits.graceMs);
-    this.pool.close();
+    await this.pool.close();
     clearTimeout(this.#timer);
     await this.#log?.close();
     await this.#trace?.close();

@@ -107,7 +107,8 @@ function send(response: ServerResponse, status: number, body: object): void {
 type ListedBackend = BackendPool['backends'][number];
 
 function backendStatus(backend: ListedBackend): object {
-  const { id, state, isDraining, instance, report, reportedMs, counts, inFlight } = backend;
+  const { id, state, isDraining, instance, report, reportedMs, counts, inFlight, subscription, book } =
+    backend;
   return {
     id,
     state: isDraining && state === 'up' ? 'draining' : state,
@@ -120,6 +121,19 @@ function backendStatus(backend: ListedBackend): object {
       ageMs: reportedMs === 0 ? -1 : Math.round(performance.now() - reportedMs),
       ...report,
     },
+    // each signal with its age: of what lies in its caches, when it last said something
+    kvEvents:
+      subscription === undefined
+        ? null
+        : {
+            ageMs:
+              subscription.counts.lastReceivedAtMs === null
+                ? -1
+                : Date.now() - subscription.counts.lastReceivedAtMs,
+            ...subscription.counts,
+            lastNumber: String(subscription.counts.lastNumber ?? ''),
+            ...book?.counts,
+          },
     counts,
     lastError: backend.lastError,
   };

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { BlockBook, type BlockNews } from '../../src/gateway/blockNews.ts';
+import { CacheBook } from '../../src/gateway/blockNews.ts';
+import type { KVEvent } from '../../src/gateway/events/index.ts';
 import { PromptCutter, readPrompt } from '../../src/gateway/prompts.ts';
 import { keysOfText } from '../../src/gateway/records.ts';
 import { Random } from '../fuzz/random.ts';
@@ -19,7 +20,7 @@ function hexOf(words: Uint32Array): string[] {
 /** What the records of a book say is where. */
 class Told {
   readonly tiers: Set<string>[] = [new Set(), new Set(), new Set()];
-  take(inputs: ReturnType<BlockBook['take']>): void {
+  take(inputs: ReturnType<CacheBook['take']>): void {
     for (const { tier, stored, keys } of inputs) {
       for (const key of hexOf(keysOfText(keys))) {
         if (stored) this.tiers[tier].add(key);
@@ -33,7 +34,7 @@ const media = ['GPU', 'CPU', 'STORAGE'];
 
 it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model has, seed %i', (seed) => {
   const random = new Random(seed);
-  const book = new BlockBook(cutter, [500, 500, 500]);
+  const book = new CacheBook(cutter, [500, 500, 500]);
   const told = new Told();
   const model = [new Set<string>(), new Set<string>(), new Set<string>()];
   const prompts = Array.from({ length: 12 }, (_, i) => {
@@ -48,9 +49,9 @@ it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model
     const keys = keysOf(tokens);
     const tier = random.below(3);
     const what = random.below(20);
-    let event: BlockNews;
+    let event: KVEvent;
     if (what === 0 && random.below(5) === 0) {
-      event = { type: 'cleared' };
+      event = { type: 'cleared', reason: 'published' };
       for (const set of model) set.clear();
     } else if (what < 12) {
       const count = 1 + random.below(6);
@@ -61,13 +62,15 @@ it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model
         tokenIds: tokens.slice(0, 4 * count),
         blockTokens: 4,
         medium: media[tier],
+        group: null,
         loraName: null,
         salt: null,
+        extraKeys: null,
       };
       for (const key of keys.slice(0, count)) model[tier].add(key);
     } else {
       const block = random.below(6);
-      event = { type: 'removed', hashes: [hashOf(tokens, block)], medium: media[tier] };
+      event = { type: 'removed', hashes: [hashOf(tokens, block)], medium: media[tier], group: null };
       model[tier].delete(keys[block]);
     }
     told.take(book.take(event, 'm', 0));
@@ -87,23 +90,27 @@ describe('what cannot be compared with a prompt is counted', () => {
     tokenIds: [1, 2, 3, 4],
     blockTokens: 4,
     medium: 'GPU',
+    group: null,
     loraName: null,
     salt: null,
+    extraKeys: null,
   } as const;
   it.each([
     ['no tokens', { ...stored, tokenIds: [] }],
     ['another size of blocks', { ...stored, blockTokens: 8, tokenIds: [1, 2, 3, 4, 5, 6, 7, 8] }],
     ['a block before that is not known', { ...stored, parent: 'unknown' }],
     ['a medium that is not known', { ...stored, medium: 'TAPE' }],
+    ['another layer group', { ...stored, group: 1 }],
+    ['an image beside the tokens', { ...stored, extraKeys: [['image-hash', 0]] }],
     ['a tier that the backend does not have', { ...stored, medium: 'STORAGE' }],
   ])('%s', (_what, event) => {
-    const book = new BlockBook(cutter, [10]);
+    const book = new CacheBook(cutter, [10]);
     expect(book.take(event, 'm', 0)).toEqual([]);
     expect(book.counts).toMatchObject({ unusable: 1, forgotten: 0 });
   });
 
   it('a server that says it holds more than it can is forgotten in part, and the book stays bounded', () => {
-    const book = new BlockBook(cutter, [10]);
+    const book = new CacheBook(cutter, [10]);
     const told = new Told();
     for (let i = 0; i < 5000; i++) {
       told.take(book.take({ ...stored, hashes: [`h${i}`], tokenIds: [i, 0, 0, 0] }, 'm', 0));
