@@ -213,8 +213,13 @@ export class GatewayCore {
       }
       case 'leave': {
         const request = this.#request(input.request);
-        if (request.isQueued) this.#queue?.remove(request.view);
-        this.#abandon(request, atUs);
+        const { view, instance } = request;
+        if (request.isQueued) this.#queue?.remove(view);
+        if (instance === -1) this.#abandon(request, atUs);
+        else {
+          this.#open.delete(view.number);
+          this.#each((control) => control.ended(view, instance, 'dropped', 0, atUs));
+        }
       }
     }
   }

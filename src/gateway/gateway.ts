@@ -214,6 +214,13 @@ export class Gateway implements ServedGateway, AsyncDisposable {
         `${who} reads what servers hold in their caches, and no server publishes KV events: all caches look empty`,
       );
     }
+    for (const { id, metrics } of this.pool.backends) {
+      const blockTokens = metrics?.blockTokens ?? 0;
+      if (blockTokens === 0 || blockTokens === plan.blockTokens) continue;
+      notes.push(
+        `${id} has blocks of ${blockTokens} tokens, and prompts are cut into blocks of ${plan.blockTokens}`,
+      );
+    }
     return notes;
   }
 

@@ -203,7 +203,10 @@ export class Passage {
 
   async run(): Promise<void> {
     const { limits } = this.#gateway;
-    if (this.#response.destroyed) return;
+    if (this.#response.destroyed) {
+      this.#gateway.forget(this.#number);
+      return;
+    }
     const onClose = (): void => this.#clientClosed();
     this.#response.on('close', onClose);
     const timer = setTimeout(() => {
