@@ -6,7 +6,7 @@
 import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile } from '../files/results.ts';
 import type { GatewayConfig, GatewayLimits, ReplayResult, ShadowReport } from '../gateway/index.ts';
-import { formatCount, renderTable } from '../printing/text.ts';
+import { formatCount, printable, renderTable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
@@ -126,7 +126,10 @@ export function gatewayCommand(): Command {
     .description('decide a recorded run again, and compare the decisions line for line')
     .argument('<log>', 'as --log wrote it')
     .option('--json <file>', 'write the result as JSON')
-    .addHelpText('after', '\nExit code: 0 where all decisions are the same, 1 where any differs.')
+    .addHelpText(
+      'after',
+      '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
+    )
     .action(async (log: string, { json }: { json?: string }) => {
       if (json !== undefined) requireWritableTarget(json);
       const { replayLog } = await import('../gateway/index.ts');
@@ -247,21 +250,24 @@ function replayText({
   inputs,
   decisions,
   routes,
+  differing,
   differences,
   stoppedAt,
   isCut,
   header,
 }: ReplayResult): string {
   const lines = [
-    `log of ${header.began}: ${formatCount(inputs)} inputs, ${formatCount(decisions)} decisions, ${formatCount(routes)} of them routes`,
+    `log of ${printable(header.began)}: ${formatCount(inputs)} inputs, ${formatCount(decisions)} decisions, ${formatCount(routes)} of them routes`,
     ...(isCut ? ['the last line is a part of one: the gateway was killed'] : []),
   ];
   if (differences.length === 0) lines.push('all decisions are the same, line for line');
   for (const { line, written, again } of differences) {
     lines.push(`line ${line} differs`, `  written  ${written}`, `  again    ${again}`);
   }
+  if (differing > differences.length) lines.push(`and ${differing - differences.length} more`);
   if (stoppedAt !== -1)
     lines.push(`stopped at line ${stoppedAt}: what follows fits the other decisions no more`);
+  lines.push(`differences ${differing}`);
   return `${lines.join('\n')}\n`;
 }
 

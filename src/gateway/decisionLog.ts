@@ -5,10 +5,13 @@
  */
 
 import { createWriteStream, type WriteStream } from 'node:fs';
+import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
+import { readBundle } from '../evolve/bundle/readBundle.ts';
 import { fileLines, firstLine } from '../files/inputs.ts';
 import { requireWritableTarget } from '../files/results.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { checkControl } from '../sim/control/plane.ts';
 import { GatewayCore } from './core.ts';
 import { type BoundPlan, bindPlan, type GatewayPlan } from './plan.ts';
 import type { GatewayInput, GatewayOutput } from './records.ts';
@@ -116,7 +119,8 @@ export interface ReplayResult {
   readonly decisions: number;
   /** Decisions of the kind `route`. */
   readonly routes: number;
-  /** The first ones; empty where all decisions are the same. */
+  /** Decisions that came out otherwise, and the first of them. */
+  readonly differing: number;
   readonly differences: readonly LogDifference[];
   /** Line at which it stopped, because decisions before came out otherwise and what follows fits no more; -1 for the end. */
   readonly stoppedAt: number;
@@ -144,16 +148,23 @@ export interface OpenedLog {
 /** @throws TKV_INPUT naming file and line */
 export function openLog(path: string): OpenedLog {
   let cut = false;
-  const error = (line: number, problem: string): TierKVError =>
-    new TierKVError('TKV_INPUT', `${path}:${line}: ${problem}. Name the log of a gateway.`, { path, line });
+  const error = (line: number, problem: string, cause?: unknown): TierKVError =>
+    new TierKVError('TKV_INPUT', `${path}:${line}: ${problem}. Name the log of a gateway.`, {
+      path,
+      line,
+      cause,
+    });
   const first = firstLine(path);
   if (first === '') throw error(1, 'is empty');
   const header = parseJson(first, (problem) => error(1, problem)) as LogHeader | null;
   if (header === null || typeof header !== 'object' || header.format !== FORMAT) {
     throw error(1, `is not the first line of a log (${FORMAT})`);
   }
+  if (typeof header.began !== 'string' || Number.isNaN(Date.parse(header.began))) {
+    throw error(1, 'does not say when the gateway began');
+  }
   return {
-    header,
+    header: { ...header, plan: planOf(header, (problem, cause) => error(1, problem, cause)) },
     isCut: () => cut,
     *records() {
       let line = 0;
@@ -178,6 +189,21 @@ export function openLog(path: string): OpenedLog {
   };
 }
 
+/** The plan of a log, read as if it came from elsewhere: it may have been changed. */
+function planOf({ plan }: LogHeader, error: (problem: string, cause?: unknown) => TierKVError): GatewayPlan {
+  const bundleOf = (bundle: unknown): PolicyBundle => readBundle(bundle);
+  try {
+    return {
+      ...plan,
+      control: checkControl(plan.control),
+      bundle: plan.bundle === null ? null : bundleOf(plan.bundle),
+      shadows: plan.shadows.map(({ name, bundle }) => ({ name: String(name), bundle: bundleOf(bundle) })),
+    };
+  } catch (cause) {
+    throw error(`its plan cannot be used: ${cause instanceof Error ? cause.message : String(cause)}`, cause);
+  }
+}
+
 function recordOf(
   text: string,
   line: number,
@@ -190,18 +216,39 @@ function recordOf(
   return record as GatewayInput | GatewayOutput;
 }
 
+/** @throws TKV_INPUT for whatever a changed plan leads to */
+async function boundOf(plan: GatewayPlan, path: string): Promise<BoundPlan> {
+  try {
+    return await bindPlan(plan);
+  } catch (cause) {
+    if (cause instanceof TierKVError) throw cause;
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new TierKVError(
+      'TKV_INPUT',
+      `${path}:1: its plan cannot be used: ${why}. Name the log of a gateway.`,
+      {
+        path,
+        line: 1,
+        cause,
+      },
+    );
+  }
+}
+
 /**
  * Decides a recorded run again.
  * @throws TKV_INPUT for a file that is not a log; TKV_CONFIG for a plan that cannot be made
  */
 export async function replayLog(path: string): Promise<ReplayResult> {
   const opened = openLog(path);
-  const bound: BoundPlan = await bindPlan(opened.header.plan);
+  const bound: BoundPlan = await boundOf(opened.header.plan, path);
   const again: string[] = [];
   const core = new GatewayCore(bound, (output) => void again.push(JSON.stringify(output)));
   const differences: LogDifference[] = [];
   const counts = { inputs: 0, decisions: 0, routes: 0 };
+  let differing = 0;
   const differ = (line: number, written: string, decided: string): void => {
+    differing++;
     if (differences.length < DIFFERENCES_MOST) differences.push({ line, written, again: decided });
   };
   let at = 1;
@@ -235,5 +282,5 @@ export async function replayLog(path: string): Promise<ReplayResult> {
     if (decided !== text) differ(line, text, decided);
   }
   if (!opened.isCut() && stoppedAt === -1) for (const left of again) differ(at, '', left);
-  return { ...counts, differences, stoppedAt, isCut: opened.isCut(), header: opened.header };
+  return { ...counts, differing, differences, stoppedAt, isCut: opened.isCut(), header: opened.header };
 }
