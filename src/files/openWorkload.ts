@@ -111,7 +111,8 @@ export function formatOf(file: string): Format {
 
 /** A header of TraceV2 says its version; a spec beside a CSV of its name is a spec all the same. */
 function isTraceHeader(file: string): boolean {
-  return /^\s*["']?trace_version["']?\s*:/m.test(readText(file));
+  // no line end among the spaces: each of many empty lines would be looked at from each
+  return /^[ \t]*["']?trace_version["']?[ \t]*:/m.test(readText(file));
 }
 
 /** Fields that every line of a format has. */
