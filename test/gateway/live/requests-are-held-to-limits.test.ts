@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { answer, ask, echo, gatewayOf, TestBackend, textOf, until } from './backends.ts';
 
@@ -199,6 +200,63 @@ describe('bad requests', () => {
       socket.on('close', () => resolve());
     });
     expect(gateway.openRequests).toBe(0);
+  });
+});
+
+describe('what is beside completions', () => {
+  const get = async (url: string, path: string): Promise<string> =>
+    new Promise((resolve) => {
+      // as it stands: fetch would make the path plain before it sends it
+      const socket = connect(Number(new URL(url).port), '127.0.0.1', () => {
+        socket.write(`GET ${path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n`);
+      });
+      let text = '';
+      socket.on('data', (data) => (text += data.toString()));
+      socket.on('close', () => resolve(text));
+    });
+
+  it('lists of models come from any backend that is up, and are no part of the workload', async () => {
+    await using gone = await TestBackend.open(echo);
+    await using a = await TestBackend.open(echo);
+    await using gateway = await gatewayOf([gone, a]);
+    await gone.kill();
+    const response = await fetch(`${gateway.url}/v1/models`);
+    expect(await response.json()).toEqual({ data: [{ id: 'm' }] });
+    expect(gateway.counts.requests).toBe(0);
+  });
+
+  it.each(['/v1/../metrics', '/v1/%2e%2e/metrics', '/v1/./../health', '/v1/..%2fmetrics', '/v1/a\\..\\b'])(
+    'a path that leads out of /v1/ is not passed on: %s',
+    async (path) => {
+      await using a = await TestBackend.open(echo);
+      await using gateway = await gatewayOf([a]);
+      const said = await get(gateway.url, path);
+      expect(said.split(' ')[1]).toMatch(/^40[04]$/);
+      expect(said).not.toContain('vllm:');
+    },
+  );
+
+  it('backends are asked for plain answers, and a packed one goes on as it is', async () => {
+    const packed = gzipSync(answer('packed'));
+    await using a = await TestBackend.open((_, response) => {
+      response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' });
+      response.end(packed);
+    });
+    await using gateway = await gatewayOf([a]);
+    expect(await textOf(await ask(gateway, 'p', {}, { 'accept-encoding': 'gzip' }))).toBe('packed');
+    expect(a.seen[0].headers['accept-encoding']).toBe('identity');
+    expect(gateway.counts).toMatchObject({ completed: 1, retries: 0 });
+  });
+
+  it('an error that must not be JSON goes on as it is', async () => {
+    await using a = await TestBackend.open((_, response) => {
+      response.writeHead(404, { 'content-type': 'text/plain' });
+      response.end('not here');
+    });
+    await using gateway = await gatewayOf([a]);
+    const response = await ask(gateway, 'p');
+    expect([response.status, await response.text()]).toEqual([404, 'not here']);
+    expect(gateway.counts).toMatchObject({ backendErrors: 1, retries: 0 });
   });
 });
 
