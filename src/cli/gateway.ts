@@ -29,6 +29,7 @@ interface GatewayOptions {
   readonly tenants?: string;
   readonly adminKey?: string;
   readonly backendKey?: string;
+  readonly sendPriority: boolean;
   readonly pollMs: string;
   readonly seed: string;
   readonly limit: readonly string[];
@@ -89,6 +90,7 @@ export function gatewayCommand(): Command {
     .option('--tenants <file>', 'API keys, a line key=tenant each (default: clients are one tenant)')
     .option('--admin-key <file>', 'key of /gateway/... (default: those paths are shut)')
     .option('--backend-key <file>', "key that servers are shown in place of the clients'")
+    .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
     .option('--poll-ms <ms>', 'between two polls of a server', '500')
     .option('--seed <n>', "of the policies' random streams", '0')
     .option('--limit <name=number>', 'a limit; repeatable', repeated, [])
@@ -213,6 +215,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
       : { keySecret: readKeySecret(options.keySecret, '--key-secret') }),
     ...(options.tenants === undefined ? {} : { tenants: readTenants(options.tenants) }),
     ...(options.adminKey === undefined ? {} : { adminKey: readSecret(options.adminKey, '--admin-key') }),
+    sendPriority: options.sendPriority,
     pollMs: wholeNumber('--poll-ms', options.pollMs),
     seed: BigInt(wholeNumber('--seed', options.seed)),
     limits: limits as Partial<GatewayLimits>,

@@ -2,7 +2,7 @@
 
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../sim/control/plane.ts';
@@ -66,6 +66,11 @@ export interface GatewayConfig {
   readonly tenants?: ReadonlyMap<string, string>;
   /** Key of `/gateway/...`; without it those paths are shut. */
   readonly adminKey?: string;
+  /**
+   * Whether backends are told the rank of each request as `priority` in its body, as vLLM takes it with
+   * `--scheduling-policy priority`; default false.
+   */
+  readonly sendPriority?: boolean;
   /** Between two polls of a backend; default 500. */
   readonly pollMs?: number;
   /** Key of the policies' random streams; default 0. */
@@ -92,6 +97,7 @@ const names = optionNames<GatewayConfig>({
   keySecret: true,
   tenants: true,
   adminKey: true,
+  sendPriority: true,
   pollMs: true,
   seed: true,
   limits: true,
@@ -117,6 +123,7 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     const most = name.endsWith('Ms') ? DAY_MS : 2 ** 40;
     requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
   }
+  requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
   requireInteger('port', config.port ?? 8080, 0, 65_535);
   requireInteger('pollMs', config.pollMs ?? 500, 10, DAY_MS);
   const { backendBlocks = [65_536] } = config;

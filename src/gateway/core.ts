@@ -366,7 +366,7 @@ function admissionRecord(
 function routeRecord(
   request: number,
   { target, reason, expectedBlocks, scores, filteredOut }: RoutingDecision,
-  { score }: RequestPriority,
+  { score, rank }: RequestPriority,
   shadows: ShadowTargets,
   atUs: number,
 ): GatewayOutput {
@@ -378,6 +378,7 @@ function routeRecord(
     target,
     reason,
     score,
+    rank,
     expectedBlocks,
     ...(some.length === 0 ? {} : { scores: some.map((each) => [each.instance, each.score] as const) }),
     ...(filteredOut.length === 0

@@ -135,6 +135,10 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return this.checked.config.tenants;
   }
 
+  get sendsPriority(): boolean {
+    return this.checked.config.sendPriority === true;
+  }
+
   get adminKey(): string | undefined {
     return this.checked.config.adminKey;
   }

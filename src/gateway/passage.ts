@@ -60,6 +60,8 @@ export interface ServedGateway extends StatusSource {
   /** By API key; undefined where all clients are one tenant. */
   readonly tenants: ReadonlyMap<string, string> | undefined;
   readonly adminKey: string | undefined;
+  /** Whether backends are told the rank of each request. */
+  readonly sendsPriority: boolean;
   readonly tell: Tell;
   readonly wantsKeys: boolean;
   register(): { readonly number: number; readonly inbox: Inbox };
@@ -317,7 +319,7 @@ export class Passage {
           return;
         case 'route':
           this.#state = 'routed';
-          if (await this.#attempt(decision.target)) return;
+          if (await this.#attempt(decision.target, decision.rank)) return;
           continue;
         case 'fallback':
           continue;
@@ -360,7 +362,7 @@ export class Passage {
   }
 
   /** Sends it to a backend. @returns whether it has ended; false where it is decided about again */
-  async #attempt(instance: number): Promise<boolean> {
+  async #attempt(instance: number, rank: number): Promise<boolean> {
     const { pool, limits, counts } = this.#gateway;
     const backend = pool.of(instance);
     if (backend === undefined) return this.#again('connection', 'the backend is gone');
@@ -369,7 +371,9 @@ export class Passage {
     backend.inFlight++;
     const sentMs = performance.now();
     try {
-      const headers = this.#headers(backend);
+      const tells = this.#gateway.sendsPriority && this.#prompt !== undefined;
+      const body = tells ? withPriority(this.#body, rank) : this.#body;
+      const headers = this.#headers(backend, body.length);
       const open = (isFresh: boolean): http.ClientRequest => {
         const { method = 'POST', url = '/' } = this.#request;
         this.#upstream = backend.request(method, url, headers, isFresh);
@@ -379,7 +383,7 @@ export class Passage {
       };
       let answer: BegunAnswer;
       try {
-        answer = await beginAnswer(open, this.#body, limits, checkedPaths.has(this.#path));
+        answer = await beginAnswer(open, body, limits, checkedPaths.has(this.#path));
       } catch (error) {
         if (!(error instanceof AttemptFailed)) throw error;
         if (this.#response.destroyed) return this.#left();
@@ -495,10 +499,10 @@ export class Passage {
     if (this.#state === 'routed') this.#end('dropped', 0);
   }
 
-  #headers(backend: Backend): http.OutgoingHttpHeaders {
+  #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
     const headers = forwardedHeaders(this.#request, backend, this.#gateway.tenants !== undefined);
     headers['x-request-id'] = this.#id;
-    headers['content-length'] = this.#body.length;
+    headers['content-length'] = bytes;
     return headers;
   }
 
@@ -529,6 +533,14 @@ export class Passage {
       cachedTokens: meter?.cachedTokens ?? -1,
     });
   }
+}
+
+/** The body with its rank as its last field: of a name that stands twice the last one counts, and the rest stays as it was sent. */
+export function withPriority(body: Buffer, rank: number): Buffer {
+  const end = body.lastIndexOf('}');
+  const isEmpty = /^\s*\{\s*$/.test(body.subarray(0, Math.min(end, 64)).toString('latin1')) && end <= 64;
+  const field = `${isEmpty ? '' : ','}"priority":${rank}`;
+  return Buffer.concat([body.subarray(0, end), Buffer.from(field), body.subarray(end)]);
 }
 
 /** A running mean that forgets: an eighth of what is new. */

@@ -90,8 +90,9 @@ export type GatewayOutput = { readonly atUs: number } & (
       readonly request: number;
       readonly target: number;
       readonly reason: string;
-      /** Of its priority. */
+      /** Of its priority: higher is more urgent, and what a server's scheduler is told, where lower is. */
       readonly score: number;
+      readonly rank: number;
       /** Leading blocks that are believed to be cached there. */
       readonly expectedBlocks: number;
       /** By candidate: its number and its score. */

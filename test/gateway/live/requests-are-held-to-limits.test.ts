@@ -1,6 +1,7 @@
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { withPriority } from '../../../src/gateway/passage.ts';
 import { answer, ask, echo, gatewayOf, TestBackend, textOf, until } from './backends.ts';
 
 const tenants = new Map([
@@ -257,6 +258,29 @@ describe('what is beside completions', () => {
     const response = await ask(gateway, 'p');
     expect([response.status, await response.text()]).toEqual([404, 'not here']);
     expect(gateway.counts).toMatchObject({ backendErrors: 1, retries: 0 });
+  });
+});
+
+describe('priority', () => {
+  it('is told to servers where that is asked for, in the place of what a client says, and the rest stays', async () => {
+    await using a = await TestBackend.open(echo);
+    await using gateway = await gatewayOf([a], { sendPriority: true });
+    for (const sloClass of ['critical', 'batch']) {
+      await ask(gateway, 'p', { priority: -1000, seed: 7 }, { 'x-slo-class': sloClass });
+    }
+    const [critical, batch] = a.seen.map(
+      ({ body }) => JSON.parse(body) as { priority: number; seed: number },
+    );
+    expect(critical.priority).toBeLessThan(batch.priority);
+    expect([critical.seed, batch.seed]).toEqual([7, 7]);
+    expect(a.seen[0].body.startsWith('{"model":"m","prompt":"p","priority":-1000,"seed":7')).toBe(true);
+  });
+
+  it('an empty body gets it too', () => {
+    for (const body of ['{}', ' { } ', '{"a":{}}', '{"a":"}"}\n']) {
+      const before = JSON.parse(body) as object;
+      expect(JSON.parse(withPriority(Buffer.from(body), 3).toString())).toEqual({ ...before, priority: 3 });
+    }
   });
 });
 
