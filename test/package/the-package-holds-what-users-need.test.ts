@@ -44,6 +44,7 @@ describe('the exports map', () => {
       './simulate': 'simulate/index',
       './evolve': 'evolve/index',
       './compute': 'compute/index',
+      './events': 'gateway/events/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

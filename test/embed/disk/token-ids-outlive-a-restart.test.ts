@@ -23,7 +23,7 @@ import { encodeSuperblock, fileLayout, recordOffset } from '../../../src/backend
 import type { BlockText } from '../../../src/embed/blockBook.ts';
 import { BlockNotes } from '../../../src/embed/blockNotes.ts';
 import type { CacheEvent, KVRuntime } from '../../../src/embed/index.ts';
-import { kvLayout, poolShape, TierKVError } from '../../../src/runtime/index.ts';
+import { kvLayout, poolShape, type RequestExtras, TierKVError } from '../../../src/runtime/index.ts';
 import { blocks, layout, openRuntime, prompt, promptBlocks, write } from '../liveRuntime.ts';
 
 const dirs: string[] = [];
@@ -56,7 +56,7 @@ async function state(kv: KVRuntime): Promise<Stored[]> {
   return events;
 }
 
-async function compute(kv: KVRuntime, seed: number, tenant = 'alice', extras?: object): Promise<void> {
+async function compute(kv: KVRuntime, seed: number, tenant = 'alice', extras?: RequestExtras): Promise<void> {
   const sequence = await kv.begin(prompt(seed), { tenant, ...(extras === undefined ? {} : { extras }) });
   write(kv, sequence, seed);
   await kv.seal(sequence);
