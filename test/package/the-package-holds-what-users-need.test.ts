@@ -45,6 +45,7 @@ describe('the exports map', () => {
       './evolve': 'evolve/index',
       './gateway': 'gateway/index',
       './compute': 'compute/index',
+      './events': 'gateway/events/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

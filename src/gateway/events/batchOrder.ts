@@ -109,25 +109,25 @@ export class BatchOrder {
     const asked = this.#asked;
     if (asked === null) return;
     this.#asked = null;
-    this.#release(asked === 0n);
+    this.#release(asked);
   }
 
   replayFailed(): void {
     if (this.#asked === null) return;
     this.#asked = null;
     this.#count('replaysFailed');
-    this.#release(true);
+    this.#release(0n);
   }
 
-  /** @param isLastTry whether what is still missing cannot be had */
-  #release(isLastTry: boolean): void {
+  /** @param tried what the replay began with; what is missing behind a replay of everything cannot be had */
+  #release(tried: bigint): void {
     const waiting = this.#waiting;
     this.#waiting = [];
     this.#waitingBlocks = 0;
-    let gaveUp = !isLastTry;
+    let gaveUp = tried !== 0n;
     for (const batch of waiting) {
       if (this.#asked !== null) this.#wait(batch);
-      else if (gaveUp || this.#follows(batch)) this.#take(batch);
+      else if (gaveUp || this.#follows(batch)) this.#take(batch, tried);
       else if (!this.#isOld(batch)) {
         gaveUp = true;
         this.#accept(batch);
@@ -135,7 +135,8 @@ export class BatchOrder {
     }
   }
 
-  #take(batch: KVEventBatch): void {
+  /** @param tried first number of a replay that brought nothing further: the next one is of everything */
+  #take(batch: KVEventBatch, tried?: bigint): void {
     if (this.#isOld(batch)) return;
     if (this.#follows(batch)) {
       this.#deliver(batch);
@@ -147,7 +148,7 @@ export class BatchOrder {
       return;
     }
     const from = this.#last === null ? 0n : this.#last + 1n;
-    this.#ask(from);
+    this.#ask(from === tried ? 0n : from);
     this.#wait(batch);
   }
 

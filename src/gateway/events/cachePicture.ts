@@ -97,6 +97,18 @@ export class CachePicture {
     return { blocks, tokens: blocks * this.#blockTokens, byMedium };
   }
 
+  /**
+   * Media of each leading block of a prompt that lies in some medium, in the order of the blocks. Where there are
+   * layer groups, of the first one.
+   */
+  places(
+    tokenIds: readonly number[],
+    { salt = null, loraName = null }: PictureNames = {},
+  ): readonly (readonly string[])[] {
+    const group = this.#groups.get(0);
+    return group === undefined ? [] : group.places(tokenIds, rootName(salt, loraName), this.#blockTokens);
+  }
+
   #groupOf(group: number | null): PictureGroup {
     const number = group ?? 0;
     let found = this.#groups.get(number);
@@ -149,15 +161,22 @@ class PictureGroup {
     blockTokens: number,
   ): { blocks: number; byMedium: Record<string, number> } {
     const byMedium: Record<string, number> = {};
+    const places = this.places(tokenIds, root, blockTokens);
+    places.forEach((media, block) => {
+      for (const medium of media) if ((byMedium[medium] ?? 0) === block) byMedium[medium] = block + 1;
+    });
+    return { blocks: places.length, byMedium };
+  }
+
+  places(tokenIds: readonly number[], root: string, blockTokens: number): string[][] {
+    const places: string[][] = [];
     let at = this.#roots.get(root);
-    let blocks = 0;
-    if (blockTokens === 0) return { blocks, byMedium };
-    for (; at !== undefined && (blocks + 1) * blockTokens <= tokenIds.length; blocks++) {
-      at = at.children.get(tokensKey(tokenIds, blocks * blockTokens, blockTokens));
+    while (at !== undefined && blockTokens > 0 && (places.length + 1) * blockTokens <= tokenIds.length) {
+      at = at.children.get(tokensKey(tokenIds, places.length * blockTokens, blockTokens));
       if (at === undefined || at.media.size === 0) break;
-      for (const medium of at.media) if ((byMedium[medium] ?? 0) === blocks) byMedium[medium] = blocks + 1;
+      places.push([...at.media]);
     }
-    return { blocks, byMedium };
+    return places;
   }
 
   count(counts: Record<string, number>): void {

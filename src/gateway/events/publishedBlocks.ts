@@ -32,7 +32,7 @@ export interface Telling {
   readonly block: PublishedBlock;
 }
 
-interface Entry {
+interface ToldEntry {
   readonly block: PublishedBlock | undefined;
   /** Null for the first of a chain, undefined where it is not known. */
   readonly parent: string | null | undefined;
@@ -44,7 +44,7 @@ interface Entry {
 }
 
 export class PublishedBlocks {
-  readonly #entries: Map<string, Entry> = new Map();
+  readonly #entries: Map<string, ToldEntry> = new Map();
   /** Children of blocks that are not in `#entries`. */
   readonly #waiting: Map<string, Set<string>> = new Map();
   #nameless = 0;
@@ -92,10 +92,14 @@ export class PublishedBlocks {
   /** All that routers were told and that still holds, each block behind its parent. */
   state(): Telling[] {
     const tellings: Telling[] = [];
-    const done = new Set<Entry>();
-    const chain: Entry[] = [];
+    const done = new Set<ToldEntry>();
+    const chain: ToldEntry[] = [];
     for (const start of this.#entries.values()) {
-      for (let at: Entry | undefined = start; at !== undefined && !done.has(at); at = this.#parentOf(at)) {
+      for (
+        let at: ToldEntry | undefined = start;
+        at !== undefined && !done.has(at);
+        at = this.#parentOf(at)
+      ) {
         done.add(at);
         chain.push(at);
       }
@@ -130,7 +134,7 @@ export class PublishedBlocks {
     }
   }
 
-  #made(event: Extract<CacheEvent, { type: 'stored' }>, before: Entry | undefined): Entry {
+  #made(event: Extract<CacheEvent, { type: 'stored' }>, before: ToldEntry | undefined): ToldEntry {
     const { key, tokens, tokenIds, tenant = '', group = 0 } = event;
     const parent = event.parent === undefined ? before?.parent : event.parent;
     const isNamed = tokenIds !== undefined && tokenIds.length === tokens && parent !== undefined;
@@ -158,17 +162,17 @@ export class PublishedBlocks {
     return siblings;
   }
 
-  #parentOf({ parent }: Entry): Entry | undefined {
+  #parentOf({ parent }: ToldEntry): ToldEntry | undefined {
     return typeof parent === 'string' ? this.#entries.get(parent) : undefined;
   }
 
-  #canTell(entry: Entry): boolean {
+  #canTell(entry: ToldEntry): boolean {
     return entry.block !== undefined && (entry.parent === null || (this.#parentOf(entry)?.told ?? 0) !== 0);
   }
 
   /** Tells of the entry in the tiers named, and of the blocks behind it that can be told by that. */
-  #tell(first: Entry, tiers: number, tellings: Telling[]): void {
-    const todo: [Entry, number][] = [[first, tiers]];
+  #tell(first: ToldEntry, tiers: number, tellings: Telling[]): void {
+    const todo: [ToldEntry, number][] = [[first, tiers]];
     for (let next = todo.pop(); next !== undefined; next = todo.pop()) {
       const [entry, newly] = next;
       const { block } = entry;
@@ -188,7 +192,7 @@ export class PublishedBlocks {
     }
   }
 
-  #drop(key: string, { parent, children, block }: Entry): void {
+  #drop(key: string, { parent, children, block }: ToldEntry): void {
     this.#entries.delete(key);
     if (block === undefined) this.#nameless--;
     if (children.size > 0) this.#waiting.set(key, children);

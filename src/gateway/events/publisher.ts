@@ -160,7 +160,7 @@ export async function publishKVEvents(
   return new EventPublisher({ first, events, socket, router, pack, settings });
 }
 
-interface Settings {
+interface PublisherSettings {
   readonly endpoint: string;
   readonly replayEndpoint: string | undefined;
   readonly topic: string;
@@ -176,7 +176,7 @@ interface Settings {
   readonly firstNumber: bigint;
 }
 
-function checked(options: KVPublisherOptions): Settings {
+function checked(options: KVPublisherOptions): PublisherSettings {
   requireOptions(options, kvPublisherOptionsNames, 'options', 'TKV_CONFIG');
   const { endpoint, replayEndpoint, topic = '', mediums = {}, firstNumber } = options;
   const { salt = (tenant) => (tenant === '' ? null : tenant), saltPrefix = '' } = options;
@@ -219,7 +219,7 @@ interface PublisherParts {
   readonly socket: Publisher;
   readonly router: Router | undefined;
   readonly pack: MessagePack;
-  readonly settings: Settings;
+  readonly settings: PublisherSettings;
 }
 
 class EventPublisher implements KVEventPublisher {

@@ -103,7 +103,7 @@ export async function subscribeKVEvents(options: KVSubscriptionOptions): Promise
   return new Subscription(await loadZeroMq(), await loadMessagePack(), settings);
 }
 
-interface Settings {
+interface SubscriptionSettings {
   readonly endpoint: string;
   readonly replayEndpoint: string | undefined;
   readonly topic: string;
@@ -114,7 +114,7 @@ interface Settings {
 class Subscription implements KVEventSubscription {
   readonly #zeroMq: ZeroMq;
   readonly #pack: MessagePack;
-  readonly #settings: Settings;
+  readonly #settings: SubscriptionSettings;
   readonly #order: BatchOrder;
   readonly #queue: ReaderQueue;
   readonly #socket: Subscriber;
@@ -129,7 +129,7 @@ class Subscription implements KVEventSubscription {
   #isClosed = false;
   readonly #live: Promise<void>;
 
-  constructor(zeroMq: ZeroMq, pack: MessagePack, settings: Settings) {
+  constructor(zeroMq: ZeroMq, pack: MessagePack, settings: SubscriptionSettings) {
     this.#zeroMq = zeroMq;
     this.#pack = pack;
     this.#settings = settings;
