@@ -65,19 +65,19 @@ describe('example servers behind a gateway', () => {
   it('a slice of the campaign: right answers, nothing lost, a killed and a drained server, logs decided again', async () => {
     const said: string[] = [];
     const report = await fleetRun({
-      requests: 120,
-      clients: 12,
+      requests: 80,
+      clients: 8,
       seed: 3,
-      hbmMib: [2, 3, 4],
+      hbmMib: [2, 3],
       groups: 10,
       say: (line) => said.push(line),
     });
     expect(report, said.join('\n')).toMatchObject({ wrong: 0, lost: 0, differences: 0 });
-    expect(report.decisions).toBeGreaterThan(600);
+    expect(report.decisions).toBeGreaterThan(400);
     const { roundRobin, prefixAware: aware } = report.hitRates;
     expect(aware.measured).toBeGreaterThan(roundRobin.measured);
     expect(aware.predicted).toBeGreaterThan(roundRobin.predicted);
-  });
+  }, 1_200_000);
 });
 
 describe('the command', () => {
