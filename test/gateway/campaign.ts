@@ -253,7 +253,7 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
   }
 }
 
-/** Clients leave, a server is killed and comes back, another is drained. */
+/** Clients leave, a server is killed and comes back, another is drained; with at least three servers. */
 async function trouble(
   { hbmMib, clients, requests, seed, say }: FleetOptions,
   distinct: readonly Wanted[],
@@ -273,8 +273,8 @@ async function trouble(
     if (status !== 200) throw new Error(`${what} of ${id} gives ${status}`);
   };
   const { servers } = fleet;
-  // the last one; the second is killed
-  const drained = `b${hbmMib.length === 2 ? 0 : hbmMib.length - 1}`;
+  // the second is killed, so of three at least one is left
+  const drained = `b${hbmMib.length - 1}`;
   let returning: Promise<void> | undefined;
   await inParallel(requests, clients, async (i) => {
     if (i === Math.floor(requests / 4)) {

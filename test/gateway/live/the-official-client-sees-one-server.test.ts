@@ -68,7 +68,7 @@ describe('example servers behind a gateway', () => {
       requests: 80,
       clients: 8,
       seed: 3,
-      hbmMib: [2, 3],
+      hbmMib: [2, 2, 3],
       groups: 10,
       say: (line) => said.push(line),
     });
