@@ -109,7 +109,13 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   if (stores.nvme !== undefined) {
     adoptRecovered(manager, stores.nvme, context.nowUs());
     if (book !== undefined && stores.nvme.hasNotes) {
-      restored = readNotes(stores.nvme, notes, closing.signal, (key, text) => events.restored(key, text));
+      restored = readNotes(
+        stores.nvme,
+        notes,
+        closing.signal,
+        (key, text) => events.restored(key, text),
+        notice,
+      );
     } else if (book !== undefined) {
       notice(
         `nvme.dir ${config.nvme?.dir} was made by an older tierkv, and its records carry no token ids: blocks of ` +

@@ -118,17 +118,32 @@ const READERS = 8;
  * Reads what the records of an earlier run say of their blocks. It goes on beside requests: a block that is
  * overwritten meanwhile is left out.
  * @param restored takes each of them
+ * @param notice gets a line when the disk does not answer: what is left is not read then
  */
 export async function readNotes(
-  store: FileStore,
+  store: Pick<FileStore, 'records' | 'note'>,
   notes: BlockNotes,
   signal: AbortSignal,
   restored: (key: string, text: BlockText) => void,
+  notice: (line: string) => void,
 ): Promise<void> {
   const entries = store.records();
+  let isTold = false;
   const reader = async (): Promise<void> => {
     for (let entry = entries.pop(); entry !== undefined && !signal.aborted; entry = entries.pop()) {
-      const note = await store.note(entry);
+      let note: Uint8Array | undefined;
+      try {
+        note = await store.note(entry);
+      } catch (error) {
+        if (!isTold) {
+          isTold = true;
+          notice(
+            `blocks of an earlier run are not announced: ${error instanceof Error ? error.message : error}`,
+          );
+        }
+        entries.length = 0;
+        return;
+      }
       const text = note === undefined ? undefined : notes.open(entry.key, note);
       if (text !== undefined) restored(keyToHex(entry.key), text);
     }

@@ -78,8 +78,7 @@ export class TenantChains {
       const chain = new KeyChain(this.#namespaceOf(domain, group));
       const book = this.#book;
       if (book !== undefined) {
-        chain.onHashed = (keys, from, tokens) =>
-          book.note(domain, g, keys, from, tokens, chain.elementsPerKey);
+        chain.listen((keys, from, tokens) => book.note(domain, g, keys, from, tokens, chain.elementsPerKey));
       }
       return chain;
     });

@@ -503,6 +503,11 @@ function payloadProblem(memory: Uint8Array, shape: FileRecordShape, facts: Recor
   return noteIn(memory, shape, facts) === undefined ? 'its note does not have its digest' : '';
 }
 
+/** Bytes of staging memory in which one note is read. */
+export function noteReadBytes({ records }: FileLayout): number {
+  return Math.max(...records.map((shape) => (shape.apart ? shape.payloadOffset : shape.recordBytes)));
+}
+
 /** The note of a record, empty for none; undefined if it is damaged. */
 function noteIn(
   memory: Uint8Array,
@@ -516,8 +521,9 @@ function noteIn(
 }
 
 /**
- * The note of the record with this number in the slot: it reads no more of the record than it needs. @returns
- * undefined where there is none, or the slot holds another record by now, or it cannot be read
+ * The note of the record with this number in the slot: it reads no more of the record than it needs, into staging memory
+ * of its own, since the queue's must not wait for it. @returns
+ * undefined where the record has no note, the slot holds another record by now, or it cannot be read
  */
 export async function readNote(
   { file, layout, family, staging }: Pick<IoContext, 'file' | 'layout' | 'family' | 'staging'>,
@@ -529,8 +535,8 @@ export async function readNote(
 ): Promise<Uint8Array | undefined> {
   const shape = layout.records[sizeClass];
   const bytes = shape.apart ? shape.payloadOffset : shape.recordBytes;
-  const staged = staging.take(bytes);
-  if (staged === undefined) return undefined;
+  let staged = staging.take(bytes);
+  for (; staged === undefined; staged = staging.take(bytes)) await new Promise(setImmediate);
   try {
     const memory = staged.subarray(0, bytes);
     await file.readv([memory], recordOffset(layout, slot, sizeClass));

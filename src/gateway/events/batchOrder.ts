@@ -1,6 +1,6 @@
 /**
  * Puts the messages of a publisher in order, and finds out which are missing. Messages come live, or again in a
- * replay that was asked for. What is delivered is complete: after numbers that nobody can send again comes
+ * replay that was asked for. What is delivered is complete: after numbers that cannot be had again comes
  * `cleared`, and the reader begins again with what follows.
  *
  *     live 7, 8, 11          9 is missing: ask for 9, hold 11

@@ -79,7 +79,7 @@ export class CachePicture {
     }
   }
 
-  /** The leading blocks of a prompt. Where there are layer groups, those that all of them have. */
+  /** The leading blocks of a prompt. Where there are layer groups, the blocks that all of them have. */
   match(tokenIds: readonly number[], { salt = null, loraName = null }: PictureNames = {}): PictureMatch {
     let least: { blocks: number; byMedium: Record<string, number> } | undefined;
     for (const group of this.#groups.values()) {

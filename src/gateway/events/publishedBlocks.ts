@@ -185,7 +185,7 @@ export class PublishedBlocks {
       for (const key of entry.children) {
         const child = this.#entries.get(key);
         if (child === undefined) continue;
-        // Those that waited for it; and in the first tier also those that were told before.
+        // What waited for it is told; in the first tier also what was told before.
         const waited = wasKnown ? 0 : child.tiers & ~child.told;
         todo.push([child, waited | (newly & child.tiers & 1)]);
       }

@@ -12,7 +12,7 @@
  *   `AllBlocksCleared` and all that is cached, under numbers up to the last one published.
  * - It begins and ends with `AllBlocksCleared`, at once. While nothing happens an empty batch goes out every second,
  *   so that a loss at the end is noticed.
- * - A subscriber that stalls costs its own messages: ZeroMQ keeps so many for it, then drops them. A replay that
+ * - A subscriber that stalls costs its own messages: ZeroMQ keeps a number of them for it, then drops more. A replay that
  *   stalls is given up.
  */
 
@@ -101,7 +101,7 @@ export interface KVPublisherCounts {
   readonly states: number;
   /** Of these, given up: the asker took no more, or was gone. */
   readonly replaysAborted: number;
-  /** Requests that are none. */
+  /** Messages to the replay socket that are not requests. */
   readonly garbage: number;
   /** Times that the runtime's events came faster than they could be taken, and all was told anew. */
   readonly overflows: number;
@@ -441,7 +441,7 @@ class EventPublisher implements KVEventPublisher {
     await router.send([asker, '', '', numberFrame(-1n), '']);
   }
 
-  /** The state in batches, at most so many, as it is now. */
+  /** The state in batches, at most `most`, as it is now. */
   #state(most: bigint): unknown[][] {
     this.#count('states', 1);
     const tellings = this.#blocks.state();

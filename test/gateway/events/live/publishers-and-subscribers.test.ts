@@ -1,4 +1,4 @@
-/** Publisher and subscriber over real sockets: late ones, lost ones, slow ones, and those that send garbage. */
+/** Publisher and subscriber over real sockets: late ones, lost ones, slow ones, and senders of garbage. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -297,7 +297,7 @@ describe('a publisher', () => {
     expect(publisher.counts).toMatchObject({ replays: 5, states: 3 });
   });
 
-  it('leaves requests out that are none, and serves the next one', async () => {
+  it('leaves messages out that are not requests, and serves the next one', async () => {
     const publisher = await published(new ToldSource());
     const socket = kept(new Dealer({ linger: 0 }));
     socket.connect(publisher.replayEndpoint as string);
