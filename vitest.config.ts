@@ -7,8 +7,10 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  */
 export const live: readonly string[] = [
   'test/{backends,cli,compute,crash,embed,examples,fuzz-inputs,package,server-load,soak,testing}/**/*.test.ts',
+  'test/gateway/events/live/*.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
   'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
+  'test/gateway/{*,live/*}.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
   'test/goldens/random-step-traces.test.ts',

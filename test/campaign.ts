@@ -18,6 +18,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
+  gateway: ['test/gateway/run.ts'],
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],

@@ -45,6 +45,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./worker.ts')).workerCommand(),
   },
   {
+    name: 'gateway',
+    summary: 'route requests to servers by the policies that were searched in the simulator',
+    load: async () => (await import('./gateway.ts')).gatewayCommand(),
+  },
+  {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
     load: async () => (await import('./parity/command.ts')).parityCommand(),

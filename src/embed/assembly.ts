@@ -10,6 +10,8 @@ import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
+import { BlockBook, keyFromHex } from './blockBook.ts';
+import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
@@ -28,6 +30,8 @@ export interface RuntimeParts {
   readonly events: CacheEvents;
   /** Null where none is written. */
   readonly log: DecisionLogFile | null;
+  /** Fulfilled when the token ids of an earlier run's blocks are read. */
+  readonly restored: Promise<void>;
   /** What raises the context's signal. */
   readonly closing: AbortController;
 }
@@ -40,20 +44,24 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const units = groupUnits(layout, layerGroups);
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
-  const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
+  let manager: KVManager;
+  const isOnItsWay = (key: string): boolean => manager.digestOf(keyFromHex(key)) !== undefined;
+  const book = config.tokenIds === true ? new BlockBook(isOnItsWay) : undefined;
+  const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
     await requireMachineHolds(managerConfig, config.nvme?.dir);
   } catch (error) {
     throw inConfigNames(error);
   }
   const memory = await tableMemory();
+  const notes = new BlockNotes(secretKey);
+  const noteOf = book === undefined ? undefined : noteFrom(book, notes);
   const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
-  let manager: KVManager;
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
     const { adapter, wait, wrapStores } = config;
-    stores = await openStores({ adapter, wait, wrapStores, notice, nvme: warmNvme(config) }, manager);
+    stores = await openStores({ adapter, wait, wrapStores, notice, nvme: warmNvme(config, noteOf) }, manager);
   } catch (error) {
     log?.close();
     throw inConfigNames(error);
@@ -61,6 +69,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const events = new CacheEvents(
     manager.tiers.map((tier) => tierName(tier)),
     (content) => manager.contentKey(content),
+    book,
   );
   const nowUs = (): number => stores.engine.nowUs();
   const moves = new BlockMoves(manager);
@@ -96,8 +105,25 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     moves,
     migration,
   };
-  if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
-  return { config, stores, context, events, log, closing };
+  let restored = Promise.resolve();
+  if (stores.nvme !== undefined) {
+    adoptRecovered(manager, stores.nvme, context.nowUs());
+    if (book !== undefined && stores.nvme.hasNotes) {
+      restored = readNotes(
+        stores.nvme,
+        notes,
+        closing.signal,
+        (key, text) => events.restored(key, text),
+        notice,
+      );
+    } else if (book !== undefined) {
+      notice(
+        `nvme.dir ${config.nvme?.dir} was made by an older tierkv, and its records carry no token ids: blocks of ` +
+          'this directory are not announced after a restart. Remove it to begin with one that does.',
+      );
+    }
+  }
+  return { config, stores, context, events, log, restored, closing };
 }
 
 // Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, how they
@@ -108,11 +134,15 @@ const FINGERPRINT_BYTES = 16;
 /** Blocks that are sent down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
 
-export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
+export function warmNvme(
+  config: KVRuntimeConfig,
+  noteOf?: (key: Uint32Array) => Uint8Array | undefined,
+): StoreConfig['nvme'] {
   const { nvme } = config;
   if (nvme === undefined) return undefined;
   const { dir, restart = 'warm', allocation = 'whole' } = nvme;
-  return { dir, options: { restart, allocation, identity: nvmeIdentity(config) } };
+  const noted = noteOf === undefined ? {} : { noteOf };
+  return { dir, options: { restart, allocation, identity: nvmeIdentity(config), ...noted } };
 }
 
 /** What gives the blocks in the files their meaning. The secret key itself is not written down. */

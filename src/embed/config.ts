@@ -87,6 +87,11 @@ export interface KVRuntimeConfig {
    * none.
    */
   readonly log?: string;
+  /**
+   * Whether the token ids of cached blocks are kept, in memory and, encrypted, with the records in files: `events`
+   * then tells them, also of blocks that an earlier run left. Routers need them. Default false.
+   */
+  readonly tokenIds?: boolean;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
   /**
@@ -138,6 +143,7 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<KVRuntimeConf
   lowerCopy: true,
   leavingShare: true,
   log: true,
+  tokenIds: true,
   scrub: true,
   offload: true,
   offloadThreshold: true,
@@ -179,6 +185,7 @@ export function checkRuntimeConfig(config: KVRuntimeConfig): void {
   if (sharingGroups !== undefined) requireObject(sharingGroups, 'sharingGroups', 'TKV_CONFIG');
   if (config.extras !== undefined) requireObject(config.extras, 'extras', 'TKV_CONFIG');
   requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
+  requireFlag(config.tokenIds, 'tokenIds', 'TKV_CONFIG');
   for (const name of ['wrapStores', 'notice'] as const) {
     const given = config[name];
     if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');

@@ -158,6 +158,7 @@ export class KVRuntime implements AsyncDisposable {
   readonly #events: CacheEvents;
   readonly #config: KVRuntimeConfig;
   readonly #log: DecisionLogFile | null;
+  readonly #restored: Promise<void>;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
@@ -174,7 +175,8 @@ export class KVRuntime implements AsyncDisposable {
         'new KVRuntime() makes no runtime. Use await KVRuntime.open(config).',
       );
     }
-    const { config, stores, context, events, log, closing } = parts;
+    const { config, stores, context, events, log, restored, closing } = parts;
+    this.#restored = restored;
     this.stores = stores;
     this.manager = context.manager;
     this.#config = config;
@@ -553,9 +555,13 @@ export class KVRuntime implements AsyncDisposable {
 
   // Rest, durability and the end.
 
-  /** Waits until no transfer is in flight, those given up at their deadline apart. */
-  idle(): Promise<void> {
-    return this.#context.loop.idle();
+  /**
+   * Waits until no transfer is in flight, those given up at their deadline apart, and the token ids of an earlier
+   * run's blocks are read.
+   */
+  async idle(): Promise<void> {
+    await this.#restored;
+    await this.#context.loop.idle();
   }
 
   /**

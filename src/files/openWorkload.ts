@@ -8,6 +8,7 @@ import path from 'node:path';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import { gatewayFields, gatewayRequests } from '../sim/workload/gatewayTrace.ts';
 import {
   azureColumns,
   azureRequests,
@@ -38,6 +39,7 @@ export const FORMATS = [
   'spec',
   'tracev2',
   'mooncake',
+  'gateway',
   'weka',
   'miniswe',
   'token-ids',
@@ -109,12 +111,14 @@ export function formatOf(file: string): Format {
 
 /** A header of TraceV2 says its version; a spec beside a CSV of its name is a spec all the same. */
 function isTraceHeader(file: string): boolean {
-  return /^\s*["']?trace_version["']?\s*:/m.test(readText(file));
+  // no line end among the spaces: each of many empty lines would be looked at from each
+  return /^[ \t]*["']?trace_version["']?[ \t]*:/m.test(readText(file));
 }
 
 /** Fields that every line of a format has. */
 const jsonFields: readonly (readonly [Format, readonly string[]])[] = [
   ['mooncake', mooncakeFields],
+  ['gateway', gatewayFields],
   ['weka', wekaFields],
   ['miniswe', textTraceFields],
   ['token-ids', tokenIdFields],
@@ -213,6 +217,8 @@ function readerOf(
     }
     case 'mooncake':
       return () => mooncakeRequests(fileLines(file), file, { ...blocks, taken });
+    case 'gateway':
+      return () => gatewayRequests(fileLines(file), file, taken);
     case 'weka': {
       const gap = sessionGapS === undefined ? {} : { sessionGapS };
       return () => wekaRequests(fileLines(file), file, { ...blocks, ...gap, taken });

@@ -43,7 +43,9 @@ describe('the exports map', () => {
       './sim': 'sim/index',
       './simulate': 'simulate/index',
       './evolve': 'evolve/index',
+      './gateway': 'gateway/index',
       './compute': 'compute/index',
+      './events': 'gateway/events/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

@@ -15,13 +15,13 @@ import type {
   EndKind,
   HistoryConfig,
   ShadowConfig,
+  ForcedAdmission,
   ShadowDivergence,
   SignalConfig,
 } from './controlPlane.ts';
 import { type PrefillDecodeDecider, prefillDecodeDeciders } from './disaggregation.ts';
-import { type FlowControl, type Gateway, gateways } from './flowControl.ts';
+import { type FlowControl, type GatewayStage, gateways } from './flowControl.ts';
 import {
-  ADMIT,
   type AdmissionDecision,
   type CandidateScore,
   type ClusterState,
@@ -133,7 +133,7 @@ export function controlReadsKeys(config: ControlConfig): boolean {
 
 export type ChoiceRecord = Omit<
   RoutingDecision,
-  'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake'
+  'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake' | 'wished'
 >;
 
 /** @param topK others that are kept; -1 leaves out scores as well */
@@ -155,8 +155,10 @@ export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: n
 
 //  Decisions that a caller forces in a policy's place, for what-if runs.
 
-export function forcedAdmission(verdict: 'admit' | 'reject'): AdmissionDecision {
-  return verdict === 'admit' ? ADMIT : { verdict, reason: 'forced' };
+export function forcedAdmission(forced: ForcedAdmission, wished: AdmissionDecision): AdmissionDecision {
+  if (forced === 'admit') return { verdict: 'admit', wished };
+  if (forced === 'reject') return { verdict: 'reject', reason: 'forced', wished };
+  return { verdict: 'delay', durationUs: 0, reason: 'forced', wished };
 }
 
 /**
@@ -263,16 +265,16 @@ export class PolicyControlPlane implements ControlPlane {
     this.#books.arrived(request, nowUs);
   }
 
-  admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision {
+  admit(request: RequestView, nowUs: number, forced?: ForcedAdmission): AdmissionDecision {
     const cluster = this.cluster(nowUs);
     const priority = this.#policies.priority.prioritise(request, this.#books);
     const chosen = this.#policies.admission.decide(request, priority, this.#books, cluster);
-    const decision = forced === undefined ? chosen : forcedAdmission(forced);
+    const decision = forced === undefined ? chosen : forcedAdmission(forced, chosen);
     switch (decision.verdict) {
       case 'admit':
         this.counters.admitted++;
         this.#books.admitted(request, nowUs);
-        return ADMIT;
+        return decision;
       case 'reject':
         this.counters.rejected++;
         this.#books.rejected(request, nowUs);
@@ -306,6 +308,7 @@ export class PolicyControlPlane implements ControlPlane {
     const main = this.#context(request, priority, decoders);
     const router = pools ? this.#policies.routers.decode : this.#policies.routers.all;
     const wished = router.choose(main);
+    const wishedInstance = decoders[wished.index].instance;
     const choice: RoutingChoice =
       forced.target === undefined
         ? wished
@@ -331,6 +334,7 @@ export class PolicyControlPlane implements ControlPlane {
     const decodeInstance = disaggregate ? chosen.instance : -1;
     return {
       ...record,
+      wished: wishedInstance,
       prefillInstance,
       decodeInstance,
       expectedBlocks,
@@ -511,7 +515,7 @@ export class PlanePolicies implements Stateful {
   readonly admission: AdmissionPolicy;
   readonly priority: PriorityPolicy;
   readonly decider: PrefillDecodeDecider;
-  readonly gateway: Gateway | null;
+  readonly gateway: GatewayStage | null;
   readonly routers: { readonly [pool in 'all' | 'prefill' | 'decode']: RoutingPolicy };
   readonly learners: Learners;
 

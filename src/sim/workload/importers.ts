@@ -71,7 +71,7 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
 }
 
 /** Ids as pairs of first id and count. */
-function runsOf(ids: readonly number[]): Int32Array {
+export function runsOf(ids: Iterable<number>): Int32Array {
   const runs: number[] = [];
   for (const id of ids) {
     const last = runs.length - 2;

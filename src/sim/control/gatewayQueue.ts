@@ -6,10 +6,9 @@
  */
 
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import type { ControlPlane } from '../control/controlPlane.ts';
-import type { GatewayEntry } from '../control/flowControl.ts';
-import type { RequestPriority } from '../control/policy.ts';
-import type { SimRequest } from '../instance/simRequest.ts';
+import type { ControlPlane } from './controlPlane.ts';
+import type { GatewayEntry } from './flowControl.ts';
+import type { RequestPriority, RequestView } from './policy.ts';
 
 export interface GatewayTiming {
   readonly tickUs: number;
@@ -17,14 +16,14 @@ export interface GatewayTiming {
   readonly ttlUs: number;
 }
 
-/** What the queue asks of the simulation. */
+/** What the queue asks of the simulation, or of the gateway before real servers. */
 export interface GatewayHost {
   scheduleDispatch(timeUs: number): void;
-  scheduleExpiry(request: SimRequest, timeUs: number): void;
+  scheduleExpiry(request: RequestView, timeUs: number): void;
   /** The request leaves the queue for routing. */
   dispatched(entry: GatewayEntry, nowUs: number): void;
   /** The request is turned away, or put out for a more urgent one. */
-  shed(row: number, nowUs: number): void;
+  shed(request: number, nowUs: number): void;
 }
 
 export class GatewayQueue {
@@ -39,7 +38,7 @@ export class GatewayQueue {
     this.#host = host;
   }
 
-  enqueue(request: SimRequest, priority: RequestPriority, nowUs: number): void {
+  enqueue(request: RequestView, priority: RequestPriority, nowUs: number): void {
     const queue = this.#control.gateway;
     if (queue === null) return;
     const result = queue.enqueue(request, priority, nowUs);
@@ -61,7 +60,7 @@ export class GatewayQueue {
   }
 
   /** @returns whether it was here */
-  remove(request: SimRequest): boolean {
+  remove(request: RequestView): boolean {
     return this.#control.gateway?.remove(request) ?? false;
   }
 
