@@ -17,6 +17,7 @@ import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { runtimeMigration } from './migration.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog } from './observability.ts';
+import { RequestObservers } from './requestObserver.ts';
 import { ComputingBlocks } from './sequenceState.ts';
 import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
 import { TenantChains, TenantOwners } from './tenancy.ts';
@@ -95,6 +96,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     nowUs,
     moves,
     migration,
+    observers: new RequestObservers(),
   };
   if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
   return { config, stores, context, events, log, closing };

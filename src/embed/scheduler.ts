@@ -37,6 +37,7 @@ import { described, optionNames, requireFlag, requireOptions } from '../runtime/
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { type RequestWatch, tellOfPlan, tellOfTokens } from './requestObserver.ts';
 import { Scrubbing } from './tails.ts';
 import { requireTokenId, requireTokenIds, TokenList } from './tenancy.ts';
 
@@ -131,9 +132,13 @@ export class KVScheduler {
    */
   add(request: KVRequest): void {
     this.#requireOpen();
+    const { observers, nowUs } = this.#context;
+    const askedUs = nowUs();
     const scheduled = new ScheduledRequest(this.#context, request);
-    this.#scheduler.add(scheduled, this.#context.nowUs());
+    this.#scheduler.add(scheduled, nowUs());
     this.#requests.set(scheduled.id, scheduled);
+    scheduled.watch = observers.asked(scheduled, askedUs);
+    scheduled.watch?.hashed(nowUs());
     this.#tellNews();
   }
 
@@ -142,7 +147,10 @@ export class KVScheduler {
     const result = this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
     if (request !== undefined) request.isAborted = true;
-    if (result === 'ended') this.#requests.delete(id);
+    if (result === 'ended') {
+      this.#requests.delete(id);
+      request?.watch?.ended(this.#context.nowUs(), 'aborted');
+    }
     this.#tellNews();
     return result;
   }
@@ -171,6 +179,7 @@ export class KVScheduler {
     this.#dropDoubtful();
     this.#hasSettled = false;
     const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
+    tellOfPlan(plan, this.#context.nowUs());
     this.#losses = keeper.losses;
     // Room that the step made itself does not count as news. A preempted request does, and so do blocks that
     // settled by what the step did for others: it had looked at them before.
@@ -202,10 +211,11 @@ export class KVScheduler {
       );
     }
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
+    tellOfTokens(sampled, this.#requests, this.#context.nowUs());
     this.#plan = undefined;
     const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
     this.#unwatch();
-    for (const { id } of outcome.finished) this.#requests.delete(id);
+    this.#forget(outcome);
     return { interrupted: false, finished: finishedOf(outcome) };
   }
 
@@ -219,7 +229,7 @@ export class KVScheduler {
     this.#plan = undefined;
     const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepFailed(nowUs));
     this.#unwatch();
-    for (const { id } of outcome.finished) this.#requests.delete(id);
+    this.#forget(outcome);
     this.#tellNews();
     return { interrupted: true, finished: finishedOf(outcome) };
   }
@@ -246,6 +256,13 @@ export class KVScheduler {
     } finally {
       clearTimeout(alarm);
     }
+  }
+
+  #forget({ finished, reasons }: StepOutcome<ScheduledRequest>): void {
+    finished.forEach(({ id, watch }, i) => {
+      this.#requests.delete(id);
+      watch?.ended(this.#context.nowUs(), finishReasonNames[reasons[i]]);
+    });
   }
 
   /** After an error of the device, running requests are computed again: unsealed blocks may be wrong. */
@@ -276,8 +293,9 @@ export class KVScheduler {
   close(): void {
     if (this.#isClosed) return;
     if (this.#plan !== undefined) this.stepFailed();
-    for (const id of this.#requests.keys()) {
+    for (const [id, { watch }] of this.#requests) {
       this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
+      watch?.ended(this.#context.nowUs(), 'aborted');
     }
     this.#requests.clear();
     this.#isClosed = true;
@@ -418,6 +436,10 @@ export class ScheduledRequest implements ServingRequest {
   /** Number of the step whose token it was given last. */
   sampledIn = 0;
   isAborted = false;
+  /** What is told of its way; undefined while it is not watched. */
+  watch: RequestWatch | undefined;
+  /** Whether `watch` was told that it computes. */
+  isFilled = false;
   readonly #chain: KeyChain;
   readonly #blockTokens: number;
   #table: DeviceBlockTable = emptyTable;
@@ -447,6 +469,11 @@ export class ScheduledRequest implements ServingRequest {
     this.keys = new BlockKeys(Math.ceil(this.promptTokens / blockTokens) + 1);
     this.#blockTokens = blockTokens;
     this.#hashFullBlocks();
+  }
+
+  /** Tokens that were sampled so far. */
+  get generated(): number {
+    return this.tokenList.length - this.promptTokens;
   }
 
   /** The token that a step has sampled. */
