@@ -146,6 +146,10 @@ export class CacheMeasures {
   /** The newest last. */
   readonly evictions: RecentNews = new RecentNews(RECENT_MOST);
   readonly returns: RecentNews = new RecentNews(RECENT_MOST);
+  /** Sequences that have ended. */
+  closed = 0;
+  /** Told of each sequence that was followed, when it has ended. */
+  readonly onClose: Set<(story: SequenceStory) => void> = new Set();
   readonly #linkAt: (LinkMeasures | undefined)[] = [];
   readonly #stop: () => void;
   /** By content: the time of its last use plus 1; 0 for a content that was not used since this began. */
@@ -335,12 +339,14 @@ export class CacheMeasures {
   }
 
   #close(sequence: number): void {
+    this.closed++;
     const story = this.#open.get(sequence);
     if (story === undefined) return;
     this.#open.delete(sequence);
     story.closedUs = this.manager.nowUs;
     this.#ended.push(story);
     if (this.#ended.length > 2 * STORIES_MOST) this.#ended.splice(0, STORIES_MOST);
+    for (const told of this.onClose) told(story);
   }
 
   #noteEviction(content: number, tier: number, wentTo: number): void {

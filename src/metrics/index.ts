@@ -1,6 +1,6 @@
 /** The door `tierkv/metrics`: what a runtime does, for Prometheus and OpenTelemetry. */
 
-export { CacheMeasures, type SequenceStory, TierMeasures } from './cacheMeasures.ts';
+export { type BlockNews, CacheMeasures, type SequenceStory, TierMeasures } from './cacheMeasures.ts';
 export { type Metric, type MetricKind, metrics, type Sample, type Watched } from './catalogue.ts';
 export { Histogram } from './histogram.ts';
 export { type OpenTelemetryOptions, openTelemetry, openTelemetryName } from './openTelemetry.ts';
