@@ -5,8 +5,14 @@
  */
 
 import { tierNamesOf } from '../metrics/catalogue.ts';
-import type { BlockNews, CacheMeasures, RequestMeasures, RequestTimes, SequenceStory } from '../metrics/index.ts';
 import type { Histogram } from '../metrics/histogram.ts';
+import type {
+  BlockNews,
+  CacheMeasures,
+  RequestMeasures,
+  RequestTimes,
+  SequenceStory,
+} from '../metrics/index.ts';
 
 /** Seconds without a use: below the first a block is hot, below the second warm, else cold. */
 export const temperatureSeconds: readonly [hot: number, warm: number] = [10, 60];
@@ -140,7 +146,8 @@ export class FrameMaker {
     this.#evictions = cache.evictions.total;
     this.#returns = cache.returns.total;
     if (requests === undefined) {
-      const closed = (story: SequenceStory): void => this.#keep(fromStory(story, this.#tenantOf(story.owner)));
+      const closed = (story: SequenceStory): void =>
+        this.#keep(fromStory(story, this.#tenantOf(story.owner)));
       cache.onClose.add(closed);
       this.#stop = () => void cache.onClose.delete(closed);
     } else {
@@ -178,7 +185,10 @@ export class FrameMaker {
       choseRecompute: cache.choseRecompute,
       running,
       waiting,
-      ended: requests === undefined ? cache.closed : [...requests.ended.values()].reduce((sum, each) => sum + each, 0),
+      ended:
+        requests === undefined
+          ? cache.closed
+          : [...requests.ended.values()].reduce((sum, each) => sum + each, 0),
       tokens: requests?.tokens ?? 0,
       evictions: evictions.map((news) => this.#block(news)),
       returns: returns.map((news) => this.#block(news)),
@@ -338,7 +348,8 @@ export class FrameHistory {
   thin(): boolean {
     if (this.#frames.length < this.#most) return false;
     const kept: DashboardFrame[] = [];
-    for (let i = 0; i + 1 < this.#frames.length; i += 2) kept.push(merged(this.#frames[i], this.#frames[i + 1]));
+    for (let i = 0; i + 1 < this.#frames.length; i += 2)
+      kept.push(merged(this.#frames[i], this.#frames[i + 1]));
     if (this.#frames.length % 2 === 1) kept.push(this.#frames[this.#frames.length - 1]);
     this.#frames = kept;
     return true;
