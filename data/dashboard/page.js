@@ -63,6 +63,12 @@ function bar(parts, thin = false) {
 
 const okabeIto = ['#0072B2', '#E69F00', '#009E73', '#CC79A7', '#D55E00', '#56B4E9'];
 const tenantColours = ['#56B4E9', '#E69F00', '#009E73', '#CC79A7', '#D55E00', '#0072B2', '#8C6D31', '#7F7F7F'];
+/** The same in every tier and moment: by the order in which tenants were met. */
+const tenantsMet = new Map();
+function tenantColour(name) {
+  if (!tenantsMet.has(name)) tenantsMet.set(name, tenantColours[tenantsMet.size % tenantColours.length]);
+  return tenantsMet.get(name);
+}
 const tierColour = (position) => okabeIto[position % okabeIto.length];
 
 const shown = () => (state.at < 0 ? state.frames.length - 1 : Math.min(state.at, state.frames.length - 1));
@@ -130,7 +136,8 @@ function showHead() {
   const [hot, warm] = head.temperatureSeconds;
   fill(
     $('tierLegend'),
-    make('i', { style: 'background:var(--hot);margin-left:0' }), `used within ${hot} s`,
+    make('i', { style: 'background:var(--strong);margin-left:0' }), 'held by requests',
+    make('i', { style: 'background:var(--hot)' }), `cached, used within ${hot} s`,
     make('i', { style: 'background:var(--warm)' }), `within ${warm} s`,
     make('i', { style: 'background:var(--cold)' }), 'longer ago',
   );
@@ -161,7 +168,7 @@ function tierCard(tier, position) {
   const known = tenants.reduce((sum, [, size]) => sum + size, 0);
   const moving = Math.max(0, resident - held - cached);
   const [hot, warm, cold] = temperatures;
-  const parts = tenants.map(([name, size], i) => [size / capacity, tenantColours[i % tenantColours.length], `${name}: ${bytes(size)}`]);
+  const parts = tenants.map(([name, size]) => [size / capacity, tenantColour(name), `${name}: ${bytes(size)}`]);
   if (resident - known > 0) parts.push([(resident - known) / capacity, 'var(--cold)', `others: ${bytes(resident - known)}`]);
   return make(
     'div',
@@ -179,8 +186,10 @@ function tierCard(tier, position) {
       'div',
       { class: 'line small' },
       make('span', {}, `${count(blocks)} blocks${held > 0 ? `, ${bytes(held)} held` : ''}${leaving > 0 ? `, ${bytes(leaving)} leave` : ''}`),
-      make('span', { title: tenants.map(([name, size]) => `${name} ${bytes(size)}`).join(', ') }, tenants.length > 0 ? `${tenants.length} ${tenants.length === 1 ? 'tenant' : 'tenants'}` : ''),
     ),
+    tenants.length > 0
+      ? make('div', { class: 'small tenants' }, ...tenants.map(([name, size]) => make('span', { title: bytes(size) }, make('i', { class: 'key', style: `background:${tenantColour(name)}` }), name)))
+      : null,
   );
 }
 
@@ -190,11 +199,11 @@ function flowLine(now, then, from, to) {
   const given = state.head.limits[name];
   const limit = given ?? state.best[name] ?? 0;
   const arrow = from > to ? '\u2191' : '\u2193';
-  const ends = `${state.head.tiers[from]} \u2192 ${state.head.tiers[to]}`;
+  const ends = `${state.head.tiers[from]}\u2192${state.head.tiers[to]}`;
   return make(
     'div',
     { class: value > 0 ? '' : 'idle', 'data-link': name, title: given === undefined ? 'the best that was seen of this link' : 'the measured limit of this link' },
-    make('div', {}, `${arrow} ${ends}: ${rate(value)}${limit > 0 ? ` of ${rate(limit)}` : ''}`),
+    make('div', {}, `${arrow} ${ends} `, make('b', {}, value > 0 ? rate(value) : '0'), limit > 0 ? make('span', { class: 'muted' }, ` / ${rate(limit)}`) : null),
     make('div', { class: 'gauge' }, make('i', { style: `width:${limit > 0 ? Math.min(100, (100 * value) / limit) : 0}%` })),
   );
 }
@@ -231,7 +240,7 @@ function overTime(rows) {
   let then = 0;
   for (let i = 1; i < frames.length; i++) {
     while (then + 1 < i && frames[i].at - frames[then + 1].at >= back) then++;
-    rows(frames[i], frames[then], (series, value) => found.push({ at: frames[i].at - start, value, series }));
+    rows(frames[i], frames[then], (series, value) => found.push({ at: frames[i].at - start, value, series, rank: state.head.tiers.indexOf(series) }));
   }
   return found;
 }

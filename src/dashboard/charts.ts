@@ -26,7 +26,7 @@ const series = {
   field: 'series',
   type: 'nominal',
   sort: null,
-  legend: { orient: 'top', title: null, symbolType: 'square' },
+  legend: { orient: 'top', title: null, symbolType: 'square', columns: 3, symbolStrokeWidth: 0 },
 } as const;
 
 /** Common to all: the page fills the data named `rows`, and sets the signals `names`, `colours` and `width`. */
@@ -39,7 +39,7 @@ function chart(rest: VegaLiteSpec): VegaLiteSpec {
       { name: 'colours', value: tierColours },
     ],
     width: 300,
-    height: 150,
+    height: 200,
     autosize: { type: 'fit', contains: 'padding' },
     background: 'transparent',
     config: {
@@ -65,6 +65,7 @@ const charts: Readonly<Record<string, VegaLiteSpec>> = {
         scale: { domain: [0, 1] },
       },
       color: series,
+      order: { field: 'rank' },
       tooltip: [
         { field: 'series', title: 'tier' },
         { field: 'value', format: '.1%' },

@@ -3,9 +3,10 @@
  * the page shows is what the runtime counted; every button and the slider do what they say.
  */
 
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -18,14 +19,14 @@ import {
 } from '../../src/dashboard/index.ts';
 import type { KVRuntime } from '../../src/embed/index.ts';
 import { watchRuntime } from '../../src/metrics/index.ts';
-import { scratchDir } from '../backends/file/scratch.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from '../browser/browser.ts';
 import { blocks, openRuntime } from '../embed/liveRuntime.ts';
 
 const absent = await chromiumProblem();
 if (absent !== undefined) console.log(`SKIPPED: the dashboard in a browser: ${absent}`);
 
-const folder = scratchDir();
+const folder = mkdtempSync(join(tmpdir(), 'tierkv-dashboard-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const log = join(folder, 'decisions.log');
 const blockTokens = 16;
 
