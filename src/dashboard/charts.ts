@@ -26,7 +26,7 @@ const series = {
   field: 'series',
   type: 'nominal',
   sort: null,
-  legend: { orient: 'top', title: null, symbolType: 'square', columns: 3, symbolStrokeWidth: 0 },
+  legend: { orient: 'top', title: null, symbolType: 'square', columns: 3 },
 } as const;
 
 /** Common to all: the page fills the data named `rows`, and sets the signals `names`, `colours` and `width`. */

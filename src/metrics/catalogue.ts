@@ -263,7 +263,7 @@ export const metrics: readonly Metric[] = [
   ),
   metric(
     'counter',
-    'tierkv_allocations_refused_total',
+    'vllm:kv_offload_allocation_failure_total',
     '1',
     [],
     'Times that blocks found no room beside what is held.',
@@ -447,7 +447,7 @@ export const metrics: readonly Metric[] = [
   ),
   metric(
     'counter',
-    'tierkv_stores_skipped_total',
+    'vllm:kv_offload_stores_skipped_total',
     '{block}',
     ['reason'],
     'Blocks that were dropped instead of sent down: too much of their tier was on its way already, or the write budget did not pay for them.',

@@ -221,7 +221,7 @@ describe('what is found, where it lies and how it moves', () => {
     };
     expect(await moves(watch, asks)).toEqual(
       has(
-        'tierkv_allocations_refused_total',
+        'vllm:kv_offload_allocation_failure_total',
         'tierkv_requests_waiting_for_room',
         'vllm:num_requests_waiting',
       ),
@@ -303,7 +303,7 @@ describe('what goes wrong', () => {
     const watch = watchRuntime(kv);
     for (const seed of [1, 2, 3, 4]) kv.release(await computed(kv, seed)); // HBM is full then
     expect(await moves(watch, () => begun(kv, 5))).toEqual(
-      has('tierkv_stores_skipped_total', 'tierkv_dropped_blocks_total'),
+      has('vllm:kv_offload_stores_skipped_total', 'tierkv_dropped_blocks_total'),
     );
     expect(await moves(watch, () => begun(kv, 1))).toEqual(has('tierkv_returned_blocks_total'));
     const writeBudget = { bytesPerByteRead: 0, bytesPerSecond: 0 };
@@ -312,7 +312,7 @@ describe('what goes wrong', () => {
     await cacheBelow(poor, 1, 1); // the budget begins with the size of the tier
     poor.release(await computed(poor, 2));
     const evicts = (): unknown => poor.manager.evict(0, 4, poor.nowUs());
-    expect(await moves(poorWatch, evicts)).toEqual(has('tierkv_stores_skipped_total'));
+    expect(await moves(poorWatch, evicts)).toEqual(has('vllm:kv_offload_stores_skipped_total'));
   });
 
   const failures = [Outcome.MISSING, Outcome.CORRUPT, Outcome.TIMED_OUT, Outcome.REFUSED, Outcome.CANCELLED];
