@@ -44,6 +44,8 @@ describe('the exports map', () => {
       './simulate': 'simulate/index',
       './evolve': 'evolve/index',
       './compute': 'compute/index',
+      './metrics': 'metrics/index',
+      './dashboard': 'dashboard/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

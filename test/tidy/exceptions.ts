@@ -4,7 +4,21 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TidyRules } from './tidyScan.ts';
 
-const rooms = ['runtime', 'backends', 'compute', 'embed', 'views', 'sim', 'simulate', 'evolve', 'testing'];
+const rooms = [
+  ...[
+    'runtime',
+    'backends',
+    'compute',
+    'embed',
+    'views',
+    'sim',
+    'simulate',
+    'evolve',
+    'metrics',
+    'dashboard',
+  ],
+  'testing',
+];
 
 export const rules: TidyRules = {
   mostLines: 600,
