@@ -9,7 +9,7 @@ import { parseLinkCalibration } from '../sim/latency/capacity.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
 
-interface ServeOptions {
+interface DashboardPlace {
   readonly host: string;
   readonly port: string;
   readonly links?: string;
@@ -17,7 +17,7 @@ interface ServeOptions {
 
 const helpEnd = `
 The page replays the log with a slider. It is only read, needs no network, and answers this machine alone unless
---host names another address: then the printed address has a token, without which there is no answer.
+--host names another address: then the printed address has a token, and a request without it is refused.
 
 A log is written by KVRuntime.open({ log: FILE }), by the example server with --log FILE, and by tierkv replay --log FILE.
 A running process shows itself live: see dashboard(kv) of tierkv/dashboard in docs/guide/observe.md.`;
@@ -29,7 +29,7 @@ export function dashboardCommand(): Command {
     .option('--port <number>', 'port; 0: any that is free', '8081')
     .option('--links <file>', 'profile of tierkv calibrate, for the limits of the links')
     .addHelpText('after', helpEnd)
-    .action(async (log: string, { host, port, links }: ServeOptions) => {
+    .action(async (log: string, { host, port, links }: DashboardPlace) => {
       const portNumber = requireInteger('--port', Number(port), 0, 65_535);
       const limits = links === undefined ? {} : limitsIn(links);
       let count = 0;

@@ -129,7 +129,7 @@ function handled(
 ): void {
   if (pages.handle(request, response)) return;
   if (next !== undefined) next();
-  else response.writeHead(404, { 'content-type': 'text/plain' }).end('There is no such page.\n');
+  else response.writeHead(404, { 'content-type': 'text/plain' }).end('This page does not exist.\n');
 }
 
 // A server of its own.

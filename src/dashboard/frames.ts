@@ -4,15 +4,15 @@
  * before it: evictions, returns, requests that ended. Live, a clock asks for frames; from a log, the log's own time does.
  */
 
-import { tierNamesOf } from '../metrics/catalogue.ts';
-import type { Histogram } from '../metrics/histogram.ts';
+import type { ValueHistogram } from '../metrics/histogram.ts';
 import type {
   BlockNews,
   CacheMeasures,
   RequestMeasures,
-  RequestTimes,
+  RequestMoments,
   SequenceStory,
 } from '../metrics/index.ts';
+import { tierName } from '../runtime/index.ts';
 
 /** Seconds without a use: below the first a block is hot, below the second warm, else cold. */
 export const temperatureSeconds: readonly [hot: number, warm: number] = [10, 60];
@@ -126,7 +126,7 @@ export function headOf(
   const given = Object.entries(parameters).map(([name, value]) => `${name} ${String(value)}`);
   return {
     ...head,
-    tiers: tierNamesOf(manager),
+    tiers: manager.tiers.map((tier) => tierName(tier)),
     policy: [policy, ...given].join(', '),
     gapBounds: cache.tiers[0].reuseGapSeconds.bounds,
     temperatureSeconds,
@@ -151,7 +151,7 @@ export class FrameMaker {
       cache.onClose.add(closed);
       this.#stop = () => void cache.onClose.delete(closed);
     } else {
-      const ended = (request: Readonly<RequestTimes>): void => this.#keep(fromRequest(request, cache));
+      const ended = (request: Readonly<RequestMoments>): void => this.#keep(fromRequest(request, cache));
       requests.onEnd.add(ended);
       this.#stop = () => void requests.onEnd.delete(ended);
     }
@@ -268,7 +268,7 @@ export class FrameMaker {
   }
 }
 
-function countsOf({ counts }: Histogram): number[] {
+function countsOf({ counts }: ValueHistogram): number[] {
   return Array.from(counts);
 }
 
@@ -288,7 +288,7 @@ function fromStory(story: SequenceStory, tenant: string): FrameRequest {
   };
 }
 
-function fromRequest(request: Readonly<RequestTimes>, cache: CacheMeasures): FrameRequest {
+function fromRequest(request: Readonly<RequestMoments>, cache: CacheMeasures): FrameRequest {
   const { askedUs, hashedUs, placedUs, filledUs, prefilledUs, endedUs, story } = request;
   const part = (from: number, to: number): number => (from < 0 ? -1 : ((to < 0 ? endedUs : to) - from) / 1e3);
   return {

@@ -100,7 +100,7 @@ export class PageServer {
     if (name === 'frames.json')
       return send(response, 'application/json', Buffer.from(JSON.stringify(this.#all())));
     const file = this.#files.get(name);
-    if (file === undefined) return refuse(response, 404, 'There is no such page. Open the folder above.');
+    if (file === undefined) return refuse(response, 404, 'This page does not exist. Open the folder above.');
     return send(response, ...file);
   }
 

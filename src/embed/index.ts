@@ -21,9 +21,9 @@ export { PagedAttentionCache } from './pagedAttentionCache.ts';
 export type { ReadyLayers } from './partialPrefill.ts';
 export type { AskedRequest, RequestObserver, RequestWatch } from './requestObserver.ts';
 export type { RequestQueue, WaitingRequest } from './reuse.ts';
+export type { KVRequest } from './scheduledRequest.ts';
 export {
   type FinishedRequest,
-  type KVRequest,
   KVScheduler,
   type KVSchedulerConfig,
   type KVStepOutcome,

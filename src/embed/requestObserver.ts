@@ -46,7 +46,7 @@ export class RequestObservers {
     };
   }
 
-  /** What to tell of the request; undefined while there is no observer. */
+  /** What to tell of the request; undefined while none observes. */
   asked(request: AskedRequest, nowUs: number): RequestWatch | undefined {
     if (this.#observers.length === 0) return undefined;
     const watches = this.#observers.map((observer) => observer.asked(request, nowUs));

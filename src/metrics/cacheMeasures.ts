@@ -13,7 +13,7 @@ import {
   type TierName,
   tierName,
 } from '../runtime/index.ts';
-import { blockBounds, Histogram, transferBounds } from './histogram.ts';
+import { blockBounds, transferBounds, ValueHistogram } from './histogram.ts';
 
 /** Blocks that were dropped and are remembered, to see which come back: 40 bytes each and an entry of a map. */
 const GHOSTS_MOST = 65_536;
@@ -34,14 +34,14 @@ export class TierMeasures {
   loadTokens = 0;
   loadBytes = 0;
   /** Seconds that loads from here took, one by one. */
-  readonly loadSeconds: Histogram = new Histogram(transferBounds);
+  readonly loadSeconds: ValueHistogram = new ValueHistogram(transferBounds);
   /** By outcome. */
   readonly loadFailures: Float64Array = new Float64Array(outcomeNames.length);
   /** Blocks and tokens that were written here from above. */
   storeBlocks = 0;
   storeTokens = 0;
   storeBytes = 0;
-  readonly storeSeconds: Histogram = new Histogram(transferBounds);
+  readonly storeSeconds: ValueHistogram = new ValueHistogram(transferBounds);
   readonly storeFailures: Float64Array = new Float64Array(outcomeNames.length);
   loadsLate = 0;
   storesLate = 0;
@@ -50,13 +50,13 @@ export class TierMeasures {
   droppedBlocks = 0;
   /** Dropped blocks that a request asked for again while they were remembered. */
   returnedBlocks = 0;
-  readonly returnedAfterSeconds: Histogram = new Histogram(blockBounds);
+  readonly returnedAfterSeconds: ValueHistogram = new ValueHistogram(blockBounds);
   /** From when lookups find a block here until they do not. */
-  readonly residenceSeconds: Histogram = new Histogram(blockBounds);
+  readonly residenceSeconds: ValueHistogram = new ValueHistogram(blockBounds);
   /** Since its last use, when it is evicted from here. */
-  readonly idleSeconds: Histogram = new Histogram(blockBounds);
+  readonly idleSeconds: ValueHistogram = new ValueHistogram(blockBounds);
   /** From one use to the next, of a block found here. */
-  readonly reuseGapSeconds: Histogram = new Histogram(blockBounds);
+  readonly reuseGapSeconds: ValueHistogram = new ValueHistogram(blockBounds);
 
   constructor(tier: TierName) {
     this.tier = tier;
@@ -191,7 +191,7 @@ export class CacheMeasures {
     this.#stop();
   }
 
-  /** Sequences that are open, then those that ended last, the newest first in both. */
+  /** Sequences that are open, then the ones that ended last, the newest first in both. */
   stories(most: number): SequenceStory[] {
     return [...[...this.#open.values()].reverse(), ...[...this.#ended].reverse()].slice(0, most);
   }

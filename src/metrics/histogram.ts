@@ -3,7 +3,7 @@
  * bounds and two additions, and allocates nothing.
  */
 
-export class Histogram {
+export class ValueHistogram {
   readonly bounds: readonly number[];
   /** By bound, then above all of them; not cumulative. */
   readonly counts: Float64Array;

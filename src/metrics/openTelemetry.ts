@@ -12,10 +12,11 @@
 import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../packageFiles.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
-import { type Metric, metrics } from './catalogue.ts';
-import { Histogram } from './histogram.ts';
+import { metrics } from './catalogue.ts';
+import { ValueHistogram } from './histogram.ts';
+import type { Metric } from './metric.ts';
 import { importPeer } from './peer.ts';
-import type { RequestTimes } from './requestMeasures.ts';
+import type { RequestMoments } from './requestMeasures.ts';
 import type { RuntimeWatch } from './watch.ts';
 
 export interface OpenTelemetryOptions {
@@ -77,13 +78,13 @@ function tell(watch: RuntimeWatch, metric: Metric, meter: Meter, attributes: Att
   const { help: description, unit } = metric;
   const name = openTelemetryName(metric);
   if (metric.kind === 'histogram') {
-    const samples = metric.read(watch).filter(({ value }) => value instanceof Histogram);
+    const samples = metric.read(watch).filter(({ value }) => value instanceof ValueHistogram);
     const [first] = samples;
-    const advice = { explicitBucketBoundaries: [...(first.value as Histogram).bounds] };
+    const advice = { explicitBucketBoundaries: [...(first.value as ValueHistogram).bounds] };
     const instrument = meter.createHistogram(name, { description, unit, advice });
     const stops = samples.map(({ labels, value }) => {
       const all = { ...attributes, ...labels };
-      return (value as Histogram).tellOf((seconds) => instrument.record(seconds, all));
+      return (value as ValueHistogram).tellOf((seconds) => instrument.record(seconds, all));
     });
     return () => {
       for (const stop of stops) stop();
@@ -105,7 +106,7 @@ function tell(watch: RuntimeWatch, metric: Metric, meter: Meter, attributes: Att
 function traceRequests(watch: RuntimeWatch, tracer: Tracer, attributes: Attributes, api: Api): () => void {
   const { requests } = watch;
   requests.surroundings = () => api.context.active();
-  const told = (request: Readonly<RequestTimes>): void => {
+  const told = (request: Readonly<RequestMoments>): void => {
     const context = (request.surroundings as Context | undefined) ?? api.context.active();
     // the runtime's clock stands while the process does: times are counted back from now
     const offsetMs = Date.now() - request.endedUs / 1000;
@@ -134,7 +135,7 @@ function traceRequests(watch: RuntimeWatch, tracer: Tracer, attributes: Attribut
   };
 }
 
-function attributesOf({ id, promptTokens, cachedTokens, tokens, how }: Readonly<RequestTimes>): Attributes {
+function attributesOf({ id, promptTokens, cachedTokens, tokens, how }: Readonly<RequestMoments>): Attributes {
   return {
     ...(id === undefined ? {} : { 'tierkv.request.id': id }),
     'gen_ai.usage.input_tokens': promptTokens,
@@ -152,7 +153,7 @@ interface SpanPart {
 }
 
 /** What the request came to, one part after the other; the last one ends with it. */
-function partsOf(request: Readonly<RequestTimes>, { cache }: RuntimeWatch): SpanPart[] {
+function partsOf(request: Readonly<RequestMoments>, { cache }: RuntimeWatch): SpanPart[] {
   const { askedUs, hashedUs, placedUs, filledUs, prefilledUs, endedUs, story } = request;
   const parts: SpanPart[] = [];
   const add = (name: string, fromUs: number, toUs: number, attributes: Attributes = {}): void => {

@@ -3,8 +3,9 @@
 import type { Registry } from 'prom-client';
 import { configError } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
-import { type Metric, metrics, type Sample, type Watched } from './catalogue.ts';
-import { Histogram } from './histogram.ts';
+import { metrics } from './catalogue.ts';
+import { ValueHistogram } from './histogram.ts';
+import type { Metric, MetricSample, Watched } from './metric.ts';
 import { importPeer } from './peer.ts';
 
 export interface PrometheusOptions {
@@ -93,9 +94,9 @@ interface Row {
   readonly value: number;
 }
 
-function rows({ labels, value }: Sample, name: string, more: Readonly<Record<string, string>>): Row[] {
+function rows({ labels, value }: MetricSample, name: string, more: Readonly<Record<string, string>>): Row[] {
   const all = { ...more, ...labels };
-  if (!(value instanceof Histogram)) return [{ metricName: name, labels: all, value }];
+  if (!(value instanceof ValueHistogram)) return [{ metricName: name, labels: all, value }];
   const found: Row[] = [];
   let count = 0;
   value.counts.forEach((here, i) => {

@@ -1,13 +1,13 @@
 /**
  * How long requests take, part by part: keys and lookup, wait for room, loads, prefill, decode. A request is followed from
  * the moment in which the runtime hears of it; what it waited before, in a queue of the server, is the server's to tell.
- * Tenants come by name, at most so many of them: the others are one.
+ * Tenants come by name, up to a bound: the others are one.
  */
 
 import type { AskedRequest, RequestObserver, RequestWatch } from '../embed/requestObserver.ts';
 import type { SequenceId } from '../runtime/index.ts';
 import type { CacheMeasures, SequenceStory } from './cacheMeasures.ts';
-import { Histogram, requestBounds } from './histogram.ts';
+import { requestBounds, ValueHistogram } from './histogram.ts';
 
 /** Requests that ended and are kept for the dashboard. */
 const RECENT_MOST = 200;
@@ -16,7 +16,7 @@ const RECENT_MOST = 200;
 export const OTHER_TENANTS = 'other';
 
 /** The times of a request, in microseconds of the runtime's clock; -1 for what it did not come to. */
-export interface RequestTimes {
+export interface RequestMoments {
   readonly id: string | undefined;
   readonly tenant: string;
   readonly promptTokens: number;
@@ -46,13 +46,13 @@ export class TenantMeasures {
 }
 
 export class RequestMeasures implements RequestObserver {
-  readonly timeToFirstToken: Histogram = new Histogram(requestBounds);
-  readonly interTokenLatency: Histogram = new Histogram(requestBounds);
-  readonly endToEnd: Histogram = new Histogram(requestBounds);
-  readonly queueTime: Histogram = new Histogram(requestBounds);
-  readonly loadTime: Histogram = new Histogram(requestBounds);
-  readonly prefillTime: Histogram = new Histogram(requestBounds);
-  readonly decodeTime: Histogram = new Histogram(requestBounds);
+  readonly timeToFirstToken: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly interTokenLatency: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly endToEnd: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly queueTime: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly loadTime: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly prefillTime: ValueHistogram = new ValueHistogram(requestBounds);
+  readonly decodeTime: ValueHistogram = new ValueHistogram(requestBounds);
   promptTokens = 0;
   cachedTokens = 0;
   tokens = 0;
@@ -65,13 +65,13 @@ export class RequestMeasures implements RequestObserver {
   /** By name; the one of `OTHER_TENANTS` stands for all beyond the bound. */
   readonly tenants: Map<string, TenantMeasures> = new Map();
   /** Told of each request when it has ended. */
-  readonly onEnd: Set<(request: Readonly<RequestTimes>) => void> = new Set();
+  readonly onEnd: Set<(request: Readonly<RequestMoments>) => void> = new Set();
   /** Asked when a request comes in: what it came in from. */
   surroundings: (() => unknown) | null = null;
   readonly #cache: CacheMeasures;
   readonly #tenantsMost: number;
-  readonly #recent: RequestTimes[] = [];
-  readonly #open: Set<RequestTimes> = new Set();
+  readonly #recent: RequestMoments[] = [];
+  readonly #open: Set<RequestMoments> = new Set();
 
   /** @param tenantsMost tenants that are told apart */
   constructor(cache: CacheMeasures, tenantsMost: number) {
@@ -79,14 +79,14 @@ export class RequestMeasures implements RequestObserver {
     this.#tenantsMost = tenantsMost;
   }
 
-  /** Requests that are open, then those that ended last, the newest first in both. */
-  recent(most: number): readonly Readonly<RequestTimes>[] {
+  /** Requests that are open, then the ones that ended last, the newest first in both. */
+  recent(most: number): readonly Readonly<RequestMoments>[] {
     const open = [...this.#open].reverse();
     return [...open.slice(0, most / 2), ...this.#recent.slice(-most).reverse()].slice(0, most);
   }
 
   asked({ id, tenant, promptTokens }: AskedRequest, nowUs: number): RequestWatch {
-    const times: RequestTimes = {
+    const times: RequestMoments = {
       id,
       tenant: this.#nameOf(tenant),
       promptTokens,
@@ -118,7 +118,7 @@ export class RequestMeasures implements RequestObserver {
   }
 
   /** The request of a `FollowedRequest` has ended. */
-  keep(times: RequestTimes): void {
+  keep(times: RequestMoments): void {
     this.#open.delete(times);
     this.#recent.push(times);
     if (this.#recent.length > 2 * RECENT_MOST) this.#recent.splice(0, RECENT_MOST);
@@ -135,10 +135,10 @@ export class RequestMeasures implements RequestObserver {
 
 class FollowedRequest implements RequestWatch {
   readonly #all: RequestMeasures;
-  readonly #times: RequestTimes;
+  readonly #times: RequestMoments;
   readonly #tenant: TenantMeasures;
 
-  constructor(all: RequestMeasures, times: RequestTimes, tenant: TenantMeasures) {
+  constructor(all: RequestMeasures, times: RequestMoments, tenant: TenantMeasures) {
     this.#all = all;
     this.#times = times;
     this.#tenant = tenant;

@@ -4,7 +4,7 @@ import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import { CacheMeasures } from './cacheMeasures.ts';
-import type { Watched } from './catalogue.ts';
+import type { Watched } from './metric.ts';
 import { RequestMeasures } from './requestMeasures.ts';
 
 export interface WatchOptions {
@@ -69,7 +69,7 @@ const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
 
 /**
  * Watches the runtime from now on, at a cost of well under a microsecond a block. Called again it gives the same watch.
- * @throws TKV_CONFIG for options that are wrong, or differ from those that the runtime is watched with
+ * @throws TKV_CONFIG for options that are wrong, or differ from the options that the runtime is watched with
  */
 export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
   const { tenants } = requireOptions(options, watchOptionsNames, 'options', 'TKV_CONFIG');

@@ -84,7 +84,7 @@ it.each([
   ['another Host', { host: 'evil.example' }, 'GET', 403, /not known as "evil\.example"/],
   ['another Host with a port', { host: 'evil.example:80' }, 'GET', 403, /not known as/],
   ['the page of another site', { origin: 'http://evil.example' }, 'GET', 403, /another site/],
-  ['an Origin that is none', { origin: 'null' }, 'GET', 403, /another site/],
+  ['an opaque Origin', { origin: 'null' }, 'GET', 403, /another site/],
   [
     'a script of another site',
     { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' },

@@ -2,7 +2,13 @@
 
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/embed/index.ts';
-import { Histogram, metrics, prometheus, type RuntimeWatch, watchRuntime } from '../../src/metrics/index.ts';
+import {
+  metrics,
+  prometheus,
+  type RuntimeWatch,
+  ValueHistogram,
+  watchRuntime,
+} from '../../src/metrics/index.ts';
 import { type ItemEnded, Outcome, type TierStore } from '../../src/runtime/index.ts';
 import { scratchDir } from '../backends/file/scratch.ts';
 import {
@@ -25,7 +31,7 @@ function readings(watch: RuntimeWatch): Map<string, number> {
         expect(Object.keys(labels), metric.name).toEqual([...metric.labels]);
         return [
           `${metric.name}${JSON.stringify(labels)}`,
-          value instanceof Histogram ? value.count : value,
+          value instanceof ValueHistogram ? value.count : value,
         ] as const;
       }),
     ),
@@ -234,7 +240,7 @@ describe('what is found, where it lies and how it moves', () => {
   });
 });
 
-it('requests of a scheduler, and those that give way', async () => {
+it('requests of a scheduler, and requests that give way', async () => {
   await using kv = await threeTiers({ hbmBytes: blocks(10) });
   const watch = watchRuntime(kv);
   const scheduler = kv.scheduler({ maxBatchedTokens: 256 });
