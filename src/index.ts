@@ -25,9 +25,9 @@ export type { BlockUseEvent, CacheEvent, EventOptions } from './embed/observabil
 export { PagedAttentionCache } from './embed/pagedAttentionCache.ts';
 export { ReadyLayers } from './embed/partialPrefill.ts';
 export { RequestQueue, WaitingRequest } from './embed/reuse.ts';
+export type { KVRequest } from './embed/scheduledRequest.ts';
 export {
   type FinishedRequest,
-  type KVRequest,
   KVScheduler,
   type KVSchedulerConfig,
   type KVStepOutcome,

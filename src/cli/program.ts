@@ -75,6 +75,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./bench/command.ts')).benchCommand(),
   },
   {
+    name: 'serve-dashboard',
+    summary: 'show in a browser what happened in the run of a decision log',
+    load: async () => (await import('./dashboard.ts')).dashboardCommand(),
+  },
+  {
     name: 'calibrate',
     summary: 'measure the links of this machine as a profile for the simulator',
     load: async () => (await import('./calibrate.ts')).calibrateCommand(),

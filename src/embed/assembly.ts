@@ -19,6 +19,7 @@ import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { runtimeMigration } from './migration.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog } from './observability.ts';
+import { RequestObservers } from './requestObserver.ts';
 import { ComputingBlocks } from './sequenceState.ts';
 import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
 import { TenantChains, TenantOwners } from './tenancy.ts';
@@ -104,6 +105,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     nowUs,
     moves,
     migration,
+    observers: new RequestObservers(),
   };
   let restored = Promise.resolve();
   if (stores.nvme !== undefined) {

@@ -36,7 +36,9 @@ export async function begin(
   requireElements(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
+  const asked = { id: undefined, tenant: options.tenant, promptTokens: list.length };
   const chains = context.chains.of(options.tenant, options.extras);
+  const watch = context.observers.asked(asked, context.nowUs());
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
   const groups = chains.map((chain, g) => {
     const keys = freshKeys(Math.ceil(list.length / blockTokens));
@@ -48,8 +50,14 @@ export async function begin(
   const { tenant } = options;
   const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
   const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
+  watch?.hashed(context.nowUs());
   for (let isFirst = true; ; isFirst = false) {
-    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
+    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing }).catch((error) => {
+      watch?.ended(context.nowUs(), 'refused');
+      throw error;
+    });
+    sequence.watch = watch;
+    watch?.placed(context.nowUs());
     try {
       if (arrives) fillAsItComes(context, sequence, options.retention);
       else await fill(context, sequence, options.retention, signals);
@@ -61,8 +69,10 @@ export async function begin(
       }
       const full = error instanceof TierKVError && error.code === 'TKV_FULL';
       if (wish.wait && full) continue;
+      watch?.ended(context.nowUs(), 'refused');
       throw error;
     }
+    watch?.filled(context.nowUs(), sequence.cachedTokens, sequence.groups[0].table.id);
     const [{ keys, sealed }] = sequence.groups;
     context.computing.begin(sequence, keys, sealed); // also what could not be brought
     return sequence;

@@ -18,6 +18,7 @@ import type { DeviceKeeper } from './deviceKeeper.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import type { ManagerLoop } from './managerLoop.ts';
 import type { RuntimeMigration } from './migration.ts';
+import type { RequestObservers } from './requestObserver.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
 import type { TenantChains, TenantOwners } from './tenancy.ts';
 
@@ -50,6 +51,8 @@ export interface RequestContext {
   readonly moves: BlockMoves;
   /** Moves cached blocks by their temperature; null where that is off. */
   readonly migration: RuntimeMigration | null;
+  /** What watches requests. */
+  readonly observers: RequestObservers;
 }
 
 /**

@@ -11,6 +11,7 @@ export {
   type NextPartOptions,
   type OpenUnit,
   type PrefetchOptions,
+  type RuntimeObserver,
 } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
 export type { WaitOptions } from './managerLoop.ts';
@@ -18,10 +19,11 @@ export type { RuntimeMetrics } from './metrics.ts';
 export type { BlockUseEvent, CacheEvent, EventOptions } from './observability.ts';
 export { PagedAttentionCache } from './pagedAttentionCache.ts';
 export type { ReadyLayers } from './partialPrefill.ts';
+export type { AskedRequest, RequestObserver, RequestWatch } from './requestObserver.ts';
 export type { RequestQueue, WaitingRequest } from './reuse.ts';
+export type { KVRequest } from './scheduledRequest.ts';
 export {
   type FinishedRequest,
-  type KVRequest,
   KVScheduler,
   type KVSchedulerConfig,
   type KVStepOutcome,

@@ -22,10 +22,12 @@ import {
   JobPriority,
   type KeyElements,
   type KVBudget,
+  type KVLayout,
   type KVManager,
   type KVMetrics,
   kvBudget,
   kvMetrics,
+  type ManagerObserver,
   type Match,
   type OpenBlock,
   type RequestExtras,
@@ -71,6 +73,7 @@ import {
 } from './observability.ts';
 import { PagedAttentionCache } from './pagedAttentionCache.ts';
 import { dropTail, nextPart, PART_TOKENS, type ReadyLayers, readyLayers } from './partialPrefill.ts';
+import type { RequestObserver } from './requestObserver.ts';
 import {
   type CrossRequestOptions,
   crossRequestCache,
@@ -82,6 +85,12 @@ import {
 import { KVScheduler, type KVSchedulerConfig } from './scheduler.ts';
 import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
+
+/** What watches a runtime. It may read, and makes no call that changes anything. */
+export interface RuntimeObserver {
+  readonly blocks?: ManagerObserver | undefined;
+  readonly requests?: RequestObserver | undefined;
+}
 
 export interface OpenUnit {
   /** Block of the sequence, from 0. */
@@ -332,6 +341,7 @@ export class KVRuntime implements AsyncDisposable {
     dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.release(table, this.nowUs());
     state.ended = true;
+    state.watch?.ended(this.nowUs(), 'released');
   }
 
   /**
@@ -345,6 +355,7 @@ export class KVRuntime implements AsyncDisposable {
     dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
     state.ended = true;
+    state.watch?.ended(this.nowUs(), 'cancelled');
   }
 
   // Where the blocks of a sequence lie, for kernels.
@@ -514,6 +525,35 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   // What the runtime tells.
+
+  /**
+   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`.
+   * @returns unsubscribe
+   */
+  observe({ blocks, requests }: RuntimeObserver): () => void {
+    const stops = [
+      blocks === undefined ? undefined : this.manager.observe(blocks),
+      requests === undefined ? undefined : this.#context.observers.add(requests),
+    ];
+    return () => {
+      for (const stop of stops) stop?.();
+    };
+  }
+
+  /** The open scheduler, or the one that was closed last. */
+  get lastScheduler(): KVScheduler | undefined {
+    return this.#scheduler;
+  }
+
+  /** The numbers by which the manager knows tenants and their groups, in the order in which they came. */
+  get tenantOwners(): ReadonlyMap<string, number> {
+    return this.#context.owners.numbers;
+  }
+
+  /** The layout of its blocks. */
+  get layout(): KVLayout {
+    return this.#config.layout;
+  }
 
   /** Counters and gauges as plain data. */
   metrics(): RuntimeMetrics {

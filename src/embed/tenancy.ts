@@ -115,6 +115,11 @@ export class TenantOwners {
     this.#sharing = sharing;
   }
 
+  /** Tenants that are alone and groups, with their numbers. */
+  get numbers(): ReadonlyMap<string, number> {
+    return this.#numbers;
+  }
+
   /** @throws TKV_INPUT for a tenant that is not a text or empty */
   of(tenant: string): number {
     requireTenant(tenant);

@@ -46,6 +46,8 @@ describe('the exports map', () => {
       './gateway': 'gateway/index',
       './compute': 'compute/index',
       './events': 'gateway/events/index',
+      './metrics': 'metrics/index',
+      './dashboard': 'dashboard/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

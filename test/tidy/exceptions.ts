@@ -5,15 +5,19 @@ import { join } from 'node:path';
 import type { TidyRules } from './tidyScan.ts';
 
 const rooms = [
-  'runtime',
-  'backends',
-  'compute',
-  'embed',
-  'views',
-  'sim',
-  'simulate',
-  'evolve',
-  'gateway',
+  ...[
+    'runtime',
+    'backends',
+    'compute',
+    'embed',
+    'views',
+    'sim',
+    'simulate',
+    'evolve',
+    'gateway',
+    'metrics',
+    'dashboard',
+  ],
   'testing',
 ];
 
