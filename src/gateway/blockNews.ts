@@ -86,7 +86,7 @@ export class CacheBook {
 
   #stored(news: KVBlocksStored, tier: number, model: string): Uint8Array[] {
     const { hashes, tokenIds, blockTokens, parent, loraName, salt, extraKeys } = news;
-    // what else a hash covers, such as an image, is no part of a prompt's tokens
+    // what else a hash covers, such as an image, does not stand in the tokens of a prompt
     const isMore = (key: unknown): boolean =>
       typeof key !== 'string' || !((salt !== null && key.endsWith(salt)) || key === loraName);
     const hasMore = extraKeys?.some((keys) => keys?.some(isMore) === true) === true;
