@@ -458,17 +458,28 @@ export {
   transferMetrics,
 } from './report/tierMetrics.ts';
 export {
+  type WekaOptions,
+  wekaFields,
+  wekaRequests,
+  wekaSessionFields,
+  wekaSessionRequests,
+} from './workload/agentSessions.ts';
+export {
+  type BenchmarkedRequest,
+  benchmarkedRequests,
+  benchmarkFields,
+  benchmarkRequests,
+} from './workload/benchmarkOutput.ts';
+export {
   type RequestEnd,
   SessionManager,
   type SessionManagerState,
   type SessionPlan,
 } from './workload/closedLoop.ts';
 export {
-  azureColumns,
-  azureRequests,
+  bailianFields,
+  bailianRequests,
   byteTokens,
-  type LengthFileOptions,
-  lengthFileRequests,
   type MooncakeOptions,
   mooncakeFields,
   mooncakeRequests,
@@ -478,9 +489,6 @@ export {
   textTraceRequests,
   tokenIdFields,
   tokenIdRequests,
-  type WekaOptions,
-  wekaFields,
-  wekaRequests,
 } from './workload/importers.ts';
 export { diurnalWindows, drainWindows, type Limits } from './workload/plan.ts';
 export {
@@ -527,6 +535,17 @@ export {
   WorkloadSummarizer,
   type WorkloadSummary,
 } from './workload/summary.ts';
+export {
+  azureColumns,
+  azureRequests,
+  burstColumns,
+  burstRequests,
+  type ColumnMapping,
+  type LengthFileOptions,
+  lengthFileRequests,
+  mappedRequests,
+  parseColumnMapping,
+} from './workload/tables.ts';
 export { blockHash, blockHashes, TokenReader, VOCABULARY } from './workload/tokens.ts';
 export {
   CsvHeader,

@@ -7,7 +7,7 @@ import { Command, Option } from 'commander';
 import { configError, nearestName } from '../runtime/errors.ts';
 import { SLO_CLASSES, type WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import type { Targets, TargetsByClass } from '../sim/metrics/statistics.ts';
-import { addPresetOptions, numberWithin } from './presetOptions.ts';
+import { addPresetOptions, addTraceOptions, numberWithin } from './presetOptions.ts';
 
 /** Options as they were given; absent ones are undefined. */
 export type OptionValues = Readonly<Record<string, string | boolean | undefined>>;
@@ -144,7 +144,7 @@ function handoffOptions(command: Command): Command {
 }
 
 function workloadOptions(command: Command): Command {
-  return addPresetOptions(command)
+  return addTraceOptions(addPresetOptions(command))
     .option('--workload-spec <file>', 'workload specification or recorded trace')
     .option('--trace-header <file>', 'header of a recorded TraceV2, with --trace-data')
     .option(

@@ -17,6 +17,7 @@ import {
   withProfile,
   withTimeout,
 } from '../sim/workload/presets.ts';
+import { parseColumnMapping } from '../sim/workload/tables.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
 
 export type WorkloadOptionValues = Readonly<Record<string, string | boolean | undefined>>;
@@ -144,7 +145,30 @@ export function openOptions(options: WorkloadOptionValues): OpenOptions {
     ...(rate === undefined ? {} : { rate }),
     ...(blockTokens === undefined ? {} : { blockTokens }),
     ...(sessionGapS === undefined ? {} : { sessionGapS }),
+    ...(typeof options.columns === 'string' ? { columns: parseColumnMapping(options.columns) } : {}),
+    ...(options.dropEmpty === true ? { dropEmpty: true } : {}),
+    ...(options.sort === true ? { sort: true } : {}),
   };
+}
+
+/** @throws TKV_CONFIG naming an option on recorded rows where the workload is generated */
+export function refuseTraceOptions(options: WorkloadOptionValues, source: string): void {
+  const given = { '--columns': options.columns, '--drop-empty': options.dropEmpty, '--sort': options.sort };
+  for (const [flag, value] of Object.entries(given)) {
+    if (value === undefined) continue;
+    throw configError(flag, `is for recorded traces, and ${source} is generated`, 'Leave it out.');
+  }
+}
+
+/** Options on how a recorded trace is read. */
+export function addTraceOptions(command: Command): Command {
+  return command
+    .option(
+      '--columns <mapping>',
+      'which columns of a CSV are what: arrival=ts:s,input=prompt_len,output=gen_len',
+    )
+    .option('--drop-empty', 'leave out rows without prompt or output tokens, and count them')
+    .option('--sort', 'sort the rows of a trace by time');
 }
 
 /** Options that shape a preset, as fields and as they are written. */
@@ -184,7 +208,7 @@ export function refusePresetOptions(
 
 /** @param format of a named workload @returns preset options that shape it too */
 export function usedByFormat(format: Format): readonly string[] {
-  return format === 'lengths' ? ['rate'] : [];
+  return format === 'lengths' || format === 'columns' ? ['rate'] : [];
 }
 
 export function addPresetOptions(command: Command): Command {

@@ -14,6 +14,7 @@ import {
   openOptions,
   presetSpec,
   refusePresetOptions,
+  refuseTraceOptions,
   seedOption,
   usedByFormat,
 } from './presetOptions.ts';
@@ -55,6 +56,7 @@ export function openSimulation(
       : spec === undefined
         ? openPreset(options, adjust)
         : openSpec(spec, adjusted(options, adjust));
+  if (opened.taken === undefined) refuseTraceOptions(options, file ?? 'the workload');
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
   const source = file ?? (spec === undefined ? undefined : 'the workload of the deployment');
   const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
