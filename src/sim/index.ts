@@ -264,21 +264,23 @@ export {
 } from './latency/capacity.ts';
 export { type Coefficients, coefficientSchema, parseCoefficients } from './latency/coefficients.ts';
 export {
-  type BatchLimits,
+  type EngineMemory,
+  type EngineMemoryOptions,
+  engineMemory,
+  localKvBytesPerToken,
+  localWeightBytes,
+} from './latency/engineMemory.ts';
+export {
   crossValidate,
   type Fold,
   fitEngine,
   fitRun,
   kernelCoefficients,
-  type MeasuredRequest,
   type MeasuredRun,
   type ModelLookup,
-  parseMeasuredRequests,
   predictRecords,
   prepareRecords,
   type RecordPrediction,
-  type RequestTimes,
-  replayRequests,
   replayRun,
 } from './latency/fit/engineFit.ts';
 export {
@@ -309,6 +311,14 @@ export {
   scoreOf,
   scoresBy,
 } from './latency/fit/linearFit.ts';
+export {
+  type MeasuredRequest,
+  type MeasuredRunFile,
+  type RunFormat,
+  readMeasuredRun,
+  runFormats,
+} from './latency/fit/measuredRuns.ts';
+export { type BatchLimits, type RequestTimes, replayRequests } from './latency/fit/runReplay.ts';
 export {
   averageStep,
   batchOf,
