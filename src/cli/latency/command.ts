@@ -93,7 +93,7 @@ function fitOptions(): Command {
 }
 
 /** How a run was served, for fits and comparisons. */
-function servedOptions(command: Command, when: string): Command {
+export function servedOptions(command: Command, when: string): Command {
   return command
     .option('--model <name>', `${when}the model that was served`)
     .option('--tp <n>', `${when}tensor parallel GPUs`, numberOption, 1)

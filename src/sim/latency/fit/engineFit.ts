@@ -246,14 +246,21 @@ function fitDistance(run: MeasuredRun, times: readonly RequestTimes[], fitted: n
 }
 
 /** What a step takes beyond its kernels, at most: more is another cause. */
-const mostOverheadUs = 1e5;
+const mostOverheadUs = 1e7;
 
-/** Factors of the shares and of the overhead from which a search begins. */
-const startFactors = [
-  [1, 1],
-  [0.8, 1.5],
-  [0.6, 0.5],
-] as const;
+/** Factors of the shares from which searches begin. */
+const startFactors = [1, 0.8, 0.6] as const;
+/** Shares of the shortest measured times between tokens that a search takes to be beyond the kernels at first. */
+const overheadShares = [0.5, 0.9] as const;
+
+/** Time between tokens that a tenth of the requests stay below, µs. */
+function shortGapUs(requests: readonly MeasuredRequest[]): number {
+  const gaps = requests
+    .filter(({ outputTokens }) => outputTokens > 1)
+    .map(({ firstTokenUs, lastTokenUs, outputTokens }) => (lastTokenUs - firstTokenUs) / (outputTokens - 1))
+    .sort((a, b) => a - b);
+  return gaps[Math.floor(gaps.length / 10)] ?? 0;
+}
 
 /**
  * @param start coefficients of another GPU to begin from.
@@ -269,12 +276,17 @@ export function fitRun(
   const overheadUs = layers * engine.perLayerUs + engine.perStepUs;
   const reduce = { name: 'reduceEfficiency', start: engine.reduceEfficiency, min: 0.02, max: 1 };
   // the simplex ends in valleys where streaming and overhead make up for each other: the best of several starts is kept
-  const tries = startFactors.map(([shares, overhead]) =>
+  const gapUs = shortGapUs(run.requests.slice(0, fitted));
+  const starts = [
+    ...startFactors.map((shares) => [shares, overheadUs]),
+    ...overheadShares.map((share) => [0.8, share * gapUs]),
+  ];
+  const tries = starts.map(([shares, overhead]) =>
     minimise(
       [
         { name: 'streaming', start: gemm16.memory * shares, min: 0.02, max: 1 },
         { name: 'compute', start: gemm16.compute * shares, min: 0.02, max: 1 },
-        { name: 'overheadUs', start: overheadUs * overhead, min: 0, max: mostOverheadUs },
+        { name: 'overheadUs', start: Math.min(overhead, mostOverheadUs), min: 0, max: mostOverheadUs },
         ...(tp * dp > 1 ? [reduce] : []),
       ],
       (values) => fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted),
