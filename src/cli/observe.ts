@@ -55,6 +55,7 @@ async function run(file: string, options: WorkloadOptionValues): Promise<void> {
     vocabulary: number('vocabulary', '--vocabulary', 2, 2 ** 24, true) ?? 32_000,
     speedup: number('speedup', '--speedup', 1e-6, 1e6, false) ?? 1,
     timeoutMs: 1000 * (number('timeout', '--timeout', 0.001, 1e6, false) ?? 600),
+    warmUp: number('warmUp', '--warm-up', 0, 10_000, true) ?? 0,
     ...(typeof options.model === 'string' ? { model: options.model } : {}),
     ...(apiKey === undefined ? {} : { apiKey }),
     progress: (ended, begun) =>
@@ -100,8 +101,9 @@ export function observeCommand(): Command {
     .requiredOption('--out <file.jsonl>', 'where a line a request goes')
     .option('--model <name>', 'model to ask for (default: the first that the server lists)')
     .option('--vocabulary <n>', 'token ids are sent below this (default: 32000)')
-    .option('--num-requests <n>', 'at most so many requests')
-    .option('--speedup <x>', 'arrivals are so many times as fast (default: 1)')
+    .option('--num-requests <n>', 'most requests that are sent')
+    .option('--warm-up <n>', 'requests that are sent one by one before, and not recorded')
+    .option('--speedup <x>', 'factor by which arrivals are faster (default: 1)')
     .option('--timeout <s>', 'longest time of a request (default: 600)')
     .option('--api-key-env <name>', 'environment variable that holds the key of the API')
     .option('--from <format>', 'format of the workload, found out by default')

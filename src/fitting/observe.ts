@@ -21,6 +21,8 @@ export interface ObserveOptions {
   readonly speedup: number;
   /** Longest time of a request. */
   readonly timeoutMs: number;
+  /** Requests that are sent one by one before, and not recorded: a fresh server compiles and captures. */
+  readonly warmUp?: number;
   readonly apiKey?: string;
   readonly signal?: AbortSignal;
   readonly progress?: (ended: number, begun: number) => void;
@@ -187,6 +189,15 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
   return answer;
 }
 
+/** Tokens of the prompt and of the answer of a request that warms a server up. */
+const warmUpTokens = 32;
+
+function bodyOf(model: string, prompt: readonly number[], tokens: number): string {
+  const sampling = { ignore_eos: true, temperature: 0 };
+  const streaming = { stream: true, stream_options: { include_usage: true } };
+  return JSON.stringify({ model, prompt, max_tokens: tokens, ...sampling, ...streaming });
+}
+
 /**
  * Sends each request at its arrival, whatever became of those before, and waits for all of them.
  * @throws {TierKVError} TKV_IO where the server cannot be reached; TKV_CONFIG for an option out of range; TKV_INPUT where
@@ -205,6 +216,10 @@ export async function observe(
   let latestUs = 0;
   let ended = 0;
   let firstUs: number | undefined;
+  for (let i = 0; i < (options.warmUp ?? 0); i++) {
+    const prompt = Array.from({ length: warmUpTokens }, (_, at) => (i * warmUpTokens + at) % vocabulary);
+    await ask(url, bodyOf(model, prompt, warmUpTokens), options);
+  }
   const startMs = performance.now();
   for (const request of requests) {
     if (pending.length === maxRequests) {
@@ -218,15 +233,7 @@ export async function observe(
     // upstream's ids reach beyond small vocabularies: folding keeps equal tokens equal, and so shared prefixes
     const prompt = Array.from(reader.prompt(request), (token) => token % vocabulary);
     const wanted = Math.max(1, request.outputTokens);
-    const body = JSON.stringify({
-      model,
-      prompt,
-      max_tokens: wanted,
-      ignore_eos: true,
-      temperature: 0,
-      stream: true,
-      stream_options: { include_usage: true },
-    });
+    const body = bodyOf(model, prompt, wanted);
     const atMs = startMs + (request.arrivalUs - firstUs) / 1000 / speedup;
     const waitMs = atMs - performance.now();
     if (waitMs > 1)

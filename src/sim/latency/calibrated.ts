@@ -48,8 +48,8 @@ export interface CalibratedCoefficients {
 }
 
 /**
- * Coefficients as they are on the links of another GPU: what reductions reach there is the link's, and not that of the GPU
- * on which they were fitted.
+ * Coefficients as they are on the links of another GPU: what reductions reach there is the link's. Where the GPU is
+ * the one that they were fitted on, they stay.
  */
 export function onLinksOf(
   hardware: Pick<Hardware, 'name' | 'reduceEfficiency' | 'reduceLatencyUs'>,

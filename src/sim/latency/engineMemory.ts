@@ -1,7 +1,7 @@
 /**
  * How vLLM shares out the memory of a GPU: what it may use, less weights, less the peak of its profile run, less what the
- * runtime and the collectives take, is KV. Each part is a formula with its source; the peak of the profile run is that of a
- * forward pass over `maxBatchedTokens` or that of sampling for `maxSequences`, whichever is higher.
+ * runtime and the collectives take, is KV. Each part is a formula with its source; the peak of the profile run is the higher
+ * of two: a forward pass over `maxBatchedTokens`, and sampling for `maxSequences`.
  *
  * The two constants of the peak were fitted to what vLLM logged on H100 for seven pairs of model and parallelism
  * (llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md at 25933486: 8,192 tokens, 1,024 sequences); none
@@ -35,7 +35,7 @@ export interface EngineMemoryOptions {
   /** Most sequences and tokens of a step, which the profile run takes. */
   readonly maxSequences: number;
   readonly maxBatchedTokens: number;
-  /** Bytes of a KV element; that of the activations unless set. 1 for FP8. */
+  /** Bytes of a KV element; as an activation unless set. 1 for FP8. */
   readonly kvElementBytes?: number;
   /** GiB on each GPU for captured graphs: vLLM counts them from 0.21 on, 0 before. */
   readonly graphGib?: number;

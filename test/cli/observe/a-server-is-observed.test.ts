@@ -98,6 +98,12 @@ it('sends the lengths and prefixes of the workload, and records what came', asyn
   expect(compareTimes(read.requests, late, 0)[0].errorPercent).toBeCloseTo(100);
 });
 
+it('warms a server up without a record of it', async () => {
+  const { url, asked } = await server();
+  const { lines } = await run(url, { warmUp: 2 });
+  expect([asked.length, lines.length]).toEqual([5, 3]);
+});
+
 it('keeps what failed with its error, and refuses a run of failures alone', async () => {
   const { url } = await server([700]);
   const { lines } = await run(url);
@@ -115,7 +121,7 @@ it('keeps what failed with its error, and refuses a run of failures alone', asyn
   );
 });
 
-it('says in one line that the target is none', async () => {
+it('says in one line what a target must be', async () => {
   await expect(run('localhost:1')).rejects.toThrow(
     /^--target is "localhost:1"\. Write http:\/\/HOST:PORT\.$/,
   );

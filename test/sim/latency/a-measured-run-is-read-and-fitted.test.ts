@@ -120,7 +120,7 @@ describe('forms', () => {
     });
   });
 
-  it('counts what did not end, and refuses what is none of them', () => {
+  it('counts what did not end, and refuses another file', () => {
     const failed = `${forms.observed}\n${JSON.stringify({ arrival_us: 1, prompt_tokens: 3, output_tokens: 1, ttft_us: -1, e2e_us: 9, outcome: 'failed' })}`;
     expect(readMeasuredRun(failed, 'run').taken.notes).toEqual([
       '1 requests without all their tokens left out',

@@ -169,7 +169,7 @@ export function crossValidate(
 // Fits the coefficients of a GPU to one measured run of an engine, of which only the requests' times are
 // known: the run is replayed, and the shares of bandwidth and compute and the time that a step takes beyond its kernels are
 // moved until the replay agrees, with several GPUs also the efficiency of their reductions. One run of one model cannot tell
-// what a layer adds from what a step adds, so a layer's part is held at that of the start, where it was fitted to several
+// what a layer adds from what a step adds, so a layer's part is held as the start has it, where it was fitted to several
 // models, as long as the whole allows it. Requests before a given one are fitted to; the rest judge. They belong to one run
 // and share its load, so this is a weaker test than another run would be.
 
@@ -234,7 +234,7 @@ export function runDistance(
 /** Weight of a request's time to its first token in a fit: much of it is queueing, in which all errors of steps add up. */
 const firstTokenWeight = 0.25;
 
-/** The distance that a fit makes small: that of the run, and that of first tokens, each counted up to wholly wrong. */
+/** The distance that a fit makes small: of the run, and of first tokens, each counted up to wholly wrong. */
 function fitDistance(run: MeasuredRun, times: readonly RequestTimes[], fitted: number): number {
   let sum = 0;
   for (let i = 0; i < fitted; i++) {

@@ -33,7 +33,7 @@ export interface MeasuredRunFile {
 const maxTokens = 10_000_000;
 
 /**
- * The requests of a measured run. Those that failed are counted and left out.
+ * The requests of a measured run. Requests that failed are counted and left out.
  * @throws {TierKVError} TKV_INPUT naming file, line and field.
  */
 export function readMeasuredRun(text: string, file: string): MeasuredRunFile {

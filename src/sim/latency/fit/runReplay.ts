@@ -70,7 +70,7 @@ function replayOne(
   const sums = new BatchSums();
   let free = capacity;
   let running: Running[] = [];
-  const waiting: Running[] = []; // those that gave way, the one that goes on first in front
+  const waiting: Running[] = []; // requests that gave way, the one that goes on first in front
   let next = 0;
   let nowUs = 0;
 
