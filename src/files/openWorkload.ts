@@ -122,7 +122,12 @@ export function formatOf(file: string): Format {
   if (/\.ya?ml(\.gz|\.zst)?$/.test(file)) return isTraceHeader(file) ? 'tracev2' : 'spec';
   const line = firstLine(file);
   if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
-  if (isObjectFile(file)) return objectFormat(wholeObject(file), file);
+  if (isObjectFile(file)) {
+    const object = wholeObject(file);
+    // a trace of one line is an object too
+    if (!jsonFields.some(([, fields]) => fields.every((field) => field in object)))
+      return objectFormat(object, file);
+  }
   if (line.trimStart().startsWith('{')) return jsonFormat(line, file);
   if (line.includes(',')) return csvFormat(line, file);
   throw new TierKVError(
@@ -146,8 +151,27 @@ const jsonFields: readonly (readonly [Format, readonly string[]])[] = [
   ['bailian', bailianFields],
 ];
 
-/** Files of one JSON object, perhaps over many lines. */
-const isObjectFile = (file: string): boolean => /\.json$/.test(plainName(file));
+/** Whether a file is one JSON object, perhaps over many lines, and not an object a line. */
+function isObjectFile(file: string): boolean {
+  if (!/\.json$/.test(plainName(file))) return false;
+  let first: string | undefined;
+  for (const line of fileLines(file)) {
+    if (line.trim() === '') continue;
+    if (first !== undefined) return !isWhole(first);
+    first = line;
+  }
+  return first?.trimStart().startsWith('{') === true;
+}
+
+function isWhole(line: string): boolean {
+  try {
+    JSON.parse(line);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** A session of WEKA's, as its publisher has it. */
 const sessionFile = /\.json(\.gz|\.zst)?$/;
 

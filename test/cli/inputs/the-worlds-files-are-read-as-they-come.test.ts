@@ -307,3 +307,11 @@ it('two equal rows are two requests', () => {
     [1e6, 5, 1],
   ]);
 });
+
+it('lines of JSON in a file that ends in .json are lines, be there one or several', () => {
+  const line = JSON.stringify({ timestamp: 1, input_length: 600, output_length: 4, hash_ids: [0, 1] });
+  for (const count of [1, 2]) {
+    const got = read(write('m.json', `${line}\n`.repeat(count)));
+    expect([got.format, got.requests.length]).toEqual(['mooncake', count]);
+  }
+});
