@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { otherGpuRun } from '../../src/fitting/check.ts';
 import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
-import type { MeasuredRequest } from '../../src/sim/latency/fit/engineFit.ts';
+import type { MeasuredRequest } from '../../src/sim/latency/fit/measuredRuns.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';
 import { engineShape, PhysicalFloor } from '../../src/sim/latency/physics.ts';
 import { buildSimulation, runToEnd } from '../../src/simulate/build.ts';

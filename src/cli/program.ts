@@ -65,6 +65,16 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./latency/command.ts')).latencyCommand(),
   },
   {
+    name: 'observe',
+    summary: 'drive a running server with a workload, and record when its tokens come',
+    load: async () => (await import('./observe.ts')).observeCommand(),
+  },
+  {
+    name: 'compare',
+    summary: 'say how far the prediction of a measured run is from the run',
+    load: async () => (await import('./compare.ts')).compareCommand(),
+  },
+  {
     name: 'disk',
     summary: 'inspect, check and export a disk tier, offline',
     load: async () => (await import('./disk/command.ts')).diskCommand(),

@@ -38,6 +38,13 @@ export const presetRows: readonly OptionRow[] = [
   ]),
 ];
 
+/** Options on how a recorded trace is read. */
+export const traceRows: readonly OptionRow[] = [
+  ['--columns <mapping>', 'which columns of a CSV are what: arrival=ts:s,input=prompt_len,output=gen_len'],
+  ['--drop-empty', 'leave out rows without prompt or output tokens, and count them'],
+  ['--sort', 'sort the rows of a trace by time'],
+];
+
 const engineRows: readonly OptionRow[] = [
   ['--model <name>', 'model, with or without organisation, or the path of a config.json'],
   ['--hardware <name>', "GPU or the path of its file (default: the model's, else H100)"],
@@ -140,6 +147,7 @@ const handoffRows: readonly OptionRow[] = [
 
 const workloadRows: readonly OptionRow[] = [
   ...presetRows,
+  ...traceRows,
   ['--workload-spec <file>', 'workload specification or recorded trace'],
   ['--trace-header <file>', 'header of a recorded TraceV2, with --trace-data'],
   [

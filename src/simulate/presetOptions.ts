@@ -16,6 +16,7 @@ import {
   withProfile,
   withTimeout,
 } from '../sim/workload/presets.ts';
+import { parseColumnMapping } from '../sim/workload/tables.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
 import { flagOf, type OptionValues, optionNameOf, presetRows } from './optionTable.ts';
 
@@ -138,7 +139,19 @@ export function openOptions(options: OptionValues): OpenOptions {
     ...(rate === undefined ? {} : { rate }),
     ...(blockTokens === undefined ? {} : { blockTokens }),
     ...(sessionGapS === undefined ? {} : { sessionGapS }),
+    ...(typeof options.columns === 'string' ? { columns: parseColumnMapping(options.columns) } : {}),
+    ...(options.dropEmpty === true ? { dropEmpty: true } : {}),
+    ...(options.sort === true ? { sort: true } : {}),
   };
+}
+
+/** @throws TKV_CONFIG naming an option on recorded rows where the workload is generated */
+export function refuseTraceOptions(options: OptionValues, source: string): void {
+  const given = { '--columns': options.columns, '--drop-empty': options.dropEmpty, '--sort': options.sort };
+  for (const [flag, value] of Object.entries(given)) {
+    if (value === undefined) continue;
+    throw configError(flag, `is for recorded traces, and ${source} is generated`, 'Leave it out.');
+  }
 }
 
 /**
@@ -165,5 +178,5 @@ export function refusePresetOptions(
 
 /** @param format of a named workload @returns preset options that shape it too */
 export function usedByFormat(format: Format): readonly string[] {
-  return format === 'lengths' ? ['rate'] : [];
+  return format === 'lengths' || format === 'columns' ? ['rate'] : [];
 }

@@ -24,6 +24,7 @@ import {
   openOptions,
   presetSpec,
   refusePresetOptions,
+  refuseTraceOptions,
   seedOption,
   usedByFormat,
 } from './presetOptions.ts';
@@ -73,10 +74,10 @@ export function planWorkload(
   if (file === undefined) {
     return spec === undefined ? { kind: 'preset' } : { kind: 'spec', spec, format: 'spec', file };
   }
-  const format = formatOf(file);
+  const format = options.columns === undefined ? formatOf(file) : 'columns';
   if (format === 'spec') return { kind: 'spec', spec: readSpec(file), format, file };
   if (format !== 'servegen') {
-    openWorkload(file, { format }); // finds the files beside it
+    openWorkload(file, { ...openOptions(options), format }); // finds the files beside it
     return { kind: 'trace', file, format };
   }
   return { kind: 'spec', spec: servegenSpec(file, seedOption(options) ?? SEED), format, file };
@@ -99,6 +100,7 @@ export function openPlanned(
 ): OpenedSimulation {
   const opened = openSource(planned, options, adjust);
   const file = planned.kind === 'preset' ? undefined : planned.file;
+  if (opened.taken === undefined) refuseTraceOptions(options, file ?? 'the workload');
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
   const source = file ?? (planned.kind === 'preset' ? undefined : 'the workload of the deployment');
   const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);

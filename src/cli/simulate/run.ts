@@ -167,8 +167,21 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   // what was taken of a recorded trace, or what the rate of a specification counts
   const taken = source.taken === undefined ? sessionsText(source) : takenText(file, source);
   if (taken !== '') bar.say(taken);
+  const optimistic = optimisticText(built);
+  if (optimistic !== '') bar.say(optimistic);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);
+}
+
+/** That upstream's models of time go below what the hardware needs, and what to ask for instead; '' where they do not. */
+function optimisticText({ machine, options }: BuiltSimulation): string {
+  const model = machine.latency.backend;
+  const upstreams = model === 'trained-physics' || model === 'roofline';
+  if (!upstreams || options.floor === true || options.asUpstream === true) return '';
+  return (
+    `warning: steps of ${model} may be shorter than ${machine.hardware.name} can make them: ` +
+    '--latency-model calibrated was fitted to real steps, --floor holds each above what the hardware needs'
+  );
 }
 
 /** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */

@@ -1,9 +1,16 @@
 /** Options of `tierkv workload` alone, and which of them act on which format. */
 
 import type { Command } from 'commander';
-import { type Format, type OpenedWorkload, openSpec, openWorkload } from '../../files/openWorkload.ts';
+import { addRows } from '../optionRows.ts';
+import {
+  FORMATS,
+  type Format,
+  type OpenedWorkload,
+  openSpec,
+  openWorkload,
+} from '../../files/openWorkload.ts';
 import { configError } from '../../runtime/errors.ts';
-import type { OptionValues } from '../../simulate/optionTable.ts';
+import { type OptionValues, traceRows } from '../../simulate/optionTable.ts';
 import {
   adjustmentOf,
   openOptions,
@@ -12,13 +19,17 @@ import {
   usedByFormat,
 } from '../../simulate/presetOptions.ts';
 
+const recorded = FORMATS.filter((format) => !['spec', 'servegen', 'tracev2', 'miniswe'].includes(format));
+
 /** Options that shape what is generated, or what some formats hold, with the formats that they act on. */
 const shaping: readonly (readonly [name: string, flag: string, acts: readonly Format[]])[] = [
   ['numRequests', '--num-requests', ['spec', 'servegen']],
   ['horizon', '--horizon', ['spec', 'servegen']],
   ['timeout', '--timeout', ['spec', 'servegen']],
   ['profile', '--profile', ['spec', 'servegen']],
-  ['blockTokens', '--block-tokens', ['mooncake', 'weka']],
+  ['blockTokens', '--block-tokens', ['mooncake', 'bailian', 'weka']],
+  ['dropEmpty', '--drop-empty', recorded],
+  ['sort', '--sort', recorded.filter((format) => format !== 'weka' && format !== 'vllm-bench')],
   ['sessionGap', '--session-gap', ['weka']],
 ];
 
@@ -54,7 +65,7 @@ export function openFrom(file: string | undefined, options: OptionValues): Opene
 }
 
 export function addCommonOptions(command: Command): Command {
-  return command
+  return addRows(command, traceRows)
     .option('--from <format>', 'format of the file, found out by default')
     .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
     .option('--num-requests <n>', 'most requests')
