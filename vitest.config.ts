@@ -6,7 +6,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  * test/tidy holds that none of them reaches such a module.
  */
 export const live: readonly string[] = [
-  'test/{backends,cli,compute,crash,embed,examples,fuzz-inputs,package,server-load,soak,testing}/**/*.test.ts',
+  'test/{adapters,backends,cli,compute,crash,embed,examples,fuzz-inputs,package,server-load,soak,testing}/**/*.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',

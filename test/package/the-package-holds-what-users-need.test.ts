@@ -44,6 +44,7 @@ describe('the exports map', () => {
       './simulate': 'simulate/index',
       './evolve': 'evolve/index',
       './compute': 'compute/index',
+      './transformers': 'adapters/transformers/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

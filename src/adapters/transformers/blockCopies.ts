@@ -1,0 +1,121 @@
+/**
+ * Copies between dense KV tensors, [1, head, token, dim], and blocks, [layer][head][K, V][token][dim]. In both, the rows of
+ * one head's keys or values lie together for consecutive tokens, so that a block is made of one plain copy for each layer,
+ * head and kind. Bytes are never interpreted.
+ */
+
+import { TierKVError } from '../../runtime/errors.ts';
+import type { KVLayout } from '../../runtime/geometry/layout.ts';
+import type { EngineTensor } from './engine.ts';
+import type { ModelShape } from './modelShape.ts';
+
+/** The bytes of a layer's keys and values in tensors of `tokens` tokens. */
+export interface DenseLayer {
+  readonly key: Uint8Array;
+  readonly value: Uint8Array;
+}
+
+export function denseLayers(layout: KVLayout, tokens: number): DenseLayer[] {
+  const bytes = layout.kvHeads * tokens * layout.rowBytes;
+  return Array.from({ length: layout.layers }, () => ({
+    key: new Uint8Array(bytes),
+    value: new Uint8Array(bytes),
+  }));
+}
+
+/** Block `index` of `block` into tensors of `tokens` tokens. */
+export function copyBlockOut(
+  layout: KVLayout,
+  block: Uint8Array,
+  layers: readonly DenseLayer[],
+  tokens: number,
+  index: number,
+): void {
+  const { kvHeads, rowBytes, kvStrideBytes, headStrideBytes, layerStrideBytes, blockTokens } = layout;
+  const headBytes = tokens * rowBytes;
+  for (let layer = 0; layer < layers.length; layer++) {
+    const { key, value } = layers[layer];
+    for (let head = 0; head < kvHeads; head++) {
+      const from = layer * layerStrideBytes + head * headStrideBytes;
+      const to = head * headBytes + index * blockTokens * rowBytes;
+      key.set(block.subarray(from, from + kvStrideBytes), to);
+      value.set(block.subarray(from + kvStrideBytes, from + headStrideBytes), to);
+    }
+  }
+}
+
+/** Tokens of block `index` out of tensors of `tokens` tokens into `block`. */
+export function copyBlockIn(
+  layout: KVLayout,
+  block: Uint8Array,
+  layers: readonly DenseLayer[],
+  tokens: number,
+  index: number,
+): void {
+  const { kvHeads, rowBytes, kvStrideBytes, headStrideBytes, layerStrideBytes, blockTokens } = layout;
+  const headBytes = tokens * rowBytes;
+  for (let layer = 0; layer < layers.length; layer++) {
+    const { key, value } = layers[layer];
+    for (let head = 0; head < kvHeads; head++) {
+      const to = layer * layerStrideBytes + head * headStrideBytes;
+      const from = head * headBytes + index * blockTokens * rowBytes;
+      block.set(key.subarray(from, from + kvStrideBytes), to);
+      block.set(value.subarray(from, from + kvStrideBytes), to + kvStrideBytes);
+    }
+  }
+}
+
+/**
+ * The bytes of all tensors of a cache, which are views where the tensors lie in host memory.
+ * @throws TKV_INPUT naming the tensor that is missing, of other dims or type, or whose buffer is detached
+ */
+export async function bytesOfEntries(
+  shape: ModelShape,
+  layout: KVLayout,
+  entries: Readonly<Record<string, EngineTensor>>,
+  tokens: number,
+): Promise<DenseLayer[]> {
+  const known = new Set(shape.names.flatMap(({ key, value }) => [key, value]));
+  const other = Object.keys(entries).find((name) => !known.has(name));
+  if (other !== undefined) throw wrongEntry(other, 'is not a tensor of this model');
+  const layers: DenseLayer[] = [];
+  for (const { key, value } of shape.names) {
+    layers.push({
+      key: await bytesOfTensor(key, entries[key], shape, layout, tokens),
+      value: await bytesOfTensor(value, entries[value], shape, layout, tokens),
+    });
+  }
+  return layers;
+}
+
+function wrongEntry(name: string, problem: string): TierKVError {
+  return new TierKVError(
+    'TKV_INPUT',
+    `pastKeyValues['${name}'] ${problem}. Pass the cache object that this model computed.`,
+    { field: `pastKeyValues.${name}` },
+  );
+}
+
+async function bytesOfTensor(
+  name: string,
+  tensor: EngineTensor | undefined,
+  shape: ModelShape,
+  layout: KVLayout,
+  tokens: number,
+): Promise<Uint8Array> {
+  if (tensor === undefined) throw wrongEntry(name, 'is missing');
+  if (tensor.type !== shape.tensorType) {
+    throw wrongEntry(name, `is of type ${tensor.type}, and the model has ${shape.tensorType}`);
+  }
+  const dims = [1, shape.kvHeads, tokens, shape.headDim];
+  if (tensor.dims.length !== 4 || dims.some((size, i) => tensor.dims[i] !== size)) {
+    throw wrongEntry(name, `is [${tensor.dims.join(', ')}], and must be [${dims.join(', ')}]`);
+  }
+  const data = tensor.location === 'cpu' ? tensor.data : await tensor.ort_tensor?.getData();
+  if (!ArrayBuffer.isView(data)) throw wrongEntry(name, `has no data (it lies in ${tensor.location})`);
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  if (bytes.length !== shape.kvHeads * tokens * layout.rowBytes) {
+    throw wrongEntry(name, bytes.length === 0 ? 'has a detached buffer' : `has ${bytes.length} bytes`);
+  }
+  return bytes;
+}
