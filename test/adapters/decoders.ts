@@ -6,6 +6,7 @@ import path from 'node:path';
 import { AutoModelForCausalLM, env, type PreTrainedModel, Tensor } from '@huggingface/transformers';
 import { type DecoderShape, makeDecoder } from '../../examples/tinyDecoder/make.ts';
 import { layoutOf, type PrefixRuntime } from '../../src/adapters/transformers/index.ts';
+import type { KVLayout } from '../../src/index.ts';
 import { MemoryRuntime } from './memoryRuntime.ts';
 
 env.allowRemoteModels = false;
@@ -79,7 +80,13 @@ export async function generated(
 }
 
 /** A runtime for a model's KV, which is closed at the end of its block. */
-export async function openedRuntime(model: PreTrainedModel): Promise<PrefixRuntime & AsyncDisposable> {
-  const runtime = new MemoryRuntime(layoutOf(model));
+export function openedRuntime(model: PreTrainedModel): Promise<OpenRuntime> {
+  return openRuntimeOf(layoutOf(model));
+}
+
+export type OpenRuntime = PrefixRuntime & AsyncDisposable;
+
+export async function openRuntimeOf(layout: KVLayout): Promise<OpenRuntime> {
+  const runtime = new MemoryRuntime(layout);
   return Object.assign(runtime, { [Symbol.asyncDispose]: () => runtime.close() }) as never;
 }

@@ -164,6 +164,23 @@ describe('all ways to a model', () => {
     expect(turns.map(({ savedBlocks }) => savedBlocks)).toEqual([6, 0, 1, 1, 1]); // 107, 120, 133, 146 tokens
   });
 
+  test('the two halves, around a call of the model itself', async () => {
+    const { model, directory } = decoder;
+    await using runtime = await openedRuntime(model);
+    const { prefixCache } = await withPrefixCache(model, { weights: directory, tenant: 'a', runtime });
+    const plain = await generated(model, prompt);
+    for (const found of [0, 96]) {
+      const { pastKeyValues, cachedTokens } = await prefixCache.restore(idsTensor(prompt));
+      expect(cachedTokens).toBe(found);
+      const options = { attention_mask: onesTensor(100), past_key_values: pastKeyValues };
+      expect(await generated(model, prompt, options)).toEqual(plain);
+      expect(await prefixCache.save(plain, pastKeyValues)).toEqual({
+        savedBlocks: found === 0 ? 6 : 0,
+        blocks: 6,
+      });
+    }
+  });
+
   test('return_dict_in_generate gives sequences and the cache object', async () => {
     const { model, directory } = decoder;
     await using runtime = await openedRuntime(model);

@@ -66,26 +66,65 @@ export function copyBlockIn(
 }
 
 /**
- * The bytes of all tensors of a cache, which are views where the tensors lie in host memory.
+ * That a cache object holds exactly the KV tensors of a model for `tokens` tokens.
  * @throws TKV_INPUT naming the tensor that is missing, of other dims or type, or whose buffer is detached
  */
+export function requireEntries(
+  shape: ModelShape,
+  layout: KVLayout,
+  entries: Readonly<Record<string, EngineTensor>>,
+  tokens: number,
+): void {
+  const names = shape.names.flatMap(({ key, value }) => [key, value]);
+  const other = Object.keys(entries).find((name) => !names.includes(name));
+  if (other !== undefined) throw wrongEntry(other, 'is not a tensor of this model');
+  const dims = [1, shape.kvHeads, tokens, shape.headDim];
+  for (const name of names) {
+    const tensor: EngineTensor | undefined = entries[name];
+    if (tensor === undefined) throw wrongEntry(name, 'is missing');
+    if (tensor.type !== shape.tensorType) {
+      throw wrongEntry(name, `is of type ${tensor.type}, and the model has ${shape.tensorType}`);
+    }
+    if (tensor.dims.length !== 4 || dims.some((size, i) => tensor.dims[i] !== size)) {
+      throw wrongEntry(name, `is [${tensor.dims.join(', ')}], and must be [${dims.join(', ')}]`);
+    }
+    if (tensor.location === 'cpu') bytesOf(name, tensor, tensor.data, layout, tokens);
+  }
+}
+
+/** The bytes of all tensors of a cache that was checked, which are views where the tensors lie in host memory. */
 export async function bytesOfEntries(
   shape: ModelShape,
   layout: KVLayout,
   entries: Readonly<Record<string, EngineTensor>>,
   tokens: number,
 ): Promise<DenseLayer[]> {
-  const known = new Set(shape.names.flatMap(({ key, value }) => [key, value]));
-  const other = Object.keys(entries).find((name) => !known.has(name));
-  if (other !== undefined) throw wrongEntry(other, 'is not a tensor of this model');
   const layers: DenseLayer[] = [];
+  const read = async (name: string): Promise<Uint8Array> => {
+    const tensor = entries[name];
+    const data = tensor.location === 'cpu' ? tensor.data : await tensor.ort_tensor?.getData();
+    return bytesOf(name, tensor, data, layout, tokens);
+  };
   for (const { key, value } of shape.names) {
-    layers.push({
-      key: await bytesOfTensor(key, entries[key], shape, layout, tokens),
-      value: await bytesOfTensor(value, entries[value], shape, layout, tokens),
-    });
+    layers.push({ key: await read(key), value: await read(value) });
   }
   return layers;
+}
+
+function bytesOf(
+  name: string,
+  tensor: EngineTensor,
+  data: unknown,
+  layout: KVLayout,
+  tokens: number,
+): Uint8Array {
+  if (!ArrayBuffer.isView(data)) throw wrongEntry(name, `has no data (it lies in ${tensor.location})`);
+  if ((data.buffer as ArrayBuffer).detached) throw wrongEntry(name, 'has a detached buffer');
+  const bytes = layout.kvHeads * tokens * layout.rowBytes;
+  if (data.byteLength !== bytes) {
+    throw wrongEntry(name, `has ${data.byteLength} bytes, and must have ${bytes}`);
+  }
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
 function wrongEntry(name: string, problem: string): TierKVError {
@@ -94,28 +133,4 @@ function wrongEntry(name: string, problem: string): TierKVError {
     `pastKeyValues['${name}'] ${problem}. Pass the cache object that this model computed.`,
     { field: `pastKeyValues.${name}` },
   );
-}
-
-async function bytesOfTensor(
-  name: string,
-  tensor: EngineTensor | undefined,
-  shape: ModelShape,
-  layout: KVLayout,
-  tokens: number,
-): Promise<Uint8Array> {
-  if (tensor === undefined) throw wrongEntry(name, 'is missing');
-  if (tensor.type !== shape.tensorType) {
-    throw wrongEntry(name, `is of type ${tensor.type}, and the model has ${shape.tensorType}`);
-  }
-  const dims = [1, shape.kvHeads, tokens, shape.headDim];
-  if (tensor.dims.length !== 4 || dims.some((size, i) => tensor.dims[i] !== size)) {
-    throw wrongEntry(name, `is [${tensor.dims.join(', ')}], and must be [${dims.join(', ')}]`);
-  }
-  const data = tensor.location === 'cpu' ? tensor.data : await tensor.ort_tensor?.getData();
-  if (!ArrayBuffer.isView(data)) throw wrongEntry(name, `has no data (it lies in ${tensor.location})`);
-  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-  if (bytes.length !== shape.kvHeads * tokens * layout.rowBytes) {
-    throw wrongEntry(name, bytes.length === 0 ? 'has a detached buffer' : `has ${bytes.length} bytes`);
-  }
-  return bytes;
 }

@@ -348,6 +348,7 @@ class CachedCalls<Model extends DecoderModel> {
       const tokens = lengthOf(given);
       const why =
         this.#cache.mismatch(given, ids, scope)?.problem ??
+        this.#cache.damage(given) ??
         (tokens < ids.length
           ? undefined
           : 'it holds the whole prompt, and one token must be left to compute');

@@ -13,7 +13,7 @@ import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
 import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
-import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers } from './blockCopies.ts';
+import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers, requireEntries } from './blockCopies.ts';
 import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
 
@@ -229,6 +229,7 @@ export class PrefixCache implements AsyncDisposable {
     const { tenant, extras } = scope;
     const tokens = lengthOf(cache);
     const blocks = Math.floor(tokens / layout.blockTokens);
+    if (tokens > 0) requireEntries(shape, layout, entriesOf(cache), tokens);
     const stored = ids.subarray(0, blocks * layout.blockTokens);
     const before = runtime.lookup(stored, { tenant, extras }).blocks;
     let savedBlocks = 0;
@@ -281,9 +282,9 @@ export class PrefixCache implements AsyncDisposable {
     knownCaches.delete(cache);
   }
 
-  /** Whether it is known which tokens the cache object holds. */
+  /** Whether it is known of which tokens all KV in the cache object is. */
   knows(cache: EngineCache): boolean {
-    return knownCaches.has(cache);
+    return knownCaches.get(cache)?.ids.length === lengthOf(cache);
   }
 
   /** Why a cache object cannot be the KV of the first of `ids`; undefined where it is, or nothing speaks against it. */
@@ -301,6 +302,12 @@ export class PrefixCache implements AsyncDisposable {
     }
     const known = knownCaches.get(cache);
     if (known === undefined) return undefined;
+    if (tokens < known.ids.length) {
+      return {
+        field: 'pastKeyValues',
+        problem: `pastKeyValues holds ${tokens} tokens, and held ${known.ids.length} before`,
+      };
+    }
     if (known.owner !== this.identity) {
       return { field: 'pastKeyValues', problem: 'pastKeyValues belongs to another model' };
     }
@@ -313,6 +320,16 @@ export class PrefixCache implements AsyncDisposable {
       field: 'ids',
       problem: `ids does not match the cache object: token ${differs} is ${ids[differs]}, and it holds ${known.ids[differs]}`,
     };
+  }
+
+  /** Why the tensors of a cache object cannot be used; undefined where they can. */
+  damage(cache: EngineCache): string | undefined {
+    try {
+      requireEntries(this.#parts.shape, this.layout, entriesOf(cache), lengthOf(cache));
+      return undefined;
+    } catch (error) {
+      return (error as Error).message;
+    }
   }
 
   #tensors(

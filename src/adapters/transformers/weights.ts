@@ -73,8 +73,8 @@ function filesOfDirectory(directory: string, dtype: string | undefined): string[
       return [file, ...data.sort().map((each) => path.join(folder, each))];
     }
   }
-  const looked = decoderNames.map((name) => `onnx/${name}${suffix}.onnx`).join(' and ');
-  throw fault(`names ${directory}, which has neither ${looked}`, { path: directory });
+  const looked = decoderNames.map((name) => `onnx/${name}${suffix}.onnx`).join(', ');
+  throw fault(`names ${directory}, which has none of ${looked}`, { path: directory });
 }
 
 // What is kept beside a file.
@@ -106,9 +106,14 @@ function readMemory(file: string): HashMemory | undefined {
 /**
  * The SHA-256 of a file's content.
  * @param notice receives a line where the hash cannot be kept
+ * @param nowMs the time of day
  * @throws TKV_CONFIG where the file cannot be read, or changes while it is
  */
-export function contentHash(file: string, notice: (line: string) => void = () => {}): string {
+export function contentHash(
+  file: string,
+  notice: (line: string) => void = () => {},
+  nowMs: number = Date.now(),
+): string {
   try {
     const stat = fs.statSync(file, { bigint: true });
     const memory = readMemory(file);
@@ -116,7 +121,7 @@ export function contentHash(file: string, notice: (line: string) => void = () =>
     const sha256 = hashFile(file);
     const after = fs.statSync(file, { bigint: true });
     if (seenOf(after) !== seenOf(stat)) throw new Error('it changed while it was read');
-    const nowNs = BigInt(Date.now()) * 1_000_000n;
+    const nowNs = BigInt(nowMs) * 1_000_000n;
     if (nowNs - after.ctimeNs > restNs && nowNs - after.mtimeNs > restNs)
       keep(file, { sha256, seen: seenOf(after) }, notice);
     return sha256;
