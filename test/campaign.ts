@@ -20,6 +20,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   server: ['test/server-load/run.ts'],
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
+  transformers: ['test/adapters/run.ts'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],
 };
 

@@ -90,3 +90,12 @@ export async function openRuntimeOf(layout: KVLayout): Promise<OpenRuntime> {
   const runtime = new MemoryRuntime(layout);
   return Object.assign(runtime, { [Symbol.asyncDispose]: () => runtime.close() }) as never;
 }
+
+/** Runtimes one after the other, each with what the one before has left. */
+export function restartedRuntimes(layout: KVLayout): () => Promise<OpenRuntime> {
+  const kept = new Map<string, Uint8Array>();
+  return async () => {
+    const runtime = new MemoryRuntime(layout, kept);
+    return Object.assign(runtime, { [Symbol.asyncDispose]: () => runtime.close() }) as never;
+  };
+}

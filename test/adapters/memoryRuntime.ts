@@ -5,9 +5,10 @@ import { TierKVError } from '../../src/index.ts';
 
 export class MemoryRuntime {
   readonly layout: KVLayout;
-  readonly blocks: Map<string, Uint8Array> = new Map();
+  readonly blocks: Map<string, Uint8Array>;
   closed: boolean = false;
-  constructor(layout: KVLayout) {
+  constructor(layout: KVLayout, kept: Map<string, Uint8Array> = new Map()) {
+    this.blocks = kept;
     this.layout = layout;
   }
   #keys(tokens: Uint32Array, o: any, blocks: number): string[] {
