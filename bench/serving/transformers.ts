@@ -50,7 +50,9 @@ try {
       weights: directory,
       tenant: 'bench',
       secretKey: new Uint8Array(32).fill(7),
+      hbmBytes: 700 * blockBytes,
       ddrBytes: 1024 * blockBytes,
+      migration: false,
       nvme: { dir: blocks, bytes: 4096 * blockBytes },
       liveCaches: 0,
       report: (each) => {
@@ -112,7 +114,11 @@ try {
         if (way === 'not found') requireTurn(0);
       }
     }
+    const { runtime } = cached.prefixCache;
     for (const [tokens, prompt] of prompts) {
+      await runtime.idle();
+      runtime.manager.evict(0, Math.floor(700 * (15 / 16)), runtime.nowUs());
+      await runtime.idle();
       note(first, 'DDR', tokens, (await timed(cached, prompt, 1)).firstMs);
       requireTurn(tokens);
     }

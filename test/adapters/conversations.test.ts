@@ -1,6 +1,7 @@
+import * as transformers from '@huggingface/transformers';
 import { afterAll, expect, test } from 'vitest';
 import { layoutOf } from '../../src/adapters/transformers/index.ts';
-import { type ConversationReport, runConversations } from './conversations.ts';
+import { runConversations } from './conversations.ts';
 import { loadDecoder, removeDirectories, restartedRuntimes } from './decoders.ts';
 
 afterAll(removeDirectories);
@@ -17,48 +18,48 @@ test.each([
     model,
     weights: directory,
     open: runtimes,
-    conversations: 60,
+    conversations: 40,
     seed,
-    restartEvery: 12,
+    restartEvery: 8,
     sharedTokens: 200,
   });
   const { conversations, restarts, wrongAnswers, wrongBlocks, foreignTokens, uncached } = report;
   expect({ seed, conversations, restarts, wrongAnswers, wrongBlocks, foreignTokens, uncached }).toEqual({
     seed,
-    conversations: 60,
+    conversations: 40,
     restarts: 5,
     wrongAnswers: 0,
     wrongBlocks: 0,
     foreignTokens: 0,
     uncached: [],
   });
-  expect(report.comparedBlocks).toBeGreaterThan(100);
+  expect(report.comparedBlocks).toBeGreaterThan(50);
   expect(report.tokens.restored).toBeGreaterThan(1000);
   expect(report.tokens.live).toBeGreaterThan(100);
+  const [, ddr, nvme] = report.byTier;
+  expect(ddr + nvme).toBeGreaterThan(10); // blocks came back from below
 });
 
 /** A control: these must be seen. */
-test('one wrong bit of a block is seen in bits and in answers', async () => {
+test('one wrong bit of a restored tensor is seen in bits and in answers', async () => {
   const { model, directory } = await loadDecoder();
-  const open = restartedRuntimes(layoutOf(model));
-  const report: ConversationReport = await runConversations({
+  class Spoiled extends transformers.Tensor {
+    constructor(type: 'float32', data: Float32Array, dims: number[]) {
+      super(type, data, dims);
+      // the exponent of the first element
+      if (type === 'float32' && data.length > 0) new Uint8Array(data.buffer)[3] ^= 0x40;
+    }
+  }
+  const report = await runConversations({
     model,
     weights: directory,
-    open: async () => {
-      const runtime = await open();
-      const read = runtime.read.bind(runtime);
-      runtime.read = (sequence, index) => {
-        const bytes = read(sequence, index).slice();
-        bytes[3] ^= 0x40; // the exponent of a key's first element
-        return bytes;
-      };
-      return runtime;
-    },
+    open: restartedRuntimes(layoutOf(model)),
+    transformers: { ...transformers, Tensor: Spoiled } as never,
     conversations: 20,
     seed,
     restartEvery: 10,
     sharedTokens: 200,
   });
-  expect(report.wrongBlocks).toBe(report.comparedBlocks);
+  expect(report.wrongBlocks).toBeGreaterThan(0);
   expect(report.wrongAnswers).toBeGreaterThan(0);
 });

@@ -6,15 +6,22 @@
 
 import { createHash } from 'node:crypto';
 import { DynamicCache, type PreTrainedModel, type Tensor } from '@huggingface/transformers';
-import { type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
-import { generated, type OpenRuntime, randomIds, randomNumbers } from './decoders.ts';
+import {
+  type EngineModule,
+  type PrefixTurn,
+  withPrefixCache,
+} from '../../src/adapters/transformers/index.ts';
+import type { KVRuntime } from '../../src/index.ts';
+import { generated, randomIds, randomNumbers } from './decoders.ts';
 
 export interface ConversationOptions {
   readonly model: PreTrainedModel;
   /** The model's directory. */
   readonly weights: string;
   /** A runtime that begins with what the one before has left. */
-  readonly open: () => Promise<OpenRuntime>;
+  readonly open: () => Promise<KVRuntime>;
+  /** The module, where a control takes another one. */
+  readonly transformers?: EngineModule;
   readonly conversations: number;
   readonly seed: number;
   /** Conversations between two restarts. */
@@ -92,7 +99,13 @@ export async function runConversations(options: ConversationOptions): Promise<Co
     await using runtime = await open();
     blockBytes = runtime.layout.blockBytes;
     const { blockTokens } = runtime.layout;
-    const cached = await withPrefixCache(model, { weights, runtime, liveCaches: below(3), report: note });
+    const cached = await withPrefixCache(model, {
+      weights,
+      runtime,
+      liveCaches: below(3),
+      report: note,
+      ...(options.transformers === undefined ? {} : { transformers: options.transformers }),
+    });
     for (let i = 0; i < restartEvery && report.conversations < conversations; i++) {
       const tenant = TENANTS[below(TENANTS.length)];
       let text = [...beginnings[below(beginnings.length)], ...randomIds(next, 1 + below(40))];

@@ -5,9 +5,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { AutoModelForCausalLM, env, type PreTrainedModel, Tensor } from '@huggingface/transformers';
 import { type DecoderShape, makeDecoder } from '../../examples/tinyDecoder/make.ts';
-import { layoutOf, type PrefixRuntime } from '../../src/adapters/transformers/index.ts';
-import type { KVLayout } from '../../src/index.ts';
-import { MemoryRuntime } from './memoryRuntime.ts';
+import { layoutOf } from '../../src/adapters/transformers/index.ts';
+import { type KVLayout, KVRuntime, type KVRuntimeConfig } from '../../src/index.ts';
 
 env.allowRemoteModels = false;
 
@@ -80,22 +79,37 @@ export async function generated(
 }
 
 /** A runtime for a model's KV, which is closed at the end of its block. */
-export function openedRuntime(model: PreTrainedModel): Promise<OpenRuntime> {
+export function openedRuntime(model: PreTrainedModel): Promise<KVRuntime> {
   return openRuntimeOf(layoutOf(model));
 }
 
-export type OpenRuntime = PrefixRuntime & AsyncDisposable;
+const secretKey = Uint8Array.from({ length: 32 }, (_, i) => i);
 
-export async function openRuntimeOf(layout: KVLayout): Promise<OpenRuntime> {
-  const runtime = new MemoryRuntime(layout);
-  return Object.assign(runtime, { [Symbol.asyncDispose]: () => runtime.close() }) as never;
+export function openRuntimeOf(
+  layout: KVLayout,
+  tiers: Partial<KVRuntimeConfig> = { ddrBytes: 256 * layout.blockBytes },
+): Promise<KVRuntime> {
+  return KVRuntime.open({
+    layout,
+    model: 'of the tests',
+    secretKey,
+    hbmBytes: 96 * layout.blockBytes,
+    adapter: 'software',
+    ...tiers,
+  });
 }
 
-/** Runtimes one after the other, each with what the one before has left. */
-export function restartedRuntimes(layout: KVLayout): () => Promise<OpenRuntime> {
-  const kept = new Map<string, Uint8Array>();
-  return async () => {
-    const runtime = new MemoryRuntime(layout, kept);
-    return Object.assign(runtime, { [Symbol.asyncDispose]: () => runtime.close() }) as never;
-  };
+/**
+ * Runtimes one after the other, each over the files that the one before has left. Their memory is too small for what they
+ * keep, so that blocks come back from all tiers.
+ */
+export function restartedRuntimes(layout: KVLayout, memoryBlocks = 48): () => Promise<KVRuntime> {
+  const dir = temporary('blocks');
+  const { blockBytes } = layout;
+  return () =>
+    openRuntimeOf(layout, {
+      hbmBytes: memoryBlocks * blockBytes,
+      ddrBytes: memoryBlocks * blockBytes,
+      nvme: { dir, bytes: 256 * memoryBlocks * blockBytes, allocation: 'extents' },
+    });
 }

@@ -2,12 +2,9 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { makeDecoder } from '../../examples/tinyDecoder/make.ts';
-import {
-  type PrefixRuntime,
-  type PrefixTurn,
-  withPrefixCache,
-} from '../../src/adapters/transformers/index.ts';
+import { type PrefixTurn, withPrefixCache } from '../../src/adapters/transformers/index.ts';
 import { contentHash, weightFiles } from '../../src/adapters/transformers/weights.ts';
+import type { KVRuntime } from '../../src/index.ts';
 import {
   generated,
   load,
@@ -26,7 +23,7 @@ const prompt = randomIds(randomNumbers(13), 80);
 /** Tokens that were found of the prompt by a cache over these weights. */
 async function foundBy(
   directory: string,
-  runtime: PrefixRuntime,
+  runtime: KVRuntime,
   options: object = {},
   weights: string | string[] = directory,
 ): Promise<number> {

@@ -25,7 +25,6 @@ import {
   lengthOf,
   PrefixCache,
   type PrefixCounters,
-  type PrefixRuntime,
   type PrefixScope,
   type PrefixTurn,
   prefixScopeNames,
@@ -34,17 +33,14 @@ import {
 import { identityOf, weightFiles } from './weights.ts';
 
 /** Settings of a runtime that the model does not determine. */
-type OwnRuntime = Omit<
-  KVRuntimeConfig,
-  'layout' | 'layerGroups' | 'model' | 'extras' | 'hbmBytes' | 'notice'
->;
+type OwnRuntime = Omit<KVRuntimeConfig, 'layout' | 'layerGroups' | 'model' | 'extras' | 'notice'>;
 
 /** Either `runtime`, or the settings of one: `secretKey`, `ddrBytes`, `nvme` and the others of `KVRuntime.open`. */
 export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   /** The model's directory, or its ONNX files with their files of data. Their content is part of the keys. */
   readonly weights: string | readonly string[];
   /** A runtime without a device, whose layout is `layoutOf(model)`. It stays yours to close. */
-  readonly runtime?: PrefixRuntime | undefined;
+  readonly runtime?: KVRuntime | undefined;
   /** Tokens of a block, where no runtime is given. Default 16. */
   readonly blockTokens?: number | undefined;
   /** What tells this model from an earlier one with the same files. Default: nothing. */
@@ -63,6 +59,7 @@ const ownNames = optionNames<Required<OwnRuntime>>({
   blocksPerPage: true,
   secretKey: true,
   epoch: true,
+  hbmBytes: true,
   sharingGroups: true,
   ddrBytes: true,
   nvme: true,
@@ -161,34 +158,27 @@ function versionsOf({ env }: EngineModule): string {
   return JSON.stringify([version, backends?.onnx?.versions]);
 }
 
-async function openRuntime(
+function openRuntime(
   options: PrefixCacheOptions,
   shape: ModelShape,
   identity: Uint8Array,
-): Promise<PrefixRuntime> {
+): Promise<KVRuntime> {
   const { blockTokens = 16, notice } = options;
   const settings = Object.fromEntries(
     Object.entries(options).filter(([name]) => ownNames.includes(name)),
-  ) as Partial<OwnRuntime>;
-  const { secretKey } = settings;
-  if (secretKey === undefined) {
+  ) as unknown as OwnRuntime;
+  if (settings.secretKey === undefined) {
     throw configError('secretKey', 'is missing', 'Give 16 to 32 secret bytes, and keep them over restarts.');
   }
-  const config = {
+  return KVRuntime.open({
     ...settings,
-    secretKey,
     layout: layoutOfShape(shape, blockTokens),
     model: `transformers.js ${Buffer.from(identity).toString('hex')}`,
     ...(notice === undefined ? {} : { notice }),
-  };
-  return (await KVRuntime.open(config as unknown as KVRuntimeConfig)) as unknown as PrefixRuntime;
+  });
 }
 
-function checkedRuntime(
-  runtime: PrefixRuntime,
-  options: PrefixCacheOptions,
-  shape: ModelShape,
-): PrefixRuntime {
+function checkedRuntime(runtime: KVRuntime, options: PrefixCacheOptions, shape: ModelShape): KVRuntime {
   const own = [...ownNames, 'blockTokens'].find((name) => name in options);
   if (own !== undefined) {
     throw configError(

@@ -12,7 +12,6 @@ export { layoutOf } from './modelShape.ts';
 export {
   PrefixCache,
   type PrefixCounters,
-  type PrefixRuntime,
   type PrefixScope,
   type PrefixTurn,
   type RestoredPrefix,

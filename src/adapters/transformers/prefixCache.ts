@@ -8,22 +8,14 @@
  */
 
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
-import type { KVSequence } from '../../embed/sequenceState.ts';
 import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
 import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
 import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers, requireEntries } from './blockCopies.ts';
+import { readBlocks, writeOpenBlock } from './blockPort.ts';
 import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
-
-/** What is called of a runtime. */
-export interface PrefixRuntime
-  extends Pick<KVRuntime, 'begin' | 'lookup' | 'openBlocks' | 'seal' | 'release' | 'save' | 'close'> {
-  readonly layout: KVLayout;
-  read(sequence: KVSequence, index: number): Uint8Array;
-  write(sequence: KVSequence, index: number, bytes: (view: Uint8Array) => void): void;
-}
 
 /** Who may share a prefix. */
 export interface PrefixScope {
@@ -101,7 +93,7 @@ interface KnownCache {
 const knownCaches = new WeakMap<EngineCache, KnownCache>();
 
 export interface PrefixCacheParts {
-  readonly runtime: PrefixRuntime;
+  readonly runtime: KVRuntime;
   /** The runtime is closed with the cache. */
   readonly ownsRuntime: boolean;
   readonly shape: ModelShape;
@@ -114,7 +106,7 @@ export interface PrefixCacheParts {
 
 /** Made by `withPrefixCache`. */
 export class PrefixCache implements AsyncDisposable {
-  readonly runtime: PrefixRuntime;
+  readonly runtime: KVRuntime;
   /** Of the blocks. */
   readonly layout: KVLayout;
   /** 64 hexadecimal digits that differ wherever the weights or their settings do. */
@@ -190,9 +182,9 @@ export class PrefixCache implements AsyncDisposable {
         const blocks = Math.floor(sequence.cachedTokens / blockTokens);
         tokens = blocks * blockTokens;
         const layers = denseLayers(layout, tokens);
-        for (let i = 0; i < blocks; i++) {
-          copyBlockOut(layout, this.runtime.read(sequence, i), layers, tokens, i);
-        }
+        await readBlocks(this.runtime, sequence, blocks, (bytes, i) =>
+          copyBlockOut(layout, bytes, layers, tokens, i),
+        );
         if (blocks > 0) cache.update(this.#tensors(layers, tokens));
       } finally {
         this.runtime.release(sequence);
@@ -239,8 +231,8 @@ export class PrefixCache implements AsyncDisposable {
       const sequence = await this.#beginWithin(ids, blocks, 0, scope);
       try {
         for (const { index } of runtime.openBlocks(sequence)) {
-          runtime.write(sequence, index, (view: Uint8Array) =>
-            copyBlockIn(layout, view, layers, tokens, index),
+          writeOpenBlock(runtime, sequence, index, (bytes) =>
+            copyBlockIn(layout, bytes, layers, tokens, index),
           );
           savedBlocks++;
         }
@@ -260,7 +252,7 @@ export class PrefixCache implements AsyncDisposable {
     blocks: number,
     more: number,
     { tenant, extras }: CheckedScope,
-  ): ReturnType<PrefixRuntime['begin']> {
+  ): ReturnType<KVRuntime['begin']> {
     for (let count = blocks; ; count = Math.floor(count / 2)) {
       try {
         const tokens = ids.subarray(0, count * this.layout.blockTokens + more);
