@@ -62,7 +62,7 @@ export function randomNumbers(seed: number): () => number {
   };
 }
 
-/** Token ids that are none of the special ones. */
+/** Token ids without the special ones. */
 export function randomIds(next: () => number, count: number): number[] {
   return Array.from({ length: count }, () => 3 + (next() % 509));
 }

@@ -57,7 +57,7 @@ try {
   assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
   // a peer that is not there is named when it is needed
   const absent =
-    "const inputMetadata = ['key', 'value'].map((part) => ({ name: `past_key_values.0.${part}`, " +
+    "const inputMetadata = ['key', 'value'].map((part) => ({ name: 'past_key_values.0.' + part, " +
     "type: 'float32', shape: ['b', 1, 'past', 16] })); " +
     "const { withPrefixCache } = await import('tierkv/transformers'); " +
     "await withPrefixCache({ config: {}, sessions: { model: { inputMetadata } }, generate() {} }, { weights: '.' })" +

@@ -45,7 +45,7 @@ function fault(problem: string, facts: { path?: string; cause?: unknown } = {}):
 
 /**
  * The files that hold a model's weights: those named, or those of a directory with the dtype.
- * @throws TKV_CONFIG where there are none
+ * @throws TKV_CONFIG where one does not exist, and for a directory without them
  */
 export function weightFiles(weights: string | readonly string[], dtype: string | undefined): string[] {
   const named = typeof weights === 'string' ? [weights] : weights;
