@@ -4,7 +4,7 @@
  * tsconfig.transformers.json checks the same sources against the real ones.
  */
 
-import type { EngineCache, DecoderModel, EngineTensor } from './adapters/transformers/engine.ts';
+import type { DecoderModel, EngineCache, EngineTensor } from './adapters/transformers/engine.ts';
 
 export class Tensor implements EngineTensor {
   constructor(type: string, data: unknown, dims: number[]);

@@ -12,8 +12,15 @@ import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
 import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
-import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers, requireEntries } from './blockCopies.ts';
-import { readBlocks, writeOpenBlock } from './blockPort.ts';
+import {
+  bytesOfEntries,
+  copyBlockIn,
+  copyBlockOut,
+  denseLayers,
+  readBlocks,
+  requireEntries,
+  writeOpenBlock,
+} from './blockCopies.ts';
 import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
 
