@@ -17,6 +17,7 @@ export class Tensor implements EngineTensor {
   dispose(): void;
   // biome-ignore lint/suspicious/noExplicitAny: as the package has it
   tolist(): any[];
+  slice(...slices: (number | null | (number | null)[])[]): Tensor;
 }
 
 export const DynamicCache: new (entries?: Record<string, Tensor>) => EngineCache & { [name: string]: Tensor };

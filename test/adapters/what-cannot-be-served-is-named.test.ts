@@ -276,6 +276,36 @@ describe('calls that go without the cache', () => {
     expect(turns.pop()?.uncached).toMatch(/past_key_values.2.key'\] has a detached buffer/);
   });
 
+  test('a cache that keeps a window is not stored', async () => {
+    const { model, directory } = decoder;
+    await using runtime = await openedRuntime(model);
+    // a model that forgets its first tokens, as sliding windows do
+    const windowed = {
+      config: model.config,
+      sessions: model.sessions,
+      async generate(options: { past_key_values: InstanceType<typeof DynamicCache> }) {
+        const result = await model.generate(options as never);
+        const { past_key_values: cache } = options;
+        for (const [name, tensor] of Object.entries(cache)) {
+          cache[name] = tensor.slice(null, null, [-32, tensor.dims[2]], null);
+        }
+        return result;
+      },
+    };
+    const turns: PrefixTurn[] = [];
+    const report = (turn: PrefixTurn): void => void turns.push(turn);
+    const cached = await withPrefixCache(windowed, { weights: directory, tenant: 'a', runtime, report });
+    const plain = await generated(model, prompt);
+    for (let i = 0; i < 2; i++) {
+      expect(await generated(cached, prompt)).toEqual(plain);
+      expect(turns.pop()).toMatchObject({
+        from: 'computed',
+        savedBlocks: 0,
+        uncached: 'the cache object holds 32 tokens after 77 were computed, as sliding windows do',
+      });
+    }
+  });
+
   test('a runtime that is closed costs no answer', async () => {
     const { model, directory } = decoder;
     const runtime = await openedRuntime(model);
