@@ -21,6 +21,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   gateway: ['test/gateway/run.ts'],
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
+  transformers: ['test/adapters/run.ts'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],
 };
 

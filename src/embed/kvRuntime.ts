@@ -360,6 +360,11 @@ export class KVRuntime implements AsyncDisposable {
 
   // Where the blocks of a sequence lie, for kernels.
 
+  /** How the bytes of a block lie. */
+  get layout(): KVLayout {
+    return this.#config.layout;
+  }
+
   /** Units that wait to be written, in order of their blocks. */
   openBlocks(sequence: KVSequence): OpenUnit[] {
     const open: OpenUnit[] = [];

@@ -48,6 +48,7 @@ describe('the exports map', () => {
       './events': 'gateway/events/index',
       './metrics': 'metrics/index',
       './dashboard': 'dashboard/index',
+      './transformers': 'adapters/transformers/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

@@ -26,6 +26,7 @@ export const rules: TidyRules = {
   leastLines: 60,
   doors: [
     'src/index.ts',
+    'src/adapters/transformers/index.ts',
     'src/testing/contract.ts',
     'src/embed/kvRuntime.ts',
     'src/nodeVersion.ts',
