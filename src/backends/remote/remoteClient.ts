@@ -56,7 +56,6 @@ export interface ConnectOptions {
 
 type Glide = typeof import('@valkey/valkey-glide');
 
-
 async function loadGlide(): Promise<Glide> {
   try {
     return await import('@valkey/valkey-glide');
