@@ -101,14 +101,14 @@ export async function connectRemote(options: ConnectOptions): Promise<RemoteClie
       return new GlideRemote(client, glide, (names, bytes) => {
         const batch = new glide.ClusterBatch(false);
         for (const name of names) batch.customCommand(['GETRANGE', name, '0', String(bytes - 1)]);
-        return client.exec(batch, true, { decoder: glide.Decoder.Bytes });
+        return client.exec(batch, false, { decoder: glide.Decoder.Bytes });
       });
     }
     const client = await glide.GlideClient.createClient({ ...settings, databaseId: url.database });
     return new GlideRemote(client, glide, (names, bytes) => {
       const batch = new glide.Batch(false);
       for (const name of names) batch.customCommand(['GETRANGE', name, '0', String(bytes - 1)]);
-      return client.exec(batch, true, { decoder: glide.Decoder.Bytes });
+      return client.exec(batch, false, { decoder: glide.Decoder.Bytes });
     });
   } catch (error) {
     throw faultOf(error);
@@ -137,11 +137,22 @@ class GlideRemote implements RemoteClient {
     if (!Array.isArray(found) || found.length !== names.length) {
       throw new RemoteFault('foreign', `the server gave ${describeValue(found)} for ${names.length} lookups`);
     }
-    return found.map((head) => (head instanceof Uint8Array ? head : new Uint8Array(0)));
+    return found.map((head) => {
+      if (head instanceof Uint8Array) return head;
+      if (head === null) return new Uint8Array(0);
+      const fault = faultOf(head);
+      if (isOfAnotherType(fault)) return notOurs;
+      throw fault;
+    });
   }
 
   async get(name: string): Promise<Uint8Array | undefined> {
-    const value = await this.#call(() => this.#client.get(name, { decoder: this.#glide.Decoder.Bytes }));
+    const value = await this.#call(() =>
+      this.#client.get(name, { decoder: this.#glide.Decoder.Bytes }).catch((error: unknown) => {
+        if (isOfAnotherType(faultOf(error))) return notOurs;
+        throw error;
+      }),
+    );
     if (value === null) return undefined;
     if (value instanceof Uint8Array) return value;
     throw new RemoteFault('foreign', `the server gave ${describeValue(value)} for a value`);
@@ -186,6 +197,13 @@ class GlideRemote implements RemoteClient {
       if (--this.#underWay === 0 && this.#isClosing) this.#client.close();
     }
   }
+}
+
+/** What stands for a value that is no string: a stranger's, to be replaced. */
+const notOurs: Buffer = Buffer.of(0);
+
+function isOfAnotherType({ message }: RemoteFault): boolean {
+  return message.includes('WRONGTYPE');
 }
 
 function describeValue(value: unknown): string {
