@@ -55,7 +55,7 @@ it('built by the bundler of vite', async () => {
   const bundle = await rolldown({
     input: join(dir, 'main.ts'),
     platform: 'node',
-    external: ['webgpu', 'koffi', 'quickjs-emscripten', 'commander'],
+    external: ['webgpu', 'koffi', 'quickjs-emscripten', '@valkey/valkey-glide', 'commander'],
   });
   await bundle.write({ file: join(dir, 'app', 'main.mjs'), format: 'esm', codeSplitting: false });
   await bundle.close();

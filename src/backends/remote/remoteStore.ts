@@ -32,8 +32,8 @@ import {
   HEADER_BYTES,
   RECORD_OVERHEAD_BYTES,
   RecordCodec,
-  type RecordFacts,
   type RecordIdentity,
+  type SharedFacts,
 } from './sealedRecord.ts';
 
 export interface RemoteStoreOptions {
@@ -109,7 +109,7 @@ export interface ChainPart {
 }
 
 /** What the server has of a chain. */
-export interface FoundRecord extends RecordFacts {
+export interface SharedRecord extends SharedFacts {
   readonly key: Uint32Array;
   readonly sizeClass: number;
 }
@@ -200,7 +200,7 @@ export class RemoteStore implements TierStore {
    * What the server has of each chain, from `from` on up to the first gap: one pipelined request for all. Empty
    * where the server is left out, or does not answer within `lookupMs`.
    */
-  async lookup(chains: readonly ChainPart[]): Promise<FoundRecord[][]> {
+  async lookup(chains: readonly ChainPart[]): Promise<SharedRecord[][]> {
     const parts = this.#within(chains);
     const names = parts.flatMap(({ keys, from, to }) =>
       Array.from({ length: to - from }, (_, i) => this.#codec.nameOf(keys, 4 * (from + i))),
@@ -218,7 +218,7 @@ export class RemoteStore implements TierStore {
     }
     let at = 0;
     return parts.map(({ keys, from, to, sizeClass }) => {
-      const found: FoundRecord[] = [];
+      const found: SharedRecord[] = [];
       for (let i = from; i < to; i++) {
         const facts = this.#codec.openHeader(heads[at + i - from], keys, 4 * i);
         if ('fault' in facts || facts.payloadBytes !== this.#shape.slotBytes[sizeClass]) break;
@@ -447,7 +447,7 @@ export class RemoteStore implements TierStore {
     }
   }
 
-  #writtenByOther({ digest }: RecordFacts, item: StoreItem): StoreResult {
+  #writtenByOther({ digest }: SharedFacts, item: StoreItem): StoreResult {
     if (digest.lo !== item.digest.lo || digest.hi !== item.digest.hi) {
       return refused('another runtime wrote other bytes of this block first');
     }

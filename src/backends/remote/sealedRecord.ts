@@ -48,7 +48,7 @@ const CIPHER = 'aes-256-gcm';
 const HEADER_NONCE: Buffer = Buffer.from('tierkv head.');
 const PAYLOAD_NONCE: Buffer = Buffer.from('tierkv block');
 
-export interface RecordFacts {
+export interface SharedFacts {
   readonly parent: Uint32Array | undefined;
   readonly tokens: number;
   readonly digest: Digest;
@@ -151,7 +151,7 @@ export class RecordCodec {
   }
 
   /** What the first bytes of a record say of the block of `key`, if they are ours. */
-  openHeader(head: Uint8Array, key: Uint32Array, at = 0): RecordFacts | RecordFault {
+  openHeader(head: Uint8Array, key: Uint32Array, at = 0): SharedFacts | RecordFault {
     const fault = shapeFault(head);
     if (fault !== undefined) return fault;
     const record = Buffer.from(head.buffer, head.byteOffset, HEADER_BYTES);
@@ -186,7 +186,7 @@ export class RecordCodec {
    * Decrypts the record of `key` into `into`.
    * @returns what it says of the block, or why `into` holds nothing
    */
-  open(record: Uint8Array, key: Uint32Array, into: Uint8Array): RecordFacts | RecordFault {
+  open(record: Uint8Array, key: Uint32Array, into: Uint8Array): SharedFacts | RecordFault {
     const facts = this.openHeader(record, key);
     if ('fault' in facts) return facts;
     const end = HEADER_BYTES + facts.payloadBytes;

@@ -207,13 +207,13 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
 // believed to lie there: the manager takes one for it, as for a block of its own, and forgets another block where
 // the directory is full.
 
-export interface FoundBlock extends NamedBlock {
+export interface SharedBlock extends NamedBlock {
   /** Who asked for it. */
   readonly owner: number;
 }
 
 /** @returns the replica, or -1 where the block is in some tier already, or the tier has no room for it */
-export function adoptFound(core: Core, tier: number, block: FoundBlock): number {
+export function adoptFound(core: Core, tier: number, block: SharedBlock): number {
   const { sizeClass, key, digest, owner } = block;
   const { contents } = core;
   const known = contents.find(key, 0);

@@ -58,8 +58,8 @@ import {
   adopt,
   adoptFound,
   adoptionWords,
-  type FoundBlock,
   loseTier,
+  type SharedBlock,
   type TierLoss,
 } from './loss.ts';
 import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
@@ -796,7 +796,7 @@ export class KVManager {
    * and loaded from there. A full tier forgets another block for it.
    * @returns its place, or undefined where it stays out: some tier has it or awaits it, or there is no room
    */
-  adoptFound(position: number, block: FoundBlock, nowUs: number): BlockPlace | undefined {
+  adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
     const core = this.#core;
     requireInteger('position', position, 1, core.tiers - 1);
     this.#now(nowUs);

@@ -1,7 +1,10 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
 import { KVRuntime, type KVRuntimeConfig } from '../../../src/embed/index.ts';
-import { layoutFingerprint } from '../../../src/runtime/index.ts';
+import { LogReader, LogWriter, layoutFingerprint, replayLog } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { FaultProxy } from '../../backends/remote/faultProxy.ts';
 import {
@@ -72,6 +75,30 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     );
     expect(sequence.cachedTokens).toBe(0);
     third.release(sequence);
+  });
+
+  it('replays a run that found blocks on the server, without a server', async () => {
+    await using one = await open();
+    await ask(one, 5);
+    const dir = mkdtempSync(join(tmpdir(), 'tierkv-remote-'));
+    try {
+      const path = join(dir, 'run.log');
+      const other = await open({ log: path });
+      expect((await ask(other, 5)).cachedTokens).toBe(whole);
+      await other.close();
+      const text = readFileSync(path, 'utf8');
+      const lines = text.trimEnd().split('\n');
+      expect(lines.filter((line) => line.includes(' found '))).toHaveLength(promptBlocks);
+      const head = new LogReader(path);
+      head.read(lines[0]);
+      let again = '';
+      const writer = new LogWriter(head.config, { log: (part) => (again += part) });
+      replayLog(lines, path, writer);
+      writer.end();
+      expect(again === text, 'the same decisions, byte for byte').toBe(true);
+    } finally {
+      rmSync(dir, { recursive: true, force: true });
+    }
   });
 
   it('computes what the server has forgotten meanwhile', async () => {
