@@ -18,6 +18,7 @@ export {
   tableMemory,
 } from './host/hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
+export { RemoteStore, type RemoteStoreOptions } from './remote/remoteStore.ts';
 export { type AdapterInfo, adoptDevice, isSoftwareAdapter, openDevice } from './webgpu/adapter.ts';
 export { BufferUsage, type DeviceErrors, LiveDevice, MapMode, ShaderStage } from './webgpu/device.ts';
 export { HbmStore } from './webgpu/hbmStore.ts';

@@ -8,14 +8,15 @@ import type { FileStore } from '../backends/file/fileStore.ts';
 import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
+import type { RemoteStoreOptions } from '../backends/remote/remoteStore.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
 import { BlockBook, keyFromHex } from './blockBook.ts';
 import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
-import { AdmissionQueue, type RequestContext } from './context.ts';
+import { AdmissionQueue, bytesOf, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
-import { groupUnits } from './layerGroups.ts';
+import { type GroupUnits, groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { runtimeMigration } from './migration.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog } from './observability.ts';
@@ -54,6 +55,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   } catch (error) {
     throw inConfigNames(error);
   }
+  const pace = new ComputePace();
   const memory = await tableMemory();
   const notes = new BlockNotes(secretKey);
   const noteOf = book === undefined ? undefined : noteFrom(book, notes);
@@ -62,7 +64,9 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
     const { adapter, wait, wrapStores } = config;
-    stores = await openStores({ adapter, wait, wrapStores, notice, nvme: warmNvme(config, noteOf) }, manager);
+    const remote = remoteOptions(config, units, () => pace);
+    const nvme = warmNvme(config, noteOf);
+    stores = await openStores({ adapter, wait, wrapStores, notice, nvme, remote }, manager);
   } catch (error) {
     log?.close();
     throw inConfigNames(error);
@@ -96,7 +100,8 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     sharing,
     owners: new TenantOwners(sharing),
     computing: new ComputingBlocks(),
-    pace: new ComputePace(),
+    remote: stores.remote,
+    pace,
     scrubs: config.scrub ?? true,
     hbm: () => stores.hbm,
     device: () => stores.device,
@@ -135,6 +140,30 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
 const FINGERPRINT_BYTES = 16;
 /** Blocks that are sent down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
+
+/** Tokens of a step for which the time of computing is asked. */
+const STEP_TOKENS = 512;
+
+/** What the shared tier must know of the runtime: whose records it takes, and how long computing would take. */
+function remoteOptions(
+  { remote, secretKey, layout, epoch = 0 }: KVRuntimeConfig,
+  units: GroupUnits,
+  pace: () => ComputePace,
+): RemoteStoreOptions | undefined {
+  if (remote === undefined) return undefined;
+  const { bytes: _bytes, writeBudget: _writeBudget, ...options } = remote;
+  const tokensPerByte = layout.blockTokens / bytesOf(units, 1);
+  return {
+    ...options,
+    secretKey,
+    layout: layoutFingerprint(layout),
+    generation: epoch,
+    computeMs: (bytes) => {
+      const estimate = pace().estimate(STEP_TOKENS);
+      return estimate === undefined ? undefined : (estimate.usPerToken * tokensPerByte * bytes) / 1000;
+    },
+  };
+}
 
 export function warmNvme(
   config: KVRuntimeConfig,
@@ -194,7 +223,7 @@ export async function saveToFiles(
   { manager, loop, nowUs }: Pick<RequestContext, 'manager' | 'loop' | 'nowUs'>,
   nvme: FileStore,
 ): Promise<number> {
-  const last = manager.tiers.length - 1;
+  const last = manager.tiers.indexOf(Tier.NVME);
   for (let position = 0; position < last; position++) {
     while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
   }

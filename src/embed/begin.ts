@@ -9,7 +9,7 @@ import { admit, takeRoom } from './admission.ts';
 import { freshKeys, full, handOver, isWhole, type RequestContext, requireFits, settled } from './context.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from './managerLoop.ts';
 import { expectTail } from './partialPrefill.ts';
-import { ArrivingPrefix, type SequenceState, SharedWait } from './sequenceState.ts';
+import { ArrivingPrefix, type GroupTable, type SequenceState, SharedWait } from './sequenceState.ts';
 import { type FoundTail, findTail, isInPlace, scrub, takeTail } from './tails.ts';
 import { TokenList } from './tenancy.ts';
 
@@ -46,6 +46,7 @@ export async function begin(
     return { chain, keys, sizeClass: context.units.sizeClass[g] };
   });
   const owner = context.owners.of(options.tenant);
+  await findShared(context, groups, list.length, owner, signals);
   const arrives = options.arriving === true;
   const { tenant } = options;
   const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
@@ -76,6 +77,31 @@ export async function begin(
     const [{ keys, sealed }] = sequence.groups;
     context.computing.begin(sequence, keys, sealed); // also what could not be brought
     return sequence;
+  }
+}
+
+/**
+ * Asks the shared tier for the blocks that no tier of this runtime has, and makes known what it has: they are matched
+ * and loaded as those of any tier. One request, which ends by its deadline; without a shared tier, nothing.
+ */
+export async function findShared(
+  { remote, manager, blockTokens, nowUs }: RequestContext,
+  groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],
+  tokens: number,
+  owner: number,
+  signals: readonly AbortSignal[],
+): Promise<void> {
+  if (remote === undefined) return;
+  const to = Math.floor(Math.max(tokens - 1, 0) / blockTokens);
+  const parts = groups.map(({ keys: { words }, sizeClass }) => {
+    return { keys: words, from: manager.matchLength(words, to), to, sizeClass };
+  });
+  if (parts.every(({ from }) => from >= to)) return;
+  const found = await unlessAborted(signals, () => remote.lookup(parts));
+  const position = manager.tiers.indexOf(remote.tier);
+  for (const block of found.flat()) {
+    const place = manager.adoptFound(position, { ...block, owner }, nowUs());
+    if (place !== undefined) remote.believe(place, block.key);
   }
 }
 

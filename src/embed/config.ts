@@ -1,6 +1,7 @@
 /** What an embedder gives, and the pools that follow from it. */
 
 import type { EngineStores } from '../backends/engine/transferEngine.ts';
+import { type RemoteStoreOptions, remoteStoreOptionsNames } from '../backends/remote/remoteStore.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
 import {
@@ -71,6 +72,11 @@ export interface KVRuntimeConfig {
      */
     readonly allocation?: 'whole' | 'extents';
   };
+  /**
+   * A Valkey or Redis that several runtimes share: what one of them computed, the others load. It needs the package
+   * `@valkey/valkey-glide`. Default: off.
+   */
+  readonly remote?: RemoteConfig;
   /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
   readonly eviction?: EvictionChoice;
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
@@ -96,7 +102,7 @@ export interface KVRuntimeConfig {
   readonly scrub?: boolean;
   /**
    * When cached blocks of a tier go to the tier below. Default: HBM by `offloadThreshold`, DDR when its room
-   * is needed.
+   * is needed; with `remote`, both `eager`, so that others find a block soon after it was computed.
    */
   readonly offload?: { readonly hbm?: OffloadChoice; readonly ddr?: OffloadChoice };
   /**
@@ -139,6 +145,7 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<KVRuntimeConf
   hbmBytes: true,
   ddrBytes: true,
   nvme: true,
+  remote: true,
   eviction: true,
   lowerCopy: true,
   leavingShare: true,
@@ -154,6 +161,21 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<KVRuntimeConf
   wrapStores: true,
   notice: true,
 });
+
+export interface RemoteConfig
+  extends Omit<RemoteStoreOptions, 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs'> {
+  /** Bytes of blocks on the server that this runtime keeps in mind; the server may hold more, or fewer. */
+  readonly bytes: number;
+  /** Bounds what is written to the server by what is read from it. Default: no bound. */
+  readonly writeBudget?: WriteBudgetConfig;
+}
+
+const remoteNames: readonly string[] = [
+  ...optionNames<Pick<RemoteConfig, 'bytes' | 'writeBudget'>>({ bytes: true, writeBudget: true }),
+  ...remoteStoreOptionsNames.filter(
+    (name) => !['secretKey', 'layout', 'generation', 'notice', 'computeMs'].includes(name),
+  ),
+];
 
 const nvmeNames = optionNames<NonNullable<KVRuntimeConfig['nvme']>>({
   dir: true,
@@ -177,6 +199,10 @@ export function checkRuntimeConfig(config: KVRuntimeConfig): void {
     requireText(nvme.dir, 'nvme.dir', 'Name a directory that exists.', 'TKV_CONFIG');
     if (nvme.restart !== undefined) oneOf('nvme.restart', nvme.restart, ['warm', 'empty']);
     if (nvme.allocation !== undefined) oneOf('nvme.allocation', nvme.allocation, ['whole', 'extents']);
+  }
+  if (config.remote !== undefined) {
+    requireOptions(config.remote, remoteNames, 'remote', 'TKV_CONFIG');
+    requireText(config.remote.url, 'remote.url', 'Write it as redis://host:6379.', 'TKV_CONFIG');
   }
   if (offload !== undefined) requireOptions(offload, offloadNames, 'offload', 'TKV_CONFIG');
   if (migration !== undefined && migration !== false) checkMigratorOptions(migration);
@@ -221,6 +247,7 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
   };
   const { ddrBytes = 0, nvme } = config;
   requireInteger('ddrBytes', ddrBytes, 0);
+  const { remote } = config;
   const migrates = config.migration !== false && (ddrBytes > 0 || nvme !== undefined);
   const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {
@@ -228,10 +255,21 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     pageBytes,
     hbm: { ...size('hbmBytes', config.hbmBytes), ...offloadOf('hbm', config) },
     ...(ddrBytes === 0 ? {} : { ddr: { ...size('ddrBytes', ddrBytes), ...offloadOf('ddr', config) } }),
-    ...(nvme === undefined ? {} : { nvme: { ...size('nvme.bytes', nvme.bytes), ...budgetOf(nvme) } }),
+    ...(nvme === undefined
+      ? {}
+      : {
+          nvme: {
+            ...size('nvme.bytes', nvme.bytes),
+            ...budgetOf(nvme),
+            ...(remote === undefined ? {} : { offload: { policy: 'eager' } }),
+          },
+        }),
+    ...(remote === undefined
+      ? {}
+      : { remote: { ...size('remote.bytes', remote.bytes), ...budgetOf(remote) } }),
     ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
     ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
-    ...(config.offload?.hbm === undefined
+    ...(config.offload?.hbm === undefined && (remote === undefined || config.offloadThreshold !== undefined)
       ? { offloadThreshold: config.offloadThreshold ?? (migrates ? 1 : 0.9) }
       : {}),
     ...(migrates ? { useHalfLifeUs: HALF_LIFE_US_DEFAULT } : {}),
@@ -243,7 +281,8 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
 }
 
 function offloadOf(tier: 'hbm' | 'ddr', config: KVRuntimeConfig): Pick<TierSize, 'offload'> {
-  const offload = config.offload?.[tier];
+  const isShared = config.remote !== undefined && !(tier === 'hbm' && config.offloadThreshold !== undefined);
+  const offload = config.offload?.[tier] ?? (isShared ? { policy: 'eager' } : undefined);
   if (offload === undefined) return {};
   resolveOffload(`offload.${tier}`, offload);
   if (tier === 'hbm' && config.offloadThreshold !== undefined) {
@@ -252,7 +291,7 @@ function offloadOf(tier: 'hbm' | 'ddr', config: KVRuntimeConfig): Pick<TierSize,
   return { offload };
 }
 
-function budgetOf({ writeBudget }: NonNullable<KVRuntimeConfig['nvme']>): Pick<TierSize, 'writeBudget'> {
+function budgetOf({ writeBudget }: Pick<TierSize, 'writeBudget'>): Pick<TierSize, 'writeBudget'> {
   return writeBudget === undefined ? {} : { writeBudget };
 }
 
@@ -263,6 +302,7 @@ const configNames: Readonly<Record<string, string>> = {
   'hbm.capacityBytes': 'hbmBytes',
   'ddr.capacityBytes': 'ddrBytes',
   'nvme.capacityBytes': 'nvme.bytes',
+  'remote.capacityBytes': 'remote.bytes',
   dir: 'nvme.dir',
   restart: 'nvme.restart',
   allocation: 'nvme.allocation',

@@ -1,5 +1,6 @@
 /** The parts of one runtime that calls on sequences work with, and the steps that several calls share. */
 
+import type { RemoteStore } from '../backends/remote/remoteStore.ts';
 import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import {
@@ -33,6 +34,8 @@ export interface RequestContext {
   readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
+  /** What several runtimes share; undefined where that is off. */
+  readonly remote: RemoteStore | undefined;
   /** How long parts of prefills take. */
   readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */

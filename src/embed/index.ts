@@ -2,7 +2,7 @@
 
 export type { Room } from './admission.ts';
 export type { BeginOptions, RetentionHint } from './begin.ts';
-export type { KVRuntimeConfig } from './config.ts';
+export type { KVRuntimeConfig, RemoteConfig } from './config.ts';
 export type { DeviceBlockTable, StepEnd } from './context.ts';
 export type { EntryEnd, StepEntry } from './grow.ts';
 export {

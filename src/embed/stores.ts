@@ -11,6 +11,7 @@ import { FileStore } from '../backends/file/fileStore.ts';
 import type { FileStoreOptions } from '../backends/file/opening.ts';
 import { guarded } from '../backends/guarded.ts';
 import { MemoryStore } from '../backends/host/memoryStore.ts';
+import { RemoteStore, type RemoteStoreOptions } from '../backends/remote/remoteStore.ts';
 import { openDevice } from '../backends/webgpu/adapter.ts';
 import type { DeviceErrors, LiveDevice } from '../backends/webgpu/device.ts';
 import { HbmStore } from '../backends/webgpu/hbmStore.ts';
@@ -21,6 +22,7 @@ import { optionNames, requireOptions } from '../runtime/options.ts';
 
 export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
+  readonly remote?: RemoteStoreOptions | undefined;
   readonly adapter?: string | undefined;
   readonly wait?: DeviceOptions['wait'] | undefined;
   readonly notice?: ((line: string) => void) | undefined;
@@ -32,6 +34,7 @@ export interface StoreConfig {
 
 export const storeConfigNames: readonly string[] = optionNames<StoreConfig>({
   nvme: true,
+  remote: true,
   adapter: true,
   wait: true,
   notice: true,
@@ -49,6 +52,7 @@ export interface OpenStores extends AsyncDisposable {
   readonly hbm: DevicePool;
   readonly ddr: MemoryStore | undefined;
   readonly nvme: FileStore | undefined;
+  readonly remote: RemoteStore | undefined;
   readonly engine: TransferEngine;
   readonly describe: () => Record<string, Record<string, string | number | boolean>>;
   /**
@@ -88,6 +92,11 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     nvmeShape === undefined || config.nvme === undefined
       ? undefined
       : opened.use(await FileStore.open(config.nvme.dir, nvmeShape, config.nvme.options));
+  const remoteShape = shapeOf(Tier.REMOTE);
+  const remote =
+    remoteShape === undefined || config.remote === undefined
+      ? undefined
+      : opened.use(await RemoteStore.open(remoteShape, { ...config.remote, notice }));
   const files = nvme?.describe() ?? {};
   if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
@@ -95,11 +104,16 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   }
   const unitBytes = Math.max(...manager.config.unitBytes);
   const staging =
-    nvme === undefined
+    nvme === undefined && remote === undefined
       ? null
       : memory.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)));
   const wrapped = (hbm: HbmStore): EngineStores =>
-    wrap({ hbm, ...(ddr === undefined ? {} : { ddr }), ...(nvme === undefined ? {} : { nvme }) });
+    wrap({
+      hbm,
+      ...(ddr === undefined ? {} : { ddr }),
+      ...(nvme === undefined ? {} : { nvme }),
+      ...(remote === undefined ? {} : { remote }),
+    });
   engine = new TransferEngine(wrapped(pool.hbm), staging);
 
   const stack = opened.move();
@@ -119,11 +133,13 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     },
     ddr,
     nvme,
+    remote,
     engine,
     describe: () => ({
       hbm: pool.hbm.describe(),
       ...(ddr === undefined ? {} : { ddr: ddr.describe() }),
       ...(nvme === undefined ? {} : { nvme: nvme.describe() }),
+      ...(remote === undefined ? {} : { remote: remote.describe() }),
     }),
     replaceDevice: async () => {
       const next = await openPool(config, shapeOf(Tier.HBM)!);
@@ -204,7 +220,7 @@ export async function requireMachineHolds(manager: ManagerConfig, dir?: string):
   const smallest = Math.min(...manager.unitBytes);
   const bytesOf = ({ capacityBytes, landingBytes = 0 }: TierSize): number => capacityBytes + landingBytes;
   let tables = 0;
-  for (const name of ['hbm', 'ddr', 'nvme'] as const) {
+  for (const name of ['hbm', 'ddr', 'nvme', 'remote'] as const) {
     const size = manager[name];
     if (size === undefined) continue;
     const slots = Math.floor(bytesOf(size) / smallest);

@@ -52,7 +52,7 @@ await kv.close();
 `;
 
 /** What the package has natively, and what may be absent. */
-const external = ['webgpu', 'koffi', 'quickjs-emscripten'];
+const external = ['webgpu', 'koffi', 'quickjs-emscripten', '@valkey/valkey-glide'];
 const main = join(dir, 'main.mjs');
 
 // the doors as users get them: the same bundler as tools/build.ts, in far less time than the whole package takes

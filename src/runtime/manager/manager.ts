@@ -54,7 +54,15 @@ import {
   type TierUsage,
   tierUsage,
 } from './lookup.ts';
-import { type AdoptedBlock, adopt, adoptionWords, loseTier, type TierLoss } from './loss.ts';
+import {
+  type AdoptedBlock,
+  adopt,
+  adoptFound,
+  adoptionWords,
+  loseTier,
+  type SharedBlock,
+  type TierLoss,
+} from './loss.ts';
 import { type ManagerObserver, observersAsOne } from './observer.ts';
 import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
 import {
@@ -815,6 +823,22 @@ export class KVManager {
     const adopted = adopt(core, position, block);
     this.#end();
     return adopted;
+  }
+
+  /**
+   * A lookup has found the block in the store of the tier at `position`, which others write too: it can be matched
+   * and loaded from there. A full tier forgets another block for it.
+   * @returns its place, or undefined where it stays out: some tier has it or awaits it, or there is no room
+   */
+  adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.FOUND, nowUs, [position, block.sizeClass, block.owner], adoptionWords(block));
+    const replica = adoptFound(core, position, block);
+    const place = replica === -1 ? undefined : placeOf(core, replica);
+    this.#end();
+    return place;
   }
 
   /** Evicts up to `count` cached blocks of the tier at `position`, in the order of the eviction policy. */
