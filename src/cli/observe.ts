@@ -7,11 +7,8 @@ import { startProgressBar } from '../printing/progress.ts';
 import { formatCounted, formatSeconds, printable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
-import {
-  numberWithin,
-  openOptions,
-} from '../simulate/presetOptions.ts';
 import { type OptionValues, traceRows } from '../simulate/optionTable.ts';
+import { numberWithin, openOptions } from '../simulate/presetOptions.ts';
 import { addRows } from './optionRows.ts';
 import { printText } from './output.ts';
 import { takenText } from './workload/describe.ts';
@@ -82,9 +79,9 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const ttft = mean(({ ttft_us }) => ttft_us);
   const e2e = mean(({ e2e_us }) => e2e_us);
   printText(
-    printable(
+    `${printable(
       `${formatCounted(whole.length, 'requests')} of ${model} at ${target}: TTFT ${ttft} ms, E2E ${e2e} ms on average`,
-    ) + `\nwrote ${printable(out)}\n`,
+    )}\nwrote ${printable(out)}\n`,
   );
 }
 

@@ -555,11 +555,6 @@ export class KVRuntime implements AsyncDisposable {
     return this.#context.owners.numbers;
   }
 
-  /** The layout of its blocks. */
-  get layout(): KVLayout {
-    return this.#config.layout;
-  }
-
   /** Counters and gauges as plain data. */
   metrics(): RuntimeMetrics {
     return metricsOf(this.#context, this.stores);

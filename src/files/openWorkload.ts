@@ -8,7 +8,6 @@ import path from 'node:path';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
-import { gatewayFields, gatewayRequests } from '../sim/workload/gatewayTrace.ts';
 import {
   wekaFields,
   wekaRequests,
@@ -16,6 +15,7 @@ import {
   wekaSessionRequests,
 } from '../sim/workload/agentSessions.ts';
 import { benchmarkFields, benchmarkRequests } from '../sim/workload/benchmarkOutput.ts';
+import { gatewayFields, gatewayRequests } from '../sim/workload/gatewayTrace.ts';
 import {
   bailianFields,
   bailianRequests,

@@ -1,6 +1,6 @@
 /** How often policies that decide beside would have decided otherwise, and what they would have given. */
 
-import { runCase } from '../evaluate/runCase.ts';
+import { planCase, runCase } from '../evaluate/runCase.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySpec } from '../evolve/bundle/policyBundle.ts';
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
@@ -55,7 +55,10 @@ export async function compareShadows(log: string, trial: ShadowTrial | undefined
   }
   const simulated = async (bundle: PolicyBundle): Promise<Simulated> => {
     if (trial === undefined) return { metrics: undefined, prefixHitRate: undefined };
-    const args = [trial.trace, '--deployment', trial.deployment];
+    const planned = planCase({
+      ...unnamed,
+      deployment: { file: trial.deployment, workload: { file: trial.trace } },
+    });
     let found = 0;
     let asked = 0;
     const watcher: SimulationObserver = {
@@ -65,7 +68,7 @@ export async function compareShadows(log: string, trial: ShadowTrial | undefined
         asked += promptBlocks;
       },
     };
-    const { metrics } = runCase(await bindBundle(bundle), { ...unnamed, args }, [watcher]);
+    const { metrics } = runCase(await bindBundle(bundle), planned, [watcher]);
     return { metrics, prefixHitRate: asked === 0 ? 0 : found / asked };
   };
   const live = liveBundle(plan);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { loadPlan } from '../../src/evaluate/plans.ts';
-import { runCase } from '../../src/evaluate/runCase.ts';
+import { planCase, runCase } from '../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../src/evolve/binding/bind.ts';
 import { readControlFile, readKeySecret, readTenants } from '../../src/gateway/index.ts';
 import { traceLine } from '../../src/gateway/trace.ts';
@@ -122,8 +122,8 @@ pools: [{name: p, replicas: 2, engine: {total_kv_blocks: 100, block_size_in_toke
       }),
     );
     const { suites } = loadPlan(plan);
-    expect(suites.train.map(({ id }) => id)).toEqual(['trace.jsonl/deployment/1']);
-    const { metrics, built } = runCase(await bindBundle(prefixBundle), suites.train[0]);
+    expect(suites.train.map(({ id }) => id)).toEqual(['trace.jsonl/file/1']);
+    const { metrics, built } = runCase(await bindBundle(prefixBundle), planCase(suites.train[0]));
     expect(metrics.requests).toBe(40);
     expect(built.simulation.instances).toHaveLength(2);
     // four beginnings of two blocks: each is computed once, or twice where both servers got it

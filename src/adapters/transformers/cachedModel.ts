@@ -63,6 +63,8 @@ const ownNames = optionNames<Required<OwnRuntime>>({
   sharingGroups: true,
   ddrBytes: true,
   nvme: true,
+  remote: true,
+  tokenIds: true,
   eviction: true,
   lowerCopy: true,
   leavingShare: true,

@@ -1,7 +1,6 @@
 /** Options of `tierkv workload` alone, and which of them act on which format. */
 
 import type { Command } from 'commander';
-import { addRows } from '../optionRows.ts';
 import {
   FORMATS,
   type Format,
@@ -18,6 +17,7 @@ import {
   refusePresetOptions,
   usedByFormat,
 } from '../../simulate/presetOptions.ts';
+import { addRows } from '../optionRows.ts';
 
 const recorded = FORMATS.filter((format) => !['spec', 'servegen', 'tracev2', 'miniswe'].includes(format));
 

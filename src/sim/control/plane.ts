@@ -13,9 +13,9 @@ import type {
   ControlCounters,
   ControlPlane,
   EndKind,
+  ForcedAdmission,
   HistoryConfig,
   ShadowConfig,
-  ForcedAdmission,
   ShadowDivergence,
   SignalConfig,
 } from './controlPlane.ts';

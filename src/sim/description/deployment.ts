@@ -6,7 +6,6 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
-import type { GatewayTiming } from '../cluster/gatewayQueue.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
 import {
   type ForcedDecisions,
@@ -21,6 +20,7 @@ import type { ScalingSetup } from '../cluster/scaling.ts';
 import { Simulation } from '../cluster/simulation.ts';
 import type { SnapshotData } from '../cluster/snapshot.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
+import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineConfig, InstanceEngine } from '../instance/engine.ts';
 import { Instance, type InstanceLimits } from '../instance/instance.ts';

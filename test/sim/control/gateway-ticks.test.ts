@@ -1,12 +1,12 @@
 /** When the gateway's queue lets requests through: at once, and then one at each tick that is due. */
 
 import { expect, it } from 'vitest';
-import { GatewayQueue } from '../../../src/sim/cluster/gatewayQueue.ts';
 import type { ControlPlane } from '../../../src/sim/control/controlPlane.ts';
 import { gateways } from '../../../src/sim/control/flowControl.ts';
+import { GatewayQueue } from '../../../src/sim/control/gatewayQueue.ts';
 import { priorityPolicies } from '../../../src/sim/control/priority.ts';
 import type { SimRequest } from '../../../src/sim/instance/simRequest.ts';
-import { request, router, world } from '../control/fixtures.ts';
+import { request, router, world } from './fixtures.ts';
 
 const TICK_US = 500;
 
