@@ -37,7 +37,7 @@ export interface RunningMean {
   readonly count: number;
 }
 
-interface MetricSample {
+interface ReportedSample {
   readonly labels: string;
   readonly value: number;
 }
@@ -118,8 +118,8 @@ export function readMetrics(text: string, from: string): BackendMetrics {
 }
 
 /** Samples by name. */
-function samplesOf(text: string, from: string): ReadonlyMap<string, readonly MetricSample[]> {
-  const samples = new Map<string, MetricSample[]>();
+function samplesOf(text: string, from: string): ReadonlyMap<string, readonly ReportedSample[]> {
+  const samples = new Map<string, ReportedSample[]>();
   let lines = 0;
   for (const line of text.split('\n')) {
     if (line === '' || line.startsWith('#')) continue;
@@ -153,7 +153,7 @@ function labelOf(labels: string, name: string): string | undefined {
   return new RegExp(`[{,]\\s*${name}="([^"]*)"`).exec(labels)?.[1];
 }
 
-function adaptersOf(samples: readonly MetricSample[]): string[] {
+function adaptersOf(samples: readonly ReportedSample[]): string[] {
   const names = new Set<string>();
   for (const { labels } of samples) {
     for (const name of labelOf(labels, 'running_lora_adapters')?.split(',') ?? []) {

@@ -121,7 +121,7 @@ const bundlers: Readonly<Record<string, (out: string) => Promise<unknown>>> = {
         mode: 'production',
         experiments: { outputModule: true },
         module: { parser: { javascript: { importMeta: false, createRequire: false } } },
-        externalsType: 'module',
+        externalsType: 'module-import',
         externals: external,
         output: { path: out, filename: 'app.mjs', module: true, chunkFormat: 'module' },
         optimization: { minimize: false },

@@ -137,7 +137,7 @@ describe('forms', () => {
 });
 
 describe('a fit', () => {
-  const fit = (
+  const fitTo = (
     requests: readonly MeasuredRequest[],
     by: ServedBy,
     withCache = true,
@@ -152,7 +152,7 @@ describe('a fit', () => {
     ['with two ranks of a mixture', { dp: 2, model: 'qwen3-30b-a3b' }, 0],
   ])('finds the run %s', (_, more, cached) => {
     const by = { ...served, ...more };
-    const { judged } = fit(run(by, cached), by);
+    const { judged } = fitTo(run(by, cached), by);
     for (const { what, meanErrorPercent } of judged) {
       expect([what, Math.abs(meanErrorPercent) < 2]).toEqual([what, true]);
     }
@@ -160,10 +160,10 @@ describe('a fit', () => {
 
   it('is refused where the run was served in another way', () => {
     const tight = { ...served, maxNumSeqs: 2 };
-    expect(() => fit(run(tight), { ...served, maxNumSeqs: 64 })).toThrow(
+    expect(() => fitTo(run(tight), { ...served, maxNumSeqs: 64 })).toThrow(
       /run\.csv: the fit does not fit: it is off by \d+% on the very requests it was fitted to, more than 25%/,
     );
-    expect(() => fit(run(served), { ...served, kvBlocks: 50 })).toThrow(
+    expect(() => fitTo(run(served), { ...served, kvBlocks: 50 })).toThrow(
       /^--kv-blocks is 50 of 16 tokens, and a request of/,
     );
   });
