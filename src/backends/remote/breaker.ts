@@ -5,7 +5,7 @@
  *                                                                  ^                      | it fails
  *                                                                  +----longer pause------+
  *
- * While it is open nobody waits for the server at all. One call at a time is let through on trial; pauses double up
+ * While it is open no call waits for the server. One call at a time is let through on trial; pauses double up
  * to half a minute and are short again once the tier has served for a while. Time is handed in, so that a test can
  * be without it.
  */
@@ -32,7 +32,7 @@ export class Breaker {
   #pauseMs = PAUSE_MS;
   #retryAtMs = 0;
   #reason = '';
-  /** Mean of a load's time over that of computing it. */
+  /** Mean of a load's time over the time of computing the same bytes. */
   #ratio = 0;
   #loads = 0;
   #opened = 0;

@@ -34,7 +34,7 @@ export class RemoteFault extends Error {
 }
 
 export interface RemoteClient {
-  /** The first `bytes` of each value, empty where there is none: one pipelined request. */
+  /** The first `bytes` of each value, empty where the server has no value: one pipelined request. */
   heads(names: readonly string[], bytes: number): Promise<Uint8Array[]>;
   get(name: string): Promise<Uint8Array | undefined>;
   /** @returns whether the value is there now by this call: false where one was there */
@@ -199,7 +199,7 @@ class GlideRemote implements RemoteClient {
   }
 }
 
-/** What stands for a value that is no string: a stranger's, to be replaced. */
+/** What stands for a value of another type than string: a stranger's, to be replaced. */
 const notOurs: Buffer = Buffer.of(0);
 
 function isOfAnotherType({ message }: RemoteFault): boolean {

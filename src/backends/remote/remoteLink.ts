@@ -97,7 +97,7 @@ export class RemoteLink implements Disposable {
 
   /**
    * Connects. A server that cannot be reached now is left out and tried again later.
-   * @throws TKV_CONFIG naming `remote.url` where it does not let us in, or is no Redis or Valkey of this kind
+   * @throws TKV_CONFIG naming `remote.url` where it does not let us in, or is not a Redis or Valkey of this kind
    */
   static async open(options: RemoteLinkOptions): Promise<RemoteLink> {
     const link = new RemoteLink(options);
@@ -168,7 +168,7 @@ export class RemoteLink implements Disposable {
   }
 }
 
-/** An error of the configuration, such as a missing package, is no fault of the server. */
+/** An error of the configuration, such as a missing package, is not the server's fault. */
 function isOurs(error: unknown): boolean {
   return typeof error === 'object' && error !== null && 'isTierKVError' in error;
 }

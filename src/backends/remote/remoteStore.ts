@@ -3,7 +3,7 @@
  * bytes lie under names that every runtime with the same secret key, layout and generation derives alike
  * (sealedRecord.ts). So what one runtime wrote another one finds, and no state of the server is trusted or needed:
  *
- * - A record is written once, by whoever comes first, and never changed. Dropping a slot here removes nothing there.
+ * - A record is written once, by the first runtime that comes, and never changed. Dropping a slot here removes nothing there.
  * - What has expired, was evicted by the server, or was never there is `missing`; what has no authenticator of ours
  *   is `corrupt`, and is removed so that the next write can mend it.
  * - A read or write ends by the deadline. A write that finds too many bytes under way is `refused` at once, so the
@@ -163,7 +163,7 @@ export class RemoteStore implements TierStore {
 
   /**
    * Connects. A server that cannot be reached is left out, with a notice, and tried again later.
-   * @throws TKV_CONFIG with the field at fault; where the server does not let us in, or is none of the kind
+   * @throws TKV_CONFIG with the field at fault; where the server does not let us in, or is a server of another kind
    */
   static async open(shape: PoolShape, options: RemoteStoreOptions): Promise<RemoteStore> {
     const { url, identity, link, settings } = checkedOptions(shape, options);

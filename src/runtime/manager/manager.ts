@@ -828,7 +828,7 @@ export class KVManager {
   /**
    * A lookup has found the block in the store of the tier at `position`, which others write too: it can be matched
    * and loaded from there. A full tier forgets another block for it.
-   * @returns its place, or undefined where it stays out: some tier has it or awaits it, or there is no room
+   * @returns its place, or undefined where it stays out: some tier has it or awaits it, or it finds no room
    */
   adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
     const core = this.#core;

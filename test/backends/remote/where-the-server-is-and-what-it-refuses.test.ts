@@ -120,7 +120,7 @@ describe('a record', () => {
     });
   }
 
-  it('of another version is no record, rather than a wrong one', () => {
+  it('of another version is taken for a foreign value, never for a wrong block', () => {
     const record = codec.seal(item);
     record.writeUInt16LE(2, 4);
     expect(codec.open(record, item.key, new Uint8Array(8192))).toHaveProperty('fault', 'absent');
@@ -228,7 +228,7 @@ describe.skipIf(!hasRedis)('servers', () => {
     }
   });
 
-  it('that are none, or that are not there', async () => {
+  it('that speak another protocol, or that are not there', async () => {
     const stranger = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
     await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
     const lines: string[] = [];
