@@ -248,8 +248,12 @@ function fitDistance(run: MeasuredRun, times: readonly RequestTimes[], fitted: n
 /** What a step takes beyond its kernels, at most: more is another cause. */
 const mostOverheadUs = 1e7;
 
-/** Factors of the shares from which searches begin. */
-const startFactors = [1, 0.8, 0.6] as const;
+/** Factors of the shares and of the overhead from which searches begin. */
+const startFactors = [
+  [1, 1],
+  [0.8, 1.5],
+  [0.6, 0.5],
+] as const;
 /** Shares of the shortest measured times between tokens that a search takes to be beyond the kernels at first. */
 const overheadShares = [0.5, 0.9] as const;
 
@@ -265,11 +269,13 @@ function shortGapUs(requests: readonly MeasuredRequest[]): number {
 /**
  * @param start coefficients of another GPU to begin from.
  * @param fitted number of requests, from the first, that the fit sees.
+ * @param searches most starts that are searched from, the nearest first; each search replays the run some hundred times.
  */
 export function fitRun(
   run: MeasuredRun,
   start: CalibratedCoefficients,
   fitted: number,
+  searches: number = Number.POSITIVE_INFINITY,
 ): CalibratedCoefficients {
   const { gemm16, engine } = start;
   const { layers, tp, dp } = run.shape;
@@ -278,20 +284,25 @@ export function fitRun(
   // the simplex ends in valleys where streaming and overhead make up for each other: the best of several starts is kept
   const gapUs = shortGapUs(run.requests.slice(0, fitted));
   const starts = [
-    ...startFactors.map((shares) => [shares, overheadUs]),
+    ...startFactors.map(([shares, overhead]) => [shares, overhead * overheadUs]),
     ...overheadShares.map((share) => [0.8, share * gapUs]),
   ];
-  const tries = starts.map(([shares, overhead]) =>
-    minimise(
-      [
-        { name: 'streaming', start: gemm16.memory * shares, min: 0.02, max: 1 },
-        { name: 'compute', start: gemm16.compute * shares, min: 0.02, max: 1 },
-        { name: 'overheadUs', start: Math.min(overhead, mostOverheadUs), min: 0, max: mostOverheadUs },
-        ...(tp * dp > 1 ? [reduce] : []),
-      ],
-      (values) => fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted),
-    ),
-  );
+  const loss = (values: readonly number[]): number =>
+    fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted);
+  const parametersOf = ([shares, overhead]: readonly number[]): Parameters<typeof minimise>[0] => [
+    { name: 'streaming', start: gemm16.memory * shares, min: 0.02, max: 1 },
+    { name: 'compute', start: gemm16.compute * shares, min: 0.02, max: 1 },
+    { name: 'overheadUs', start: Math.min(overhead, mostOverheadUs), min: 0, max: mostOverheadUs },
+    ...(tp * dp > 1 ? [reduce] : []),
+  ];
+  const tries = starts
+    .map((one) => ({
+      parameters: parametersOf(one),
+      at: loss(parametersOf(one).map((parameter) => parameter.start)),
+    }))
+    .sort((a, b) => a.at - b.at)
+    .slice(0, searches)
+    .map(({ parameters }) => minimise(parameters, loss));
   const found = tries.reduce((best, one) => (one.loss < best.loss ? one : best));
   return withShares(start, layers, found.values);
 }
