@@ -6,14 +6,6 @@
  * the call or the input.
  */
 
-import nodeModule from 'node:module';
-
-/**
- * What Node compiles of a command it keeps for the next call, in a folder of its own below the temporary directory;
- * NODE_DISABLE_COMPILE_CACHE=1 turns that off. A Node that is too old has no such call.
- */
-nodeModule.enableCompileCache?.();
-
 /**
  * As many disk I/Os run at once as libuv has threads; four do not keep a disk busy. It counts them when the
  * first is needed, which with Node 22 is before this line: there only the environment sets it.

@@ -33,7 +33,7 @@ const { status } = spawnSync(
   {
     cwd: root,
     stdio: 'inherit',
-    env: { ...process.env, NODE_V8_COVERAGE: dir, NODE_DISABLE_COMPILE_CACHE: '1' },
+    env: { ...process.env, NODE_V8_COVERAGE: dir },
   },
 );
 
