@@ -366,7 +366,8 @@ function showRequests(now) {
       ...(live ? [make('td', {}, bar(times))] : []),
       make('td', {}, how),
     );
-    row.addEventListener('click', () => choose(request));
+    // not at the click's end: by then a newer frame may have put another row there
+    row.addEventListener('mousedown', () => choose(request));
     row.addEventListener('keydown', (event) => event.key === 'Enter' && choose(request));
     return row;
   });

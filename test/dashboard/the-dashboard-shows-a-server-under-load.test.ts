@@ -122,12 +122,12 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
     await keepPicture(page, 'dashboard-live-light');
     await page.getByRole('button', { name: 'Dark' }).click();
     expect(await page.locator('html').getAttribute('data-theme')).toBe('dark');
+    await page.getByRole('button', { name: 'Pause' }).click();
     await page.locator('#requests tbody tr').nth(3).click();
     await page.getByText(/It asked for \d+ full blocks for a prompt of \d+ tokens/).waitFor();
     await page.getByText(/^prefill: /).waitFor();
     await page.getByText(/it ended: length/).waitFor();
     await keepPicture(page, 'dashboard-live-dark');
-    await page.getByRole('button', { name: 'Pause' }).click();
     const stood = await page.locator('#figures').textContent();
     await new Promise((resolve) => setTimeout(resolve, 700));
     expect(await page.locator('#figures').textContent()).toBe(stood);
