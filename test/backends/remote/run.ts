@@ -91,7 +91,7 @@ for (let batch = 0; compared < blocks; batch++) {
 }
 bare.close();
 const seconds = (performance.now() - started) / 1000;
-console.log(JSON.stringify({ seed, compared, wrong, hung: 0, ends, ways, controls, garbled, seconds }));
+console.log(JSON.stringify({ seed, compared, wrong, ends, ways, controls, garbled, seconds }));
 console.log(JSON.stringify({ reader: reader.describe(), writer: writer.describe() }));
 if (wrong > 0) throw new Error(`${wrong} of ${compared} blocks were wrong (seed ${seed})`);
 if (garbled === 0 && blocks >= 100_000) throw new Error(`the proxy garbled nothing (seed ${seed})`);
