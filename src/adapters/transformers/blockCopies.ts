@@ -26,6 +26,28 @@ export function denseLayers(layout: KVLayout, tokens: number): DenseLayer[] {
   }));
 }
 
+/** A run of bytes that is contiguous in a block and in a tensor: one head of one layer, of K or of V. */
+type CopyRun = (tensor: Uint8Array, tensorAt: number, blockAt: number, bytes: number) => void;
+
+/** Visits the runs of block `index` beside tensors of `tokens` tokens. */
+function eachRun(
+  layout: KVLayout,
+  layers: readonly DenseLayer[],
+  tokens: number,
+  index: number,
+  copy: CopyRun,
+): void {
+  const { kvHeads, rowBytes, kvStrideBytes, headStrideBytes, layerStrideBytes, blockTokens } = layout;
+  for (const [layer, { key, value }] of layers.entries()) {
+    for (let head = 0; head < kvHeads; head++) {
+      const blockAt = layer * layerStrideBytes + head * headStrideBytes;
+      const tensorAt = (head * tokens + index * blockTokens) * rowBytes;
+      copy(key, tensorAt, blockAt, kvStrideBytes);
+      copy(value, tensorAt, blockAt + kvStrideBytes, kvStrideBytes);
+    }
+  }
+}
+
 /** Block `index` of `block` into tensors of `tokens` tokens. */
 export function copyBlockOut(
   layout: KVLayout,
@@ -34,17 +56,9 @@ export function copyBlockOut(
   tokens: number,
   index: number,
 ): void {
-  const { kvHeads, rowBytes, kvStrideBytes, headStrideBytes, layerStrideBytes, blockTokens } = layout;
-  const headBytes = tokens * rowBytes;
-  for (let layer = 0; layer < layers.length; layer++) {
-    const { key, value } = layers[layer];
-    for (let head = 0; head < kvHeads; head++) {
-      const from = layer * layerStrideBytes + head * headStrideBytes;
-      const to = head * headBytes + index * blockTokens * rowBytes;
-      key.set(block.subarray(from, from + kvStrideBytes), to);
-      value.set(block.subarray(from + kvStrideBytes, from + headStrideBytes), to);
-    }
-  }
+  eachRun(layout, layers, tokens, index, (tensor, tensorAt, blockAt, bytes) =>
+    tensor.set(block.subarray(blockAt, blockAt + bytes), tensorAt),
+  );
 }
 
 /** Tokens of block `index` out of tensors of `tokens` tokens into `block`. */
@@ -55,17 +69,9 @@ export function copyBlockIn(
   tokens: number,
   index: number,
 ): void {
-  const { kvHeads, rowBytes, kvStrideBytes, headStrideBytes, layerStrideBytes, blockTokens } = layout;
-  const headBytes = tokens * rowBytes;
-  for (let layer = 0; layer < layers.length; layer++) {
-    const { key, value } = layers[layer];
-    for (let head = 0; head < kvHeads; head++) {
-      const to = layer * layerStrideBytes + head * headStrideBytes;
-      const from = head * headBytes + index * blockTokens * rowBytes;
-      block.set(key.subarray(from, from + kvStrideBytes), to);
-      block.set(value.subarray(from, from + kvStrideBytes), to + kvStrideBytes);
-    }
-  }
+  eachRun(layout, layers, tokens, index, (tensor, tensorAt, blockAt, bytes) =>
+    block.set(tensor.subarray(tensorAt, tensorAt + bytes), blockAt),
+  );
 }
 
 /**
