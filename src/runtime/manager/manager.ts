@@ -445,22 +445,42 @@ export class KVManager {
     return this.#open(keys, count, nowUs, { matchLimit, owner, units, sizeClass, room: units });
   }
 
+  /**
+   * As `openIfFits`, and takes the room in the same call: loads of what lower tiers hold begin, and the blocks
+   * behind the matched ones are opened up to `units`. Where the loads find no room after all, the table is as
+   * `openIfFits` gives it, and `load` and `allocate` try again.
+   * @returns null, with nothing changed, when the table would not fit
+   */
+  admit(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    units: number,
+    sizeClass = 0,
+    owner = 0,
+  ): Sequence | null {
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    const wish = { matchLimit, owner, units, sizeClass, room: units };
+    const sequence = this.#open(keys, count, nowUs, wish, InputOp.ADMIT);
+    if (sequence !== null && this.#load(sequence, 0, sequence.length, false)) {
+      this.#allocate(sequence, 0, units, sizeClass);
+    }
+    return sequence;
+  }
+
   #open(
     keys: Uint32Array,
     count: number,
     nowUs: number,
     { matchLimit, owner, units, sizeClass, room }: TableWish,
+    op: typeof InputOp.OPEN | typeof InputOp.ADMIT = InputOp.OPEN,
   ): Sequence | null {
     const core = this.#core;
     invariant(keys.length >= count * 4, 'four key words a block');
     requireInteger('owner', owner, 0, this.config.owners - 1);
     this.#now(nowUs);
-    core.sink?.input(
-      InputOp.OPEN,
-      nowUs,
-      [count, matchLimit, owner, units, sizeClass],
-      keys.subarray(0, count * 4),
-    );
+    core.sink?.input(op, nowUs, [count, matchLimit, owner, units, sizeClass], keys.subarray(0, count * 4));
     const matched = this.#match(keys, Math.min(count, matchLimit));
     if (units > 0 && !this.canAllocate(units - this.#heldAlready(matched), sizeClass, owner)) {
       this.#refuse(0, 0, units);
@@ -574,6 +594,11 @@ export class KVManager {
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
     this.#now(nowUs);
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
+    return this.#allocate(sequence, from, to, sizeClass);
+  }
+
+  #allocate(sequence: Sequence, from: number, to: number, sizeClass: number): boolean {
+    const core = this.#core;
     let units = 0;
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
     const bytes = units * core.unitBytes(sizeClass);
