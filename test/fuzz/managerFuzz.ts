@@ -381,7 +381,7 @@ class World {
   #move(): void {
     this.last = 'move';
     const { keys, blocks } = this.#anyChain();
-    // the first blocks of a chain are those that a lower tier has most often
+    // a lower tier has the first blocks of a chain most often
     const at = this.#random.below(this.#random.chance(0.8) ? Math.min(blocks, 2) : blocks) * 4;
     const tier = this.#random.below(this.#manager.config.tiers.length);
     this.#manager.move(keys.slice(at, at + 4), tier, this.#random.below(5) as JobPriority, this.#nowUs);
