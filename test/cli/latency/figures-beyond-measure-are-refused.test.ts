@@ -196,9 +196,9 @@ describe('an error about an option names the option', () => {
     });
     const other = configError('dp', 'is 2, but tp is 1', 'Change it.');
     expect(inOptionNames(names, other)).toBe(other);
-    const mention = new TierKVError('TKV_INPUT', 'tp "x" is unknown. Set tp', { field: 'tp' });
+    const mention = new TierKVError('TKV_INPUT', 'an unknown tp "x". Set tp', { field: 'tp' });
     expect(inOptionNames(names, mention)).toMatchObject({
-      message: 'tp "x" is unknown. Set tp',
+      message: 'an unknown tp "x". Set tp',
       field: '--tp',
     });
   });
