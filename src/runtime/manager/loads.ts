@@ -138,6 +138,7 @@ export function serveWaiters(core: Core, row: number): void {
     if (outcome === Outcome.LOADED) settleLoaded(core, row, sequence, block);
     else settleFailed(core, row, sequence, block, outcome);
   }
+  if (outcome === Outcome.LOADED) core.offerUnheld(jobs.target[row]); // a waiter may have left
 }
 
 function settleLoaded(core: Core, row: number, sequence: Sequence, i: number): void {
