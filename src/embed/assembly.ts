@@ -4,11 +4,12 @@
  * files hold since an earlier run are made known.
  */
 
-import type { FileStore } from '../backends/file/fileStore.ts';
 import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
-import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
+import type { DurableTier } from '../backends/tierRow.ts';
+import { type TierOptions, tierRows } from '../backends/tierRows.ts';
+import { blake2s, ComputePace, KVManager, layoutFingerprint, TOP, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, type RequestContext } from './context.ts';
@@ -42,7 +43,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const sharing = new SharingGroups(config.sharingGroups);
   const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
   try {
-    await requireMachineHolds(managerConfig, config.nvme?.dir);
+    await requireMachineHolds(managerConfig, config);
   } catch (error) {
     throw inConfigNames(error);
   }
@@ -52,8 +53,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    const { adapter, wait, wrapStores } = config;
-    stores = await openStores({ adapter, wait, wrapStores, notice, nvme: warmNvme(config) }, manager);
+    stores = await openStores(storesOf(config, notice), manager);
   } catch (error) {
     log?.close();
     throw inConfigNames(error);
@@ -88,7 +88,8 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     computing: new ComputingBlocks(),
     pace: new ComputePace(),
     scrubs: config.scrub ?? true,
-    hbm: () => stores.hbm,
+    stores,
+    pool: () => stores.hbm,
     device: () => stores.device,
     deviceErrors: () => stores.deviceErrors,
     closing: closing.signal,
@@ -96,7 +97,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     moves,
     migration,
   };
-  if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
+  adoptRecovered(manager, stores, context.nowUs());
   return { config, stores, context, events, log, closing };
 }
 
@@ -108,15 +109,16 @@ const FINGERPRINT_BYTES = 16;
 /** Blocks that are sent down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
 
-export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
-  const { nvme } = config;
-  if (nvme === undefined) return undefined;
-  const { dir, restart = 'warm', allocation = 'whole' } = nvme;
-  return { dir, options: { restart, allocation, identity: nvmeIdentity(config) } };
+/** What the rows of the tiers are opened with. */
+export function storesOf(config: KVRuntimeConfig, notice: (line: string) => void): StoreConfig {
+  const names = tierRows.flatMap(({ optionNames }) => optionNames);
+  const options: TierOptions = Object.fromEntries(names.map((name) => [name, Reflect.get(config, name)]));
+  const { wrapStores } = config;
+  return { ...options, wrapStores, notice, identity: storeIdentity(config) };
 }
 
-/** What gives the blocks in the files their meaning. The secret key itself is not written down. */
-export function nvmeIdentity({
+/** What gives stored blocks their meaning. The secret key itself is not written down. */
+export function storeIdentity({
   model,
   layout,
   secretKey,
@@ -141,36 +143,48 @@ export function nvmeIdentity({
 }
 
 /**
- * Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken
+ * Makes the blocks that the tiers hold since an earlier run findable again. @returns blocks that were taken
  */
-export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: number): number {
-  const position = manager.config.tiers.findIndex(({ tier }) => tier === Tier.NVME);
-  const blocks = nvme.records();
+export function adoptRecovered(
+  manager: KVManager,
+  { tiers }: Pick<OpenStores, 'tiers'>,
+  nowUs: number,
+): number {
   const { unitBytes } = manager.config;
-  // The files can hold more than the tier may: those used longest ago come last, and find no room.
-  let room = manager.usage(position).capacityBytes;
-  let first = blocks.length;
-  while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
-    room -= unitBytes[blocks[--first].sizeClass];
+  let taken = 0;
+  for (const [position, tier] of manager.tiers.entries()) {
+    const blocks = tiers.get(tierName(tier))?.durable?.records() ?? [];
+    // A store can hold more than the tier may: the blocks used longest ago come last, and find no room.
+    let room = manager.usage(position).capacityBytes;
+    let first = blocks.length;
+    while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
+      room -= unitBytes[blocks[--first].sizeClass];
+    }
+    const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
+    taken += ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
   }
-  const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
-  return ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
+  return taken;
 }
 
-/** @returns blocks that the files hold durably then */
-export async function saveToFiles(
+/**
+ * Sends what is cached down to the first tier that outlives the process, and makes that one durable.
+ * @returns blocks that it holds durably then; 0 where no tier outlives the process
+ */
+export async function saveDurably(
   { manager, loop, nowUs }: Pick<RequestContext, 'manager' | 'loop' | 'nowUs'>,
-  nvme: FileStore,
+  { tiers }: Pick<OpenStores, 'tiers'>,
 ): Promise<number> {
-  const last = manager.tiers.length - 1;
-  for (let position = 0; position < last; position++) {
+  const durableOf = (position: number): DurableTier | undefined =>
+    tiers.get(tierName(manager.tiers[position]))?.durable;
+  const target = manager.tiers.findIndex((_, position) => durableOf(position) !== undefined);
+  if (target === -1) return 0;
+  for (let position = TOP; position < target; position++) {
     while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
   }
   try {
-    await nvme.sync();
-    nvme.requireInPlace();
+    await durableOf(target)?.save();
   } catch (error) {
     throw inConfigNames(error);
   }
-  return manager.usage(last).slots.ready;
+  return manager.usage(target).slots.ready;
 }

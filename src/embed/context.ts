@@ -19,6 +19,7 @@ import type { GroupUnits } from './layerGroups.ts';
 import type { ManagerLoop } from './managerLoop.ts';
 import type { RuntimeMigration } from './migration.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
+import type { OpenStores } from './stores.ts';
 import type { TenantChains, TenantOwners } from './tenancy.ts';
 
 export interface RequestContext {
@@ -36,9 +37,10 @@ export interface RequestContext {
   readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */
   readonly scrubs: boolean;
-  /** The device's pool: another one after a loss. */
-  hbm(): DevicePool;
-  /** The device that holds it. */
+  readonly stores: OpenStores;
+  /** The device's pool: another one after a loss. @throws TKV_STATE without a device */
+  pool(): DevicePool;
+  /** The device that holds it. @throws TKV_STATE without a device */
   device(): GPUDevice;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
@@ -173,11 +175,13 @@ export function freshKeys(blocks: number): BlockKeys {
 // into `slabs`) and the offset in it: two words a block.
 
 export interface DeviceBlockTable {
-  /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. */
+  /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. Empty without a device. */
   readonly slabs: readonly GPUBuffer[];
-  /** Slab and offset in bytes of each block, in order. */
+  /** Slab and offset in bytes of each block, in order. Empty without a device. */
   readonly entries: Uint32Array;
   readonly blocks: number;
+  /** Without a device: the bytes of each block, in order, where they lie. Good while the blocks are held. */
+  readonly views?: readonly Uint8Array[];
 }
 
 /**
@@ -188,17 +192,22 @@ export function readableBlocks(manager: KVManager, table: Sequence, blocks: numb
   const found = new BlockTable();
   for (let i = 0; i < blocks; i++) {
     const block = manager.readableBlock(table, i);
-    if (block === undefined) throw notInHbm(i);
+    if (block === undefined) throw notOnTop(i);
     found.append(block);
   }
   return found;
 }
 
-/** Where blocks lie that are in HBM, in the order given. */
-export function deviceTable(
-  pool: DevicePool,
+/** Where blocks lie that are in the top tier, in the order given. */
+export function placesIn(
+  { stores: { host }, pool: poolOf }: Pick<RequestContext, 'stores' | 'pool'>,
   blocks: readonly Pick<ReadableBlock, 'slot' | 'sizeClass'>[],
 ): DeviceBlockTable {
+  if (host !== undefined) {
+    const views = blocks.map(({ slot, sizeClass }) => host.view(slot, sizeClass));
+    return { slabs: [], entries: new Uint32Array(0), blocks: blocks.length, views };
+  }
+  const pool = poolOf();
   const entries = new Uint32Array(blocks.length * 2);
   blocks.forEach(({ slot, sizeClass }, i) => {
     const { slab, offsetBytes } = pool.locate(slot, sizeClass);
@@ -208,10 +217,10 @@ export function deviceTable(
   return { slabs: pool.slabs, entries, blocks: blocks.length };
 }
 
-export function notInHbm(index: number): TierKVError {
+export function notOnTop(index: number): TierKVError {
   return new TierKVError(
     'TKV_STATE',
-    `block ${String(index)} is not in HBM. Await begin, append or step first; recover the sequence when it ` +
+    `block ${String(index)} is not in the top tier. Await begin, append or step first; recover the sequence when it ` +
       `was interrupted.`,
     { field: 'index' },
   );

@@ -35,7 +35,7 @@ import {
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
-import type { DeviceBlockTable, RequestContext } from './context.ts';
+import { type DeviceBlockTable, placesIn, type RequestContext, readableBlocks } from './context.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { Scrubbing } from './tails.ts';
 import { requireTokenId, requireTokenIds, TokenList } from './tenancy.ts';
@@ -456,8 +456,12 @@ export class ScheduledRequest implements ServingRequest {
   }
 
   /** Slab and offset of the first `blocks` blocks, all of which are in HBM. Only blocks that are new cost. */
-  blockTable({ manager, hbm }: RequestContext, sequence: Sequence, blocks: number): DeviceBlockTable {
-    const pool = hbm();
+  blockTable(context: RequestContext, sequence: Sequence, blocks: number): DeviceBlockTable {
+    const { manager } = context;
+    if (!context.stores.hasDevice) {
+      return placesIn(context, readableBlocks(manager, sequence, blocks).blocks);
+    }
+    const pool = context.pool();
     const isOther =
       sequence !== this.#sequence ||
       sequence.disturbances !== this.#disturbances ||

@@ -9,7 +9,7 @@ import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
 import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../../src/embed/managerLoop.ts';
 import {
-  type DeviceTierStore,
+  type TopTierStore,
   KVManager,
   type ManagerConfig,
   type Sequence,
@@ -50,7 +50,7 @@ class World implements AsyncDisposable {
 
   private constructor(
     manager: KVManager,
-    hbm: DeviceTierStore,
+    hbm: TopTierStore,
     rest: AsyncDisposable[],
     make: (world: World) => TransferEngine,
   ) {
