@@ -8,6 +8,7 @@ import './requireNode.ts';
 export { BufferUsage, MapMode, ShaderStage } from './backends/webgpu/device.ts';
 export type { Room } from './embed/admission.ts';
 export type { BeginOptions, RetentionHint } from './embed/begin.ts';
+export type { RemoteConfig } from './backends/remote/remoteTier.ts';
 export type { KVRuntimeConfig } from './embed/config.ts';
 export type { DeviceBlockTable, StepEnd } from './embed/context.ts';
 export type { EntryEnd, StepEntry } from './embed/grow.ts';
@@ -25,9 +26,9 @@ export type { BlockUseEvent, CacheEvent, EventOptions } from './embed/observabil
 export { PagedAttentionCache } from './embed/pagedAttentionCache.ts';
 export { ReadyLayers } from './embed/partialPrefill.ts';
 export { RequestQueue, WaitingRequest } from './embed/reuse.ts';
+export type { KVRequest } from './embed/scheduledRequest.ts';
 export {
   type FinishedRequest,
-  type KVRequest,
   KVScheduler,
   type KVSchedulerConfig,
   type KVStepOutcome,

@@ -3,8 +3,8 @@
  * are the campaign's own; without a name, the names are listed.
  */
 
-import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
+import { runAttached } from './attachedProcess.ts';
 
 const vitest = 'node_modules/vitest/vitest.mjs';
 
@@ -16,10 +16,13 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   inputs: ['test/fuzz-inputs/run.ts'],
   crash: ['test/crash/run.ts'],
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
+  remote: ['test/backends/remote/run.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
+  gateway: ['test/gateway/run.ts'],
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
+  transformers: ['test/adapters/run.ts'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],
 };
 
@@ -32,9 +35,5 @@ if (import.meta.main) {
     );
     process.exit(2);
   }
-  const { status } = spawnSync(process.execPath, [...program, ...options], {
-    cwd: join(import.meta.dirname, '..'),
-    stdio: 'inherit',
-  });
-  process.exit(status ?? 1);
+  process.exit(await runAttached([...program, ...options], { cwd: join(import.meta.dirname, '..') }));
 }

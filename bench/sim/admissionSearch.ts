@@ -17,11 +17,13 @@
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { runCase } from '../../src/evaluate/runCase.ts';
+import { planCase, runCase } from '../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../src/evolve/bundle/policyBundle.ts';
+import type { LatencyBackend } from '../../src/sim/latency/makeModel.ts';
 import { type RequestTable, Status } from '../../src/sim/metrics/requestTable.ts';
 import { jainIndex } from '../../src/sim/metrics/statistics.ts';
+import type { DeploymentSpec } from '../../src/simulate/spec.ts';
 
 const workloads = ['overload_mixed_slo', 'bursty_adversary'] as const;
 const targetsMs: Readonly<Record<string, number>> = {
@@ -99,9 +101,14 @@ const { values: args, positionals } = parseArgs({
 });
 const [folder] = positionals;
 if (folder === undefined) throw new Error('name the folder with the two workload files');
-const machine = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
-const cluster = ['--num-instances', '4', '--total-kv-blocks', '67659'];
-const signals = ['--snapshot-refresh-interval', '5000000'];
+const cluster: DeploymentSpec = {
+  model: 'qwen/qwen2.5-7b-instruct',
+  hardware: 'H100',
+  tp: 1,
+  pools: { instances: 4 },
+  engine: { kvBlocks: 67_659 },
+  control: { snapshotUs: 5_000_000 },
+};
 
 const mean = (values: readonly number[]): number =>
   values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -113,10 +120,11 @@ for (const model of args.models.split(',')) {
     const overall: number[] = [];
     for (const [i, workload] of workloads.entries()) {
       const file = path.join(folder, `${workload}.yaml`);
-      const load = ['--workload-spec', file, '--latency-model', model];
+      const latency = { model: model as LatencyBackend };
+      const deployment = { ...cluster, latency, workload: { file } };
       const scores = args.seeds.split(',').map((seed) => {
-        const suiteCase = { id: '', args: [...machine, ...cluster, ...signals, ...load], perturbation: 0 };
-        return scoreOf(runCase(bound, { ...suiteCase, seed: Number(seed) }).built.simulation.table);
+        const planned = planCase({ id: '', deployment, perturbation: 0, seed: Number(seed) });
+        return scoreOf(runCase(bound, planned).built.simulation.table);
       });
       const of = (pick: (score: Score) => number, digits: number, width: number): string =>
         mean(scores.map(pick)).toFixed(digits).padStart(width);

@@ -7,10 +7,9 @@
 
 import { parseArgs } from 'node:util';
 import { serialize } from 'node:v8';
-import { Command } from 'commander';
 import { Simulation } from '../../src/sim/cluster/simulation.ts';
 import { buildSimulation } from '../../src/simulate/build.ts';
-import { addSimulateOptions } from '../../src/simulate/options.ts';
+import { askedBy, readWords } from '../../src/simulate/optionTable.ts';
 
 const { values } = parseArgs({
   options: { requests: { type: 'string', default: '2000' }, json: { type: 'boolean', default: false } },
@@ -34,10 +33,9 @@ function medianMs(run: () => unknown): number {
 }
 
 const rows = cases.map(([name, args]) => {
-  const command = addSimulateOptions(new Command('simulate'));
   const all = `--model qwen3-14b --workload chatbot --num-requests ${values.requests} ${args}`;
-  command.parse(all.split(' '), { from: 'user' });
-  const { simulation } = buildSimulation(undefined, command.opts(), { skipsKeys: false });
+  const { options } = askedBy(readWords(all.split(' ')));
+  const { simulation } = buildSimulation(undefined, options, { skipsKeys: false });
   simulation.runUntil(({ table }) => table.size >= Number(values.requests) / 2);
   const taken = simulation.snapshot();
   const { table, instances } = simulation;

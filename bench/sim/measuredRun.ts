@@ -17,11 +17,11 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { otherGpuRun } from '../../src/fitting/check.ts';
 import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
-import type { MeasuredRequest } from '../../src/sim/latency/fit/engineFit.ts';
+import type { MeasuredRequest } from '../../src/sim/latency/fit/measuredRuns.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';
 import { engineShape, PhysicalFloor } from '../../src/sim/latency/physics.ts';
-import { simulateArguments } from '../../src/simulate/arguments.ts';
 import { buildSimulation, runToEnd } from '../../src/simulate/build.ts';
+import { askedBy, readWords } from '../../src/simulate/optionTable.ts';
 
 export interface MeasuredError {
   readonly coefficients: string;
@@ -68,7 +68,7 @@ export function compareWithRun(label: string, coefficients: string, first: numbe
       '--model llama-3.1-8b-instruct --hardware RTX-PRO-6000 --tp 1 --latency-model calibrated --floor ' +
       `--max-num-seqs ${run.limits.requests} --max-num-batched-tokens ${run.limits.tokensPerStep} ` +
       '--preemption-mode recompute';
-    const { options } = simulateArguments([...words.split(' '), '--coefficients', coefficients, file]);
+    const { options } = askedBy(readWords([...words.split(' '), '--coefficients', coefficients]));
     const batches: BatchSums[] = [];
     const built = runToEnd((skipsKeys) => {
       batches.length = 0;

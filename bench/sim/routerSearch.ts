@@ -13,7 +13,6 @@
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { Command } from 'commander';
 import { openPolicy } from '../../src/evaluate/openPolicy.ts';
 import { type BoundBundle, bindBundle } from '../../src/evolve/binding/bind.ts';
 import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
@@ -21,7 +20,7 @@ import type { PolicyChoice } from '../../src/sim/control/policy.ts';
 import { newSimulation } from '../../src/sim/description/deployment.ts';
 import { Status } from '../../src/sim/metrics/requestTable.ts';
 import { engineHardware, engineSetup } from '../../src/simulate/engineOptions.ts';
-import { addSimulateOptions, type OptionValues } from '../../src/simulate/options.ts';
+import { askedBy, type OptionValues, readWords } from '../../src/simulate/optionTable.ts';
 import { openSimulation } from '../../src/simulate/workloadOptions.ts';
 
 const workloads = ['glia_40qps', 'prefix_heavy'] as const;
@@ -60,12 +59,10 @@ async function bundleOf(name: string, way: string | undefined): Promise<BoundBun
 }
 
 function optionsFor(file: string, seed: string, latencyModel: string): OptionValues {
-  const command = addSimulateOptions(new Command());
   const given = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
   const shape = ['--num-instances', '4', '--total-kv-blocks', '67659', '--latency-model', latencyModel];
   const load = ['--workload-spec', file, '--seed', seed];
-  command.parse([...given, ...shape, ...load], { from: 'user' });
-  return command.opts();
+  return askedBy(readWords([...given, ...shape, ...load])).options;
 }
 
 /** E2E mean / 2 + E2E P95 / 2 of the completed requests in ms. */

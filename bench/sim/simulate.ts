@@ -31,15 +31,13 @@ const { values } = parseArgs({
 });
 
 async function measure(requests: number): Promise<Row> {
-  const { Command } = await import('commander');
   const { buildSimulation, runToEnd } = await import('../../src/simulate/build.ts');
-  const { addSimulateOptions } = await import('../../src/simulate/options.ts');
+  const { askedBy, readWords } = await import('../../src/simulate/optionTable.ts');
   const { clusterMetrics } = await import('../../src/sim/index.ts');
   const args = `--model qwen3-14b --workload chatbot --rate 20 --num-requests ${requests}`.split(' ');
-  const command = addSimulateOptions(new Command('simulate'));
-  command.parse(args, { from: 'user' });
+  const { options } = askedBy(readWords(args));
   const { simulation } = runToEnd((skipsKeys) =>
-    buildSimulation(undefined, command.opts(), { skipsKeys: skipsKeys && !values.keys }),
+    buildSimulation(undefined, options, { skipsKeys: skipsKeys && !values.keys }),
   );
   clusterMetrics(simulation.table, simulation.instances, {}, false);
   const { user, system } = process.cpuUsage();

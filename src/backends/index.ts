@@ -18,6 +18,7 @@ export {
   tableMemory,
 } from './host/hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
+export { RemoteStore, type RemoteStoreOptions } from './remote/remoteStore.ts';
 export type { DurableTier, OpenedTier, TierDevice, TierRequest, TierRow, TierWish } from './tierRow.ts';
 export { type EngineStores, registerTier, type TierOptions, type TierStores } from './tierRows.ts';
 export { type AdapterInfo, adoptDevice, isSoftwareAdapter, openDevice } from './webgpu/adapter.ts';

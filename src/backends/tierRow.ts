@@ -9,8 +9,9 @@
 
 import { TierKVError } from '../runtime/errors.ts';
 import type { TierSize } from '../runtime/manager/config.ts';
-import type { AdoptedBlock } from '../runtime/manager/loss.ts';
+import type { AdoptedBlock, NamedBlock } from '../runtime/manager/loss.ts';
 import type { PoolShape } from '../runtime/tables/slotPool.ts';
+import type { SlotPlace } from '../runtime/tier/slotLedger.ts';
 import type { TierName } from '../runtime/tier/tier.ts';
 import type { TierStore } from '../runtime/tier/tierStore.ts';
 import type { LinkLimits } from './engine/linkQueue.ts';
@@ -25,13 +26,25 @@ export interface TierWish extends Pick<TierSize, 'writeBudget'> {
   readonly bytes: number;
 }
 
+/** What a runtime tells tiers whose blocks outlive the process or are shared. */
+export interface TierFacts {
+  /** What gives blocks their meaning. */
+  readonly identity: StoreIdentity;
+  /** The secret under which block keys are made: 16 to 32 bytes. */
+  readonly secretKey: Uint8Array;
+  /** What to keep with the record of a block, by its key; absent where nothing is kept. */
+  readonly noteOf?: ((key: Uint32Array) => Uint8Array | undefined) | undefined;
+  /** Microseconds in which this number of bytes would be computed instead of loaded; undefined while not known. */
+  readonly computeUs?: ((bytes: number) => number | undefined) | undefined;
+}
+
 export interface TierRequest<Options> {
   readonly options: Options;
   readonly shape: PoolShape;
   /** Sequences read and write here: nothing else verifies what arrives. */
   readonly isTop: boolean;
-  /** What gives blocks their meaning, where they outlive the process; absent where nothing shall. */
-  readonly identity?: StoreIdentity | undefined;
+  /** Absent where no block shall outlive the process. */
+  readonly facts?: TierFacts | undefined;
   readonly notice: (line: string) => void;
 }
 
@@ -54,6 +67,34 @@ export interface DurableTier {
   records(): readonly AdoptedBlock[];
   /** Fulfilled when all blocks whose writing has ended are durable. @throws TKV_IO */
   save(): Promise<void>;
+  /** What was kept with the blocks (`noteOf`). */
+  readonly notes: TierNotes;
+}
+
+export interface TierNotes {
+  /** Why blocks of an earlier run cannot have notes; undefined where they can. */
+  readonly missing: string | undefined;
+  /**
+   * The note of a block that `records` gave; undefined where nothing was kept, or its slot has another block by now.
+   * @throws TKV_IO when it cannot be read in time
+   */
+  read(block: AdoptedBlock): Promise<Uint8Array | undefined>;
+}
+
+/** Keys [from, to) of one chain, four words each, and the size class of their blocks. */
+export interface ChainPart {
+  readonly keys: Uint32Array;
+  readonly from: number;
+  readonly to: number;
+  readonly sizeClass: number;
+}
+
+/** A tier that others write too: what it holds is asked for when a request comes. */
+export interface SharedTier {
+  /** What it has of each chain, from `from` on up to the first gap. Empty where it does not answer in time. */
+  lookup(chains: readonly ChainPart[]): Promise<readonly (readonly NamedBlock[])[]>;
+  /** The place stands for the block of `key` from now on. */
+  believe(place: SlotPlace, key: Uint32Array): void;
 }
 
 export interface OpenedTier extends AsyncDisposable {
@@ -61,6 +102,7 @@ export interface OpenedTier extends AsyncDisposable {
   readonly store: TierStore;
   readonly device?: TierDevice;
   readonly durable?: DurableTier;
+  readonly shared?: SharedTier;
 }
 
 /** @typeParam Options what the configuration says of this tier, beside what it says of others */
@@ -76,6 +118,8 @@ export interface TierRow<Options> {
   readonly canBeTop: boolean;
   /** It lies on a device: a runtime that has it off has no device. */
   readonly isDevice?: boolean;
+  /** Others find what it holds: by default the tiers above it write their blocks down soon (`eager`). */
+  readonly isShared?: boolean;
   /** Its slots are memory of this process: other tiers copy from and to it, so it is closed last. */
   readonly isHostMemory?: boolean;
   /** What may be under way on a link to or from it. Default: 64 MiB, in batches of 8. */

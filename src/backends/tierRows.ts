@@ -9,12 +9,14 @@ import type { FileStore } from './file/fileStore.ts';
 import { type NvmeOptions, nvmeTier } from './file/fileTier.ts';
 import type { MemoryStore } from './host/memoryStore.ts';
 import { type DdrOptions, ddrTier } from './host/memoryTier.ts';
+import type { RemoteStore } from './remote/remoteStore.ts';
+import { type RemoteOptions, remoteTier } from './remote/remoteTier.ts';
 import type { TierRow } from './tierRow.ts';
 import { type HbmOptions, hbmTier } from './webgpu/deviceTier.ts';
 import type { DevicePool } from './webgpu/types.ts';
 
 /** What a configuration can say of the tiers. */
-export interface TierOptions extends HbmOptions, DdrOptions, NvmeOptions {}
+export interface TierOptions extends HbmOptions, DdrOptions, NvmeOptions, RemoteOptions {}
 
 /** The stores as they were opened, by the name of their tier; undefined for a tier that is off. */
 export interface TierStores {
@@ -22,6 +24,7 @@ export interface TierStores {
   readonly hbm: DevicePool;
   readonly ddr: MemoryStore | undefined;
   readonly nvme: FileStore | undefined;
+  readonly remote: RemoteStore | undefined;
 }
 
 /** What the engine works on, as `wrapStores` gets it: a tier that is off is absent. */
@@ -32,7 +35,7 @@ export interface EngineStores {
   readonly remote?: TierStore | undefined;
 }
 
-const rows: TierRow<TierOptions>[] = [hbmTier, ddrTier, nvmeTier];
+const rows: TierRow<TierOptions>[] = [hbmTier, ddrTier, nvmeTier, remoteTier];
 
 /** Every tier that can be opened, from fast to slow. */
 export const tierRows: readonly TierRow<TierOptions>[] = rows;

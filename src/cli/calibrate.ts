@@ -200,7 +200,7 @@ export interface RecordedFiles {
 
 const TTFT_THRESHOLD = 0.15;
 
-/** @throws {TierKVError} TKV_INPUT naming file and place for what is no trace or no results */
+/** @throws {TierKVError} TKV_INPUT naming file and place for anything but a trace or results */
 export function reportRecorded({ traceHeader, traceData, simResults, report }: RecordedFiles): string {
   const warmUp =
     traceHeader === undefined ? 0 : readTraceHeader(readText(traceHeader), traceHeader).warmUpRequests;
@@ -247,9 +247,13 @@ export function reportRecorded({ traceHeader, traceData, simResults, report }: R
 function readResults(file: string): RequestTiming[] {
   const text = readText(file);
   if (!text.trimStart().startsWith('[')) {
-    throw new TierKVError('TKV_INPUT', `${file}: is no list of results. Name what --results-path wrote.`, {
-      path: file,
-    });
+    throw new TierKVError(
+      'TKV_INPUT',
+      `${file}: must be a list of results. Name what --results-path wrote.`,
+      {
+        path: file,
+      },
+    );
   }
   const root = readYaml(`{"results": ${text}}`, file);
   const time = { min: 0, max: 2 ** 53 };

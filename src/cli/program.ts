@@ -5,7 +5,7 @@
 
 import { Command, Help, type Option } from 'commander';
 import { packageVersion } from '../packageFiles.ts';
-import { refuseEmptyValues } from '../simulate/emptyValues.ts';
+import { refuseEmptyValues } from './optionRows.ts';
 
 interface CommandEntry {
   readonly name: string;
@@ -40,6 +40,16 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./evolve/command.ts')).evolveCommand(),
   },
   {
+    name: 'worker',
+    summary: 'run cases of sweep, evaluate and evolve that other machines ask for',
+    load: async () => (await import('./worker.ts')).workerCommand(),
+  },
+  {
+    name: 'gateway',
+    summary: 'route requests to servers by the policies that were searched in the simulator',
+    load: async () => (await import('./gateway.ts')).gatewayCommand(),
+  },
+  {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
     load: async () => (await import('./parity/command.ts')).parityCommand(),
@@ -55,6 +65,16 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./latency/command.ts')).latencyCommand(),
   },
   {
+    name: 'observe',
+    summary: 'drive a running server with a workload, and record when its tokens come',
+    load: async () => (await import('./observe.ts')).observeCommand(),
+  },
+  {
+    name: 'compare',
+    summary: 'say how far the prediction of a measured run is from the run',
+    load: async () => (await import('./compare.ts')).compareCommand(),
+  },
+  {
     name: 'disk',
     summary: 'inspect, check and export a disk tier, offline',
     load: async () => (await import('./disk/command.ts')).diskCommand(),
@@ -63,6 +83,11 @@ const entries: readonly CommandEntry[] = [
     name: 'bench',
     summary: 'measure the manager and what the links of this machine give',
     load: async () => (await import('./bench/command.ts')).benchCommand(),
+  },
+  {
+    name: 'serve-dashboard',
+    summary: 'show in a browser what happened in the run of a decision log',
+    load: async () => (await import('./dashboard.ts')).dashboardCommand(),
   },
   {
     name: 'calibrate',

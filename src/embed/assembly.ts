@@ -7,17 +7,20 @@
 import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
-import type { DurableTier } from '../backends/tierRow.ts';
+import type { DurableTier, TierFacts } from '../backends/tierRow.ts';
 import { type TierOptions, tierRows } from '../backends/tierRows.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, TOP, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
+import { BlockBook, type BlockText, keyFromHex } from './blockBook.ts';
+import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
-import { AdmissionQueue, type RequestContext } from './context.ts';
+import { AdmissionQueue, bytesOf, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
-import { groupUnits } from './layerGroups.ts';
+import { type GroupUnits, groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { runtimeMigration } from './migration.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog } from './observability.ts';
+import { RequestObservers } from './requestObserver.ts';
 import { ComputingBlocks } from './sequenceState.ts';
 import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
 import { TenantChains, TenantOwners } from './tenancy.ts';
@@ -29,6 +32,8 @@ export interface RuntimeParts {
   readonly events: CacheEvents;
   /** Null where none is written. */
   readonly log: DecisionLogFile | null;
+  /** Fulfilled when the token ids of an earlier run's blocks are read. */
+  readonly restored: Promise<void>;
   /** What raises the context's signal. */
   readonly closing: AbortController;
 }
@@ -41,19 +46,25 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const units = groupUnits(layout, layerGroups);
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
-  const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
+  let manager: KVManager;
+  const isOnItsWay = (key: string): boolean => manager.digestOf(keyFromHex(key)) !== undefined;
+  const book = config.tokenIds === true ? new BlockBook(isOnItsWay) : undefined;
+  const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
     await requireMachineHolds(managerConfig, config);
   } catch (error) {
     throw inConfigNames(error);
   }
+  const pace = new ComputePace();
   const memory = await tableMemory();
+  const notes = new BlockNotes(secretKey);
+  const noteOf = book === undefined ? undefined : noteFrom(book, notes);
   const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
-  let manager: KVManager;
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    stores = await openStores(storesOf(config, notice), manager);
+    const facts = factsOf(config, units, pace, noteOf);
+    stores = await openStores({ ...tierOptionsOf(config), facts, notice }, manager);
   } catch (error) {
     log?.close();
     throw inConfigNames(error);
@@ -61,6 +72,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const events = new CacheEvents(
     manager.tiers.map((tier) => tierName(tier)),
     (content) => manager.contentKey(content),
+    book,
   );
   const nowUs = (): number => stores.engine.nowUs();
   const moves = new BlockMoves(manager);
@@ -86,7 +98,8 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     sharing,
     owners: new TenantOwners(sharing),
     computing: new ComputingBlocks(),
-    pace: new ComputePace(),
+    shared: stores.shared,
+    pace,
     scrubs: config.scrub ?? true,
     stores,
     pool: () => stores.hbm,
@@ -96,9 +109,23 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     nowUs,
     moves,
     migration,
+    observers: new RequestObservers(),
   };
   adoptRecovered(manager, stores, context.nowUs());
-  return { config, stores, context, events, log, closing };
+  const durable = stores.durable;
+  let restored = Promise.resolve();
+  if (book !== undefined && durable !== undefined) {
+    if (durable.notes.missing === undefined) {
+      const told = (key: string, text: BlockText): void => events.restored(key, text);
+      restored = readNotes(durable, notes, closing.signal, told, notice);
+    } else {
+      notice(
+        `${durable.notes.missing}: blocks of this directory are not announced after a restart. Remove it to begin ` +
+          'with one that does.',
+      );
+    }
+  }
+  return { config, stores, context, events, log, restored, closing };
 }
 
 // Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, how they
@@ -109,12 +136,32 @@ const FINGERPRINT_BYTES = 16;
 /** Blocks that are sent down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
 
-/** What the rows of the tiers are opened with. */
-export function storesOf(config: KVRuntimeConfig, notice: (line: string) => void): StoreConfig {
+/** Tokens of a step for which the time of computing is asked. */
+const STEP_TOKENS = 512;
+
+/** What the rows of the tiers are opened with: of the configuration, what is theirs. */
+export function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
   const names = tierRows.flatMap(({ optionNames }) => optionNames);
   const options: TierOptions = Object.fromEntries(names.map((name) => [name, Reflect.get(config, name)]));
-  const { wrapStores } = config;
-  return { ...options, wrapStores, notice, identity: storeIdentity(config) };
+  return { ...options, wrapStores: config.wrapStores };
+}
+
+function factsOf(
+  config: KVRuntimeConfig,
+  units: GroupUnits,
+  pace: ComputePace,
+  noteOf: TierFacts['noteOf'],
+): TierFacts {
+  const tokensPerByte = config.layout.blockTokens / bytesOf(units, 1);
+  return {
+    identity: storeIdentity(config),
+    secretKey: config.secretKey,
+    noteOf,
+    computeUs(bytes) {
+      const estimate = pace.estimate(STEP_TOKENS);
+      return estimate === undefined ? undefined : estimate.usPerToken * tokensPerByte * bytes;
+    },
+  };
 }
 
 /** What gives stored blocks their meaning. The secret key itself is not written down. */

@@ -9,7 +9,7 @@ import { admit, takeRoom } from './admission.ts';
 import { freshKeys, full, handOver, isWhole, type RequestContext, requireFits, settled } from './context.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from './managerLoop.ts';
 import { expectTail } from './partialPrefill.ts';
-import { ArrivingPrefix, type SequenceState, SharedWait } from './sequenceState.ts';
+import { ArrivingPrefix, type GroupTable, type SequenceState, SharedWait } from './sequenceState.ts';
 import { type FoundTail, findTail, isInPlace, scrub, takeTail } from './tails.ts';
 import { TokenList } from './tenancy.ts';
 
@@ -36,7 +36,9 @@ export async function begin(
   requireElements(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
+  const asked = { id: undefined, tenant: options.tenant, promptTokens: list.length };
   const chains = context.chains.of(options.tenant, options.extras);
+  const watch = context.observers.asked(asked, context.nowUs());
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
   const groups = chains.map((chain, g) => {
     const keys = freshKeys(Math.ceil(list.length / blockTokens));
@@ -44,12 +46,19 @@ export async function begin(
     return { chain, keys, sizeClass: context.units.sizeClass[g] };
   });
   const owner = context.owners.of(options.tenant);
+  await findShared(context, groups, list.length, owner, signals);
   const arrives = options.arriving === true;
   const { tenant } = options;
   const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
   const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
+  watch?.hashed(context.nowUs());
   for (let isFirst = true; ; isFirst = false) {
-    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
+    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing }).catch((error) => {
+      watch?.ended(context.nowUs(), 'refused');
+      throw error;
+    });
+    sequence.watch = watch;
+    watch?.placed(context.nowUs());
     try {
       if (arrives) fillAsItComes(context, sequence, options.retention);
       else await fill(context, sequence, options.retention, signals);
@@ -61,15 +70,41 @@ export async function begin(
       }
       const full = error instanceof TierKVError && error.code === 'TKV_FULL';
       if (wish.wait && full) continue;
+      watch?.ended(context.nowUs(), 'refused');
       throw error;
     }
+    watch?.filled(context.nowUs(), sequence.cachedTokens, sequence.groups[0].table.id);
     const [{ keys, sealed }] = sequence.groups;
     context.computing.begin(sequence, keys, sealed); // also what could not be brought
     return sequence;
   }
 }
 
-/** The sequence's blocks are in HBM, cached or open. */
+/**
+ * Asks the shared tier for the blocks that no tier of this runtime has, and makes known what it has: they are matched
+ * and loaded as those of any tier. One request, which ends by its deadline; without a shared tier, nothing.
+ */
+export async function findShared(
+  { shared, manager, blockTokens, nowUs }: RequestContext,
+  groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],
+  tokens: number,
+  owner: number,
+  signals: readonly AbortSignal[],
+): Promise<void> {
+  if (shared === undefined) return;
+  const to = Math.floor(Math.max(tokens - 1, 0) / blockTokens);
+  const parts = groups.map(({ keys: { words }, sizeClass }) => {
+    return { keys: words, from: manager.matchLength(words, to), to, sizeClass };
+  });
+  if (parts.every(({ from }) => from >= to)) return;
+  const found = await unlessAborted(signals, () => shared.tier.lookup(parts));
+  for (const block of found.flat()) {
+    const place = manager.adoptFound(shared.position, { ...block, owner }, nowUs());
+    if (place !== undefined) shared.tier.believe(place, block.key);
+  }
+}
+
+/** The sequence's blocks are in the top tier, cached or open. */
 async function fill(
   context: RequestContext,
   sequence: SequenceState,
@@ -123,7 +158,7 @@ async function bringWithTail(
 }
 
 /**
- * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
+ * Every block of the sequence is brought to the top tier or opened to be computed: once, and again for as long as
  * losses and errors undo it.
  * @param hasRoom whether its loads and openings were begun by the caller: the first attempt then only waits
  * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
@@ -150,7 +185,7 @@ export async function bring(
   throw new TierKVError(
     'TKV_DEVICE',
     `the device has undone ${blocks} blocks ${ATTEMPTS_MAX} times. Give it more memory, or try again later.`,
-    { field: 'hbmBytes' },
+    { field: context.stores.sizeField },
   );
 }
 
@@ -168,8 +203,8 @@ export interface BeginOptions extends WaitOptions {
   /** Lower numbers are served first when requests wait for room. Default 0. */
   readonly priority?: number | undefined;
   /**
-   * Wait for room instead of being refused with TKV_FULL. While most of HBM is held, what lies below DDR is
-   * read into DDR before room is taken. Default false.
+   * Wait for room instead of being refused with TKV_FULL. While most of the top tier is held, what lies far below is
+   * read into the tier under it before room is taken. Default false.
    */
   readonly wait?: boolean | undefined;
   /**

@@ -13,6 +13,7 @@ import {
   TierKVError,
   type TierName,
   type TierSize,
+  TOP,
 } from '../runtime/index.ts';
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import {
@@ -68,11 +69,17 @@ export interface KVRuntimeConfig extends TierOptions {
    * none.
    */
   readonly log?: string;
+  /**
+   * Whether the token ids of cached blocks are kept, in memory and, encrypted, with the records in files: `events`
+   * then tells them, also of blocks that an earlier run left. Routers need them. Default false.
+   */
+  readonly tokenIds?: boolean;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
   /**
    * When cached blocks of a tier go to the tier below, by the name of the tier. Default: the top tier by
-   * `offloadThreshold`, the others when their room is needed.
+   * `offloadThreshold`, the others when their room is needed; above a tier that others read, such as `remote`, all of
+   * them `eager`, so that others find a block soon after it was computed.
    */
   readonly offload?: { readonly [name in TierName]?: OffloadChoice };
   /**
@@ -109,6 +116,7 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntim
   lowerCopy: true,
   leavingShare: true,
   log: true,
+  tokenIds: true,
   scrub: true,
   offload: true,
   offloadThreshold: true,
@@ -137,6 +145,7 @@ export function checkRuntimeConfig(config: KVRuntimeConfig): void {
   if (sharingGroups !== undefined) requireObject(sharingGroups, 'sharingGroups', 'TKV_CONFIG');
   if (config.extras !== undefined) requireObject(config.extras, 'extras', 'TKV_CONFIG');
   requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
+  requireFlag(config.tokenIds, 'tokenIds', 'TKV_CONFIG');
   for (const name of ['wrapStores', 'notice'] as const) {
     const given = config[name];
     if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
@@ -174,15 +183,16 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
   });
   const [top] = wishes;
   if (top === undefined || !top.row.canBeTop) throw noTopTier(config);
-  const sizes = wishes.map(({ row: { name }, wish: { field, bytes, writeBudget } }) => [
+  const sharedFrom = wishes.findIndex(({ row }) => row.isShared === true);
+  const sizes = wishes.map(({ row: { name }, wish: { field, bytes, writeBudget } }, position) => [
     name,
     {
       ...size(field, bytes),
-      ...offloadOf(name, top.row.name, config),
+      ...offloadOf(name, position === TOP, position < sharedFrom, config),
       ...(writeBudget === undefined ? {} : { writeBudget }),
     },
   ]);
-  const migrates = config.migration !== false && wishes.length > 1;
+  const migrates = config.migration !== false && wishes.filter(({ row }) => row.isShared !== true).length > 1;
   const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {
     unitBytes: units.unitBytes,
@@ -190,7 +200,8 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     ...Object.fromEntries(sizes),
     ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
     ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
-    ...(config.offload?.[top.row.name] === undefined
+    ...(config.offload?.[top.row.name] === undefined &&
+    (sharedFrom === -1 || config.offloadThreshold !== undefined)
       ? { offloadThreshold: config.offloadThreshold ?? (migrates ? 1 : 0.9) }
       : {}),
     ...(migrates ? { useHalfLifeUs: HALF_LIFE_US_DEFAULT } : {}),
@@ -214,11 +225,17 @@ function noTopTier(config: KVRuntimeConfig): TierKVError {
   return configError(field, `is ${described(given)}`, `Give bytes to ${fields.join(' or to ')}.`);
 }
 
-function offloadOf(tier: TierName, top: TierName, config: KVRuntimeConfig): Pick<TierSize, 'offload'> {
-  const offload = config.offload?.[tier];
+function offloadOf(
+  tier: TierName,
+  isTop: boolean,
+  isAboveShared: boolean,
+  config: KVRuntimeConfig,
+): Pick<TierSize, 'offload'> {
+  const isEager = isAboveShared && !(isTop && config.offloadThreshold !== undefined);
+  const offload = config.offload?.[tier] ?? (isEager ? { policy: 'eager' } : undefined);
   if (offload === undefined) return {};
   resolveOffload(`offload.${tier}`, offload);
-  if (tier === top && config.offloadThreshold !== undefined) {
+  if (isTop && config.offloadThreshold !== undefined) {
     throw configError('offloadThreshold', `is given beside offload.${tier}`, 'Leave one of them out.');
   }
   return { offload };

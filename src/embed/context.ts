@@ -1,5 +1,6 @@
 /** The parts of one runtime that calls on sequences work with, and the steps that several calls share. */
 
+import type { SharedTier } from '../backends/tierRow.ts';
 import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import {
@@ -12,12 +13,16 @@ import {
   requireElements,
   type Sequence,
   TierKVError,
+  TOP,
+  tierName,
+  tierTitle,
 } from '../runtime/index.ts';
 import type { BlockMoves, SharingGroups } from '../views/index.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import type { ManagerLoop } from './managerLoop.ts';
 import type { RuntimeMigration } from './migration.ts';
+import type { RequestObservers } from './requestObserver.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
 import type { TenantChains, TenantOwners } from './tenancy.ts';
@@ -33,6 +38,8 @@ export interface RequestContext {
   readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
+  /** The tier that several runtimes share, and its position; undefined where none is on. */
+  readonly shared: { readonly tier: SharedTier; readonly position: number } | undefined;
   /** How long parts of prefills take. */
   readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */
@@ -52,6 +59,8 @@ export interface RequestContext {
   readonly moves: BlockMoves;
   /** Moves cached blocks by their temperature; null where that is off. */
   readonly migration: RuntimeMigration | null;
+  /** What watches requests. */
+  readonly observers: RequestObservers;
 }
 
 /**
@@ -136,31 +145,37 @@ export function tokensToFind(
 }
 
 /** Rejects a request that no release could ever make room for. @throws TKV_CAPACITY */
-export function requireFits({ manager, units }: RequestContext, blocks: number): void {
+export function requireFits({ manager, units, stores }: RequestContext, blocks: number): void {
   const bytes = bytesOf(units, blocks);
-  const { capacityBytes } = manager.config.tiers[0].shape;
+  const { capacityBytes } = manager.config.tiers[TOP].shape;
   if (bytes <= capacityBytes) return;
+  const { sizeField } = stores;
   throw new TierKVError(
     'TKV_CAPACITY',
-    `${blocks} blocks take ${bytes} bytes, more than the ${capacityBytes} of HBM. ` +
-      'Send a shorter request, or raise hbmBytes.',
-    { field: 'hbmBytes' },
+    `${blocks} blocks take ${bytes} bytes, more than the ${capacityBytes} of ${topTitle(manager)}. ` +
+      `Send a shorter request, or raise ${sizeField}.`,
+    { field: sizeField },
   );
 }
 
 /** No room now: others hold it. */
-export function full({ manager }: RequestContext, blocks: number): TierKVError {
-  const { residentBytes, cachedBytes, slots } = manager.usage(0);
-  const { capacityBytes } = manager.config.tiers[0].shape;
+export function full({ manager, stores }: RequestContext, blocks: number): TierKVError {
+  const { residentBytes, cachedBytes, slots } = manager.usage(TOP);
+  const { capacityBytes } = manager.config.tiers[TOP].shape;
   const late =
     manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
-    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
+    `${blocks} blocks find no room in ${topTitle(manager)} now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
       `are in use${late}. ` +
       'Try again when a sequence was released, or let begin wait.',
-    { field: 'hbmBytes' },
+    { field: stores.sizeField },
   );
+}
+
+/** How the top tier is called in messages. */
+function topTitle(manager: KVManager): string {
+  return tierTitle(tierName(manager.tiers[TOP]));
 }
 
 export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {
@@ -192,7 +207,7 @@ export function readableBlocks(manager: KVManager, table: Sequence, blocks: numb
   const found = new BlockTable();
   for (let i = 0; i < blocks; i++) {
     const block = manager.readableBlock(table, i);
-    if (block === undefined) throw notOnTop(i);
+    if (block === undefined) throw notOnTop({ manager }, i);
     found.append(block);
   }
   return found;
@@ -217,16 +232,17 @@ export function placesIn(
   return { slabs: pool.slabs, entries, blocks: blocks.length };
 }
 
-export function notOnTop(index: number): TierKVError {
+/** A block of a sequence is not where sequences read. */
+export function notOnTop({ manager }: Pick<RequestContext, 'manager'>, index: number | string): TierKVError {
   return new TierKVError(
     'TKV_STATE',
-    `block ${String(index)} is not in the top tier. Await begin, append or step first; recover the sequence when it ` +
+    `block ${index} is not in ${topTitle(manager)}. Await begin, append or step first; recover the sequence when it ` +
       `was interrupted.`,
     { field: 'index' },
   );
 }
 
-// Requests that wait for room in HBM, first come first served within a priority. The first one looks for room
+// Requests that wait for room in the top tier, first come first served within a priority. The first one looks for room
 // again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and
 // the requests behind it go ahead meanwhile.
 

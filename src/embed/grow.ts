@@ -132,6 +132,7 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
     const gone = context.keeper.losses !== losses || sequence.isRecovering || isDisturbed(sequence);
     if (gone) return 'interrupted';
     handOver(context, sequence, from[i]);
+    sequence.watch?.token(context.nowUs());
     return 'done';
   });
 }
@@ -285,7 +286,10 @@ export async function seal(context: RequestContext, sequence: SequenceState, tai
   if (tail) sealTail(context, sequence);
   await settled(context, sequence);
   context.computing.end(sequence);
-  if (isHandedOver(context, sequence) && isSealed(sequence, full)) return 'done';
+  if (isHandedOver(context, sequence) && isSealed(sequence, full)) {
+    sequence.watch?.prefilled(context.nowUs());
+    return 'done';
+  }
   const hasErrors = keeper.losses === losses && context.deviceErrors().count !== count;
   if (hasErrors && !sequence.ended) throw doubtful(context, 'the blocks of sequence were', 'sequence');
   return 'interrupted';

@@ -1,5 +1,6 @@
 /** The runtime as embedders use it. */
 
+export type { RemoteConfig } from '../backends/remote/remoteTier.ts';
 export type { Room } from './admission.ts';
 export type { BeginOptions, RetentionHint } from './begin.ts';
 export type { KVRuntimeConfig } from './config.ts';
@@ -11,6 +12,7 @@ export {
   type NextPartOptions,
   type OpenUnit,
   type PrefetchOptions,
+  type RuntimeObserver,
 } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
 export type { WaitOptions } from './managerLoop.ts';
@@ -18,10 +20,11 @@ export type { RuntimeMetrics } from './metrics.ts';
 export type { BlockUseEvent, CacheEvent, EventOptions } from './observability.ts';
 export { PagedAttentionCache } from './pagedAttentionCache.ts';
 export type { ReadyLayers } from './partialPrefill.ts';
+export type { AskedRequest, RequestObserver, RequestWatch } from './requestObserver.ts';
 export type { RequestQueue, WaitingRequest } from './reuse.ts';
+export type { KVRequest } from './scheduledRequest.ts';
 export {
   type FinishedRequest,
-  type KVRequest,
   KVScheduler,
   type KVSchedulerConfig,
   type KVStepOutcome,

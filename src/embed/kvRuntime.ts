@@ -22,10 +22,12 @@ import {
   JobPriority,
   type KeyElements,
   type KVBudget,
+  type KVLayout,
   type KVManager,
   type KVMetrics,
   kvBudget,
   kvMetrics,
+  type ManagerObserver,
   type Match,
   type OpenBlock,
   type RequestExtras,
@@ -71,6 +73,7 @@ import {
 } from './observability.ts';
 import { PagedAttentionCache } from './pagedAttentionCache.ts';
 import { dropTail, nextPart, PART_TOKENS, type ReadyLayers, readyLayers } from './partialPrefill.ts';
+import type { RequestObserver } from './requestObserver.ts';
 import {
   type CrossRequestOptions,
   crossRequestCache,
@@ -82,6 +85,12 @@ import {
 import { KVScheduler, type KVSchedulerConfig } from './scheduler.ts';
 import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
+
+/** What watches a runtime. It may read, and makes no call that changes anything. */
+export interface RuntimeObserver {
+  readonly blocks?: ManagerObserver | undefined;
+  readonly requests?: RequestObserver | undefined;
+}
 
 export interface OpenUnit {
   /** Block of the sequence, from 0. */
@@ -158,6 +167,7 @@ export class KVRuntime implements AsyncDisposable {
   readonly #events: CacheEvents;
   readonly #config: KVRuntimeConfig;
   readonly #log: DecisionLogFile | null;
+  readonly #restored: Promise<void>;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
@@ -174,7 +184,8 @@ export class KVRuntime implements AsyncDisposable {
         'new KVRuntime() makes no runtime. Use await KVRuntime.open(config).',
       );
     }
-    const { config, stores, context, events, log, closing } = parts;
+    const { config, stores, context, events, log, restored, closing } = parts;
+    this.#restored = restored;
     this.stores = stores;
     this.manager = context.manager;
     this.#config = config;
@@ -330,6 +341,7 @@ export class KVRuntime implements AsyncDisposable {
     dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.release(table, this.nowUs());
     state.ended = true;
+    state.watch?.ended(this.nowUs(), 'released');
   }
 
   /**
@@ -343,9 +355,15 @@ export class KVRuntime implements AsyncDisposable {
     dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
     state.ended = true;
+    state.watch?.ended(this.nowUs(), 'cancelled');
   }
 
   // Where the blocks of a sequence lie, for kernels.
+
+  /** How the bytes of a block lie. */
+  get layout(): KVLayout {
+    return this.#config.layout;
+  }
 
   /** Units that wait to be written, in order of their blocks. */
   openBlocks(sequence: KVSequence): OpenUnit[] {
@@ -368,7 +386,7 @@ export class KVRuntime implements AsyncDisposable {
     const { table } = groupOf(this.#context, sequence, group);
     requireBlock(stateOf(this.#context, sequence), index);
     const block = this.manager.readableBlock(table, index);
-    if (block === undefined) throw notOnTop(index);
+    if (block === undefined) throw notOnTop(this.#context, index);
     return this.#context.pool().buffer(block.slot, block.sizeClass);
   }
 
@@ -513,6 +531,30 @@ export class KVRuntime implements AsyncDisposable {
 
   // What the runtime tells.
 
+  /**
+   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`.
+   * @returns unsubscribe
+   */
+  observe({ blocks, requests }: RuntimeObserver): () => void {
+    const stops = [
+      blocks === undefined ? undefined : this.manager.observe(blocks),
+      requests === undefined ? undefined : this.#context.observers.add(requests),
+    ];
+    return () => {
+      for (const stop of stops) stop?.();
+    };
+  }
+
+  /** The open scheduler, or the one that was closed last. */
+  get lastScheduler(): KVScheduler | undefined {
+    return this.#scheduler;
+  }
+
+  /** The numbers by which the manager knows tenants and their groups, in the order in which they came. */
+  get tenantOwners(): ReadonlyMap<string, number> {
+    return this.#context.owners.numbers;
+  }
+
   /** Counters and gauges as plain data. */
   metrics(): RuntimeMetrics {
     return metricsOf(this.#context, this.stores);
@@ -553,9 +595,13 @@ export class KVRuntime implements AsyncDisposable {
 
   // Rest, durability and the end.
 
-  /** Waits until no transfer is in flight, those given up at their deadline apart. */
-  idle(): Promise<void> {
-    return this.#context.loop.idle();
+  /**
+   * Waits until no transfer is in flight, those given up at their deadline apart, and the token ids of an earlier
+   * run's blocks are read.
+   */
+  async idle(): Promise<void> {
+    await this.#restored;
+    await this.#context.loop.idle();
   }
 
   /**

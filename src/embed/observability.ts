@@ -5,7 +5,8 @@
  */
 
 import fs from 'node:fs';
-import { requireInteger } from '../runtime/errors.ts';
+import { openToWrite } from '../backends/host/posix.ts';
+import { configError, requireInteger } from '../runtime/errors.ts';
 import {
   type DecisionSink,
   keyToHex,
@@ -15,7 +16,8 @@ import {
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
-import { optionNames } from '../runtime/options.ts';
+import { optionNames, requireFlag } from '../runtime/options.ts';
+import type { BlockBook, BlockText, BookedBlock } from './blockBook.ts';
 
 export type CacheEvent =
   | {
@@ -28,6 +30,15 @@ export type CacheEvent =
       readonly parent?: string | null;
       readonly tokens: number;
       readonly bytes: number;
+      /**
+       * The block's tokens, where the runtime keeps them (`tokenIds` of its configuration). Absent for blocks of
+       * requests with extras, whose tokens alone do not name them, and for partial last blocks.
+       */
+      readonly tokenIds?: Uint32Array;
+      /** Whose block it is: the tenant, or the group that shares; empty where all share. With `tokenIds`. */
+      readonly tenant?: string;
+      /** Layer group, from 0. With `tokenIds`. */
+      readonly group?: number;
     }
   | { readonly type: 'removed'; readonly number: number; readonly tier: TierName; readonly key: string };
 
@@ -41,11 +52,20 @@ export interface BlockUseEvent {
 export interface EventOptions {
   /** Events that wait for a slow reader; beyond that the oldest are lost, which their numbers show. */
   readonly capacity?: number | undefined;
+  /**
+   * Begin with what is cached now: a `stored` for each block and tier, each block behind its parent. They have the
+   * number of the event before them. Needs a runtime with `tokenIds`. Default false.
+   */
+  readonly state?: boolean | undefined;
   /** Tell also when a sequence finds a block or seals it. Default false. */
   readonly uses?: boolean | undefined;
 }
 
-export const eventOptionsNames: readonly string[] = optionNames<EventOptions>({ capacity: true, uses: true });
+export const eventOptionsNames: readonly string[] = optionNames<EventOptions>({
+  capacity: true,
+  state: true,
+  uses: true,
+});
 
 const CAPACITY_DEFAULT = 65_536;
 
@@ -55,40 +75,44 @@ export class CacheEvents {
   /** Of these, readers that are told of uses. */
   readonly #usesReaders: Set<EventReader> = new Set();
   readonly #keyOf: (content: number) => Uint32Array;
+  readonly #book: BlockBook | undefined;
   #number = 0;
 
-  /** @param keyOf the key of a block by the manager's number of it */
-  constructor(tiers: readonly TierName[], keyOf: (content: number) => Uint32Array) {
+  /**
+   * @param keyOf the key of a block by the manager's number of it
+   * @param book what blocks are made of; undefined where that is not kept
+   */
+  constructor(tiers: readonly TierName[], keyOf: (content: number) => Uint32Array, book?: BlockBook) {
     this.#tiers = tiers;
     this.#keyOf = keyOf;
+    this.#book = book;
   }
 
-  /** The listener for the manager; empty without a reader. */
+  /** The listener for the manager. */
   get listener(): Pick<ManagerListener, 'stored' | 'removed' | 'used'> {
     return {
-      stored: (position, { key, parent, tokens, bytes }) => {
-        if (this.#readers.size === 0) return void this.#number++;
-        const known =
-          parent === undefined ? {} : { parent: parent.some((w) => w !== 0) ? keyToHex(parent) : null };
-        const tier = this.#tiers[position];
-        this.#tell({
-          type: 'stored',
-          number: ++this.#number,
-          tier,
-          key: keyToHex(key),
-          ...known,
-          tokens,
-          bytes,
-        });
+      stored: (position, { key: words, parent: parentWords, tokens, bytes }) => {
+        this.#number++;
+        if (this.#readers.size === 0 && this.#book === undefined) return;
+        const key = keyToHex(words);
+        const parent =
+          parentWords === undefined
+            ? undefined
+            : parentWords.some((w) => w !== 0)
+              ? keyToHex(parentWords)
+              : null;
+        this.#book?.stored(position, key, parent, tokens, bytes);
+        if (this.#readers.size === 0) return;
+        const text = this.#book?.textOf(key);
+        this.#tell(this.#storedEvent(position, { key, parent, tokens, bytes, tiers: 0, text }));
       },
-      removed: (position, key) => {
-        if (this.#readers.size === 0) return void this.#number++;
-        this.#tell({
-          type: 'removed',
-          number: ++this.#number,
-          tier: this.#tiers[position],
-          key: keyToHex(key),
-        });
+      removed: (position, words) => {
+        this.#number++;
+        if (this.#readers.size === 0 && this.#book === undefined) return;
+        const key = keyToHex(words);
+        this.#book?.removed(position, key);
+        const tier = this.#tiers[position];
+        this.#tell({ type: 'removed', number: this.#number, tier, key });
       },
       used: (content) => {
         if (this.#usesReaders.size === 0) return;
@@ -98,15 +122,59 @@ export class CacheEvents {
     };
   }
 
-  /** @throws TKV_CONFIG naming `capacity` */
-  read({ capacity = CAPACITY_DEFAULT, uses = false }: EventOptions): EventReader {
+  /** @throws TKV_CONFIG naming `capacity`, or `state` where the runtime does not know it */
+  read({ capacity = CAPACITY_DEFAULT, state = false, uses = false }: EventOptions): EventReader {
+    requireFlag(state, 'state', 'TKV_CONFIG');
+    if (state && this.#book === undefined) {
+      throw configError(
+        'state',
+        'is true, but the runtime does not keep what its blocks are made of',
+        'Open it with tokenIds: true.',
+      );
+    }
     const reader = new EventReader(requireInteger('capacity', capacity, 1), () => {
       this.#readers.delete(reader);
       this.#usesReaders.delete(reader);
     });
     this.#readers.add(reader);
     if (uses) this.#usesReaders.add(reader);
+    if (state) reader.begin(this.#state());
     return reader;
+  }
+
+  /**
+   * What a record on disk said of a block that lies in the files since an earlier run: readers are told of it now,
+   * since they could not use it before.
+   */
+  restored(key: string, text: BlockText): void {
+    const block = this.#book?.restore(key, text);
+    if (block === undefined) return;
+    for (let position = 0; position < this.#tiers.length; position++) {
+      if ((block.tiers & (1 << position)) === 0) continue;
+      this.#number++;
+      this.#tell(this.#storedEvent(position, block));
+    }
+  }
+
+  *#state(): Generator<CacheEvent> {
+    for (const block of this.#book?.cached() ?? []) {
+      for (let position = 0; position < this.#tiers.length; position++) {
+        if ((block.tiers & (1 << position)) !== 0) yield this.#storedEvent(position, block);
+      }
+    }
+  }
+
+  #storedEvent(position: number, { key, parent, tokens, bytes, text }: BookedBlock): CacheEvent {
+    return {
+      type: 'stored',
+      number: this.#number,
+      tier: this.#tiers[position],
+      key,
+      ...(parent === undefined ? {} : { parent }),
+      tokens,
+      bytes,
+      ...text,
+    };
   }
 
   close(): void {
@@ -123,12 +191,19 @@ class EventReader implements AsyncIterableIterator<CacheEvent | BlockUseEvent> {
   readonly #onEnd: () => void;
   #events: (CacheEvent | BlockUseEvent)[] = [];
   #first = 0;
+  /** Events that come before all others, the last one first. */
+  #state: CacheEvent[] = [];
   #wake: (() => void) | null = null;
   #ended = false;
 
   constructor(capacity: number, onEnd: () => void) {
     this.#capacity = capacity;
     this.#onEnd = onEnd;
+  }
+
+  /** Events before all others, however many there are. */
+  begin(events: Iterable<CacheEvent>): void {
+    this.#state = [...events].reverse();
   }
 
   push(event: CacheEvent | BlockUseEvent): void {
@@ -148,6 +223,8 @@ class EventReader implements AsyncIterableIterator<CacheEvent | BlockUseEvent> {
   }
 
   async next(): Promise<IteratorResult<CacheEvent | BlockUseEvent>> {
+    const known = this.#state.pop();
+    if (known !== undefined) return { done: false, value: known };
     while (this.#first === this.#events.length && !this.#ended) {
       await new Promise<void>((wake) => {
         this.#wake = wake;
@@ -180,7 +257,7 @@ export interface DecisionLogFile {
 export function openDecisionLog(path: string, config: ManagerConfig): DecisionLogFile {
   let file: number;
   try {
-    file = fs.openSync(path, 'w', 0o600);
+    file = openToWrite(path, 'w', 0o600);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new TierKVError(

@@ -10,35 +10,31 @@
 
 import { runningClock } from '../backends/runningClock.ts';
 import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
-import { configError, requireInteger } from '../runtime/errors.ts';
+import { configError } from '../runtime/errors.ts';
 import {
   type AbortResult,
-  BlockKeys,
   type ComputeEstimate,
   type DecisionSink,
   finishReasonNames,
-  type KeyChain,
-  type KeyElements,
   ManagerPort,
-  type RequestExtras,
   type RequestProgress,
   type RequestRank,
-  requireElements,
   Scheduler,
   type SchedulerConfig,
   type SchedulerCounters,
   type Sequence,
-  type ServingRequest,
   type StepOutcome,
   type StepPlan,
   TierKVError,
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
-import { type DeviceBlockTable, placesIn, type RequestContext, readableBlocks } from './context.ts';
+import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
+import { tellOfPlan, tellOfTokens } from './requestObserver.ts';
+import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { Scrubbing } from './tails.ts';
-import { requireTokenId, requireTokenIds, TokenList } from './tenancy.ts';
+import { requireTokenId } from './tenancy.ts';
 
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
@@ -131,9 +127,13 @@ export class KVScheduler {
    */
   add(request: KVRequest): void {
     this.#requireOpen();
+    const { observers, nowUs } = this.#context;
+    const askedUs = nowUs();
     const scheduled = new ScheduledRequest(this.#context, request);
-    this.#scheduler.add(scheduled, this.#context.nowUs());
+    this.#scheduler.add(scheduled, nowUs());
     this.#requests.set(scheduled.id, scheduled);
+    scheduled.watch = observers.asked(scheduled, askedUs);
+    scheduled.watch?.hashed(nowUs());
     this.#tellNews();
   }
 
@@ -142,7 +142,10 @@ export class KVScheduler {
     const result = this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
     if (request !== undefined) request.isAborted = true;
-    if (result === 'ended') this.#requests.delete(id);
+    if (result === 'ended') {
+      this.#requests.delete(id);
+      request?.watch?.ended(this.#context.nowUs(), 'aborted');
+    }
     this.#tellNews();
     return result;
   }
@@ -171,6 +174,7 @@ export class KVScheduler {
     this.#dropDoubtful();
     this.#hasSettled = false;
     const plan = this.#asOneCall((nowUs) => this.#scheduler.step(nowUs));
+    tellOfPlan(plan, this.#context.nowUs());
     this.#losses = keeper.losses;
     // Room that the step made itself does not count as news. A preempted request does, and so do blocks that
     // settled by what the step did for others: it had looked at them before.
@@ -202,10 +206,11 @@ export class KVScheduler {
       );
     }
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
+    tellOfTokens(sampled, this.#requests, this.#context.nowUs());
     this.#plan = undefined;
     const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
     this.#unwatch();
-    for (const { id } of outcome.finished) this.#requests.delete(id);
+    this.#forget(outcome);
     return { interrupted: false, finished: finishedOf(outcome) };
   }
 
@@ -219,7 +224,7 @@ export class KVScheduler {
     this.#plan = undefined;
     const outcome = this.#asOneCall((nowUs) => this.#scheduler.stepFailed(nowUs));
     this.#unwatch();
-    for (const { id } of outcome.finished) this.#requests.delete(id);
+    this.#forget(outcome);
     this.#tellNews();
     return { interrupted: true, finished: finishedOf(outcome) };
   }
@@ -246,6 +251,13 @@ export class KVScheduler {
     } finally {
       clearTimeout(alarm);
     }
+  }
+
+  #forget({ finished, reasons }: StepOutcome<ScheduledRequest>): void {
+    finished.forEach(({ id, watch }, i) => {
+      this.#requests.delete(id);
+      watch?.ended(this.#context.nowUs(), finishReasonNames[reasons[i]]);
+    });
   }
 
   /** After an error of the device, running requests are computed again: unsealed blocks may be wrong. */
@@ -276,8 +288,9 @@ export class KVScheduler {
   close(): void {
     if (this.#isClosed) return;
     if (this.#plan !== undefined) this.stepFailed();
-    for (const id of this.#requests.keys()) {
+    for (const [id, { watch }] of this.#requests) {
       this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
+      watch?.ended(this.#context.nowUs(), 'aborted');
     }
     this.#requests.clear();
     this.#isClosed = true;
@@ -371,143 +384,6 @@ export function planForKernels(context: RequestContext, plan: StepPlan<Scheduled
     admitted: plan.admitted.map(({ id }) => id),
     preempted: plan.preempted.map(({ id }) => id),
   };
-}
-
-// A request of the scheduler: its tokens, their keys, and the block table that kernels read.
-
-export interface KVRequest {
-  /** Unique among the requests that have not ended. */
-  readonly id: string;
-  /** The prompt, as the tokenizer gave it. It is copied. */
-  readonly tokens: KeyElements;
-  /** Who may share this KV: from your own authentication, never from the request's body. */
-  readonly tenant: string;
-  /** What else determines its KV, such as adapters and images: see `BeginOptions.extras`. Default: none. */
-  readonly extras?: RequestExtras | undefined;
-  /** Most tokens to generate, from 1 on. */
-  readonly maxTokens: number;
-  /** Tokens that end the answer, such as the end of text. Default: none. */
-  readonly stopTokens?: readonly number[] | undefined;
-  /** Lower is more urgent, where the scheduler's rules ask for it. A whole number; default 0. */
-  readonly priority?: number | undefined;
-}
-
-export const kvRequestNames: readonly string[] = optionNames<KVRequest>({
-  id: true,
-  tokens: true,
-  tenant: true,
-  extras: true,
-  maxTokens: true,
-  stopTokens: true,
-  priority: true,
-});
-
-/** A block table of no blocks. */
-const emptyTable: DeviceBlockTable = { slabs: [], entries: new Uint32Array(), blocks: 0 };
-
-export class ScheduledRequest implements ServingRequest {
-  readonly id: string;
-  readonly tenant: string;
-  readonly promptTokens: number;
-  readonly maxOutputTokens: number;
-  readonly priority: number;
-  readonly owner: number;
-  readonly keys: BlockKeys;
-  readonly tokenList: TokenList;
-  readonly stopTokens: ReadonlySet<number>;
-  /** Number of the step whose token it was given last. */
-  sampledIn = 0;
-  isAborted = false;
-  readonly #chain: KeyChain;
-  readonly #blockTokens: number;
-  #table: DeviceBlockTable = emptyTable;
-  #entries: Uint32Array = new Uint32Array(16);
-  /** What the table was made of: it is made anew when one of these is another one. */
-  #sequence: Sequence | undefined;
-  #disturbances = 0;
-  #slabs: readonly GPUBuffer[] = [];
-
-  /** @throws TKV_INPUT or TKV_CONFIG naming the field at fault */
-  constructor(context: RequestContext, request: KVRequest) {
-    const { blockTokens } = context;
-    requireOptions(request, kvRequestNames, 'request');
-    this.id = requireId(request.id);
-    requireElements(request.tokens);
-    if (request.tokens.length === 0) {
-      throw new TierKVError('TKV_INPUT', 'tokens are empty. Pass at least one token.', { field: 'tokens' });
-    }
-    [this.#chain] = context.chains.of(request.tenant, request.extras);
-    this.tenant = request.tenant;
-    this.promptTokens = request.tokens.length;
-    this.maxOutputTokens = requireInteger('maxTokens', request.maxTokens, 1);
-    this.priority = requireInteger('priority', request.priority ?? 0, -(2 ** 31), 2 ** 31);
-    this.stopTokens = new Set(checkedStops(request.stopTokens));
-    this.tokenList = new TokenList(request.tokens);
-    this.owner = context.owners.of(request.tenant);
-    this.keys = new BlockKeys(Math.ceil(this.promptTokens / blockTokens) + 1);
-    this.#blockTokens = blockTokens;
-    this.#hashFullBlocks();
-  }
-
-  /** The token that a step has sampled. */
-  push(token: number): void {
-    this.tokenList.push(token);
-    if (this.tokenList.length % this.#blockTokens === 0) this.#hashFullBlocks();
-  }
-
-  /** Slab and offset of the first `blocks` blocks, all of which are in HBM. Only blocks that are new cost. */
-  blockTable(context: RequestContext, sequence: Sequence, blocks: number): DeviceBlockTable {
-    const { manager } = context;
-    if (!context.stores.hasDevice) {
-      return placesIn(context, readableBlocks(manager, sequence, blocks).blocks);
-    }
-    const pool = context.pool();
-    const isOther =
-      sequence !== this.#sequence ||
-      sequence.disturbances !== this.#disturbances ||
-      pool.slabs !== this.#slabs;
-    if (!isOther && blocks === this.#table.blocks) return this.#table;
-    const known = isOther ? 0 : Math.min(this.#table.blocks, blocks);
-    if (2 * blocks > this.#entries.length) {
-      const grown = new Uint32Array(Math.max(2 * blocks, 2 * this.#entries.length));
-      grown.set(this.#entries.subarray(0, 2 * known));
-      this.#entries = grown;
-    }
-    for (let i = known; i < blocks; i++) {
-      const place = manager.readableBlock(sequence, i);
-      if (place === undefined) throw new TierKVError('TKV_STATE', `block ${i} of ${this.id} is not in HBM.`);
-      const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
-      this.#entries[2 * i] = slab;
-      this.#entries[2 * i + 1] = offsetBytes;
-    }
-    this.#sequence = sequence;
-    this.#disturbances = sequence.disturbances;
-    this.#slabs = pool.slabs;
-    this.#table = { slabs: pool.slabs, entries: this.#entries.subarray(0, 2 * blocks), blocks };
-    return this.#table;
-  }
-
-  #hashFullBlocks(): void {
-    const { words, length } = this.tokenList;
-    this.#chain.hashBlocks(words, this.keys.length, this.keys, length);
-  }
-}
-
-function requireId(id: string): string {
-  if (typeof id === 'string' && id !== '') return id;
-  throw new TierKVError('TKV_INPUT', `id is ${described(id)}. Give the request an id that is text.`, {
-    field: 'id',
-  });
-}
-
-function checkedStops(tokens: readonly number[] = []): readonly number[] {
-  if (!Array.isArray(tokens)) {
-    throw new TierKVError('TKV_INPUT', 'stopTokens must be an array. Pass token ids.', {
-      field: 'stopTokens',
-    });
-  }
-  requireTokenIds(tokens, 0, 'stopTokens');
-  return tokens;
 }
 
 // What an engine hands in after a step, checked as a whole before it takes effect, and the outcome.

@@ -15,6 +15,7 @@ import {
   ToldBlocks,
 } from '../runtime/index.ts';
 import { unlessAborted } from './managerLoop.ts';
+import type { RequestWatch } from './requestObserver.ts';
 import type { TokenList } from './tenancy.ts';
 
 /** The sequence's blocks of one layer group. */
@@ -78,6 +79,8 @@ export class SequenceState implements KVSequence {
   isRecovering = false;
   /** Fulfilled when the `append` under way has ended; undefined between appends. */
   appending: Promise<void> | undefined;
+  /** What is told of its way; undefined while it is not watched. */
+  watch: RequestWatch | undefined;
   /** Of each group: the blocks that the caller was told to write. */
   readonly told: readonly ToldBlocks[];
   readonly #home: SequenceHome;

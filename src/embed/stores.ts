@@ -6,9 +6,15 @@
 
 import { StagingSlots } from '../backends/engine/stagedBatch.ts';
 import { type StoresByTier, type TierLinks, TransferEngine } from '../backends/engine/transferEngine.ts';
-import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
-import { noDevice, type OpenedTier, type TierRow } from '../backends/tierRow.ts';
+import {
+  type DurableTier,
+  noDevice,
+  type OpenedTier,
+  type SharedTier,
+  type TierFacts,
+  type TierRow,
+} from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
 import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import { configError } from '../runtime/errors.ts';
@@ -26,8 +32,8 @@ import { configuredTiers } from '../runtime/manager/config.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 
 export interface StoreConfig extends TierOptions {
-  /** What gives blocks their meaning, where they outlive the process. Default: nothing outlives it. */
-  readonly identity?: StoreIdentity | undefined;
+  /** What tiers must know whose blocks outlive the process or are shared. Default: nothing outlives it. */
+  readonly facts?: TierFacts | undefined;
   readonly notice?: ((line: string) => void) | undefined;
   /**
    * Stands between the engine and the stores, to count or to inject faults; called again for a new device.
@@ -36,7 +42,7 @@ export interface StoreConfig extends TierOptions {
 }
 
 export const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
-  identity: true,
+  facts: true,
   notice: true,
   wrapStores: true,
 });
@@ -46,6 +52,8 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   readonly tiers: ReadonlyMap<TierName, OpenedTier>;
   /** Whether the top tier is a device. */
   readonly hasDevice: boolean;
+  /** The option that says how large the top tier is, for errors. */
+  readonly sizeField: string;
   /** The top tier where it is host memory; undefined where it is a device. */
   readonly host: HostTierStore | undefined;
   /** @throws TKV_STATE in a runtime without a device */
@@ -58,6 +66,10 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   readonly deviceLoss: string;
   /** Fulfilled with the reason when the present device is lost; never without a device. */
   readonly deviceLost: Promise<string>;
+  /** The first tier whose blocks the next start finds; undefined where none is on. */
+  readonly durable: DurableTier | undefined;
+  /** The first tier that others write too, and its position; undefined where none is on. */
+  readonly shared: { readonly tier: SharedTier; readonly position: number } | undefined;
   readonly engine: TransferEngine;
   readonly describe: () => Record<string, Record<string, string | number | boolean>>;
   /**
@@ -91,8 +103,8 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const tiers = new Map<TierName, OpenedTier>();
   for (const [position, { tier, shape }] of manager.config.tiers.entries()) {
     const row = rowOf(rows, tierName(tier));
-    const { identity } = config;
-    const part = await row.open({ options: config, shape, isTop: position === TOP, identity, notice });
+    const { facts } = config;
+    const part = await row.open({ options: config, shape, isTop: position === TOP, facts, notice });
     tiers.set(row.name, (row.isHostMemory === true ? memory : opened).use(part));
   }
   const unitBytes = Math.max(...manager.config.unitBytes);
@@ -107,8 +119,12 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const top = tierName(manager.config.tiers[TOP].tier);
   const { device, store } = tiers.get(top) ?? {};
   const stack = opened.move();
+  const parts = [...tiers.values()];
+  const position = parts.findIndex(({ shared }) => shared !== undefined);
+  const tier = parts[position]?.shared;
   const stores: Omit<OpenStores, keyof TierStores> = {
     tiers,
+    sizeField: rowOf(rows, top).fieldNames[`${top}.capacityBytes`] ?? `${top}.capacityBytes`,
     hasDevice: device !== undefined,
     host: store !== undefined && isHostStore(store) ? store : undefined,
     get device() {
@@ -125,6 +141,8 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       return device?.live.lost ?? new Promise<string>(() => {});
     },
     waitFor: (start) => (device === undefined ? start() : device.live.waitFor(start)),
+    durable: parts.find(({ durable }) => durable !== undefined)?.durable,
+    shared: tier === undefined ? undefined : { tier, position },
     engine,
     describe: () => Object.fromEntries([...tiers].map(([name, { store }]) => [name, store.describe()])),
     replaceDevice: async () => {

@@ -14,6 +14,7 @@ import {
 } from '../runtime/index.ts';
 import { described, requireText } from '../runtime/options.ts';
 import { SharingGroups } from '../views/index.ts';
+import type { BlockBook } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
 /** @throws TKV_INPUT unless it is a text that is not empty: tenants without a name would share the empty one */
@@ -28,14 +29,19 @@ export class TenantChains {
   readonly #namespace: Omit<KeyNamespace, 'tenant'>;
   readonly #groups: readonly LayerGroup[];
   readonly #sharing: SharingGroups;
+  readonly #book: BlockBook | undefined;
   /** In the order in which tenants were met last. */
   readonly #chains: Map<string, readonly KeyChain[]> = new Map();
 
-  /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed */
+  /**
+   * @param book takes the token ids of all blocks that are hashed; undefined to keep none
+   * @throws TKV_CONFIG naming the field of the namespace that is missing or malformed
+   */
   constructor(
     namespace: Omit<KeyNamespace, 'tenant'>,
     groups: readonly LayerGroup[],
     sharing: SharingGroups = new SharingGroups(),
+    book?: BlockBook,
   ) {
     const { secretKey } = namespace;
     this.#namespace = {
@@ -44,6 +50,7 @@ export class TenantChains {
     };
     this.#groups = groups;
     this.#sharing = sharing;
+    this.#book = book;
     this.of('any tenant'); // a bad key or model name is found before anything is opened
   }
 
@@ -67,7 +74,14 @@ export class TenantChains {
       this.#chains.set(domain, known);
       return known;
     }
-    const chains = this.#groups.map((group) => new KeyChain(this.#namespaceOf(domain, group)));
+    const chains = this.#groups.map((group, g) => {
+      const chain = new KeyChain(this.#namespaceOf(domain, group));
+      const book = this.#book;
+      if (book !== undefined) {
+        chain.listen((keys, from, tokens) => book.note(domain, g, keys, from, tokens, chain.elementsPerKey));
+      }
+      return chain;
+    });
     this.#chains.set(domain, chains);
     if (this.#chains.size > TENANTS_MAX) {
       const [oldest] = this.#chains.keys();
@@ -99,6 +113,11 @@ export class TenantOwners {
 
   constructor(sharing: SharingGroups = new SharingGroups()) {
     this.#sharing = sharing;
+  }
+
+  /** Tenants that are alone and groups, with their numbers. */
+  get numbers(): ReadonlyMap<string, number> {
+    return this.#numbers;
   }
 
   /** @throws TKV_INPUT for a tenant that is not a text or empty */

@@ -217,7 +217,7 @@ function storeConfig(
     wait,
     notice,
     wrapStores,
-    identity,
+    facts: { identity, secretKey },
     nvme: filesOf(nvme, restart),
   };
 }

@@ -3,11 +3,7 @@
  * What comes out is the same for any number of threads, and with or without a cache.
  */
 
-import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { Worker } from 'node:worker_threads';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
@@ -30,20 +26,26 @@ import {
   policyNodes,
 } from '../evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
-import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
-import { makeDirectory } from '../files/results.ts';
-import { codeFolder, dataFolder, threadProgram } from '../packageFiles.ts';
+import { FileContents } from '../files/inputs.ts';
 import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
-import { simulateArguments } from '../simulate/arguments.ts';
-import { buildSimulation } from '../simulate/build.ts';
+import {
+  isUnanswered,
+  type PoolLimits,
+  type TaskAnswer,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../workers/workerPool.ts';
+import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
-import type { CaseTask, ExplainOptions, Explanation } from './runCase.ts';
-import type { CaseAnswer } from './worker.ts';
+import type { CaseTask, ExplainOptions, Explanation, TaskResult } from './runCase.ts';
 
 export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
+  /** What runs the cases. Default: threads of this process. */
+  readonly runner?: TaskRunner;
   /** Where results are kept between runs. */
   readonly cacheFolder?: string;
   /** Told of each case that has ended. */
@@ -56,7 +58,10 @@ type CaseOutcome = { readonly metrics: RawMetrics } | Failed;
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
-  readonly #pool: WorkerPool;
+  readonly #runner: TaskRunner;
+  /** The runner where none was given. */
+  readonly #own: WorkerPool | undefined;
+  readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
   /** Runs that are under way, by key: who asks for the same one waits for it. */
@@ -64,10 +69,12 @@ export class SimulationEvaluator implements Evaluator {
   #asked = 0;
   #ended = 0;
 
-  constructor({ plan, limits, cacheFolder, progress = () => {} }: EvaluatorOptions) {
+  constructor({ plan, limits, runner, cacheFolder, progress = () => {} }: EvaluatorOptions) {
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
-    this.#pool = new WorkerPool(limits);
+    this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
+    this.#runner = runner ?? (this.#own as WorkerPool);
+    this.#wallMs = limits.wallMs;
     this.#cache = new CaseCache(cacheFolder);
     this.#progress = progress;
   }
@@ -131,14 +138,9 @@ export class SimulationEvaluator implements Evaluator {
       throw unknownName('case', caseId, known);
     }
     const [base] = await this.#cases(readBundle(this.plan.baseline), [each], new FileContents());
-    const answer = await this.#pool.run(
-      {
-        bundle: readBundle(bundle),
-        case: each,
-        explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
-      },
-      () => false,
-    );
+    const explain = { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) };
+    const task = { bundle: readBundle(bundle), explain };
+    const answer = await this.#answer(() => ({ ...task, case: this.#cache.planOf(each) }));
     if (answer === undefined)
       throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
     if ('error' in answer) return answer;
@@ -147,8 +149,9 @@ export class SimulationEvaluator implements Evaluator {
     return { explanation };
   }
 
+  /** Ends its threads. A runner that was given to it goes on. */
   async close(): Promise<void> {
-    await this.#pool.close();
+    await this.#own?.close();
   }
 
   /** The bundle as it is run, or why it cannot be: read, compiled and bound, and nothing simulated. */
@@ -213,13 +216,38 @@ export class SimulationEvaluator implements Evaluator {
     off: () => boolean,
   ): Promise<CaseOutcome | undefined> {
     this.#asked++;
-    const answer = await this.#pool.run({ bundle, case: each }, off);
+    const answer = await this.#answer(() => ({ bundle, case: this.#cache.planOf(each, contents) }), off);
     this.#progress(++this.#ended, this.#asked);
     if (answer === undefined || 'error' in answer) return answer;
     const { metrics } = answer.result;
     refuseChanged(contents);
     this.#cache.set(key, metrics);
     return { metrics };
+  }
+
+  async #answer(
+    make: () => CaseTask,
+    isCalledOff?: () => boolean,
+  ): Promise<{ readonly result: TaskResult } | Failed | undefined> {
+    let answer: TaskAnswer<'case'> | undefined;
+    let atFault: unknown;
+    const made = (): CaseTask => {
+      try {
+        return make();
+      } catch (error) {
+        atFault = error;
+        throw error;
+      }
+    };
+    try {
+      answer = await this.#runner.run('case', made, isCalledOff);
+    } catch (error) {
+      // anything else is of what runs the cases, and of no policy
+      if (error !== atFault || !(error instanceof TierKVError)) throw error;
+      return { error: { kind: 'contract', message: error.message } };
+    }
+    if (answer === undefined || !isUnanswered(answer)) return answer;
+    return { error: { kind: 'infrastructure_timeout', message: whyUnanswered(answer, this.#wallMs) } };
   }
 
   #evaluation(
@@ -260,6 +288,15 @@ export class SimulationEvaluator implements Evaluator {
       cases: results,
     };
   }
+}
+
+function whyUnanswered({ unanswered, message }: Unanswered, wallMs: number): string {
+  if (unanswered === 'out of time') {
+    return `the run took longer than ${wallMs} ms of the machine's time. Raise the limit, or do less`;
+  }
+  return unanswered === 'failed'
+    ? `the thread of the run failed: ${message}`
+    : 'the thread of the run ended before its answer';
 }
 
 /**
@@ -333,222 +370,4 @@ export async function evaluate(
   } finally {
     await evaluator.close();
   }
-}
-
-// Worker threads that run tasks in the order asked, as many at once as there are threads. A task that takes
-// longer than its limit is ended with its thread, and a new thread takes the next: it costs no other task
-// anything but the time of a start. The limit is for the machine; what a policy may do is counted in steps.
-
-interface Waiting {
-  readonly task: CaseTask;
-  readonly done: (answer: CaseAnswer) => void;
-  /** Whether its caller gave it up. */
-  readonly isCalledOff: () => boolean;
-}
-
-export interface PoolLimits {
-  /** Threads. */
-  readonly workers: number;
-  /** Longest time of one task in milliseconds. */
-  readonly wallMs: number;
-  /** Heap of a thread. */
-  readonly heapMiB: number;
-}
-
-export class WorkerPool {
-  readonly #limits: PoolLimits;
-  readonly #waiting: Waiting[] = [];
-  readonly #idle: Worker[] = [];
-  readonly #all = new Set<Worker>();
-  #closed = false;
-
-  constructor(limits: PoolLimits) {
-    this.#limits = limits;
-  }
-
-  /** @returns undefined where it was called off before it began */
-  run(task: CaseTask, isCalledOff: () => boolean): Promise<CaseAnswer | undefined> {
-    return new Promise((resolve) => {
-      this.#waiting.push({
-        task,
-        done: resolve,
-        isCalledOff: () => {
-          const off = this.#closed || isCalledOff();
-          if (off) resolve(undefined);
-          return off;
-        },
-      });
-      this.#next();
-    });
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true;
-    for (const { isCalledOff } of this.#waiting.splice(0)) isCalledOff();
-    await Promise.all([...this.#all].map((worker) => worker.terminate()));
-  }
-
-  #next(): void {
-    while (this.#waiting.length > 0 && (this.#idle.length > 0 || this.#all.size < this.#limits.workers)) {
-      const next = this.#waiting.shift() as Waiting;
-      if (next.isCalledOff()) continue;
-      this.#give(this.#idle.pop() ?? this.#start(), next);
-    }
-  }
-
-  #start(): Worker {
-    const worker = new Worker(threadProgram('evaluate/worker'), {
-      resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
-    });
-    worker.unref();
-    this.#all.add(worker);
-    return worker;
-  }
-
-  #give(worker: Worker, { task, done }: Waiting): void {
-    const { wallMs } = this.#limits;
-    const end = (answer: CaseAnswer, reusable: boolean): void => {
-      clearTimeout(timer);
-      worker.off('message', answered).off('error', broke).off('exit', ended);
-      if (reusable) {
-        worker.unref();
-        this.#idle.push(worker);
-      } else {
-        // what it still says is of no interest
-        worker.on('error', () => {});
-        this.#all.delete(worker);
-        void worker.terminate();
-      }
-      done(answer);
-      this.#next();
-    };
-    const failed = (message: string): void =>
-      end({ error: { kind: 'infrastructure_timeout', message } }, false);
-    const answered = (answer: CaseAnswer): void => end(answer, true);
-    const broke = (error: Error): void => failed(`the thread of the run failed: ${error.message}`);
-    const ended = (): void => failed('the thread of the run ended before its answer');
-    const timer = setTimeout(
-      () =>
-        failed(`the run took longer than ${wallMs} ms of the machine's time. Raise the limit, or do less`),
-      wallMs,
-    );
-    worker.ref();
-    worker.on('message', answered).on('error', broke).on('exit', ended);
-    worker.postMessage(task);
-  }
-}
-
-// Results of cases by content: the same policies, workload, arguments, seed and program give the same result,
-// bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named. Files
-// count by their bytes, files that other files name and tierkv's own among them.
-
-/** Most results in memory; the oldest go first. */
-const RESULTS_MAX = 10_000;
-
-let program: string | undefined;
-
-/** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
-export function programHash(): string {
-  program ??= hashOfFolders([codeFolder(), dataFolder()].map((folder) => fileURLToPath(folder)));
-  return program;
-}
-
-export class CaseCache {
-  readonly #results = new Map<string, RawMetrics>();
-  readonly #folder: string | undefined;
-  /** Files that arguments lead to and what was in them, by the arguments. */
-  readonly #inputs = new Map<
-    string,
-    { readonly files: readonly string[]; readonly hashes: readonly string[] }
-  >();
-
-  /** @param folder made where it is missing */
-  constructor(folder?: string) {
-    this.#folder = folder;
-    if (folder !== undefined) makeDirectory(folder, '--cache');
-  }
-
-  /** @param contents files that several keys read once. Default: all are read again */
-  key(bundle: PolicyBundle, suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
-    return contentHash([policyId(bundle), this.caseHash(suiteCase, contents)]);
-  }
-
-  /** What a case is, whatever its files are named. */
-  caseHash({ args, seed, perturbation }: SuiteCase, contents: FileContents = new FileContents()): string {
-    const given = args.map((arg, i) => withoutFileName(arg, args[i - 1], contents));
-    const read = this.#inputsOf(args, contents);
-    const program = this.#folder === undefined ? '' : programHash();
-    return contentHash([given, read, seed, perturbation, program]);
-  }
-
-  get(key: string): RawMetrics | undefined {
-    const known = this.#results.get(key);
-    if (known !== undefined || this.#folder === undefined) return known;
-    try {
-      const metrics: unknown = JSON.parse(readFileSync(this.#path(this.#folder, key), 'utf8'));
-      if (!isMetrics(metrics)) return undefined;
-      this.#keep(key, metrics);
-      return metrics;
-    } catch {
-      return undefined; // not there, or cut short: it is computed
-    }
-  }
-
-  set(key: string, metrics: RawMetrics): void {
-    this.#keep(key, metrics);
-    if (this.#folder === undefined) return;
-    const file = this.#path(this.#folder, key);
-    writeFileSync(`${file}.${process.pid}`, JSON.stringify(metrics));
-    renameSync(`${file}.${process.pid}`, file);
-  }
-
-  #keep(key: string, metrics: RawMetrics): void {
-    this.#results.set(key, metrics);
-    if (this.#results.size <= RESULTS_MAX) return;
-    const [oldest] = this.#results.keys();
-    this.#results.delete(oldest);
-  }
-
-  #path(folder: string, key: string): string {
-    return path.join(folder, `${key}.json`);
-  }
-
-  /**
-   * Hashes of the files that the simulation of these arguments reads, in the order in which it does. Building
-   * it once says which, also files that a specification names; when one of them changes it may name others.
-   */
-  #inputsOf(args: readonly string[], contents: FileContents): readonly string[] {
-    const asText = JSON.stringify(args);
-    const known = this.#inputs.get(asText);
-    if (known?.files.every((file, i) => contents.of(file) === known.hashes[i])) return known.hashes;
-    const files = filesReadBy(() => {
-      const { workload, options } = simulateArguments(args);
-      buildSimulation(workload, options, { skipsKeys: false });
-    });
-    const hashes = files.map((file) => contents.of(file));
-    this.#inputs.set(asText, { files, hashes });
-    return hashes;
-  }
-}
-
-/**
- * An argument with the hash of a file in place of its path. Names of models stay, of their files and of their
- * folders: a model has defaults by its name.
- */
-function withoutFileName(arg: string, before: string | undefined, contents: FileContents): string {
-  const [, option = '', value = arg] = /^(--[\w-]+=)?(.*)$/s.exec(arg) ?? [];
-  const hash = contents.of(value);
-  if (hash === '') return isFolder(value) ? `${option}${path.basename(path.resolve(value))}/` : arg;
-  const isModel = option === '--model=' || before === '--model';
-  return `${option}${hash}${isModel ? path.basename(value) : ''}`;
-}
-
-function isFolder(name: string): boolean {
-  return name !== '' && statSync(name, { throwIfNoEntry: false })?.isDirectory() === true;
-}
-
-function isMetrics(value: unknown): value is RawMetrics {
-  if (typeof value !== 'object' || value === null) return false;
-  const numbers = Object.values(value);
-  return numbers.length > 0 && numbers.every((each) => typeof each === 'number');
 }

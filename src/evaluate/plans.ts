@@ -3,6 +3,7 @@
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import * as v from 'valibot';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { baseline } from '../evolve/bundle/presets.ts';
 import { readBundle } from '../evolve/bundle/readBundle.ts';
@@ -21,16 +22,25 @@ import {
   scoreModes,
 } from '../evolve/fitness/objectives.ts';
 import { inputError, readText, systemReason } from '../files/inputs.ts';
+import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
-import { simulateArguments } from '../simulate/arguments.ts';
+import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
+import { askedBy, readWords } from '../simulate/optionTable.ts';
+import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
 /** Where their workloads lie. */
 export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
-const machine = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
-const cluster = ['--num-instances', '4', '--snapshot-refresh-interval', '5000000'];
+const machine: DeploymentSpec = { model: 'qwen/qwen2.5-7b-instruct', hardware: 'H100', tp: 1 };
+/** Reports are 5 s old: what a router then knows is worth something. */
+const cluster: DeploymentSpec = {
+  ...machine,
+  pools: { instances: 4 },
+  control: { snapshotUs: 5_000_000 },
+  engine: { kvBlocks: 20_000 },
+};
 
 const latency: ObjectiveSpec = { name: 'latency', metric: 'latency_ms', direction: 'min', weight: 0.6 };
 const tail: ObjectiveSpec = { name: 'ttft', metric: 'ttft_p99_ms', direction: 'min', weight: 0.2 };
@@ -52,7 +62,7 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   routing: {
     workloads: ['shared-prefixes.yaml', 'heavy-tail.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    args: [...machine, ...cluster, '--total-kv-blocks', '20000'],
+    deployment: cluster,
     suites,
     scoring: {
       objectives: [latency, tail, attainment],
@@ -66,7 +76,7 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   admission: {
     workloads: ['overload.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    args: [...machine, ...cluster, '--total-kv-blocks', '20000'],
+    deployment: cluster,
     suites,
     scoring: {
       objectives: [
@@ -84,11 +94,11 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   scaling: {
     workloads: ['waves.yaml'],
     latencyModels: ['roofline', 'calibrated'],
-    args: [
-      ...machine,
-      ...['--num-instances', '2', '--snapshot-refresh-interval', '1000000', '--total-kv-blocks', '20000'],
-      ...['--policy-config', path.join(suiteFolder, 'scaling.yaml')],
-    ],
+    deployment: {
+      ...cluster,
+      pools: { instances: 2 },
+      control: { snapshotUs: 1_000_000, policyFile: path.join(suiteFolder, 'scaling.yaml') },
+    },
     suites,
     scoring: {
       objectives: [
@@ -105,7 +115,7 @@ export const plans: Readonly<Record<string, PlanSource>> = {
   },
 };
 
-//  From a plan's name or file to its cases: the arguments of `tierkv simulate` that they come to.
+//  From a plan's name or file to its cases: the deployments that they come to.
 
 export const planNames: readonly string[] = Object.keys(plans);
 
@@ -127,6 +137,10 @@ export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPl
 }
 
 function changed(source: PlanSource, { latencyModels, seeds, perturbation }: PlanChanges): PlanSource {
+  if (latencyModels !== undefined && source.deployment.file !== undefined) {
+    const problem = `chooses models of time, and ${source.deployment.file} names them`;
+    throw configError('--latency', problem, 'Leave it out, or change the file.');
+  }
   const suite = (of: SuiteSource): SuiteSource => ({
     seeds: seeds ?? of.seeds,
     perturbation: perturbation ?? of.perturbation,
@@ -140,7 +154,7 @@ function changed(source: PlanSource, { latencyModels, seeds, perturbation }: Pla
 }
 
 function casesOf(
-  { workloads, latencyModels, args }: PlanSource,
+  { workloads, latencyModels, deployment }: PlanSource,
   suite: SuiteSource,
   folder: string,
 ): SuiteCase[] {
@@ -148,7 +162,13 @@ function casesOf(
     latencyModels.flatMap((model) =>
       suite.seeds.map((seed) => ({
         id: `${path.basename(workload).replace(/\.ya?ml$/, '')}/${model}/${seed}`,
-        args: [...args, '--workload-spec', path.resolve(folder, workload), '--latency-model', model],
+        deployment: {
+          ...deployment,
+          workload: { ...deployment.workload, file: path.resolve(folder, workload) },
+          ...(deployment.file === undefined
+            ? { latency: { ...deployment.latency, model: model as LatencyBackend } }
+            : {}),
+        },
         seed,
         perturbation: suite.perturbation,
       })),
@@ -156,7 +176,7 @@ function casesOf(
   );
 }
 
-/** Most cases of a suite. Each is held with its arguments, and simulated for each policy. */
+/** Most cases of a suite. Each is held with its deployment, and simulated for each policy. */
 const CASES_MAX = 10_000;
 
 function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
@@ -174,7 +194,7 @@ function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
 function expand(source: PlanSource, folder: string): EvaluationPlan {
   refuseTooMany(source);
   const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
-  checkArguments(cases('train')[0]);
+  askedFor(cases('train')[0].deployment);
   return {
     suites: { train: cases('train'), validation: cases('validation'), hidden: cases('hidden') },
     scoring: source.scoring,
@@ -183,39 +203,59 @@ function expand(source: PlanSource, folder: string): EvaluationPlan {
   };
 }
 
-/** Finds arguments that `tierkv simulate` refuses before a run does. */
-function checkArguments({ args }: SuiteCase): void {
-  try {
-    simulateArguments(args);
-  } catch (error) {
-    const why = error instanceof Error ? error.message.replace(/^error: /, '') : String(error);
-    throw configError('args', `are refused: ${why}`, 'Give arguments of tierkv simulate.');
-  }
-}
-
 //  A plan of one's own: a JSON file.
 
-type PlanFields = Readonly<Record<string, unknown>>;
-
-function object(field: string, value: unknown, known: readonly string[]): PlanFields {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw configError(field, 'is no object', `Give it ${known.join(', ')}.`);
-  }
-  for (const key of Object.keys(value)) {
-    if (!known.includes(key)) throw unknownName(`${field}.${key}`, key, known);
-  }
-  return value as PlanFields;
+/** A share of one. */
+function share(most: number): v.GenericSchema<number> {
+  const remedy = `Give a share from 0 to ${most}.`;
+  return v.pipe(v.number(remedy), v.minValue(0, remedy), v.maxValue(most, remedy));
 }
 
-function list<T>(field: string, value: unknown, is: (each: unknown) => each is T, what: string): T[] {
-  if (Array.isArray(value) && value.length > 0 && value.every(is)) return value;
-  const problem = value === undefined ? 'is missing' : `is ${JSON.stringify(value)}`;
-  throw configError(field, problem, `Give it a list of ${what}.`);
-}
+const seed = v.pipe(v.number('Give an integer.'), v.safeInteger('Give an integer.'));
+const suiteFields = fields({
+  seeds: listOf(seed, 'integers'),
+  perturbation: v.optional(share(0.9), 0),
+});
 
-const isText = (value: unknown): value is string => typeof value === 'string';
-const isSlot = (value: unknown): value is PolicySlot => policySlots.some((slot) => slot === value);
-const isNumber = (value: unknown): value is number => Number.isSafeInteger(value);
+const objectiveFields = fields({
+  name: v.optional(anyText),
+  metric: knownName(
+    isMetricName,
+    metricDescriptions.map(({ name }) => name),
+    'Name a raw metric.',
+  ),
+  direction: oneName(['min', 'max']),
+  weight: v.optional(v.pipe(v.number('Give a number above 0.'), v.gtValue(0, 'Give a number above 0.')), 1),
+});
+
+const planFields = fields({
+  workloads: listOf(anyText, 'paths of specifications'),
+  latencyModels: v.optional(listOf(oneName(latencyBackends), 'models of time')),
+  /** A description, which `askedFor` checks. */
+  deployment: v.optional(
+    v.record(v.string(), v.unknown(), 'Describe it as simulate of tierkv/simulate takes it.'),
+  ),
+  args: v.optional(listOf(anyText, 'arguments of simulate')),
+  suites: v.optional(
+    fields({
+      train: v.optional(suiteFields),
+      validation: v.optional(suiteFields),
+      hidden: v.optional(suiteFields),
+    }),
+  ),
+  scoring: v.optional(
+    fields({
+      objectives: v.optional(listOf(objectiveFields, 'objectives with name, metric, direction, weight')),
+      scalariser: v.optional(oneName(scalarisers)),
+      mode: v.optional(oneName(scoreModes)),
+      attainmentTarget: v.optional(share(1)),
+    }),
+  ),
+  /** A bundle, which `readBundle` reads. */
+  baseline: v.optional(v.unknown()),
+  slots: v.optional(listOf(oneName(policySlots), 'slots')),
+});
+type PlanFields = v.InferOutput<typeof planFields>;
 
 /**
  * What a file leaves out is as in the plan `routing`.
@@ -226,11 +266,11 @@ export function readPlan(file: string): PlanSource {
   // lists of seeds may be long: their number is refused with its own words
   const json = parseJson(
     text,
-    (problem) => inputError(file, `is no plan: it ${problem}`, 'Correct it there.'),
+    (problem) => inputError(file, `must be a plan: it ${problem}`, 'Correct it there.'),
     maxLineValues,
   );
   try {
-    const source = sourceOf(json);
+    const source = sourceOf(json, path.dirname(path.resolve(file)));
     checkWorkloads(source.workloads, path.dirname(path.resolve(file)));
     return source;
   } catch (cause) {
@@ -258,113 +298,114 @@ function checkWorkloads(workloads: readonly string[], folder: string): void {
   }
 }
 
-function sourceOf(json: unknown): PlanSource {
+/** @param folder that paths of a description are seen from */
+function sourceOf(json: unknown, folder: string): PlanSource {
   const base = plans.routing;
-  const fields = object('plan', json, [
-    'workloads',
-    'latencyModels',
-    'args',
-    'suites',
-    'scoring',
-    'baseline',
-    'slots',
-  ]);
-  const given = fields.suites === undefined ? {} : object('suites', fields.suites, suiteNames);
+  const read = readBy(planFields, json, 'plan');
+  const deployment = deploymentIn(read, base.deployment, folder);
+  const { suites: given = {}, scoring, slots } = read;
   return {
-    workloads: list('workloads', fields.workloads, isText, 'paths of specifications'),
-    latencyModels:
-      fields.latencyModels === undefined
-        ? base.latencyModels
-        : list('latencyModels', fields.latencyModels, isText, 'models of time'),
-    args: fields.args === undefined ? base.args : list('args', fields.args, isText, 'arguments of simulate'),
+    workloads: read.workloads,
+    latencyModels: modelsIn(read, deployment, base.latencyModels),
+    deployment,
     suites: {
-      train: suiteSource('train', given.train, base),
-      validation: suiteSource('validation', given.validation, base),
-      hidden: suiteSource('hidden', given.hidden, base),
+      train: given.train ?? base.suites.train,
+      validation: given.validation ?? base.suites.validation,
+      hidden: given.hidden ?? base.suites.hidden,
     },
-    scoring: fields.scoring === undefined ? base.scoring : readScoring(fields.scoring, base.scoring),
-    baseline: fields.baseline === undefined ? base.baseline : readBundle(fields.baseline),
-    slots:
-      fields.slots === undefined ? base.slots : list('slots', fields.slots, isSlot, policySlots.join(', ')),
+    scoring: {
+      objectives:
+        scoring?.objectives?.map(({ name, ...rest }) => ({ name: name ?? rest.metric, ...rest })) ??
+        base.scoring.objectives,
+      scalariser: scoring?.scalariser ?? base.scoring.scalariser,
+      mode: scoring?.mode ?? base.scoring.mode,
+      attainmentTarget: scoring?.attainmentTarget ?? base.scoring.attainmentTarget,
+    },
+    baseline: read.baseline === undefined ? base.baseline : readBundle(read.baseline),
+    slots: slots ?? base.slots,
   };
 }
 
-function suiteSource(name: SuiteName, value: unknown, base: PlanSource): SuiteSource {
-  if (value === undefined) return base.suites[name];
-  const { seeds, perturbation = 0 } = object(`suites.${name}`, value, ['seeds', 'perturbation']);
-  if (typeof perturbation !== 'number' || !(perturbation >= 0 && perturbation <= 0.9)) {
-    throw configError(
-      `suites.${name}.perturbation`,
-      `is ${String(perturbation)}`,
-      'Give a share from 0 to 0.9.',
-    );
-  }
-  return { seeds: list(`suites.${name}.seeds`, seeds, isNumber, 'integers'), perturbation };
+/** What the ids of cases have in place of a model of time where a deployment file names the models. */
+const OF_FILE = 'file';
+
+function modelsIn(
+  { latencyModels }: PlanFields,
+  { file }: DeploymentSpec,
+  base: readonly string[],
+): readonly string[] {
+  if (file === undefined) return latencyModels ?? base;
+  if (latencyModels === undefined) return [OF_FILE];
+  const problem = `chooses models of time, and ${file} names them`;
+  throw configError('latencyModels', problem, 'Leave it out, or change the file.');
 }
 
-function readScoring(value: unknown, base: Scoring): Scoring {
-  const known = ['objectives', 'scalariser', 'mode', 'attainmentTarget'];
-  const { objectives, scalariser, mode, attainmentTarget } = object('scoring', value, known);
-  const one = <T extends string>(field: string, given: unknown, names: readonly T[], otherwise: T): T => {
-    if (given === undefined) return otherwise;
-    const found = names.find((name) => name === given);
-    if (found === undefined) throw unknownName(field, String(given), names);
-    return found;
-  };
-  if (attainmentTarget !== undefined && !(Number(attainmentTarget) >= 0 && Number(attainmentTarget) <= 1)) {
-    throw configError(
-      'scoring.attainmentTarget',
-      `is ${String(attainmentTarget)}`,
-      'Give a share from 0 to 1.',
-    );
-  }
+/** The description with its files as seen from the folder of the plan. */
+function seenFrom(folder: string, deployment: DeploymentSpec): DeploymentSpec {
+  const at = <T extends string | undefined>(file: T): T =>
+    (file === undefined ? file : path.resolve(folder, file)) as T;
+  const named = (name: string | undefined): string | undefined => (name?.endsWith('.json') ? at(name) : name);
+  const { file, model, hardware, control, tiers, latency } = deployment;
   return {
-    objectives: objectives === undefined ? base.objectives : readObjectives(objectives),
-    scalariser: one('scoring.scalariser', scalariser, scalarisers, base.scalariser),
-    mode: one('scoring.mode', mode, scoreModes, base.mode),
-    attainmentTarget: attainmentTarget === undefined ? base.attainmentTarget : Number(attainmentTarget),
+    ...deployment,
+    ...(file === undefined ? {} : { file: at(file) }),
+    ...(model === undefined ? {} : { model: named(model) as string }),
+    ...(hardware === undefined ? {} : { hardware: named(hardware) as string }),
+    ...(control?.policyFile === undefined
+      ? {}
+      : { control: { ...control, policyFile: at(control.policyFile) } }),
+    ...(tiers?.offloadConfig === undefined
+      ? {}
+      : { tiers: { ...tiers, offloadConfig: at(tiers.offloadConfig) } }),
+    ...(latency?.coefficients === undefined
+      ? {}
+      : { latency: { ...latency, coefficients: at(latency.coefficients) } }),
   };
 }
 
-function readObjectives(value: unknown): ObjectiveSpec[] {
-  if (!Array.isArray(value) || value.length === 0) {
+/** As a description, or as arguments of `tierkv simulate`, which come to one here. */
+function deploymentIn(
+  { deployment, args }: PlanFields,
+  base: DeploymentSpec,
+  folder: string,
+): DeploymentSpec {
+  if (deployment === undefined) return args === undefined ? base : fromArguments(args);
+  if (args !== undefined) throw configError('args', 'comes beside deployment', 'Keep one of them.');
+  if (typeof deployment !== 'object' || deployment === null || Array.isArray(deployment)) {
     throw configError(
-      'scoring.objectives',
-      'is no list',
-      'Give it objectives with name, metric, direction, weight.',
+      'deployment',
+      'must be an object',
+      'Describe it as simulate of tierkv/simulate takes it.',
     );
   }
-  return value.map((each, i) => {
-    const field = `scoring.objectives[${i}]`;
-    const {
-      name,
-      metric,
-      direction,
-      weight = 1,
-    } = object(field, each, ['name', 'metric', 'direction', 'weight']);
-    if (!isText(metric)) throw configError(`${field}.metric`, 'is no text', 'Name a raw metric.');
-    if (!isMetricName(metric)) {
-      throw unknownName(
-        `${field}.metric`,
-        metric,
-        metricDescriptions.map((known) => known.name),
-      );
-    }
-    if (direction !== 'min' && direction !== 'max')
-      throw unknownName(`${field}.direction`, String(direction), ['min', 'max']);
-    if (!(Number(weight) > 0))
-      throw configError(`${field}.weight`, `is ${String(weight)}`, 'Give a number above 0.');
-    return { name: isText(name) ? name : metric, metric, direction, weight: Number(weight) };
-  });
+  try {
+    askedFor(deployment);
+  } catch (cause) {
+    if (!(cause instanceof TierKVError) || cause.field === undefined) throw cause;
+    const field = `deployment.${cause.field}`;
+    const message = cause.message.startsWith(`${cause.field} `)
+      ? `deployment.${cause.message}`
+      : cause.message;
+    throw new TierKVError(cause.code, message, { field, cause });
+  }
+  return seenFrom(folder, deployment);
+}
+
+function fromArguments(args: readonly string[]): DeploymentSpec {
+  try {
+    return descriptionOf(askedBy(readWords(args)));
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    throw configError('args', `are refused: ${error.message}`, 'Give arguments of tierkv simulate.');
+  }
 }
 
 //  Whether the simulations of a plan can have another number of instances than they begin with.
 
-/** Arguments of `tierkv simulate` with which instances may come and go. */
-const scalingArguments = ['--deployment', '--policy-config', '--model-autoscaler-interval-us'];
-
 export function planScales({ suites }: EvaluationPlan): boolean {
-  return suites.train[0].args.some((arg) => scalingArguments.includes(arg.split('=')[0]));
+  const { file, control, options } = suites.train[0].deployment;
+  const interval = options?.modelAutoscalerIntervalUs;
+  return [file, control?.policyFile, interval].some((each) => each !== undefined);
 }
 
 /** @throws TKV_CONFIG for a bundle that would scale, and cannot */
@@ -387,8 +428,8 @@ export interface PlanSource {
   /** Paths of specifications, seen from `folder`. */
   readonly workloads: readonly string[];
   readonly latencyModels: readonly string[];
-  /** More arguments of `tierkv simulate`, for all cases. */
-  readonly args: readonly string[];
+  /** Of all cases, but for workload and model of time. */
+  readonly deployment: DeploymentSpec;
   readonly suites: Readonly<Record<SuiteName, SuiteSource>>;
   readonly scoring: Scoring;
   readonly baseline: PolicyBundle;

@@ -17,18 +17,19 @@ import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
 import { meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
 import { PartitionedRandom } from '../sim/random/goRand.ts';
 import type { LengthSpec } from '../sim/random/samplers.ts';
-import { simulateArguments } from '../simulate/arguments.ts';
-import { buildSimulation } from '../simulate/build.ts';
+import { buildPlanned } from '../simulate/build.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
-import { goodputTargets, type OptionValues } from '../simulate/options.ts';
+import { goodputTargets } from '../simulate/options.ts';
+import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
+import { askedFor } from '../simulate/spec.ts';
 
-/** Binds bundles, and keeps the last one: a bundle runs through all cases of a suite. */
+/** Binds bundles that were checked, and keeps the last one: a bundle runs through all cases of a suite. */
 export class Binder {
   #last: { readonly id: string; readonly bound: BoundBundle } | undefined;
 
   async bind(bundle: PolicyBundle): Promise<BoundBundle> {
     const id = policyId(bundle);
-    if (this.#last?.id !== id) this.#last = { id, bound: await bindBundle(bundle) };
+    if (this.#last?.id !== id) this.#last = { id, bound: await bindBundle(bundle, true) };
     return this.#last.bound;
   }
 }
@@ -39,28 +40,32 @@ export interface RunCase {
   readonly targets: TargetsByClass;
 }
 
+/** A case as a thread runs it. */
+export interface PlannedCase extends Omit<SuiteCase, 'deployment'> {
+  readonly plan: SimulationPlan;
+}
+
+/** @throws {TierKVError} for a description that is wrong, in the words of the options */
+export function planCase({ deployment, ...rest }: SuiteCase): PlannedCase {
+  const { options } = askedFor(deployment);
+  return { ...rest, plan: planSimulation(undefined, { ...options, seed: String(rest.seed) }) };
+}
+
 /** Makes the simulation of a case, as often as it is asked. */
 export function caseBuilder(
   bound: BoundBundle,
-  { args, seed, perturbation }: SuiteCase,
-): {
-  readonly options: OptionValues;
-  build(observer: SimulationObserver, forced?: ForcedDecisions): BuiltSimulation;
-} {
-  const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
+  { plan, seed, perturbation }: PlannedCase,
+): (observer: SimulationObserver, forced?: ForcedDecisions) => BuiltSimulation {
   const factors = drawFactors(BigInt(seed), perturbation);
-  return {
-    options,
-    // policies of a bundle may look at blocks, so keys are made from the first
-    build: (observer, forced) =>
-      buildSimulation(workload, options, {
-        bundle: bound,
-        observer,
-        skipsKeys: false,
-        ...(forced === undefined ? {} : { forced }),
-        ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
-      }),
-  };
+  // policies of a bundle may look at blocks, so keys are made from the first
+  return (observer, forced) =>
+    buildPlanned(plan, {
+      bundle: bound,
+      observer,
+      skipsKeys: false,
+      ...(forced === undefined ? {} : { forced }),
+      ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
+    });
 }
 
 /**
@@ -70,11 +75,11 @@ export function caseBuilder(
  */
 export function runCase(
   bound: BoundBundle,
-  suiteCase: SuiteCase,
+  planned: PlannedCase,
   watchers: readonly SimulationObserver[] = [],
   begun: (simulation: Simulation) => void = () => {},
 ): RunCase {
-  const { build } = caseBuilder(bound, suiteCase);
+  const build = caseBuilder(bound, planned);
   const running: { simulation: Simulation | null } = { simulation: null };
   const watch = new RunWatch(() => running.simulation?.instances.map(({ engine }) => engine.tiers()) ?? []);
   const built = build(observers([watch, ...watchers]));
@@ -95,7 +100,7 @@ export function runCase(
 export interface CaseTask {
   /** As `readBundle` returns it. */
   readonly bundle: PolicyBundle;
-  readonly case: SuiteCase;
+  readonly case: PlannedCase;
   readonly explain?: ExplainOptions;
 }
 
@@ -104,9 +109,9 @@ export interface TaskResult {
   readonly explanation?: Explanation;
 }
 
-export function runTask(bound: BoundBundle, { case: suiteCase, explain }: CaseTask): TaskResult {
-  if (explain !== undefined) return explainCase(bound, suiteCase, explain);
-  return { metrics: runCase(bound, suiteCase).metrics };
+export function runTask(bound: BoundBundle, { case: planned, explain }: CaseTask): TaskResult {
+  if (explain !== undefined) return explainCase(bound, planned, explain);
+  return { metrics: runCase(bound, planned).metrics };
 }
 
 // One case told: its decisions, what went wrong, what the alternatives would have given, and a page about it.
@@ -152,17 +157,17 @@ function factsOf(table: RequestTable, targets: TargetsByClass, recorder: TraceRe
 
 export function explainCase(
   bound: BoundBundle,
-  suiteCase: SuiteCase,
+  planned: PlannedCase,
   options: ExplainOptions,
 ): { readonly metrics: RawMetrics; readonly explanation: Explanation } {
   const recorder = new TraceRecorder(options.level);
-  const { metrics, built, targets } = runCase(bound, suiteCase, [recorder], (simulation) =>
+  const { metrics, built, targets } = runCase(bound, planned, [recorder], (simulation) =>
     recorder.attach(simulation),
   );
   const { simulation } = built;
   const rows = new Map([...recorder.routings].map(([row, record]) => [record, row]));
   const sampled = sampleDecisions([...recorder.routings.values()], options.regrets);
-  const { build } = caseBuilder(bound, suiteCase);
+  const build = caseBuilder(bound, planned);
   // each sampled record was listed with its row
   const regrets = regretsOf(
     () => build({}).simulation,
@@ -173,7 +178,7 @@ export function explainCase(
   const anomalies = recorder.anomalies.found(targets);
   const summary = summarise(
     {
-      caseId: suiteCase.id,
+      caseId: planned.id,
       policyId: bound.policyId,
       metrics,
       baseline: options.baseline,

@@ -77,7 +77,7 @@ async function answer(service: EvaluationService, request: IncomingMessage): Pro
     default:
       return {
         status: 404,
-        body: { error: `there is no ${route}. See POST /rpc, POST /evaluate, GET /task` },
+        body: { error: `${route} is not served. See POST /rpc, POST /evaluate, GET /task` },
       };
   }
 }
@@ -101,7 +101,7 @@ async function evaluateForGepa(service: EvaluationService, json: unknown): Promi
   if (example !== undefined && result.status === 'success' && scenario === undefined) {
     return {
       status: 400,
-      body: { error: `there is no example ${JSON.stringify(example)} in the train suite` },
+      body: { error: `example ${JSON.stringify(example)} is not in the train suite` },
     };
   }
   const score = example === undefined ? result.combined_score : (scenario?.score ?? 0);
@@ -118,7 +118,7 @@ async function bodyOf(request: IncomingMessage): Promise<Reply | { readonly json
   }
   try {
     const error = (problem: string): TierKVError => new TierKVError('TKV_INPUT', `the body ${problem}`);
-    return { json: parseJson(Buffer.concat(parts).toString('utf8'), error, maxJsonValues, 'is no JSON') };
+    return { json: parseJson(Buffer.concat(parts).toString('utf8'), error, maxJsonValues, 'is not JSON') };
   } catch (error) {
     return { status: 400, body: { error: error instanceof Error ? error.message : String(error) } };
   }
@@ -158,7 +158,7 @@ export async function serveLines(
       let request: unknown;
       try {
         const error = (problem: string): TierKVError => new TierKVError('TKV_INPUT', `a line ${problem}`);
-        request = parseJson(line, error, maxJsonValues, 'is no JSON');
+        request = parseJson(line, error, maxJsonValues, 'is not JSON');
       } catch (error) {
         refuse(`${error instanceof Error ? error.message : String(error)}. Send one request a line.`);
         continue;

@@ -5,16 +5,23 @@ export {
   type EvaluateOptions,
   type EvaluatorOptions,
   evaluate,
-  type PoolLimits,
   SimulationEvaluator,
-  WorkerPool,
 } from '../evaluate/evaluator.ts';
 export { openPolicy } from '../evaluate/openPolicy.ts';
 export { loadPlan, type PlanChanges, planNames } from '../evaluate/plans.ts';
 export type { CaseTask, ExplainOptions, Explanation, TaskResult } from '../evaluate/runCase.ts';
-export type { CaseAnswer } from '../evaluate/worker.ts';
 export type { PolicyLanguage } from '../sandbox/program.ts';
 export { classOf, meetsTargets } from '../sim/metrics/statistics.ts';
+export { openRunner } from '../workers/openRunner.ts';
+export type { CaseAnswer, Tasks } from '../workers/thread.ts';
+export {
+  type PoolLimits,
+  type TaskAnswer,
+  type TaskKind,
+  type TaskRunner,
+  type Unanswered,
+  WorkerPool,
+} from '../workers/workerPool.ts';
 export { type BoundBundle, bindBundle } from './binding/bind.ts';
 export { batchRules, type RankAll, type RankingRule, victimRules } from './bundle/batchRules.ts';
 export {

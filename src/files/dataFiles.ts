@@ -39,11 +39,27 @@ export function latencyDataFile(name: string): URL {
   return new URL(`latency/${name}`, data);
 }
 
-function names(folder: string): string[] {
-  return fs
+/** What was read of the files of the package, by their names: they stay as they are while a process runs. */
+const shipped = new Map<string, unknown>();
+
+/** Reads a file of the package once. @param name below `data/` */
+function readShipped<T>(name: string, parse: (text: string, file: string) => T): T {
+  if (!shipped.has(name)) shipped.set(name, parse(readText(new URL(name, data)), `data/${name}`));
+  // it was made by this reader of this file
+  return shipped.get(name) as T;
+}
+
+const namesIn = new Map<string, readonly string[]>();
+
+function names(folder: string): readonly string[] {
+  const known = namesIn.get(folder);
+  if (known !== undefined) return known;
+  const found = fs
     .readdirSync(new URL(`${folder}/`, data))
     .filter((name) => name.endsWith('.json'))
     .map((name) => name.slice(0, -'.json'.length));
+  namesIn.set(folder, found);
+  return found;
 }
 
 /**
@@ -71,7 +87,7 @@ export function loadModel(asked: string): ModelConfig {
     !known.includes(wanted) && longer.length === 1
       ? longer[0]
       : requireKnownName('model', wanted, known, remedy);
-  return parseModelConfig(readText(new URL(`models/${name}.json`, data)), `data/models/${name}.json`, name);
+  return readShipped(`models/${name}.json`, (text, file) => parseModelConfig(text, file, name));
 }
 
 /** Names have one slash at most, behind the organisation. */
@@ -82,9 +98,7 @@ function isPath(asked: string): boolean {
 /** A GPU by name or alias, or by the path of its file. */
 export function loadHardware(asked: string): Hardware {
   if (asked.endsWith('.json')) return parseHardware(readText(asked), asked);
-  const all = names('hardware').map((name) =>
-    parseHardware(readText(new URL(`hardware/${name}.json`, data)), `data/hardware/${name}.json`),
-  );
+  const all = names('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware));
   const byAlias = all.find(({ aliases }) =>
     aliases.some((alias) => alias.toLowerCase() === asked.toLowerCase()),
   );
@@ -105,18 +119,17 @@ export function loadCoefficients(
   hardware: Hardware,
   file: string | undefined,
 ): Coefficients {
-  const read = (at: string | URL, name: string): Coefficients => {
-    const coefficients = parseCoefficients(readText(at), name);
+  const checked = (coefficients: Coefficients, name: string): Coefficients => {
     if (coefficients.backend === backend) return coefficients;
     const problem = `${name} holds coefficients of ${coefficients.backend}, not of ${backend}`;
     throw new TierKVError('TKV_MISMATCH', `${problem}. Name the backend of the file, or another file.`, {
       path: name,
     });
   };
-  if (file !== undefined) return read(file, file);
-  const shipped =
+  if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
+  const shippedName =
     backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
-  if (!fs.existsSync(latencyDataFile(shipped))) {
+  if (!fs.existsSync(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
     throw new TierKVError(
       'TKV_CONFIG',
@@ -125,13 +138,12 @@ export function loadCoefficients(
       { field: '--coefficients' },
     );
   }
-  return read(latencyDataFile(shipped), `data/latency/${shipped}`);
+  return checked(readShipped(`latency/${shippedName}`, parseCoefficients), `data/latency/${shippedName}`);
 }
 
 /** GPU and tensor parallelism that a model runs on unless told otherwise. */
 export function modelDefaults(model: string): { gpu: string; tp: number } | undefined {
-  const file = 'data/latency/model-defaults.json';
-  const models = readYaml(readText(latencyDataFile('model-defaults.json')), file).section('models');
+  const models = readShipped('latency/model-defaults.json', readYaml).section('models');
   const found = models?.section(model);
   return found === undefined ? undefined : { gpu: found.text('gpu'), tp: found.integer('tp', { min: 1 }, 1) };
 }

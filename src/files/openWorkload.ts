@@ -9,17 +9,22 @@ import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import {
-  azureColumns,
-  azureRequests,
-  lengthFileRequests,
+  wekaFields,
+  wekaRequests,
+  wekaSessionFields,
+  wekaSessionRequests,
+} from '../sim/workload/agentSessions.ts';
+import { benchmarkFields, benchmarkRequests } from '../sim/workload/benchmarkOutput.ts';
+import { gatewayFields, gatewayRequests } from '../sim/workload/gatewayTrace.ts';
+import {
+  bailianFields,
+  bailianRequests,
   mooncakeFields,
   mooncakeRequests,
   textTraceFields,
   textTraceRequests,
   tokenIdFields,
   tokenIdRequests,
-  wekaFields,
-  wekaRequests,
 } from '../sim/workload/importers.ts';
 import type { Limits } from '../sim/workload/plan.ts';
 import { requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
@@ -29,7 +34,16 @@ import {
   servegenLengths,
   servegenWindows,
 } from '../sim/workload/servegen.ts';
-import { CsvHeader, splitCsv, TakenColumns, TraceLine } from '../sim/workload/traceLines.ts';
+import {
+  azureColumns,
+  azureRequests,
+  burstColumns,
+  burstRequests,
+  type ColumnMapping,
+  lengthFileRequests,
+  mappedRequests,
+} from '../sim/workload/tables.ts';
+import { CsvHeader, numbered, splitCsv, TakenColumns, TraceLine } from '../sim/workload/traceLines.ts';
 import { readTraceHeader, recordedRequests, traceRecords, traceV2Columns } from '../sim/workload/traceV2.ts';
 import { generateWorkload, type Workload } from '../sim/workload/workload.ts';
 import { fileLines, firstLine, inputError, noteRead, readText, unreadable } from './inputs.ts';
@@ -38,11 +52,16 @@ export const FORMATS = [
   'spec',
   'tracev2',
   'mooncake',
+  'gateway',
   'weka',
   'miniswe',
   'token-ids',
+  'bailian',
   'azure',
+  'burstgpt',
   'lengths',
+  'columns',
+  'vllm-bench',
   'servegen',
 ] as const;
 export type Format = (typeof FORMATS)[number];
@@ -55,6 +74,12 @@ export interface OpenOptions {
   readonly rate?: number;
   readonly blockTokens?: number;
   readonly sessionGapS?: number;
+  /** Which columns of a CSV are what; the file is then read by them and by nothing else. */
+  readonly columns?: ColumnMapping;
+  /** Whether rows without prompt or output tokens are left out and counted, in place of an error. */
+  readonly dropEmpty?: boolean;
+  /** Whether rows are sorted by time, in place of an error for rows that go back in time. */
+  readonly sort?: boolean;
   /** Changes a spec before it is generated from. */
   readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
 }
@@ -93,11 +118,18 @@ const plainName = (file: string): string => file.replace(/\.(gz|zst)$/, '');
 /** The format of a file or folder: of a file by all columns or fields that its first line names. */
 export function formatOf(file: string): Format {
   if (isFolder(file)) {
-    return folderFiles(file, /^chunk-.*-trace\.csv(\.gz|\.zst)?$/).length > 0 ? 'servegen' : 'miniswe';
+    if (folderFiles(file, /^chunk-.*-trace\.csv(\.gz|\.zst)?$/).length > 0) return 'servegen';
+    return folderFiles(file, sessionFile).length > 0 ? 'weka' : 'miniswe';
   }
   if (/\.ya?ml(\.gz|\.zst)?$/.test(file)) return isTraceHeader(file) ? 'tracev2' : 'spec';
   const line = firstLine(file);
   if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
+  if (isObjectFile(file)) {
+    const object = wholeObject(file);
+    // a trace of one line is an object too
+    if (!jsonFields.some(([, fields]) => fields.every((field) => field in object)))
+      return objectFormat(object, file);
+  }
   if (line.trimStart().startsWith('{')) return jsonFormat(line, file);
   if (line.includes(',')) return csvFormat(line, file);
   throw new TierKVError(
@@ -109,21 +141,70 @@ export function formatOf(file: string): Format {
 
 /** A header of TraceV2 says its version; a spec beside a CSV of its name is a spec all the same. */
 function isTraceHeader(file: string): boolean {
-  return /^\s*["']?trace_version["']?\s*:/m.test(readText(file));
+  // no line end among the spaces: each of many empty lines would be looked at from each
+  return /^[ \t]*["']?trace_version["']?[ \t]*:/m.test(readText(file));
 }
 
 /** Fields that every line of a format has. */
 const jsonFields: readonly (readonly [Format, readonly string[]])[] = [
   ['mooncake', mooncakeFields],
+  ['gateway', gatewayFields],
   ['weka', wekaFields],
   ['miniswe', textTraceFields],
   ['token-ids', tokenIdFields],
+  ['bailian', bailianFields],
 ];
+
+/** Whether a file is one JSON object, perhaps over many lines, and not an object a line. */
+function isObjectFile(file: string): boolean {
+  if (!/\.json$/.test(plainName(file))) return false;
+  let first: string | undefined;
+  for (const line of fileLines(file)) {
+    if (line.trim() === '') continue;
+    if (first !== undefined) return !isWhole(first);
+    first = line;
+  }
+  return first?.trimStart().startsWith('{') === true;
+}
+
+function isWhole(line: string): boolean {
+  try {
+    JSON.parse(line);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A session of WEKA's, as its publisher has it. */
+const sessionFile = /\.json(\.gz|\.zst)?$/;
+
+function wholeObject(file: string): Record<string, unknown> {
+  return new TraceLine(file, 1).json(readText(file));
+}
+
+/** Objects that hold all of a run or of a session. */
+const objectFields: readonly (readonly [Format, readonly string[]])[] = [
+  ['vllm-bench', benchmarkFields],
+  ['weka', wekaSessionFields],
+];
+
+function objectFormat(object: Readonly<Record<string, unknown>>, file: string): Format {
+  const found = objectFields.find(([, fields]) => fields.every((field) => field in object));
+  if (found !== undefined) return found[0];
+  const known = objectFields.map(([format, fields]) => `${format} (${fields.join(', ')})`).join(', ');
+  throw new TraceLine(file, 1).error('', 'has the fields of no known workload format', `Known are ${known}`);
+}
 
 function jsonFormat(line: string, file: string): Format {
   const at = new TraceLine(file, 1);
   const row = at.json(line);
-  const whole = jsonFields.filter(([, fields]) => fields.every((field) => field in row));
+  const object = objectFields.find(([, fields]) => fields.every((field) => field in row));
+  if (object !== undefined) return object[0];
+  const named = jsonFields.filter(([, fields]) => fields.every((field) => field in row));
+  // a line of Bailian's has all fields of Mooncake's, in other units
+  const isBailian = named.some(([format]) => format === 'bailian');
+  const whole = named.filter(([format]) => !isBailian || format !== 'mooncake');
   if (whole.length === 1) return whole[0][0];
   const names = whole.map(([format]) => format).join(' and ');
   if (whole.length > 1) {
@@ -150,7 +231,8 @@ function csvFormat(line: string, file: string): Format {
   const header = new CsvHeader(cells, at);
   if (traceV2Columns.every((name) => header.names.includes(name))) return 'tracev2';
   if (ownColumns.filter((name) => header.names.includes(name)).length >= 3) return 'tracev2';
-  return azureColumns.every((name) => header.find([name]) >= 0) ? 'azure' : 'lengths';
+  if (azureColumns.every((name) => header.find([name]) >= 0)) return 'azure';
+  return burstColumns.every((name) => header.find([name]) >= 0) ? 'burstgpt' : 'lengths';
 }
 
 /** The CSV beside the header of a TraceV2 pair. */
@@ -167,13 +249,45 @@ function traceHeaderOf(data: string): string | undefined {
 }
 
 export function openWorkload(file: string, options: OpenOptions = {}): OpenedWorkload {
-  const format = options.format ?? formatOf(file);
+  const format = options.format ?? (options.columns === undefined ? formatOf(file) : 'columns');
+  if ((format === 'columns') !== (options.columns !== undefined)) {
+    if (format === 'columns') {
+      throw configError(
+        '--columns',
+        'is missing, and --from is columns',
+        'Say which columns are arrival, input, output.',
+      );
+    }
+    throw configError('--columns', `is given, and --from is ${format}`, 'Leave one of them out.');
+  }
   if (format === 'spec') return openSpec(readSpec(file), options, format);
   if (format === 'servegen') return openSpec(servegenSpec(file, options.seed ?? 42n), options, format);
-  const columns = new TakenColumns();
+  const { dropEmpty = false, sort = false } = options;
+  const columns = new TakenColumns({ dropsEmpty: dropEmpty, anyOrder: sort });
   const taken: TakenTrace = { columns, rows: 0, firstUs: 0, lastUs: 0 };
   const read = readerOf(format, file, options, columns);
-  return { format, taken, requests: () => counted(file, read(), taken) };
+  const requests = sort ? () => sorted(file, read()) : read;
+  return { format, taken, requests: () => counted(file, requests(), taken) };
+}
+
+/** Most requests that are held to be sorted. */
+const maxSorted = 4_000_000;
+
+/** Requests by arrival, those of one time in the order of the file. */
+function* sorted(file: string, requests: Iterable<WorkloadRequest>): Generator<WorkloadRequest> {
+  const all: WorkloadRequest[] = [];
+  for (const request of requests) {
+    if (all.length === maxSorted) {
+      throw inputError(file, `holds more than ${maxSorted} requests to sort`, 'Sort the file by time.');
+    }
+    all.push(request);
+  }
+  const order = all.map((_, i) => i).sort((x, y) => all[x].arrivalUs - all[y].arrivalUs || x - y);
+  // dates count from the first row, which may not be the earliest
+  const beforeUs = Math.min(0, all[order[0]]?.arrivalUs ?? 0);
+  for (const [index, i] of order.entries()) {
+    yield { ...all[i], id: `request_${index}`, arrivalUs: all[i].arrivalUs - beforeUs };
+  }
 }
 
 /** Counts what is read; a trace without a request is an error. */
@@ -213,10 +327,18 @@ function readerOf(
     }
     case 'mooncake':
       return () => mooncakeRequests(fileLines(file), file, { ...blocks, taken });
+    case 'gateway':
+      return () => gatewayRequests(fileLines(file), file, taken);
+    case 'bailian':
+      return () => bailianRequests(fileLines(file), file, { ...blocks, taken });
     case 'weka': {
       const gap = sessionGapS === undefined ? {} : { sessionGapS };
+      const sessions = wekaSessions(file);
+      if (sessions !== undefined) return () => wekaSessionRequests(sessions(), { ...gap, taken });
       return () => wekaRequests(fileLines(file), file, { ...blocks, ...gap, taken });
     }
+    case 'vllm-bench':
+      return () => benchmarkRequests(wholeObject(file), new TraceLine(file, 1), taken);
     case 'miniswe': {
       const files = isFolder(file) ? folderFiles(file, /\.jsonl(\.gz|\.zst)?$/) : [file];
       if (files.length === 0) {
@@ -233,11 +355,34 @@ function readerOf(
       return () => tokenIdRequests(fileLines(file), file, taken);
     case 'azure':
       return () => azureRequests(fileLines(file), file, taken);
+    case 'burstgpt':
+      return () => burstRequests(fileLines(file), file, taken);
+    case 'columns': {
+      const drawn = rate === undefined ? {} : { rate };
+      return () => mappedRequests(fileLines(file), file, options.columns!, { ...drawn, seed, taken });
+    }
     case 'lengths': {
       const drawn = rate === undefined ? {} : { rate };
       return () => lengthFileRequests(fileLines(file), file, { ...drawn, seed, taken });
     }
   }
+}
+
+/** Sessions of WEKA's in the form of their publisher, of a folder or a file; undefined for the compact form. */
+function wekaSessions(
+  file: string,
+): (() => Iterable<readonly [Readonly<Record<string, unknown>>, TraceLine]>) | undefined {
+  if (isFolder(file) || isObjectFile(file)) {
+    const files = isFolder(file) ? folderFiles(file, sessionFile) : [file];
+    return function* () {
+      for (const name of files) yield [wholeObject(name), new TraceLine(name, 1)] as const;
+    };
+  }
+  const line = firstLine(file);
+  if (!wekaSessionFields.every((field) => field in new TraceLine(file, 1).json(line))) return undefined;
+  return function* () {
+    for (const [text, at] of numbered(fileLines(file), file)) yield [at.json(text), at] as const;
+  };
 }
 
 /** Requests of a generated workload; what takes hours and all memory is refused before it begins. */

@@ -8,7 +8,7 @@
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
-import { makeDirectories } from '../backends/host/posix.ts';
+import { makeDirectories, openToWrite, requireReader } from '../backends/host/posix.ts';
 import { TierKVError } from '../runtime/errors.ts';
 
 export interface Result {
@@ -44,7 +44,7 @@ function destination(target: string): { file: string; replaceable: boolean } {
 /**
  * Checks, before a long run, that `target` will be writable at its end.
  * @throws {TierKVError} TKV_IO when its directory does not exist or refuses files, or it is itself a
- * directory.
+ * directory, or a pipe that no program reads.
  */
 export function requireWritableTarget(target: string): void {
   if (target === STDOUT) return;
@@ -54,6 +54,7 @@ export function requireWritableTarget(target: string): void {
     // the dot makes a file in place of the directory an error
     const written = replaceable ? `${path.dirname(path.resolve(file))}${path.sep}.` : file;
     fs.accessSync(written, fs.constants.W_OK);
+    requireReader(file);
   } catch (cause) {
     throw ioError(target, cause);
   }
@@ -98,7 +99,9 @@ class Draft {
     this.#draft = replaceable
       ? path.join(path.dirname(file), `.${path.basename(file)}.${randomBytes(6).toString('hex')}.part`)
       : undefined;
-    const handle = system(result.target, () => fs.openSync(this.#draft ?? file, replaceable ? 'wx' : 'a'));
+    const handle = system(result.target, () =>
+      this.#draft === undefined ? openToWrite(file, 'a') : fs.openSync(this.#draft, 'wx'),
+    );
     try {
       writeParts(handle, result);
       if (replaceable) system(result.target, () => fs.fsyncSync(handle));

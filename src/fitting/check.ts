@@ -22,7 +22,6 @@ import {
   kernelCoefficients,
   type MeasuredRun,
   type ModelLookup,
-  parseMeasuredRequests,
   predictRecords,
   prepareRecords,
   type RecordPrediction,
@@ -37,6 +36,7 @@ import {
   prefillTokenRange,
 } from '../sim/latency/fit/kernelFit.ts';
 import { regimeOf, type Score, scoreOf, scoresBy } from '../sim/latency/fit/linearFit.ts';
+import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
 import { batchOf } from '../sim/latency/fit/stepRecords.ts';
 import { sumBatch } from '../sim/latency/latencyModel.ts';
 import { newLatencyModel } from '../sim/latency/makeModel.ts';
@@ -157,7 +157,7 @@ export function otherGpuRun(): MeasuredRun {
   const file = 'rtx-pro-6000-run.csv';
   const hardware = loadHardware('RTX-PRO-6000');
   return {
-    requests: parseMeasuredRequests(readText(latencyDataFile(file)), `data/latency/${file}`),
+    requests: readMeasuredRun(readText(latencyDataFile(file)), `data/latency/${file}`).requests,
     limits: { requests: 128, tokensPerStep: 2048 },
     shape: engineShape(loadModel('llama-3.1-8b-instruct'), hardware, { tp: 1, dp: 1 }),
     interconnectGbPerS: hardware.interconnectGbPerS,
@@ -195,7 +195,7 @@ function judge(options: CheckOptions): LatencyCheckReport {
 
   const run = otherGpuRun();
   const half = Math.floor(run.requests.length / 2);
-  const ofHalf = fitRun(run, fitted, half);
+  const ofHalf = fitRun(run, fitted, half, 1);
   return {
     heldOut: heldOutScores(folds, lookup),
     sameSteps: [

@@ -30,7 +30,7 @@ export interface Bench {
   readonly readback: boolean;
   readonly device: PlainDevice;
   readonly disk: PlainDisk;
-  /** All blocks, one behind the other, in memory like that of the DDR tier. It is never written. */
+  /** All blocks, one behind the other, in memory as the DDR tier has it. The bench only reads it. */
   readonly host: Uint8Array;
   /** Memory like it, for what stages and peers read. */
   readonly scratch: Uint8Array;

@@ -2,6 +2,7 @@
 
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
+import { openToWrite } from '../backends/host/posix.ts';
 import { readLines, readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import {
   BlockKeys,
@@ -361,7 +362,7 @@ export class DecisionLog implements Disposable {
 
   /** @param path where to write the log; without one only the digest is kept */
   constructor(config: ManagerConfig, path?: string) {
-    const file = path === undefined ? null : fs.openSync(path, 'w');
+    const file = path === undefined ? null : openToWrite(path, 'w');
     this.#file = file;
     this.#writer = new LogWriter(config, {
       decisions: (text) => this.#hash.update(text),

@@ -135,8 +135,9 @@ export type { Counters } from './manager/counters.ts';
 export type { ManagerDump } from './manager/dump.ts';
 export { type MoveAnswer, moveAnswers } from './manager/loads.ts';
 export type { BlockPlace, CachedBlock, CachedBlocks, Match, TierUsage } from './manager/lookup.ts';
-export type { AdoptedBlock, TierLoss } from './manager/loss.ts';
+export type { AdoptedBlock, NamedBlock, SharedBlock, TierLoss } from './manager/loss.ts';
 export { type Eviction, KVManager } from './manager/manager.ts';
+export type { ManagerObserver } from './manager/observer.ts';
 export { type OffloadChoice, offloadPolicyNames, type WriteBudgetConfig } from './manager/offloadPolicies.ts';
 export {
   type BlockSealer,

@@ -264,21 +264,23 @@ export {
 } from './latency/capacity.ts';
 export { type Coefficients, coefficientSchema, parseCoefficients } from './latency/coefficients.ts';
 export {
-  type BatchLimits,
+  type EngineMemory,
+  type EngineMemoryOptions,
+  engineMemory,
+  localKvBytesPerToken,
+  localWeightBytes,
+} from './latency/engineMemory.ts';
+export {
   crossValidate,
   type Fold,
   fitEngine,
   fitRun,
   kernelCoefficients,
-  type MeasuredRequest,
   type MeasuredRun,
   type ModelLookup,
-  parseMeasuredRequests,
   predictRecords,
   prepareRecords,
   type RecordPrediction,
-  type RequestTimes,
-  replayRequests,
   replayRun,
 } from './latency/fit/engineFit.ts';
 export {
@@ -309,6 +311,14 @@ export {
   scoreOf,
   scoresBy,
 } from './latency/fit/linearFit.ts';
+export {
+  type MeasuredRequest,
+  type MeasuredRunFile,
+  type RunFormat,
+  readMeasuredRun,
+  runFormats,
+} from './latency/fit/measuredRuns.ts';
+export { type BatchLimits, type RequestTimes, replayRequests } from './latency/fit/runReplay.ts';
 export {
   averageStep,
   batchOf,
@@ -458,17 +468,28 @@ export {
   transferMetrics,
 } from './report/tierMetrics.ts';
 export {
+  type WekaOptions,
+  wekaFields,
+  wekaRequests,
+  wekaSessionFields,
+  wekaSessionRequests,
+} from './workload/agentSessions.ts';
+export {
+  type BenchmarkedRequest,
+  benchmarkedRequests,
+  benchmarkFields,
+  benchmarkRequests,
+} from './workload/benchmarkOutput.ts';
+export {
   type RequestEnd,
   SessionManager,
   type SessionManagerState,
   type SessionPlan,
 } from './workload/closedLoop.ts';
 export {
-  azureColumns,
-  azureRequests,
+  bailianFields,
+  bailianRequests,
   byteTokens,
-  type LengthFileOptions,
-  lengthFileRequests,
   type MooncakeOptions,
   mooncakeFields,
   mooncakeRequests,
@@ -478,9 +499,6 @@ export {
   textTraceRequests,
   tokenIdFields,
   tokenIdRequests,
-  type WekaOptions,
-  wekaFields,
-  wekaRequests,
 } from './workload/importers.ts';
 export { diurnalWindows, drainWindows, type Limits } from './workload/plan.ts';
 export {
@@ -527,6 +545,17 @@ export {
   WorkloadSummarizer,
   type WorkloadSummary,
 } from './workload/summary.ts';
+export {
+  azureColumns,
+  azureRequests,
+  burstColumns,
+  burstRequests,
+  type ColumnMapping,
+  type LengthFileOptions,
+  lengthFileRequests,
+  mappedRequests,
+  parseColumnMapping,
+} from './workload/tables.ts';
 export { blockHash, blockHashes, TokenReader, VOCABULARY } from './workload/tokens.ts';
 export {
   CsvHeader,

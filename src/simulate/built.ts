@@ -11,11 +11,21 @@ import type { ScalingSetup } from '../sim/cluster/scaling.ts';
 import type { Simulation } from '../sim/cluster/simulation.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { PolicyControlPlane } from '../sim/control/plane.ts';
+import type { PolicyWorld } from '../sim/control/policy.ts';
+import type { ScalingActuationConfig } from '../sim/control/scaling/autoScalePolicy.ts';
+import {
+  AutoScaler,
+  type AutoScalerConfig,
+  type ReplicaStart,
+  Replicas,
+} from '../sim/control/scaling/autoScaler.ts';
 import type { Deployment, MakeEngine, PoolConfig } from '../sim/description/deployment.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import type { EngineConfig } from '../sim/instance/engine.ts';
+import type { TargetsByClass } from '../sim/metrics/statistics.ts';
+import { PartitionedRandom } from '../sim/random/goRand.ts';
 import type { EngineHardware } from './engineOptions.ts';
-import type { OptionValues } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 import { seedOption } from './presetOptions.ts';
 import type { OpenedSimulation } from './workloadOptions.ts';
 
@@ -42,6 +52,46 @@ export interface BuiltPool {
   readonly machine: EngineHardware;
   readonly config: PoolConfig;
   readonly options: OptionValues;
+}
+
+/** How replicas of a pool come and go, as plain data. */
+export interface PlannedScaling {
+  readonly configId: string;
+  readonly scaler: AutoScalerConfig;
+  readonly actuation: ScalingActuationConfig;
+  readonly bounds: { readonly min: number; readonly max: number };
+  /** Replicas of the start. */
+  readonly replicas: number;
+  readonly start: ReplicaStart;
+  readonly capacityTokens: number;
+  readonly blockTokens: number;
+  readonly maxSequences: number;
+  /** Behind the names of its random streams: a pool among others draws delays of its own. */
+  readonly suffix: string;
+}
+
+/** @param own policy of a policy bundle, which goes before the planned one */
+export function makeScaling(
+  planned: PlannedScaling,
+  key: Pick<SimulationKey, 'simulationSeed' | 'jitterSeed'>,
+  targets: TargetsByClass,
+  own?: BoundBundle['scaling'],
+): ScalingSetup {
+  const { configId, scaler, actuation, bounds, replicas, start, capacityTokens, suffix } = planned;
+  const world = (seed: bigint): PolicyWorld => ({
+    blockTokens: planned.blockTokens,
+    maxSequences: planned.maxSequences,
+    stream: (name) => new PartitionedRandom(seed).stream(name + suffix),
+  });
+  const makesOwn = typeof own === 'function' ? own : undefined;
+  const config = typeof own === 'object' ? { ...scaler, policy: own } : scaler;
+  return {
+    configId,
+    scaler: new AutoScaler(config, world(key.simulationSeed), makesOwn),
+    replicas: new Replicas(actuation, bounds, replicas, world(key.jitterSeed), start),
+    capacityTokens,
+    targets,
+  };
 }
 
 export interface BuildExtras {

@@ -1,29 +1,27 @@
 /** The control plane from options and upstream's policy bundle; options go before the bundle. */
 
-import type { BoundBundle } from '../evolve/binding/bind.ts';
 import { readText } from '../files/inputs.ts';
 import { configError } from '../runtime/errors.ts';
-import type { SimulationKey } from '../sim/cluster/parts.ts';
-import type { ScalingSetup } from '../sim/cluster/scaling.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { checkControl } from '../sim/control/plane.ts';
-import type { ParameterValue, PolicyChoice, PolicyWorld } from '../sim/control/policy.ts';
+import type { ParameterValue, PolicyChoice } from '../sim/control/policy.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
-import { AutoScaler, noTriggers, Replicas } from '../sim/control/scaling/autoScaler.ts';
+import { noTriggers } from '../sim/control/scaling/autoScaler.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { EngineConfig } from '../sim/instance/engine.ts';
 import type { InstanceLimits } from '../sim/instance/instance.ts';
-import { PartitionedRandom } from '../sim/random/goRand.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
+import type { PlannedScaling } from './built.ts';
 import type { EngineHardware } from './engineOptions.ts';
 import { inOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues, realOption, textOption, whole, wholeOption } from './options.ts';
+import { realOption, textOption, whole, wholeOption } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
 
 export interface ControlSetup {
   readonly control: ControlConfig;
   /** Null without a gateway queue. */
   readonly gateway: { readonly tickUs: number; readonly ttlUs: number } | null;
-  readonly bundle: Bundle;
+  readonly bundle: PolicyFile;
 }
 
 /** Options by the fields of the control plane. */
@@ -106,7 +104,7 @@ function parametersOf(options: OptionValues, name: string): Record<string, Param
   return parameters;
 }
 
-function admissionOf(options: OptionValues, bundle: Bundle): PolicyChoice {
+function admissionOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
   const named = textOption(options, 'admissionPolicy');
   // upstream's gateway queue stands in the place of the admission policy
   if (options.asUpstream === true && options.flowControl === true) return { policy: 'always-admit' };
@@ -135,7 +133,7 @@ function admissionOf(options: OptionValues, bundle: Bundle): PolicyChoice {
   return { policy, ...budgets };
 }
 
-function routingOf(options: OptionValues, bundle: Bundle): PolicyChoice {
+function routingOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
   const policy = textOption(options, 'routingPolicy') ?? bundle.routing ?? 'round-robin';
   const scorers = scorersOf(options, 'routingScorers') ?? bundle.scorers;
   // a name that is not known is refused where the choice is checked, by the field that the user wrote
@@ -177,7 +175,7 @@ function deciderOf(options: OptionValues): PolicyChoice {
   return { policy, ...(policy === 'prefix-threshold' && tokens !== undefined ? { tokens } : {}) };
 }
 
-function gatewayOf(options: OptionValues, bundle: Bundle): PolicyChoice {
+function gatewayOf(options: OptionValues, bundle: PolicyFile): PolicyChoice {
   const targetsUs = targetsOf(options) ?? bundle.sloTargetsUs;
   return {
     policy: 'banded',
@@ -216,7 +214,7 @@ function targetsOf(options: OptionValues): Record<string, number> | undefined {
 //  Upstream's policy bundle (`--policy-config`), read strictly: a key that it does not have is an error.
 
 /** What a bundle says; absent is what it leaves out. */
-export interface Bundle {
+export interface PolicyFile {
   readonly admission?: string;
   readonly bucketCapacity?: number;
   readonly bucketRefillRate?: number;
@@ -292,13 +290,13 @@ function numbersOf(
   return numbers;
 }
 
-export function readBundle(file: string | undefined): Bundle {
+export function readBundle(file: string | undefined): PolicyFile {
   if (file === undefined) return {};
   const root = readYaml(readText(file), file);
-  const bundle: Bundle = {
+  const bundle: PolicyFile = {
     ...bundledAdmission(root.section('admission')),
     ...bundledRouting(root.section('routing')),
-    ...given<Bundle>({
+    ...given<PolicyFile>({
       scheduler: textOf(root, 'scheduler'),
       preemption: policyOf(root.section('preemption')),
       tenantBudgets: numbersOf(root, 'tenant_budgets', { min: 0, max: 1 }),
@@ -365,7 +363,7 @@ function nodePoolsOf(pools: readonly SpecNode[]): NodePool[] | undefined {
   });
 }
 
-function lifecycleOf(node: SpecNode | undefined): Partial<Bundle> {
+function lifecycleOf(node: SpecNode | undefined): Partial<PolicyFile> {
   if (node === undefined) return {};
   const found = { loadingDelayS: delayOf(node, 'loading_delay') };
   const warmStart = node.flag('warm_start_initial_instances');
@@ -379,9 +377,9 @@ function policyOf(node: SpecNode | undefined): string | undefined {
   return policy;
 }
 
-function bundledAdmission(node: SpecNode | undefined): Partial<Bundle> {
+function bundledAdmission(node: SpecNode | undefined): Partial<PolicyFile> {
   if (node === undefined) return {};
-  const fields = given<Bundle>({
+  const fields = given<PolicyFile>({
     admission: textOf(node, 'policy'),
     bucketCapacity: node.optionalNumber('token_bucket_capacity', { above: 0 }),
     bucketRefillRate: node.optionalNumber('token_bucket_refill_rate', { above: 0 }),
@@ -396,14 +394,14 @@ function bundledAdmission(node: SpecNode | undefined): Partial<Bundle> {
   return fields;
 }
 
-function bundledRouting(node: SpecNode | undefined): Partial<Bundle> {
+function bundledRouting(node: SpecNode | undefined): Partial<PolicyFile> {
   if (node === undefined) return {};
   const scorers: Record<string, number> = {};
   for (const entry of node.list('scorers')) {
     scorers[entry.text('name')] = entry.number('weight', { above: 0 }, 1);
     entry.close();
   }
-  const fields = given<Bundle>({
+  const fields = given<PolicyFile>({
     routing: textOf(node, 'policy'),
     scorers: Object.keys(scorers).length === 0 ? undefined : scorers,
   });
@@ -430,19 +428,16 @@ function roomOf(nodePools: readonly NodePool[], machine: EngineHardware): number
 
 /**
  * How replicas come and go: with an autoscaler, and where instances of the start have to load their model.
- * @param own policy of a policy bundle of ours, instead of upstream's
  * @returns undefined without an autoscaler, or with an interval of 0, where all are ready from the start
  */
-export function scalingSetup(
+export function planScaling(
   options: OptionValues,
-  bundle: Bundle,
+  bundle: PolicyFile,
   machine: EngineHardware,
   engine: EngineConfig,
   limits: InstanceLimits,
   replicas: number,
-  key: SimulationKey,
-  own?: BoundBundle['scaling'],
-): ScalingSetup | undefined {
+): PlannedScaling | undefined {
   const { autoscaler, nodePools, loadingDelayS = [0, 0] } = bundle;
   const pollIntervalUs = wholeOption(options, 'modelAutoscalerIntervalUs', 0) ?? autoscaler?.intervalUs ?? 0;
   const scales = pollIntervalUs > 0;
@@ -467,11 +462,6 @@ export function scalingSetup(
     throw configError(option, problem, `Write a YAML file with ${pools}, or leave out the roles.`);
   }
   const { kvThreshold = 0.8, upThreshold = 0.8, downBoundary = 0.4, inputTokens = 512 } = autoscaler ?? {};
-  const world = (seed: bigint): PolicyWorld => ({
-    blockTokens: engine.blockTokens,
-    maxSequences: limits.maxSequences,
-    stream: (name: string) => new PartitionedRandom(seed).stream(name),
-  });
   const ofBundle = {
     policy: 'token-capacity',
     kvThreshold,
@@ -480,22 +470,6 @@ export function scalingSetup(
     promptTokens: inputTokens,
   };
   const bounds = scales ? { min: 1, max: most } : { min: replicas, max: replicas };
-  const makesOwn = typeof own === 'function' ? own : undefined;
-  const policy = typeof own === 'object' ? own : makesOwn === undefined ? ofBundle : { policy: 'none' };
-  const scaler = new AutoScaler(
-    {
-      policy,
-      mode: 'periodic',
-      pollIntervalUs: scales ? pollIntervalUs : 1,
-      minReplicas: bounds.min,
-      maxReplicas: bounds.max,
-      upWindowUs: autoscaler?.upWindowUs ?? 0,
-      downWindowUs: autoscaler?.downWindowUs ?? 0,
-      triggers: noTriggers,
-    },
-    world(key.simulationSeed),
-    makesOwn,
-  );
   const seconds = ([mean, stddev]: readonly [number, number]): { meanUs: number; stddevUs: number } => ({
     meanUs: mean * 1e6,
     stddevUs: stddev * 1e6,
@@ -509,8 +483,23 @@ export function scalingSetup(
   } as const;
   return {
     configId: 'default',
-    scaler,
-    replicas: new Replicas(actuation, bounds, replicas, world(key.jitterSeed), isCold ? 'cold' : 'warm'),
+    scaler: {
+      policy: ofBundle,
+      mode: 'periodic',
+      pollIntervalUs: scales ? pollIntervalUs : 1,
+      minReplicas: bounds.min,
+      maxReplicas: bounds.max,
+      upWindowUs: autoscaler?.upWindowUs ?? 0,
+      downWindowUs: autoscaler?.downWindowUs ?? 0,
+      triggers: noTriggers,
+    },
+    actuation,
+    bounds,
+    replicas,
+    start: isCold ? 'cold' : 'warm',
     capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    blockTokens: engine.blockTokens,
+    maxSequences: limits.maxSequences,
+    suffix: '',
   };
 }

@@ -4,15 +4,12 @@
  */
 
 import path from 'node:path';
-import { isMap, isSeq, parseDocument } from 'yaml';
-import type { BoundBundle } from '../evolve/binding/bind.ts';
 import { readText } from '../files/inputs.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
-import type { SimulationKey } from '../sim/cluster/parts.ts';
-import type { ScalingSetup } from '../sim/cluster/scaling.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import { keyOfSeed } from '../sim/cluster/parts.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { checkControl, defaultControl } from '../sim/control/plane.ts';
-import type { PolicyChoice, PolicyWorld, Role } from '../sim/control/policy.ts';
+import type { PolicyChoice, Role } from '../sim/control/policy.ts';
 import { shadowNames } from '../sim/control/routerState.ts';
 import {
   type DelayDistribution,
@@ -20,15 +17,14 @@ import {
   type ScalingActuationConfig,
   warmupCurves,
 } from '../sim/control/scaling/autoScalePolicy.ts';
-import { AutoScaler, noTriggers, Replicas, type ScaleTriggers } from '../sim/control/scaling/autoScaler.ts';
+import { noTriggers, type ScaleTriggers } from '../sim/control/scaling/autoScaler.ts';
 import type { PoolConfig } from '../sim/description/deployment.ts';
-import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import type { SpecNode } from '../sim/description/fields.ts';
 import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import type { TargetsByClass } from '../sim/metrics/statistics.ts';
-import { PartitionedRandom } from '../sim/random/goRand.ts';
+import { makeScaling, type PlannedScaling } from './built.ts';
 import {
   type EngineHardware,
   engineHardware,
@@ -37,7 +33,7 @@ import {
   offloadTiersOf,
 } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
 
 const stages = [
   'admission',
@@ -379,24 +375,12 @@ const scalingTime = { min: 0, max: 1e12 };
 /** How often an autoscaler looks: at its policy, or with `event` at its triggers, which are to be seen soon. */
 const POLL_US = { periodic: 30_000_000, event: 1_000_000 } as const;
 
-/** What autoscalers need beside their mapping in the file. */
-export interface ScalingWorld {
-  readonly key: SimulationKey;
-  readonly targets: TargetsByClass;
-  /** Policy of a policy bundle, which goes before those of the file. */
-  readonly own?: BoundBundle['scaling'];
-}
-
 /** @returns one for each pool that scales, in order of the pools */
-export function readScaling(
-  root: SpecNode,
-  pools: readonly DeployedPool[],
-  world: ScalingWorld,
-): ScalingSetup[] {
+export function readScaling(root: SpecNode, pools: readonly DeployedPool[]): PlannedScaling[] {
   const forAll = root.section('autoscaling');
   const isOnly = pools.length === 1;
   let isUsed = false;
-  const setups = pools.flatMap((pool): ScalingSetup[] => {
+  const setups = pools.flatMap((pool): PlannedScaling[] => {
     const { name, bounds, autoscaling, node } = pool;
     const hasRoom = bounds.min < bounds.max;
     if (autoscaling !== undefined && !hasRoom) {
@@ -406,12 +390,12 @@ export function readScaling(
     const said = autoscaling ?? (hasRoom || isOnly ? forAll : undefined);
     if (said === undefined) {
       if (!hasRoom) return [];
-      const problem = `gives "${name}" room to scale, and there is no autoscaling`;
+      const problem = `gives "${name}" room to scale, and autoscaling is missing`;
       throw root.error('pools', problem, 'Add autoscaling to it or for all, or say replicas as a number');
     }
     isUsed ||= said === forAll;
     // a pool among others draws delays of its own
-    const setup = readSetup(said, pool, world, isOnly ? '' : ` ${name}`);
+    const setup = readSetup(said, pool, isOnly ? '' : ` ${name}`);
     autoscaling?.close();
     return [setup];
   });
@@ -424,45 +408,39 @@ export function readScaling(
 }
 
 /** @param suffix of the names of its random streams */
-function readSetup(
-  node: SpecNode,
-  { name, bounds, config }: DeployedPool,
-  { key, targets, own }: ScalingWorld,
-  suffix: string,
-): ScalingSetup {
+function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffix: string): PlannedScaling {
   const mode = node.choice('mode', ['periodic', 'event'], 'periodic');
   const policyNode = node.section('policy');
   if (policyNode === undefined) throw node.error('policy', 'is missing', 'Write policy: {policy: hpa}');
-  const makesOwn = typeof own === 'function' ? own : undefined;
-  const named = typeof own === 'object' ? own : undefined;
-  const policy = named ?? readPolicy(policyNode);
-  const world = (seed: bigint): PolicyWorld => ({
-    blockTokens: config.engine.blockTokens,
-    maxSequences: config.limits.maxSequences,
-    stream: (stream) => new PartitionedRandom(seed).stream(stream + suffix),
-  });
-  const scaler = inFile(
+  const policy = readPolicy(policyNode);
+  const { engine, limits } = config;
+  const planned: PlannedScaling = {
+    configId: name,
+    scaler: {
+      policy,
+      mode,
+      pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, POLL_US[mode]),
+      minReplicas: bounds.min,
+      maxReplicas: bounds.max,
+      upWindowUs: node.integer('up_window_us', scalingTime, 0),
+      downWindowUs: node.integer('down_window_us', scalingTime, 0),
+      triggers: readTriggers(node.section('triggers')),
+    },
+    start: node.flag('warm_start') === false ? 'cold' : 'warm',
+    actuation: readActuation(node),
+    bounds,
+    replicas: config.replicas,
+    capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    blockTokens: engine.blockTokens,
+    maxSequences: limits.maxSequences,
+    suffix,
+  };
+  // made once, so that a mistake in it is told with its line
+  inFile(
     (field) => placeIn(policyNode, field),
-    () =>
-      new AutoScaler(
-        {
-          policy,
-          mode,
-          pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, POLL_US[mode]),
-          minReplicas: bounds.min,
-          maxReplicas: bounds.max,
-          upWindowUs: node.integer('up_window_us', scalingTime, 0),
-          downWindowUs: node.integer('down_window_us', scalingTime, 0),
-          triggers: readTriggers(node.section('triggers')),
-        },
-        world(key.simulationSeed),
-        makesOwn,
-      ),
+    () => makeScaling(planned, keyOfSeed(0n), {}),
   );
-  const start = node.flag('warm_start') === false ? 'cold' : 'warm';
-  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed), start);
-  const capacityTokens = config.engine.hbmBlocks * config.engine.blockTokens;
-  return { configId: name, scaler, replicas, capacityTokens, targets };
+  return planned;
 }
 
 function readTriggers(node: SpecNode | undefined): ScaleTriggers {
@@ -509,55 +487,6 @@ function readActuation(node: SpecNode): ScalingActuationConfig {
   warmup?.close();
   drain?.close();
   return actuation;
-}
-
-//  `--set pools[0].replicas=4`: fields of a deployment file, changed before it is read.
-
-/**
- * The text with the fields set. A field may be new, what it lies in may not.
- * @param settings as they were given, a line each
- * @throws TKV_CONFIG for a text that must be a setting, or names a place that the file lacks
- */
-export function applySettings(text: string, file: string, settings: string | undefined): string {
-  if (settings === undefined) return text;
-  readYaml(text, file); // refuses what nests or costs too much, with file and line
-  const document = parseDocument(text);
-  // what is wrong with the text is said by the reader, with file and line
-  if (document.errors.length > 0) return text;
-  for (const setting of settings.split('\n')) {
-    const at = setting.indexOf('=');
-    const path = at < 1 ? [] : pathOf(setting.slice(0, at));
-    const value = settingValue(setting, setting.slice(at + 1));
-    if (path.length === 0) throw configError('--set', `is "${setting}"`, 'Write field=value.');
-    const parent = path.length === 1 ? document.contents : document.getIn(path.slice(0, -1));
-    const last = path.at(-1);
-    const fits = typeof last === 'number' ? isSeq(parent) && last < parent.items.length : isMap(parent);
-    if (!fits)
-      throw configError('--set', `is "${setting}", which is nowhere in the file`, 'Look at the path.');
-    // as a node, so that the next setting may go into it
-    document.setIn(path, document.createNode(value));
-  }
-  return document.toString();
-}
-
-/** The value of a setting, plain or as YAML. */
-function settingValue(setting: string, text: string): unknown {
-  const remedy = 'Write field=value, with a value as in the file.';
-  // under a key it is read with the limits of a file
-  readYaml(`value:\n  ${text}`, '--set');
-  const document = parseDocument(text);
-  if (document.errors.length > 0) throw configError('--set', `is "${setting}", which is not YAML`, remedy);
-  try {
-    return document.toJS() as unknown;
-  } catch {
-    throw configError('--set', `is "${setting}", which is not YAML`, remedy);
-  }
-}
-
-/** `pools[0].engine.max_num_seqs` as keys and indices; empty for any other text. */
-function pathOf(text: string): (string | number)[] {
-  if (!/^[\w-]+(\[\d+\]|\.[\w-]+)*$/.test(text)) return [];
-  return [...text.matchAll(/[\w-]+/g)].map(([part]) => (/^\d+$/.test(part) ? Number(part) : part));
 }
 
 //  The workload of a deployment file: a file beside it, a preset, or a specification in place.

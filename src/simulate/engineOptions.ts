@@ -22,7 +22,8 @@ import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/la
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import { numbersOption, type OptionValues, real, textOption, whole, wholeOption } from './options.ts';
+import { numbersOption, real, textOption, whole, wholeOption } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 
 export interface EngineSetup {
   readonly engine: EngineConfig;
@@ -56,7 +57,7 @@ export function engineSetup(
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
   if (preemption === 'offload' && lowerTiers.length === 0) {
-    throw configError('--preemption-mode', 'is offload, and there is no tier below', 'Use recompute.');
+    throw configError('--preemption-mode', 'is offload, and no tier lies below', 'Use recompute.');
   }
   const maxModelTokens = modelTokens(options, machine, hbmBlocks * blockTokens);
   return {
@@ -140,16 +141,26 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number)
 
 //  The model of time of an instance, from `--model`, `--hardware`, `--tp` and what else decides it.
 
-/** Model, machine and time of the engines of one pool. */
-export interface EngineHardware {
+/** Model and machine of the engines of one pool, as plain data. */
+export interface PlannedMachine {
   readonly model: ModelConfig;
   readonly hardware: Hardware;
   readonly tp: number;
   readonly dp: number;
-  readonly latency: LatencyModel;
   /** Whether steps are held above what the hardware needs. */
   readonly floor: boolean;
   readonly coefficients: Coefficients;
+  /** How experts exchange tokens, where it was said. */
+  readonly moeCommBackend?: MoeCommBackend;
+}
+
+/** The same with the model of time that they come to. */
+export interface EngineHardware extends PlannedMachine {
+  readonly latency: LatencyModel;
+}
+
+export function withLatency(machine: PlannedMachine): EngineHardware {
+  return { ...machine, latency: newLatencyModel(machine) };
 }
 
 /** One of the names, or an error with the nearest of them. */
@@ -173,16 +184,8 @@ export function engineHardware(options: OptionValues): EngineHardware {
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
   refuseIdleParallelism(model, dp, coefficients.backend, comm);
   const floor = options.floor === true;
-  const latency = newLatencyModel({
-    model,
-    hardware,
-    tp,
-    dp,
-    coefficients,
-    floor,
-    ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
-  });
-  return { model, hardware, tp, dp, latency, floor, coefficients };
+  const comms = moeCommBackend === undefined ? {} : { moeCommBackend };
+  return withLatency({ model, hardware, tp, dp, floor, coefficients, ...comms });
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */

@@ -3,7 +3,6 @@
  * seed. Every error names the option and says what to write instead.
  */
 
-import type { Command } from 'commander';
 import { type Format, type OpenOptions, requireFormat } from '../files/openWorkload.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
@@ -17,11 +16,11 @@ import {
   withProfile,
   withTimeout,
 } from '../sim/workload/presets.ts';
+import { parseColumnMapping } from '../sim/workload/tables.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
+import { flagOf, type OptionValues, optionNameOf, presetRows } from './optionTable.ts';
 
-export type WorkloadOptionValues = Readonly<Record<string, string | boolean | undefined>>;
-
-export function numberOption(options: WorkloadOptionValues, name: string, flag: string): number | undefined {
+export function numberOption(options: OptionValues, name: string, flag: string): number | undefined {
   const text = options[name];
   if (text === undefined || typeof text === 'boolean') return undefined;
   const value = text.trim() === '' ? Number.NaN : Number(text);
@@ -31,7 +30,7 @@ export function numberOption(options: WorkloadOptionValues, name: string, flag: 
 
 /** A number from `min` to `max`. */
 export function numberWithin(
-  options: WorkloadOptionValues,
+  options: OptionValues,
   name: string,
   flag: string,
   { min, max, whole = false }: { readonly min: number; readonly max: number; readonly whole?: boolean },
@@ -43,18 +42,14 @@ export function numberWithin(
   throw configError(flag, `is ${value}`, `Set it to ${wanted}.`);
 }
 
-export function seedOption(
-  options: WorkloadOptionValues,
-  name = 'seed',
-  flag = '--seed',
-): bigint | undefined {
+export function seedOption(options: OptionValues, name = 'seed', flag = '--seed'): bigint | undefined {
   const text = options[name];
   if (typeof text !== 'string') return undefined;
   if (/^-?\d+$/.test(text.trim()) && BigInt(text) === BigInt.asIntN(64, BigInt(text))) return BigInt(text);
   throw configError(flag, `is "${text}"`, 'Set it to an integer of 64 bits.');
 }
 
-function limitsOf(options: WorkloadOptionValues): Partial<Limits> {
+function limitsOf(options: OptionValues): Partial<Limits> {
   const maxRequests = numberOption(options, 'numRequests', '--num-requests');
   // as far as upstream's clock goes
   const horizonUs = numberWithin(options, 'horizon', '--horizon', { min: 1, max: 2 ** 63, whole: true });
@@ -70,7 +65,7 @@ function limitsOf(options: WorkloadOptionValues): Partial<Limits> {
 
 /** What --profile and --timeout do to a spec. */
 export function adjustmentOf(
-  options: WorkloadOptionValues,
+  options: OptionValues,
   synthesized: boolean,
 ): (spec: WorkloadSpec) => WorkloadSpec {
   const timeoutS = numberOption(options, 'timeout', '--timeout');
@@ -82,7 +77,7 @@ export function adjustmentOf(
 }
 
 function lengthRange(
-  options: WorkloadOptionValues,
+  options: OptionValues,
   side: 'prompt' | 'output',
   preset: LengthRange | undefined,
 ): LengthRange {
@@ -101,7 +96,7 @@ function lengthRange(
   };
 }
 
-export function presetSpec(options: WorkloadOptionValues): WorkloadSpec {
+export function presetSpec(options: OptionValues): WorkloadSpec {
   const preset = presetLengths(typeof options.workload === 'string' ? options.workload : 'distribution');
   const optional = (
     key: keyof DistributionOptions,
@@ -125,7 +120,7 @@ export function presetSpec(options: WorkloadOptionValues): WorkloadSpec {
   });
 }
 
-export function openOptions(options: WorkloadOptionValues): OpenOptions {
+export function openOptions(options: OptionValues): OpenOptions {
   const seed = seedOption(options);
   const rate = numberOption(options, 'rate', '--rate');
   const blockTokens = numberWithin(options, 'blockTokens', '--block-tokens', {
@@ -144,23 +139,20 @@ export function openOptions(options: WorkloadOptionValues): OpenOptions {
     ...(rate === undefined ? {} : { rate }),
     ...(blockTokens === undefined ? {} : { blockTokens }),
     ...(sessionGapS === undefined ? {} : { sessionGapS }),
+    ...(typeof options.columns === 'string' ? { columns: parseColumnMapping(options.columns) } : {}),
+    ...(options.dropEmpty === true ? { dropEmpty: true } : {}),
+    ...(options.sort === true ? { sort: true } : {}),
   };
 }
 
-/** Options that shape a preset, as fields and as they are written. */
-const presetOptions: readonly (readonly [name: string, flag: string])[] = [
-  ['workload', '--workload'],
-  ['rate', '--rate'],
-  ['concurrency', '--concurrency'],
-  ['thinkTimeMs', '--think-time-ms'],
-  ['prefixTokens', '--prefix-tokens'],
-  ...['prompt', 'output'].flatMap((side) =>
-    ['', 'Stdev', 'Min', 'Max'].map((part): [string, string] => [
-      `${side}Tokens${part}`,
-      `--${side}-tokens${part === '' ? '' : `-${part.toLowerCase()}`}`,
-    ]),
-  ),
-];
+/** @throws TKV_CONFIG naming an option on recorded rows where the workload is generated */
+export function refuseTraceOptions(options: OptionValues, source: string): void {
+  const given = { '--columns': options.columns, '--drop-empty': options.dropEmpty, '--sort': options.sort };
+  for (const [flag, value] of Object.entries(given)) {
+    if (value === undefined) continue;
+    throw configError(flag, `is for recorded traces, and ${source} is generated`, 'Leave it out.');
+  }
+}
 
 /**
  * What shapes a preset changes nothing of a workload that is named. @param source that workload
@@ -168,11 +160,13 @@ const presetOptions: readonly (readonly [name: string, flag: string])[] = [
  * @throws TKV_CONFIG naming the option that would do nothing
  */
 export function refusePresetOptions(
-  options: WorkloadOptionValues,
+  options: OptionValues,
   source: string,
   used: readonly string[] = [],
 ): void {
-  for (const [name, flag] of presetOptions) {
+  for (const [flags] of presetRows) {
+    const name = optionNameOf(flags);
+    const flag = flagOf(name);
     if (options[name] === undefined || used.includes(name)) continue;
     throw configError(
       flag,
@@ -184,25 +178,5 @@ export function refusePresetOptions(
 
 /** @param format of a named workload @returns preset options that shape it too */
 export function usedByFormat(format: Format): readonly string[] {
-  return format === 'lengths' ? ['rate'] : [];
-}
-
-export function addPresetOptions(command: Command): Command {
-  command.option(
-    '--workload <name>',
-    'chatbot, contentgen, summarization, multidoc or distribution, instead of a file',
-  );
-  command
-    .option('--rate <n>', 'requests a second')
-    .option('--concurrency <n>', 'users in closed loop, instead of --rate');
-  command
-    .option('--think-time-ms <n>', 'pause of such a user')
-    .option('--prefix-tokens <n>', 'length of a shared prefix');
-  for (const side of ['prompt', 'output']) {
-    command
-      .option(`--${side}-tokens <n>`, `mean ${side} length`)
-      .option(`--${side}-tokens-stdev <n>`, 'its deviation');
-    command.option(`--${side}-tokens-min <n>`, 'its least').option(`--${side}-tokens-max <n>`, 'its most');
-  }
-  return command;
+  return format === 'lengths' || format === 'columns' ? ['rate'] : [];
 }

@@ -4,10 +4,11 @@ import { formatCount } from '../printing/text.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { clusterMetrics, type MetricsOutput, metricsOutput } from '../sim/report/metricsOutput.ts';
-import { buildSimulation, runToEnd } from './build.ts';
+import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import { goodputTargets, requireKnownTargets } from './options.ts';
-import { type DeploymentSpec, inFieldNames, optionsOf } from './spec.ts';
+import { planSimulation } from './plan.ts';
+import { askedFor, type DeploymentSpec, inFieldNames } from './spec.ts';
 
 export interface SimulationResult {
   /** Of the whole run, as `tierkv simulate` prints them. */
@@ -26,8 +27,9 @@ export interface SimulationResult {
  */
 export function simulate(spec: DeploymentSpec): SimulationResult {
   return inFieldNames(() => {
-    const options = optionsOf(spec);
-    const built = runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys }));
+    const plan = planSimulation(undefined, askedFor(spec).options);
+    const { options } = plan;
+    const built = runToEnd((skipsKeys) => buildPlanned(plan, { skipsKeys }));
     requireKnownTargets(options, built.opened.spec === undefined ? classesOf(built) : []);
     requireRoom(built);
     const { table, instances } = built.simulation;

@@ -1,12 +1,20 @@
 /**
- * A deployment with its workload as one typed object, and from there to the options that the builder reads. What a
- * field leaves out has the default of `tierkv simulate`. An error names the field of the object.
+ * A deployment with its workload as one typed object, and from there to the options that a plan is made of, and back.
+ * What a field leaves out has the default of `tierkv simulate`. An error names the field of the object.
  */
 
-import { Command } from 'commander';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
-import { addSimulateOptions, flagOf, type OptionValues } from './options.ts';
+import {
+  type AskedSimulation,
+  checkAsked,
+  defaultOptions,
+  flagOf,
+  hiddenRows,
+  optionNameOf,
+  REPEATED,
+  simulateRows,
+} from './optionTable.ts';
 
 /** A mean length in tokens, or how lengths are spread. */
 export type LengthChoice =
@@ -25,8 +33,12 @@ export interface ChosenPolicy {
 }
 
 export interface DeploymentSpec {
-  /** With or without organisation, or the path of a config.json. */
-  readonly model: string;
+  /** With or without organisation, or the path of a config.json. Left out where `file` is there. */
+  readonly model?: string;
+  /** A deployment in YAML, in place of all fields but workload, targets, seed and end. */
+  readonly file?: string;
+  /** Fields of that file with other values, as `pools[0].replicas=4`. */
+  readonly set?: readonly string[];
   /** A GPU by name, or the path of its file. Default: the model's, else H100. */
   readonly hardware?: string;
   /** Tensor parallel GPUs. */
@@ -117,6 +129,8 @@ export interface DeploymentSpec {
   readonly seed?: number | bigint;
   /** End of the simulation on its own clock. */
   readonly horizonUs?: number;
+  /** Options of `tierkv simulate` that no field above has, by their names in camel case. */
+  readonly options?: Readonly<Record<string, string | number | boolean>>;
 }
 
 /** Turns the value of a field into the value of an option. */
@@ -132,10 +146,13 @@ const pairs =
 const parameters = pairs('=');
 const targets = pairs('=', 'ms');
 const scorers = pairs(':');
+const lines: Write = (value) => (value as readonly string[]).join('\n');
 
 /** Each field by its path, with the option that it sets. */
 const fields: Readonly<Record<string, readonly [option: string, write?: Write]>> = {
   model: ['model'],
+  file: ['deployment'],
+  set: ['set', lines],
   hardware: ['hardware'],
   tp: ['tp'],
   dp: ['dp'],
@@ -201,27 +218,60 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
 
 const paths = Object.keys(fields);
 
+type Filled = Record<string, string | boolean | undefined>;
+
 /** Options out of the fields of an object, by its path in the description. */
-function fill(values: Record<string, string | boolean>, object: object, path: string): void {
+function fill(values: Filled, object: object, path: string): void {
   for (const [key, value] of Object.entries(object)) {
     if (value === undefined) continue;
     const at = path === '' ? key : `${path}.${key}`;
     const isSection = paths.some((each) => each.startsWith(`${at}.`));
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
     const field = Object.hasOwn(fields, at) ? fields[at] : undefined;
-    if (isObject && isSection) fill(values, value, at);
+    if (at === 'options') fillMore(values, value);
+    else if (isObject && isSection) fill(values, value, at);
     else if (field === undefined) {
       if (isSection)
         throw configError(at, `must be an object, and is ${JSON.stringify(value)}`, 'Give its fields.');
       throw unknownName(at, key, keysBelow(path));
     } else {
       const [option, write] = field;
-      if (isObject !== (write !== undefined) || value === null || Array.isArray(value)) {
-        const wanted = write === undefined ? 'one value' : 'an object of names and values';
+      const isLines =
+        write === lines && Array.isArray(value) && value.every((each) => typeof each === 'string');
+      if (!isLines && (isObject !== (write !== undefined) || value === null || Array.isArray(value))) {
+        const wanted =
+          write === undefined
+            ? 'one value'
+            : write === lines
+              ? 'a list of texts'
+              : 'an object of names and values';
         throw configError(at, `must be ${wanted}`, 'Change it.');
       }
       values[option] = (write ?? plain)(value);
     }
+  }
+}
+
+const optionsByName: ReadonlyMap<string, boolean> = new Map(
+  [...simulateRows, ...hiddenRows].map(([flags]) => [optionNameOf(flags), flags.includes('<')]),
+);
+
+function fillMore(values: Filled, more: unknown): void {
+  if (typeof more !== 'object' || more === null || Array.isArray(more)) {
+    throw configError('options', 'must be an object of names and values', 'Change it.');
+  }
+  for (const [name, value] of Object.entries(more)) {
+    const takes = optionsByName.get(name);
+    if (takes === undefined) throw unknownName(`options.${name}`, name, [...optionsByName.keys()]);
+    const fits = takes ? typeof value === 'string' || typeof value === 'number' : typeof value === 'boolean';
+    if (!fits) {
+      throw configError(
+        `options.${name}`,
+        `must be ${takes ? 'a text or a number' : 'true or false'}`,
+        'Change it.',
+      );
+    }
+    if (value !== false) values[name] = plain(value);
   }
 }
 
@@ -232,24 +282,92 @@ function keysBelow(path: string): string[] {
 }
 
 /**
- * Every option of a simulation as the description sets it, or with its default.
+ * The options that a description sets, and their names.
  * @throws TKV_CONFIG with the field that is not known or must have another form
  */
-export function optionsOf(spec: DeploymentSpec): OptionValues {
-  const values: Record<string, string | boolean> = {
-    ...addSimulateOptions(new Command('simulate')).opts<Record<string, string | boolean>>(),
-  };
+export function writtenOf(spec: DeploymentSpec): Readonly<Record<string, string | boolean | undefined>> {
+  const values: Filled = {};
   fill(values, spec, '');
-  if (typeof values.model !== 'string') throw configError('model', 'is missing', 'Name a model.');
+  if (spec.pools === undefined) return values;
   const counts = ['prefillInstances', 'decodeInstances', 'prefillDecodeInstances'];
   const [prefill, decode, shared] = counts.map((name) => Number(values[name] ?? 0));
   if (prefill + decode > 0) values.numInstances = String(prefill + decode + shared);
   else {
-    values.numInstances = spec.pools?.instances === undefined ? '1' : String(values.prefillDecodeInstances);
-    values.prefillDecodeInstances = '0';
+    values.numInstances = spec.pools.instances === undefined ? '1' : String(values.prefillDecodeInstances);
+    delete values.prefillDecodeInstances;
   }
   return values;
 }
+
+/**
+ * What a description asks for.
+ * @throws TKV_CONFIG with the field that is not known, must have another form, or is missing
+ */
+export function askedFor(spec: DeploymentSpec): AskedSimulation {
+  const written = writtenOf(spec);
+  if (spec.file === undefined && typeof written.model !== 'string')
+    throw configError('model', 'is missing', 'Name a model.');
+  return checkAsked({
+    workload: undefined,
+    options: { ...defaultOptions, ...written },
+    given: new Set(Object.keys(written)),
+  });
+}
+
+/** Fields that hold one value, by the option that they set. Counts by role go together, and stay options. */
+const plainFields: ReadonlyMap<string, string> = new Map(
+  Object.entries(fields)
+    .filter(([at, [, write]]) => write === undefined && !at.startsWith('pools.'))
+    .map(([at, [option]]) => [option, at]),
+);
+
+/** A number as a number, where it is written as one is. */
+function typed(value: string | boolean): string | number | boolean {
+  return typeof value === 'string' && String(Number(value)) === value ? Number(value) : value;
+}
+
+/**
+ * The description that arguments come to: `askedFor` of it asks for the same.
+ * @throws TKV_CONFIG where a workload is named twice
+ */
+export function descriptionOf({ workload, options, given }: AskedSimulation): DeploymentSpec {
+  const spec: Record<string, unknown> = {};
+  const more: Record<string, unknown> = {};
+  const put = (at: string, value: unknown): void => {
+    const steps = at.split('.');
+    let into = spec;
+    for (const step of steps.slice(0, -1)) into = (into[step] ??= {}) as Record<string, unknown>;
+    into[steps[steps.length - 1]] = value;
+  };
+  for (const name of given) {
+    const value = options[name];
+    if (value === undefined) continue;
+    if (name === REPEATED) {
+      spec.set = String(value).split('\n');
+      continue;
+    }
+    const at = plainFields.get(name);
+    if (at === undefined) more[name] = typed(value);
+    else put(at, name === 'seed' || name === 'model' ? value : typed(value));
+  }
+  if (workload !== undefined) {
+    for (const name of ['workloadSpec', 'traceData']) {
+      if (given.has(name)) throw configError(flagOf(name), `excludes ${workload}`, 'Keep one of them.');
+    }
+    put('workload.file', workload);
+  }
+  if (Object.keys(more).length > 0) spec.options = more;
+  return spec as DeploymentSpec;
+}
+
+/** Fields by the options that they set, as messages name both. */
+const fieldsByFlag: ReadonlyMap<string, string> = new Map([
+  ...Object.entries(fields)
+    .map(([at, [option]]): [string, string] => [flagOf(option), at])
+    // of two fields that set one option the shorter path names it
+    .reverse(),
+  ['--num-instances', 'pools.instances'],
+]);
 
 /** Runs `act`; its errors about an option are about the field of the description that sets it. */
 export function inFieldNames<T>(act: () => T): T {
@@ -258,11 +376,10 @@ export function inFieldNames<T>(act: () => T): T {
   } catch (error) {
     if (!(error instanceof TierKVError) || error.field === undefined) throw error;
     const { code, field, message } = error;
-    const found = Object.entries(fields).find(([, [option]]) => flagOf(option) === field)?.[0];
-    const named = field === '--num-instances' ? 'pools.instances' : found;
+    const named = fieldsByFlag.get(field);
     if (named === undefined) throw error;
-    const said = message.startsWith(`${field} `) ? named + message.slice(field.length) : message;
-    throw new TierKVError(code, said.replaceAll(`Set ${field} `, `Set ${named} `), {
+    const said = message.replace(/--[a-z][a-z0-9-]*/g, (flag) => fieldsByFlag.get(flag) ?? flag);
+    throw new TierKVError(code, said, {
       field: named,
       cause: error,
       ...(error.path === undefined ? {} : { path: error.path }),

@@ -1,19 +1,30 @@
 /** The workload of a simulation: a preset, a specification, or any recorded trace. */
 
 import { readText } from '../files/inputs.ts';
-import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../files/openWorkload.ts';
+import {
+  type Format,
+  formatOf,
+  type OpenedWorkload,
+  type OpenOptions,
+  openSpec,
+  openWorkload,
+  readSpec,
+  servegenSpec,
+} from '../files/openWorkload.ts';
 import { configError } from '../runtime/errors.ts';
 import type { SimulatedWorkload } from '../sim/cluster/parts.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { type RequestStream, requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
 import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../sim/workload/traceV2.ts';
 import { oneOf } from './engineOptions.ts';
-import { type OptionValues, textOption, wholeOption } from './options.ts';
+import { textOption, wholeOption } from './options.ts';
+import type { OptionValues } from './optionTable.ts';
 import {
   adjustmentOf,
   openOptions,
   presetSpec,
   refusePresetOptions,
+  refuseTraceOptions,
   seedOption,
   usedByFormat,
 } from './presetOptions.ts';
@@ -39,24 +50,59 @@ const mostExpected = 4_000_000;
 const SEED = 42n;
 
 /**
- * @param adjust changes a specification further, after the options did
- * @param spec what is served where no file and no preset is named
+ * A workload as plain data: a specification is read, a recorded trace is named. What options say of a preset, and of
+ * how a trace is served, is read when it is opened.
  */
+export type PlannedWorkload =
+  | { readonly kind: 'preset' }
+  | {
+      readonly kind: 'spec';
+      readonly spec: WorkloadSpec;
+      readonly format: Format;
+      /** Undefined for a specification that stands in a deployment file. */
+      readonly file: string | undefined;
+    }
+  | { readonly kind: 'trace'; readonly file: string; readonly format: Format };
+
+/** @param spec what is served where no file and no preset is named */
+export function planWorkload(
+  trace: string | undefined,
+  options: OptionValues,
+  spec?: WorkloadSpec,
+): PlannedWorkload {
+  const file = workloadFile(trace, options);
+  if (file === undefined) {
+    return spec === undefined ? { kind: 'preset' } : { kind: 'spec', spec, format: 'spec', file };
+  }
+  const format = options.columns === undefined ? formatOf(file) : 'columns';
+  if (format === 'spec') return { kind: 'spec', spec: readSpec(file), format, file };
+  if (format !== 'servegen') {
+    openWorkload(file, { ...openOptions(options), format }); // finds the files beside it
+    return { kind: 'trace', file, format };
+  }
+  return { kind: 'spec', spec: servegenSpec(file, seedOption(options) ?? SEED), format, file };
+}
+
+/** Plans a workload and opens it. @param adjust changes a specification further, after the options did */
 export function openSimulation(
   trace: string | undefined,
   options: OptionValues,
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
-  spec?: WorkloadSpec,
 ): OpenedSimulation {
-  const file = workloadFile(trace, options);
-  const opened =
-    file !== undefined
-      ? openWorkload(file, adjusted(options, adjust))
-      : spec === undefined
-        ? openPreset(options, adjust)
-        : openSpec(spec, adjusted(options, adjust));
+  return openPlanned(planWorkload(trace, options), options, adjust);
+}
+
+/** @param adjust changes a specification further, after the options did */
+export function openPlanned(
+  planned: PlannedWorkload,
+  options: OptionValues,
+  adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
+): OpenedSimulation {
+  const opened = openSource(planned, options, adjust);
+  const file = planned.kind === 'preset' ? undefined : planned.file;
+  if (opened.taken === undefined) refuseTraceOptions(options, file ?? 'the workload');
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
-  const source = file ?? (spec === undefined ? undefined : 'the workload of the deployment');
+  const source = file ?? (planned.kind === 'preset' ? undefined : 'the workload of the deployment');
   const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
   if (source !== undefined) {
     const pauses = mode === 'fixed' ? [] : ['thinkTimeMs'];
@@ -78,6 +124,17 @@ export function openSimulation(
     file,
     source: opened,
   };
+}
+
+function openSource(planned: PlannedWorkload, options: OptionValues, adjust: Adjust): OpenedWorkload {
+  switch (planned.kind) {
+    case 'preset':
+      return openPreset(options, adjust);
+    case 'spec':
+      return openSpec(planned.spec, adjusted(options, adjust), planned.format);
+    case 'trace':
+      return openWorkload(planned.file, { ...adjusted(options, adjust), format: planned.format });
+  }
 }
 
 /** The one file that is named, whichever way. */
@@ -187,9 +244,9 @@ export interface OpenedFacts {
   /** Whether it was recorded, not generated. */
   readonly isRecorded: boolean;
   /** Whether requests come when others have ended. */
-  readonly hasSessions: boolean;
+  readonly hasSessions: () => boolean;
 }
 
 export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {
-  return { isRecorded: spec === undefined, hasSessions: workload.sessions !== undefined };
+  return { isRecorded: spec === undefined, hasSessions: () => workload.sessions !== undefined };
 }

@@ -324,6 +324,8 @@ export interface TierUnderTest {
    * even if bytes are not verified. Default false.
    */
   readonly remembersDigests?: boolean;
+  /** Whether a read is checked in full also where its receiver would check it. Default false. */
+  readonly checksAlways?: boolean;
   /** Flips one bit of the slot's bytes without the store's knowledge. */
   flipBit?(slot: number, sizeClass: number, byteIndex: number): void | Promise<void>;
   /** Changes the generation of the slot's bytes without the store's knowledge. */
@@ -460,7 +462,9 @@ function verificationOfReads(trial: Trial): void {
     await trial.store.write([good]);
     await trial.tier.flipBit(0, 0, 5);
     const target = { ...emptyItem(good), checkedLater: true };
-    expect(await read(target)).toEqual(['loaded']);
+    const checksAlways = trial.tier.checksAlways === true;
+    expect(await read(target)).toEqual([checksAlways ? 'corrupt' : 'loaded']);
+    if (checksAlways) return;
     expect(target.bytes[5]).not.toBe(good.bytes[5]);
     expect(await read({ ...target, generation: 2 })).toEqual(['corrupt']);
     if (trial.tier.remembersKeys !== true) return;

@@ -202,7 +202,7 @@ clients:
       '{"timestamp": 7, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n',
     );
     await expect(run('convert', file('m.jsonl'), '--to', 'spec')).rejects.toThrow(
-      /^--to is spec, and .*m\.jsonl is a recorded trace \(mooncake\), behind which there is no spec\. Use --to tracev2/,
+      /^--to is spec, and .*m\.jsonl is a recorded trace \(mooncake\), which was not made from a spec\. Use --to tracev2/,
     );
   });
 

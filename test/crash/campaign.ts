@@ -17,7 +17,7 @@ import { mismatchedWords, patternItem, SeededRandom } from '../../src/testing/in
 import type { Life } from './child.ts';
 import { type Moment, moments } from './killSeam.ts';
 import { Ledger } from './ledger.ts';
-import { scenarios } from './scenario.ts';
+import { noteFor, scenarios } from './scenario.ts';
 
 export interface CampaignReport {
   kills: number;
@@ -245,12 +245,18 @@ async function openAndCompare(
   const { shape, options } = scenarios[scenario];
   await using store = await FileStore.open(dir, shape, options);
   const served: Place[] = [];
-  for (const { slot, sizeClass, generation } of store.records()) {
+  for (const entry of store.records()) {
+    const { slot, sizeClass, generation } = entry;
     const item = patternItem(shape, slot, sizeClass, generation);
     item.bytes.fill(0);
     const [result] = await store.read([item]);
     if (result.outcome === 0) {
       if (mismatchedWords(item) > 0) throw new Error(`${where}: slot ${slot} is served with wrong bytes`);
+      const right = noteFor(entry.key);
+      const note = (await store.note(entry)) ?? new Uint8Array(0);
+      if (!right.every((byte, i) => byte === note[i])) {
+        throw new Error(`${where}: slot ${slot} has not the note that was kept with it`);
+      }
       served.push({ slot, sizeClass, generation });
     }
   }

@@ -13,7 +13,19 @@ export interface Scenario {
 }
 
 const KiB = 1024;
-const often = { restart: 'warm', syncMs: 5, syncBytes: 200 * KiB, checkpointBytes: 400 * KiB } as const;
+
+/** What is kept with each record: up to 2,400 bytes that follow from the block's key. */
+export function noteFor(key: Uint32Array): Uint8Array {
+  return Uint8Array.from({ length: key[0] % 2401 }, (_, i) => (key[i & 3] >>> (i & 31)) & 0xff);
+}
+
+const often = {
+  restart: 'warm',
+  noteOf: noteFor,
+  syncMs: 5,
+  syncBytes: 200 * KiB,
+  checkpointBytes: 400 * KiB,
+} as const;
 
 export const scenarios: readonly Scenario[] = [
   { name: 'blocks of 16 KiB', shape: poolShape(160, 16 * KiB, [16 * KiB]), options: often },

@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { KVManager, LogWriter, type ManagerConfig, Outcome } from '../../src/runtime/index.ts';
 import { LineCheck } from '../../src/runtime/log/decisionSink.ts';
+import { failingProgram, prefixBundle, recordedRun } from '../gateway/recordedRun.ts';
 
 const shipped = (name: string): string => readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8');
 const lines = (count: number, line: (i: number) => unknown): string =>
@@ -26,6 +27,20 @@ export interface InputKind {
   /** Command lines that read the file. */
   readonly commands: readonly ((file: string, out: string) => readonly string[])[];
 }
+
+/** The log of a gateway on a few random inputs, with a queue, a program that fails and a shadow. */
+const gatewayLog = `${(
+  await recordedRun(
+    {
+      control: { gateway: { policy: 'banded', detector: 'concurrency', maxConcurrency: 2, maxDepth: 3 } },
+      queue: { tickUs: 1000, ttlUs: 30_000 },
+      policy: failingProgram,
+      shadows: [{ name: 'prefix', bundle: prefixBundle }],
+    },
+    1,
+    60,
+  )
+).lines.join('\n')}\n`;
 
 const describe = (file: string): string[] => ['workload', 'describe', file];
 const convert = (file: string, out: string): string[] => [
@@ -184,6 +199,30 @@ export const inputKinds: readonly InputKind[] = [
       hash_ids: [0, 2 * i + 1, 2 * i + 2],
     })),
     commands: [replay, (file) => [...replay(file), '--skip-bad', '--nvme-blocks', 'all'], describe, convert],
+  },
+  {
+    name: 'gateway trace',
+    file: 'traffic.jsonl',
+    good: lines(12, (i) => ({
+      arrival_us: 70_000 - i * 1000,
+      prompt_tokens: 40,
+      output_tokens: i,
+      block_tokens: 16,
+      block_keys: ['00000000000000aa', `00000000000000${10 + i}`],
+      tenant: i % 2 === 0 ? 'a' : '',
+      slo_class: 'batch',
+      slo_ttft_us: 1000,
+      session: `s${i % 3}`,
+      max_tokens: 20,
+      outcome: i % 4 === 0 ? 'rejected' : 'completed',
+    })),
+    commands: [describe, convert],
+  },
+  {
+    name: 'gateway log',
+    file: 'gateway.log',
+    good: gatewayLog,
+    commands: [(file) => ['gateway', 'replay', file], (file) => ['gateway', 'shadows', file]],
   },
   {
     name: 'weka trace',

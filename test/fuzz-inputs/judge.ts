@@ -58,7 +58,7 @@ export function wrongWith({ status, stdout, stderr, peakMib }: Ended): string | 
     const odd = /\b(NaN|Infinity|undefined)\b/.exec(stdout);
     return odd === null ? undefined : `it printed ${odd[0]}`;
   }
-  if (status === 1 && stderr === '' && /^faults [1-9]\d*$/m.test(stdout)) return undefined;
+  if (status === 1 && stderr === '' && /^(faults|differences) [1-9]\d*$/m.test(stdout)) return undefined;
   if (status !== 2) return `exit code ${status}: ${stderr.slice(0, 300)}`;
   const mistakes = stderr
     .split('\n')

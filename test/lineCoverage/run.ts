@@ -30,7 +30,11 @@ const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
 const { status } = spawnSync(
   process.execPath,
   [vitest, 'run', '--config', join(root, 'test/lineCoverage/vitest.config.ts'), ...folders],
-  { cwd: root, stdio: 'inherit', env: { ...process.env, NODE_V8_COVERAGE: dir } },
+  {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, NODE_V8_COVERAGE: dir },
+  },
 );
 
 const coverage = coverageOf(globSync('src/runtime/**/*.ts', { cwd: root }).sort(), dir);

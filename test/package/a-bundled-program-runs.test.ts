@@ -1,16 +1,27 @@
 /**
- * A program that a bundler made one file of, tierkv's sources and shaders in it and native packages beside it,
- * opens a runtime, computes with its kernels and finds its blocks again.
+ * A program that a bundler made one file of, tierkv and its shaders in it and native packages beside it, opens a
+ * runtime, computes with its kernels and finds its blocks again. The lines for each bundler are those of docs/guide/elsewhere.md.
  */
 
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { afterAll, expect, it } from 'vitest';
+import esbuild from 'esbuild';
+import { rolldown } from 'rolldown';
+import { build as viteBuild } from 'vite';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import webpack from 'webpack';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 // Far from the sources, so that no path up from the bundle leads to the package.
@@ -18,8 +29,8 @@ const dir = realpathSync(mkdtempSync(join(tmpdir(), 'tierkv-bundled-')));
 afterAll(() => rmSync(dir, { recursive: true }));
 
 const program = `
-import { BufferUsage, KVRuntime, kvLayout } from ${JSON.stringify(join(root, 'src/index.ts'))};
-import { BlockCopies } from ${JSON.stringify(join(root, 'src/compute/index.ts'))};
+import { BufferUsage, KVRuntime, kvLayout } from 'tierkv';
+import { BlockCopies } from 'tierkv/compute';
 
 const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 64, dtype: 'f16', blockTokens: 16 });
 const kv = await KVRuntime.open({
@@ -40,29 +51,99 @@ kv.release(again);
 await kv.close();
 `;
 
-interface Bundler {
-  readonly rolldown: (options: object) => Promise<{
-    write(options: object): Promise<unknown>;
-    close(): Promise<void>;
-  }>;
-}
+/** What the package has natively, and what may be absent. */
+const external = ['webgpu', 'koffi', 'quickjs-emscripten', '@valkey/valkey-glide'];
+const main = join(dir, 'main.mjs');
 
-it('built by the bundler of vite', async () => {
-  const vitest = createRequire(createRequire(import.meta.url).resolve('vitest/package.json'));
-  const vite = createRequire(vitest.resolve('vite/package.json'));
-  const { rolldown } = (await import(pathToFileURL(vite.resolve('rolldown')).href)) as Bundler;
-  writeFileSync(join(dir, 'main.ts'), program);
-  const bundle = await rolldown({
-    input: join(dir, 'main.ts'),
+// the doors as users get them: the same bundler as tools/build.ts, in far less time than the whole package takes
+beforeAll(async () => {
+  const tierkv = join(dir, 'node_modules', 'tierkv');
+  const doors = { index: join(root, 'src/index.ts'), compute: join(root, 'src/compute/index.ts') };
+  const build = await rolldown({
+    input: doors,
     platform: 'node',
-    external: ['webgpu', 'koffi', 'quickjs-emscripten', 'commander'],
+    external: [...external, 'commander', 'yaml'],
   });
-  await bundle.write({ file: join(dir, 'app', 'main.mjs'), format: 'esm', codeSplitting: false });
-  await bundle.close();
-  expect(readdirSync(join(dir, 'app'))).toEqual(['main.mjs']);
-  symlinkSync(join(root, 'node_modules'), join(dir, 'app', 'node_modules'));
-  const { stdout } = await promisify(execFile)(process.execPath, [join(dir, 'app', 'main.mjs')], {
-    cwd: dir,
-  });
+  await build.write({ dir: tierkv, format: 'esm', entryFileNames: '[name].js' });
+  await build.close();
+  writeFileSync(
+    join(tierkv, 'package.json'),
+    JSON.stringify({
+      name: 'tierkv',
+      type: 'module',
+      exports: { '.': './index.js', './compute': './compute.js' },
+    }),
+  );
+  for (const name of ['webgpu', 'koffi', 'commander', 'yaml', '@koromix', '@sparticuz']) {
+    symlinkSync(join(root, 'node_modules', name), join(dir, 'node_modules', name));
+  }
+  writeFileSync(main, program);
+});
+
+const bundlers: Readonly<Record<string, (out: string) => Promise<unknown>>> = {
+  esbuild: (out) =>
+    esbuild.build({
+      entryPoints: [main],
+      outfile: join(out, 'app.mjs'),
+      bundle: true,
+      platform: 'node',
+      format: 'esm',
+      external,
+      // for the packages of CommonJS inside
+      banner: {
+        js: "import { createRequire as r } from 'node:module'; const require = r(import.meta.url);",
+      },
+      logLevel: 'silent',
+    }),
+  rolldown: async (out) => {
+    const bundle = await rolldown({ input: main, platform: 'node', external });
+    await bundle.write({ file: join(out, 'app.mjs'), format: 'esm', codeSplitting: false });
+    await bundle.close();
+  },
+  vite: (out) =>
+    viteBuild({
+      root: dir,
+      configFile: false,
+      logLevel: 'silent',
+      ssr: { external, noExternal: true },
+      build: {
+        ssr: main,
+        outDir: out,
+        target: 'node22',
+        rollupOptions: { output: { entryFileNames: 'app.mjs', codeSplitting: false } },
+      },
+    }),
+  webpack: (out) =>
+    new Promise((resolve, reject) => {
+      const compiler = webpack({
+        entry: main,
+        target: 'node22',
+        mode: 'production',
+        experiments: { outputModule: true },
+        module: { parser: { javascript: { importMeta: false, createRequire: false } } },
+        externalsType: 'module-import',
+        externals: external,
+        output: { path: out, filename: 'app.mjs', module: true, chunkFormat: 'module' },
+        optimization: { minimize: false },
+        plugins: [new webpack.optimize.LimitChunkCountPlugin({ maxChunks: 1 })],
+      });
+      compiler.run((error, stats) => {
+        compiler.close(() => {});
+        if (error) reject(error);
+        else if (stats?.hasErrors()) reject(new Error(stats.toString({ all: false, errors: true })));
+        else resolve(stats);
+      });
+    }),
+};
+
+it.each(Object.keys(bundlers))('built by %s', async (name) => {
+  const out = join(dir, name);
+  await bundlers[name](out);
+  expect(readdirSync(out)).toEqual(['app.mjs']);
+  mkdirSync(join(out, 'node_modules'));
+  for (const native of ['webgpu', 'koffi', '@koromix', '@sparticuz']) {
+    symlinkSync(join(root, 'node_modules', native), join(out, 'node_modules', native));
+  }
+  const { stdout } = await promisify(execFile)(process.execPath, [join(out, 'app.mjs')], { cwd: out });
   expect(stdout).toContain('cached 32 128');
-}, 120_000);
+});

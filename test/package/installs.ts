@@ -39,11 +39,11 @@ try {
 
   const installed = fs.globSync(['*', '@*/*'], { cwd: join(user, 'node_modules') });
   const heavy = installed.filter((name) =>
-    /chromium|tfjs|tensorflow|vitest|vega|typescript|biome|node-linux/.test(name),
+    /chromium|tfjs|tensorflow|huggingface|onnxruntime|vitest|vega|typescript|biome|node-linux/.test(name),
   );
   assert.deepEqual(heavy, [], 'packages that users must not get');
 
-  for (const door of ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute']) {
+  for (const door of ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute', 'transformers']) {
     const names = run(
       process.execPath,
       ['--input-type=module', '-e', `console.log(Object.keys(await import('tierkv/${door}')).length)`],
@@ -55,9 +55,20 @@ try {
   const main =
     "const { KVRuntime, kvLayout } = await import('tierkv'); console.log(typeof KVRuntime.open, typeof kvLayout)";
   assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
+  // a peer that is not there is named when it is needed
+  const absent =
+    "const inputMetadata = ['key', 'value'].map((part) => ({ name: 'past_key_values.0.' + part, " +
+    "type: 'float32', shape: ['b', 1, 'past', 16] })); " +
+    "const { withPrefixCache } = await import('tierkv/transformers'); " +
+    "await withPrefixCache({ config: {}, sessions: { model: { inputMetadata } }, generate() {} }, { weights: '.' })" +
+    '.catch((error) => console.log(error.field, error.message))';
+  assert.match(
+    run(process.execPath, ['--input-type=module', '-e', absent], user),
+    /^transformers .* npm install @huggingface\/transformers/,
+  );
   fs.writeFileSync(
     join(user, 'doors.ts'),
-    ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute']
+    ['runtime', 'views', 'backends', 'sim', 'evolve', 'compute', 'transformers']
       .map((door) => `export * as ${door} from 'tierkv/${door}';\n`)
       .join(''),
   );

@@ -43,7 +43,12 @@ describe('the exports map', () => {
       './sim': 'sim/index',
       './simulate': 'simulate/index',
       './evolve': 'evolve/index',
+      './gateway': 'gateway/index',
       './compute': 'compute/index',
+      './events': 'gateway/events/index',
+      './metrics': 'metrics/index',
+      './dashboard': 'dashboard/index',
+      './transformers': 'adapters/transformers/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

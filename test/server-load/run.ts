@@ -21,7 +21,7 @@ import { type LoadOptions, serverLoad } from './campaign.ts';
 
 const mib = 2 ** 20;
 const COMPILED_ONCE = ['--always-sparkplug', '--no-maglev', '--no-turbofan'];
-process.exitCode = inOwnProcess(import.meta.filename, COMPILED_ONCE) ?? (await main());
+process.exitCode = (await inOwnProcess(import.meta.filename, COMPILED_ONCE)) ?? (await main());
 
 async function main(): Promise<number> {
   const { values } = parseArgs({

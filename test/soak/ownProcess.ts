@@ -6,7 +6,7 @@
  * the process is taken as it is.
  */
 
-import { spawnSync } from 'node:child_process';
+import { runAttached } from '../attachedProcess.ts';
 
 const ARENAS = 'MALLOC_ARENA_MAX';
 const YOUNG_GENERATION = '--max-semi-space-size=4';
@@ -16,9 +16,11 @@ const YOUNG_GENERATION = '--max-semi-space-size=4';
  * @param program `import.meta.filename` of it @param flags of node, beside those
  * @returns its exit status; undefined where this process is one
  */
-export function inOwnProcess(program: string, flags: readonly string[] = []): number | undefined {
+export async function inOwnProcess(
+  program: string,
+  flags: readonly string[] = [],
+): Promise<number | undefined> {
   if (process.platform !== 'linux' || process.env[ARENAS] !== undefined) return undefined;
   const args = [...process.execArgv, YOUNG_GENERATION, ...flags, program, ...process.argv.slice(2)];
-  const env = { ...process.env, [ARENAS]: '1' };
-  return spawnSync(process.execPath, args, { env, stdio: 'inherit' }).status ?? 1;
+  return runAttached(args, { env: { ...process.env, [ARENAS]: '1' } });
 }

@@ -1,7 +1,7 @@
 /**
  * The soak at any length: `npm run campaign -- soak --equivalent-minutes 60 --seed 1`. Its last line is the
- * count. `npm run campaign -- soak server --minutes 10 --seed 1` is that of a whole server (server/main.ts),
- * `npm run campaign -- soak losses --minutes 30 --seed 1` that of lost devices (losses/main.ts). It runs in a process of its own (ownProcess.ts).
+ * count. `npm run campaign -- soak server --minutes 10 --seed 1` soaks a whole server (server/main.ts),
+ * `npm run campaign -- soak losses --minutes 30 --seed 1` loses devices meanwhile (losses/main.ts). It runs in a process of its own (ownProcess.ts).
  */
 
 import { writeFileSync } from 'node:fs';
@@ -16,7 +16,7 @@ import { verdictOf } from './judging/verdict.ts';
 import { inOwnProcess } from './ownProcess.ts';
 import { growthTable, lastLine, plotOf, sampleTable, workLines } from './render.ts';
 
-process.exitCode = inOwnProcess(import.meta.filename) ?? (await soakAsAsked());
+process.exitCode = (await inOwnProcess(import.meta.filename)) ?? (await soakAsAsked());
 
 async function soakAsAsked(): Promise<number> {
   // an exit, unlike a signal's own end, lets the soak take its folder away

@@ -5,12 +5,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { chainsOf, type PrefixTrace } from '../../../src/replay/study.ts';
-import {
-  mooncakeRequests,
-  textTraceRequests,
-  tokenIdRequests,
-  wekaRequests,
-} from '../../../src/sim/workload/importers.ts';
+import { wekaRequests } from '../../../src/sim/workload/agentSessions.ts';
+import { mooncakeRequests, textTraceRequests, tokenIdRequests } from '../../../src/sim/workload/importers.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 
 export interface PublicTrace extends PrefixTrace {

@@ -3,13 +3,14 @@
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { type Dashboard, dashboard } from '../../../src/dashboard/index.ts'; // in your project: 'tierkv/dashboard'
 import type { Answer, Engine } from '../engine/index.ts';
 import { ChatTemplate } from '../engine/text/index.ts';
 import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodies.ts';
 import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { parseBody } from './fields.ts';
-import { metricsText } from './metricsText.ts';
+import { metricsPage } from './metricsText.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
 export interface AppOptions {
@@ -158,9 +159,18 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     running: engine.running,
     waiting: engine.size - engine.running,
   }));
-  app.get('/metrics', (_request, reply) =>
-    reply.type('text/plain; version=0.0.4; charset=utf-8').send(metricsText(engine, model)),
+  const metrics = metricsPage(engine, model);
+  app.get('/metrics', async (_request, reply) =>
+    reply.type('text/plain; version=0.0.4; charset=utf-8').send(await metrics()),
   );
+  let board: Promise<Dashboard> | undefined;
+  app.get('/dashboard*', async (request, reply) => {
+    board ??= dashboard(engine.cache.kv, { base: '/dashboard', title: model });
+    const page = await board;
+    reply.hijack(); // the page answers by itself, some of its requests for hours
+    page.handle(request.raw, reply.raw);
+  });
+  app.addHook('preClose', async () => (await board?.catch(() => undefined))?.close());
   app.get('/', (_request, reply) => {
     const page = fs.readFileSync(new URL('../chat.html', import.meta.url));
     return reply.type('text/html; charset=utf-8').send(page);

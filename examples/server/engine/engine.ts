@@ -12,8 +12,8 @@ import {
   type SampledToken,
   TierKVError,
 } from '../../../src/index.ts';
+import { watchRuntime } from '../../../src/metrics/index.ts'; // in your project: 'tierkv/metrics'
 import { Answer, type AnswerFailure, type FinishReason, type GenerationRequest } from './answer.ts';
-import { watchLifetimes } from './blockLifetimes.ts';
 import { type Checkpoint, identified, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';
 import { KvCache, type PlannedStep } from './kvCache.ts';
@@ -93,7 +93,7 @@ export class Engine {
     this.#vocabulary = checkpoint.config.vocabulary;
     this.contextTokens = limits.contextTokens;
     this.#ends = new Set(checkpoint.config.endTokens);
-    void watchLifetimes(cache.kv, this.counters);
+    watchRuntime(cache.kv);
   }
 
   /** @throws {TierKVError} for a model that is not whole or not supported, and as `KVRuntime.open` */

@@ -29,13 +29,15 @@ import {
   openDataFile,
   type StuckIo,
 } from './opening.ts';
-import { type FileLayout, fileLayout, recordBytesMax } from './record.ts';
-import { longestIoBytes } from './recordIo.ts';
+import { type FileLayout, fileLayout, hasNotes, recordBytesMax } from './record.ts';
+import { longestIoBytes, noteReadBytes, readNote } from './recordIo.ts';
 import { RequestFlow } from './requestFlow.ts';
 import type { SlotEntry } from './slotTable.ts';
 
 /** Least staging memory, in bytes. */
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
+/** Notes that are read at a time; further ones wait. */
+const NOTES_AT_ONCE = 8;
 /** Number of I/Os of the longest kind that staging memory must hold at once. */
 const STAGED_IOS = 4;
 
@@ -47,6 +49,8 @@ export class FileStore implements TierStore {
   readonly #settings: FileStoreSettings;
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
+  #noteStaging: Promise<StagingPool> | undefined;
+  readonly #notesUnderWay: Set<Promise<unknown>> = new Set();
   readonly #flow: RequestFlow;
   /** Device and inode of each file when it was opened, by path. */
   readonly #inodes: ReadonlyMap<string, string>;
@@ -59,6 +63,7 @@ export class FileStore implements TierStore {
     staging: StagingPool,
     libc: Libc | undefined,
     onStuck: (stuck: StuckIo) => void,
+    noteOf: FileStoreOptions['noteOf'],
   ) {
     this.capacityBytes = layout.shape.capacityBytes;
     this.verifies = { onWrite: false, onRead: settings.verifyReads };
@@ -71,7 +76,7 @@ export class FileStore implements TierStore {
       [opened.path, ...(opened.warm === undefined ? [] : [index])].map((path) => [path, inodeOf(path)]),
     );
     const kept = this.records();
-    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, kept });
+    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, noteOf, kept });
   }
 
   /**
@@ -94,7 +99,8 @@ export class FileStore implements TierStore {
       const wrapDirectory = options.wrapDirectory ?? ((ops) => ops);
       const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile, wrapDirectory });
       const native = typeof libc === 'string' ? undefined : libc;
-      return new FileStore(opened, layout, settings, staging, native, guarded(options.onStuck));
+      const onStuck = guarded(options.onStuck);
+      return new FileStore(opened, layout, settings, staging, native, onStuck, options.noteOf);
     } catch (error) {
       staging[Symbol.dispose]();
       throw error;
@@ -127,6 +133,42 @@ export class FileStore implements TierStore {
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
     return table === undefined ? [] : Array.from(table.byLastUse(), (slot) => table.entry(slot));
+  }
+
+  /** Whether records can have notes: those of a store that an older tierkv made cannot. */
+  get hasNotes(): boolean {
+    return hasNotes(this.#opened.family);
+  }
+
+  /**
+   * What was kept with a record (`noteOf`); undefined where nothing was, or the slot has another record by now.
+   * @throws TKV_IO when the read passes the deadline
+   */
+  async note(entry: SlotEntry): Promise<Uint8Array | undefined> {
+    this.#noteStaging ??= StagingPool.open(
+      NOTES_AT_ONCE * noteReadBytes(this.#layout),
+      this.#settings.native,
+    );
+    const { file, family } = this.#opened;
+    const reading = readNote({ file, family, layout: this.#layout, staging: await this.#noteStaging }, entry);
+    this.#notesUnderWay.add(reading);
+    const { deadlineMs } = this.#settings;
+    const late = Promise.withResolvers<never>();
+    const stop = runningClock.alarm(deadlineMs, () => {
+      late.reject(
+        new TierKVError(
+          'TKV_IO',
+          `slot ${entry.slot}: its note was not read within ${deadlineMs} ms. Look at the disk.`,
+          { field: 'dir' },
+        ),
+      );
+    });
+    try {
+      return await Promise.race([reading, late.promise]);
+    } finally {
+      stop();
+      void reading.finally(() => this.#notesUnderWay.delete(reading));
+    }
   }
 
   /** Fulfilled when all writes that have ended survive a loss of power. @throws TKV_IO */
@@ -187,9 +229,11 @@ export class FileStore implements TierStore {
 
   async #dispose(): Promise<void> {
     const closed = this.#flow.close().then(async () => {
+      await Promise.all(this.#notesUnderWay);
       await this.#opened.warm?.close();
       await this.#opened.close().catch((error: unknown) => this.#flow.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();
+      (await this.#noteStaging)?.[Symbol.dispose]();
     });
     const patience = Promise.withResolvers<void>();
     const stop = runningClock.alarm(this.#settings.deadlineMs, patience.resolve, true);

@@ -3,13 +3,12 @@
  * after a crash, unless `restart` is `empty`.
  */
 
-import { statfs } from 'node:fs/promises';
 import { configError } from '../../runtime/errors.ts';
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
 import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
-import { FileStore } from './fileStore.ts';
 import type { FileStoreOptions } from './opening.ts';
+import type { SlotEntry } from './slotTable.ts';
 
 export interface NvmeConfig {
   /** It must exist. */
@@ -69,10 +68,13 @@ export const nvmeTier: TierRow<NvmeOptions> = {
   open,
 };
 
-async function open({ options, shape, identity, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
+async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
+  const { FileStore } = await import('./fileStore.ts');
   const { dir, restart = 'warm', allocation = 'whole' } = options.nvme!; // the row is on
+  const { identity, noteOf } = facts ?? {};
   const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
-  const store = await FileStore.open(dir, shape, { allocation, ...warm });
+  const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
+  const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted });
   const files = store.describe();
   if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
@@ -86,6 +88,12 @@ async function open({ options, shape, identity, notice }: TierRequest<NvmeOption
         await store.sync();
         store.requireInPlace();
       },
+      notes: {
+        missing: store.hasNotes
+          ? undefined
+          : `nvme.dir ${dir} was made by an older tierkv, and its records carry no token ids`,
+        read: (block: SlotEntry) => store.note(block),
+      },
     },
     [Symbol.asyncDispose]: () => store[Symbol.asyncDispose](),
   };
@@ -96,6 +104,7 @@ async function open({ options, shape, identity, notice }: TierRequest<NvmeOption
  * files; and what is wrong with a directory that cannot be looked at.
  */
 async function requireDiskHolds(bytes: number, dir: string): Promise<void> {
+  const { statfs } = await import('node:fs/promises');
   const disk = await statfs(dir).catch(() => undefined);
   if (disk === undefined || disk.blocks === 0) return;
   const diskBytes = disk.blocks * disk.bsize;

@@ -397,6 +397,12 @@ export interface FileStoreOptions {
   readonly verifyReads?: boolean;
   /** An I/O that takes longer has failed; its slot stays locked until the I/O retires. Default 30,000 ms. */
   readonly deadlineMs?: number;
+  /**
+   * What to keep with the record of a block, by its key: opaque to the store, and read back by `FileStore.note`.
+   * What a record has no room for is left out and counted in `describe`: at most 3,968 bytes where a block is whole
+   * blocks of 4096, else what is left up to the next. Default: nothing.
+   */
+  readonly noteOf?: (key: Uint32Array) => Uint8Array | undefined;
   /** Called when an I/O passes its deadline, and again when it retires. */
   readonly onStuck?: (stuck: StuckIo) => void;
   /** Whether native calls (fallocate, flock, addresses) may be used. Default true. */
@@ -420,6 +426,7 @@ export const fileStoreOptionsNames: readonly string[] = optionNames<FileStoreOpt
   ioBytes: true,
   verifyReads: true,
   deadlineMs: true,
+  noteOf: true,
   onStuck: true,
   native: true,
   wrapFile: true,
@@ -433,7 +440,7 @@ export interface StuckIo {
 }
 
 export type FileStoreSettings = Required<
-  Omit<FileStoreOptions, 'onStuck' | 'wrapFile' | 'wrapDirectory' | 'identity'>
+  Omit<FileStoreOptions, 'noteOf' | 'onStuck' | 'wrapFile' | 'wrapDirectory' | 'identity'>
 > & {
   readonly identity: StoreIdentity;
 };
@@ -444,7 +451,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
   if (options.identity !== undefined) {
     requireOptions(options.identity, storeIdentityNames, 'identity', 'TKV_CONFIG');
   }
-  for (const name of ['onStuck', 'wrapFile', 'wrapDirectory'] as const) {
+  for (const name of ['noteOf', 'onStuck', 'wrapFile', 'wrapDirectory'] as const) {
     const given = options[name];
     if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
   }

@@ -10,11 +10,13 @@
  *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+
  *     72       80         88       92       108               120                128
  *      +--------+----------+--------+--------+-----------------+-------------------+
- *      | slot   | sequence | tokens | parent | zero (reserved) | header's digest   |
- *      | 8      | 8        | 4      | 16     | 12              | 8                 |
- *      +--------+----------+--------+--------+-----------------+-------------------+
+ *      | slot   | sequence | tokens | parent | note, its digest | header's digest  |
+ *      | 8      | 8        | 4      | 16     | 4, 8             | 8                |
+ *      +--------+----------+--------+--------+------------------+------------------+
  *
  * `parent` is the key of the preceding block in the chain. The header's digest covers the 30 words before it.
+ * `note` is the length of what the store's owner keeps with the record, 0 for none (version 4; zeros in version 3).
+ * A note lies where a record has room anyway: between header and payload, or behind a payload that is packed.
  * `head` is the offset of the payload. A payload of whole disk blocks lies apart from the header, so that
  * direct I/O moves it from and to the caller's memory. Any other payload follows the header in the same
  * block:
@@ -37,7 +39,10 @@ import type { StoreItem } from '../../runtime/tier/tierStore.ts';
 import { BLOCK_BYTES } from './dataFile.ts';
 
 export const HEADER_BYTES = 128;
-export const RECORD_VERSION = 3;
+/** Versions of records and superblock that are read. A store is written on in the version that it began with. */
+export const FORMAT_VERSION = 4;
+/** The version before notes. */
+const VERSION_WITHOUT_NOTES = 3;
 
 const MAGIC_LO = 0x42564b54; // 'TKVB' in the file
 const MAGIC_HI = 0x4b434f4c; // 'LOCK'
@@ -45,6 +50,8 @@ const CHECKED_WORDS = 30;
 
 /** The two digests that all records of one store carry. */
 export interface RecordFamily {
+  /** Version of the store's format. */
+  readonly version: number;
   /** Fingerprint of the pool's shape and of what its bytes mean. */
   readonly layout: Digest;
   /** Drawn at random when the store was created, so that records of an earlier store do not count. */
@@ -58,26 +65,36 @@ export interface FileRecordShape {
   readonly recordBytes: number;
   /** Whether the payload lies in blocks of its own. */
   readonly apart: boolean;
+  /** Where a note begins. */
+  readonly noteOffset: number;
+  /** Bytes that a note may have. */
+  readonly noteBytesMax: number;
 }
 
 export function recordShape(payloadBytes: number): FileRecordShape {
   const apart = payloadBytes % BLOCK_BYTES === 0;
   const payloadOffset = apart ? BLOCK_BYTES : HEADER_BYTES;
   const recordBytes = Math.ceil((payloadOffset + payloadBytes) / BLOCK_BYTES) * BLOCK_BYTES;
-  return { payloadBytes, payloadOffset, recordBytes, apart };
+  const noteOffset = apart ? HEADER_BYTES : payloadOffset + payloadBytes;
+  const noteBytesMax = (apart ? payloadOffset : recordBytes) - noteOffset;
+  return { payloadBytes, payloadOffset, recordBytes, apart, noteOffset, noteBytesMax };
 }
 
-/** Writes the header of `item`'s record into the first 32 words of `words`. */
+/**
+ * Writes the header of `item`'s record into the first 32 words of `words`.
+ * @param note of whole words; empty for none
+ */
 export function encodeHeader(
   words: Uint32Array,
   family: RecordFamily,
   shape: FileRecordShape,
   item: StoreItem,
   sequence: number,
+  note: Uint8Array = new Uint8Array(0),
 ): void {
   words[0] = MAGIC_LO;
   words[1] = MAGIC_HI;
-  words[2] = RECORD_VERSION;
+  words[2] = family.version;
   words[3] = shape.payloadOffset;
   words.set(item.key, 4);
   setWide(words, 8, item.generation);
@@ -90,7 +107,9 @@ export function encodeHeader(
   setWide(words, 20, sequence);
   words[22] = item.tokens ?? 0;
   setParent(words, 23, item.parent);
-  words.fill(0, 27, CHECKED_WORDS);
+  words[27] = note.byteLength;
+  if (note.byteLength > 0) setDigest(words, 28, digestBytes(note));
+  else words.fill(0, 28, CHECKED_WORDS);
   setDigest(words, CHECKED_WORDS, digestWords(words.subarray(0, CHECKED_WORDS)));
 }
 
@@ -109,13 +128,15 @@ export function headerFault(
   if (!hasMagic(words)) return 'the slot holds no record (magic)';
   const checksum = digestWords(words.subarray(0, CHECKED_WORDS));
   if (!isDigest(words, CHECKED_WORDS, checksum)) return "the header's digest is wrong";
-  if (words[2] !== RECORD_VERSION) return `record version ${words[2]}, not ${RECORD_VERSION}`;
+  if (words[2] !== family.version) return `record version ${words[2]}, not ${family.version}`;
   if (!isDigest(words, 16, family.store)) return 'the record is of another store';
   if (!isDigest(words, 12, family.layout)) return 'the record is of another layout';
   if (wide(words, 18) !== target.slot) return `the record is of slot ${wide(words, 18)}`;
   if (words[10] !== target.sizeClass) return `the record is of size class ${words[10]}`;
   if (words[3] !== shape.payloadOffset || words[11] !== shape.payloadBytes)
     return 'the record is of another length';
+  if (words[27] > shape.noteBytesMax || words[27] % 4 !== 0)
+    return 'the record has a note of an impossible length';
   return '';
 }
 
@@ -140,6 +161,8 @@ export interface RecordFacts {
   readonly tokens: number;
   /** Key of the preceding block in the chain; zeros for the first block, undefined if unknown. */
   readonly parent: Uint32Array | undefined;
+  readonly noteBytes: number;
+  readonly noteDigest: Digest;
 }
 
 export function recordFacts(words: Uint32Array): RecordFacts {
@@ -150,6 +173,8 @@ export function recordFacts(words: Uint32Array): RecordFacts {
     sequence: wide(words, 20),
     tokens: words[22],
     parent: parentIn(words, 23),
+    noteBytes: words[27],
+    noteDigest: { lo: words[28], hi: words[29] },
   };
 }
 
@@ -185,7 +210,6 @@ export function headerDisagreement(
 //      +----------+---------+---------+----------+----------------------+
 
 const MAGIC = 'TKVSTORE';
-const VERSION = 3;
 const TEXT_START = 24;
 /** Most size classes: the index has 8 bits for one. */
 const SIZE_CLASSES_MAX = 256;
@@ -221,10 +245,12 @@ export interface StoreFacts {
   readonly slotBytes: readonly number[];
   /** `empty` stores keep no index. Absent in older stores, which count as `warm`. */
   readonly restart?: 'empty' | 'warm';
+  /** Version of the format, as the superblock says it. */
+  readonly version: number;
 }
 
 /** @throws TKV_CONFIG when the identity's texts do not fit a block */
-export function encodeSuperblock(facts: StoreFacts): Uint8Array {
+export function encodeSuperblock({ version, ...facts }: StoreFacts): Uint8Array {
   const block = new Uint8Array(BLOCK_BYTES);
   const text = new TextEncoder().encode(JSON.stringify(facts));
   if (text.byteLength > BLOCK_BYTES - TEXT_START) {
@@ -233,7 +259,7 @@ export function encodeSuperblock(facts: StoreFacts): Uint8Array {
   const header = new DataView(block.buffer, 0, TEXT_START);
   block.set(new TextEncoder().encode(MAGIC));
   block.set(text, TEXT_START);
-  header.setUint32(8, VERSION, true);
+  header.setUint32(8, version, true);
   header.setUint32(12, text.byteLength, true);
   const digest = digestBytes(block.subarray(TEXT_START));
   header.setUint32(16, digest.lo, true);
@@ -248,17 +274,19 @@ export function decodeSuperblock(block: Uint8Array): StoreFacts | string {
   }
   const header = new DataView(block.buffer, block.byteOffset, TEXT_START);
   const version = header.getUint32(8, true);
-  if (version !== VERSION) return `has format version ${version}, this tierkv reads ${VERSION}`;
+  if (version !== FORMAT_VERSION && version !== VERSION_WITHOUT_NOTES) {
+    return `has format version ${version}, this tierkv reads ${VERSION_WITHOUT_NOTES} and ${FORMAT_VERSION}`;
+  }
   if (block.byteLength < BLOCK_BYTES) return 'is cut off';
   const digest = digestBytes(block.slice(TEXT_START, BLOCK_BYTES));
   const isWhole = header.getUint32(16, true) === digest.lo && header.getUint32(20, true) === digest.hi;
   const text = block.subarray(TEXT_START, TEXT_START + header.getUint32(12, true));
   const facts = isWhole ? factsIn(new TextDecoder().decode(text)) : undefined;
-  return facts ?? 'has a damaged superblock';
+  return facts === undefined ? 'has a damaged superblock' : { ...facts, version };
 }
 
 /** The facts in `text`; undefined if no tierkv can have written it. The digest alone does not prove that. */
-function factsIn(text: string): StoreFacts | undefined {
+function factsIn(text: string): Omit<StoreFacts, 'version'> | undefined {
   let facts: Partial<StoreFacts> | null;
   try {
     facts = JSON.parse(text) as Partial<StoreFacts> | null;
@@ -283,8 +311,9 @@ function factsIn(text: string): StoreFacts | undefined {
 }
 
 /** The digests that all records of the store carry. */
-export function familyOf({ storeId, identity, pageBytes, slotBytes }: StoreFacts): RecordFamily {
-  return { store: storeId, layout: layoutFingerprint(pageBytes, slotBytes, JSON.stringify(identity)) };
+export function familyOf({ storeId, identity, pageBytes, slotBytes, version }: StoreFacts): RecordFamily {
+  const layout = layoutFingerprint(version, pageBytes, slotBytes, JSON.stringify(identity));
+  return { version, store: storeId, layout };
 }
 
 /**
@@ -324,7 +353,7 @@ export function factsOf(
   restart: 'empty' | 'warm',
 ): StoreFacts {
   const { pageBytes, slotBytes } = layout.shape;
-  return { storeId, identity, pageBytes, slotBytes, restart };
+  return { storeId, identity, pageBytes, slotBytes, restart, version: FORMAT_VERSION };
 }
 
 // ---- layout: where the records of a pool lie in its file
@@ -371,6 +400,11 @@ export function fileLayout(shape: PoolShape): FileLayout {
   return { shape, records, pageStrideBytes, fileBytes };
 }
 
+/** Whether records of the store can have notes. */
+export function hasNotes({ version }: Pick<RecordFamily, 'version'>): boolean {
+  return version > VERSION_WITHOUT_NOTES;
+}
+
 /** Length of the longest record. */
 export function recordBytesMax({ records }: FileLayout): number {
   return Math.max(...records.map(({ recordBytes }) => recordBytes));
@@ -393,8 +427,13 @@ export function recordOffset(layout: FileLayout, slot: number, sizeClass: number
 }
 
 /** Fingerprint of the layout and meaning of bytes: 64 bits of a SHA-256. */
-export function layoutFingerprint(pageBytes: number, slotBytes: readonly number[], meaning: string): Digest {
-  const facts = JSON.stringify([RECORD_VERSION, pageBytes, slotBytes, meaning]);
+export function layoutFingerprint(
+  version: number,
+  pageBytes: number,
+  slotBytes: readonly number[],
+  meaning: string,
+): Digest {
+  const facts = JSON.stringify([version, pageBytes, slotBytes, meaning]);
   const hash = createHash('sha256').update(facts).digest();
   return { lo: hash.readUInt32LE(0), hi: hash.readUInt32LE(4) };
 }

@@ -10,6 +10,7 @@
  * neighbours.
  */
 
+import { digestBytes } from '../../runtime/digest.ts';
 import { invariant } from '../../runtime/errors.ts';
 import { corrupt, loaded, refused } from '../../runtime/tier/slotLedger.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
@@ -44,6 +45,8 @@ export interface IoContext {
   readonly verifyReads: boolean;
   /** Draws the number of the next record written. */
   nextSequence(): number;
+  /** What to keep with the record of the block with this key, in whole words; empty for nothing. */
+  noteOf(key: Uint32Array, record: FileRecordShape): Uint8Array;
   /** Number of the record last written into the slot, 0 if unknown. */
   sequenceOf(slot: number): number;
   /** Called when the slot holds other bytes than were written there. */
@@ -61,6 +64,8 @@ interface LaidPart {
   readonly part: RecordPart;
   /** Undefined if the part does not include the record's first block. */
   readonly header: Uint32Array | undefined;
+  /** Where a note is written; undefined if it lies in another part. */
+  readonly note: Uint8Array | undefined;
   readonly payload: Uint8Array;
   /** Offset of `payload` in the slot's bytes. */
   readonly payloadFrom: number;
@@ -144,24 +149,30 @@ export class RecordIo implements QueuedIo {
         : request.item.bytes.subarray(payloadFrom, payloadTo);
       if (!request.staged && payload.byteLength > 0) memory.push(payload);
       const header = from > 0 ? undefined : new Uint32Array(own.buffer, own.byteOffset, HEADER_BYTES / 4);
-      const laid = { part, header, payload, payloadFrom };
+      const { noteOffset, noteBytesMax } = request.record;
+      const hasRoom = noteOffset >= from && noteOffset + noteBytesMax - from <= own.byteLength;
+      const note = hasRoom ? own.subarray(noteOffset - from, noteOffset - from + noteBytesMax) : undefined;
+      const laid = { part, header, note, payload, payloadFrom };
       if (this.kind === 'write') this.#fill(laid, own);
       return laid;
     });
   }
 
   /** Writes the header, the payload if it is staged, and zeros around them. */
-  #fill({ part: { request }, header, payload, payloadFrom }: LaidPart, own: Uint8Array): void {
+  #fill({ part: { request }, header, note: room, payload, payloadFrom }: LaidPart, own: Uint8Array): void {
     const at = request.staged ? payload.byteOffset - own.byteOffset : own.byteLength;
     own.fill(0, 0, at);
-    if (header !== undefined) {
-      const { family } = this.#context;
-      request.sequence = this.#context.nextSequence();
-      encodeHeader(header, family, request.record, request.item, request.sequence);
+    if (request.staged) {
+      payload.set(request.item.bytes.subarray(payloadFrom, payloadFrom + payload.byteLength));
+      own.fill(0, at + payload.byteLength);
     }
-    if (!request.staged) return;
-    payload.set(request.item.bytes.subarray(payloadFrom, payloadFrom + payload.byteLength));
-    own.fill(0, at + payload.byteLength);
+    if (header === undefined) return;
+    const { family } = this.#context;
+    // The header names the note, so both are written by one I/O.
+    const note = room === undefined ? noNote : this.#context.noteOf(request.item.key, request.record);
+    request.sequence = this.#context.nextSequence();
+    encodeHeader(header, family, request.record, request.item, request.sequence, note);
+    room?.set(note);
   }
 
   async #reserveSpace(): Promise<void> {
@@ -227,6 +238,8 @@ export class RecordIo implements QueuedIo {
     return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
   }
 }
+
+const noNote = new Uint8Array(0);
 
 export const disposed: StoreResult = refused('the store is disposed');
 const blocked: StoreResult = {
@@ -476,13 +489,66 @@ export class RecordScan {
   }
 }
 
-function payloadProblem(memory: Uint8Array, shape: FileRecordShape, { digest }: RecordFacts): string {
+function payloadProblem(memory: Uint8Array, shape: FileRecordShape, facts: RecordFacts): string {
+  const { digest, noteBytes } = facts;
+  const noteEnd = shape.noteOffset + noteBytes;
   const end = shape.payloadOffset + shape.payloadBytes;
   const computed = hostDigest(memory.subarray(shape.payloadOffset, end));
   if (computed.lo !== digest.lo || computed.hi !== digest.hi) return 'the bytes do not have their digest';
   const isZero = (from: number, to: number) => memory.subarray(from, to).every((byte) => byte === 0);
-  const isPadded = isZero(HEADER_BYTES, shape.payloadOffset) && isZero(end, shape.recordBytes);
-  return isPadded ? '' : 'its padding is not zero';
+  const isPadded = shape.apart
+    ? isZero(noteEnd, shape.payloadOffset) && isZero(end, shape.recordBytes)
+    : isZero(HEADER_BYTES, shape.payloadOffset) && isZero(noteEnd, shape.recordBytes);
+  if (!isPadded) return 'its padding is not zero';
+  return noteIn(memory, shape, facts) === undefined ? 'its note does not have its digest' : '';
+}
+
+/** Bytes of staging memory in which one note is read. */
+export function noteReadBytes({ records }: FileLayout): number {
+  return Math.max(...records.map((shape) => (shape.apart ? shape.payloadOffset : shape.recordBytes)));
+}
+
+/** The note of a record, empty for none; undefined if it is damaged. */
+function noteIn(
+  memory: Uint8Array,
+  { noteOffset }: FileRecordShape,
+  { noteBytes, noteDigest }: RecordFacts,
+): Uint8Array | undefined {
+  if (noteBytes === 0) return noNote;
+  const note = memory.slice(noteOffset, noteOffset + noteBytes);
+  const { lo, hi } = digestBytes(note);
+  return lo === noteDigest.lo && hi === noteDigest.hi ? note : undefined;
+}
+
+/**
+ * The note of the record with this number in the slot: it reads no more of the record than it needs, into staging memory
+ * of its own, since the queue's must not wait for it. @returns
+ * undefined where the record has no note, the slot holds another record by now, or it cannot be read
+ */
+export async function readNote(
+  { file, layout, family, staging }: Pick<IoContext, 'file' | 'layout' | 'family' | 'staging'>,
+  {
+    slot,
+    sizeClass,
+    sequence,
+  }: { readonly slot: number; readonly sizeClass: number; readonly sequence: number },
+): Promise<Uint8Array | undefined> {
+  const shape = layout.records[sizeClass];
+  const bytes = shape.apart ? shape.payloadOffset : shape.recordBytes;
+  let staged = staging.take(bytes);
+  for (; staged === undefined; staged = staging.take(bytes)) await new Promise(setImmediate);
+  try {
+    const memory = staged.subarray(0, bytes);
+    await file.readv([memory], recordOffset(layout, slot, sizeClass));
+    const header = headerIn(memory);
+    if (!isRecord(header, family, shape, { slot, sizeClass }, sequence)) return undefined;
+    const note = noteIn(memory, shape, recordFacts(header));
+    return note === undefined || note.byteLength === 0 ? undefined : note;
+  } catch {
+    return undefined;
+  } finally {
+    staging.give(staged);
+  }
 }
 
 function headerIn(memory: Uint8Array): Uint32Array {

@@ -16,8 +16,8 @@ import { startsAtPage } from '../host/hostArena.ts';
 import type { Libc } from '../host/posix.ts';
 import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
 import { type IoKind, IoQueue, type StagingPool } from './ioQueue.ts';
-import type { FileStoreSettings, OpenedFile, StuckIo } from './opening.ts';
-import { type FileLayout, recordOffset } from './record.ts';
+import type { FileStoreOptions, FileStoreSettings, OpenedFile, StuckIo } from './opening.ts';
+import { type FileLayout, type FileRecordShape, hasNotes, recordOffset } from './record.ts';
 import { disposed, type IoContext, type IoPlan, planIos, RecordIo, type SlotRequest } from './recordIo.ts';
 import type { SlotEntry } from './slotTable.ts';
 
@@ -28,6 +28,7 @@ export interface FlowParts {
   readonly staging: StagingPool;
   readonly libc: Libc | undefined;
   readonly onStuck: (stuck: StuckIo) => void;
+  readonly noteOf: FileStoreOptions['noteOf'];
   /** Records that an earlier run left in the slots. */
   readonly kept: readonly SlotEntry[];
 }
@@ -41,6 +42,8 @@ interface IoBatch {
 }
 
 export class RequestFlow {
+  readonly #parts: FlowParts;
+  #notesLeftOut = 0;
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
   readonly #libc: Libc | undefined;
@@ -59,7 +62,9 @@ export class RequestFlow {
   #closed = false;
   #onIdle: () => void = () => {};
 
-  constructor({ opened, layout, settings, staging, libc, onStuck, kept }: FlowParts) {
+  constructor(parts: FlowParts) {
+    const { opened, layout, settings, staging, libc, onStuck, kept } = parts;
+    this.#parts = parts;
     this.#opened = opened;
     this.#layout = layout;
     this.#settings = settings;
@@ -78,6 +83,7 @@ export class RequestFlow {
       family: opened.family,
       verifyReads: settings.verifyReads,
       nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
+      noteOf: (key, record) => this.#noteOf(key, record),
       sequenceOf: (slot) => opened.warm?.table.sequenceOf(slot) ?? 0,
       spoiled: (slot) => opened.warm?.spoiled(slot),
       finish: (request, result) => this.#finish(request, result),
@@ -89,14 +95,32 @@ export class RequestFlow {
     };
   }
 
-  /** Facts for `describe`. `stuck`: I/Os past their deadline that have not retired. */
-  facts(): Record<'stuck' | 'timedOut' | 'ioErrors', number> & { lastError: string } {
+  /**
+   * Facts for `describe`. `stuck`: I/Os past their deadline that have not retired. `notesLeftOut`: records that have
+   * no room for what was to be kept with them.
+   */
+  facts(): Record<'stuck' | 'timedOut' | 'ioErrors' | 'notesLeftOut', number> & { lastError: string } {
     return {
       stuck: this.#queue.overdue,
       timedOut: this.#timedOut,
       ioErrors: this.#ioErrors,
+      notesLeftOut: this.#notesLeftOut,
       lastError: this.#lastError,
     };
+  }
+
+  #noteOf(key: Uint32Array, { noteBytesMax }: FileRecordShape): Uint8Array {
+    const { noteOf, opened } = this.#parts;
+    const note = hasNotes(opened.family) ? noteOf?.(key) : undefined;
+    if (note === undefined) return new Uint8Array(0);
+    const words = Math.ceil(note.byteLength / 4) * 4;
+    if (words > noteBytesMax) {
+      this.#notesLeftOut++;
+      return new Uint8Array(0);
+    }
+    const padded = new Uint8Array(words);
+    padded.set(note);
+    return padded;
   }
 
   /** Counts an error of the disk. */

@@ -5,7 +5,6 @@
 
 import { optionNames } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
-import { MemoryStore } from './memoryStore.ts';
 
 export interface DdrOptions {
   /**
@@ -28,6 +27,7 @@ export const ddrTier: TierRow<DdrOptions> = {
 };
 
 async function open({ shape, isTop, notice }: TierRequest<DdrOptions>): Promise<OpenedTier> {
+  const { MemoryStore } = await import('./memoryStore.ts');
   const store = await MemoryStore.open(shape, { verifyWrites: isTop });
   if (store.describe().locked === false) {
     notice('DDR: the operating system did not lock the memory (see "ulimit -l"); it may be paged out');

@@ -146,3 +146,39 @@ function makeOne(directory: string, mode: number): void {
     if (!isThere) throw error;
   }
 }
+
+/**
+ * Pipes that `requireReader` has found read, by their path, with an open handle each: a program that reads a pipe takes
+ * the close of its last handle for the end.
+ */
+const heldPipes: Map<string, number> = new Map();
+
+/**
+ * Opens a file to be written, as `fs.openSync` does, but for a pipe that no program reads: there the system would
+ * hold the whole process until a reader comes.
+ * @throws Error with `code` ENXIO for such a pipe, and the system's error otherwise
+ */
+export function openToWrite(file: string, flags: 'w' | 'a', mode?: number): number {
+  requireReader(file);
+  try {
+    return fs.openSync(file, flags, mode);
+  } finally {
+    const held = heldPipes.get(file);
+    heldPipes.delete(file);
+    if (held !== undefined) fs.closeSync(held);
+  }
+}
+
+/**
+ * Checks that a program reads `file` where it is a pipe, and holds the pipe open until `openToWrite` opens it.
+ * @throws Error with `code` ENXIO for a pipe that no program reads
+ */
+export function requireReader(file: string): void {
+  if (heldPipes.has(file) || fs.statSync(file, { throwIfNoEntry: false })?.isFIFO() !== true) return;
+  try {
+    heldPipes.set(file, fs.openSync(file, fs.constants.O_WRONLY | fs.constants.O_NONBLOCK));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENXIO') throw error;
+    throw Object.assign(new Error('it is a pipe, and no program reads it'), { code: 'ENXIO' });
+  }
+}

@@ -125,12 +125,16 @@ export function preloadVulkanLoader(loaderPath: string): void {
   if (!tryLoad(loaderPath)) throw softwareError(`the Vulkan loader ${loaderPath} cannot be loaded`);
 }
 
+/** What Node, Bun and Deno say of a library that they have loaded and that is not an addon. */
+const notAnAddon =
+  /^Module did not self-register|'napi_register_module_v1' not found|register Node-API module/;
+
 function tryLoad(library: string): boolean {
   try {
     process.dlopen({ exports: {} }, library, os.constants.dlopen.RTLD_NOW | RTLD_NODELETE);
     return true;
   } catch (error) {
-    return error instanceof Error && error.message.startsWith('Module did not self-register');
+    return error instanceof Error && notAnAddon.test(error.message);
   }
 }
 

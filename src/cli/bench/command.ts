@@ -32,7 +32,7 @@ Short samples flatter a disk, which takes up bursts. --sustained measures its li
 --fio writes the job with which fio measures the same: compare its figures with the stages read and write.
 `;
 
-/** I/Os that run at once: as many as the store gives (16), where libuv has so many threads. */
+/** I/Os that run at once: the 16 that the store gives, where libuv has 16 threads. */
 const ioAtOnce = (): number => Math.min(16, Number(process.env.UV_THREADPOOL_SIZE ?? 4));
 
 export function benchCommand(): Command {

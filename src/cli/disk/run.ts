@@ -4,6 +4,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { type StoreReport, StoreView } from '../../backends/file/inspect.ts';
 import { printable } from '../../backends/file/record.ts';
+import { openToWrite } from '../../backends/host/posix.ts';
 import { requireWritableTarget } from '../../files/results.ts';
 import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../../printing/text.ts';
 import { TierKVError } from '../../runtime/errors.ts';
@@ -140,7 +141,7 @@ export async function exportStore(dir: string, { out: named, payloads }: ExportO
   if (out !== undefined) requireWritableTarget(out);
   if (payloads !== undefined) requireDirectory(payloads);
   await using view = await StoreView.open(dir);
-  const target = out === undefined ? undefined : fs.openSync(out, 'w');
+  const target = out === undefined ? undefined : openToWrite(out, 'w');
   try {
     for (const entry of view.records()) {
       const { slot, sizeClass, generation, sequence, lastUse, tokens, key, parent, digest } = entry;
@@ -190,7 +191,7 @@ function writeAnew(file: string, bytes: Uint8Array): void {
 
 function requireDirectory(name: string): void {
   if (fs.statSync(name, { throwIfNoEntry: false })?.isDirectory()) return;
-  throw new TierKVError('TKV_IO', `--payloads ${name} is no directory. Create it first.`, {
+  throw new TierKVError('TKV_IO', `--payloads ${name} must be a directory. Create it first.`, {
     field: '--payloads',
     path: name,
   });

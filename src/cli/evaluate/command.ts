@@ -3,15 +3,16 @@
  * why. The simulator is loaded only once it is asked for.
  */
 
-import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import type { PoolLimits } from '../../evaluate/evaluator.ts';
 import { requireWritableTarget } from '../../files/results.ts';
-import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
+import { configError } from '../../runtime/errors.ts';
+import type { OptionValues } from '../../simulate/optionTable.ts';
+import { numberWithin } from '../../simulate/presetOptions.ts';
+import type { PoolLimits } from '../../workers/workerPool.ts';
 import { interruptible } from '../process.ts';
-import { refuseIdle } from './run.ts';
+import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
-type Given = WorkloadOptionValues & { readonly json?: string | boolean };
+type Given = OptionValues & { readonly json?: string | boolean };
 
 const helpEnd = `
 A POLICY is a bundle (.json), a program for one slot (.star, .wasm, .js with --slot), or a preset such as
@@ -37,7 +38,7 @@ export function evaluateCommand(): Command {
     .option('--suite <name>', 'train, validation or hidden', 'train')
     .option(
       '--seeds <n,n,...>',
-      "other seeds than the suite's: does a result hold on ones that nobody chose?",
+      "other seeds than the suite's: does a result hold on seeds that were not chosen?",
     )
     .option('--case <id>', 'case that is told (default: the one with the lowest score)')
     .option(
@@ -52,7 +53,7 @@ export function evaluateCommand(): Command {
     .option('--latency <models>', 'all, or models of time separated by commas: does the ranking hold?')
     .option('--workloads <how>', 'perturbed: does the ranking hold for workloads that differ by up to 20 %?')
     .option('--cache <folder>', 'keep results there')
-    .option('--workers <n>', 'threads (default: one a core)')
+    .option(workersFlags, workersAbout)
     .option('--limit <s>', 'longest time of one simulation', '120')
     .option('--json [file]', 'write the evaluations as JSON; without a file, print them in place of the page')
     .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
@@ -68,28 +69,30 @@ export function evaluateCommand(): Command {
         process.stdout.write(describe(options.schema === true, typeof options.json !== 'undefined'));
         return;
       }
+      const { workers, server } = workersOption(options);
       const limits = {
-        workers: whole(options, 'workers', '--workers', 1, 1024) ?? availableParallelism(),
+        workers,
         wallMs: 1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6 }) ?? 120),
         heapMiB: 4096,
       };
       if (options.serve === true || options.skydiscover === true) {
-        await interruptible((signal) => toFrameworks(policies, options, limits, signal));
+        await interruptible((signal) => toFrameworks(policies, options, limits, server, signal));
         return;
       }
       for (const target of [options.json, options.trace]) {
         if (typeof target === 'string') requireWritableTarget(target);
       }
       const { runEvaluate } = await import('./run.ts');
-      await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits);
+      await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits, server);
     });
 }
 
 /** `--serve` and `--skydiscover`. */
 async function toFrameworks(
   policies: readonly string[],
-  options: WorkloadOptionValues,
+  options: OptionValues,
   limits: PoolLimits,
+  server: string | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   const { answerOnce, serve } = await import('./serve.ts');
@@ -97,6 +100,7 @@ async function toFrameworks(
   const served = {
     plan: String(options.plan),
     limits,
+    server,
     regrets: whole(options, 'regrets', '--regrets', 0, 10_000) ?? 1,
     ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
     ...(port === undefined ? {} : { http: { host: String(options.host), port } }),
@@ -107,11 +111,70 @@ async function toFrameworks(
 }
 
 function whole(
-  options: WorkloadOptionValues,
+  options: OptionValues,
   name: string,
   flag: string,
   min: number,
   max: number,
 ): number | undefined {
   return numberWithin(options, name, flag, { min, max, whole: true });
+}
+
+// Words and options of `tierkv evaluate` that would do nothing beside the others are refused before anything
+// is done: who gives them expects something else than what would happen.
+
+const served = ['plan', 'regrets', 'cache', 'workers', 'limit'];
+
+const compared = ['slot', 'presets', 'suite', 'seeds', 'plan', 'cache', 'workers', 'limit', 'json'];
+const worlds = ['latency', 'workloads', ...compared];
+
+/** What evaluate does in place of a page, and the options that it reads then. */
+const modes = {
+  describe: ['schema', 'json'],
+  '--skydiscover': ['skydiscover', 'slot', 'suite', ...served],
+  '--serve': ['serve', 'http', 'host', ...served],
+  '--latency': worlds,
+  '--workloads': worlds,
+} as const;
+
+/** Options that only say more about another one. */
+const companions: readonly (readonly [option: string, of: string])[] = [
+  ['--trace-level', '--trace'],
+  ['--http', '--serve'],
+  ['--host', '--http'],
+  ['--schema', 'describe'],
+];
+
+/** @throws TKV_CONFIG with the first word or option that would do nothing */
+function refuseIdle(policies: readonly string[], command: Command): void {
+  const given = command.options.filter((option) => {
+    return command.getOptionValueSource(option.attributeName()) === 'cli';
+  });
+  const isGiven = (name: string): boolean =>
+    name === 'describe' ? policies[0] === name : given.some(({ long }) => long === name);
+  for (const [option, of] of companions) {
+    if (!isGiven(option) || isGiven(of)) continue;
+    throw configError(option, `is given without ${of}`, `Add ${of}, or leave it out.`);
+  }
+  const mode = (['describe', '--skydiscover', '--serve', '--latency', '--workloads'] as const).find(isGiven);
+  if (mode === undefined) {
+    // without a policy the presets are listed, and nothing is scored
+    if (!isGiven('--presets') || policies.length > 0) return;
+    const idle = given.find(({ long }) => long !== '--presets');
+    if (idle === undefined) return;
+    const remedy = 'Name a policy, or leave it out.';
+    throw configError(idle.long ?? idle.flags, 'does nothing where --presets lists the presets', remedy);
+  }
+  const [extra] = mode === 'describe' ? policies.slice(1) : mode === '--serve' ? policies : [];
+  if (extra !== undefined) {
+    throw configError(
+      'policy',
+      `is ${JSON.stringify(extra)} beside ${mode}, which takes none`,
+      'Leave it out.',
+    );
+  }
+  const reads: readonly string[] = modes[mode];
+  const idle = given.find((option) => !reads.includes(option.attributeName()));
+  if (idle === undefined) return;
+  throw configError(idle.long ?? idle.flags, `does nothing beside ${mode}`, 'Leave one of them out.');
 }

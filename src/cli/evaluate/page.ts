@@ -56,7 +56,7 @@ export function settingsTable(entries: readonly RankedBundle[]): string {
 }
 
 /**
- * By policy: 1 for those that no other one passes in all objectives, 2 for those that only they pass, and so
+ * By policy: 1 where no other one is better in all objectives, 2 where only policies of 1 are, and so
  * on; undefined for one that failed.
  */
 export function frontsOf(evaluations: readonly Evaluation[]): (number | undefined)[] {
@@ -116,7 +116,7 @@ export interface World {
   readonly scores: readonly (number | undefined)[];
 }
 
-/** Scores closer than this are a tie: nobody should choose by them. */
+/** Scores closer than this are a tie. */
 const TIE = 0.005;
 
 function sign(difference: number): number {
@@ -160,7 +160,7 @@ export function pairVerdicts(names: readonly string[], worlds: readonly World[])
   return verdicts;
 }
 
-/** Where they tie in more worlds than one is better, nobody should choose by it. */
+/** Where they tie in more worlds than one is better, the order says nothing. */
 function verdictOf(holds: number, ties: number, reversed: number): string {
   if (holds === 0 || (reversed === 0 && ties > holds)) return 'a tie';
   return reversed === 0 ? 'robust' : 'NOT robust';

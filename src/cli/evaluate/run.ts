@@ -1,7 +1,6 @@
 /** What `tierkv evaluate` does with its policies. */
 
-import type { Command } from 'commander';
-import { type PoolLimits, SimulationEvaluator } from '../../evaluate/evaluator.ts';
+import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
 import { openPolicy } from '../../evaluate/openPolicy.ts';
 import { loadPlan, type PlanChanges, planScales } from '../../evaluate/plans.ts';
 import type { PolicyBundle } from '../../evolve/bundle/policyBundle.ts';
@@ -16,8 +15,11 @@ import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
 import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel.ts';
 import { oneOf } from '../../simulate/engineOptions.ts';
-import { numberWithin, type WorkloadOptionValues } from '../../simulate/presetOptions.ts';
+import type { OptionValues } from '../../simulate/optionTable.ts';
+import { numberWithin } from '../../simulate/presetOptions.ts';
+import type { PoolLimits } from '../../workers/workerPool.ts';
 import { printText } from '../output.ts';
+import { withRunner } from '../workersOption.ts';
 import {
   evaluationTable,
   failureLines,
@@ -40,8 +42,9 @@ const perturbedSeeds = [201, 202, 203, 204, 205, 206];
 
 export async function runEvaluate(
   asked: readonly string[],
-  options: WorkloadOptionValues,
+  options: OptionValues,
   limits: PoolLimits,
+  server: string | undefined,
 ): Promise<void> {
   if (asked.length === 0 && options.presets === true) {
     process.stdout.write(`${['baseline', ...presets.keys()].join('\n')}\n`);
@@ -60,35 +63,37 @@ export async function runEvaluate(
   const suite = oneOf('--suite', String(options.suite), suiteNames);
   using bar = startProgressBar('simulations');
   const seeds = options.seeds === undefined ? {} : { seeds: seedsOf(String(options.seeds)) };
-  const open = (changes: PlanChanges = {}): SimulationEvaluator =>
-    new SimulationEvaluator({
-      plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
-      limits,
-      ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
-      progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
-    });
-  if (options.latency !== undefined || options.workloads !== undefined) {
-    await sensitivity(named, suite, options, open);
-    return;
-  }
-  const evaluator = open();
-  try {
+  const say = (line: string): void => bar.notice(line);
+  await withRunner(server, limits, say, async (runner, signal) => {
+    const open = (changes: PlanChanges = {}): SimulationEvaluator =>
+      new SimulationEvaluator({
+        runner,
+        plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
+        limits,
+        ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
+        progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
+      });
+    if (options.latency !== undefined || options.workloads !== undefined) {
+      await sensitivity(named, suite, options, open, signal);
+      return;
+    }
+    const evaluator = open();
     const evaluations = await evaluator.evaluate(
       named.map(({ bundle }) => bundle),
       suite,
+      signal,
     );
     const text = await pageOf(named, evaluations, suite, evaluator, options);
+    signal.throwIfAborted();
     writeResults(named, evaluations, evaluator, options, text);
-  } finally {
-    await evaluator.close();
-  }
+  });
 }
 
 function writeResults(
   named: readonly Named[],
   evaluations: readonly Evaluation[],
   evaluator: SimulationEvaluator,
-  options: WorkloadOptionValues,
+  options: OptionValues,
   page: { readonly text: string; readonly summary: string | undefined },
 ): void {
   const fronts = frontsOf(evaluations);
@@ -112,7 +117,7 @@ function writeResults(
 }
 
 /** `--json`: into a file beside the page, or printed in its place. */
-function writeReport(report: unknown, options: WorkloadOptionValues, text: string): void {
+function writeReport(report: unknown, options: OptionValues, text: string): void {
   const json: unknown = options.json;
   if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   else {
@@ -131,7 +136,7 @@ async function pageOf(
   evaluations: readonly Evaluation[],
   suite: SuiteName,
   evaluator: SimulationEvaluator,
-  options: WorkloadOptionValues,
+  options: OptionValues,
 ): Promise<{ readonly text: string; readonly summary: string | undefined }> {
   const { objectiveNames } = evaluator;
   const ranking =
@@ -182,7 +187,7 @@ function seedsOf(text: string): number[] {
   );
 }
 
-function whole(options: WorkloadOptionValues, name: string, flag: string, min: number, max: number): number {
+function whole(options: OptionValues, name: string, flag: string, min: number, max: number): number {
   return numberWithin(options, name, flag, { min, max, whole: true }) ?? min;
 }
 
@@ -190,31 +195,28 @@ function whole(options: WorkloadOptionValues, name: string, flag: string, min: n
 async function sensitivity(
   named: readonly Named[],
   suite: SuiteName,
-  options: WorkloadOptionValues,
+  options: OptionValues,
   open: (changes: PlanChanges) => SimulationEvaluator,
+  signal: AbortSignal,
 ): Promise<void> {
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
   const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
   const worlds: World[] = [];
   const failed = new Map<string, RankedBundle>();
-  const worldless = await allFailures(named, suite, open);
+  const worldless = await allFailures(named, suite, open, signal);
   for (const entry of worldless) failed.set(entry.name, entry);
   const changes = worldsOf(options);
   for (const [name, change] of worldless.length > 0 ? [] : changes) {
-    const evaluator = open(change);
-    try {
-      const evaluations = await evaluator.evaluate(
-        all.map(({ bundle }) => bundle),
-        suite,
-      );
-      const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
-      worlds.push({ name, scores });
-      for (const [i, evaluation] of evaluations.entries()) {
-        const entry = { name: all[i].name, evaluation };
-        if (evaluation.error !== undefined && !failed.has(entry.name)) failed.set(entry.name, entry);
-      }
-    } finally {
-      await evaluator.close();
+    const evaluations = await open(change).evaluate(
+      all.map(({ bundle }) => bundle),
+      suite,
+      signal,
+    );
+    const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
+    worlds.push({ name, scores });
+    for (const [i, evaluation] of evaluations.entries()) {
+      const entry = { name: all[i].name, evaluation };
+      if (evaluation.error !== undefined && !failed.has(entry.name)) failed.set(entry.name, entry);
     }
   }
   if (failed.size > 0) process.exitCode = 2;
@@ -233,20 +235,17 @@ async function allFailures(
   named: readonly Named[],
   suite: SuiteName,
   open: (changes: PlanChanges) => SimulationEvaluator,
+  signal: AbortSignal,
 ): Promise<readonly RankedBundle[]> {
   const evaluator = open({});
-  try {
-    const bundles = named.map(({ bundle }) => bundle);
-    const checked = await Promise.all(bundles.map((bundle) => evaluator.check(bundle)));
-    if (!checked.every((each) => 'error' in each)) return [];
-    const evaluations = await evaluator.evaluate(bundles, suite);
-    return evaluations.map((evaluation, i) => ({ name: named[i].name, evaluation }));
-  } finally {
-    await evaluator.close();
-  }
+  const bundles = named.map(({ bundle }) => bundle);
+  const checked = await Promise.all(bundles.map((bundle) => evaluator.check(bundle)));
+  if (!checked.every((each) => 'error' in each)) return [];
+  const evaluations = await evaluator.evaluate(bundles, suite, signal);
+  return evaluations.map((evaluation, i) => ({ name: named[i].name, evaluation }));
 }
 
-function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
+function worldsOf(options: OptionValues): [string, PlanChanges][] {
   const worlds: [string, PlanChanges][] = [];
   if (options.latency !== undefined) {
     const asked = String(options.latency);
@@ -263,63 +262,4 @@ function worldsOf(options: WorkloadOptionValues): [string, PlanChanges][] {
       worlds.push([`perturbed ${seed}`, { seeds: [seed], perturbation: 0.2 }]);
   }
   return worlds;
-}
-
-// Words and options of `tierkv evaluate` that would do nothing beside the others are refused before anything
-// is done: who gives them expects something else than what would happen.
-
-const served = ['plan', 'regrets', 'cache', 'workers', 'limit'];
-
-const compared = ['slot', 'presets', 'suite', 'seeds', 'plan', 'cache', 'workers', 'limit', 'json'];
-const worlds = ['latency', 'workloads', ...compared];
-
-/** What evaluate does in place of a page, and the options that it reads then. */
-const modes = {
-  describe: ['schema', 'json'],
-  '--skydiscover': ['skydiscover', 'slot', 'suite', ...served],
-  '--serve': ['serve', 'http', 'host', ...served],
-  '--latency': worlds,
-  '--workloads': worlds,
-} as const;
-
-/** Options that only say more about another one. */
-const companions: readonly (readonly [option: string, of: string])[] = [
-  ['--trace-level', '--trace'],
-  ['--http', '--serve'],
-  ['--host', '--http'],
-  ['--schema', 'describe'],
-];
-
-/** @throws TKV_CONFIG with the first word or option that would do nothing */
-export function refuseIdle(policies: readonly string[], command: Command): void {
-  const given = command.options.filter((option) => {
-    return command.getOptionValueSource(option.attributeName()) === 'cli';
-  });
-  const isGiven = (name: string): boolean =>
-    name === 'describe' ? policies[0] === name : given.some(({ long }) => long === name);
-  for (const [option, of] of companions) {
-    if (!isGiven(option) || isGiven(of)) continue;
-    throw configError(option, `is given without ${of}`, `Add ${of}, or leave it out.`);
-  }
-  const mode = (['describe', '--skydiscover', '--serve', '--latency', '--workloads'] as const).find(isGiven);
-  if (mode === undefined) {
-    // without a policy the presets are listed, and nothing is scored
-    if (!isGiven('--presets') || policies.length > 0) return;
-    const idle = given.find(({ long }) => long !== '--presets');
-    if (idle === undefined) return;
-    const remedy = 'Name a policy, or leave it out.';
-    throw configError(idle.long ?? idle.flags, 'does nothing where --presets lists the presets', remedy);
-  }
-  const [extra] = mode === 'describe' ? policies.slice(1) : mode === '--serve' ? policies : [];
-  if (extra !== undefined) {
-    throw configError(
-      'policy',
-      `is ${JSON.stringify(extra)} beside ${mode}, which takes none`,
-      'Leave it out.',
-    );
-  }
-  const reads: readonly string[] = modes[mode];
-  const idle = given.find((option) => !reads.includes(option.attributeName()));
-  if (idle === undefined) return;
-  throw configError(idle.long ?? idle.flags, `does nothing beside ${mode}`, 'Leave one of them out.');
 }

@@ -2,7 +2,7 @@
 
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import { type PoolLimits, SimulationEvaluator } from '../../evaluate/evaluator.ts';
+import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
 import { openPolicy } from '../../evaluate/openPolicy.ts';
 import { loadPlan } from '../../evaluate/plans.ts';
 import { serveHttp, serveLines } from '../../evaluate/transports.ts';
@@ -11,6 +11,8 @@ import { defaultSummary } from '../../evolve/summary.ts';
 import { readText } from '../../files/inputs.ts';
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import { openRunner } from '../../workers/openRunner.ts';
+import type { PoolLimits, TaskRunner } from '../../workers/workerPool.ts';
 
 /**
  * Parameters of `evaluate`: a bundle, or the text of one slot on top of the baseline. A file of any name but
@@ -26,7 +28,7 @@ export function candidateOf(file: string, slot: string): object {
   return bundleOf(text) ?? { candidate: { [slot]: text } };
 }
 
-/** The bundle of a JSON text; undefined for a policy of one slot, and for what is no JSON. */
+/** The bundle of a JSON text; undefined for a policy of one slot, and for other texts. */
 function bundleOf(text: string): object | undefined {
   let value: unknown;
   try {
@@ -44,6 +46,8 @@ export interface ServeOptions {
   readonly plan: string;
   /** Threads, time and heap of one simulation. */
   readonly limits: PoolLimits;
+  /** Address of the server whose workers run the cases; undefined for threads of this process. */
+  readonly server: string | undefined;
   readonly cacheFolder?: string;
   /** Over HTTP where given, 0 for any free port; else lines on stdio. */
   readonly http?: { readonly host: string; readonly port: number };
@@ -51,7 +55,7 @@ export interface ServeOptions {
   readonly regrets: number;
 }
 
-/** A candidate may take as long as so many simulations at their limit. */
+/** Simulations at their limit, one after the other: as long as these a candidate may take. */
 const CASES_IN_TURN = 4;
 
 /** A summary of the case with the lowest score: what went wrong there, and why. */
@@ -64,18 +68,20 @@ function artifactsOf(
     const worst = cases.reduce((a, b) => (b.score < a.score ? b : a));
     const explain = { summary: defaultSummary, regrets, level: 'minimal' } as const;
     const told = await evaluator.explain(bundle, suite, worst.id, explain);
-    const summary = 'error' in told ? `There is no summary: ${told.error.message}` : told.explanation.summary;
+    const summary = 'error' in told ? `The summary failed: ${told.error.message}` : told.explanation.summary;
     return { trace_summary: summary };
   };
 }
 
-function open({ plan, limits, cacheFolder, regrets }: ServeOptions): {
-  evaluator: SimulationEvaluator;
+async function open({ plan, limits, server, cacheFolder, regrets }: ServeOptions): Promise<{
+  runner: TaskRunner;
   service: EvaluationService;
-} {
+}> {
+  const runner = await openRunner(server, limits, (line) => process.stderr.write(`tierkv: ${line}\n`));
   const evaluator = new SimulationEvaluator({
     plan: loadPlan(plan),
     limits,
+    runner,
     ...(cacheFolder === undefined ? {} : { cacheFolder }),
   });
   const service = new EvaluationService({
@@ -84,18 +90,18 @@ function open({ plan, limits, cacheFolder, regrets }: ServeOptions): {
     wallMs: limits.wallMs * CASES_IN_TURN,
     artifactsOf: artifactsOf(evaluator, regrets),
   });
-  return { evaluator, service };
+  return { runner, service };
 }
 
 /** Ends with the input, `shutdown`, or the signal. */
 export async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> {
-  const { evaluator, service } = open(options);
+  const { runner, service } = await open(options);
   try {
     const { http } = options;
     if (http === undefined) await serveLines(service, process.stdin, process.stdout, signal);
     else await overHttp(service, http, signal);
   } finally {
-    await evaluator.close();
+    await runner.close();
   }
 }
 
@@ -112,7 +118,7 @@ export async function answerOnce(
   if (policies.length !== 1) {
     throw configError('policy', `is named ${policies.length} times`, 'Name the file of one candidate.');
   }
-  const { evaluator, service } = open(options);
+  const { runner, service } = await open(options);
   try {
     const response = await service.handle({
       id: 1,
@@ -124,7 +130,7 @@ export async function answerOnce(
     const { status, combined_score, metrics, artifacts } = response.result as ServiceAnswer;
     return { status, combined_score, metrics, artifacts };
   } finally {
-    await evaluator.close();
+    await runner.close();
   }
 }
 

@@ -1,9 +1,9 @@
 /** `tierkv evolve`: a search for policies that beat every preset, without any language model. */
 
-import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { interruptible } from '../process.ts';
+import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
 The search sees the train suite only. The best of it are scored on the validation suite, where the winner is
@@ -22,7 +22,7 @@ suite runs in any case. A small budget: --minutes 2 --population 4.
 export interface EvolveOptions {
   /** Policies to begin with beside the presets. */
   readonly policies: readonly string[];
-  /** Slot of those that are programs. */
+  /** Slot of each policy that is a program. */
   readonly slot: string;
   readonly plan: string;
   readonly slots: string | undefined;
@@ -36,6 +36,8 @@ export interface EvolveOptions {
   readonly population: number;
   readonly seed: number;
   readonly workers: number;
+  /** Address of the server whose workers run the cases; undefined for threads. */
+  readonly server: string | undefined;
   readonly islands: number;
   readonly finalists: number;
   readonly wallMs: number;
@@ -45,7 +47,7 @@ export function evolveCommand(): Command {
   return new Command('evolve')
     .description('Search for policies that beat every preset, without any language model.')
     .argument('[policy...]', 'policies to begin with beside the presets, as tierkv evaluate takes them')
-    .option('--slot <name>', 'slot of those that are programs', 'routing')
+    .option('--slot <name>', 'slot of each policy that is a program', 'routing')
     .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
     .option('--plan <name|file.json>', 'routing, admission, scaling, or a .json file', 'routing')
     .option('--slots <names>', "slots that are searched (default: the plan's)")
@@ -53,7 +55,7 @@ export function evolveCommand(): Command {
     .option('--minutes <n>', 'time for all of it, presets and judging too (default: no limit)')
     .option('--population <n>', 'candidates of a generation (default: 32)')
     .option('--seed <n>', 'seed of the search (default: 1)')
-    .option('--workers <n>', 'threads (default: one a core); the result does not depend on it')
+    .option(workersFlags, `${workersAbout}; the result does not depend on it`)
     .option('--islands <n>', 'islands of the archive (default: 3)')
     .option('--features <names>', 'metrics that divide the archive', 'policy_nodes,load_cv')
     .option('--finalists <n>', 'candidates that validation chooses from (default: 12)')
@@ -78,7 +80,7 @@ export function evolveCommand(): Command {
         minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
         population: whole('population', '--population', 32, 4, 10_000),
         seed: whole('seed', '--seed', 1, 0, Number.MAX_SAFE_INTEGER),
-        workers: whole('workers', '--workers', availableParallelism(), 1, 1024),
+        ...workersOption(given),
         islands: whole('islands', '--islands', 3, 1, 100),
         finalists: whole('finalists', '--finalists', 12, 1, 1000),
         wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),

@@ -26,6 +26,7 @@ import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCounted } from '../../printing/text.ts';
 import { configError, unknownName } from '../../runtime/errors.ts';
+import { openRunner } from '../../workers/openRunner.ts';
 import { printText } from '../output.ts';
 import type { EvolveOptions } from './command.ts';
 import {
@@ -62,7 +63,7 @@ function named(text: string): PolicySlot[] {
   });
 }
 
-/** Metrics that divide the archive; a run gives each of them. @throws TKV_CONFIG with those that there are */
+/** Metrics that divide the archive; a run gives each of them. @throws TKV_CONFIG with the nearest one */
 function featuresOf(text: string): string[] {
   return text.split(',').map((each) => {
     const name = each.trim();
@@ -114,9 +115,12 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
   await refuseUnbound(first);
   using bar = startProgressBar('simulations');
   const progress = { note: 'presets', generation: 0 };
+  const limits = { workers: options.workers, wallMs: options.wallMs, heapMiB: HEAP_MIB };
+  const runner = await openRunner(options.server, limits, (line) => bar.notice(line));
   const evaluator = new SimulationEvaluator({
     plan: suites,
-    limits: { workers: options.workers, wallMs: options.wallMs, heapMiB: HEAP_MIB },
+    limits,
+    runner,
     progress: (done, asked) => {
       const within = asked === 0 ? 0 : done / asked;
       const share = Math.min(1, (progress.generation + within) / (options.generations + 1));
@@ -149,7 +153,7 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
     progress.note = 'judging';
     await conclude(search, evaluator, options, directory, signal, first.length, budget);
   } finally {
-    await evaluator.close();
+    await runner.close();
   }
 }
 
@@ -230,7 +234,7 @@ export class SearchDirectory {
 
   /**
    * The state that an earlier run left.
-   * @throws TKV_CONFIG where there is none and one is asked for, or one is there that would be overwritten
+   * @throws TKV_CONFIG where one is asked for and missing, or is there and would be overwritten
    */
   load(plan: SearchPlan, resume: boolean): SearchState | undefined {
     const file = this.path('state.json');

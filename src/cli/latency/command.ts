@@ -7,8 +7,9 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import type { FitRequestsOptions } from '../../fitting/fitRequests.ts';
 import { renderSvg } from '../../printing/chart.ts';
-import { formatCounted } from '../../printing/text.ts';
+import { formatCounted, printable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends } from '../../sim/latency/makeModel.ts';
 import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
 import { printText } from '../output.ts';
@@ -71,7 +72,7 @@ function predictCommand(): Command {
     });
 }
 
-function fitCommand(): Command {
+function fitOptions(): Command {
   return new Command('fit')
     .description('Fit coefficients to measured steps and write them as a file.')
     .addOption(
@@ -85,11 +86,36 @@ function fitCommand(): Command {
     .option('--runs <file>', 'totals of whole runs, .csv')
     .option('--hold-out <experiment>', 'keep an experiment out and judge by it; repeatable', collect, [])
     .option('--links <file>', 'link profile of tierkv calibrate, to go into the coefficients')
-    .option('--requests <file>', 'fit calibrated to the requests of one run instead, .csv')
-    .option('--model <name>', 'with --requests: the model that was served')
-    .option('--tp <n>', 'with --requests: tensor parallel GPUs', numberOption, 1)
-    .option('--max-num-seqs <n>', 'with --requests: requests in a batch', numberOption, 128)
-    .option('--max-num-batched-tokens <n>', 'with --requests: tokens of a step', numberOption, 2048)
+    .option(
+      '--requests <file>',
+      "fit calibrated to the requests of one run instead: a table, tierkv observe, a gateway's trace, vLLM's benchmark JSON",
+    );
+}
+
+/** How a run was served, for fits and comparisons. */
+export function servedOptions(command: Command, when: string): Command {
+  return command
+    .option('--model <name>', `${when}the model that was served`)
+    .option('--tp <n>', `${when}tensor parallel GPUs`, numberOption, 1)
+    .option('--dp <n>', `${when}data parallel ranks, or engines that requests go to in turn`, numberOption, 1)
+    .option('--max-num-seqs <n>', `${when}requests in a batch`, numberOption, 128)
+    .option('--max-num-batched-tokens <n>', `${when}tokens of a step`, numberOption, 2048)
+    .option(
+      '--kv-blocks <n>',
+      `${when}KV blocks of the engine, as its log has them (default: what fits)`,
+      numberOption,
+    )
+    .option('--block-size <tokens>', `${when}tokens of a KV block`, numberOption, 16)
+    .option(
+      '--gpu-memory-utilization <share>',
+      `${when}share of the memory that may be used`,
+      numberOption,
+      0.9,
+    );
+}
+
+function fitCommand(): Command {
+  return servedOptions(fitOptions(), 'with --requests: ')
     .option('--fit-share <share>', 'with --requests: first share that the fit sees', numberOption, 0.5)
     .requiredOption('--out <file>', 'where the coefficients go')
     .action(async (raw, self: Command) => {
@@ -108,7 +134,10 @@ function fitCommand(): Command {
     });
 }
 
-const ofRequests = ['--model', '--tp', '--max-num-seqs', '--max-num-batched-tokens', '--fit-share'];
+const ofRequests = [
+  ...['--model', '--tp', '--dp', '--max-num-seqs', '--max-num-batched-tokens', '--kv-blocks', '--block-size'],
+  ...['--gpu-memory-utilization', '--fit-share'],
+];
 const ofSteps = ['--steps', '--runs', '--hold-out', '--links'];
 
 /** What is for the other kind of fit would do nothing. */
@@ -131,14 +160,30 @@ async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Pr
     throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
   }
   const { fitToRequests } = await import('../../fitting/fitRequests.ts');
-  const { file, fitted, judged } = fitToRequests(raw as FitRequestsOptions);
+  const { file, fitted, judged, read, kvBlocks } = fitToRequests(raw as FitRequestsOptions);
   writeJsonFile(raw.out, file);
+  printText(`${runText(String(raw.requests), read, kvBlocks)}\n`);
   printText(`fitted on ${formatCounted(fitted, 'requests')}\n`);
   for (const { what, measuredMeanMs, meanErrorPercent, p90ErrorPercent } of judged) {
     const errors = `mean ${meanErrorPercent.toFixed(1)}%, p90 ${p90ErrorPercent.toFixed(1)}%`;
     printText(`${what}: measured ${measuredMeanMs.toFixed(1)} ms, off by ${errors}\n`);
   }
   printText(`wrote ${raw.out}\n`);
+}
+
+/** What was taken of a measured run, and the memory that it is replayed with. */
+export function runText(
+  source: string,
+  { format, taken, requests }: MeasuredRunFile,
+  kvBlocks: number,
+): string {
+  const notes = taken.notes.map((note) => `; ${note}`).join('');
+  const left = taken.leftOver.length === 0 ? '' : `; left over: ${taken.leftOver.join(', ')}`;
+  const cached = requests.some(({ cachedTokens }) => cachedTokens > 0) ? 'as measured' : 'none measured';
+  return printable(
+    `read ${source} as ${format}: ${formatCounted(requests.length, 'requests')}; columns ${taken.columns.join(', ')}; ` +
+      `times: ${taken.times}${notes}${left}; prefix cache: ${cached}; ${formatCounted(kvBlocks, 'KV blocks')}`,
+  );
 }
 
 function checkCommand(): Command {

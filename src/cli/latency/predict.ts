@@ -160,7 +160,7 @@ export function parseBatch(text: string): BatchSums {
   const sums = new BatchSums();
   for (const piece of text.split(',')) {
     const match = part.exec(piece.trim());
-    if (match === null) wrong(text, `has a part "${piece}" that is no prefill or decode`);
+    if (match === null) wrong(text, `has a part "${piece}" that must be a prefill or a decode`);
     const [count, at, whole] = [match[2], match[3], match[4]].map((digits) =>
       digits === undefined ? undefined : Number(digits),
     );

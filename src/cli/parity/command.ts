@@ -20,9 +20,11 @@ import { type KVLayout, kvLayout } from '../../runtime/index.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
 import { engineHardware, oneOf } from '../../simulate/engineOptions.ts';
-import { type OptionValues, real, textOption, whole, wholeOption } from '../../simulate/options.ts';
-import { addPresetOptions, refusePresetOptions, seedOption } from '../../simulate/presetOptions.ts';
+import { real, textOption, whole, wholeOption } from '../../simulate/options.ts';
+import { type OptionValues, presetRows } from '../../simulate/optionTable.ts';
+import { refusePresetOptions, seedOption } from '../../simulate/presetOptions.ts';
 import { openSimulation } from '../../simulate/workloadOptions.ts';
+import { addRows } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import type { StandInConfig } from './standIn.ts';
@@ -33,8 +35,8 @@ the times of steps from a latency model. Then the recorded inputs are given to t
 scheduler: the log has to come out byte for byte. Then the simulator serves the same traffic free, with the
 links as tierkv calibrate measures them.
 
-With --engine an engine that computes serves instead, and the times of its steps are fitted to those that it
-made. Its blocks have its own size, so --block-bytes and --block-tokens stay as they are, and so does the
+With --engine an engine that computes serves instead, and the times of its steps are fitted to the ones
+that it made. Its blocks have its own size, so --block-bytes and --block-tokens stay as they are, and so does the
 model.
 
 Each block has --block-bytes whatever the model; a block of a trace with block ids has their tokens.
@@ -97,8 +99,8 @@ const REQUESTS = 80;
 const BLOCKS_MAX = 2 ** 22;
 
 export function addParityOptions(command: Command): Command {
-  addPresetOptions(command)
-    .option('--num-requests <n>', `at most so many requests (default: the specification's, else ${REQUESTS})`)
+  addRows(command, presetRows)
+    .option('--num-requests <n>', `most requests (default: the specification's, else ${REQUESTS})`)
     .option('--seed <n>', 'random key of generated traffic, a 64-bit integer (default: 42)')
     .option('--speed <n>', 'how many times as fast requests arrive', '1');
   command
@@ -183,7 +185,7 @@ export function parseParityOptions(
   };
 }
 
-/** What was named; of a recorded trace, whose length nobody chose, the beginning. */
+/** What was named; of a recorded trace, whose length was not chosen, the beginning. */
 function openNamed(trace: string | undefined, options: OptionValues): SimulatedWorkload {
   const opened = openSimulation(trace, options);
   if (opened.spec !== undefined || options.numRequests !== undefined) return opened.workload;

@@ -68,7 +68,7 @@ export interface TierBlocks {
 }
 
 const ANSWER_TOKENS = 8;
-/** So many prompts later a prompt is asked anew: it lies in DDR by then, or in NVMe. */
+/** A prompt is asked anew after this number of prompts: it lies in DDR by then, or in NVMe. */
 const COMES_BACK = [10, 25];
 const GAP_US = 120_000;
 

@@ -57,7 +57,7 @@ function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): P
       ...(nvme === 0 ? {} : { nvme: { dir, bytes: nvme, restart: 'empty' } }),
       eviction: { policy: eviction },
       offloadThreshold: 1,
-      leavingShare: 1, // what is dropped for want of speed depends on stalls, which nobody predicts
+      leavingShare: 1, // what is dropped for want of speed depends on stalls, which are not predicted
       ...(adapter === undefined ? {} : { adapter }),
     },
   });
@@ -66,7 +66,7 @@ function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): P
 /** Who serves on tiers of these sizes, with its disk tier in `dir`. */
 export type Runners = (dir: string, tierBytes: TierBytes) => ParityRunner;
 
-/** The engine's, or the stand-in's where there is none. */
+/** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
   if (engine === undefined) return (dir, tierBytes) => standInOf(options, dir, tierBytes);
   const { eviction, scheduler, adapter } = options;
@@ -239,7 +239,7 @@ export function predict(
   return { requests, observed };
 }
 
-/** The runner measures from the scheduler's door: what lies before and behind it is none of its times. */
+/** The runner measures from the scheduler's door: its times leave out what lies before and behind it. */
 function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
   return {
     backend: latency.backend,

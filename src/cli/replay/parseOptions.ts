@@ -135,7 +135,7 @@ function requireDirectory(dir: string): void {
     throw configError('--dir', `is ${dir}, ${problem}`, 'Make the directory, or leave --dir out.');
   }
   try {
-    // permissions alone do not say it: nobody can make a file in /proc
+    // permissions alone do not say it: no process can make a file in /proc
     fs.rmdirSync(fs.mkdtempSync(path.join(dir, '.tierkv-')));
   } catch (cause) {
     const problem = `--dir is ${dir}, in which nothing can be written (${systemReason(cause)})`;

@@ -40,7 +40,7 @@ export function singlePolicy(text: string): EvictionChoice | undefined {
   return evictionPolicyNames.includes(text.trim()) ? resolvePolicy({ policy: text.trim() }) : undefined;
 }
 
-/** Capacities as a list. @throws TKV_CONFIG for one that is no count of blocks */
+/** Capacities as a list. @throws TKV_CONFIG for one that must be a count of blocks */
 export function parseCapacities(text: string, most: number): readonly number[] {
   return [...new Set(text.split(',').map((word) => blocksOf('--hbm-blocks', word, 1, most)))];
 }
@@ -124,7 +124,7 @@ export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
 
 /**
  * Whether a replay of the trace runs beside the table.
- * @throws TKV_CONFIG for an option that needs a replay where there is none
+ * @throws TKV_CONFIG for an option that needs a replay
  */
 export function movesBytes(tracePath: string, run: StudyRun): boolean {
   if (run.single && isMooncake(tracePath)) return true;

@@ -5,9 +5,9 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from '../../files/results.ts';
-import { addSimulateOptions, type OptionValues, simulateOptionsOf } from '../../simulate/options.ts';
+import type { OptionValues } from '../../simulate/optionTable.ts';
+import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
-import { refuseIdleOptions } from './idleOptions.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
@@ -23,7 +23,8 @@ export function simulateCommand(): Command {
   return addSimulateOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
-      const options = simulateOptionsOf(self);
+      const asked = askedOf(self, workload);
+      const { options } = asked;
       for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
@@ -33,6 +34,6 @@ export function simulateCommand(): Command {
         for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);
       }
       const { runSimulate } = await import('./run.ts');
-      await runSimulate(workload, options, (opened) => refuseIdleOptions(self, options, opened));
+      await runSimulate(asked);
     });
 }

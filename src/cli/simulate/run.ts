@@ -11,28 +11,24 @@ import { attainedOf, clusterMetrics, metricsOutput } from '../../sim/report/metr
 import { ScalingReport } from '../../sim/report/scaling.ts';
 import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
-import { buildSimulation, runToEnd } from '../../simulate/build.ts';
+import { buildPlanned, runToEnd } from '../../simulate/build.ts';
 import type { BuiltSimulation } from '../../simulate/built.ts';
-import {
-  goodputTargets,
-  type OptionValues,
-  requireKnownTargets,
-  textOption,
-  whole,
-} from '../../simulate/options.ts';
+import { refuseIdleOptions } from '../../simulate/idleOptions.ts';
+import { goodputTargets, requireKnownTargets, textOption, whole } from '../../simulate/options.ts';
+import type { AskedSimulation, OptionValues } from '../../simulate/optionTable.ts';
 import {
   csvLines,
   jsonLines,
   metricsText,
-  provenanceOf,
   requestRecords,
   resultsText,
   simulationChart,
   summaryText,
   traceFiles,
 } from '../../simulate/output.ts';
+import { planSimulation } from '../../simulate/plan.ts';
+import { provenanceOf } from '../../simulate/provenance.ts';
 import { classesOf, requireRoom } from '../../simulate/simulate.ts';
-import type { OpenedFacts } from '../../simulate/workloadOptions.ts';
 import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
@@ -71,20 +67,17 @@ class Watchers {
   }
 }
 
-/** @param refuseIdle refuses options that cannot act on what was built, before it runs */
-export async function runSimulate(
-  workload: string | undefined,
-  options: OptionValues,
-  refuseIdle: (opened: OpenedFacts) => void,
-): Promise<void> {
+export async function runSimulate(asked: AskedSimulation): Promise<void> {
+  const { workload, options } = asked;
   let watchers = new Watchers(options);
+  const plan = planSimulation(workload, options);
   using bar = startProgressBar('requests');
   const built = runToEnd(
     (skipsKeys) => {
       watchers = new Watchers(options);
-      watchers.built = buildSimulation(workload, options, { observer: watchers.observer, skipsKeys });
+      watchers.built = buildPlanned(plan, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
-      refuseIdle(factsOf(watchers.built.opened));
+      refuseIdleOptions(asked, plan.policyFile, factsOf(watchers.built.opened));
       if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.options);
       return watchers.built;
     },
@@ -174,8 +167,21 @@ export async function runSimulate(
   // what was taken of a recorded trace, or what the rate of a specification counts
   const taken = source.taken === undefined ? sessionsText(source) : takenText(file, source);
   if (taken !== '') bar.say(taken);
+  const optimistic = optimisticText(built);
+  if (optimistic !== '') bar.say(optimistic);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);
+}
+
+/** That upstream's models of time go below what the hardware needs, and what to ask for instead; '' where they do not. */
+function optimisticText({ machine, options }: BuiltSimulation): string {
+  const model = machine.latency.backend;
+  const upstreams = model === 'trained-physics' || model === 'roofline';
+  if (!upstreams || options.floor === true || options.asUpstream === true) return '';
+  return (
+    `warning: steps of ${model} may be shorter than ${machine.hardware.name} can make them: ` +
+    '--latency-model calibrated was fitted to real steps, --floor holds each above what the hardware needs'
+  );
 }
 
 /** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */

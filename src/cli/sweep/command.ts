@@ -3,13 +3,13 @@
  * meets the targets.
  */
 
-import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
+import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
 Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.
@@ -33,9 +33,9 @@ export function sweepCommand(): Command {
       [],
     )
     .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
-    .option('--target-itl <ms>', 'bound on that of the time between tokens')
-    .option('--target-e2e <ms>', 'bound on that of the whole request')
-    .option('--workers <n>', 'threads (default: one a core)')
+    .option('--target-itl <ms>', 'the same for the time between tokens')
+    .option('--target-e2e <ms>', 'the same for the whole request')
+    .option(workersFlags, workersAbout)
     .option('--json <file>', 'write the results as JSON')
     .option('--plot <file.svg>', 'draw them')
     .addHelpText('after', helpEnd)
@@ -49,9 +49,7 @@ export function sweepCommand(): Command {
       const ttftMs = bound('targetTtft', '--target-ttft');
       const itlMs = bound('targetItl', '--target-itl');
       const e2eMs = bound('targetE2e', '--target-e2e');
-      const workers =
-        numberWithin(rest, 'workers', '--workers', { min: 1, max: 1024, whole: true }) ??
-        availableParallelism();
+      const { workers, server } = workersOption(rest);
       const hasTargets = ttftMs !== undefined || itlMs !== undefined || e2eMs !== undefined;
       const targets = {
         ...(ttftMs === undefined ? {} : { ttftMs }),
@@ -59,13 +57,16 @@ export function sweepCommand(): Command {
         ...(e2eMs === undefined ? {} : { e2eMs }),
       };
 
-      const { pointsOf, runPoints } = await import('./run.ts');
+      const { readWords } = await import('../../simulate/optionTable.ts');
+      const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
       const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
         await import('./report.ts');
-      const points = pointsOf(grid, args);
+      const points = pointsOf(grid, readWords(args));
       using bar = startProgressBar('points');
-      const results = await runPoints(points, workers, (done) =>
-        bar.update({ share: done / points.length, done }),
+      const limits = { workers, wallMs: Infinity };
+      const say = (line: string): void => bar.notice(line);
+      const results = await withRunner(server, limits, say, (runner) =>
+        runPoints(points, runner, (done) => bar.update({ share: done / points.length, done })),
       );
       const best = hasTargets ? cheapest(results, targets) : undefined;
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });

@@ -2,7 +2,7 @@
 
 import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { printable, renderTable } from '../../printing/text.ts';
-import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from './point.ts';
+import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../simulate/point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
 export interface SweepTargets {

@@ -19,15 +19,15 @@ import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
 import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
 import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
+import { type OptionValues, presetRows } from '../../simulate/optionTable.ts';
 import {
-  addPresetOptions,
   adjustmentOf,
   numberWithin,
   openOptions,
   presetSpec,
   seedOption,
-  type WorkloadOptionValues,
 } from '../../simulate/presetOptions.ts';
+import { addRows } from '../optionRows.ts';
 import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 import { addCommonOptions, openFrom, refuseIdleShaping } from './options.ts';
@@ -101,7 +101,7 @@ function noteSessions(opened: OpenedWorkload): void {
   );
 }
 
-async function describe(file: string | undefined, options: WorkloadOptionValues): Promise<void> {
+async function describe(file: string | undefined, options: OptionValues): Promise<void> {
   for (const target of [options.json, options.plot]) {
     if (typeof target === 'string') requireWritableTarget(target);
   }
@@ -144,7 +144,7 @@ async function describe(file: string | undefined, options: WorkloadOptionValues)
   }
 }
 
-function convert(input: string, options: WorkloadOptionValues): void {
+function convert(input: string, options: OptionValues): void {
   const to = String(options.to);
   if (to === 'tracev2') {
     const preset = options.from === 'preset';
@@ -165,7 +165,7 @@ function convert(input: string, options: WorkloadOptionValues): void {
 }
 
 /** Periods are made when a folder of ServeGen's becomes a spec. */
-function refusePeriods(options: WorkloadOptionValues): void {
+function refusePeriods(options: OptionValues): void {
   const given = {
     '--window-duration-seconds': options.windowDurationSeconds,
     '--drain-timeout-seconds': options.drainTimeoutSeconds,
@@ -177,7 +177,7 @@ function refusePeriods(options: WorkloadOptionValues): void {
 }
 
 /** The spec behind a folder of profiles, a preset name or a spec file. */
-function specOf(input: string, options: WorkloadOptionValues): WorkloadSpec {
+function specOf(input: string, options: OptionValues): WorkloadSpec {
   const seed = seedOption(options);
   if (options.from === 'preset') {
     refusePeriods(options);
@@ -205,7 +205,7 @@ function specOf(input: string, options: WorkloadOptionValues): WorkloadSpec {
   refusePeriods(options);
   if (format !== 'spec') {
     const trace = `a recorded trace (${String(format)})`;
-    const problem = `is spec, and ${input} is ${trace}, behind which there is no spec`;
+    const problem = `is spec, and ${input} is ${trace}, which was not made from a spec`;
     throw configError('--to', problem, 'Use --to tracev2.');
   }
   const spec = adjustmentOf(options, false)(readSpec(input));
@@ -215,11 +215,11 @@ function specOf(input: string, options: WorkloadOptionValues): WorkloadSpec {
 export function workloadCommand(): Command {
   const command = new Command('workload').description('Make, inspect and translate workloads.');
   const action =
-    (run: (file: string | undefined, options: WorkloadOptionValues) => void | Promise<void>) =>
-    (file: string | undefined, options: WorkloadOptionValues): void | Promise<void> =>
+    (run: (file: string | undefined, options: OptionValues) => void | Promise<void>) =>
+    (file: string | undefined, options: OptionValues): void | Promise<void> =>
       run(file, options);
 
-  addCommonOptions(addPresetOptions(command.command('generate')))
+  addCommonOptions(addRows(command.command('generate'), presetRows))
     .description('Generate the requests of a spec or a preset as TraceV2.')
     .argument('[spec]', 'workload spec in YAML')
     .option('-o, --output <stem>', 'write <stem>.yaml and <stem>.csv (default: rows to stdout)')
@@ -232,7 +232,7 @@ export function workloadCommand(): Command {
       }),
     );
 
-  addCommonOptions(addPresetOptions(command.command('describe')))
+  addCommonOptions(addRows(command.command('describe'), presetRows))
     .description('Show arrivals, lengths, prefix sharing and tenants of a spec, a trace or a preset.')
     .argument('[workload]', 'spec, trace or folder')
     .option('--plot <file.svg>', 'draw it')

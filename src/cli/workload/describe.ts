@@ -23,9 +23,10 @@ export function takenText(source: string, { format, taken }: OpenedWorkload): st
   const { columns, rows, firstUs, lastUs } = taken;
   const first = firstUs === 0 ? '' : ` from ${formatSeconds(firstUs / 1e6)}`;
   const left = columns.leftOver.length === 0 ? 'nothing' : columns.leftOver.join(', ');
+  const notes = columns.notes.map((note) => `; ${note}`).join('');
   return printable(
     `read ${source} as ${format}: ${formatCount(rows)} requests over ${formatSeconds((lastUs - firstUs) / 1e6)}` +
-      `${first}; columns ${columns.columns.join(', ')}; times: ${columns.times}; left over: ${left}`,
+      `${first}; columns ${columns.columns.join(', ')}; times: ${columns.times}${notes}; left over: ${left}`,
   );
 }
 

@@ -1,16 +1,25 @@
 /** Options of `tierkv workload` alone, and which of them act on which format. */
 
 import type { Command } from 'commander';
-import { type Format, type OpenedWorkload, openSpec, openWorkload } from '../../files/openWorkload.ts';
+import {
+  FORMATS,
+  type Format,
+  type OpenedWorkload,
+  openSpec,
+  openWorkload,
+} from '../../files/openWorkload.ts';
 import { configError } from '../../runtime/errors.ts';
+import { type OptionValues, traceRows } from '../../simulate/optionTable.ts';
 import {
   adjustmentOf,
   openOptions,
   presetSpec,
   refusePresetOptions,
   usedByFormat,
-  type WorkloadOptionValues,
 } from '../../simulate/presetOptions.ts';
+import { addRows } from '../optionRows.ts';
+
+const recorded = FORMATS.filter((format) => !['spec', 'servegen', 'tracev2', 'miniswe'].includes(format));
 
 /** Options that shape what is generated, or what some formats hold, with the formats that they act on. */
 const shaping: readonly (readonly [name: string, flag: string, acts: readonly Format[]])[] = [
@@ -18,12 +27,14 @@ const shaping: readonly (readonly [name: string, flag: string, acts: readonly Fo
   ['horizon', '--horizon', ['spec', 'servegen']],
   ['timeout', '--timeout', ['spec', 'servegen']],
   ['profile', '--profile', ['spec', 'servegen']],
-  ['blockTokens', '--block-tokens', ['mooncake', 'weka']],
+  ['blockTokens', '--block-tokens', ['mooncake', 'bailian', 'weka']],
+  ['dropEmpty', '--drop-empty', recorded],
+  ['sort', '--sort', recorded.filter((format) => format !== 'weka' && format !== 'vllm-bench')],
   ['sessionGap', '--session-gap', ['weka']],
 ];
 
 /** @throws TKV_CONFIG naming the first option that changes nothing of a file of this format */
-export function refuseIdleShaping(options: WorkloadOptionValues, source: string, format: Format): void {
+export function refuseIdleShaping(options: OptionValues, source: string, format: Format): void {
   for (const [name, flag, acts] of shaping) {
     if (options[name] === undefined || acts.includes(format)) continue;
     const problem = `is for ${acts.join(' and ')}, and ${source} is ${format}`;
@@ -31,7 +42,7 @@ export function refuseIdleShaping(options: WorkloadOptionValues, source: string,
   }
 }
 
-export function openFrom(file: string | undefined, options: WorkloadOptionValues): OpenedWorkload {
+export function openFrom(file: string | undefined, options: OptionValues): OpenedWorkload {
   const checked = openOptions(options); // also what only a file would need
   if (file !== undefined && options.workload !== undefined) {
     throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
@@ -44,7 +55,7 @@ export function openFrom(file: string | undefined, options: WorkloadOptionValues
   }
   refuseIdleShaping(options, 'a preset', 'spec');
   if (options.concurrency === undefined && options.thinkTimeMs !== undefined) {
-    const problem = 'is the pause of users in closed loop, and there are none';
+    const problem = 'is the pause of users in closed loop, and this workload has none';
     throw configError('--think-time-ms', problem, 'Add --concurrency, or leave it out.');
   }
   return openSpec(presetSpec(options), {
@@ -54,10 +65,10 @@ export function openFrom(file: string | undefined, options: WorkloadOptionValues
 }
 
 export function addCommonOptions(command: Command): Command {
-  return command
+  return addRows(command, traceRows)
     .option('--from <format>', 'format of the file, found out by default')
     .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
-    .option('--num-requests <n>', 'at most so many requests')
+    .option('--num-requests <n>', 'most requests')
     .option('--horizon <us>', 'no arrival after this')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
     .option(

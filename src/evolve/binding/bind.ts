@@ -57,9 +57,10 @@ function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
  * Reads the programs of a bundle and binds everything; nothing is run yet but what programs do when they are
  * loaded, so that a program without its function is found here.
  * @param bundle as `readBundle` returns it
+ * @param isChecked whether it was bound before, so that its programs are known to have their functions
  * @throws PolicyError compile, contract, step_limit, memory_limit, policy_runtime, with the slot
  */
-export async function bindBundle(bundle: PolicyBundle): Promise<BoundBundle> {
+export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promise<BoundBundle> {
   const code: Partial<Record<PolicySlot, LoadedCode>> = {};
   for (const slot of policySlots) {
     const spec = bundle[slot];
@@ -92,7 +93,7 @@ export async function bindBundle(bundle: PolicyBundle): Promise<BoundBundle> {
     scaling: autoScale?.type === 'parameterized' ? choiceOf(autoScale) : makeScaling,
     makeEngine: scheduling.makePolicy && engineWith(scheduling.makePolicy),
   };
-  await check(code);
+  if (!isChecked) await check(code);
   return bound;
 }
 

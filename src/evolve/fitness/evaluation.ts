@@ -3,6 +3,7 @@
  * the suites of cases that it runs.
  */
 
+import type { DeploymentSpec } from '../../simulate/spec.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
 
@@ -85,8 +86,8 @@ export function meansBySetting(
 export interface SuiteCase {
   /** Workload, model of time, seed. */
   readonly id: string;
-  /** Arguments of `tierkv simulate` without its policies and its seed. */
-  readonly args: readonly string[];
+  /** What is simulated, without its policies and its seed. */
+  readonly deployment: DeploymentSpec;
   readonly seed: number;
   /**
    * Largest relative change of rate and lengths, drawn from the seed: 0.2 is up to 20% up or down. 0 for

@@ -28,6 +28,9 @@ import {
 const headerWords = 6;
 const digestWords = digestBytesMax / 4;
 
+/** Told of keys, the first block of them that was hashed, and the tokens. */
+type HashListener = (keys: BlockKeys, from: number, tokens: KeyElements) => void;
+
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
@@ -36,6 +39,7 @@ export class KeyChain implements KeySource {
   readonly #state: Uint32Array = new Uint32Array(stateWords);
   readonly #message: Uint32Array = new Uint32Array(messageWords);
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
+  #onHashed: HashListener | undefined;
 
   /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed. */
   constructor(namespace: KeyNamespace | KeyChain) {
@@ -80,6 +84,14 @@ export class KeyChain implements KeySource {
     return keyedMidstate(key, digestBytesMax);
   }
 
+  /**
+   * Sets what is called behind each `hashBlocks`. A chain that `withExtras` makes does not have it: there tokens alone
+   * do not name a block.
+   */
+  listen(listener: HashListener): void {
+    this.#onHashed = listener;
+  }
+
   hashBlocks(tokens: KeyElements, from: number, out: BlockKeys, tokenCount: number = tokens?.length): number {
     requireElements(tokens);
     invariant(tokenCount <= tokens.length, 'a sequence has no more tokens than its array');
@@ -91,6 +103,7 @@ export class KeyChain implements KeySource {
       this.#hash(tokens, block, this.elementsPerKey, out);
       out.append(this.#key, 0);
     }
+    if (from < blocks) this.#onHashed?.(out, from, tokens);
     return out.length;
   }
 

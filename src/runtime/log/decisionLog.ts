@@ -135,6 +135,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.KEEP]: [4, false],
   [InputOp.LOAD_BACK]: [3, false],
   [InputOp.RECOMPUTE]: [4, false],
+  [InputOp.FOUND]: [3, true],
 };
 
 export class LogReader {

@@ -31,6 +31,7 @@ export const InputOp = {
   KEEP: 20,
   LOAD_BACK: 21,
   RECOMPUTE: 22,
+  FOUND: 23,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -57,6 +58,7 @@ export const inputOpNames = [
   'keep',
   'loadBack',
   'recompute',
+  'found',
 ] as const;
 
 /** The comments give the numbers that follow. A tier is its position in the configuration, 0 = HBM. */

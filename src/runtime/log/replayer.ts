@@ -74,7 +74,9 @@ export class LogReplayer {
       manager.retain(this.#sequence(a), { priority: b, keepUntilUs: c }, nowUs);
     } else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
     else if (op === InputOp.ADOPT) manager.adopt(a, adoptedFrom(b, c, d, words), nowUs);
-    else if (op === InputOp.TICK) manager.tick(nowUs);
+    else if (op === InputOp.FOUND) {
+      manager.adoptFound(a, { ...adoptedFrom(0, 0, b, words), owner: c }, nowUs);
+    } else if (op === InputOp.TICK) manager.tick(nowUs);
     else if (op === InputOp.DEADLINE) manager.setDeadline(a as JobId, b);
     else if (op === InputOp.PREEMPT) manager.preempt(this.#take(a), nowUs);
     else if (op === InputOp.DEMOTE) manager.demote(this.#take(a), nowUs);

@@ -25,10 +25,12 @@ export function matchBlock(core: Core, sequence: Sequence, i: number, content: n
     sequence.replica[i] = ready;
     sequence.state[i] = Entry.READY;
     counters.hits[TOP]++;
+    core.observer?.found?.(content, TOP);
     return;
   }
   if (core.incomingTo(content, TOP) !== -1) {
     counters.hits[TOP]++;
+    core.observer?.found?.(content, TOP);
     counters.joined++;
     join(core, sequence, i, core.incomingTo(content, TOP));
     return;
@@ -38,6 +40,7 @@ export function matchBlock(core: Core, sequence: Sequence, i: number, content: n
   if (lower !== -1) {
     const tier = replicas.tierOf(lower);
     counters.hits[tier]++;
+    core.observer?.found?.(content, tier);
     core.hold(lower);
     sequence.replica[i] = lower;
     if (core.config.moveOnReload) core.setResident(lower, 0);
@@ -45,6 +48,7 @@ export function matchBlock(core: Core, sequence: Sequence, i: number, content: n
   }
   const tier = fastestIncoming(core, content);
   counters.hits[tier]++;
+  core.observer?.found?.(content, tier);
   counters.joined++;
   const row = core.incomingTo(content, tier);
   core.waiters.append(core.jobs.waiter, row, sequence.id, i);
@@ -119,6 +123,7 @@ export function sealBlock(
   replicas.become(replica, ReplicaState.VERIFYING);
   remember(core, sequence, i, content);
   core.touch(sequence, content);
+  core.observer?.sealed?.(content);
   if (sequence.retention !== null) core.policy.retain?.(content, sequence.retention);
   sequence.claim[i] = row;
   sequence.state[i] = Entry.SEALING;

@@ -25,6 +25,7 @@ import { JobQueue } from '../tier/driver.ts';
 import type { Outcome } from '../tier/tier.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
+import type { ManagerObserver } from './observer.ts';
 import { Pace, WriteBudget } from './offloadPolicies.ts';
 import type { OwnerQuotas } from './ownerQuotas.ts';
 import { type Sequence, type SequenceId, SpareArrays } from './sequence.ts';
@@ -82,6 +83,8 @@ export class Core {
   readonly counters: Counters;
   readonly sink: DecisionSink | null;
   listener: ManagerListener = {};
+  /** Null while there is nothing that watches. */
+  observer: ManagerObserver | null = null;
   nowUs = 0;
   /** Microseconds that the engine computed before `computesSinceUs`, which is -1 while it does not compute. */
   computeUs = 0;
@@ -234,6 +237,7 @@ export class Core {
     contents.hold(content);
     this.#link(replica, content, tier);
     this.logReplica(DecisionOp.PUBLISH, replica);
+    this.observer?.published?.(replica, content, tier);
     if (replicas.refs[replica] === 0) this.makeEvictable(replica, tier);
   }
 
@@ -244,6 +248,7 @@ export class Core {
     const tier = replicas.tierOf(replica);
     if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
     const content = replicas.content[replica];
+    this.observer?.unpublished?.(replica, content, tier);
     this.#unlink(replica);
     replicas.become(replica, ReplicaState.DRAINING);
     if (this.listener.removed !== undefined && this.readyIn(content, tier) === -1) {
@@ -449,6 +454,7 @@ export class Core {
   /** The sequence has ended and holds nothing. */
   closed(sequence: Sequence): void {
     this.sequences.delete(sequence.id);
+    this.observer?.closed?.(sequence.id);
     this.spares.giveBack(sequence.retire());
   }
 
@@ -461,6 +467,7 @@ export class Core {
   #forgotten(content: number): void {
     this.policy.forgotten(content);
     this.use?.forget(content);
+    this.observer?.forgotten?.(content);
   }
 
   // Time and the decision log.

@@ -11,6 +11,7 @@ import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { countFailure, releaseSource } from './holds.ts';
+import type { ManagerObserver } from './observer.ts';
 
 /** Gives the job a slot now, or puts it at the end of its tier's queue. */
 export function claim(core: Core, row: number): void {
@@ -77,6 +78,7 @@ export function issue(core: Core, row: number): void {
     core.deadlines.add(jobs.idOf(row), jobs.deadlineUs[row]);
   }
   core.outbox.push(jobs.idOf(row));
+  if (core.observer !== null) tellIssued(core, core.observer, row);
   if (core.sink === null) return;
   const target = jobs.target[row];
   const source = jobs.source[row];
@@ -101,6 +103,7 @@ export function finish(core: Core, row: number, outcome: Outcome, digestLo: numb
   const state = jobs.state[row];
   invariant(state === JobState.ISSUED || state === JobState.DETACHED, 'only an issued job can finish');
   const target = jobs.target[row];
+  if (core.observer !== null) tellEnded(core, core.observer, row, outcome);
   replicas.writing[target] = 0;
   loadEnded(core, row, outcome === Outcome.LOADED);
   if (state === JobState.DETACHED) finishDetached(core, row, outcome);
@@ -204,4 +207,34 @@ export function loadEnded(core: Core, row: number, arrived: boolean): void {
 function linkOf({ jobs, replicas, links }: Core, row: number): LinkPace | undefined {
   const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === TOP;
   return isLoad ? links[replicas.tierOf(jobs.source[row])] : undefined;
+}
+
+// What an observer is told of a job.
+
+function tellIssued(core: Core, observer: ManagerObserver, row: number): void {
+  observer.issued?.(row, sourceTier(core, row), core.jobs.targetTier[row], bytesOf(core, row));
+}
+
+function tellEnded(core: Core, observer: ManagerObserver, row: number, outcome: Outcome): void {
+  const givenUp = core.jobs.state[row] === JobState.DETACHED;
+  observer.ended?.(
+    row,
+    sourceTier(core, row),
+    core.jobs.targetTier[row],
+    bytesOf(core, row),
+    outcome,
+    givenUp,
+  );
+}
+
+export function tellOverdue(core: Core, row: number): void {
+  core.observer?.overdue?.(row, sourceTier(core, row), core.jobs.targetTier[row], bytesOf(core, row));
+}
+
+function sourceTier({ jobs, replicas }: Core, row: number): number {
+  return jobs.source[row] === -1 ? -1 : replicas.tierOf(jobs.source[row]);
+}
+
+function bytesOf(core: Core, row: number): number {
+  return core.unitBytes(core.jobs.sizeClass[row]);
 }

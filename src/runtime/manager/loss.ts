@@ -21,6 +21,7 @@ import type { Core } from './core.ts';
 import { serveEnded } from './drain.ts';
 import { cancelWaiting, detach, letGo } from './holds.ts';
 import { fail, repinOrFail } from './loads.ts';
+import { makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 export interface TierLoss {
@@ -158,9 +159,13 @@ function arrivingBelow(core: Core, content: number): number {
 // that comes before its parent gets a row for it; a parent that never comes leaves a hole, which only makes
 // lookups walk.
 
-export interface AdoptedBlock {
+export interface AdoptedBlock extends NamedBlock {
   readonly slot: number;
   readonly generation: number;
+}
+
+/** What a store that outlives this process knows of a block beside its place. */
+export interface NamedBlock {
   readonly sizeClass: number;
   /** The content's key: four words. */
   readonly key: Uint32Array;
@@ -172,7 +177,7 @@ export interface AdoptedBlock {
 
 export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
   const { contents, replicas } = core;
-  const { slot, generation, sizeClass, key, digest, tokens } = block;
+  const { slot, generation, sizeClass, key } = block;
   const pool = core.pools[tier];
   const exists =
     slot < pool.shape.slotLimit &&
@@ -193,8 +198,43 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
 
   core.census[tier]?.took(slot);
   replicas.owner[replica] = 0;
+  replicas.become(replica, ReplicaState.RESERVED);
+  publishNamed(core, replica, block, 0);
+  return true;
+}
+
+// A block that a lookup has found in a store which others write too. The tier's slots are a directory of what is
+// believed to lie there: the manager takes one for it, as for a block of its own, and forgets another block where
+// the directory is full.
+
+export interface SharedBlock extends NamedBlock {
+  /** Who asked for it. */
+  readonly owner: number;
+}
+
+/** @returns the replica, or -1 where the block is in some tier already, or the tier has no room for it */
+export function adoptFound(core: Core, tier: number, block: SharedBlock): number {
+  const { sizeClass, key, digest, owner } = block;
+  const { contents } = core;
+  const known = contents.find(key, 0);
+  if (known !== -1) {
+    const isSame = contents.digestLo[known] === digest.lo && contents.digestHi[known] === digest.hi;
+    if (isAnywhere(core, known) || (contents.sealed[known] === 1 && !isSame)) return -1;
+  }
+  const bytes = core.unitBytes(sizeClass);
+  makeRoom(core, tier, bytes, owner);
+  if (core.residentBytes[tier] + bytes > core.capacityBytes[tier] || core.claims[tier].size > 0) return -1;
+  const replica = core.reserve(tier, sizeClass, owner);
+  if (replica !== -1) publishNamed(core, replica, block, owner);
+  return replica;
+}
+
+/** The reserved replica holds the block, as its store says. */
+function publishNamed(core: Core, replica: number, block: NamedBlock, owner: number): void {
+  const { contents, replicas } = core;
+  const { sizeClass, key, digest, tokens } = block;
   const parent = parentOf(core, block);
-  const content = contents.intern(key, 0, sizeClass, tokens, parent);
+  const content = contents.intern(key, 0, sizeClass, tokens, parent, owner);
   contents.learnParent(content, parent);
   contents.dropUnused(parent);
   contents.sizeClass[content] = sizeClass;
@@ -203,15 +243,13 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
   contents.sealed[content] = 1;
   contents.digestLo[content] = digest.lo;
   contents.digestHi[content] = digest.hi;
-  for (const state of [ReplicaState.RESERVED, ReplicaState.FILLING, ReplicaState.VERIFYING])
-    replicas.become(replica, state);
+  for (const state of [ReplicaState.FILLING, ReplicaState.VERIFYING]) replicas.become(replica, state);
   core.setResident(replica, 1);
   core.publish(replica, content);
   core.counters.adopted++;
-  return true;
 }
 
-function parentOf(core: Core, { parent, sizeClass, tokens }: AdoptedBlock): number {
+function parentOf(core: Core, { parent, sizeClass, tokens }: NamedBlock): number {
   if (parent === undefined || !core.config.chainedKeys) return UNKNOWN_PARENT;
   if (parent.every((word) => word === 0)) return NO_PARENT;
   return core.contents.intern(parent, 0, sizeClass, tokens, UNKNOWN_PARENT);
@@ -220,7 +258,7 @@ function parentOf(core: Core, { parent, sizeClass, tokens }: AdoptedBlock): numb
 const HAS_PARENT = 1;
 
 /** What the decision log keeps of a block besides its place. */
-export function adoptionWords({ key, parent, digest, tokens }: AdoptedBlock): Uint32Array {
+export function adoptionWords({ key, parent, digest, tokens }: NamedBlock): Uint32Array {
   const words = new Uint32Array(12);
   words.set(key);
   words.set(parent ?? [0, 0, 0, 0], 4);

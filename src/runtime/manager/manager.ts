@@ -15,6 +15,7 @@ import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
+import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier, TOP } from '../tier/tier.ts';
 import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
@@ -25,7 +26,7 @@ import { drain } from './drain.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { bytesOfLoneLoad, detach, releaseBlock } from './holds.ts';
 import { checkIntegrity } from './integrity.ts';
-import { finish, loadEnded } from './jobs.ts';
+import { finish, loadEnded, tellOverdue } from './jobs.ts';
 import {
   cancelSpeculative,
   fail,
@@ -53,7 +54,16 @@ import {
   type TierUsage,
   tierUsage,
 } from './lookup.ts';
-import { type AdoptedBlock, adopt, adoptionWords, loseTier, type TierLoss } from './loss.ts';
+import {
+  type AdoptedBlock,
+  adopt,
+  adoptFound,
+  adoptionWords,
+  loseTier,
+  type SharedBlock,
+  type TierLoss,
+} from './loss.ts';
+import { type ManagerObserver, observersAsOne } from './observer.ts';
 import { evict, holdersIn, keepBlockIn, requireQuotaFits, sendDown, setQuota } from './residency.ts';
 import {
   Entry,
@@ -93,6 +103,7 @@ export class KVManager {
   readonly #core: Core;
   /** Contents of the leading blocks that the last match found. */
   #found: Int32Array = new Int32Array(64);
+  readonly #observers: ManagerObserver[] = [];
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: ManagerConfig, sink: DecisionSink | null = null) {
@@ -148,6 +159,35 @@ export class KVManager {
   /** The key of a content that is ready or on its way, by its number. */
   contentKey(content: number): Uint32Array {
     return this.#core.contents.key(content);
+  }
+
+  /** Whose room the content takes: the owner who sealed it first. */
+  contentOwner(content: number): number {
+    return this.#core.contents.owner[content];
+  }
+
+  /** Tokens of the content. */
+  contentTokens(content: number): number {
+    return this.#core.contents.tokens[content];
+  }
+
+  /** Tokens of the block that the job in this row brings; 0 for a job without a content. */
+  jobTokens(row: number): number {
+    const content = this.#core.jobs.content[row];
+    return content === -1 ? 0 : this.#core.contents.tokens[content];
+  }
+
+  /** Contents and replicas that there can be at once: their numbers are below. */
+  get tableSizes(): { readonly contents: number; readonly replicas: number; readonly jobs: number } {
+    const { contents, replicas, config } = this.#core;
+    return { contents: contents.capacity, replicas: replicas.size, jobs: config.maxJobs };
+  }
+
+  /** The content of the slot in the tier at `position`, -1 where lookups find none there. */
+  contentIn(position: number, slot: number): number {
+    const { replicas } = this.#core;
+    const replica = replicas.base[position] + slot;
+    return replicas.state[replica] === ReplicaState.READY ? replicas.content[replica] : -1;
   }
 
   /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
@@ -431,6 +471,7 @@ export class KVManager {
     const sequence = new Sequence(core, id, visit, owner, core.spares.take(Math.max(count, room)));
     core.sequences.set(sequence.id, sequence);
     sequence.extendTo(matched);
+    core.observer?.opened?.(id, owner, keys, count, matched);
     const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
     for (let i = 0; i < matched; i++) matchBlock(core, sequence, i, this.#found[i]);
     core.counters.misses += count - matched;
@@ -517,6 +558,7 @@ export class KVManager {
       openBlock(core, sequence, i, sizeClass);
     }
     core.counters.recomputed += to - from;
+    core.observer?.recomputed?.(sequence.id, to - from);
     this.#end(true);
     return true;
   }
@@ -783,6 +825,22 @@ export class KVManager {
     return adopted;
   }
 
+  /**
+   * A lookup has found the block in the store of the tier at `position`, which others write too: it can be matched
+   * and loaded from there. A full tier forgets another block for it.
+   * @returns its place, or undefined where it stays out: some tier has it or awaits it, or it finds no room
+   */
+  adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.FOUND, nowUs, [position, block.sizeClass, block.owner], adoptionWords(block));
+    const replica = adoptFound(core, position, block);
+    const place = replica === -1 ? undefined : placeOf(core, replica);
+    this.#end();
+    return place;
+  }
+
   /** Evicts up to `count` cached blocks of the tier at `position`, in the order of the eviction policy. */
   evict(position: number, count: number, nowUs: number): Eviction {
     const core = this.#core;
@@ -862,6 +920,7 @@ export class KVManager {
       const row = jobs.rowOf(job);
       loadEnded(core, row, false);
       jobs.markOverdue(row);
+      tellOverdue(core, row);
       if (jobs.state[row] === JobState.DETACHED) continue;
       detach(core, row, Outcome.TIMED_OUT);
       givenUp++;
@@ -929,6 +988,17 @@ export class KVManager {
   /** Sets the listener to jobs, settled sequences and room, in place of the one before. */
   listen(listener: ManagerListener): void {
     this.#core.listener = listener;
+  }
+
+  /** Tells the observer of every block and job from now on, beside the observers before it. @returns unsubscribe */
+  observe(observer: ManagerObserver): () => void {
+    this.#observers.push(observer);
+    this.#core.observer = observersAsOne(this.#observers);
+    return () => {
+      const at = this.#observers.indexOf(observer);
+      if (at !== -1) this.#observers.splice(at, 1);
+      this.#core.observer = observersAsOne(this.#observers);
+    };
   }
 
   get openSequences(): number {

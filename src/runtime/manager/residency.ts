@@ -43,9 +43,10 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
   const { replicas, counters } = core;
   core.logReplica(DecisionOp.EVICT, victim);
   counters.evictions[tier]++;
+  const content = replicas.content[victim];
+  core.observer?.evicted?.(victim, content, tier);
   core.makeUnevictable(victim, tier);
   core.setResident(victim, 0);
-  const content = replicas.content[victim];
   const sizeClass = core.sizeClassOf(victim, tier);
   const owner = core.contents.owner[content];
   const lower = isLastIn(core, content, victim, tier)
@@ -64,6 +65,7 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
 export function giveUp(core: Core, victim: number, tier: number): void {
   core.logReplica(DecisionOp.EVICT, victim);
   core.counters.evictions[tier]++;
+  core.observer?.evicted?.(victim, core.replicas.content[victim], tier);
   core.makeUnevictable(victim, tier);
   core.setResident(victim, 0);
   unpublish(core, victim, tier);
@@ -84,6 +86,7 @@ function drop(core: Core, victim: number, tier: number, sizeClass: number): void
     else if (!affords(core, tier + 1, sizeClass)) counters.writesDeclined++;
   }
   core.logReplica(DecisionOp.DROP, victim);
+  core.observer?.dropped?.(core.replicas.content[victim], tier);
   core.unpublish(victim);
 }
 
@@ -175,6 +178,7 @@ function demote(core: Core, victim: number, tier: number, lower: number, patient
   const content = core.replicas.content[victim];
   const row = createDemotion(core, content, victim, lower, JobPriority.WRITE_THROUGH);
   if (row === -1) return false;
+  core.observer?.demoted?.(content, tier, lower);
   core.unpublish(victim);
   core.jobs.leaving[row] = 1;
   core.jobs.madeAtUs[row] = core.nowUs;

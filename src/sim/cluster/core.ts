@@ -5,8 +5,8 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
+import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
@@ -16,7 +16,6 @@ import type { Timeline } from '../links/modeledDriver.ts';
 import { RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
 import { SessionManager } from '../workload/closedLoop.ts';
 import type { RequestStream, WorkloadRequest } from '../workload/request.ts';
-import type { GatewayQueue } from './gatewayQueue.ts';
 import { Handoffs } from './handoffs.ts';
 import {
   eventPriorities,
@@ -212,7 +211,6 @@ export function probeOf(instance: Instance): InstanceProbe {
     capacityBlocks: engine.tiers().map(({ capacityBlocks }) => capacityBlocks),
     changes: (): number => instance.changes,
     report: (into: InstanceReport): void => report(instance, into),
-    cachedBlocks: (keys: BlockKeys, blocks: number): number => engine.cachedBlocks(keys, blocks),
   };
 }
 

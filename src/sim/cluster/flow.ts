@@ -7,12 +7,12 @@
 
 import { invariant } from '../../runtime/errors.ts';
 import type { EndKind } from '../control/controlPlane.ts';
+import { GatewayQueue } from '../control/gatewayQueue.ts';
 import type { RequestPriority, Stay } from '../control/policy.ts';
 import { SimRequest } from '../instance/simRequest.ts';
 import { Status } from '../metrics/requestTable.ts';
 import type { WorkloadRequest } from '../workload/request.ts';
 import type { ClusterCore } from './core.ts';
-import { GatewayQueue } from './gatewayQueue.ts';
 import type { Handoff } from './handoffs.ts';
 import { forcedRouting, HANDOFF_READY, SimEvent } from './parts.ts';
 

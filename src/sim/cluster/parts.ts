@@ -3,6 +3,7 @@
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
+import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
   AdmissionDecision,
   ForcedRouting,
@@ -17,7 +18,6 @@ import type { RequestTable, Status } from '../metrics/requestTable.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { SessionPlan } from '../workload/closedLoop.ts';
 import type { RequestStream } from '../workload/request.ts';
-import type { GatewayTiming } from './gatewayQueue.ts';
 import type { Handoff, HandoffConfig, HandoffSend } from './handoffs.ts';
 import type { ReplicaChange, ScaleChange, ScalingSetup } from './scaling.ts';
 

@@ -67,6 +67,9 @@ export interface ControlConfig {
   readonly topK: number;
 }
 
+/** What is done with a request at admission, whatever the policy would do. */
+export type ForcedAdmission = AdmissionDecision['verdict'];
+
 /** How a request left an instance. */
 export type EndKind = 'completed' | 'handedOff' | 'dropped' | 'timedOut' | 'evicted' | 'redirected';
 
@@ -120,7 +123,7 @@ export interface ControlPlane extends Stateful {
 
   arrived(request: RequestView, nowUs: number): void;
   /** @param forced what is done, whatever the policy would do */
-  admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision;
+  admit(request: RequestView, nowUs: number, forced?: ForcedAdmission): AdmissionDecision;
   prioritise(request: RequestView, nowUs: number): RequestPriority;
   /**
    * @param forced what is done, whatever the policies would choose

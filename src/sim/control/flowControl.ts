@@ -362,12 +362,12 @@ export interface FlowControl extends Stateful, Pick<NamedPolicy, 'completed'> {
 const limit: NumberRule = { kind: 'number', default: 0, min: 0, integer: true };
 
 /** A gateway, and how it sees saturation. */
-export interface Gateway {
+export interface GatewayStage {
   readonly queue: FlowControl;
   saturation(cluster: ClusterState): number;
 }
 
-export const gateways: Registry<Gateway> = new Registry<Gateway>('gateway', [
+export const gateways: Registry<GatewayStage> = new Registry<GatewayStage>('gateway', [
   {
     name: 'banded',
     readsKeys: false,

@@ -4,6 +4,7 @@
  */
 
 import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
@@ -12,12 +13,15 @@ import type {
   ControlCounters,
   ControlPlane,
   EndKind,
+  ForcedAdmission,
+  HistoryConfig,
+  ShadowConfig,
   ShadowDivergence,
+  SignalConfig,
 } from './controlPlane.ts';
 import { type PrefillDecodeDecider, prefillDecodeDeciders } from './disaggregation.ts';
-import { type FlowControl, type Gateway, gateways } from './flowControl.ts';
+import { type FlowControl, type GatewayStage, gateways } from './flowControl.ts';
 import {
-  ADMIT,
   type AdmissionDecision,
   type CandidateScore,
   type ClusterState,
@@ -56,9 +60,35 @@ const DAY_US = 86_400_000_000;
  * The configuration with every parameter of every policy.
  * @throws TKV_CONFIG with the field at fault
  */
+const controlNames = optionNames<ControlConfig>({
+  admission: true,
+  priority: true,
+  routing: true,
+  prefillRouting: true,
+  decodeRouting: true,
+  decider: true,
+  gateway: true,
+  signals: true,
+  shadow: true,
+  history: true,
+  topK: true,
+});
+const signalNames = optionNames<SignalConfig>({ snapshotIntervalUs: true, cacheSignalUs: true });
+const shadowOptionNames = optionNames<ShadowConfig>({
+  model: true,
+  blocks: true,
+  eventDelayUs: true,
+  speculativeTtlUs: true,
+});
+const historyNames = optionNames<HistoryConfig>({ windowUs: true, windows: true, burstFactor: true });
+
 export function checkControl(config: Partial<ControlConfig>): ControlConfig {
+  requireOptions(config, controlNames, 'config', 'TKV_CONFIG');
   const whole = { ...defaultControl, ...config };
   const { signals, shadow, history } = whole;
+  requireOptions(signals, signalNames, 'signals', 'TKV_CONFIG');
+  requireOptions(shadow, shadowOptionNames, 'shadow', 'TKV_CONFIG');
+  requireOptions(history, historyNames, 'history', 'TKV_CONFIG');
   requireInteger('signals.snapshotIntervalUs', signals.snapshotIntervalUs, 0, DAY_US);
   requireInteger('signals.cacheSignalUs', signals.cacheSignalUs, 0, DAY_US);
   if (!shadowNames.includes(shadow.model)) throw unknownName('shadow.model', shadow.model, shadowNames);
@@ -103,7 +133,7 @@ export function controlReadsKeys(config: ControlConfig): boolean {
 
 export type ChoiceRecord = Omit<
   RoutingDecision,
-  'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake'
+  'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake' | 'wished'
 >;
 
 /** @param topK others that are kept; -1 leaves out scores as well */
@@ -125,8 +155,10 @@ export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: n
 
 //  Decisions that a caller forces in a policy's place, for what-if runs.
 
-export function forcedAdmission(verdict: 'admit' | 'reject'): AdmissionDecision {
-  return verdict === 'admit' ? ADMIT : { verdict, reason: 'forced' };
+export function forcedAdmission(forced: ForcedAdmission, wished: AdmissionDecision): AdmissionDecision {
+  if (forced === 'admit') return { verdict: 'admit', wished };
+  if (forced === 'reject') return { verdict: 'reject', reason: 'forced', wished };
+  return { verdict: 'delay', durationUs: 0, reason: 'forced', wished };
 }
 
 /**
@@ -233,16 +265,16 @@ export class PolicyControlPlane implements ControlPlane {
     this.#books.arrived(request, nowUs);
   }
 
-  admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision {
+  admit(request: RequestView, nowUs: number, forced?: ForcedAdmission): AdmissionDecision {
     const cluster = this.cluster(nowUs);
     const priority = this.#policies.priority.prioritise(request, this.#books);
     const chosen = this.#policies.admission.decide(request, priority, this.#books, cluster);
-    const decision = forced === undefined ? chosen : forcedAdmission(forced);
+    const decision = forced === undefined ? chosen : forcedAdmission(forced, chosen);
     switch (decision.verdict) {
       case 'admit':
         this.counters.admitted++;
         this.#books.admitted(request, nowUs);
-        return ADMIT;
+        return decision;
       case 'reject':
         this.counters.rejected++;
         this.#books.rejected(request, nowUs);
@@ -276,6 +308,7 @@ export class PolicyControlPlane implements ControlPlane {
     const main = this.#context(request, priority, decoders);
     const router = pools ? this.#policies.routers.decode : this.#policies.routers.all;
     const wished = router.choose(main);
+    const wishedInstance = decoders[wished.index].instance;
     const choice: RoutingChoice =
       forced.target === undefined
         ? wished
@@ -301,6 +334,7 @@ export class PolicyControlPlane implements ControlPlane {
     const decodeInstance = disaggregate ? chosen.instance : -1;
     return {
       ...record,
+      wished: wishedInstance,
       prefillInstance,
       decodeInstance,
       expectedBlocks,
@@ -481,7 +515,7 @@ export class PlanePolicies implements Stateful {
   readonly admission: AdmissionPolicy;
   readonly priority: PriorityPolicy;
   readonly decider: PrefillDecodeDecider;
-  readonly gateway: Gateway | null;
+  readonly gateway: GatewayStage | null;
   readonly routers: { readonly [pool in 'all' | 'prefill' | 'decode']: RoutingPolicy };
   readonly learners: Learners;
 

@@ -84,10 +84,14 @@ export abstract class StatelessPolicy {
 //  What the stages of the control plane answer, one after the other.
 
 /** What admission says to a request. A delayed one comes to admission again after `durationUs`. */
-export type AdmissionDecision =
+export type AdmissionDecision = (
   | { readonly verdict: 'admit' }
   | { readonly verdict: 'reject'; readonly reason: string }
-  | { readonly verdict: 'delay'; readonly durationUs: number; readonly reason: string };
+  | { readonly verdict: 'delay'; readonly durationUs: number; readonly reason: string }
+) & {
+  /** Of a forced decision: what the policy would have said. */
+  readonly wished?: AdmissionDecision;
+};
 
 export const ADMIT: AdmissionDecision = { verdict: 'admit' };
 
@@ -138,6 +142,8 @@ export interface Stay {
 export interface RoutingDecision {
   /** Number of the instance that the request runs on; with a hand-off the one that decodes. */
   readonly target: number;
+  /** What the policy chose: another one than `target` only where that was forced. */
+  readonly wished: number;
   /** Where its prompt is computed, -1 where that is `target`. */
   readonly prefillInstance: number;
   /** Where it goes on after a hand-off, -1 without one. */
@@ -231,7 +237,10 @@ export interface ClusterState {
   readonly instances: readonly InstanceSnapshot[];
 }
 
-/** Reads one instance, when a report of it is due. The cluster implements it for its instances. */
+/**
+ * Reads one instance, when a report of it is due. The cluster implements it for its instances, and the gateway for
+ * real servers.
+ */
 export interface InstanceProbe {
   readonly instance: number;
   readonly id: string;
@@ -242,10 +251,13 @@ export interface InstanceProbe {
   readonly capacityBlocks: readonly number[];
   /** Grows with whatever changes a report. Left out, or -1, where changes are not counted: then each report is new. */
   changes?(): number;
+  /**
+   * When the figures that it reports were taken, and the same until newer ones have come. Left out where they are
+   * taken in the moment they are asked for, as in a simulation.
+   */
+  takenUs?(): number;
   /** Fills in what the instance knows of itself now. */
   report(into: InstanceReport): void;
-  /** Leading blocks of `keys` that are cached in HBM now. */
-  cachedBlocks(keys: BlockKeys, blocks: number): number;
 }
 
 /** The raw figures of a report; counters count since the start of the instance. */

@@ -282,16 +282,19 @@ export class SignalBoard implements Stateful {
   #read(entry: SignalEntry, nowUs: number): void {
     const { probe, snapshot } = entry;
     const changes = probe.changes?.() ?? -1;
+    const takenUs = probe.takenUs?.() ?? nowUs;
+    // nothing has come since it was last read
+    if (probe.takenUs !== undefined && changes !== -1 && changes === entry.changes) return;
     if (changes !== -1 && changes === entry.changes && isStill(snapshot)) {
       // everything is as it was reported before
-      snapshot.reportedUs = nowUs;
+      snapshot.reportedUs = takenUs;
       return;
     }
     entry.changes = changes;
     this.#reports++;
     const report = this.#report;
     probe.report(report);
-    const elapsedUs = nowUs - snapshot.reportedUs;
+    const elapsedUs = takenUs - snapshot.reportedUs;
     const perSecond = (blocks: number): number => (elapsedUs > 0 ? (blocks * 1e6) / elapsedUs : 0);
     snapshot.queueDepth = report.queueDepth;
     snapshot.batchSize = report.batchSize;
@@ -312,7 +315,7 @@ export class SignalBoard implements Stateful {
     };
     entry.offloadedBlocks = report.offloadedBlocks;
     entry.reloadedBlocks = report.reloadedBlocks;
-    snapshot.reportedUs = nowUs;
+    snapshot.reportedUs = takenUs;
   }
 
   /** When restored: the instances are added before; only what is known of them is brought back. */

@@ -5,6 +5,8 @@
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
+import type { HandoffConfig } from '../cluster/handoffs.ts';
 import {
   type ForcedDecisions,
   keyOfSeed,
@@ -18,6 +20,7 @@ import type { ScalingSetup } from '../cluster/scaling.ts';
 import { Simulation } from '../cluster/simulation.ts';
 import type { SnapshotData } from '../cluster/snapshot.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
+import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineConfig, InstanceEngine } from '../instance/engine.ts';
 import { Instance, type InstanceLimits } from '../instance/instance.ts';
@@ -38,6 +41,21 @@ export interface PoolConfig {
   readonly limits: InstanceLimits;
 }
 
+const poolNames = optionNames<PoolConfig>({
+  configId: true,
+  role: true,
+  model: true,
+  replicas: true,
+  engine: true,
+  latency: true,
+  limits: true,
+});
+const limitNames = optionNames<InstanceLimits>({
+  maxModelTokens: true,
+  maxSequences: true,
+  preemption: true,
+});
+
 export interface Deployment {
   readonly pools: readonly PoolConfig[];
 }
@@ -48,13 +66,16 @@ export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => voi
 /** Most instances of one simulation: their numbers order events. */
 const INSTANCES_MAX = 1024;
 
-/** @throws TKV_CONFIG with the field at fault */
+/** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkDeployment(deployment: Deployment): Deployment {
+  requireOptions(deployment, optionNames<Deployment>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;
   if (pools.length === 0)
     throw configError('pools', 'must not be empty', 'Name a pool with one replica or more.');
   let instances = 0;
-  for (const { replicas, configId, engine } of pools) {
+  for (const pool of pools) {
+    const { replicas, configId, engine, limits } = requireOptions(pool, poolNames, 'pool', 'TKV_CONFIG');
+    requireOptions(limits, limitNames, `${configId}.limits`, 'TKV_CONFIG');
     instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
     if (engine.blockTokens === pools[0].engine.blockTokens) continue;
     throw configError(
@@ -86,6 +107,50 @@ export interface SimulationSetup {
   readonly forced?: ForcedDecisions;
   /** Default: the real scheduler on the real manager. */
   readonly makeEngine?: MakeEngine;
+}
+
+const setupNames = optionNames<SimulationSetup>({
+  deployment: true,
+  workload: true,
+  key: true,
+  control: true,
+  options: true,
+  observer: true,
+  scaling: true,
+  skipsKeys: true,
+  forced: true,
+  makeEngine: true,
+});
+const simulationNames = optionNames<SimulationOptions>({
+  horizonUs: true,
+  admissionLatencyUs: true,
+  routingLatencyUs: true,
+  lastTokenInContext: true,
+  handoff: true,
+  gateway: true,
+});
+const handoffNames = optionNames<HandoffConfig>({
+  baseLatencyUs: true,
+  bandwidthBytesPerS: true,
+  granularity: true,
+  pipelined: true,
+});
+const gatewayNames = optionNames<GatewayTiming>({ tickUs: true, ttlUs: true });
+const scalingNames = optionNames<ScalingSetup>({
+  configId: true,
+  scaler: true,
+  replicas: true,
+  capacityTokens: true,
+  targets: true,
+});
+
+/** @throws TKV_CONFIG for a name that a setup does not have, with the nearest one */
+function checkSetup(setup: SimulationSetup): void {
+  requireOptions(setup, setupNames, 'setup', 'TKV_CONFIG');
+  const { handoff, gateway } = requireOptions(setup.options, simulationNames, 'options', 'TKV_CONFIG');
+  requireOptions(handoff, handoffNames, 'handoff', 'TKV_CONFIG');
+  if (gateway !== undefined) requireOptions(gateway, gatewayNames, 'gateway', 'TKV_CONFIG');
+  for (const one of setup.scaling ?? []) requireOptions(one, scalingNames, 'scaling', 'TKV_CONFIG');
 }
 
 /** Whether only a preemption could look a block up. */
@@ -141,6 +206,7 @@ function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSet
 }
 
 function partsOf(setup: SimulationSetup): SimulationParts {
+  checkSetup(setup);
   const { pools } = checkDeployment(setup.deployment);
   const makeEngine: MakeEngine =
     setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));

@@ -262,6 +262,8 @@ export function readYaml(text: string, file: string): SpecNode {
 /** Most characters of a text: some 2,000 clients of a spec, a hundred times the largest coefficient file. */
 export const maxYamlCharacters: number = 2 ** 20;
 const maxDepth = 100;
+/** Most empty lines in a row: the parser's work grows with the square of their number. */
+export const maxYamlEmptyLines: number = 10_000;
 const maxDirectives = 10;
 /** Most mappings that are read from one text, those behind aliases once for each alias. */
 export const maxMappings: number = 500_000;
@@ -361,6 +363,22 @@ function parse(text: string, source: YamlSource): Document.Parsed {
   return parsed;
 }
 
+function refuseEmptyLines(text: string, source: YamlSource): void {
+  let empty = 0;
+  let line = 1;
+  for (let from = 0; from < text.length; line++) {
+    const end = text.indexOf('\n', from);
+    const to = end === -1 ? text.length : end;
+    let at = from;
+    while (at < to && (text[at] === ' ' || text[at] === '\t' || text[at] === '\r')) at++;
+    empty = at === to ? empty + 1 : 0;
+    if (empty > maxYamlEmptyLines) {
+      throw source.error(line, `more than ${maxYamlEmptyLines} lines in a row are empty`, 'Take them out');
+    }
+    from = to + 1;
+  }
+}
+
 /** The nodes directly under a node, in the order of the text. */
 function* childrenOf(node: unknown): Generator<unknown> {
   if (isMap(node)) {
@@ -409,6 +427,7 @@ function parseYamlMap(text: string, file: string): { source: YamlSource; root: Y
     const problem = `has more than ${maxYamlCharacters} characters, the most of a spec or a data file`;
     throw source.error(1, problem, 'Write like clients as a cohort, or name the right file');
   }
+  refuseEmptyLines(text, source);
   try {
     const { contents } = parse(text, source);
     linkAliases(contents, source);

@@ -22,6 +22,7 @@ import {
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { JobRoute } from '../../runtime/manager/lookup.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
@@ -206,8 +207,34 @@ const LANDING_BLOCKS_MAX = 1024;
 /** Most blocks of all tiers: the manager holds some 60 bytes for each. */
 const BLOCKS_MAX = 2 ** 24;
 
-/** @throws TKV_CONFIG with the field at fault */
+const engineNames = optionNames<EngineConfig>({
+  blockTokens: true,
+  blockBytes: true,
+  hbmBlocks: true,
+  lowerTiers: true,
+  loads: true,
+  computeUsPerToken: true,
+  eviction: true,
+  offloadThreshold: true,
+  lowerCopy: true,
+  scheduler: true,
+  manager: true,
+});
+
+const deferredNames = optionNames<LoadTiming & { kind: 'deferred' }>({
+  kind: true,
+  links: true,
+  prefetch: true,
+});
+const billedNames = optionNames<LoadTiming & { kind: 'billed' }>({
+  kind: true,
+  baseUs: true,
+  usPerBlock: true,
+});
+
+/** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkEngineConfig(config: EngineConfig): EngineConfig {
+  requireOptions(config, engineNames, 'engine', 'TKV_CONFIG');
   requireInteger('blockTokens', config.blockTokens, 1, 2 ** 20);
   requireInteger('blockBytes', config.blockBytes, 1);
   requireInteger('hbmBlocks', config.hbmBlocks, 1, BLOCKS_MAX);
@@ -222,6 +249,8 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   if (blocks * config.blockBytes > Number.MAX_SAFE_INTEGER) {
     throw configError('blockBytes', `is ${config.blockBytes}, too large for ${blocks} blocks`, 'Lower it.');
   }
+  const { kind } = config.loads;
+  requireOptions(config.loads, kind === 'billed' ? billedNames : deferredNames, 'loads', 'TKV_CONFIG');
   if (config.loads.kind === 'billed') {
     requireFinite('loads.baseUs', config.loads.baseUs);
     requireFinite('loads.usPerBlock', config.loads.usPerBlock);

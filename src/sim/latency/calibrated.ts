@@ -7,6 +7,7 @@
 
 import { configError } from '../../runtime/errors.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks } from './latencyModel.ts';
+import type { Hardware } from './modelConfig.ts';
 import {
   type AttentionEfficiency,
   type EngineShape,
@@ -29,6 +30,8 @@ export interface EngineOverhead {
    * Bytes from which on a reduction goes round the ring in pieces, and not from each GPU to each in one go.
    */
   readonly ringSetupBytes: number;
+  /** What a reduction takes however small it is, beyond what is in `perLayerUs`, µs; 0 unless set. */
+  readonly reduceLatencyUs?: number;
 }
 
 export interface CalibratedCoefficients {
@@ -42,6 +45,21 @@ export interface CalibratedCoefficients {
     readonly postDecodeUs: number;
     readonly outputTokenUs: number;
   };
+}
+
+/**
+ * Coefficients as they are on the links of another GPU: what reductions reach there is the link's. Where the GPU is
+ * the one that they were fitted on, they stay.
+ */
+export function onLinksOf(
+  hardware: Pick<Hardware, 'name' | 'reduceEfficiency' | 'reduceLatencyUs'>,
+  gpu: string,
+  coefficients: CalibratedCoefficients,
+): CalibratedCoefficients {
+  if (hardware.reduceEfficiency === 0 || gpu.toLowerCase() === hardware.name.toLowerCase())
+    return coefficients;
+  const { reduceEfficiency, reduceLatencyUs } = hardware;
+  return { ...coefficients, engine: { ...coefficients.engine, reduceEfficiency, reduceLatencyUs } };
 }
 
 export class Calibrated implements LatencyModel {
@@ -155,7 +173,9 @@ export class Calibrated implements LatencyModel {
     const ring = ((2 * (tp - 1)) / tp) * message + this.#coefficients.engine.ringSetupBytes;
     const reductions = layers + denseLayers + (dp === 1 ? moeLayers : 0);
     const exchanged = dp > 1 ? moeLayers * ((2 * (expertGpus - 1)) / expertGpus) * message : 0;
-    return (reductions * Math.min(direct, ring) + exchanged) / this.#reduceBytesPerUs;
+    const latencyUs =
+      (this.#coefficients.engine.reduceLatencyUs ?? 0) * (reductions + (dp > 1 ? 2 * moeLayers : 0));
+    return latencyUs + (reductions * Math.min(direct, ring) + exchanged) / this.#reduceBytesPerUs;
   }
 
   #engineUs(batch: BatchSums): number {

@@ -104,6 +104,7 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
       perStepUs: numberOf(engine, 'perStepUs', 0),
       reduceEfficiency: share(engine, 'reduceEfficiency'),
       ringSetupBytes: numberOf(engine, 'ringSetupBytes', 0),
+      reduceLatencyUs: engine.number('reduceLatencyUs', { min: 0, max: maxCoefficient }, 0),
     },
     request: {
       queueingUs: numberOf(request, 'queueingUs', 0),

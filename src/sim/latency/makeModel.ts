@@ -1,7 +1,7 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { Calibrated } from './calibrated.ts';
+import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { LatencyModel } from './latencyModel.ts';
 import { Blackbox, Linear } from './linear.ts';
@@ -65,7 +65,11 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
         return new Blackbox(coefficients.values);
       case 'calibrated':
         requireDivisibleHeads(model, parallelism.tp);
-        return new Calibrated(shape, hardware.interconnectGbPerS, coefficients.values);
+        return new Calibrated(
+          shape,
+          hardware.interconnectGbPerS,
+          onLinksOf(hardware, coefficients.gpu, coefficients.values),
+        );
     }
   };
   return (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();

@@ -273,11 +273,17 @@ export interface Hardware {
   /** Memory bandwidth in TB/s, 10^12 bytes a second. */
   readonly memoryTbPerS: number;
   readonly memoryGib: number;
+  /** GiB that the driver shows a process, somewhat less; 0 where it is not known. */
+  readonly visibleGib: number;
   /** Shares of the peak that `roofline` takes as reached in prefill and decode. */
   readonly mfuPrefill: number;
   readonly mfuDecode: number;
   /** Bandwidth to the other GPUs of a node in one direction, GB/s; 0 without a fast link. */
   readonly interconnectGbPerS: number;
+  /** Share of that bandwidth which a reduction reaches on this link, for coefficients of another link; 0: theirs. */
+  readonly reduceEfficiency: number;
+  /** What a reduction takes on this link however small it is, beyond what is in a layer's time on NVLink, µs. */
+  readonly reduceLatencyUs: number;
 }
 
 /** What a data sheet may say of a GPU, in any of the units here. */
@@ -294,9 +300,12 @@ function readOurs(node: SpecNode): Hardware {
     peakTflops8bit: node.number('peakTflops8bit', { min: 0, max: figure.max }, 0),
     memoryTbPerS: node.number('memoryTbPerS', figure, Number.NaN),
     memoryGib: node.number('memoryGib', figure, Number.NaN),
+    visibleGib: node.number('visibleGib', { min: 0, max: figure.max }, 0),
     mfuPrefill: node.number('mfuPrefill', { ...figure, max: 1 }, Number.NaN),
     mfuDecode: node.number('mfuDecode', { ...figure, max: 1 }, Number.NaN),
     interconnectGbPerS: node.number('interconnectGbPerS', { min: 0, max: figure.max }, 0),
+    reduceEfficiency: node.number('reduceEfficiency', { min: 0, max: 1 }, 0),
+    reduceLatencyUs: node.number('reduceLatencyUs', { min: 0, max: 1e6 }, 0),
   };
   node.text('source');
   node.close();
@@ -341,6 +350,9 @@ export function parseUpstreamHardware(text: string, file: string): Hardware[] {
       mfuPrefill: need('mfuPrefill', 1),
       mfuDecode: need('mfuDecode', 1),
       interconnectGbPerS: 0,
+      visibleGib: 0,
+      reduceEfficiency: 0,
+      reduceLatencyUs: 0,
     };
     node.close();
     return hardware;

@@ -264,12 +264,45 @@ export class TakenColumns {
   columns: readonly string[] = [];
   /** Where the times come from, in words. */
   times = '';
+  /** Whether rows without prompt or output tokens are left out; otherwise a prompt without tokens is an error. */
+  readonly dropsEmpty: boolean;
+  /** Whether rows may come in any order of time; they are sorted afterwards. */
+  readonly anyOrder: boolean;
   readonly #leftOver = new Set<string>();
+  readonly #notes = new Map<string, number>();
+
+  constructor(how: { readonly dropsEmpty?: boolean; readonly anyOrder?: boolean } = {}) {
+    this.dropsEmpty = how.dropsEmpty ?? false;
+    this.anyOrder = how.anyOrder ?? false;
+  }
 
   /** Begins a pass over the trace. */
   begin(columns: readonly string[], times: string): void {
     this.columns = columns;
     this.times = times;
+    this.#notes.clear();
+  }
+
+  /** Counts a row that was read in another way than it stands there, or left out. */
+  note(what: string): void {
+    this.#notes.set(what, (this.#notes.get(what) ?? 0) + 1);
+  }
+
+  /** `3 rows without tokens left out`, one text a kind. */
+  get notes(): readonly string[] {
+    return [...this.#notes].map(([what, count]) => `${count} ${what}`);
+  }
+
+  /** Whether the row is left out because it has no prompt or no output. */
+  drops(inputTokens: number, outputTokens: number): boolean {
+    if (!this.dropsEmpty || (inputTokens > 0 && outputTokens > 0)) return false;
+    this.note('rows without tokens left out');
+    return true;
+  }
+
+  /** Refuses a time before the one of the line above, unless rows may come in any order. */
+  ordered(at: TraceLine, field: string, timeUs: number, previousUs: number): number {
+    return at.requireOrder(field, timeUs, this.anyOrder ? Number.NEGATIVE_INFINITY : previousUs);
   }
 
   /** A column or field that changes nothing. */

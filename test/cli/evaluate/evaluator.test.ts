@@ -4,13 +4,15 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { CaseCache, SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
+import { CaseCache } from '../../../src/evaluate/caseCache.ts';
+import { SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
 import { openPolicy } from '../../../src/evaluate/openPolicy.ts';
 import { loadPlan, refuseIdleScaling } from '../../../src/evaluate/plans.ts';
 import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { baseline, preset } from '../../../src/evolve/bundle/presets.ts';
 import type { Evaluation, SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
 import { FAILED_SCORE } from '../../../src/evolve/fitness/objectives.ts';
+import { writtenOf } from '../../../src/simulate/spec.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evaluate-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
@@ -175,7 +177,7 @@ test('results are kept by what is in files, and what is none is computed anew', 
   const file = path.join(folder, 'hardware.json');
   const each = (arg: string): SuiteCase => ({
     id: 'a',
-    args: ['--hardware-config', arg],
+    deployment: { options: { hardwareConfig: arg } },
     seed: 1,
     perturbation: 0,
   });
@@ -223,6 +225,130 @@ test.each([
   expect(() => loadPlan(wrong)).toThrow(
     expect.objectContaining({ path: wrong, field: expect.stringMatching(/^workloads/) }),
   );
+});
+
+test.each([
+  [{ workload: [] }, 'workload', /workload is not known.*Did you mean workloads\?/],
+  [{ suites: { trains: {} } }, 'suites.trains', /suites\.trains is not known.*Did you mean train\?/],
+  [
+    { suites: { train: { seeds: [1, 'x'] } } },
+    'suites.train.seeds[1]',
+    /suites\.train\.seeds\[1\] is "x"\. Give an integer\.$/,
+  ],
+  [{ suites: { train: {} } }, 'suites.train.seeds', /seeds is missing\. Give it a list of integers\.$/],
+  [
+    { suites: { train: { seeds: [1], perturbation: 2 } } },
+    'suites.train.perturbation',
+    /perturbation is 2\. Give a share from 0 to 0\.9\.$/,
+  ],
+  [
+    { latencyModels: ['rofline'] },
+    'latencyModels[0]',
+    /latencyModels\[0\] is not known.*Did you mean roofline\?/,
+  ],
+  [{ slots: ['routings'] }, 'slots[0]', /slots\[0\] is not known.*Did you mean routing\?/],
+  [{ scoring: { mode: 3 } }, 'scoring.mode', /scoring\.mode is 3\. Name one of weighted, slo-first\.$/],
+  [{ scoring: { objectives: [] } }, 'scoring.objectives', /is \[\]\. Give it a list of objectives with name/],
+  [
+    { scoring: { objectives: [{ metric: 'latency_ms', direction: 'up' }] } },
+    'scoring.objectives[0].direction',
+    /direction is not known/,
+  ],
+  [
+    { scoring: { objectives: [{ metric: 'latency_ms', direction: 'min', weight: 0 }] } },
+    'scoring.objectives[0].weight',
+    /weight is 0\. Give a number above 0\.$/,
+  ],
+  [
+    { args: ['--modell', 'x'] },
+    'args',
+    /args are refused: --modell is an unknown option. Did you mean --model\?/,
+  ],
+  [{ args: ['--model', 'x'], deployment: {} }, 'args', /args comes beside deployment\. Keep one of them\.$/],
+  [
+    { deployment: { modell: 'x' } },
+    'deployment.modell',
+    /deployment\.modell is not known.*Did you mean model\?/,
+  ],
+  [{ deployment: { tp: 2 } }, 'deployment.model', /deployment\.model is missing\. Name a model\.$/],
+  [
+    { deployment: { model: 'x', options: { floorr: true } } },
+    'deployment.options.floorr',
+    /deployment\.options\.floorr is not known.*Did you mean floor\?/,
+  ],
+])('a plan of %j names the field at fault and what to write', (more, field, message) => {
+  const file = path.join(folder, 'faulty.json');
+  fs.writeFileSync(file, JSON.stringify({ workloads: [workload], ...more }));
+  expect(() => loadPlan(file)).toThrow(message);
+  expect(() => loadPlan(file)).toThrow(expect.objectContaining({ path: file, field }));
+});
+
+test('arguments of a plan and its deployment are two ways to write one thing', () => {
+  const file = path.join(folder, 'two-ways.json');
+  const casesOf = (more: object): readonly SuiteCase[] => {
+    fs.writeFileSync(file, JSON.stringify({ workloads: [workload], latencyModels: ['roofline'], ...more }));
+    return loadPlan(file).suites.train;
+  };
+  const args = [
+    ...['--model', 'qwen3-14b', '--num-instances', '3', '--total-kv-blocks=500', '--floor', '--tp', '2'],
+    ...['--routing-policy', 'weighted', '--routing-scorers', 'queue-depth:2', '--rate', '5'],
+  ];
+  const [written] = casesOf({ args });
+  expect(written.deployment).toMatchObject({
+    model: 'qwen3-14b',
+    tp: 2,
+    engine: { kvBlocks: 500 },
+    latency: { floor: true, model: 'roofline' },
+    control: { routing: { policy: 'weighted' } },
+    options: { numInstances: 3, routingScorers: 'queue-depth:2' },
+  });
+  const [described] = casesOf({
+    deployment: {
+      ...{
+        model: 'qwen3-14b',
+        tp: 2,
+        pools: { instances: 3 },
+        engine: { kvBlocks: 500 },
+        latency: { floor: true },
+      },
+      control: { routing: { policy: 'weighted', scorers: { 'queue-depth': 2 } } },
+      workload: { rate: 5 },
+    },
+  });
+  expect(writtenOf(described.deployment)).toEqual(writtenOf(written.deployment));
+  expect(new CaseCache().caseHash(described)).toBe(new CaseCache().caseHash(written));
+});
+
+test('a plan takes a deployment file, as seen from its own folder', async () => {
+  fs.writeFileSync(
+    path.join(folder, 'pools.yaml'),
+    `version: 1
+models: [{ name: qwen3-14b, hardware: H100, tp: 2, latency_model: roofline }]
+pools: [{ name: chat, replicas: 3, engine: { total_kv_blocks: 4000 } }]
+`,
+  );
+  const file = path.join(folder, 'pools.json');
+  const suites = { train: { seeds: [1] } };
+  const plan = {
+    workloads: [workload],
+    suites,
+    deployment: { file: 'pools.yaml', workload: { requests: 40 } },
+  };
+  fs.writeFileSync(file, JSON.stringify(plan));
+  const loaded = loadPlan(file);
+  expect(loaded.suites.train.map(({ id }) => id)).toEqual(['shared-prefixes/file/1']);
+  const limits = { workers: 1, wallMs: 100_000, heapMiB: 1024 };
+  const evaluator = new SimulationEvaluator({ plan: loaded, limits });
+  try {
+    const [{ metrics, error }] = await evaluator.evaluate([preset('routing/lor')], 'train');
+    expect([error, metrics.mean_replicas, metrics.requests]).toEqual([undefined, 3, 40]);
+  } finally {
+    await evaluator.close();
+  }
+  fs.writeFileSync(file, JSON.stringify({ ...plan, latencyModels: ['roofline'] }));
+  expect(() => loadPlan(file)).toThrow(/latencyModels chooses models of time, and \S+pools\.yaml names them/);
+  fs.writeFileSync(file, JSON.stringify(plan));
+  expect(() => loadPlan(file, { latencyModels: ['roofline'] })).toThrow(/^--latency chooses models of time/);
 });
 
 test.each([

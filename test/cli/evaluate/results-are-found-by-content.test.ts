@@ -7,11 +7,13 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import { CaseCache, SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
+import { CaseCache } from '../../../src/evaluate/caseCache.ts';
+import { SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
 import { loadPlan } from '../../../src/evaluate/plans.ts';
 import { baseline } from '../../../src/evolve/bundle/presets.ts';
 import { readState, type SearchPlan } from '../../../src/evolve/search/breeding.ts';
 import { filesReadBy, hashOfFolders, readText } from '../../../src/files/inputs.ts';
+import { argumentCase } from './argumentCase.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
 const root = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-content-'));
@@ -116,13 +118,10 @@ function changeOneByte(file: string): void {
 
 test.each(kinds)('%s counts by its bytes', (_, argsOf, file) => {
   const args = argsOf((name) => path.join(folder, name));
-  const read = filesReadBy(
-    () => void new CaseCache().key(baseline, { id: '', args, seed: 1, perturbation: 0 }),
-  );
+  const read = filesReadBy(() => void new CaseCache().key(baseline, argumentCase(args)));
   expect(read).toContain(path.join(folder, file));
   const cache = new CaseCache();
-  const keyOf = (those: readonly string[] = args): string =>
-    cache.key(baseline, { id: 'a', args: those, seed: 1, perturbation: 0 });
+  const keyOf = (those: readonly string[] = args): string => cache.key(baseline, argumentCase(those));
   const before = keyOf();
   fs.utimesSync(path.join(folder, file), 1, 1);
   expect(keyOf()).toBe(before);
@@ -131,13 +130,13 @@ test.each(kinds)('%s counts by its bytes', (_, argsOf, file) => {
   expect(keyOf(argsOf((name) => path.join(moved, name)))).toBe(before);
   changeOneByte(path.join(folder, file));
   expect(keyOf()).not.toBe(before);
-  expect(new CaseCache().key(baseline, { id: 'a', args, seed: 1, perturbation: 0 })).toBe(keyOf());
+  expect(new CaseCache().key(baseline, argumentCase(args))).toBe(keyOf());
 });
 
 test('a file that a specification names only now is found as well', () => {
   const cache = new CaseCache();
   const args = [...machine, '--workload-spec', path.join(folder, 'spec.yaml')];
-  const keyOf = (): string => cache.key(baseline, { id: 'a', args, seed: 1, perturbation: 0 });
+  const keyOf = (): string => cache.key(baseline, argumentCase(args));
   keyOf();
   fs.copyFileSync(path.join(folder, 'nested.yaml'), path.join(folder, 'spec.yaml'));
   const named = keyOf();

@@ -83,3 +83,19 @@ test('with prefill and decode instances, decisions are taken again where the req
   expect(tried.length).toBe(3);
   for (const [, chosen, other] of tried) expect([chosen, other].sort()).toEqual(['2', '3']);
 });
+
+test('a program that cannot be parsed is refused before any case of a plan runs', () => {
+  // the cases of this plan would take hours: only a refusal before them ends in time
+  const hours = smallWorkload.replace('num_requests: 60', 'num_requests: 200000000');
+  fs.writeFileSync(path.join(folder, 'hours.yaml'), hours);
+  fs.writeFileSync(path.join(folder, 'hours.json'), JSON.stringify({ workloads: ['hours.yaml'] }));
+  fs.writeFileSync(path.join(folder, 'bad.star'), 'def score(request, cluster, instances):\n    return [\n');
+  const all = [main, 'evaluate', 'bad.star', '--plan', 'hours.json'];
+  const { status, stdout } = spawnSync(process.execPath, all, {
+    cwd: folder,
+    encoding: 'utf8',
+    timeout: 240_000,
+  });
+  expect(status).toBe(2);
+  expect(stdout).toMatch(/^bad\.star has no score\. compile: routing, line 2: /m);
+});

@@ -3,7 +3,7 @@
  * at once, in one line. So do files that nest, list or repeat more than any file of their kind.
  */
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import fs from 'node:fs';
 import net from 'node:net';
@@ -85,6 +85,33 @@ it.skipIf(process.platform === 'win32').each([
   expect(wrongWith(ended)).toBeUndefined();
   expect(ended.status).toBe(2);
   expect(ended.stderr).toContain('is a pipe or a device');
+});
+
+const simulated = ['simulate', '--model', 'qwen3-14b', '--rate', '40', '--num-requests', '5'];
+it.skipIf(process.platform === 'win32').each([
+  [...simulated, '--metrics-path', 'PIPE'],
+  [...simulated, '--requests', 'PIPE'],
+  [...simulated, '--decisions', 'PIPE'],
+  ['replay', 'data/mooncake-conversation-excerpt.jsonl.gz', '--log', 'PIPE'],
+  ['sweep', '--grid', 'rate=10,20', '--json', 'PIPE', '--', ...simulated.slice(1)],
+])('%s writing to a pipe that no program reads ends in one line', async (...args) => {
+  const pipe = join(folder, 'pipe.json');
+  execFileSync('mkfifo', [pipe]);
+  const given = args.map((arg) => (arg === 'PIPE' ? pipe : arg));
+  const ended = await runCommand(given, folder, 100);
+  expect(wrongWith(ended)).toBeUndefined();
+  expect(ended.status, ended.stderr).toBe(2);
+  expect(ended.stderr).toContain('is a pipe, and no program reads it');
+  if (args[0] !== 'simulate') return;
+  // the control: with a reader the same command writes the same file through the pipe
+  const reader = spawn('cat', [pipe], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let read = 0;
+  reader.stdout.on('data', (chunk: Buffer) => {
+    read += chunk.length;
+  });
+  expect((await runCommand(given, folder, 100)).status).toBe(0);
+  if (reader.exitCode === null) await once(reader, 'close');
+  expect(read).toBeGreaterThan(100);
 });
 
 describe('JSON', () => {

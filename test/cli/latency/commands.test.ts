@@ -100,7 +100,7 @@ describe('predict', () => {
     [['--model', 'qwen3-14b', '--gpu', 'L40S'], /no coefficients for calibrated on L40S/],
     [['--model', 'qwen3-14b', '--batch', 'decode=0@4'], /outside 1 to 1000000000/],
     [['--model', 'qwen3-14b', '--batch', 'prefill=9@1/5'], /more than its prompt of 5 tokens/],
-    [['--model', 'qwen3-14b', '--batch', 'decod=1'], /"decod=1" that is no prefill or decode/],
+    [['--model', 'qwen3-14b', '--batch', 'decod=1'], /"decod=1" that must be a prefill or a decode/],
     [['--model', 'nowhere.json'], /nowhere\.json cannot be read: ENOENT/],
     [['--model', 'qwen3-14b', '--backend', 'magic'], /Allowed choices are trained-physics/],
     [[], /required option '--model/],

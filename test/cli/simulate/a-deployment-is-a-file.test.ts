@@ -5,11 +5,12 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process.ts';
-import { hasRun, type SweepPoint } from '../../../src/cli/sweep/point.ts';
-import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
 import { Spread } from '../../../src/sim/report/tierMetrics.ts';
+import { askedBy, readWords } from '../../../src/simulate/optionTable.ts';
+import { hasRun, type SweepPoint } from '../../../src/simulate/point.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
 import { printed } from './printed.ts';
+import { pointsOf, runPoints } from './sweptPoints.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -167,11 +168,13 @@ it('a tier of size 0 is no tier, in a sweep over sizes', async () => {
   const args = ['--deployment', write(tiered), '--num-requests', '60'];
   const point = (cpu: number, disk: string): SweepPoint => ({
     values: { cpu: String(cpu), disk },
-    args: [
-      ...args,
-      ...['--set', `pools[0].tiers.cpu_bytes_to_use=${cpu}`],
-      ...['--set', `pools[0].tiers.secondary_tiers=[${disk}]`],
-    ],
+    asked: askedBy(
+      readWords([
+        ...args,
+        ...['--set', `pools[0].tiers.cpu_bytes_to_use=${cpu}`],
+        ...['--set', `pools[0].tiers.secondary_tiers=[${disk}]`],
+      ]),
+    ),
   });
   const disk = (bytes: number): string => `{type: fs, device_class: nvme_gen4, capacity_bytes: ${bytes}}`;
   const below = ['', disk(0), disk(4e9), `${disk(0)}, ${disk(4e9)}`];

@@ -4,9 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { hasRun, runPoint } from '../../../src/cli/sweep/point.ts';
 import { cheapest } from '../../../src/cli/sweep/report.ts';
-import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
+import { hasRun, planPoint, runPoint } from '../../../src/simulate/point.ts';
+import { pointsOf, runPoints } from './sweptPoints.ts';
 
 const args = '--model qwen3-14b --workload chatbot --num-requests 60'.split(' ');
 const points = pointsOf(['num-instances=1,2', 'rate=20,80'], args);
@@ -24,7 +24,7 @@ describe('a sweep', () => {
   it('is the same on one thread, on three, and without any', async () => {
     const one = await runPoints(points, 1);
     expect(await runPoints(points, 3)).toEqual(one);
-    expect(points.map(runPoint)).toEqual(one);
+    expect(points.map((point) => runPoint(planPoint(point)))).toEqual(one);
     expect(one.filter(hasRun).map(({ gpus }) => gpus)).toEqual([1, 1, 2, 2]);
   });
 
@@ -35,11 +35,11 @@ describe('a sweep', () => {
     const drawn = pointsOf(grid, [...args, ...drawing.split(' '), '--rate', '60', '--num-instances', '2']);
     const one = await runPoints(drawn, 1);
     expect(await runPoints(drawn, 4)).toEqual(one);
-    expect(drawn.map(runPoint)).toEqual(one);
+    expect(drawn.map((point) => runPoint(planPoint(point)))).toEqual(one);
   });
 
   it('names the cheapest point that meets the targets, or none', () => {
-    const results = points.map(runPoint);
+    const results = points.map((point) => runPoint(planPoint(point)));
     const [slow] = results.filter(({ gpus }) => gpus === 1).sort((a, b) => b.e2eP99Ms - a.e2eP99Ms);
     expect(cheapest(results, { e2eMs: Infinity })?.gpus).toBe(1);
     expect(cheapest([slow, results[2]], { e2eMs: slow.e2eP99Ms - 1 })).toBe(results[2]);

@@ -42,7 +42,7 @@ describe('a mistake', () => {
     ['--kv-cpu-blocks x', /--kv-cpu-blocks is "x", not a number/],
     ['--kv-cpu-blocks 5 --kv-offload-config x.yaml', /--kv-cpu-blocks excludes --kv-offload-config/],
     ['--kv-offload-config missing.yaml', /missing.yaml cannot be read/],
-    ['--preemption-mode offload', /--preemption-mode is offload, and there is no tier below/],
+    ['--preemption-mode offload', /--preemption-mode is offload, and no tier lies below/],
     ['--alpha-coeffs 1,2,3', /--alpha-coeffs and --beta-coeffs go together/],
     ['--rate 0', /--rate is 0/],
     ['--rate 5 --concurrency 5', /--concurrency excludes --rate/],

@@ -3,19 +3,16 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { Command } from 'commander';
 import { afterAll, describe, expect, it } from 'vitest';
 import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
-import { addSimulateOptions, deployedNames, type OptionValues } from '../../../src/simulate/options.ts';
-import { type Provenance, provenanceOf } from '../../../src/simulate/output.ts';
+import { askedBy, deployedNames, readWords } from '../../../src/simulate/optionTable.ts';
+import { type Provenance, provenanceOf } from '../../../src/simulate/provenance.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 function provenance(...args: string[]): Provenance {
-  const command = addSimulateOptions(new Command('simulate')).exitOverride();
-  command.parse([...args, '--num-requests', '3'], { from: 'user' });
-  const options: OptionValues = command.opts();
+  const { options } = askedBy(readWords([...args, '--num-requests', '3']));
   return provenanceOf(runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys })));
 }
 
@@ -69,7 +66,7 @@ workload: {preset: chatbot, rate: 12, num_requests: 3}
   it('has what the file says of the run, and no default of an option that cannot be given', () => {
     const { options, latencyModel } = provenance('--deployment', file);
     expect(latencyModel).toBe('calibrated');
-    expect(Object.keys(options).filter((name) => deployedNames().includes(name))).toEqual([]);
+    expect(Object.keys(options).filter((name) => deployedNames.includes(name))).toEqual([]);
     expect(options).toEqual({
       deployment: file,
       numRequests: '3',

@@ -9,11 +9,11 @@ import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
 import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../../src/embed/managerLoop.ts';
 import {
-  type TopTierStore,
   KVManager,
   type ManagerConfig,
   type Sequence,
   type TierStore,
+  type TopTierStore,
 } from '../../../src/runtime/index.ts';
 import { FaultClock, StandInDevice, StandInDisk, settled } from '../../../src/testing/faults.ts';
 

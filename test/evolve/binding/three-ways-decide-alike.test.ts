@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { loadPlan } from '../../../src/evaluate/plans.ts';
-import { runCase } from '../../../src/evaluate/runCase.ts';
+import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { policyId } from '../../../src/evolve/bundle/presets.ts';
@@ -18,13 +18,20 @@ const tails = loadPlan('routing').suites.train.find(({ id }) => id.startsWith('h
 
 async function run(bundle: PolicyBundle, workload: typeof prefixes): Promise<Run> {
   // with reports every 5 s, as the plan has them, most of a short run would go by none
-  const more = ['--num-requests', '250', '--snapshot-refresh-interval', '300000'];
-  const short = { ...workload, args: [...workload.args, ...more] };
+  const { deployment } = workload;
+  const short = {
+    ...workload,
+    deployment: {
+      ...deployment,
+      control: { ...deployment.control, snapshotUs: 300_000 },
+      workload: { ...deployment.workload, requests: 250 },
+    },
+  };
   const targets: number[] = [];
   const watch: SimulationObserver = {
     routing: (_, decision) => void targets.push(decision?.target ?? -1),
   };
-  const { metrics } = runCase(await bindBundle(bundle), short, [watch]);
+  const { metrics } = runCase(await bindBundle(bundle), planCase(short), [watch]);
   return { targets, metrics };
 }
 

@@ -2,10 +2,11 @@
 
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { runCase } from '../../../src/evaluate/runCase.ts';
+import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { metricDescriptions, metricsText } from '../../../src/evolve/fitness/objectives.ts';
+import { argumentCase } from '../../cli/evaluate/argumentCase.ts';
 
 const workload = path.join(import.meta.dirname, '../frameworks/two-groups.yaml');
 const args = ['--workload-spec', workload, '--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100'];
@@ -18,7 +19,7 @@ function patternOf(name: string): RegExp {
 
 test('in both directions', async () => {
   const bound = await bindBundle(preset('routing/lor'));
-  const { metrics } = runCase(bound, { id: 'a', args: [...args, ...targets], seed: 1, perturbation: 0 });
+  const { metrics } = runCase(bound, planCase(argumentCase([...args, ...targets])));
   const given = [...Object.keys(metrics), 'policy_nodes'];
   const patterns = metricDescriptions.map(({ name }) => ({ name, pattern: patternOf(name) }));
   for (const name of given)
@@ -33,7 +34,7 @@ test('in both directions', async () => {
 
 test('targets alone are met at least as often as together, and a tenant has its own times', async () => {
   const bound = await bindBundle(preset('routing/lor'));
-  const { metrics } = runCase(bound, { id: 'a', args: [...args, ...targets], seed: 1, perturbation: 0 });
+  const { metrics } = runCase(bound, planCase(argumentCase([...args, ...targets])));
   const classes = Object.keys(metrics).filter((name) => /^slo_attainment\.[^.]+$/.test(name));
   expect(classes.length).toBeGreaterThan(0);
   for (const name of classes) {

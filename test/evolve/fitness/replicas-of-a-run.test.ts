@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { runCase } from '../../../src/evaluate/runCase.ts';
+import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { RunWatch } from '../../../src/evolve/fitness/rawMetrics.ts';
@@ -50,7 +50,7 @@ workload: {preset: chatbot, rate: 10, num_requests: 20}
 `,
     );
     const bound = await bindBundle(preset('routing/lor'));
-    const suiteCase = { id: 'file', args: ['--deployment', file], seed: 1, perturbation: 0 };
+    const suiteCase = planCase({ id: 'file', deployment: { file }, seed: 1, perturbation: 0 });
     const { metrics, built } = runCase(bound, suiteCase);
     expect(built.simulation.instances.length).toBe(3);
     expect(metrics.mean_replicas).toBe(3);

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { loadPlan } from '../../../src/evaluate/plans.ts';
-import { caseBuilder, explainCase } from '../../../src/evaluate/runCase.ts';
+import { caseBuilder, explainCase, type PlannedCase, planCase } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import type { SuiteCase } from '../../../src/evolve/fitness/evaluation.ts';
@@ -14,10 +14,20 @@ import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 
 const [prefixes] = loadPlan('routing').suites.train;
-const short: SuiteCase = { ...prefixes, args: [...prefixes.args, '--num-requests', '150'] };
+
+/** The case with fewer requests. */
+function cut(suiteCase: SuiteCase, requests: number): PlannedCase {
+  const { deployment } = suiteCase;
+  return planCase({
+    ...suiteCase,
+    deployment: { ...deployment, workload: { ...deployment.workload, requests } },
+  });
+}
+
+const short = cut(prefixes, 150);
 
 const [, heavy] = loadPlan('routing').suites.train.filter(({ id }) => id.endsWith('/roofline/1'));
-const crowded: SuiteCase = { ...heavy, args: [...heavy.args, '--num-requests', '300'] };
+const crowded = cut(heavy, 300);
 
 async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4, maxTokens = 1500) {
   const bound = await bindBundle(preset('routing/llq'));
@@ -33,7 +43,7 @@ describe('regret', () => {
     const { regrets } = await explain('counterfactual', 3);
     expect(regrets.length).toBe(3);
     const bound = await bindBundle(preset('routing/llq'));
-    const { build } = caseBuilder(bound, short);
+    const build = caseBuilder(bound, short);
     let compared = 0;
     for (const { decision, requestId, others } of regrets) {
       for (const { instance, e2eMs, ttftMs, meanE2eMs } of others) {

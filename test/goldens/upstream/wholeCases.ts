@@ -4,11 +4,11 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
-import { Command } from 'commander';
 import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
 import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
 import type { BuildExtras, BuiltSimulation } from '../../../src/simulate/built.ts';
-import { addSimulateOptions, goodputTargets, type OptionValues } from '../../../src/simulate/options.ts';
+import { goodputTargets } from '../../../src/simulate/options.ts';
+import { askedBy, type OptionValues, readWords } from '../../../src/simulate/optionTable.ts';
 
 export interface WholeCase {
   readonly name: string;
@@ -39,9 +39,7 @@ export function simulated(
   args: readonly string[],
   extras: BuildExtras = {},
 ): BuiltSimulation & { readonly options: OptionValues } {
-  const command = addSimulateOptions(new Command('simulate')).exitOverride();
-  command.parse([...args], { from: 'user' });
-  const options: OptionValues = command.opts();
+  const { options } = askedBy(readWords(args));
   const built = runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys, ...extras }));
   built.simulation.checkIntegrity();
   return { ...built, options };

@@ -153,6 +153,5 @@ export function probe(number: number, capacityBlocks: readonly number[] = [100])
       into.recentTpotUs = 0;
       into.adapters = [];
     },
-    cachedBlocks: () => 0,
   };
 }

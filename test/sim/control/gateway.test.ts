@@ -1,14 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { restoreState, saveState } from '../../../src/runtime/snapshot.ts';
-import type { Gateway } from '../../../src/sim/control/flowControl.ts';
+import type { GatewayStage } from '../../../src/sim/control/flowControl.ts';
 import { type FlowControl, gateways } from '../../../src/sim/control/flowControl.ts';
 import type { RequestView } from '../../../src/sim/control/policy.ts';
 import { priorityPolicies } from '../../../src/sim/control/priority.ts';
 import { cluster, instance, request, router, world } from './fixtures.ts';
 
 const priorities = priorityPolicies.make({ policy: 'slo-class' }, world());
-const make = (parameters: Record<string, number | string | boolean | Record<string, number>> = {}): Gateway =>
-  gateways.make({ policy: 'banded', ...parameters }, world());
+const make = (
+  parameters: Record<string, number | string | boolean | Record<string, number>> = {},
+): GatewayStage => gateways.make({ policy: 'banded', ...parameters }, world());
 
 let number = 0;
 function enqueue(queue: FlowControl, sloClass: string, tenantId = '', nowUs = 0, sloTargetUs = 0) {

@@ -112,6 +112,9 @@ describe('shipped coefficients', () => {
       tp: 1,
       maxNumSeqs: 128,
       maxNumBatchedTokens: 2048,
+      dp: 1,
+      gpuMemoryUtilization: 0.9,
+      blockSize: 16,
       fitShare: 0.5,
     });
     expect(fitted).toBe(150);

@@ -135,7 +135,9 @@ describe('hardware', () => {
         MemoryGiB: 80,
       },
     });
-    expect(parseUpstreamHardware(text, 'hw.json')).toEqual([{ ...h100, interconnectGbPerS: 0 }]);
+    expect(parseUpstreamHardware(text, 'hw.json')).toEqual([
+      { ...h100, visibleGib: 0, interconnectGbPerS: 0 },
+    ]);
   });
 
   it.each([

@@ -8,7 +8,6 @@ import {
   kernelCoefficients,
   predictRecords,
   prepareRecords,
-  replayRequests,
 } from '../../../src/sim/latency/fit/engineFit.ts';
 import {
   fitLinear,
@@ -17,6 +16,7 @@ import {
   scoreOf,
   scoresBy,
 } from '../../../src/sim/latency/fit/linearFit.ts';
+import { replayRequests } from '../../../src/sim/latency/fit/runReplay.ts';
 import {
   averageStep,
   batchOf,
@@ -213,7 +213,14 @@ describe('scores', () => {
 
 describe('replaying requests', () => {
   const model = modelOn('linear', setups[0], false); // 3000 + 20/prompt token + 5/decode + 0.01/context + ...
-  const one = { arrivalUs: 0, promptTokens: 100, outputTokens: 3, firstTokenUs: 0, lastTokenUs: 0 };
+  const one = {
+    arrivalUs: 0,
+    promptTokens: 100,
+    outputTokens: 3,
+    firstTokenUs: 0,
+    lastTokenUs: 0,
+    cachedTokens: 0,
+  };
 
   it('gives the first token with the prompt and then one a step', () => {
     const [times] = replayRequests([one], model, { requests: 8, tokensPerStep: 2048 });
@@ -237,5 +244,40 @@ describe('replaying requests', () => {
       tokensPerStep: 2048,
     });
     expect(times.firstTokenUs).toBeGreaterThan(55_000 - 1);
+  });
+
+  it('computes what the prefix cache did not have', () => {
+    const limits = { requests: 1, tokensPerStep: 2048 };
+    const [all] = replayRequests([one], model, limits);
+    const [half] = replayRequests([{ ...one, cachedTokens: 50 }], model, limits);
+    expect(all.firstTokenUs - half.firstTokenUs).toBeGreaterThan(990);
+    const [most] = replayRequests([{ ...one, cachedTokens: 100 }], model, limits);
+    expect(most.firstTokenUs).toBe(3020); // the last token is computed
+  });
+
+  it('holds requests back while KV is full, and lets the last one give way and compute again', () => {
+    const long = { ...one, promptTokens: 64, outputTokens: 40 };
+    const of = (kvTokens: number): number[] =>
+      replayRequests([long, long], model, { requests: 8, tokensPerStep: 2048, kvTokens }).map(
+        ({ lastTokenUs }) => lastTokenUs,
+      );
+    const [free, freeToo] = of(1 << 20);
+    expect(of(224)).toEqual([free, freeToo]);
+    // room for one alone: the second waits for the end of the first
+    const [first, second] = of(112);
+    expect(first).toBeLessThan(free);
+    expect(second).toBeGreaterThan(first + free / 2);
+    // room for both prompts, not for both answers
+    const [kept, gaveWay] = of(160);
+    expect(kept).toBeLessThanOrEqual(free);
+    expect(gaveWay).toBeGreaterThan(freeToo);
+    expect(of(96)).toEqual([Infinity, Infinity]);
+  });
+
+  it('deals requests to replicas in turn', () => {
+    const limits = { requests: 1, tokensPerStep: 2048 };
+    const [a, b] = replayRequests([one, one], model, { ...limits, replicas: 2 });
+    expect(b).toEqual(a);
+    expect(replayRequests([one, one], model, limits)[1].lastTokenUs).toBe(2 * a.lastTokenUs);
   });
 });

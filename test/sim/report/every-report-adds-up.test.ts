@@ -7,6 +7,7 @@
 import { describe, expect, it } from 'vitest';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import { Simulation } from '../../../src/sim/cluster/simulation.ts';
+import { PolicyControlPlane } from '../../../src/sim/control/plane.ts';
 import type { RoutingDecision } from '../../../src/sim/control/policy.ts';
 import { newSimulation } from '../../../src/sim/description/deployment.ts';
 import type { SimRequest } from '../../../src/sim/instance/simRequest.ts';
@@ -20,7 +21,13 @@ import {
 import { cacheMetrics, Spread, transferMetrics } from '../../../src/sim/report/tierMetrics.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { randomSetup } from '../cluster/randomCluster.ts';
-import { type SmallRequest, smallPool, smallSimulation } from '../cluster/smallCluster.ts';
+import {
+  type SmallRequest,
+  smallPool,
+  smallSimulation,
+  smallWorkload,
+  streamOf,
+} from '../cluster/smallCluster.ts';
 
 /** What an observer counts of a run, without the report's own counters. */
 class Witness implements SimulationObserver {
@@ -201,6 +208,44 @@ describe('the report of a random run', () => {
       });
       expect(reports[1], `seed ${seed}`).toEqual(reports[0]);
     }
+  });
+});
+
+describe('the duration of a run that is cut by its horizon', () => {
+  /** A request of one step, and one whose only step ends after every horizon below. */
+  const durationUs = (horizonUs: number): number => {
+    const requests: SmallRequest[] = [
+      { atUs: 0, prompt: 4, output: 1 },
+      { atUs: 10_000, prompt: 64, output: 1 },
+      { atUs: 10_900, prompt: 4, output: 1 },
+    ];
+    const simulation = newSimulation({
+      deployment: { pools: [smallPool()] },
+      workload: { stream: streamOf(smallWorkload(requests)), sessions: undefined },
+      control: new PolicyControlPlane({}, { key: 1n, blockTokens: 4, maxSequences: 16 }),
+      observer: {},
+      scaling: [],
+      forced: {},
+      options: {
+        horizonUs,
+        admissionLatencyUs: 0,
+        routingLatencyUs: 0,
+        lastTokenInContext: true,
+        handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e8 },
+      },
+    });
+    simulation.run();
+    simulation.close();
+    const { table, instances } = simulation;
+    return Math.round(clusterMetrics(table, instances, {}).vllm_estimated_duration_s * 1e6);
+  };
+
+  it('is the last event of an instance: the end of a step, or the coming of a request', () => {
+    const firstStepUs = 1000 + 10 * 4;
+    expect(durationUs(9_999)).toBe(firstStepUs);
+    expect(durationUs(10_500)).toBe(10_000);
+    expect(durationUs(11_000)).toBe(10_900);
+    expect(durationUs(Infinity)).toBeGreaterThan(11_640);
   });
 });
 

@@ -56,7 +56,10 @@ export class NoHitLru implements Scorer {
   }
 }
 
-/** 1 for the instance that the session's last request went to, else 0. */
+/** Sessions that are remembered: some 100 MB, and more than a run or a gateway has open at once. */
+const SESSIONS_MOST = 2 ** 20;
+
+/** 1 for the instance that the session's last request went to, else 0. Of too many sessions the oldest is forgotten. */
 export class SessionAffinity implements Scorer {
   readonly name: string = 'session-affinity';
   readonly readsCaches: boolean = false;
@@ -68,7 +71,11 @@ export class SessionAffinity implements Scorer {
   }
 
   routed({ request }: RoutingContext, instance: number): void {
-    if (request.sessionId !== '') this.#last.set(request.sessionId, instance);
+    if (request.sessionId === '') return;
+    this.#last.set(request.sessionId, instance);
+    if (this.#last.size <= SESSIONS_MOST) return;
+    const [oldest] = this.#last.keys();
+    this.#last.delete(oldest);
   }
 
   removed(instance: number): void {

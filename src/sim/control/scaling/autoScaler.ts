@@ -5,6 +5,7 @@
  */
 
 import { configError, invariant, requireInteger } from '../../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../../runtime/snapshot.ts';
 import type { GoRandom } from '../../random/goRand.ts';
 import { type PolicyChoice, type PolicyWorld, visitStream } from '../policy.ts';
@@ -13,9 +14,11 @@ import {
   type AutoScalePolicy,
   type DelayDistribution,
   type DrainMode,
+  type DrainPolicy,
   type LoadSample,
   type ScaleDecision,
   type ScalingActuationConfig,
+  type WarmupProfile,
   warmupFactor,
 } from './autoScalePolicy.ts';
 import { towards } from './reactive.ts';
@@ -56,8 +59,29 @@ export const noTriggers: ScaleTriggers = {
   sustainedUs: 0,
 };
 
-/** @throws TKV_CONFIG with the field at fault */
+const scalerNames = optionNames<AutoScalerConfig>({
+  policy: true,
+  mode: true,
+  pollIntervalUs: true,
+  minReplicas: true,
+  maxReplicas: true,
+  upWindowUs: true,
+  downWindowUs: true,
+  triggers: true,
+});
+const triggerNames = optionNames<ScaleTriggers>({
+  queueDepth: true,
+  sloAttainment: true,
+  utilizationHigh: true,
+  utilizationLow: true,
+  rateChange: true,
+  sustainedUs: true,
+});
+
+/** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
+  requireOptions(config, scalerNames, 'scaling', 'TKV_CONFIG');
+  requireOptions(config.triggers, triggerNames, 'scaling.triggers', 'TKV_CONFIG');
   requireInteger('scaling.pollIntervalUs', config.pollIntervalUs, 1);
   requireInteger('scaling.minReplicas', config.minReplicas, 0, 1024);
   requireInteger('scaling.maxReplicas', config.maxReplicas, 1, 1024);
@@ -211,10 +235,24 @@ export type ReplicaAction =
   /** It is gone; what it still had is lost. */
   | { readonly kind: 'terminate'; readonly replica: number };
 
+const delayNames = optionNames<DelayDistribution>({ meanUs: true, stddevUs: true });
+const actuationNames = optionNames<ScalingActuationConfig>({
+  decisionDelay: true,
+  provisioningDelay: true,
+  modelLoadTime: true,
+  warmup: true,
+  drain: true,
+});
+const warmupNames = optionNames<WarmupProfile>({ durationUs: true, curve: true, initialPenaltyFactor: true });
+const drainNames = optionNames<DrainPolicy>({ mode: true, drainTimeoutUs: true });
+
 /** @throws TKV_CONFIG with the field at fault */
 export function checkActuation(config: ScalingActuationConfig): ScalingActuationConfig {
-  const { warmup, drain } = config;
+  const { warmup, drain } = requireOptions(config, actuationNames, 'actuation', 'TKV_CONFIG');
+  requireOptions(warmup, warmupNames, 'warmup', 'TKV_CONFIG');
+  requireOptions(drain, drainNames, 'drain', 'TKV_CONFIG');
   for (const name of ['decisionDelay', 'provisioningDelay', 'modelLoadTime'] as const) {
+    requireOptions(config[name], delayNames, name, 'TKV_CONFIG');
     for (const part of ['meanUs', 'stddevUs'] as const) {
       const value = config[name][part];
       if (Number.isFinite(value) && value >= 0 && value <= 1e12) continue;

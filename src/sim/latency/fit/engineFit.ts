@@ -5,14 +5,16 @@
  * that it has not seen.
  */
 
-import { configError, requireInteger } from '../../../runtime/errors.ts';
+import { configError } from '../../../runtime/errors.ts';
 import { Calibrated, type CalibratedCoefficients } from '../calibrated.ts';
-import { type BatchedRequest, BatchSums, type LatencyModel } from '../latencyModel.ts';
+import type { BatchSums } from '../latencyModel.ts';
 import type { Hardware, ModelConfig } from '../modelConfig.ts';
 import { type EngineShape, engineShape, FlooredModel, PhysicalFloor } from '../physics.ts';
 import { fitAttention, fitGemm, type KernelTables } from './kernelFit.ts';
 import { minimise, type StepPrediction } from './linearFit.ts';
-import { batchOf, readTable, type StepRecord } from './stepRecords.ts';
+import type { MeasuredRequest } from './measuredRuns.ts';
+import { type BatchLimits, type RequestTimes, replayRequests } from './runReplay.ts';
+import { batchOf, type StepRecord } from './stepRecords.ts';
 
 /** Finds the description of a model that records name. */
 export type ModelLookup = (model: string) => ModelConfig;
@@ -165,8 +167,10 @@ export function crossValidate(
 }
 
 // Fits the coefficients of a GPU to one measured run of an engine, of which only the requests' times are
-// known: the run is replayed, and the shares of bandwidth and compute and the time a layer adds are moved
-// until the replay agrees. Requests before a given one are fitted to; the rest judge. They belong to one run
+// known: the run is replayed, and the shares of bandwidth and compute and the time that a step takes beyond its kernels are
+// moved until the replay agrees, with several GPUs also the efficiency of their reductions. One run of one model cannot tell
+// what a layer adds from what a step adds, so a layer's part is held as the start has it, where it was fitted to several
+// models, as long as the whole allows it. Requests before a given one are fitted to; the rest judge. They belong to one run
 // and share its load, so this is a weaker test than another run would be.
 
 export interface MeasuredRun {
@@ -185,169 +189,120 @@ export function replayRun(run: MeasuredRun, coefficients: CalibratedCoefficients
 
 function withShares(
   start: CalibratedCoefficients,
-  [streaming, compute, perLayerUs]: readonly number[],
+  layers: number,
+  [streaming, compute, overheadUs, reduceEfficiency]: readonly number[],
 ): CalibratedCoefficients {
+  const perLayerUs = Math.min(start.engine.perLayerUs, overheadUs / layers);
   return {
     ...start,
     gemm16: { ...start.gemm16, memory: streaming, compute: compute },
+    gemm8: { ...start.gemm8, memory: Math.min(1, start.gemm8.memory * (streaming / start.gemm16.memory)) },
     attention: { ...start.attention, decode: streaming },
-    engine: { ...start.engine, perLayerUs: perLayerUs },
+    engine: {
+      ...start.engine,
+      perLayerUs,
+      perStepUs: Math.max(0, overheadUs - layers * perLayerUs),
+      reduceEfficiency: reduceEfficiency ?? start.engine.reduceEfficiency,
+    },
   };
 }
 
 /**
- * Mean distance of time per output token and of whole latency from the measured ones, relative, over `fitted`
- * requests.
+ * Mean distance of time per output token and of whole latency from the measured ones, relative, over the requests from
+ * `first` to `end`. Half of it is the mean error of one of the two.
  */
-function distance(run: MeasuredRun, times: readonly RequestTimes[], fitted: number): number {
+export function runDistance(
+  run: MeasuredRun,
+  times: readonly RequestTimes[],
+  first: number,
+  end: number,
+): number {
   let sum = 0;
-  for (let i = 0; i < fitted; i++) {
+  for (let i = first; i < end; i++) {
     const measured = run.requests[i];
     const replayed = times[i];
     // a request of one token has no time between tokens
     const decodeUs = measured.lastTokenUs - measured.firstTokenUs;
     const decode = decodeUs > 0 ? (replayed.lastTokenUs - replayed.firstTokenUs) / decodeUs : 1;
     const whole = (replayed.lastTokenUs - measured.arrivalUs) / (measured.lastTokenUs - measured.arrivalUs);
-    sum += Math.abs(decode - 1) + Math.abs(whole - 1);
+    // a request without room has no time; it counts as wholly wrong, so that a search can go on
+    sum += Number.isFinite(whole) && Number.isFinite(decode) ? Math.abs(decode - 1) + Math.abs(whole - 1) : 2;
   }
-  return sum / fitted;
+  return sum / (end - first);
+}
+
+/** Weight of a request's time to its first token in a fit: much of it is queueing, in which all errors of steps add up. */
+const firstTokenWeight = 0.25;
+
+/** The distance that a fit makes small: of the run, and of first tokens, each counted up to wholly wrong. */
+function fitDistance(run: MeasuredRun, times: readonly RequestTimes[], fitted: number): number {
+  let sum = 0;
+  for (let i = 0; i < fitted; i++) {
+    const { arrivalUs, firstTokenUs } = run.requests[i];
+    const error = Math.abs((times[i].firstTokenUs - arrivalUs) / Math.max(1, firstTokenUs - arrivalUs) - 1);
+    sum += Number.isFinite(error) ? Math.min(1, error) : 1;
+  }
+  return runDistance(run, times, 0, fitted) + (firstTokenWeight * sum) / fitted;
+}
+
+/** What a step takes beyond its kernels, at most: more is another cause. */
+const mostOverheadUs = 1e7;
+
+/** Factors of the shares and of the overhead from which searches begin. */
+const startFactors = [
+  [1, 1],
+  [0.8, 1.5],
+  [0.6, 0.5],
+] as const;
+/** Shares of the shortest measured times between tokens that a search takes to be beyond the kernels at first. */
+const overheadShares = [0.5, 0.9] as const;
+
+/** Time between tokens that a tenth of the requests stay below, µs. */
+function shortGapUs(requests: readonly MeasuredRequest[]): number {
+  const gaps = requests
+    .filter(({ outputTokens }) => outputTokens > 1)
+    .map(({ firstTokenUs, lastTokenUs, outputTokens }) => (lastTokenUs - firstTokenUs) / (outputTokens - 1))
+    .sort((a, b) => a - b);
+  return gaps[Math.floor(gaps.length / 10)] ?? 0;
 }
 
 /**
  * @param start coefficients of another GPU to begin from.
  * @param fitted number of requests, from the first, that the fit sees.
+ * @param searches most starts that are searched from, the nearest first; each search replays the run some hundred times.
  */
 export function fitRun(
   run: MeasuredRun,
   start: CalibratedCoefficients,
   fitted: number,
+  searches: number = Number.POSITIVE_INFINITY,
 ): CalibratedCoefficients {
   const { gemm16, engine } = start;
-  const found = minimise(
-    [
-      { name: 'streaming', start: gemm16.memory, min: 0.2, max: 1 },
-      { name: 'compute', start: gemm16.compute, min: 0.1, max: 1 },
-      { name: 'perLayerUs', start: engine.perLayerUs, min: 0, max: 500 },
-    ],
-    (values) => distance(run, replayRun(run, withShares(start, values)), fitted),
-  );
-  return withShares(start, found.values);
-}
-
-// Replays the requests of a measured run through a model of time, with the continuous batching of vLLM: each
-// step gives the running requests their next token or the next piece of their prompt, then admits waiting
-// ones in order while requests and tokens of the step allow. KV memory is taken as enough, which holds for
-// the runs this is for.
-
-/** A request of a measured run; times in µs from the start of the run. */
-export interface MeasuredRequest {
-  readonly arrivalUs: number;
-  readonly promptTokens: number;
-  readonly outputTokens: number;
-  readonly firstTokenUs: number;
-  readonly lastTokenUs: number;
-}
-
-export interface RequestTimes {
-  readonly firstTokenUs: number;
-  readonly lastTokenUs: number;
-}
-
-export interface BatchLimits {
-  readonly requests: number;
-  readonly tokensPerStep: number;
-}
-
-/** Of all requests together: a fit replays the run some hundred times. */
-const maxTokens = 10_000_000;
-
-/** Reads arrival_us, prompt_tokens, output_tokens, first_token_us, last_token_us, sorted by arrival. */
-export function parseMeasuredRequests(text: string, file: string): MeasuredRequest[] {
-  const columns = ['arrival_us', 'prompt_tokens', 'output_tokens', 'first_token_us', 'last_token_us'];
-  let tokens = 0;
-  return Array.from(readTable(text, file, columns), (row) => {
-    const request: MeasuredRequest = {
-      arrivalUs: row.number('arrival_us'),
-      promptTokens: row.integer('prompt_tokens', 0, maxTokens),
-      outputTokens: row.integer('output_tokens', 1, maxTokens),
-      firstTokenUs: row.number('first_token_us'),
-      lastTokenUs: row.number('last_token_us'),
-    };
-    const { arrivalUs, firstTokenUs, lastTokenUs } = request;
-    if (firstTokenUs < arrivalUs || lastTokenUs < firstTokenUs || lastTokenUs === arrivalUs) {
-      const problem = 'arrival_us, first_token_us and last_token_us do not follow each other';
-      throw row.error(problem, 'Mend or remove the line');
-    }
-    tokens += request.promptTokens + request.outputTokens;
-    if (tokens > maxTokens) {
-      throw row.error(`brings the run to more than ${maxTokens} tokens`, 'Give a part of the run');
-    }
-    return request;
-  }).sort((a, b) => a.arrivalUs - b.arrivalUs);
-}
-
-interface Running {
-  readonly index: number;
-  readonly promptTokens: number;
-  readonly outputTokens: number;
-  progressTokens: number;
-  firstTokenUs: number;
-}
-
-/**
- * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival.
- * @throws {TierKVError} TKV_CONFIG for limits below 1.
- */
-export function replayRequests(
-  requests: readonly MeasuredRequest[],
-  model: LatencyModel,
-  limits: BatchLimits,
-): RequestTimes[] {
-  requireInteger('requests', limits.requests, 1);
-  requireInteger('tokensPerStep', limits.tokensPerStep, 1);
-  const times: RequestTimes[] = new Array(requests.length);
-  const sums = new BatchSums();
-  let running: Running[] = [];
-  let next = 0;
-  let nowUs = 0;
-  while (running.length > 0 || next < requests.length) {
-    if (running.length === 0) nowUs = Math.max(nowUs, requests[next].arrivalUs);
-    let budget = limits.tokensPerStep;
-    sums.clear();
-    const scheduled: { request: Running; newTokens: number }[] = [];
-    const schedule = (request: Running): void => {
-      const left = request.promptTokens - request.progressTokens;
-      const newTokens = Math.min(budget, Math.max(1, left));
-      if (newTokens === 0) return;
-      budget -= newTokens;
-      const asScheduled: BatchedRequest = {
-        promptTokens: request.promptTokens,
-        progressTokens: request.progressTokens,
-        newTokens,
-        outputTokens: request.outputTokens,
-      };
-      sums.add(asScheduled);
-      scheduled.push({ request, newTokens });
-    };
-    for (const request of running) schedule(request);
-    while (budget > 0 && running.length < limits.requests && next < requests.length) {
-      const { arrivalUs, promptTokens, outputTokens } = requests[next];
-      if (arrivalUs > nowUs) break;
-      const request = { index: next, promptTokens, outputTokens, progressTokens: 0, firstTokenUs: 0 };
-      running.push(request);
-      schedule(request);
-      next++;
-    }
-    nowUs += model.stepTimeUs(sums);
-    for (const { request, newTokens } of scheduled) {
-      request.progressTokens += newTokens;
-      const generated = request.progressTokens - request.promptTokens + 1;
-      if (generated === 1) request.firstTokenUs = nowUs;
-      if (generated >= request.outputTokens) {
-        times[request.index] = { firstTokenUs: request.firstTokenUs, lastTokenUs: nowUs };
-      }
-    }
-    running = running.filter(({ index }) => times[index] === undefined);
-  }
-  return times;
+  const { layers, tp, dp } = run.shape;
+  const overheadUs = layers * engine.perLayerUs + engine.perStepUs;
+  const reduce = { name: 'reduceEfficiency', start: engine.reduceEfficiency, min: 0.02, max: 1 };
+  // the simplex ends in valleys where streaming and overhead make up for each other: the best of several starts is kept
+  const gapUs = shortGapUs(run.requests.slice(0, fitted));
+  const starts = [
+    ...startFactors.map(([shares, overhead]) => [shares, overhead * overheadUs]),
+    ...overheadShares.map((share) => [0.8, share * gapUs]),
+  ];
+  const loss = (values: readonly number[]): number =>
+    fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted);
+  const parametersOf = ([shares, overhead]: readonly number[]): Parameters<typeof minimise>[0] => [
+    { name: 'streaming', start: gemm16.memory * shares, min: 0.02, max: 1 },
+    { name: 'compute', start: gemm16.compute * shares, min: 0.02, max: 1 },
+    { name: 'overheadUs', start: Math.min(overhead, mostOverheadUs), min: 0, max: mostOverheadUs },
+    ...(tp * dp > 1 ? [reduce] : []),
+  ];
+  const tries = starts
+    .map((one) => ({
+      parameters: parametersOf(one),
+      at: loss(parametersOf(one).map((parameter) => parameter.start)),
+    }))
+    .sort((a, b) => a.at - b.at)
+    .slice(0, searches)
+    .map(({ parameters }) => minimise(parameters, loss));
+  const found = tries.reduce((best, one) => (one.loss < best.loss ? one : best));
+  return withShares(start, layers, found.values);
 }

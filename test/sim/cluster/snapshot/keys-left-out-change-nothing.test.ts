@@ -3,18 +3,16 @@
  * and the first request that gives way has the run made again with keys.
  */
 
-import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { KeysNeeded } from '../../../../src/sim/instance/simRequest.ts';
 import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
 import { buildSimulation, runToEnd } from '../../../../src/simulate/build.ts';
 import type { BuiltSimulation } from '../../../../src/simulate/built.ts';
-import { addSimulateOptions } from '../../../../src/simulate/options.ts';
+import { askedBy, readWords } from '../../../../src/simulate/optionTable.ts';
 
 function build(args: string, skipsKeys: boolean): BuiltSimulation {
-  const command = addSimulateOptions(new Command('simulate')).exitOverride();
-  command.parse(`--model qwen3-14b --max-model-len 8000 ${args}`.split(' '), { from: 'user' });
-  return buildSimulation(undefined, command.opts(), { skipsKeys });
+  const { options } = askedBy(readWords(`--model qwen3-14b --max-model-len 8000 ${args}`.split(' ')));
+  return buildSimulation(undefined, options, { skipsKeys });
 }
 
 const metricsOf = ({ simulation }: BuiltSimulation): string =>

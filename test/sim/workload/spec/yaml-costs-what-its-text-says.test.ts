@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { TierKVError } from '../../../../src/runtime/errors.ts';
-import { maxMappings, maxYamlCharacters, readYaml } from '../../../../src/sim/description/fields.ts';
+import {
+  maxMappings,
+  maxYamlCharacters,
+  maxYamlEmptyLines,
+  readYaml,
+} from '../../../../src/sim/description/fields.ts';
 
 const read = (text: string) => readYaml(text, 'f.yaml');
 const times = (count: number, text: string): string => Array.from({ length: count }, () => text).join('');
@@ -81,5 +86,16 @@ describe('a text beyond its limits', () => {
     expect(read(deep).keys()).toEqual(['a']);
     const wide = Array.from({ length: 10_000 }, (_, i) => `k${i}: ${i}\n`).join('');
     expect(read(wide).number('k9999', {}, 0)).toBe(9999);
+  });
+});
+
+describe('empty lines', () => {
+  it('are read up to their limit in a row, and refused with the line behind it', () => {
+    const text = (count: number): string => `a: 1\n${times(count, ' \n')}b: 2\n`;
+    expect(read(text(maxYamlEmptyLines)).number('b', {}, 0)).toBe(2);
+    expect(errorOf(text(maxYamlEmptyLines + 1))).toMatchObject({
+      code: 'TKV_INPUT',
+      line: maxYamlEmptyLines + 2,
+    });
   });
 });

@@ -2,13 +2,11 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import type { ServeGenSpec } from '../../../../src/sim/description/workloadSpec.ts';
+import { wekaRequests } from '../../../../src/sim/workload/agentSessions.ts';
 import {
-  azureRequests,
-  lengthFileRequests,
   mooncakeRequests,
   textTraceRequests,
   tokenIdRequests,
-  wekaRequests,
 } from '../../../../src/sim/workload/importers.ts';
 import type { WorkloadRequest } from '../../../../src/sim/workload/request.ts';
 import {
@@ -18,6 +16,7 @@ import {
   servegenWindows,
 } from '../../../../src/sim/workload/servegen.ts';
 import { WorkloadSummarizer } from '../../../../src/sim/workload/summary.ts';
+import { azureRequests, lengthFileRequests } from '../../../../src/sim/workload/tables.ts';
 import { TokenReader } from '../../../../src/sim/workload/tokens.ts';
 import { sharedFile } from './trace-fixtures.ts';
 

@@ -1,0 +1,420 @@
+/**
+ * The cache of one model's prefixes: `restore` makes a cache object out of blocks, `save` puts the blocks of one into
+ * the runtime. Everything a caller gets is determined by tokens, tenant, extras and the model's identity: blocks of any
+ * other combination are never found.
+ *
+ * What a cache object holds is remembered beside it (which tokens, whose), so that a later turn copies only new blocks and
+ * a cache of other tokens, of another tenant or of another model is refused.
+ */
+
+import type { KVRuntime } from '../../embed/kvRuntime.ts';
+import { inputError, TierKVError } from '../../runtime/errors.ts';
+import type { KVLayout } from '../../runtime/geometry/layout.ts';
+import type { RequestExtras } from '../../runtime/index.ts';
+import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
+import {
+  bytesOfEntries,
+  copyBlockIn,
+  copyBlockOut,
+  denseLayers,
+  readBlocks,
+  requireEntries,
+  writeOpenBlock,
+} from './blockCopies.ts';
+import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
+import type { ModelShape } from './modelShape.ts';
+
+/** Who may share a prefix. */
+export interface PrefixScope {
+  /** From your own authentication. Default: the one given to `withPrefixCache`. */
+  readonly tenant?: string | undefined;
+  /** What else determines the KV, such as an adapter: see `begin`. */
+  readonly extras?: RequestExtras | undefined;
+}
+
+export const prefixScopeNames: readonly string[] = optionNames<PrefixScope>({ tenant: true, extras: true });
+
+/** What `restore` found. */
+export interface RestoredPrefix {
+  /** For `past_key_values` of `generate`; empty where nothing was found. */
+  readonly pastKeyValues: EngineCache;
+  /** Tokens from the front whose KV it holds: a multiple of the block, and fewer than the prompt has. */
+  readonly cachedTokens: number;
+  /** Blocks by the tier that held them, from fast to slow. */
+  readonly byTier: readonly number[];
+}
+
+export interface SavedPrefix {
+  /** Blocks that were copied. */
+  readonly savedBlocks: number;
+  /** Blocks of this prefix that can be found now. */
+  readonly blocks: number;
+}
+
+/** One call of `generate`. */
+export interface PrefixTurn {
+  readonly promptTokens: number;
+  /** Prompt tokens that were not computed. */
+  readonly cachedTokens: number;
+  /** `live`: the cache object of an earlier turn went on; `restored`: out of blocks; `computed`: all of it. */
+  readonly from: 'live' | 'restored' | 'computed';
+  /** Blocks by the tier that held them, where `from` is `restored`. */
+  readonly byTier: readonly number[];
+  /** Blocks that were copied into the runtime. */
+  readonly savedBlocks: number;
+  /** Why the turn, or its saving, went without the prefix cache. */
+  readonly uncached?: string | undefined;
+}
+
+/** What all turns came to. */
+export interface PrefixCounters {
+  readonly turns: number;
+  readonly promptTokens: number;
+  readonly liveTokens: number;
+  readonly restoredTokens: number;
+  readonly savedBlocks: number;
+  /** Turns that went without the prefix cache, or were not saved. */
+  readonly uncached: number;
+}
+
+/** Name under which the model's identity enters the keys. */
+const modelExtra = 'transformers.model';
+
+/** A scope that was checked. */
+export interface CheckedScope {
+  readonly tenant: string;
+  readonly extras: RequestExtras;
+  /** Equal for equal scopes of one model. */
+  readonly name: string;
+}
+
+/** What is known of a cache object. */
+interface KnownCache {
+  readonly owner: string;
+  readonly scope: string;
+  /** The tokens whose KV it holds. */
+  readonly ids: Uint32Array;
+}
+
+/** Of all models, so that a cache object of another one is told apart. */
+const knownCaches = new WeakMap<EngineCache, KnownCache>();
+
+export interface PrefixCacheParts {
+  readonly runtime: KVRuntime;
+  /** The runtime is closed with the cache. */
+  readonly ownsRuntime: boolean;
+  readonly shape: ModelShape;
+  readonly engine: EngineModule;
+  /** 32 bytes for all that determines KV besides tokens, tenant and extras. */
+  readonly identity: Uint8Array;
+  readonly tenant: string | undefined;
+  readonly extras: RequestExtras | undefined;
+}
+
+/** Made by `withPrefixCache`. */
+export class PrefixCache implements AsyncDisposable {
+  readonly runtime: KVRuntime;
+  /** Of the blocks. */
+  readonly layout: KVLayout;
+  /** 64 hexadecimal digits that differ wherever the weights or their settings do. */
+  readonly identity: string;
+  readonly #parts: PrefixCacheParts;
+  #closed: Promise<void> | undefined;
+
+  constructor(parts: PrefixCacheParts) {
+    this.#parts = parts;
+    this.runtime = parts.runtime;
+    this.layout = parts.runtime.layout;
+    this.identity = Buffer.from(parts.identity).toString('hex');
+  }
+
+  /** @throws TKV_INPUT for an unknown name, a tenant that is missing, and a malformed extra */
+  scopeOf(scope: PrefixScope): CheckedScope {
+    requireObject(scope, 'options');
+    const { tenant = this.#parts.tenant, extras = this.#parts.extras ?? {} } = scope;
+    requireText(tenant as string, 'tenant', 'Pass who may share this KV, from your own authentication.');
+    requireObject(extras, 'extras');
+    if (Object.hasOwn(extras, modelExtra)) {
+      throw inputError(`extras.${modelExtra}`, 'belongs to the prefix cache. Choose another name.');
+    }
+    return {
+      tenant: tenant as string,
+      extras: { ...extras, [modelExtra]: this.#parts.identity },
+      name: JSON.stringify(
+        [tenant, Object.entries(extras).sort(([a], [b]) => (a < b ? -1 : 1))],
+        textOfBytes,
+      ),
+    };
+  }
+
+  /**
+   * A cache object with the longest stored prefix of a prompt, at most floor((n - 1) / blockTokens) blocks.
+   * @param inputIds token ids of one prompt: a tensor of transformers.js, an array, or a typed array
+   * @throws TKV_INPUT for malformed ids or options; what the runtime throws, such as TKV_FULL or TKV_STATE
+   */
+  async restore(inputIds: unknown, options: PrefixScope = {}): Promise<RestoredPrefix> {
+    const ids = tokenIds(inputIds, 'inputIds');
+    const scope = this.scopeOf(requireOptions(options, prefixScopeNames));
+    const pastKeyValues = new this.#parts.engine.DynamicCache();
+    const { cachedTokens, byTier } = await this.fill(pastKeyValues, ids, scope);
+    return { pastKeyValues, cachedTokens, byTier };
+  }
+
+  /** Blocks of a prompt that `fill` would restore. */
+  found(
+    ids: Uint32Array,
+    scope: CheckedScope,
+  ): { readonly blocks: number; readonly byTier: readonly number[] } {
+    const { blockTokens } = this.layout;
+    const most = Math.max(0, Math.floor((ids.length - 1) / blockTokens));
+    const { tenant, extras } = scope;
+    const { blocks, byTier } = this.runtime.lookup(ids.subarray(0, most * blockTokens), { tenant, extras });
+    return { blocks, byTier };
+  }
+
+  /** Puts the longest stored prefix into an empty cache object. */
+  async fill(
+    cache: EngineCache,
+    ids: Uint32Array,
+    scope: CheckedScope,
+  ): Promise<{ readonly cachedTokens: number; readonly byTier: readonly number[] }> {
+    const match = this.found(ids, scope);
+    const layout = this.layout;
+    const { blockTokens } = layout;
+    let tokens = 0;
+    if (match.blocks > 0) {
+      // one token more, since the last one is always left to compute
+      const sequence = await this.#beginWithin(ids, match.blocks, 1, scope);
+      try {
+        const blocks = Math.floor(sequence.cachedTokens / blockTokens);
+        tokens = blocks * blockTokens;
+        const layers = denseLayers(layout, tokens);
+        await readBlocks(this.runtime, sequence, blocks, (bytes, i) =>
+          copyBlockOut(layout, bytes, layers, tokens, i),
+        );
+        if (blocks > 0) cache.update(this.#tensors(layers, tokens));
+      } finally {
+        this.runtime.release(sequence);
+      }
+    }
+    this.remember(cache, ids.slice(0, tokens), scope);
+    return { cachedTokens: tokens, byTier: tokens === 0 ? match.byTier.map(() => 0) : match.byTier };
+  }
+
+  /**
+   * Copies the full blocks of a cache object that are not stored yet into the runtime.
+   * @param inputIds all tokens whose KV the cache object holds, from the first on; more may follow
+   * @throws TKV_INPUT naming what does not fit: ids that are not the cache's, a tensor of other dims, a cache of another
+   * model or tenant. TKV_FULL where blocks in use leave no room, TKV_STATE after `close`
+   */
+  async save(inputIds: unknown, pastKeyValues: EngineCache, options: PrefixScope = {}): Promise<SavedPrefix> {
+    const ids = tokenIds(inputIds, 'ids');
+    const scope = this.scopeOf(requireOptions(options, prefixScopeNames));
+    if (!isCache(pastKeyValues)) {
+      throw inputError(
+        'pastKeyValues',
+        `must be a DynamicCache, and it is ${described(pastKeyValues)}. Pass what restore gave.`,
+      );
+    }
+    const why = this.mismatch(pastKeyValues, ids, scope);
+    if (why !== undefined) throw inputError(why.field, `${why.problem}.`);
+    return this.store(ids, pastKeyValues, scope);
+  }
+
+  /** `save` of what was checked. */
+  async store(ids: Uint32Array, cache: EngineCache, scope: CheckedScope): Promise<SavedPrefix> {
+    const { runtime, layout } = this;
+    const { shape } = this.#parts;
+    const { tenant, extras } = scope;
+    const tokens = lengthOf(cache);
+    const blocks = Math.floor(tokens / layout.blockTokens);
+    if (tokens > 0) requireEntries(shape, layout, entriesOf(cache), tokens);
+    const stored = ids.subarray(0, blocks * layout.blockTokens);
+    const before = runtime.lookup(stored, { tenant, extras }).blocks;
+    let savedBlocks = 0;
+    let within = before;
+    if (before < blocks) {
+      const layers = await bytesOfEntries(shape, layout, entriesOf(cache), tokens);
+      const sequence = await this.#beginWithin(ids, blocks, 0, scope);
+      try {
+        for (const { index } of runtime.openBlocks(sequence)) {
+          writeOpenBlock(runtime, sequence, index, (bytes) =>
+            copyBlockIn(layout, bytes, layers, tokens, index),
+          );
+          savedBlocks++;
+        }
+        if ((await runtime.seal(sequence)) !== 'done') savedBlocks = 0;
+        within = sequence.blocks;
+      } finally {
+        runtime.release(sequence);
+      }
+    }
+    this.remember(cache, ids.slice(0, tokens), scope);
+    return { savedBlocks, blocks: Math.max(before, savedBlocks === 0 ? 0 : within) };
+  }
+
+  /** Begins with `blocks` blocks, or with as many of the leading ones as the runtime can hold at all. */
+  async #beginWithin(
+    ids: Uint32Array,
+    blocks: number,
+    more: number,
+    { tenant, extras }: CheckedScope,
+  ): ReturnType<KVRuntime['begin']> {
+    for (let count = blocks; ; count = Math.floor(count / 2)) {
+      try {
+        const tokens = ids.subarray(0, count * this.layout.blockTokens + more);
+        return await this.runtime.begin(tokens, { tenant, extras, shareWaitMs: 0 });
+      } catch (error) {
+        if (count === 1 || !(error instanceof TierKVError) || error.code !== 'TKV_CAPACITY') throw error;
+      }
+    }
+  }
+
+  // What a cache object holds.
+
+  remember(cache: EngineCache, ids: Uint32Array, scope: CheckedScope): void {
+    knownCaches.set(cache, { owner: this.identity, scope: scope.name, ids });
+  }
+
+  /** The cache object is in use, or in a state that nothing is known of. */
+  forget(cache: EngineCache): void {
+    knownCaches.delete(cache);
+  }
+
+  /** Whether it is known of which tokens all KV in the cache object is. */
+  knows(cache: EngineCache): boolean {
+    return knownCaches.get(cache)?.ids.length === lengthOf(cache);
+  }
+
+  /** Why a cache object cannot be the KV of the first of `ids`; undefined where it is, or nothing speaks against it. */
+  mismatch(
+    cache: EngineCache,
+    ids: Uint32Array,
+    scope: CheckedScope,
+  ): { readonly field: string; readonly problem: string } | undefined {
+    const tokens = lengthOf(cache);
+    if (tokens > ids.length) {
+      return {
+        field: 'ids',
+        problem: `ids has ${ids.length} tokens, and the cache object holds ${tokens}`,
+      };
+    }
+    const known = knownCaches.get(cache);
+    if (known === undefined) return undefined;
+    if (tokens < known.ids.length) {
+      return {
+        field: 'pastKeyValues',
+        problem: `pastKeyValues holds ${tokens} tokens, and held ${known.ids.length} before`,
+      };
+    }
+    if (known.owner !== this.identity) {
+      return { field: 'pastKeyValues', problem: 'pastKeyValues belongs to another model' };
+    }
+    if (known.scope !== scope.name) {
+      return { field: 'tenant', problem: 'pastKeyValues belongs to another tenant, or to other extras' };
+    }
+    const differs = known.ids.findIndex((id, i) => ids[i] !== id);
+    if (differs === -1) return undefined;
+    return {
+      field: 'ids',
+      problem: `ids does not match the cache object: token ${differs} is ${ids[differs]}, and it holds ${known.ids[differs]}`,
+    };
+  }
+
+  /** Why the tensors of a cache object cannot be used; undefined where they can. */
+  damage(cache: EngineCache): string | undefined {
+    try {
+      requireEntries(this.#parts.shape, this.layout, entriesOf(cache), lengthOf(cache));
+      return undefined;
+    } catch (error) {
+      return (error as Error).message;
+    }
+  }
+
+  #tensors(
+    layers: readonly { readonly key: Uint8Array; readonly value: Uint8Array }[],
+    tokens: number,
+  ): Record<string, EngineTensor> {
+    const { shape, engine } = this.#parts;
+    const dims = [1, shape.kvHeads, tokens, shape.headDim];
+    const tensor = (bytes: Uint8Array): EngineTensor => {
+      const data =
+        shape.tensorType === 'float32' ? new Float32Array(bytes.buffer) : new Uint16Array(bytes.buffer);
+      return new engine.Tensor(shape.tensorType as never, data as never, dims);
+    };
+    return Object.fromEntries(
+      shape.names.flatMap(({ key, value }, layer) => [
+        [key, tensor(layers[layer].key)],
+        [value, tensor(layers[layer].value)],
+      ]),
+    );
+  }
+
+  /** Makes what is cached durable in the files. @returns blocks that the files hold; 0 without files */
+  persist(): Promise<number> {
+    return this.runtime.save();
+  }
+
+  /** Makes what is cached durable and closes the runtime, unless the runtime was given. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    if (!this.#parts.ownsRuntime) return;
+    try {
+      await this.runtime.save();
+    } finally {
+      await this.runtime.close();
+    }
+  }
+}
+
+/** Tokens that a cache object holds. */
+export function lengthOf(cache: EngineCache): number {
+  return Object.keys(cache).length === 0 ? 0 : cache.get_seq_length();
+}
+
+function textOfBytes(_: string, value: unknown): unknown {
+  return value instanceof Uint8Array ? { bytes: Buffer.from(value).toString('hex') } : value;
+}
+
+/**
+ * Token ids of one sequence.
+ * @throws TKV_INPUT for several sequences, and for ids that are not integers from 0 to 2^32 - 1
+ */
+export function tokenIds(inputIds: unknown, field: string): Uint32Array {
+  const isTensor =
+    typeof inputIds === 'object' && inputIds !== null && 'dims' in inputIds && 'data' in inputIds;
+  const list = isTensor ? (inputIds as EngineTensor).data : inputIds;
+  if (isTensor) {
+    const { dims } = inputIds as EngineTensor;
+    if (dims.length > 2 || (dims.length === 2 && dims[0] !== 1)) {
+      throw inputError(field, `must be one sequence, and it is [${dims.join(', ')}]. Pass each one apart.`);
+    }
+  }
+  if (!Array.isArray(list) && !ArrayBuffer.isView(list)) {
+    throw inputError(
+      field,
+      `must be token ids, and it is ${described(inputIds)}. Pass input_ids of a tokenizer.`,
+    );
+  }
+  const values = list as ArrayLike<number | bigint>;
+  const ids = new Uint32Array(values.length);
+  for (let i = 0; i < ids.length; i++) {
+    const id = Number(values[i]);
+    if (!Number.isInteger(id) || id < 0 || id > 0xffffffff) {
+      throw inputError(
+        `${field}[${i}]`,
+        `must be an integer from 0 to 2^32 - 1, and it is ${described(values[i])}. Pass token ids.`,
+      );
+    }
+    ids[i] = id;
+  }
+  return ids;
+}

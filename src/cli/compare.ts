@@ -1,0 +1,68 @@
+/** `tierkv compare RUN`: a measured run beside its prediction, on the requests that no fit saw. */
+
+import { Command } from 'commander';
+import { requireWritableTarget, writeJsonFile } from '../files/results.ts';
+import type { ServedBy } from '../fitting/fitRequests.ts';
+import { renderTable } from '../printing/text.ts';
+import { configError } from '../runtime/errors.ts';
+import { runText, servedOptions } from './latency/command.ts';
+import { printText } from './output.ts';
+
+interface CompareValues extends ServedBy {
+  readonly coefficients?: string;
+  readonly fitShare: number;
+  readonly json?: string;
+}
+
+export function compareCommand(): Command {
+  const command = new Command('compare')
+    .description(
+      'Say how far the prediction of a run is from the run, on the requests that a fit did not see.',
+    )
+    .argument('<run>', "of tierkv observe, a gateway, vLLM's benchmark, LLMServingSim, or a table")
+    .requiredOption('--gpu <name>', 'GPU that served it, or the path of its file');
+  return servedOptions(command, '')
+    .option('--coefficients <file>', 'of tierkv latency fit (default: as shipped for the GPU)')
+    .option(
+      '--fit-share <share>',
+      'first share of the requests, which a fit saw and which is not judged',
+      Number,
+      0.5,
+    )
+    .option('--json <file>', 'write the numbers as JSON')
+    .action(async (file: string, raw: CompareValues) => {
+      if (raw.model === undefined)
+        throw configError('--model', 'is missing', 'Name the model that was served.');
+      if (!(raw.fitShare >= 0 && raw.fitShare < 1)) {
+        throw configError('--fit-share', `is ${raw.fitShare}`, 'Set it to a share from 0, below 1.');
+      }
+      if (raw.json !== undefined) requireWritableTarget(raw.json);
+      const { predictedRun } = await import('../fitting/fitRequests.ts');
+      const { readMeasuredRun } = await import('../sim/latency/fit/measuredRuns.ts');
+      const { replayRun } = await import('../sim/latency/fit/engineFit.ts');
+      const { compareTimes } = await import('../fitting/comparison.ts');
+      const { readText } = await import('../files/dataFiles.ts');
+      const read = readMeasuredRun(readText(file), file);
+      const { run, coefficients, kvBlocks } = predictedRun(read.requests, raw, raw.coefficients);
+      const first = Math.floor(read.requests.length * raw.fitShare);
+      const values = compareTimes(read.requests, replayRun(run, coefficients), first);
+      if (raw.json !== undefined)
+        writeJsonFile(raw.json, { run: file, judged: read.requests.length - first, values });
+      printText(`${runText(file, read, kvBlocks)}\n`);
+      printText(`judged: the last ${read.requests.length - first} of ${read.requests.length} requests\n`);
+      const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
+      const signed = (percent: number): string => `${percent < 0 ? '' : '+'}${percent.toFixed(1)} %`;
+      printText(
+        renderTable(
+          [{ title: '' }, { title: '' }, right('measured ms'), right('predicted ms'), right('off by')],
+          values.map(({ what, point, measuredMs, predictedMs, errorPercent }) => [
+            what,
+            point,
+            measuredMs.toFixed(2),
+            predictedMs.toFixed(2),
+            signed(errorPercent),
+          ]),
+        ),
+      );
+    });
+}

@@ -1,0 +1,68 @@
+/** `tierkv serve-dashboard`: the dashboard's page over a decision log, for a browser. */
+
+import { Command } from 'commander';
+import { framesOfLog, logDashboard, serveDashboard } from '../dashboard/index.ts';
+import { fileLines, readText } from '../files/inputs.ts';
+import { startProgressBar } from '../printing/progress.ts';
+import { requireInteger } from '../runtime/errors.ts';
+import { parseLinkCalibration } from '../sim/latency/capacity.ts';
+import { printText } from './output.ts';
+import { interruptible } from './process.ts';
+
+interface DashboardPlace {
+  readonly host: string;
+  readonly port: string;
+  readonly links?: string;
+}
+
+const helpEnd = `
+The page replays the log with a slider. It is only read, needs no network, and answers this machine alone unless
+--host names another address: then the printed address has a token, and a request without it is refused.
+
+A log is written by KVRuntime.open({ log: FILE }), by the example server with --log FILE, and by tierkv replay --log FILE.
+A running process shows itself live: see dashboard(kv) of tierkv/dashboard in docs/guide/observe.md.`;
+
+export function dashboardCommand(): Command {
+  return new Command('serve-dashboard')
+    .argument('<log>', 'the decision log of a run')
+    .option('--host <name>', 'address to listen at', '127.0.0.1')
+    .option('--port <number>', 'port; 0: any that is free', '8081')
+    .option('--links <file>', 'profile of tierkv calibrate, for the limits of the links')
+    .addHelpText('after', helpEnd)
+    .action(async (log: string, { host, port, links }: DashboardPlace) => {
+      const portNumber = requireInteger('--port', Number(port), 0, 65_535);
+      const limits = links === undefined ? {} : limitsIn(links);
+      let count = 0;
+      using bar = startProgressBar('lines');
+      const lines = function* (): Generator<string> {
+        for (const line of fileLines(log)) {
+          if (++count % 20_000 === 0) bar.update({ share: 0, done: count });
+          yield line;
+        }
+      };
+      const frames = framesOfLog(lines(), log);
+      bar[Symbol.dispose]();
+      await interruptible(async (signal) => {
+        const server = await serveDashboard((access) => logDashboard(frames, { ...access, limits }), {
+          host,
+          port: portNumber,
+        });
+        printText(`The dashboard of ${log} is at ${server.url} (Ctrl+C ends it)\n`);
+        try {
+          await new Promise<void>((_, reject) =>
+            signal.addEventListener('abort', () => reject(signal.reason)),
+          );
+        } finally {
+          await server.close();
+        }
+      });
+    });
+}
+
+/** By link, in bytes a second. */
+function limitsIn(file: string): Record<string, number> {
+  const { links } = parseLinkCalibration(readText(file), file);
+  return Object.fromEntries(
+    Object.entries(links).map(([link, { bandwidthBytesPerS }]) => [link, bandwidthBytesPerS]),
+  );
+}

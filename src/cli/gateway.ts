@@ -1,0 +1,301 @@
+/**
+ * `tierkv gateway`: a reverse proxy before OpenAI-compatible servers, its log decided again, and its shadows compared.
+ * This file turns command lines into calls and prints what came of them.
+ */
+
+import { Command } from 'commander';
+import { requireWritableTarget, writeJsonFile } from '../files/results.ts';
+import type { GatewayConfig, GatewayLimits, ReplayResult, ShadowReport } from '../gateway/index.ts';
+import { formatCount, printable, renderTable } from '../printing/text.ts';
+import { configError } from '../runtime/errors.ts';
+import { printText } from './output.ts';
+import { interruptible } from './process.ts';
+
+interface GatewayOptions {
+  readonly backend: readonly string[];
+  readonly events: readonly string[];
+  readonly eventsReplay: readonly string[];
+  readonly policy?: string;
+  readonly slot: string;
+  readonly shadow: readonly string[];
+  readonly control?: string;
+  readonly host: string;
+  readonly port: string;
+  readonly blockTokens: string;
+  readonly maxSequences: string;
+  readonly backendBlocks: string;
+  readonly tokenizer?: string;
+  readonly keySecret?: string;
+  readonly tenants?: string;
+  readonly adminKey?: string;
+  readonly backendKey?: string;
+  readonly sendPriority: boolean;
+  readonly pollMs: string;
+  readonly seed: string;
+  readonly limit: readonly string[];
+  readonly log?: string;
+  readonly trace?: string;
+}
+
+const helpEnd = `
+A backend is any OpenAI-compatible server: --backend http://127.0.0.1:8001, or with a name a=http://127.0.0.1:8001.
+Its /metrics are read under the names of vLLM. Stages that the policy leaves out are those of --control, the section
+"control" of a deployment file of tierkv simulate; without it all requests are admitted and go round robin.
+
+  GET  /health                         200 while a backend can take requests
+  GET  /metrics                        figures for Prometheus
+  GET  /gateway/status                 backends with the age of each signal (with --admin-key)
+  POST /gateway/backends/ID/drain      nothing new goes there; resume takes it back
+
+Limits, each as NAME=NUMBER: bodyBytes, headerBytes, requests, uploadMs, retries, graceMs, headMs, idleMs, totalMs,
+bytes, clientMs.
+`;
+
+const repeated = (value: string, before: readonly string[]): readonly string[] => [...before, value];
+
+export function gatewayCommand(): Command {
+  const command = new Command('gateway')
+    .description('Route requests to OpenAI-compatible servers by the policies of the simulator.')
+    .option('--backend <[id=]url>', 'a server; repeatable', repeated, [])
+    .option(
+      '--events <id=endpoint>',
+      'where a server publishes KV events, as a=tcp://host:5557; repeatable',
+      repeated,
+      [],
+    )
+    .option('--events-replay <id=endpoint>', 'where it sends missed ones again; repeatable', repeated, [])
+    .option('--policy <file>', 'bundle (.json), program (.star, .wasm, .js) or name of a preset')
+    .option('--slot <slot>', 'what a program decides', 'routing')
+    .option(
+      '--shadow <[name=]file>',
+      'another policy that decides beside, without effect; repeatable',
+      repeated,
+      [],
+    )
+    .option('--control <file>', 'deployment file whose section "control" is taken')
+    .option('--host <host>', 'address to listen at', '127.0.0.1')
+    .option('--port <port>', 'port to listen at; 0: any that is free', '8080')
+    .option('--block-tokens <n>', 'tokens of a block of the servers', '16')
+    .option('--max-sequences <n>', 'most requests in the batch of a server', '256')
+    .option(
+      '--backend-blocks <n,...>',
+      'blocks of each tier of a server that does not say, HBM first',
+      '65536',
+    )
+    .option('--tokenizer <file>', 'tokenizer.json of the model (default: prompts are cut by text)')
+    .option(
+      '--key-secret <file>',
+      'secret of the block keys in hexadecimal digits (default: drawn at the start)',
+    )
+    .option('--tenants <file>', 'API keys, a line key=tenant each (default: clients are one tenant)')
+    .option('--admin-key <file>', 'key of /gateway/... (default: those paths are shut)')
+    .option('--backend-key <file>', "key that servers are shown in place of the clients'")
+    .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
+    .option('--poll-ms <ms>', 'between two polls of a server', '500')
+    .option('--seed <n>', "of the policies' random streams", '0')
+    .option('--limit <name=number>', 'a limit; repeatable', repeated, [])
+    .option('--log <file>', 'write all inputs and decisions, for tierkv gateway replay')
+    .option('--trace <file>', 'write the requests as a workload, for tierkv simulate')
+    .addHelpText('after', helpEnd)
+    .action(async (options: GatewayOptions) => {
+      const { Gateway } = await import('../gateway/index.ts');
+      const config = await configOf(options);
+      await interruptible(async (signal) => {
+        await using gateway = await Gateway.open(config);
+        for (const note of gateway.notes) printText(`${note}\n`);
+        const up = gateway.pool.backends.filter(({ isUp }) => isUp).length;
+        printText(
+          `prompts are cut by ${gateway.tokenisation === 'text' ? 'text, four bytes a token' : 'the tokenizer'}\n`,
+        );
+        printText(
+          `${up} of ${gateway.pool.backends.length} backends are up; decisions by ${gateway.policy}\n`,
+        );
+        printText(`listening at ${gateway.url}\n`);
+        await new Promise<void>((resolve) =>
+          signal.addEventListener('abort', () => resolve(), { once: true }),
+        );
+        printText('stopping: requests under way are waited for\n');
+        await gateway.close();
+        const { requests, completed, rejected, failed, retries } = gateway.counts;
+        printText(
+          `${requests} requests: ${completed} completed, ${rejected} rejected, ${failed} failed, ${retries} retries\n`,
+        );
+        for (const loss of gateway.losses) printText(`${loss}\n`);
+      });
+    });
+  command
+    .command('replay')
+    .description('decide a recorded run again, and compare the decisions line for line')
+    .argument('<log>', 'as --log wrote it')
+    .option('--json <file>', 'write the result as JSON')
+    .addHelpText(
+      'after',
+      '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
+    )
+    .action(async (log: string, { json }: { json?: string }) => {
+      if (json !== undefined) requireWritableTarget(json);
+      const { replayLog } = await import('../gateway/index.ts');
+      const result = await replayLog(log);
+      if (json !== undefined) writeJsonFile(json, result);
+      printText(replayText(result));
+      if (result.differences.length > 0) process.exitCode = 1;
+    });
+  command
+    .command('shadows')
+    .description('compare what shadows would have decided, and by simulation what they would have given')
+    .argument('<log>', 'as --log wrote it')
+    .option('--workload <file>', 'trace of the same run, as --trace wrote it, to be simulated')
+    .option('--deployment <file>', 'deployment file with the servers, for the simulation')
+    .option('--json <file>', 'write the report as JSON')
+    .action(async (log: string, options: { workload?: string; deployment?: string; json?: string }) => {
+      const { workload, deployment, json } = options;
+      if (json !== undefined) requireWritableTarget(json);
+      if ((workload === undefined) !== (deployment === undefined)) {
+        const [given, missing] =
+          workload === undefined ? ['--deployment', '--workload'] : ['--workload', '--deployment'];
+        throw configError(missing, `is missing beside ${given}`, 'Give both, or neither.');
+      }
+      const { compareShadows } = await import('../gateway/index.ts');
+      const trial =
+        workload === undefined || deployment === undefined ? undefined : { trace: workload, deployment };
+      const report = await compareShadows(log, trial);
+      if (json !== undefined) writeJsonFile(json, report);
+      printText(shadowsText(report));
+    });
+  return command;
+}
+
+async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
+  const { readControlFile, readKeySecret, readSecret, readTenants } = await import('../gateway/index.ts');
+  const { openPolicy } = await import('../evaluate/openPolicy.ts');
+  const backendKey =
+    options.backendKey === undefined ? undefined : readSecret(options.backendKey, '--backend-key');
+  const control = options.control === undefined ? undefined : readControlFile(options.control);
+  const limits: Record<string, number> = {};
+  for (const text of options.limit) {
+    const [name, value, ...more] = text.split('=');
+    if (!/^\d+$/.test(value ?? '') || more.length > 0) {
+      throw configError('--limit', `is "${text}"`, 'Write NAME=NUMBER.');
+    }
+    limits[name] = Number(value);
+  }
+  const backends = options.backend.map((text) => {
+    const [, id, url = text] = /^(?:([^=/:]+)=)?(.+)$/.exec(text) ?? [];
+    return { url, id: id ?? (URL.canParse(url) ? new URL(url).host : url) };
+  });
+  const ids = backends.map(({ id }) => id);
+  const events = endpointsOf('--events', options.events, ids);
+  const replays = endpointsOf('--events-replay', options.eventsReplay, [...events.keys()]);
+  return {
+    backends: backends.map(({ url, id }) => {
+      const [from, again] = [events.get(id), replays.get(id)];
+      return {
+        url,
+        id,
+        ...(backendKey === undefined ? {} : { apiKey: backendKey }),
+        ...(from === undefined ? {} : { events: from }),
+        ...(again === undefined ? {} : { eventsReplay: again }),
+      };
+    }),
+    ...(options.policy === undefined ? {} : { policy: openPolicy(options.policy, options.slot) }),
+    shadows: options.shadow.map((text) => {
+      const [, name = text, file = text] = /^([^=]+)=(.+)$/.exec(text) ?? [];
+      return { name, bundle: openPolicy(file, options.slot) };
+    }),
+    ...(control === undefined ? {} : { control: control.control }),
+    ...(control?.queue === undefined ? {} : { queue: control.queue }),
+    host: options.host,
+    port: wholeNumber('--port', options.port),
+    blockTokens: wholeNumber('--block-tokens', options.blockTokens),
+    maxSequences: wholeNumber('--max-sequences', options.maxSequences),
+    backendBlocks: options.backendBlocks.split(',').map((text) => wholeNumber('--backend-blocks', text)),
+    ...(options.tokenizer === undefined ? {} : { tokenizer: options.tokenizer }),
+    ...(options.keySecret === undefined
+      ? {}
+      : { keySecret: readKeySecret(options.keySecret, '--key-secret') }),
+    ...(options.tenants === undefined ? {} : { tenants: readTenants(options.tenants) }),
+    ...(options.adminKey === undefined ? {} : { adminKey: readSecret(options.adminKey, '--admin-key') }),
+    sendPriority: options.sendPriority,
+    pollMs: wholeNumber('--poll-ms', options.pollMs),
+    seed: BigInt(wholeNumber('--seed', options.seed)),
+    limits: limits as Partial<GatewayLimits>,
+    ...(options.log === undefined ? {} : { log: options.log }),
+    ...(options.trace === undefined ? {} : { trace: options.trace }),
+  };
+}
+
+/** Addresses by the server that they belong to. */
+function endpointsOf(option: string, texts: readonly string[], ids: readonly string[]): Map<string, string> {
+  const endpoints = new Map<string, string>();
+  for (const text of texts) {
+    const [, id = '', endpoint = ''] = /^([^=]+)=(.+)$/.exec(text) ?? [];
+    if (endpoint === '' || endpoints.has(id)) {
+      throw configError(option, `is "${text}"`, 'Write ID=tcp://host:port, once for each server.');
+    }
+    if (!ids.includes(id)) {
+      throw configError(
+        option,
+        `names ${id}, which is not among ${ids.join(', ') || 'the servers'}`,
+        'Name one of them.',
+      );
+    }
+    endpoints.set(id, endpoint);
+  }
+  return endpoints;
+}
+
+function wholeNumber(option: string, text: string): number {
+  if (/^\d{1,15}$/.test(text.trim())) return Number(text);
+  throw configError(option, `is "${text}"`, 'Give a whole number.');
+}
+
+function replayText({
+  inputs,
+  decisions,
+  routes,
+  differing,
+  differences,
+  stoppedAt,
+  isCut,
+  header,
+}: ReplayResult): string {
+  const lines = [
+    `log of ${printable(header.began)}: ${formatCount(inputs)} inputs, ${formatCount(decisions)} decisions, ${formatCount(routes)} of them routes`,
+    ...(isCut ? ['the last line is a part of one: the gateway was killed'] : []),
+  ];
+  if (differences.length === 0) lines.push('all decisions are the same, line for line');
+  for (const { line, written, again } of differences) {
+    lines.push(`line ${line} differs`, `  written  ${written}`, `  again    ${again}`);
+  }
+  if (differing > differences.length) lines.push(`and ${differing - differences.length} more`);
+  if (stoppedAt !== -1)
+    lines.push(`stopped at line ${stoppedAt}: what follows fits the other decisions no more`);
+  lines.push(`differences ${differing}`);
+  return `${lines.join('\n')}\n`;
+}
+
+function shadowsText({ requests, policies }: ShadowReport): string {
+  const share = (part: number, whole: number): string =>
+    whole === 0 ? '-' : `${((100 * part) / whole).toFixed(1)} %`;
+  const figure = (value: number | undefined, digits: number): string =>
+    value === undefined ? '-' : value.toFixed(digits);
+  const rows = policies.map(({ name, tally, metrics, prefixHitRate }) => [
+    name,
+    tally === undefined ? 'decided' : share(tally.otherTargets, tally.routes),
+    tally === undefined ? 'decided' : share(tally.otherVerdicts, tally.admissions),
+    figure(prefixHitRate, 4),
+    figure(metrics?.ttft_mean_ms, 1),
+    figure(metrics?.ttft_p99_ms, 1),
+    figure(metrics?.e2e_mean_ms, 1),
+  ]);
+  const numbers = [
+    'other backend',
+    'other verdict',
+    'prefix hit rate',
+    'TTFT mean ms',
+    'TTFT p99 ms',
+    'E2E mean ms',
+  ];
+  const head = [{ title: 'policy' }, ...numbers.map((title) => ({ title, align: 'right' as const }))];
+  return `${formatCount(requests)} requests; figures are of a simulation of them\n${renderTable(head, rows)}\n`;
+}

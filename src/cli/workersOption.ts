@@ -1,0 +1,50 @@
+/** `--workers`: how many threads, or the server whose workers run the cases. */
+
+import { availableParallelism } from 'node:os';
+import type { OptionValues } from '../simulate/optionTable.ts';
+import { numberWithin } from '../simulate/presetOptions.ts';
+import { isServerUrl } from '../workers/openRunner.ts';
+import type { PoolLimits, TaskRunner } from '../workers/workerPool.ts';
+import { interruptible } from './process.ts';
+
+export const workersFlags = '--workers <n|redis://host>';
+export const workersAbout = 'threads (default: one a core), or the server of tierkv worker';
+
+export interface ChosenWorkers {
+  /** Threads of this process. */
+  readonly workers: number;
+  /** Address of the server; undefined for threads. */
+  readonly server: string | undefined;
+}
+
+/** @throws TKV_CONFIG for anything but a number of threads or an address */
+export function workersOption(options: OptionValues): ChosenWorkers {
+  const said = options.workers;
+  if (typeof said === 'string' && isServerUrl(said)) return { workers: 1, server: said };
+  const workers = numberWithin(options, 'workers', '--workers', { min: 1, max: 1024, whole: true });
+  return { workers: workers ?? availableParallelism(), server: undefined };
+}
+
+/**
+ * Runs `work` with what runs its tasks, and ends that at the end and at a stop: then what waits leaves the queue.
+ * @param say told of what a person has to know while it waits for workers
+ * @throws the reason of a stop
+ */
+export function withRunner<T>(
+  server: string | undefined,
+  limits: PoolLimits,
+  say: (line: string) => void,
+  work: (runner: TaskRunner, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  return interruptible(async (signal) => {
+    const { openRunner } = await import('../workers/openRunner.ts');
+    const runner = await openRunner(server, limits, say);
+    signal.addEventListener('abort', () => void runner.close(), { once: true });
+    try {
+      return await work(runner, signal);
+    } finally {
+      await runner.close();
+      signal.throwIfAborted();
+    }
+  });
+}

@@ -1,0 +1,155 @@
+/**
+ * The charts of the dashboard in Vega-Lite, compiled to what the page's drawing library runs. Colours follow the page: it
+ * sets them when it draws. Tiers have the colours of Okabe and Ito, which the colour-blind tell apart.
+ */
+
+import { importPeer } from '../metrics/peer.ts';
+import type { VegaLiteSpec } from '../printing/chart.ts';
+
+/** By position of a tier. */
+export const tierColours: readonly string[] = [
+  '#0072B2',
+  '#E69F00',
+  '#009E73',
+  '#CC79A7',
+  '#D55E00',
+  '#56B4E9',
+];
+
+const time = {
+  field: 'at',
+  type: 'quantitative',
+  title: 'seconds',
+  axis: { grid: false, tickCount: 6 },
+} as const;
+const series = {
+  field: 'series',
+  type: 'nominal',
+  sort: null,
+  legend: { orient: 'top', title: null, symbolType: 'square', columns: 3 },
+} as const;
+
+/** Common to all: the page fills the data named `rows`, and sets the signals `names`, `colours` and `width`. */
+function chart(rest: VegaLiteSpec): VegaLiteSpec {
+  return {
+    $schema: 'https://vega.github.io/schema/vega-lite/v6.json',
+    data: { name: 'rows' },
+    params: [
+      { name: 'names', value: [] },
+      { name: 'colours', value: tierColours },
+    ],
+    width: 300,
+    height: 200,
+    autosize: { type: 'fit', contains: 'padding' },
+    background: 'transparent',
+    config: {
+      view: { stroke: null },
+      font: 'system-ui, sans-serif',
+      axis: { labelFontSize: 11, titleFontSize: 11 },
+    },
+    ...rest,
+  };
+}
+
+const charts: Readonly<Record<string, VegaLiteSpec>> = {
+  hits: chart({
+    mark: { type: 'area', opacity: 0.8 },
+    encoding: {
+      x: time,
+      y: {
+        field: 'value',
+        type: 'quantitative',
+        stack: 'zero',
+        title: 'found, share of blocks',
+        axis: { format: '%', tickCount: 4 },
+        scale: { domain: [0, 1] },
+      },
+      color: series,
+      order: { field: 'rank' },
+      tooltip: [
+        { field: 'series', title: 'tier' },
+        { field: 'value', format: '.1%' },
+        { field: 'at', title: 'seconds', format: '.1f' },
+      ],
+    },
+  }),
+  flows: chart({
+    mark: { type: 'line', strokeWidth: 2 },
+    encoding: {
+      x: time,
+      y: {
+        field: 'value',
+        type: 'quantitative',
+        title: 'bytes a second',
+        axis: { format: '.2s', tickCount: 4 },
+      },
+      color: series,
+      tooltip: [
+        { field: 'series', title: 'link' },
+        { field: 'value', format: '.3s' },
+      ],
+    },
+  }),
+  gaps: chart({
+    mark: { type: 'bar' },
+    encoding: {
+      x: {
+        field: 'bucket',
+        type: 'ordinal',
+        sort: null,
+        title: 'seconds from one use to the next, up to',
+        axis: { labelAngle: -45 },
+      },
+      y: { field: 'value', type: 'quantitative', title: 'uses', axis: { tickCount: 4, format: '~s' } },
+      color: series,
+      tooltip: [
+        { field: 'series', title: 'found in' },
+        { field: 'bucket', title: 'up to, s' },
+        { field: 'value', title: 'uses' },
+      ],
+    },
+  }),
+  queue: chart({
+    mark: { type: 'line', strokeWidth: 2, interpolate: 'step-after' },
+    encoding: {
+      x: time,
+      y: { field: 'value', type: 'quantitative', title: 'requests', axis: { tickCount: 4 } },
+      color: series,
+      tooltip: [{ field: 'series' }, { field: 'value' }],
+    },
+  }),
+  evictions: chart({
+    mark: { type: 'line', strokeWidth: 2 },
+    encoding: {
+      x: time,
+      y: {
+        field: 'value',
+        type: 'quantitative',
+        title: 'blocks a second',
+        axis: { tickCount: 4, format: '~s' },
+      },
+      color: series,
+      tooltip: [{ field: 'series' }, { field: 'value', format: '.2f' }],
+    },
+  }),
+};
+
+/** By name, compiled. @throws TKV_CONFIG where vega-lite is not installed */
+export async function chartSpecs(): Promise<Record<string, unknown>> {
+  const { compile } = await importPeer<{ compile(spec: unknown): { spec: unknown } }>(
+    'vega-lite',
+    'the charts of the dashboard',
+  );
+  return Object.fromEntries(
+    Object.entries(charts).map(([name, spec]) => [name, withSignals(compile(spec).spec)]),
+  );
+}
+
+/** Which series there are, and in which colours, is known to the page alone: Vega-Lite has no words for that. */
+function withSignals(compiled: unknown): unknown {
+  const spec = compiled as { readonly scales: readonly { readonly name: string }[] };
+  const scales = spec.scales.map((scale) =>
+    scale.name === 'color' ? { ...scale, domain: { signal: 'names' }, range: { signal: 'colours' } } : scale,
+  );
+  return { ...spec, scales };
+}

@@ -1,0 +1,199 @@
+/** The dashboard of a runtime as a handler for the server of the process, and the server of a decision log's. */
+
+import { randomBytes } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { KVRuntime } from '../embed/kvRuntime.ts';
+import { watchRuntime } from '../metrics/index.ts';
+import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { FrameHistory, FrameMaker, headOf } from './frames.ts';
+import type { LogFrames } from './logFrames.ts';
+import { isLoopback, PageServer } from './pageServer.ts';
+
+export interface DashboardOptions {
+  /** Where the page lies in the server, such as `/dashboard`. Default: everywhere, `''`. */
+  readonly base?: string | undefined;
+  /** Asked of every client. Without one, only clients on this machine are answered. Default: none. */
+  readonly token?: string | undefined;
+  /** Names by which clients call the server, beside `localhost`. Default: none. */
+  readonly hosts?: readonly string[] | undefined;
+  /** What stands above the page. Default `tierkv`. */
+  readonly title?: string | undefined;
+  /** Milliseconds between two frames. Default 1000. */
+  readonly everyMs?: number | undefined;
+  /** Measured limits of links in bytes a second, such as `{ ddrToHbm: 20e9 }`. Default: the best seen so far. */
+  readonly limits?: Readonly<Record<string, number>> | undefined;
+}
+
+export const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
+  base: true,
+  token: true,
+  hosts: true,
+  title: true,
+  everyMs: true,
+  limits: true,
+});
+
+/** Ten minutes at a frame a second: some 3 MB. */
+const HISTORY_FRAMES = 600;
+
+export interface Dashboard {
+  /** For `node:http`, connect and express. A path that is not below `base` goes to `next`, or gets 404. */
+  readonly handle: (request: IncomingMessage, response: ServerResponse, next?: () => void) => void;
+  /** Ends all pages, and takes no more frames. */
+  close(): void;
+}
+
+/**
+ * The dashboard of a runtime, live. A frame a second is taken as long as it is open, whether or not a page looks.
+ * @throws TKV_CONFIG for invalid options, or without vega and vega-lite
+ */
+export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
+  const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
+  requireInteger('everyMs', everyMs, 50, 3_600_000);
+  const watch = watchRuntime(kv);
+  const maker = new FrameMaker({
+    cache: watch.cache,
+    requests: watch.requests,
+    queue: () =>
+      watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.health().waitingForRoom },
+    owners: () => watch.owners(),
+  });
+  const history = new FrameHistory(HISTORY_FRAMES);
+  const head = (): ReturnType<typeof headOf> =>
+    headOf(watch.cache, { mode: 'live', title, limits, note: '' });
+  const pages = await PageServer.open({ head, frames: () => history.frames }, access);
+  const take = (): void => {
+    const frame = maker.frame(kv.nowUs());
+    history.push(frame);
+    pages.tell(frame);
+  };
+  take();
+  const timer = setInterval(take, everyMs).unref();
+  return {
+    handle: (request, response, next) => handled(pages, request, response, next),
+    close: () => {
+      clearInterval(timer);
+      maker.close();
+      pages.close();
+    },
+  };
+}
+
+/** The dashboard of a decision log. @throws as `dashboard` */
+export async function logDashboard(
+  { head, frames }: LogFrames,
+  options: Omit<DashboardOptions, 'everyMs'> = {},
+): Promise<Dashboard> {
+  const { title = head.title, limits = {}, ...access } = checked(options);
+  const pages = await PageServer.open(
+    { head: () => ({ ...head, title, limits }), frames: () => frames },
+    access,
+  );
+  return {
+    handle: (request, response, next) => handled(pages, request, response, next),
+    close: () => pages.close(),
+  };
+}
+
+function checked(options: DashboardOptions): DashboardOptions & {
+  readonly base: string;
+  readonly token: string | undefined;
+  readonly hosts: readonly string[];
+} {
+  const {
+    base = '',
+    token,
+    hosts = [],
+    ...rest
+  } = requireOptions(options, dashboardOptionsNames, 'options', 'TKV_CONFIG');
+  if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
+    throw configError(
+      'base',
+      `is ${JSON.stringify(base)}`,
+      "Give a path such as '/dashboard', without a slash at its end.",
+    );
+  }
+  if (token !== undefined && (typeof token !== 'string' || token.length < 16)) {
+    throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
+  }
+  return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
+}
+
+function handled(
+  pages: PageServer,
+  request: IncomingMessage,
+  response: ServerResponse,
+  next?: () => void,
+): void {
+  if (pages.handle(request, response)) return;
+  if (next !== undefined) next();
+  else response.writeHead(404, { 'content-type': 'text/plain' }).end('This page does not exist.\n');
+}
+
+// A server of its own.
+
+export interface ListenOptions {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface DashboardServer {
+  /** To be opened in a browser; it has the token, where there is one. */
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+/**
+ * Serves what `make` gives. On an address that other machines reach, there is a token: one is made.
+ * @throws TKV_CONFIG where the address cannot be taken
+ */
+export async function serveDashboard(
+  make: (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>,
+  { host, port }: ListenOptions,
+): Promise<DashboardServer> {
+  const token = isLoopback(host) ? undefined : randomBytes(24).toString('base64url');
+  const anyName = host === '0.0.0.0' || host === '::';
+  const names = anyName ? await addressesOfMachine() : [host];
+  const page = await make({ token, hosts: names });
+  const server = createServer(page.handle);
+  try {
+    await listening(server, host, port);
+  } catch (cause) {
+    page.close();
+    const { code = '' } = cause as NodeJS.ErrnoException;
+    throw new TierKVError(
+      'TKV_CONFIG',
+      `port ${port} of ${host} cannot be listened at (${code}). Give another one; 0 takes any that is free.`,
+      {
+        field: 'port',
+        cause,
+      },
+    );
+  }
+  const { port: taken } = server.address() as AddressInfo;
+  const shown = anyName ? (names[0] ?? 'localhost') : host.includes(':') ? `[${host}]` : host;
+  return {
+    url: `http://${shown}:${taken}/${token === undefined ? '' : `?token=${token}`}`,
+    close: async () => {
+      page.close();
+      server.closeAllConnections();
+      await new Promise((closed) => server.close(closed));
+    },
+  };
+}
+
+async function addressesOfMachine(): Promise<string[]> {
+  const { hostname, networkInterfaces } = await import('node:os');
+  const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const outside = addresses.filter(({ internal, family }) => !internal && family === 'IPv4');
+  return [...outside.map(({ address }) => address), hostname().toLowerCase()];
+}
+
+function listening(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ host, port }, resolve);
+  });
+}

@@ -1,0 +1,20 @@
+/** The door `tierkv/dashboard`: one page that shows what a runtime does, or did. */
+
+export {
+  type Dashboard,
+  type DashboardOptions,
+  type DashboardServer,
+  dashboard,
+  type ListenOptions,
+  logDashboard,
+  serveDashboard,
+} from './dashboard.ts';
+export type {
+  DashboardFrame,
+  DashboardHead,
+  FrameBlock,
+  FrameLink,
+  FrameRequest,
+  FrameTier,
+} from './frames.ts';
+export { framesOfLog, LogFrameReader, type LogFrames } from './logFrames.ts';

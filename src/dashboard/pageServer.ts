@@ -1,0 +1,233 @@
+/**
+ * The dashboard's page and its data over HTTP, for a server of its own and as a handler in a server that is there. It only
+ * reads: GET and HEAD, and nothing that a request says changes anything.
+ *
+ * A page of another site must not read it through the user's browser. So the Host of a request must be a name of this
+ * machine or one that was given, an Origin must be the page's own, and a client from elsewhere needs the token: once in the
+ * URL, from then on in a cookie that only this site sends.
+ */
+
+import { timingSafeEqual } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createRequire } from 'node:module';
+import { dataFolder } from '../packageFiles.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import { chartSpecs } from './charts.ts';
+import type { DashboardFrame, DashboardHead } from './frames.ts';
+
+/** Readers at a time: each keeps a socket. */
+const READERS_MOST = 32;
+/** Bytes that may wait for a slow reader; beyond it, it misses frames until it has read. */
+const WAITING_BYTES_MOST = 1 << 20;
+
+export interface PageAccess {
+  /** Where the page lies, without a slash at its end: '' or such as '/dashboard'. */
+  readonly base: string;
+  /** Asked of clients that are not on this machine, and of all where it is given. */
+  readonly token: string | undefined;
+  /** Names, with a port or without, by which clients may call this server, beside those of this machine. */
+  readonly hosts: readonly string[];
+}
+
+export interface PageData {
+  head(): DashboardHead;
+  frames(): readonly DashboardFrame[];
+}
+
+const loopbackNames = new Set(['localhost', '127.0.0.1', '[::1]']);
+const loopbackAddresses = /^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$/;
+
+/** The address of a client on this machine, or a name of it. */
+export function isLoopback(host: string): boolean {
+  return loopbackAddresses.test(host) || loopbackNames.has(host);
+}
+
+export class PageServer {
+  readonly #data: PageData;
+  readonly #access: PageAccess;
+  readonly #files: ReadonlyMap<string, readonly [type: string, body: Buffer]>;
+  readonly #readers: Set<ServerResponse> = new Set();
+
+  private constructor(
+    data: PageData,
+    access: PageAccess,
+    files: ReadonlyMap<string, readonly [type: string, body: Buffer]>,
+  ) {
+    this.#data = data;
+    this.#access = access;
+    this.#files = files;
+  }
+
+  /** @throws TKV_CONFIG where vega is not installed */
+  static async open(data: PageData, access: PageAccess): Promise<PageServer> {
+    return new PageServer(data, access, await pageFiles());
+  }
+
+  get readers(): number {
+    return this.#readers.size;
+  }
+
+  /** Answers a request for the page. @returns false, with nothing done, for a path that is not below `base` */
+  handle(request: IncomingMessage, response: ServerResponse): boolean {
+    const { base, token } = this.#access;
+    const url = new URL(request.url ?? '/', 'http://page');
+    if (url.pathname !== base && !url.pathname.startsWith(`${base}/`)) return false;
+    const refusal = this.#refusal(request);
+    if (refusal !== undefined) return refuse(response, ...refusal);
+    const given = url.searchParams.get('token');
+    if (token !== undefined && given !== null && equal(given, token)) {
+      // out of the address, so that it stays in no history and no log of a next page
+      const cookie = `tierkv_dashboard=${encodeURIComponent(token)}; HttpOnly; SameSite=Strict; Path=${base || '/'}`;
+      response
+        .writeHead(303, { location: `${base}/`, 'set-cookie': cookie, 'cache-control': 'no-store' })
+        .end();
+      return true;
+    }
+    if (this.#asksForToken(request) && !equal(cookieOf(request) ?? bearerOf(request) ?? '', token ?? '')) {
+      return refuse(
+        response,
+        401,
+        'This dashboard needs its token: open the address that the server printed.',
+      );
+    }
+    if (url.pathname === base && base !== '') {
+      response.writeHead(308, { location: `${base}/` }).end();
+      return true;
+    }
+    const name = url.pathname.slice(base.length + 1) || 'page.html';
+    if (name === 'events') return this.#stream(request, response);
+    if (name === 'frames.json')
+      return send(response, 'application/json', Buffer.from(JSON.stringify(this.#all())));
+    const file = this.#files.get(name);
+    if (file === undefined) return refuse(response, 404, 'This page does not exist. Open the folder above.');
+    return send(response, ...file);
+  }
+
+  /** Tells every reader of a frame. A reader that has not read what it was sent misses it. */
+  tell(frame: DashboardFrame): void {
+    if (this.#readers.size === 0) return;
+    const text = `data: ${JSON.stringify({ frame })}\n\n`;
+    for (const reader of this.#readers) if (reader.writableLength < WAITING_BYTES_MOST) reader.write(text);
+  }
+
+  close(): void {
+    for (const reader of this.#readers) reader.end();
+    this.#readers.clear();
+  }
+
+  #all(): { head: DashboardHead; frames: readonly DashboardFrame[] } {
+    return { head: this.#data.head(), frames: this.#data.frames() };
+  }
+
+  #stream(request: IncomingMessage, response: ServerResponse): boolean {
+    if (this.#readers.size >= READERS_MOST) {
+      return refuse(response, 503, `${READERS_MOST} pages are open. Close one of them.`);
+    }
+    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
+    response.write(`retry: 2000\ndata: ${JSON.stringify(this.#all())}\n\n`);
+    this.#readers.add(response);
+    request.once('close', () => this.#readers.delete(response));
+    response.once('close', () => this.#readers.delete(response));
+    return true;
+  }
+
+  #asksForToken({ socket }: IncomingMessage): boolean {
+    return this.#access.token !== undefined || !isLoopback(socket.remoteAddress ?? '');
+  }
+
+  #refusal({
+    method,
+    headers: { host = '', origin },
+    headers: all,
+    socket,
+  }: IncomingMessage): [number, string] | undefined {
+    if (method !== 'GET' && method !== 'HEAD') return [405, 'The dashboard is only read. Use GET.'];
+    const name = host.toLowerCase().replace(/:\d+$/, '');
+    const { hosts, token } = this.#access;
+    if (!loopbackNames.has(name) && !hosts.includes(name) && !hosts.includes(host.toLowerCase())) {
+      return [
+        403,
+        `The dashboard is not known as ${JSON.stringify(host)}. Name that host in its option hosts.`,
+      ];
+    }
+    if (origin !== undefined && !sameOrigin(origin, host))
+      return [403, 'A page of another site may not read the dashboard.'];
+    if (all['sec-fetch-site'] === 'cross-site' && all['sec-fetch-mode'] !== 'navigate') {
+      return [403, 'A page of another site may not read the dashboard.'];
+    }
+    if (token === undefined && !isLoopback(socket.remoteAddress ?? '')) {
+      return [403, 'The dashboard answers this machine alone. Give it a token to open it to others.'];
+    }
+    return undefined;
+  }
+}
+
+function sameOrigin(origin: string, host: string): boolean {
+  return URL.canParse(origin) && new URL(origin).host === host.toLowerCase();
+}
+
+function cookieOf({ headers: { cookie = '' } }: IncomingMessage): string | undefined {
+  const found = /(?:^|; )tierkv_dashboard=([^;]*)/.exec(cookie)?.[1];
+  try {
+    return found === undefined ? undefined : decodeURIComponent(found);
+  } catch {
+    return undefined;
+  }
+}
+
+function bearerOf({ headers: { authorization = '' } }: IncomingMessage): string | undefined {
+  return /^Bearer (.+)$/.exec(authorization)?.[1];
+}
+
+function equal(given: string, token: string): boolean {
+  const [a, b] = [Buffer.from(given), Buffer.from(token)];
+  return a.length === b.length && b.length > 0 && timingSafeEqual(a, b);
+}
+
+// Vega compiles its expressions by Function: hence 'unsafe-eval'. They come from this package alone.
+const headers: Readonly<Record<string, string>> = {
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'x-frame-options': 'DENY',
+  'content-security-policy':
+    "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+};
+
+function send(response: ServerResponse, type: string, body: Buffer): true {
+  response.writeHead(200, { ...headers, 'content-type': type, 'content-length': body.length }).end(body);
+  return true;
+}
+
+function refuse(response: ServerResponse, status: number, text: string): true {
+  response.writeHead(status, { ...headers, 'content-type': 'text/plain; charset=utf-8' }).end(`${text}\n`);
+  return true;
+}
+
+/** Files of the page, by name: its own, the drawing library and the charts compiled for it. */
+async function pageFiles(): Promise<Map<string, readonly [string, Buffer]>> {
+  const own = (name: string): Buffer => readFileSync(new URL(`dashboard/${name}`, dataFolder()));
+  return new Map<string, readonly [string, Buffer]>([
+    ['page.html', ['text/html; charset=utf-8', own('page.html')]],
+    ['page.css', ['text/css; charset=utf-8', own('page.css')]],
+    ['page.js', ['text/javascript; charset=utf-8', own('page.js')]],
+    ['vega.js', ['text/javascript; charset=utf-8', vegaForBrowsers()]],
+    ['charts.json', ['application/json', Buffer.from(JSON.stringify(await chartSpecs()))]],
+  ]);
+}
+
+/** Vega in one file that a page can load. @throws TKV_CONFIG where it is not installed */
+export function vegaForBrowsers(): Buffer {
+  try {
+    const entry = createRequire(import.meta.url).resolve('vega');
+    return readFileSync(entry.replace(/[^/\\]+$/, 'vega.min.js'));
+  } catch (cause) {
+    throw new TierKVError(
+      'TKV_CONFIG',
+      'the dashboard needs the optional packages vega and vega-lite, which are not installed. Run: npm install vega vega-lite',
+      { field: 'vega', cause },
+    );
+  }
+}

@@ -1,0 +1,283 @@
+/**
+ * `npm run accuracy`: the page that says how far predictions are from measured runs. What is shipped is on it, and each
+ * folder of a measured run that it is given: `requests.jsonl` (or another form of a run) beside `meta.json` with vLLM's
+ * engine arguments or LLMServingSim's `config.json`. A run whose GPU and model coefficients were fitted to is split in
+ * halves: the first is fitted to, the second judged. Others are judged whole, by coefficients that did not see them.
+ */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { latencyDataFile, loadCoefficients, loadHardware, loadModel, readText } from '../files/dataFiles.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import type { CalibratedCoefficients } from '../sim/latency/calibrated.ts';
+import { onLinksOf } from '../sim/latency/calibrated.ts';
+import { engineMemory } from '../sim/latency/engineMemory.ts';
+import { fitRun, replayRun } from '../sim/latency/fit/engineFit.ts';
+import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
+import { type ComparedValue, compareTimes } from './comparison.ts';
+import { measuredRun, type ServedBy } from './fitRequests.ts';
+
+export interface AccuracyRow {
+  readonly run: string;
+  readonly served: string;
+  readonly calibratedOn: string;
+  readonly judgedOn: string;
+  readonly values: readonly ComparedValue[];
+}
+
+export interface CapacityRow {
+  readonly run: string;
+  readonly measured: string;
+  readonly predicted: string;
+  readonly errorPercent: number;
+  readonly fittedOn: boolean;
+}
+
+/** A run that was left out, and why. */
+export interface SkippedRun {
+  readonly run: string;
+  readonly why: string;
+}
+
+export interface AccuracyReport {
+  readonly rows: readonly AccuracyRow[];
+  readonly capacity: readonly CapacityRow[];
+  readonly skipped: readonly SkippedRun[];
+}
+
+const object = (value: unknown): Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : {};
+
+function jsonOf(file: string): Readonly<Record<string, unknown>> {
+  try {
+    return object(JSON.parse(readText(file)));
+  } catch (cause) {
+    if (cause instanceof TierKVError) throw cause;
+    throw new TierKVError('TKV_INPUT', `${file}: is not valid JSON. Mend it`, { path: file, cause });
+  }
+}
+
+/** The first file of a folder, or of one in it, that has one of the names. */
+function fileIn(folder: string, ...names: readonly string[]): string | undefined {
+  const places = [folder, path.join(folder, 'vllm'), path.dirname(folder)];
+  return places
+    .flatMap((place) => names.map((name) => path.join(place, name)))
+    .find((file) => fs.existsSync(file));
+}
+
+const whole = (value: unknown, otherwise: number): number =>
+  typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : otherwise;
+
+/** How the run of a folder was served, by the files beside it. What they do not say is vLLM's default, and told. */
+export function servedBy(folder: string): { readonly by: ServedBy; readonly assumed: readonly string[] } {
+  const metaFile = fileIn(folder, 'meta.json');
+  const configFile = fileIn(folder, 'config.json');
+  const meta = metaFile === undefined ? {} : jsonOf(metaFile);
+  const engine = object(meta.engine_kwargs ?? meta.engine ?? meta);
+  const config = configFile === undefined ? {} : jsonOf(configFile);
+  const node = object((Array.isArray(config.nodes) ? config.nodes : [])[0]);
+  const instance = object((Array.isArray(node.instances) ? node.instances : [])[0]);
+  const model = String(meta.model ?? engine.model ?? instance.model_name ?? config.model ?? '');
+  const gpu = String(meta.gpu ?? meta.hardware ?? instance.hardware ?? config.gpu ?? '');
+  if (model === '' || gpu === '') {
+    const missing = model === '' ? 'model' : 'gpu';
+    throw new TierKVError(
+      'TKV_INPUT',
+      `${folder}: neither meta.json nor config.json says the ${missing}. Add "${missing}"`,
+      {
+        path: folder,
+        field: missing,
+      },
+    );
+  }
+  const assumed: string[] = [];
+  const need = (value: unknown, otherwise: number, name: string): number => {
+    const found = whole(value, 0);
+    if (found === 0) assumed.push(`${name} ${otherwise}`);
+    return found || otherwise;
+  };
+  const memory = object(instance.npu_mem);
+  const utilization = Number(engine.gpu_memory_utilization ?? memory.mem_util ?? 0.9);
+  const by: ServedBy = {
+    gpu,
+    model,
+    tp: whole(engine.tensor_parallel_size ?? instance.tp_size, 1),
+    dp: whole(engine.data_parallel_size, 1),
+    maxNumSeqs: need(engine.max_num_seqs, 128, 'max_num_seqs'),
+    maxNumBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
+    gpuMemoryUtilization: utilization > 0 && utilization <= 1 ? utilization : 0.9,
+    blockSize: whole(engine.block_size, 16),
+    ...(whole(engine.num_gpu_blocks, 0) > 0 ? { kvBlocks: whole(engine.num_gpu_blocks, 0) } : {}),
+  };
+  return { by, assumed };
+}
+
+function coefficientsFor(gpu: string): { readonly values: CalibratedCoefficients; readonly from: string } {
+  const hardware = loadHardware(gpu);
+  try {
+    const values = loadCoefficients('calibrated', hardware, undefined).values as CalibratedCoefficients;
+    return { values, from: hardware.name };
+  } catch (error) {
+    if (!(error instanceof TierKVError) || error.code !== 'TKV_CONFIG') throw error;
+    const h100 = loadCoefficients('calibrated', loadHardware('H100'), undefined)
+      .values as CalibratedCoefficients;
+    return { values: onLinksOf(hardware, 'H100', h100), from: 'H100' };
+  }
+}
+
+/**
+ * The rows of one run.
+ * @param file with the requests; @param seen whether the shipped coefficients of the GPU were fitted to its first half
+ */
+export function accuracyOf(name: string, file: string, by: ServedBy, seen: boolean): AccuracyRow[] {
+  const { requests } = readMeasuredRun(readText(file), file);
+  const { kvBlocks, ...run } = measuredRun(requests, by);
+  const half = Math.floor(requests.length / 2);
+  const served = `${loadModel(by.model).name} on ${by.tp * by.dp} x ${loadHardware(by.gpu).name}, ${kvBlocks} blocks`;
+  const { values: shipped, from } = coefficientsFor(by.gpu);
+  const row = (calibratedOn: string, coefficients: CalibratedCoefficients, first: number): AccuracyRow => ({
+    run: name,
+    served,
+    calibratedOn,
+    judgedOn:
+      first === 0 ? `all ${requests.length} requests` : `the last ${requests.length - first} requests`,
+    values: compareTimes(requests, replayRun(run, coefficients), first),
+  });
+  const rows = [
+    row(
+      `${from}'s coefficients${seen ? ', which saw the first half' : ', nothing of this run'}`,
+      shipped,
+      seen ? half : 0,
+    ),
+  ];
+  // a fit to so few requests says nothing
+  if (!seen && half >= 10) rows.push(row('the first half of this run', fitRun(run, shipped, half), half));
+  return rows;
+}
+
+/** Blocks and KV memory that engines logged, beside what follows from GPU, model and limits. */
+export function capacityRows(text: string): CapacityRow[] {
+  const [, ...lines] = text.trimEnd().split('\n');
+  return lines.map((line): CapacityRow => {
+    const [model, gpu, tp, sequences, tokens, utilization, , , kv, blocks, , use] = line.split(',');
+    const memory = engineMemory(loadModel(model), loadHardware(gpu), {
+      tp: Number(tp),
+      dp: 1,
+      blockTokens: 16,
+      memoryUtilization: Number(utilization),
+      maxSequences: Number(sequences),
+      maxBatchedTokens: Number(tokens),
+    });
+    const byBlocks = blocks !== '';
+    const [measured, predicted] = byBlocks ? [Number(blocks), memory.blocks] : [Number(kv), memory.kvGib];
+    return {
+      run: `${model} on ${tp} x ${gpu}, ${sequences} sequences, ${tokens} tokens`,
+      measured: byBlocks ? `${blocks} blocks` : `${kv} GiB`,
+      predicted: byBlocks ? `${predicted} blocks` : `${predicted.toFixed(2)} GiB`,
+      errorPercent: 100 * (predicted / measured - 1),
+      fittedOn: use === 'fitted',
+    };
+  });
+}
+
+/** Folders below `root` that hold a measured run, `root` itself among them. */
+export function runFolders(root: string): string[] {
+  const here = fs.readdirSync(root, { withFileTypes: true });
+  const own = here.some((entry) => entry.isFile() && /^requests\.(jsonl|csv|json)$/.test(entry.name))
+    ? [root]
+    : [];
+  const below = here
+    .filter((entry) => entry.isDirectory())
+    .map(({ name }) => name)
+    .sort();
+  return [...own, ...below.flatMap((name) => runFolders(path.join(root, name)))];
+}
+
+/** Whether a run is the one that ships, whose first half the shipped coefficients saw. */
+function isShipped(file: string): boolean {
+  const [own, shipped] = [file, latencyDataFile('rtx-pro-6000-run.csv')].map((at) => {
+    const { requests } = readMeasuredRun(readText(at), String(at));
+    return requests.map(({ promptTokens, outputTokens }) => `${promptTokens}/${outputTokens}`).join();
+  });
+  return own === shipped;
+}
+
+/** All runs below the folders; one that cannot be judged is named with its reason, and the others go on. */
+export function runsOf(roots: readonly string[]): {
+  readonly rows: AccuracyRow[];
+  readonly skipped: SkippedRun[];
+} {
+  const rows: AccuracyRow[] = [];
+  const skipped: SkippedRun[] = [];
+  for (const root of roots) {
+    for (const folder of runFolders(root)) {
+      const name = path.relative(path.dirname(path.resolve(root)), path.resolve(folder)) || folder;
+      try {
+        const { by, assumed } = servedBy(folder);
+        const file = fileIn(folder, 'requests.jsonl', 'requests.csv', 'requests.json')!;
+        const shown = assumed.length === 0 ? name : `${name} (assumed: ${assumed.join(', ')})`;
+        rows.push(...accuracyOf(shown, file, by, isShipped(file)));
+      } catch (error) {
+        if (!(error instanceof TierKVError)) throw error;
+        skipped.push({ run: name, why: error.message });
+      }
+    }
+  }
+  return { rows, skipped };
+}
+
+/** What others state for a run that ships: LLMServingSim of the run on RTX PRO 6000 (`summary.txt` beside it, MIT). */
+const stated = [
+  '| LLMServingSim, its own simulator on the same 300 requests | −4.0 | −1.0 | −1.8 | −8.6 | 0.0 | −1.2 | −2.0 | +0.6 | −1.6 |',
+];
+
+const percent = (value: number | undefined): string =>
+  value === undefined ? '–' : `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}`;
+
+/** The page in Markdown. */
+export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): string {
+  const of = (row: AccuracyRow, what: string, point: string): string =>
+    percent(row.values.find((value) => value.what === what && value.point === point)?.errorPercent);
+  const table = rows.map((row) => {
+    const cells = ['mean', 'p50', 'p90', 'p99'].flatMap((point) =>
+      ['TTFT', 'TPOT', 'E2E'].map((what) => of(row, what, point)),
+    );
+    return `| ${row.run}: ${row.served} | ${row.calibratedOn} | ${row.judgedOn} | ${cells.join(' | ')} |`;
+  });
+  const points = ['mean', 'p50', 'p90', 'p99'].flatMap((point) =>
+    ['TTFT', 'TPOT', 'E2E'].map((what) => `${what} ${point}`),
+  );
+  const line = (capacityRow: CapacityRow): string =>
+    `| ${capacityRow.run} | ${capacityRow.measured} | ${capacityRow.predicted} | ${percent(capacityRow.errorPercent)} | ${capacityRow.fittedOn ? 'fitted' : 'judged'} |`;
+  return `${[
+    '# How far predictions are from measured runs',
+    '',
+    'This page is for a person who wants to know how much to trust a simulated time. `npm run accuracy` makes it from what ships, and',
+    '`npm run accuracy -- --runs DIR` adds every folder below DIR with a `requests.jsonl`, beside its `meta.json` (vLLM’s engine arguments) or',
+    '`config.json`. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
+    'judged them; no judged request was fitted to. Rows that are bad stand here too.',
+    '',
+    '## Times of requests',
+    '',
+    `| run | calibrated on | judged on | ${points.join(' | ')} |`,
+    `|---|---|---|${points.map(() => '---:').join('|')}|`,
+    ...table,
+    '',
+    '| what others state | TTFT mean | TPOT mean | E2E mean | TTFT p50 | TPOT p50 | E2E p50 | TTFT p99 | TPOT p99 | E2E p99 |',
+    '|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|',
+    ...stated,
+    '',
+    '## KV memory',
+    '',
+    '| engine | logged | predicted | off by % | the constants were |',
+    '|---|---:|---:|---:|---|',
+    ...capacity.map(line),
+    '',
+    ...(skipped.length === 0
+      ? []
+      : ['## Left out', '', ...skipped.map(({ run, why }) => `- ${run}: ${why}`), '']),
+    'Steps of vLLM on H100, each experiment predicted by a fit on the others: [latency.md](latency.md#how-good-it-is).',
+  ].join('\n')}\n`;
+}

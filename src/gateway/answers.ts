@@ -1,0 +1,286 @@
+/**
+ * The answer of a backend on its way to a client. Its bytes are passed on as they are. Until the first of them goes out
+ * nothing is lost: an answer that ends too early, or that cannot be one, is asked for at another backend. An answer that
+ * does not stream is held until it is whole, as far as there is room, so that it can be asked for again to its end.
+ */
+
+import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+
+export interface AnswerLimits {
+  /** Longest wait for the head of an answer: queue and prompt of a busy server. */
+  readonly headMs: number;
+  /** Longest silence within an answer. */
+  readonly idleMs: number;
+  /** Longest time of a whole answer. */
+  readonly totalMs: number;
+  /** Bytes of an answer. */
+  readonly bytes: number;
+  /** Longest time in which a client takes nothing of what waits for it. */
+  readonly clientMs: number;
+}
+
+/** Bytes of an answer that does not stream that are held until it is whole. */
+const HELD_BYTES_MOST = 2 ** 20;
+
+/** Why no byte of an answer can go out. */
+export class AttemptFailed extends Error {
+  override readonly name: string = 'AttemptFailed';
+  /** `connection`: nothing is known to run there; `answer`: something answered, and it cannot be passed on. */
+  readonly kind: 'connection' | 'answer' | 'timeout';
+
+  constructor(kind: 'connection' | 'answer' | 'timeout', message: string) {
+    super(message);
+    this.kind = kind;
+  }
+}
+
+/** An answer whose first bytes are here. */
+export interface BegunAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  /** What has come. */
+  readonly chunks: readonly Buffer[];
+  /** The rest; undefined for an answer that is whole. */
+  readonly rest: AsyncIterator<Buffer> | undefined;
+  readonly streams: boolean;
+}
+
+/** A connection that was kept alive, and that the backend closed as it was used again. */
+class StaleConnection extends Error {}
+
+/**
+ * Sends the request and waits for the first bytes of the answer.
+ * @param open begins the request, with `isFresh` on a connection of its own
+ * @param checked whether an answer must be JSON or a stream of events, as those of OpenAI's API are
+ * @throws AttemptFailed
+ */
+export async function beginAnswer(
+  open: (isFresh: boolean) => ClientRequest,
+  body: Buffer,
+  limits: AnswerLimits,
+  checked: boolean,
+): Promise<BegunAnswer> {
+  let request = open(false);
+  let message: IncomingMessage;
+  try {
+    message = await headOf(request, body, limits.headMs);
+  } catch (error) {
+    if (!(error instanceof StaleConnection)) throw error;
+    request = open(true);
+    message = await headOf(request, body, limits.headMs);
+  }
+  const { statusCode: status = 0, headers } = message;
+  request.setTimeout(limits.idleMs);
+  const type = String(headers['content-type'] ?? '');
+  const streams = type.startsWith('text/event-stream');
+  const rest = message.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for (;;) {
+      const { done, value } = await rest.next();
+      if (done === true) break;
+      chunks.push(value);
+      bytes += value.length;
+      if (streams || bytes > HELD_BYTES_MOST) return { status, headers, chunks, rest, streams };
+    }
+  } catch (error) {
+    throw new AttemptFailed('answer', `the answer broke off: ${messageOf(error)}`);
+  }
+  if (streams) throw new AttemptFailed('answer', 'the stream ended before its first event');
+  // what a server says of an error is its own matter
+  const isPlain = headers['content-encoding'] === undefined || headers['content-encoding'] === 'identity';
+  if (checked && isPlain && status < 400 && !isJson(chunks)) {
+    request.destroy();
+    throw new AttemptFailed('answer', `the answer (${status}, ${type || 'of no type'}) must be JSON`);
+  }
+  return { status, headers, chunks, rest: undefined, streams };
+}
+
+function isJson(chunks: readonly Buffer[]): boolean {
+  try {
+    JSON.parse(Buffer.concat(chunks).toString('utf8'));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function headOf(request: ClientRequest, body: Buffer, headMs: number): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    let wasSent = false;
+    request.on('socket', (socket) => {
+      if (socket.connecting) socket.once('connect', () => (wasSent = true));
+      else wasSent = true;
+    });
+    request.setTimeout(headMs, () => {
+      request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
+    });
+    request.on('error', (error) => {
+      if (error instanceof AttemptFailed) reject(error);
+      else if (request.reusedSocket && wasReset(error)) reject(new StaleConnection(error.message));
+      else reject(new AttemptFailed(wasSent ? 'answer' : 'connection', messageOf(error)));
+    });
+    request.on('response', resolve);
+    request.end(body);
+  });
+}
+
+/** Whether the other side closed the connection. */
+export function wasReset({ code }: NodeJS.ErrnoException): boolean {
+  return code === 'ECONNRESET' || code === 'EPIPE';
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** How the rest of an answer ended. */
+export type PassedEnd = 'whole' | 'backendBroke' | 'tooLong' | 'clientLeft' | 'clientStalled';
+
+/**
+ * Passes an answer on, as fast as the client takes it.
+ * @param meter is shown each piece before it goes
+ */
+export async function passOn(
+  { chunks, rest }: BegunAnswer,
+  response: ServerResponse,
+  limits: AnswerLimits,
+  meter: AnswerMeter,
+): Promise<PassedEnd> {
+  let bytes = 0;
+  const pass = async (chunk: Buffer): Promise<PassedEnd | undefined> => {
+    bytes += chunk.length;
+    if (bytes > limits.bytes) return 'tooLong';
+    if (response.destroyed) return 'clientLeft';
+    meter.see(chunk);
+    if (response.write(chunk)) return undefined;
+    return drained(response, limits.clientMs);
+  };
+  for (const chunk of chunks) {
+    const end = await pass(chunk);
+    if (end !== undefined) return end;
+  }
+  if (rest === undefined) return 'whole';
+  for (;;) {
+    let next: IteratorResult<Buffer>;
+    try {
+      next = await rest.next();
+    } catch {
+      return response.destroyed ? 'clientLeft' : 'backendBroke';
+    }
+    if (next.done === true) return 'whole';
+    const end = await pass(next.value);
+    if (end !== undefined) return end;
+  }
+}
+
+async function drained(response: ServerResponse, clientMs: number): Promise<PassedEnd | undefined> {
+  return new Promise((resolve) => {
+    const end = (how: PassedEnd | undefined): void => {
+      clearTimeout(timer);
+      response.off('drain', onDrain);
+      response.off('close', onClose);
+      resolve(how);
+    };
+    const onDrain = (): void => end(undefined);
+    const onClose = (): void => end('clientLeft');
+    const timer = setTimeout(() => end('clientStalled'), clientMs);
+    response.once('drain', onDrain);
+    response.once('close', onClose);
+  });
+}
+
+// What an answer says of itself, read beside as it goes by: tokens, and blocks that were found cached. A stream has an
+// event for each token or some; where its last one has `usage`, that counts.
+
+/** Bytes of one line of a stream that are looked at. */
+const LINE_BYTES_MOST = 2 ** 18;
+
+export class AnswerMeter {
+  readonly #streams: boolean;
+  #line = '';
+  #skips = false;
+  /** Null for an answer that is too long to be looked at. */
+  #whole: Buffer[] | null = [];
+  #wholeBytes = 0;
+  #events = 0;
+  #usage: { completion: number; prompt: number; cached: number } | undefined;
+  /** Whether `[DONE]` has come, the last event of a whole stream. */
+  isDone = false;
+
+  constructor(streams: boolean) {
+    this.#streams = streams;
+  }
+
+  get outputTokens(): number {
+    return this.#usage?.completion ?? this.#events;
+  }
+
+  /** Tokens of the prompt by the backend's count, -1 where it did not say. */
+  get promptTokens(): number {
+    return this.#usage?.prompt ?? -1;
+  }
+
+  /** Tokens of the prompt that the backend found cached, -1 where it did not say. */
+  get cachedTokens(): number {
+    return this.#usage?.cached ?? -1;
+  }
+
+  see(chunk: Buffer): void {
+    if (!this.#streams) {
+      this.#wholeBytes += chunk.length;
+      if (this.#wholeBytes > 2 * HELD_BYTES_MOST) this.#whole = null;
+      this.#whole?.push(chunk);
+      return;
+    }
+    const text = this.#line + chunk.toString('latin1');
+    let from = 0;
+    for (let end = text.indexOf('\n'); end !== -1; end = text.indexOf('\n', from)) {
+      if (!this.#skips) this.#event(text.slice(from, end));
+      this.#skips = false;
+      from = end + 1;
+    }
+    this.#line = text.slice(from);
+    if (this.#line.length > LINE_BYTES_MOST) {
+      this.#line = '';
+      this.#skips = true;
+    }
+  }
+
+  /** The answer has ended. */
+  end(): void {
+    if (this.#streams || this.#whole === null) return;
+    this.#take(Buffer.concat(this.#whole).toString('utf8'));
+    this.#whole = null;
+  }
+
+  #event(line: string): void {
+    if (!line.startsWith('data:')) return;
+    if (line.includes('[DONE]', 5) && line.slice(5).trim() === '[DONE]') {
+      this.isDone = true;
+      return;
+    }
+    // the first event of a chat names the role alone, the last of a stream its usage alone
+    if (!line.includes('"role"') && !line.includes('"choices":[]')) this.#events++;
+    if (line.includes('"usage":{')) this.#take(line.slice(5));
+  }
+
+  #take(json: string): void {
+    let usage: Record<string, unknown> | undefined;
+    try {
+      usage = (JSON.parse(json) as { usage?: Record<string, unknown> }).usage;
+    } catch {
+      return;
+    }
+    if (typeof usage !== 'object' || usage === null) return;
+    const count = (value: unknown, otherwise: number): number =>
+      typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : otherwise;
+    const details = usage.prompt_tokens_details as { cached_tokens?: unknown } | null | undefined;
+    this.#usage = {
+      completion: count(usage.completion_tokens, this.#events),
+      prompt: count(usage.prompt_tokens, -1),
+      cached: count(details?.cached_tokens, -1),
+    };
+  }
+}

@@ -1,0 +1,171 @@
+/**
+ * What a server says of its cache in KV events, in the gateway's own keys. A server names blocks by hashes of its own; its
+ * events hold the tokens too, and from these come the keys that prompts are compared by. Blocks whose tokens or whose
+ * beginning are not known cannot be compared with a prompt, and are counted.
+ */
+
+import type { KVBlocksStored, KVEvent } from './events/index.ts';
+import { bytesOfIds, type PromptCutter, putKey } from './prompts.ts';
+import { type GatewayInput, keysText, type Untimed } from './records.ts';
+
+/** Tiers by the names that publishers have for them. */
+const tierOfMedium: Readonly<Record<string, number>> = {
+  GPU: 0,
+  CPU: 1,
+  CPU_PINNED: 1,
+  CPU_TIER1: 1,
+  CPU_TIER2: 2,
+  DISK: 2,
+  STORAGE: 2,
+};
+
+interface KnownBlock {
+  readonly key: Uint8Array;
+  /** Bit i for tier i. */
+  tiers: number;
+}
+
+export interface NewsCounts {
+  events: number;
+  /** Blocks in them. */
+  blocks: number;
+  /** Blocks of another size, without tokens, behind a block that is not known, of other layers, or in a tier that is not known. */
+  unusable: number;
+  /** Blocks that were forgotten, since a server said that it holds more than it can. */
+  forgotten: number;
+}
+
+type KvInput = Extract<Untimed<GatewayInput>, { readonly in: 'kv' }>;
+/** Keys whose change of place is one record. */
+const KEYS_A_RECORD = 1024;
+
+export class CacheBook {
+  readonly counts: NewsCounts = { events: 0, blocks: 0, unusable: 0, forgotten: 0 };
+  readonly #cutter: PromptCutter;
+  readonly #tiers: number;
+  readonly #mostBlocks: number;
+  /** By the server's hash, in the order in which they became known. */
+  readonly #blocks = new Map<string, KnownBlock>();
+
+  /** @param capacityBlocks of the server's tiers */
+  constructor(cutter: PromptCutter, capacityBlocks: readonly number[]) {
+    this.#cutter = cutter;
+    this.#tiers = capacityBlocks.length;
+    // blocks of which only later ones are left are remembered too
+    this.#mostBlocks = 2 * capacityBlocks.reduce((sum, blocks) => sum + blocks, 0) + 1024;
+  }
+
+  /** Takes an event. @param model that the server serves @returns what changed, for an instance */
+  take(news: KVEvent, model: string, instance: number): KvInput[] {
+    this.counts.events++;
+    if (news.type === 'cleared') {
+      const gone = this.#inputs(instance, false);
+      this.#blocks.clear();
+      return gone;
+    }
+    const tier = tierOfMedium[news.medium ?? 'GPU'] ?? -1;
+    this.counts.blocks += news.hashes.length;
+    // a layer group beside the first holds other layers of the same tokens
+    const isWhole = news.group === null || news.group === 0;
+    if (tier === -1 || tier >= this.#tiers || !isWhole) {
+      this.counts.unusable += news.hashes.length;
+      return [];
+    }
+    const changed =
+      news.type === 'stored' ? this.#stored(news, tier, model) : this.#removed(news.hashes, tier);
+    const inputs = inputsOf(instance, tier, news.type === 'stored', changed);
+    for (let over = this.#blocks.size - this.#mostBlocks; over > 0; over--)
+      inputs.push(...this.#forget(instance));
+    return inputs;
+  }
+
+  /** All that is known, told to an instance that is new. */
+  all(instance: number): KvInput[] {
+    return this.#inputs(instance, true);
+  }
+
+  #stored(news: KVBlocksStored, tier: number, model: string): Uint8Array[] {
+    const { hashes, tokenIds, blockTokens, parent, loraName, salt, extraKeys } = news;
+    // what else a hash covers, such as an image, does not stand in the tokens of a prompt
+    const isMore = (key: unknown): boolean =>
+      typeof key !== 'string' || !((salt !== null && key.endsWith(salt)) || key === loraName);
+    const hasMore = extraKeys?.some((keys) => keys?.some(isMore) === true) === true;
+    const before = parent === null ? undefined : this.#blocks.get(parent);
+    const isWhole =
+      blockTokens === this.#cutter.blockTokens && tokenIds.length === hashes.length * blockTokens;
+    if (!isWhole || hasMore || (parent !== null && before === undefined)) {
+      this.counts.unusable += hashes.length;
+      return [];
+    }
+    let key = before?.key ?? this.#cutter.root(model, loraName ?? '', salt ?? '');
+    const changed: Uint8Array[] = [];
+    for (const [i, hash] of hashes.entries()) {
+      key = this.#cutter.next(key, bytesOfIds(tokenIds.slice(i * blockTokens, (i + 1) * blockTokens)));
+      const known = this.#blocks.get(hash);
+      if (known === undefined) this.#blocks.set(hash, { key, tiers: 1 << tier });
+      else {
+        if ((known.tiers & (1 << tier)) !== 0) continue;
+        known.tiers |= 1 << tier;
+      }
+      changed.push(key);
+    }
+    return changed;
+  }
+
+  #removed(hashes: readonly string[], tier: number): Uint8Array[] {
+    const changed: Uint8Array[] = [];
+    for (const hash of hashes) {
+      const known = this.#blocks.get(hash);
+      if (known === undefined || (known.tiers & (1 << tier)) === 0) continue;
+      // it stays as the beginning of others while there is room
+      known.tiers &= ~(1 << tier);
+      changed.push(known.key);
+    }
+    return changed;
+  }
+
+  /** The block that became known first: one that lies nowhere, or else any. */
+  #forget(instance: number): KvInput[] {
+    let first: string | undefined;
+    let looked = 0;
+    for (const [hash, { tiers }] of this.#blocks) {
+      first ??= hash;
+      if (tiers === 0) {
+        first = hash;
+        break;
+      }
+      if (++looked === 64) break;
+    }
+    if (first === undefined) return [];
+    const known = this.#blocks.get(first);
+    this.#blocks.delete(first);
+    this.counts.forgotten++;
+    const inputs: KvInput[] = [];
+    for (let tier = 0; known !== undefined && tier < this.#tiers; tier++) {
+      if ((known.tiers & (1 << tier)) !== 0) inputs.push(...inputsOf(instance, tier, false, [known.key]));
+    }
+    return inputs;
+  }
+
+  #inputs(instance: number, stored: boolean): KvInput[] {
+    const inputs: KvInput[] = [];
+    for (let tier = 0; tier < this.#tiers; tier++) {
+      const keys = [...this.#blocks.values()]
+        .filter(({ tiers }) => (tiers & (1 << tier)) !== 0)
+        .map(({ key }) => key);
+      inputs.push(...inputsOf(instance, tier, stored, keys));
+    }
+    return inputs;
+  }
+}
+
+function inputsOf(instance: number, tier: number, stored: boolean, keys: readonly Uint8Array[]): KvInput[] {
+  const inputs: KvInput[] = [];
+  for (let from = 0; from < keys.length; from += KEYS_A_RECORD) {
+    const part = keys.slice(from, from + KEYS_A_RECORD);
+    const words = new Uint32Array(part.length * 4);
+    for (const [i, key] of part.entries()) putKey(key, words, i * 4);
+    inputs.push({ in: 'kv', instance, tier, stored, keys: keysText(words, part.length) });
+  }
+  return inputs;
+}

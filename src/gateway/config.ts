@@ -1,0 +1,154 @@
+/** What a gateway is opened with: its backends, its policies, its limits, and where it writes what happened. */
+
+import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
+import { configError, requireInteger } from '../runtime/errors.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import type { ControlConfig } from '../sim/control/controlPlane.ts';
+import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
+import { checkControl, controlReadsKeys } from '../sim/control/plane.ts';
+import type { AnswerLimits } from './answers.ts';
+import type { BackendConfig } from './backends.ts';
+import type { GatewayPlan, ShadowPlan } from './plan.ts';
+
+export interface GatewayLimits extends AnswerLimits {
+  /** Bytes of a request's body, and of its head. */
+  readonly bodyBytes: number;
+  readonly headerBytes: number;
+  /** Requests that are open at once, waiting ones included. Beyond them clients get 429. */
+  readonly requests: number;
+  /** Longest time in which a client sends its request. */
+  readonly uploadMs: number;
+  /** Further backends that a request is tried at. */
+  readonly retries: number;
+  /** How long requests under way may take at the stop. */
+  readonly graceMs: number;
+}
+
+export const defaultLimits: GatewayLimits = {
+  bodyBytes: 16 * 2 ** 20,
+  headerBytes: 16 * 2 ** 10,
+  requests: 4096,
+  uploadMs: 60_000,
+  retries: 3,
+  graceMs: 30_000,
+  headMs: 300_000,
+  idleMs: 120_000,
+  totalMs: 3_600_000,
+  bytes: 256 * 2 ** 20,
+  clientMs: 60_000,
+};
+
+export interface GatewayConfig {
+  readonly backends: readonly BackendConfig[];
+  /** Policies; what they leave out `control` decides. */
+  readonly policy?: PolicyBundle;
+  /** Policies that decide beside, without effect. */
+  readonly shadows?: readonly ShadowPlan[];
+  /** Stages and signals, as the simulator has them. Default: its defaults, with signals as fresh as they come. */
+  readonly control?: Partial<ControlConfig>;
+  /** Of the queue in front of routing, where `control.gateway` has one. */
+  readonly queue?: GatewayTiming;
+  /** Default 127.0.0.1. */
+  readonly host?: string;
+  /** Default 8080; 0 for any that is free. */
+  readonly port?: number;
+  /** Tokens of a block of the backends; default 16, as vLLM. */
+  readonly blockTokens?: number;
+  /** Most requests in the batch of a backend; default 256. */
+  readonly maxSequences?: number;
+  /** Blocks of each tier of a backend that does not say, HBM first; default 65,536. */
+  readonly backendBlocks?: readonly number[];
+  /** The `tokenizer.json` of the model; without it prompts are cut by text. */
+  readonly tokenizer?: string;
+  /** Secret of the keys, 16 to 32 bytes; default: drawn at the start, so that keys of two runs have nothing in common. */
+  readonly keySecret?: Uint8Array;
+  /** Tenants by their API keys; without them all clients are one, and their keys go on to the backends. */
+  readonly tenants?: ReadonlyMap<string, string>;
+  /** Key of `/gateway/...`; without it those paths are shut. */
+  readonly adminKey?: string;
+  /**
+   * Whether backends are told the rank of each request as `priority` in its body, as vLLM takes it with
+   * `--scheduling-policy priority`; default false.
+   */
+  readonly sendPriority?: boolean;
+  /** Between two polls of a backend; default 500. */
+  readonly pollMs?: number;
+  /** Key of the policies' random streams; default 0. */
+  readonly seed?: bigint;
+  readonly limits?: Partial<GatewayLimits>;
+  /** Where decisions and what they depend on are written. */
+  readonly log?: string;
+  /** Where requests are written, as a workload that `simulate` takes. */
+  readonly trace?: string;
+}
+
+const names = optionNames<GatewayConfig>({
+  backends: true,
+  policy: true,
+  shadows: true,
+  control: true,
+  queue: true,
+  host: true,
+  port: true,
+  blockTokens: true,
+  maxSequences: true,
+  backendBlocks: true,
+  tokenizer: true,
+  keySecret: true,
+  tenants: true,
+  adminKey: true,
+  sendPriority: true,
+  pollMs: true,
+  seed: true,
+  limits: true,
+  log: true,
+  trace: true,
+});
+
+export interface CheckedGateway {
+  readonly config: GatewayConfig;
+  readonly limits: GatewayLimits;
+  readonly plan: GatewayPlan;
+  readonly backendBlocks: readonly number[];
+}
+
+const DAY_MS = 86_400_000;
+
+/** @throws TKV_CONFIG with the field at fault */
+export function checkGateway(config: GatewayConfig): CheckedGateway {
+  requireOptions(config, names, 'config', 'TKV_CONFIG');
+  const limits = { ...defaultLimits, ...config.limits };
+  requireOptions(limits, Object.keys(defaultLimits), 'limits', 'TKV_CONFIG');
+  for (const [name, value] of Object.entries(limits)) {
+    const most = name.endsWith('Ms') ? DAY_MS : 2 ** 40;
+    requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
+  }
+  requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
+  requireInteger('port', config.port ?? 8080, 0, 65_535);
+  requireInteger('pollMs', config.pollMs ?? 500, 10, DAY_MS);
+  const { backendBlocks = [65_536] } = config;
+  if (backendBlocks.length < 1 || backendBlocks.length > 4) {
+    throw configError(
+      'backendBlocks',
+      `has ${backendBlocks.length} tiers`,
+      'Give blocks of one to four tiers.',
+    );
+  }
+  for (const blocks of backendBlocks) requireInteger('backendBlocks', blocks, 1, 2 ** 30);
+  const control = checkControl({ signals: { snapshotIntervalUs: 0, cacheSignalUs: 0 }, ...config.control });
+  const plan: GatewayPlan = {
+    control,
+    queue: control.gateway === null ? null : (config.queue ?? { tickUs: 1000, ttlUs: 0 }),
+    bundle: config.policy ?? null,
+    shadows: config.shadows ?? [],
+    blockTokens: config.blockTokens ?? 16,
+    maxSequences: config.maxSequences ?? 256,
+    seed: String(config.seed ?? 0n),
+  };
+  return { config, limits, plan, backendBlocks };
+}
+
+/** Whether any policy looks at the keys of prompts; a program or a tree may. */
+export function planReadsKeys({ control, bundle, shadows }: GatewayPlan): boolean {
+  return controlReadsKeys(control) || bundle !== null || shadows.length > 0;
+}

@@ -1,0 +1,64 @@
+/** What a gateway is told in files: API keys of tenants, secrets, and the control plane of a deployment. */
+
+import { readText } from '../files/inputs.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import type { ControlConfig } from '../sim/control/controlPlane.ts';
+import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
+import { readYaml } from '../sim/description/fields.ts';
+import { readControl } from '../simulate/deployment.ts';
+
+/**
+ * Tenants by their API keys: a line `key=tenant` each; empty lines and lines that begin with # say nothing.
+ * @throws TKV_INPUT naming file and line, and never a key
+ */
+export function readTenants(path: string): ReadonlyMap<string, string> {
+  const tenants = new Map<string, string>();
+  for (const [i, line] of readText(path).split('\n').entries()) {
+    const text = line.trim();
+    if (text === '' || text.startsWith('#')) continue;
+    const [key, tenant, ...more] = text.split('=').map((part) => part.trim());
+    const wrong = !key || !tenant || more.length > 0 || /\s/.test(key);
+    if (wrong || tenants.has(key)) {
+      const problem = wrong ? 'must be key=tenant' : 'has a key that stands above already';
+      throw new TierKVError('TKV_INPUT', `${path}:${i + 1} ${problem}. Write one key a line.`, {
+        path,
+        line: i + 1,
+      });
+    }
+    tenants.set(key, tenant);
+  }
+  if (tenants.size === 0)
+    throw new TierKVError('TKV_INPUT', `${path} has no key. Write key=tenant.`, { path });
+  return tenants;
+}
+
+/** A key or a secret: the first line of a file. @param field the option that names the file */
+export function readSecret(path: string, field: string): string {
+  const [line] = readText(path).split('\n');
+  if (line.trim() !== '') return line.trim();
+  throw configError(field, `names ${path}, whose first line is empty`, 'Write the key there.');
+}
+
+/** A secret of 16 to 32 bytes in hexadecimal digits. */
+export function readKeySecret(path: string, field: string): Uint8Array {
+  const text = readSecret(path, field);
+  if (/^([0-9a-f]{2}){16,32}$/i.test(text)) return Buffer.from(text, 'hex');
+  throw configError(
+    field,
+    `names ${path}, whose first line must be 32 to 64 hexadecimal digits`,
+    'Make one: openssl rand -hex 32.',
+  );
+}
+
+/** The section `control` of a deployment file, as `simulate --deployment` reads it. */
+export function readControlFile(path: string): {
+  readonly control: Partial<ControlConfig>;
+  readonly queue: GatewayTiming | undefined;
+} {
+  const root = readYaml(readText(path), path);
+  const hasSignals = root.section('control')?.has('signals') === true;
+  const { control, gateway } = readControl(root);
+  // a simulator's signals are old unless it says otherwise; here they are as old as they are
+  const { signals, ...rest } = control;
+  return { control: hasSignals ? control : rest, queue: gateway ?? undefined };
+}

@@ -1,0 +1,13 @@
+/** A gateway before real servers, with the control plane of the simulator. */
+
+export type { AnswerLimits } from './answers.ts';
+export type { BackendConfig } from './backends.ts';
+export { defaultLimits, type GatewayConfig, type GatewayLimits } from './config.ts';
+export { type LogDifference, type LogHeader, type ReplayResult, replayLog } from './decisionLog.ts';
+export { readControlFile, readKeySecret, readSecret, readTenants } from './files.ts';
+export { Gateway } from './gateway.ts';
+export { type GatewayPlan, idleSlots, type ShadowPlan } from './plan.ts';
+export type { ArrivalRecord, GatewayInput, GatewayOutput, ReportRecord } from './records.ts';
+export type { ShadowTally } from './shadowCounts.ts';
+export { compareShadows, type ShadowReport, type ShadowTrial } from './shadows.ts';
+export type { GatewayCounts } from './status.ts';

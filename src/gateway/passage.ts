@@ -1,0 +1,562 @@
+/**
+ * One request on its way: decided about, sent, perhaps sent again, answered. It ends in one of the outcomes of the trace, and
+ * whatever way it ends, the decisions are told.
+ */
+
+import type http from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { TierKVError } from '../runtime/errors.ts';
+import type { EndKind } from '../sim/control/controlPlane.ts';
+import {
+  AnswerMeter,
+  AttemptFailed,
+  type BegunAnswer,
+  beginAnswer,
+  type PassedEnd,
+  passOn,
+} from './answers.ts';
+import type { Backend, BackendPool } from './backends.ts';
+import type { GatewayLimits } from './config.ts';
+import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
+import { type GatewayOutput, keysText, type Tell } from './records.ts';
+import type { StatusSource } from './status.ts';
+import type { TracedRequest, TraceOutcome } from './trace.ts';
+
+/** Decisions on one request, in order. */
+export class Inbox {
+  readonly #waiting: GatewayOutput[] = [];
+  #wake: ((output: GatewayOutput | undefined) => void) | undefined;
+  #isShut = false;
+
+  put(output: GatewayOutput): void {
+    const wake = this.#wake;
+    this.#wake = undefined;
+    if (wake !== undefined) wake(output);
+    else this.#waiting.push(output);
+  }
+
+  /** No more decisions are waited for. */
+  shut(): void {
+    this.#isShut = true;
+    this.#wake?.(undefined);
+  }
+
+  /** The next one; undefined once it is shut. */
+  async next(): Promise<GatewayOutput | undefined> {
+    if (this.#isShut) return undefined;
+    const first = this.#waiting.shift();
+    if (first !== undefined) return first;
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+    });
+  }
+}
+
+/** What the server needs of the gateway that it belongs to. */
+export interface ServedGateway extends StatusSource {
+  readonly pool: BackendPool;
+  readonly cutter: PromptCutter;
+  readonly limits: GatewayLimits;
+  /** By API key; undefined where all clients are one tenant. */
+  readonly tenants: ReadonlyMap<string, string> | undefined;
+  readonly adminKey: string | undefined;
+  /** Whether backends are told the rank of each request. */
+  readonly sendsPriority: boolean;
+  readonly tell: Tell;
+  readonly wantsKeys: boolean;
+  register(): { readonly number: number; readonly inbox: Inbox };
+  forget(number: number): void;
+  nowUs(): number;
+  retryAfterS(): number;
+  record(record: TracedRequest): void;
+}
+
+/** Headers that belong to one connection. */
+const hopByHop: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'expect',
+  'host',
+  'content-length',
+]);
+
+/** Paths whose answers are JSON or events. */
+const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', '/v1/chat/completions']);
+
+/** Answers of a backend that another one may give better: it is full, or its server is not there. */
+const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+
+const noWords = new Uint32Array(0);
+
+export function sendError(
+  response: ServerResponse,
+  status: number,
+  code: string,
+  message: string,
+  retryAfterS?: number,
+): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const type = status === 429 ? 'rate_limit_error' : status < 500 ? 'invalid_request_error' : 'server_error';
+  const body = JSON.stringify({ error: { message, type, code, param: null } });
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    ...(retryAfterS === undefined ? {} : { 'retry-after': String(retryAfterS) }),
+  });
+  response.end(body);
+}
+
+/** Names that a message says belong to its connection alone. */
+function ownNames(connection: string | undefined): ReadonlySet<string> {
+  return new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
+}
+
+/** Headers of a client as they go on to a backend. @param keepsKeys whether API keys are the gateway's matter */
+export function forwardedHeaders(
+  request: IncomingMessage,
+  { apiKey }: Backend,
+  keepsKeys: boolean,
+): http.OutgoingHttpHeaders {
+  const headers: http.OutgoingHttpHeaders = {};
+  const named = ownNames(request.headers.connection);
+  for (const [name, value] of Object.entries(request.headers)) {
+    if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
+  }
+  if (keepsKeys) delete headers.authorization;
+  if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
+  // what is packed could be neither checked nor counted
+  headers['accept-encoding'] = 'identity';
+  return headers;
+}
+
+/** The head of a backend's answer, to a client. */
+export function sendHead(response: ServerResponse, { status, headers }: BegunAnswer, backend: string): void {
+  const named = ownNames(headers.connection);
+  for (const [name, value] of Object.entries(headers)) {
+    const goesOn = (!hopByHop.has(name) || name === 'content-length') && !named.has(name);
+    if (value !== undefined && goesOn && name !== 'x-request-id') response.setHeader(name, value);
+  }
+  response.setHeader('x-tierkv-backend', backend);
+  response.writeHead(status);
+}
+
+/** A header of one value, printable and short; '' where it is left out or is not that. */
+function headerText(request: IncomingMessage, name: string): string {
+  const value = request.headers[name];
+  return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
+}
+
+export class Passage {
+  readonly #gateway: ServedGateway;
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #path: string;
+  readonly #body: Buffer;
+  readonly #tenant: string;
+  readonly #number: number;
+  readonly #inbox: Inbox;
+  readonly #id: string;
+  readonly #arrivalUs: number;
+  #prompt: ReadPrompt | undefined;
+  #promptTokens = 1;
+  #words: Uint32Array = noWords;
+  /** Where the decisions believe it to be. */
+  #state: 'waiting' | 'routed' | 'ended' = 'waiting';
+  #upstream: http.ClientRequest | undefined;
+  #firstUs = -1;
+  #retries = 0;
+  /** Whether the time for all of it is over. */
+  #isLate = false;
+  #backend = '';
+  #failure: { readonly status: number; readonly code: string; readonly message: string } | undefined;
+  /** An answer that was not passed on, because another backend might give a better one. */
+  #refused: BegunAnswer | undefined;
+
+  constructor(
+    gateway: ServedGateway,
+    request: IncomingMessage,
+    response: ServerResponse,
+    path: string,
+    body: Buffer,
+    tenant: string,
+  ) {
+    this.#gateway = gateway;
+    this.#request = request;
+    this.#response = response;
+    this.#path = path;
+    this.#body = body;
+    this.#tenant = tenant;
+    const { number, inbox } = gateway.register();
+    this.#number = number;
+    this.#inbox = inbox;
+    this.#id = headerText(request, 'x-request-id') || `gw-${number}`;
+    this.#arrivalUs = gateway.nowUs();
+  }
+
+  async run(): Promise<void> {
+    const { limits } = this.#gateway;
+    if (this.#response.destroyed) {
+      this.#gateway.forget(this.#number);
+      return;
+    }
+    const onClose = (): void => this.#clientClosed();
+    this.#response.on('close', onClose);
+    const timer = setTimeout(() => {
+      this.#isLate = true;
+      this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
+      if (this.#state === 'waiting') this.#inbox.shut();
+    }, limits.totalMs);
+    try {
+      if (!this.#read()) return;
+      this.#arrive();
+      await this.#decisions();
+    } finally {
+      clearTimeout(timer);
+      this.#response.off('close', onClose);
+      this.#leave();
+      this.#gateway.forget(this.#number);
+    }
+  }
+
+  /** What decisions may know of the body. @returns false where the client was told that it is wrong */
+  #read(): boolean {
+    const { cutter, pool, wantsKeys } = this.#gateway;
+    const isJson =
+      this.#request.method === 'POST' && /json/i.test(this.#request.headers['content-type'] ?? 'json');
+    if (!isJson) return true;
+    try {
+      this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'));
+    } catch (error) {
+      if (!(error instanceof TierKVError)) throw error;
+      sendError(this.#response, 400, 'invalid_body', error.message);
+      return false;
+    }
+    const { prompt, model, salt } = this.#prompt;
+    if (wantsKeys) {
+      const named = pool.resolve(model);
+      const facts = cutter.cut(prompt, cutter.root(named.model, named.adapter, salt));
+      this.#promptTokens = facts.promptTokens;
+      this.#words = facts.words;
+    } else this.#promptTokens = Math.max(1, Math.ceil(prompt.length / 4));
+    return true;
+  }
+
+  #arrive(): void {
+    const { pool } = this.#gateway;
+    const named = pool.resolve(this.#prompt?.model ?? '');
+    this.#gateway.tell({
+      in: 'arrive',
+      request: {
+        number: this.#number,
+        id: this.#id,
+        tenantId: this.#tenant,
+        sloClass: headerText(this.#request, 'x-slo-class'),
+        model: named.model,
+        adapter: named.adapter,
+        sessionId: this.#session,
+        promptTokens: this.#promptTokens,
+        deadlineUs: 0,
+        sloTargetUs: this.#sloTargetUs,
+        keys: keysText(this.#words, this.#words.length / 4),
+      },
+    });
+  }
+
+  /** A name of the session that says nothing of the client's own. */
+  get #session(): string {
+    const named = headerText(this.#request, 'x-session-id') || (this.#prompt?.user ?? '');
+    return named === '' ? '' : this.#gateway.cutter.nameOf(`${this.#tenant}\n${named}`);
+  }
+
+  get #sloTargetUs(): number {
+    const targetMs = Number(headerText(this.#request, 'x-slo-ttft-ms'));
+    return targetMs > 0 && targetMs < 1e9 ? Math.round(targetMs * 1000) : 0;
+  }
+
+  async #decisions(): Promise<void> {
+    const { counts } = this.#gateway;
+    for (;;) {
+      const decision = await this.#inbox.next();
+      if (decision === undefined) {
+        // the client left while it waited, or its time was over
+        if (this.#state === 'waiting') {
+          this.#state = 'ended';
+          this.#gateway.tell({ in: 'leave', request: this.#number });
+        }
+        const left = this.#response.destroyed;
+        if (left) counts.clientsLeft++;
+        else {
+          counts.failed++;
+          sendError(this.#response, 504, 'timeout', 'The request has waited too long.');
+        }
+        this.#record(left ? 'clientLeft' : 'failed', 0, undefined);
+        return;
+      }
+      switch (decision.out) {
+        case 'admission':
+          if (decision.verdict !== 'reject') continue;
+          this.#turnedAway('rejected', `The request was turned away: ${decision.reason ?? 'by policy'}.`);
+          return;
+        case 'shed':
+          this.#turnedAway('queue_full', 'The queue is full of more urgent requests. Come again later.');
+          return;
+        case 'expired':
+          this.#turnedAway('queue_timeout', 'The request has waited as long as it may. Come again later.');
+          return;
+        case 'unroutable':
+          this.#state = 'ended';
+          this.#unroutable();
+          return;
+        case 'route':
+          this.#state = 'routed';
+          if (await this.#attempt(decision.target, decision.rank)) return;
+          continue;
+        case 'fallback':
+          continue;
+      }
+    }
+  }
+
+  #turnedAway(code: string, message: string): void {
+    this.#state = 'ended';
+    this.#gateway.counts.rejected++;
+    this.#record('rejected', 0, undefined);
+    sendError(this.#response, 429, code, message, this.#gateway.retryAfterS());
+  }
+
+  /** No backend is left: the client gets what the last one said, or why none could. */
+  #unroutable(): void {
+    const { counts, pool } = this.#gateway;
+    counts.unroutable++;
+    this.#record('unroutable', 0, undefined);
+    if (this.#refused !== undefined) {
+      this.#sendHead(this.#refused);
+      this.#response.end(Buffer.concat(this.#refused.chunks));
+      return;
+    }
+    if (this.#failure !== undefined) {
+      const { status, code, message } = this.#failure;
+      sendError(this.#response, status, code, message);
+      return;
+    }
+    const model = this.#prompt?.model ?? '';
+    const isUp = pool.backends.some((backend) => backend.isRoutable);
+    if (isUp && model !== '' && !pool.resolve(model).isKnown) {
+      sendError(
+        this.#response,
+        404,
+        'model_not_found',
+        `The model "${model.slice(0, 100)}" is not served here.`,
+      );
+    } else sendError(this.#response, 503, 'no_backend', 'No backend can take the request now.', 1);
+  }
+
+  /** Sends it to a backend. @returns whether it has ended; false where it is decided about again */
+  async #attempt(instance: number, rank: number): Promise<boolean> {
+    const { pool, limits, counts } = this.#gateway;
+    const backend = pool.of(instance);
+    if (backend === undefined) return this.#again('connection', 'the backend is gone');
+    this.#backend = backend.id;
+    backend.counts.requests++;
+    backend.inFlight++;
+    const sentMs = performance.now();
+    try {
+      const tells = this.#gateway.sendsPriority && this.#prompt !== undefined;
+      const body = tells ? withPriority(this.#body, rank) : this.#body;
+      const headers = this.#headers(backend, body.length);
+      const open = (isFresh: boolean): http.ClientRequest => {
+        const { method = 'POST', url = '/' } = this.#request;
+        this.#upstream = backend.request(method, url, headers, isFresh);
+        // a client that left meanwhile has no upstream to stop
+        if (this.#response.destroyed) this.#upstream.destroy();
+        return this.#upstream;
+      };
+      let answer: BegunAnswer;
+      try {
+        answer = await beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+      } catch (error) {
+        if (!(error instanceof AttemptFailed)) throw error;
+        if (this.#response.destroyed) return this.#left();
+        if (error.kind === 'connection') pool.failed(backend, error.message);
+        else {
+          backend.counts.failures++;
+          backend.lastError = error.message;
+        }
+        return this.#again(error.kind, error.message);
+      }
+      if (this.#response.destroyed) return this.#left();
+      if (retriedStatus.has(answer.status) && answer.rest === undefined) {
+        this.#refused = answer;
+        backend.lastError = `it answered ${answer.status}`;
+        return this.#again('answer', backend.lastError);
+      }
+      this.#firstUs = this.#gateway.nowUs();
+      backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
+      this.#gateway.tell({ in: 'token', request: this.#number });
+      await this.#pass(backend, answer);
+      return true;
+    } finally {
+      backend.inFlight--;
+      this.#upstream = undefined;
+      if (this.#state === 'routed') {
+        // whatever threw, the decisions know that it is over
+        this.#end('dropped', 0);
+        counts.failed++;
+      }
+    }
+  }
+
+  async #pass(backend: Backend, answer: BegunAnswer): Promise<void> {
+    const { limits, counts, cutter } = this.#gateway;
+    const meter = new AnswerMeter(answer.streams);
+    this.#sendHead(answer);
+    const ended = await passOn(answer, this.#response, limits, meter);
+    meter.end();
+    const isGood = answer.status < 400;
+    const tokens = isGood ? meter.outputTokens : 0;
+    if (tokens > 1) {
+      const tookMs = (this.#gateway.nowUs() - this.#firstUs) / 1000;
+      if (answer.streams) backend.recentTpotMs = mixed(backend.recentTpotMs, tookMs / (tokens - 1));
+    }
+    if (meter.cachedTokens >= 0) {
+      const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
+      this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
+    }
+    const { outcome, how } = endOf(ended, isGood);
+    this.#end(how, tokens);
+    this.#record(outcome, tokens, meter);
+    if (ended === 'whole') {
+      if (isGood) counts.completed++;
+      else counts.backendErrors++;
+      this.#response.end();
+      return;
+    }
+    if (outcome === 'clientLeft') counts.clientsLeft++;
+    else {
+      counts.brokenAnswers++;
+      backend.counts.failures++;
+      backend.lastError = ended === 'tooLong' ? 'an answer was too long' : 'an answer broke off';
+    }
+    this.#upstream?.destroy();
+    // a client sees that the answer is cut: it gets no proper end
+    this.#response.destroy();
+  }
+
+  /** It is decided about again, if it may be. @returns whether it has ended */
+  #again(kind: AttemptFailed['kind'], why: string): boolean {
+    const { limits, counts } = this.#gateway;
+    const status = kind === 'timeout' ? 504 : 502;
+    const code = kind === 'timeout' ? 'backend_timeout' : 'backend_failed';
+    this.#failure = { status, code, message: `The backend failed: ${why}.` };
+    if (!this.#isLate && this.#retries++ < limits.retries) {
+      counts.retries++;
+      this.#state = 'waiting';
+      this.#gateway.tell({ in: 'retry', request: this.#number });
+      return false;
+    }
+    this.#end('dropped', 0);
+    counts.failed++;
+    this.#record('failed', 0, undefined);
+    if (this.#refused !== undefined && kind === 'answer') {
+      this.#sendHead(this.#refused);
+      this.#response.end(Buffer.concat(this.#refused.chunks));
+    } else sendError(this.#response, status, code, this.#failure.message);
+    return true;
+  }
+
+  /** The client has left while the backend worked. */
+  #left(): true {
+    this.#gateway.counts.clientsLeft++;
+    this.#end('dropped', 0);
+    this.#record('clientLeft', 0, undefined);
+    return true;
+  }
+
+  #clientClosed(): void {
+    if (this.#response.writableFinished) return;
+    this.#upstream?.destroy();
+    if (this.#state === 'waiting') this.#inbox.shut();
+  }
+
+  #end(how: EndKind, outputTokens: number): void {
+    if (this.#state !== 'routed') return;
+    this.#state = 'ended';
+    this.#gateway.tell({ in: 'end', request: this.#number, how, outputTokens });
+  }
+
+  /** Nothing is left behind, whatever way it ended. */
+  #leave(): void {
+    if (this.#state === 'routed') this.#end('dropped', 0);
+  }
+
+  #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
+    const headers = forwardedHeaders(this.#request, backend, this.#gateway.tenants !== undefined);
+    headers['x-request-id'] = this.#id;
+    headers['content-length'] = bytes;
+    return headers;
+  }
+
+  #sendHead(answer: BegunAnswer): void {
+    this.#response.setHeader('x-request-id', this.#id);
+    sendHead(this.#response, answer, this.#backend);
+  }
+
+  #record(outcome: TraceOutcome, outputTokens: number, meter: AnswerMeter | undefined): void {
+    this.#gateway.record({
+      id: this.#id,
+      arrivalUs: this.#arrivalUs,
+      promptTokens: this.#promptTokens,
+      words: this.#words,
+      outputTokens,
+      maxTokens: this.#prompt?.maxTokens ?? 0,
+      model: this.#prompt?.model ?? '',
+      tenantId: this.#tenant,
+      sloClass: headerText(this.#request, 'x-slo-class'),
+      sloTargetUs: this.#sloTargetUs,
+      sessionId: this.#session,
+      streams: this.#prompt?.streams ?? false,
+      outcome,
+      backend: this.#backend,
+      ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,
+      e2eUs: this.#gateway.nowUs() - this.#arrivalUs,
+      countedPromptTokens: meter?.promptTokens ?? -1,
+      cachedTokens: meter?.cachedTokens ?? -1,
+    });
+  }
+}
+
+/** The body with its rank as its last field: of a name that stands twice the last one counts, and the rest stays as it was sent. */
+export function withPriority(body: Buffer, rank: number): Buffer {
+  const end = body.lastIndexOf('}');
+  const isEmpty = /^\s*\{\s*$/.test(body.subarray(0, Math.min(end, 64)).toString('latin1')) && end <= 64;
+  const field = `${isEmpty ? '' : ','}"priority":${rank}`;
+  return Buffer.concat([body.subarray(0, end), Buffer.from(field), body.subarray(end)]);
+}
+
+/** A running mean that forgets: an eighth of what is new. */
+function mixed(before: number, now: number): number {
+  return before === 0 ? now : before + (now - before) / 8;
+}
+
+function endOf(ended: PassedEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
+  switch (ended) {
+    case 'whole':
+      return isGood ? { outcome: 'completed', how: 'completed' } : { outcome: 'failed', how: 'dropped' };
+    case 'clientLeft':
+    case 'clientStalled':
+      return { outcome: 'clientLeft', how: 'dropped' };
+    case 'backendBroke':
+    case 'tooLong':
+      return { outcome: 'broken', how: 'dropped' };
+  }
+}

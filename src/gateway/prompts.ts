@@ -1,0 +1,277 @@
+/**
+ * From the body of a request to what decisions may know of its prompt: its length, and the keys of its blocks. The text
+ * itself goes no further.
+ *
+ * A prompt is cut into blocks by the model's tokenizer where its file is given, and else by bytes of text, four of which
+ * count as a token. The key of a block is a keyed hash of the block and of all before it:
+ *
+ *     key[i] = BLAKE2s-128(secret; key[i - 1], bytes of block i)      key[-1] = BLAKE2s-128(secret; model, adapter, salt)
+ *
+ * so equal keys are equal prefixes under one secret, and without the secret a key says nothing of its text.
+ */
+
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { readText } from '../files/inputs.ts';
+import { parseJson } from '../runtime/boundedJson.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { blake2s } from '../runtime/keys/blake2s.ts';
+import { wordsPerKey } from '../runtime/keys/keyChain.ts';
+
+/** Bytes of text that count as a token without a tokenizer: English text has about four letters a token. */
+export const BYTES_A_TOKEN = 4;
+const KEY_BYTES = 16;
+/** Bytes of a token id in a block. */
+const ID_BYTES = 4;
+
+export type Tokenisation = 'tokenizer' | 'text';
+
+export interface PromptFacts {
+  /** Counted by the tokenizer, or estimated. */
+  readonly promptTokens: number;
+  /** Keys of the full blocks, four words each. */
+  readonly words: Uint32Array;
+}
+
+/** The part of a tokenizer that is used. */
+interface Encoder {
+  encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
+}
+
+interface TokenizerLibrary {
+  readonly Tokenizer: new (tokenizer: object, config: object) => Encoder;
+}
+
+/** Characters of a prompt that are tokenized: keys of what lies behind them would decide little and cost much. */
+const CHARACTERS_MOST = 2 ** 18;
+
+export class PromptCutter {
+  readonly tokenisation: Tokenisation;
+  readonly blockTokens: number;
+  readonly #secret: Uint8Array;
+  readonly #encoder: Encoder | null;
+
+  /** @param secret 16 to 32 bytes */
+  constructor(blockTokens: number, secret: Uint8Array, encoder: Encoder | null) {
+    this.blockTokens = blockTokens;
+    this.#secret = secret;
+    this.#encoder = encoder;
+    this.tokenisation = encoder === null ? 'text' : 'tokenizer';
+  }
+
+  /** The key before the first block. */
+  root(model: string, adapter: string, salt: string): Uint8Array {
+    const named = new TextEncoder().encode(JSON.stringify([model, adapter, salt]));
+    return blake2s(named, KEY_BYTES, this.#secret);
+  }
+
+  /** A name of 16 hexadecimal digits in the place of another one, from which it cannot be told. */
+  nameOf(name: string): string {
+    return Buffer.from(
+      blake2s(new TextEncoder().encode(`name ${name}`), KEY_BYTES / 2, this.#secret),
+    ).toString('hex');
+  }
+
+  /** The key of a block from the key before it; token ids or text as bytes. */
+  next(parent: Uint8Array, block: Uint8Array): Uint8Array {
+    const data = new Uint8Array(KEY_BYTES + block.length);
+    data.set(parent);
+    data.set(block, KEY_BYTES);
+    return blake2s(data, KEY_BYTES, this.#secret);
+  }
+
+  /** What decisions may know of the prompt. @param root of the model, the adapter and the salt */
+  cut(prompt: string | readonly number[], root: Uint8Array): PromptFacts {
+    if (typeof prompt === 'string' && this.#encoder === null) {
+      const bytes = Buffer.from(prompt);
+      return {
+        promptTokens: Math.max(1, Math.ceil(bytes.length / BYTES_A_TOKEN)),
+        words: this.#chain(bytes, this.blockTokens * BYTES_A_TOKEN, root),
+      };
+    }
+    let ids: readonly number[];
+    let more = 0;
+    if (typeof prompt === 'string') {
+      const head = prompt.slice(0, CHARACTERS_MOST);
+      ids = this.#encoder?.encode(head, { add_special_tokens: true }).ids ?? [];
+      more = Math.ceil((prompt.length - head.length) / BYTES_A_TOKEN);
+    } else ids = prompt;
+    return {
+      promptTokens: Math.max(1, ids.length + more),
+      words: this.#chain(bytesOfIds(ids), this.blockTokens * ID_BYTES, root),
+    };
+  }
+
+  #chain(bytes: Uint8Array, blockBytes: number, root: Uint8Array): Uint32Array {
+    const blocks = Math.floor(bytes.length / blockBytes);
+    const words = new Uint32Array(blocks * wordsPerKey);
+    let key = root;
+    for (let block = 0; block < blocks; block++) {
+      key = this.next(key, bytes.subarray(block * blockBytes, (block + 1) * blockBytes));
+      putKey(key, words, block * wordsPerKey);
+    }
+    return words;
+  }
+}
+
+/** Token ids as bytes, four each. */
+export function bytesOfIds(ids: ArrayLike<number>): Uint8Array {
+  const bytes = new Uint8Array(ids.length * ID_BYTES);
+  const view = new DataView(bytes.buffer);
+  for (let i = 0; i < ids.length; i++) view.setUint32(i * ID_BYTES, ids[i], true);
+  return bytes;
+}
+
+/** Writes a key as four words. */
+export function putKey(key: Uint8Array, words: Uint32Array, at: number): void {
+  const view = new DataView(key.buffer, key.byteOffset, KEY_BYTES);
+  for (let i = 0; i < wordsPerKey; i++) words[at + i] = view.getUint32(4 * i, true);
+}
+
+/**
+ * The tokenizer of a `tokenizer.json`, with the `tokenizer_config.json` beside it if there is one.
+ * @throws TKV_CONFIG without the package for it; TKV_INPUT for a file that is not a tokenizer
+ */
+export function loadTokenizer(path: string): Encoder {
+  let library: TokenizerLibrary;
+  try {
+    // its types do not resolve under nodenext, so it is required by name
+    library = createRequire(import.meta.url)('@huggingface/tokenizers') as TokenizerLibrary;
+  } catch (cause) {
+    throw new TierKVError(
+      'TKV_CONFIG',
+      'a tokenizer needs the package @huggingface/tokenizers, which is not installed. Install it: ' +
+        'npm install @huggingface/tokenizers, or leave the tokenizer out: prompts are cut by text then.',
+      { field: 'tokenizer', cause },
+    );
+  }
+  const json = (file: string): object => {
+    const error = (problem: string, cause?: unknown): TierKVError =>
+      new TierKVError('TKV_INPUT', `${file} ${problem}. Name the tokenizer.json of a model.`, {
+        path: file,
+        cause,
+      });
+    const value = parseJson(readText(file), error, Number.MAX_SAFE_INTEGER);
+    if (typeof value !== 'object' || value === null) throw error('is not an object');
+    return value;
+  };
+  const beside = join(dirname(path), 'tokenizer_config.json');
+  const config = existsSync(beside) ? json(beside) : {};
+  try {
+    // the package reads fields that older files leave out
+    const whole = {
+      normalizer: null,
+      pre_tokenizer: null,
+      post_processor: null,
+      decoder: null,
+      ...json(path),
+    };
+    const encoder = new library.Tokenizer(whole, config);
+    encoder.encode('probe', { add_special_tokens: true });
+    return encoder;
+  } catch (cause) {
+    if (cause instanceof TierKVError) throw cause;
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new TierKVError(
+      'TKV_INPUT',
+      `${path} is not a tokenizer: ${why}. Name the tokenizer.json of a model.`,
+      {
+        path,
+        cause,
+      },
+    );
+  }
+}
+
+//  The prompt of a body of OpenAI's API.
+
+export interface ReadPrompt {
+  /** Text, or token ids where the client gave them. */
+  readonly prompt: string | readonly number[];
+  readonly model: string;
+  /** Of vLLM: requests with other salts share nothing. */
+  readonly salt: string;
+  readonly streams: boolean;
+  /** Most tokens of the answer, 0 where the body does not say. */
+  readonly maxTokens: number;
+  readonly user: string;
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Most JSON values of a body. */
+const VALUES_MOST = 2 ** 20;
+
+/**
+ * Reads what a gateway must know of a body; the backend judges the rest of it.
+ * @throws TKV_INPUT for a body that is not a JSON object
+ */
+export function readPrompt(path: string, body: string): ReadPrompt {
+  const error = (problem: string, cause?: unknown): TierKVError =>
+    new TierKVError('TKV_INPUT', `the body ${problem}. Send a JSON object.`, { field: 'body', cause });
+  const value = parseJson(body, error, VALUES_MOST);
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw error('is not an object');
+  const fields = value as Fields;
+  const text = (name: string): string => (typeof fields[name] === 'string' ? (fields[name] as string) : '');
+  const most = fields.max_completion_tokens ?? fields.max_tokens;
+  return {
+    prompt: promptOf(path, fields, body),
+    model: text('model'),
+    salt: text('cache_salt'),
+    streams: fields.stream === true,
+    maxTokens: typeof most === 'number' && Number.isSafeInteger(most) && most > 0 ? most : 0,
+    user: text('user'),
+  };
+}
+
+function promptOf(path: string, fields: Fields, body: string): string | readonly number[] {
+  if (path === '/v1/chat/completions') return chatText(fields);
+  if (path !== '/v1/completions') return body;
+  const { prompt } = fields;
+  if (typeof prompt === 'string') return prompt;
+  if (!Array.isArray(prompt)) return '';
+  if (isIds(prompt)) return prompt;
+  // of several prompts the first one stands for all: they go to one backend
+  const [first] = prompt as unknown[];
+  if (typeof first === 'string') return first;
+  return Array.isArray(first) && isIds(first) ? first : '';
+}
+
+function isIds(list: readonly unknown[]): list is readonly number[] {
+  return list.every((id) => typeof id === 'number' && id >>> 0 === id);
+}
+
+/**
+ * A chat as one text: equal beginnings of two chats are equal beginnings of their texts. It is not what the template of
+ * the model makes, so its keys are the gateway's own.
+ */
+function chatText({ messages, tools }: Fields): string {
+  const parts: string[] = [];
+  if (tools !== undefined) parts.push(JSON.stringify(tools));
+  for (const message of Array.isArray(messages) ? (messages as unknown[]) : []) {
+    if (typeof message !== 'object' || message === null) continue;
+    const { role, content, ...rest } = message as Fields;
+    const more = Object.keys(rest).length === 0 ? '' : JSON.stringify(rest);
+    parts.push(`${String(role)}${more}\n${contentText(content)}`);
+  }
+  return parts.join('\n\n');
+}
+
+function contentText(content: unknown): string {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content))
+    return content === undefined || content === null ? '' : JSON.stringify(content);
+  return content
+    .map((part: unknown) => {
+      const isText = typeof part === 'object' && part !== null && (part as Fields).type === 'text';
+      return isText ? String((part as Fields).text) : JSON.stringify(part);
+    })
+    .join('\n');
+}
+
+/** A secret for keys from a file, or drawn. @throws TKV_CONFIG for one that is too short */
+export function requireSecret(secret: Uint8Array): Uint8Array {
+  if (secret.length >= 16 && secret.length <= 32) return secret;
+  throw configError('keySecret', `has ${secret.length} bytes`, 'Give it 16 to 32 random bytes.');
+}

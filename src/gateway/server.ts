@@ -1,0 +1,194 @@
+/** The HTTP side of a gateway: clients come in, are known by their keys, and send bodies within limits. */
+
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { TierKVError } from '../runtime/errors.ts';
+import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
+import { forwardedHeaders, Passage, type ServedGateway, sendError, sendHead } from './passage.ts';
+import { GatewayStatus } from './status.ts';
+
+export class GatewayServer {
+  readonly url: string;
+  readonly #server: http.Server;
+  readonly #sockets: Set<Socket>;
+
+  private constructor(server: http.Server, sockets: Set<Socket>) {
+    this.#server = server;
+    this.#sockets = sockets;
+    const { address, port, family } = server.address() as AddressInfo;
+    this.url = `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+  }
+
+  /** @throws TKV_IO where the port cannot be had */
+  static async listen(gateway: ServedGateway, host: string, port: number): Promise<GatewayServer> {
+    const { limits } = gateway;
+    const sockets = new Set<Socket>();
+    const server = http.createServer(
+      {
+        maxHeaderSize: limits.headerBytes,
+        requestTimeout: limits.uploadMs,
+        headersTimeout: Math.min(limits.uploadMs, 60_000),
+        connectionsCheckingInterval: Math.min(30_000, Math.ceil(limits.uploadMs / 2)),
+        keepAliveTimeout: 75_000,
+      },
+      (request, response) => {
+        serve(gateway, request, response).catch((error: unknown) => {
+          // a fault of ours: the client is told so, and the gateway goes on
+          gateway.counts.failed++;
+          sendError(response, 500, 'internal_error', `the gateway failed: ${messageOf(error)}`);
+        });
+      },
+    );
+    server.on('connection', (socket) => {
+      sockets.add(socket);
+      socket.on('close', () => sockets.delete(socket));
+    });
+    server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+      if (!socket.writable) return;
+      const tooLong = error.code === 'HPE_HEADER_OVERFLOW';
+      socket.end(`HTTP/1.1 ${tooLong ? '431 Request Header Fields Too Large' : '400 Bad Request'}\r\n\r\n`);
+    });
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', (cause) => {
+        const remedy = 'Name another port, or end the program that has it.';
+        reject(
+          new TierKVError('TKV_IO', `${host}:${port}: ${cause.message}. ${remedy}`, { field: 'port', cause }),
+        );
+      });
+      server.listen(port, host, () => resolve());
+    });
+    return new GatewayServer(server, sockets);
+  }
+
+  /** Takes no more requests; what is under way has `graceMs`. */
+  async close(graceMs: number): Promise<void> {
+    const closed = new Promise<void>((resolve) => {
+      this.#server.close(() => resolve());
+    });
+    this.#server.closeIdleConnections();
+    const timer = setTimeout(() => {
+      for (const socket of this.#sockets) socket.destroy();
+    }, graceMs);
+    await closed;
+    clearTimeout(timer);
+  }
+}
+
+async function serve(
+  gateway: ServedGateway,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const path = (request.url ?? '/').split('?')[0];
+  if (path === '/health' || path === '/metrics' || path.startsWith('/gateway/')) {
+    new GatewayStatus(gateway).serve(path, request, response);
+    return;
+  }
+  // a path that leads elsewhere would reach what a server shows to its operator alone
+  if (!path.startsWith('/v1/') || /(^|\/)(\.|%2e){1,2}(\/|%2f|$)|\\|%5c/i.test(path)) {
+    sendError(response, 404, 'not_found', `${path.slice(0, 100)} is not served here. Use a path below /v1/.`);
+    return;
+  }
+  const tenant = tenantOf(gateway, request);
+  if (tenant === undefined) {
+    sendError(
+      response,
+      401,
+      'invalid_api_key',
+      'The API key is not known. Send one as "Authorization: Bearer KEY".',
+    );
+    return;
+  }
+  if (gateway.openRequests >= gateway.limits.requests) {
+    sendError(
+      response,
+      429,
+      'overloaded',
+      'Too many requests wait here. Come again later.',
+      gateway.retryAfterS(),
+    );
+    return;
+  }
+  if (request.method !== 'POST') {
+    // lists of models and the like: nothing to decide, and no part of the workload
+    await passPlain(gateway, request, response);
+    return;
+  }
+  const body = await bodyOf(request, response, gateway.limits.bodyBytes);
+  if (body === undefined) return;
+  await new Passage(gateway, request, response, path, body, tenant).run();
+}
+
+/** Asks any backend that is up, and passes its answer on. */
+async function passPlain(
+  gateway: ServedGateway,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { limits, pool } = gateway;
+  request.resume();
+  const up = pool.backends.filter(({ isRoutable }) => isRoutable);
+  const { method = 'GET', url = '/' } = request;
+  for (const backend of up.slice(0, limits.retries + 1)) {
+    const headers = forwardedHeaders(request, backend, gateway.tenants !== undefined);
+    let upstream: http.ClientRequest | undefined;
+    const stop = (): void => void upstream?.destroy();
+    response.once('close', stop);
+    try {
+      const open = (isFresh: boolean): http.ClientRequest => {
+        upstream = backend.request(method, url, headers, isFresh);
+        return upstream;
+      };
+      const answer = await beginAnswer(open, Buffer.alloc(0), limits, false);
+      sendHead(response, answer, backend.id);
+      const ended = await passOn(answer, response, limits, new AnswerMeter(false));
+      if (ended === 'whole') response.end();
+      else response.destroy();
+      return;
+    } catch (error) {
+      if (!(error instanceof AttemptFailed)) throw error;
+      if (error.kind === 'connection') pool.failed(backend, error.message);
+    } finally {
+      response.off('close', stop);
+    }
+  }
+  sendError(response, 503, 'no_backend', 'No backend can take the request now.', 1);
+}
+
+/** The tenant of a key; undefined for a key that is not known. */
+function tenantOf({ tenants }: ServedGateway, { headers }: IncomingMessage): string | undefined {
+  if (tenants === undefined) return '';
+  const key = /^Bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1];
+  return key === undefined ? undefined : tenants.get(key);
+}
+
+/** The whole body; undefined where the client was told why not, or has left. */
+async function bodyOf(
+  request: IncomingMessage,
+  response: ServerResponse,
+  mostBytes: number,
+): Promise<Buffer | undefined> {
+  const tooLong = (): undefined => {
+    response.setHeader('connection', 'close');
+    sendError(
+      response,
+      413,
+      'body_too_large',
+      `The body is longer than ${mostBytes} bytes. Send a shorter one.`,
+    );
+    return undefined;
+  };
+  if (Number(request.headers['content-length'] ?? 0) > mostBytes) return tooLong();
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > mostBytes) return tooLong();
+      chunks.push(chunk);
+    }
+  } catch {
+    return undefined; // the client left, or was too slow
+  }
+  return chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
+}

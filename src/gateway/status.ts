@@ -1,0 +1,249 @@
+/**
+ * What a gateway says of itself: whether it is well, its figures for Prometheus, its backends with the age of each signal,
+ * and, for the holder of its key, the drain of a backend.
+ */
+
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { BackendPool } from './backends.ts';
+import type { ShadowCounts } from './shadowCounts.ts';
+
+/** Figures of a gateway since its start. */
+export interface GatewayCounts {
+  requests: number;
+  completed: number;
+  /** Answers of backends that are errors, passed on. */
+  backendErrors: number;
+  rejected: number;
+  unroutable: number;
+  failed: number;
+  retries: number;
+  clientsLeft: number;
+  brokenAnswers: number;
+  /** Decisions that a rule took in the place of a policy, by slot and kind. */
+  readonly fallbacks: Map<string, number>;
+}
+
+export interface StatusSource {
+  readonly pool: BackendPool;
+  readonly counts: GatewayCounts;
+  readonly shadows: ShadowCounts;
+  readonly openRequests: number;
+  readonly adminKey: string | undefined;
+  /** What decides, in words. */
+  readonly policy: string;
+  /** How prompts are cut: `tokenizer` or `text`. */
+  readonly tokenisation: string;
+  /** What the operator should know of the policies here. */
+  readonly notes: readonly string[];
+  /** What log and trace lost. */
+  readonly losses: readonly string[];
+}
+
+export class GatewayStatus {
+  readonly #source: StatusSource;
+
+  constructor(source: StatusSource) {
+    this.#source = source;
+  }
+
+  serve(path: string, request: IncomingMessage, response: ServerResponse): void {
+    request.resume();
+    if (path === '/health') {
+      const isWell = this.#source.pool.backends.some(({ isRoutable }) => isRoutable);
+      send(response, isWell ? 200 : 503, { status: isWell ? 'ok' : 'no backend' });
+      return;
+    }
+    if (path === '/metrics') {
+      const text = metricsText(this.#source);
+      response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+      response.end(text);
+      return;
+    }
+    if (!this.#isAdmin(request)) {
+      send(response, 403, {
+        error: { message: 'The admin key is needed. Start with one, and send it.', code: 'forbidden' },
+      });
+      return;
+    }
+    if (path === '/gateway/status' && request.method === 'GET') {
+      send(response, 200, statusOf(this.#source));
+      return;
+    }
+    const parts = /^\/gateway\/backends\/([^/]+)\/(drain|resume)$/.exec(path);
+    const backend = parts === null ? undefined : this.#source.pool.find(decoded(parts[1]));
+    if (parts !== null && request.method === 'POST' && backend !== undefined) {
+      this.#source.pool.drain(backend, parts[2] === 'drain');
+      send(response, 200, backendStatus(backend));
+      return;
+    }
+    const known = this.#source.pool.backends.map(({ id }) => id).join(', ');
+    const message = `There is GET /gateway/status and POST /gateway/backends/ID/drain or resume. Backends: ${known}.`;
+    send(response, 404, { error: { message, code: 'not_found' } });
+  }
+
+  #isAdmin({ headers }: IncomingMessage): boolean {
+    const { adminKey } = this.#source;
+    if (adminKey === undefined) return false;
+    const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+    return timingSafeEqual(digest(headers.authorization ?? ''), digest(`Bearer ${adminKey}`));
+  }
+}
+
+/** A name from a path; as it stands where it is not well written. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function send(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(`${JSON.stringify(body, null, 1)}\n`);
+}
+
+type ListedBackend = BackendPool['backends'][number];
+
+function backendStatus(backend: ListedBackend): object {
+  const { id, state, isDraining, instance, report, reportedMs, counts, inFlight, subscription, book } =
+    backend;
+  return {
+    id,
+    state: isDraining && state === 'up' ? 'draining' : state,
+    instance,
+    models: [...backend.models.keys()],
+    capacityBlocks: backend.capacityBlocks,
+    inFlight,
+    signals: {
+      source: backend.metrics === null ? 'what the gateway sees' : '/metrics',
+      ageMs: reportedMs === 0 ? -1 : Math.round(performance.now() - reportedMs),
+      ...report,
+    },
+    // each signal with its age: of what lies in its caches, when it last said something
+    kvEvents:
+      subscription === undefined
+        ? null
+        : {
+            ageMs:
+              subscription.counts.lastReceivedAtMs === null
+                ? -1
+                : Date.now() - subscription.counts.lastReceivedAtMs,
+            ...subscription.counts,
+            lastNumber: String(subscription.counts.lastNumber ?? ''),
+            ...book?.counts,
+          },
+    counts,
+    lastError: backend.lastError,
+  };
+}
+
+function statusOf(source: StatusSource): object {
+  const { counts, pool, shadows, policy, tokenisation, notes, losses, openRequests } = source;
+  return {
+    policy,
+    tokenisation,
+    openRequests,
+    ...counts,
+    fallbacks: Object.fromEntries(counts.fallbacks),
+    shadows: shadows.tallies,
+    notes,
+    losses,
+    backends: pool.backends.map(backendStatus),
+  };
+}
+
+function metricsText(source: StatusSource): string {
+  const lines: string[] = [];
+  const add = (
+    name: string,
+    type: 'counter' | 'gauge',
+    rows: readonly (readonly [string, number])[],
+  ): void => {
+    lines.push(`# TYPE tierkv_gateway_${name} ${type}`);
+    for (const [labels, value] of rows) lines.push(`tierkv_gateway_${name}${labels} ${value}`);
+  };
+  const { counts, pool, shadows } = source;
+  const { fallbacks, ...plain } = counts;
+  for (const [name, value] of Object.entries(plain)) add(`${snake(name)}_total`, 'counter', [['', value]]);
+  add('open_requests', 'gauge', [['', source.openRequests]]);
+  add(
+    'policy_fallbacks_total',
+    'counter',
+    [...fallbacks].map(([what, count]) => [`{what="${label(what)}"}`, count] as const),
+  );
+  const each = (value: (backend: ListedBackend) => number) =>
+    pool.backends.map((backend) => [`{backend="${label(backend.id)}"}`, value(backend)] as const);
+  add(
+    'backend_up',
+    'gauge',
+    each(({ isUp }) => Number(isUp)),
+  );
+  add(
+    'backend_draining',
+    'gauge',
+    each(({ isDraining }) => Number(isDraining)),
+  );
+  add(
+    'backend_in_flight',
+    'gauge',
+    each(({ inFlight }) => inFlight),
+  );
+  add(
+    'backend_requests_total',
+    'counter',
+    each(({ counts: { requests } }) => requests),
+  );
+  add(
+    'backend_failures_total',
+    'counter',
+    each(({ counts: { failures } }) => failures),
+  );
+  add(
+    'backend_refused_reports_total',
+    'counter',
+    each(({ counts: { lies } }) => lies),
+  );
+  add(
+    'backend_restarts_total',
+    'counter',
+    each(({ counts: { restarts } }) => restarts),
+  );
+  add(
+    'backend_report_age_seconds',
+    'gauge',
+    each(({ reportedMs }) => (reportedMs === 0 ? -1 : (performance.now() - reportedMs) / 1000)),
+  );
+  const beside = (value: (tally: (typeof shadows.tallies)[number]) => number) =>
+    shadows.tallies.map((tally) => [`{shadow="${label(tally.name)}"}`, value(tally)] as const);
+  add(
+    'shadow_routes_total',
+    'counter',
+    beside(({ routes }) => routes),
+  );
+  add(
+    'shadow_other_targets_total',
+    'counter',
+    beside(({ otherTargets }) => otherTargets),
+  );
+  add(
+    'shadow_admissions_total',
+    'counter',
+    beside(({ admissions }) => admissions),
+  );
+  add(
+    'shadow_other_verdicts_total',
+    'counter',
+    beside(({ otherVerdicts }) => otherVerdicts),
+  );
+  return `${lines.join('\n')}\n`;
+}
+
+function label(text: string): string {
+  return text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+}
+
+function snake(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}

@@ -1,0 +1,110 @@
+/** The metrics in the text format of Prometheus, written by `prom-client`, an optional peer. Reading them moves nothing and keeps nothing. */
+
+import type { Registry } from 'prom-client';
+import { configError } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { metrics } from './catalogue.ts';
+import { ValueHistogram } from './histogram.ts';
+import type { Metric, MetricSample, Watched } from './metric.ts';
+import { importPeer } from './peer.ts';
+
+export interface PrometheusOptions {
+  /** Labels of every sample, such as `model_name`. Default: none. */
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  /** Where they are registered, beside metrics of yours. Default: a registry of their own. */
+  readonly registry?: Registry | undefined;
+  /**
+   * `vllm`: what vLLM has is `vllm:...`, so that its dashboards fit. `tierkv`: every name begins with `tierkv_`, as
+   * Prometheus would have it: it keeps colons for rules. Default `vllm`.
+   */
+  readonly names?: 'vllm' | 'tierkv' | undefined;
+}
+
+export const prometheusOptionsNames: readonly string[] = optionNames<PrometheusOptions>({
+  labels: true,
+  registry: true,
+  names: true,
+});
+
+export interface PrometheusMetrics {
+  readonly registry: Registry;
+  readonly contentType: string;
+  /** All metrics of the registry as they are now. */
+  text(): Promise<string>;
+}
+
+/** A label's name as Prometheus takes it; a name that begins with two underscores is its own. */
+const labelName = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
+
+/**
+ * @throws TKV_CONFIG where `prom-client` is not installed, for invalid options, and for a registry that has one of the names
+ */
+export async function prometheus(
+  watched: Watched,
+  options: PrometheusOptions = {},
+): Promise<PrometheusMetrics> {
+  const {
+    labels = {},
+    names = 'vllm',
+    ...given
+  } = requireOptions(options, prometheusOptionsNames, 'options', 'TKV_CONFIG');
+  if (names !== 'vllm' && names !== 'tierkv') {
+    throw configError('names', `is ${JSON.stringify(names)}`, "Use 'vllm' or 'tierkv'.");
+  }
+  for (const name of Object.keys(labels)) {
+    if (!labelName.test(name) || metrics.some((metric) => metric.labels.includes(name)) || name === 'le') {
+      throw configError(
+        `labels.${name}`,
+        'is not a name for a label here',
+        'Use letters, digits and _, and no name that a metric has.',
+      );
+    }
+  }
+  const client = await importPeer<typeof import('prom-client')>('prom-client', 'metrics for Prometheus');
+  const registry = given.registry ?? new client.Registry();
+  for (const metric of metrics) {
+    const name = nameIn(metric, names);
+    if (registry.getSingleMetric(name) !== undefined) {
+      throw configError(
+        'registry',
+        `has a metric ${name} already`,
+        'Give another registry, or register once.',
+      );
+    }
+    const shown = { name, help: metric.help, type: metric.kind, aggregator: 'sum' };
+    const get = async (): Promise<unknown> => ({
+      ...shown,
+      values: metric.read(watched).flatMap((s) => rows(s, name, labels)),
+    });
+    registry.registerMetric({ ...shown, get, reset: () => {} } as unknown as Parameters<
+      Registry['registerMetric']
+    >[0]);
+  }
+  return { registry, contentType: registry.contentType, text: () => registry.metrics() };
+}
+
+/** The metric's name under a choice of names. */
+export function nameIn({ name }: Pick<Metric, 'name'>, names: 'vllm' | 'tierkv'): string {
+  return names === 'vllm' ? name : name.replace(/^vllm:/, 'tierkv_');
+}
+
+interface Row {
+  readonly metricName: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly value: number;
+}
+
+function rows({ labels, value }: MetricSample, name: string, more: Readonly<Record<string, string>>): Row[] {
+  const all = { ...more, ...labels };
+  if (!(value instanceof ValueHistogram)) return [{ metricName: name, labels: all, value }];
+  const found: Row[] = [];
+  let count = 0;
+  value.counts.forEach((here, i) => {
+    count += here;
+    const le = String(value.bounds[i] ?? '+Inf');
+    found.push({ metricName: `${name}_bucket`, labels: { ...all, le }, value: count });
+  });
+  found.push({ metricName: `${name}_sum`, labels: all, value: value.sum });
+  found.push({ metricName: `${name}_count`, labels: all, value: count });
+  return found;
+}

@@ -1,0 +1,88 @@
+/** A runtime that is watched: its measures, ready to be exported and shown. There is one a runtime, however often it is asked for. */
+
+import type { KVRuntime } from '../embed/kvRuntime.ts';
+import { configError, requireInteger } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { CacheMeasures } from './cacheMeasures.ts';
+import type { Watched } from './metric.ts';
+import { RequestMeasures } from './requestMeasures.ts';
+
+export interface WatchOptions {
+  /** Tenants that are told apart by name; later ones are `other`. Default 20; 0 names none. */
+  readonly tenants?: number | undefined;
+}
+
+export const watchOptionsNames: readonly string[] = optionNames<WatchOptions>({ tenants: true });
+
+const TENANTS_DEFAULT = 20;
+/** A label of each is a series of each metric in a database: some thousand are its end. */
+const TENANTS_MOST = 1000;
+
+export class RuntimeWatch implements Watched {
+  readonly kv: KVRuntime;
+  readonly manager: KVRuntime['manager'];
+  readonly cache: CacheMeasures;
+  readonly requests: RequestMeasures;
+  readonly blockTokens: number;
+  readonly tenantsMost: number;
+  readonly #stop: () => void;
+
+  constructor(kv: KVRuntime, tenantsMost: number) {
+    this.kv = kv;
+    this.manager = kv.manager;
+    this.blockTokens = kv.layout.blockTokens;
+    this.tenantsMost = tenantsMost;
+    this.cache = new CacheMeasures(kv.manager);
+    this.requests = new RequestMeasures(this.cache, tenantsMost);
+    this.#stop = kv.observe({ requests: this.requests });
+  }
+
+  scheduler(): ReturnType<Watched['scheduler']> {
+    const { lastScheduler } = this.kv;
+    if (lastScheduler === undefined || lastScheduler.isClosed) return undefined;
+    return { running: lastScheduler.runningCount, waiting: lastScheduler.waitingCount };
+  }
+
+  health(): ReturnType<Watched['health']> {
+    const { kv } = this;
+    const { devicePresent } = kv.describe().runtime;
+    return {
+      devicesLost: kv.devicesLost,
+      devicePresent: devicePresent === true,
+      waitingForRoom: kv.room.waiting,
+    };
+  }
+
+  owners(): ReadonlyMap<string, number> {
+    return this.kv.tenantOwners;
+  }
+
+  /** Watches no longer. What was counted stays. */
+  close(): void {
+    this.#stop();
+    this.cache.close();
+    watches.delete(this.kv);
+  }
+}
+
+const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
+
+/**
+ * Watches the runtime from now on, at a cost of well under a microsecond a block. Called again it gives the same watch.
+ * @throws TKV_CONFIG for options that are wrong, or differ from the options that the runtime is watched with
+ */
+export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
+  const { tenants } = requireOptions(options, watchOptionsNames, 'options', 'TKV_CONFIG');
+  if (tenants !== undefined) requireInteger('tenants', tenants, 0, TENANTS_MOST);
+  const known = watches.get(kv);
+  if (known === undefined) {
+    const watch = new RuntimeWatch(kv, tenants ?? TENANTS_DEFAULT);
+    watches.set(kv, watch);
+    return watch;
+  }
+  if (tenants !== undefined && tenants !== known.tenantsMost) {
+    const problem = `is ${tenants}, and the runtime is watched with ${known.tenantsMost} already`;
+    throw configError('tenants', problem, 'Give the same number, or close the watch first.');
+  }
+  return known;
+}

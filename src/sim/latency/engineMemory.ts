@@ -1,0 +1,164 @@
+/**
+ * How vLLM shares out the memory of a GPU: what it may use, less weights, less the peak of its profile run, less what the
+ * runtime and the collectives take, is KV. Each part is a formula with its source; the peak of the profile run is the higher
+ * of two: a forward pass over `maxBatchedTokens`, and sampling for `maxSequences`.
+ *
+ * The two constants of the peak were fitted to what vLLM logged on H100 for seven pairs of model and parallelism
+ * (llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md at 25933486: 8,192 tokens, 1,024 sequences); none
+ * of them is off by more than 0.03 GiB. Block counts that other engines logged judge them (test/sim/latency).
+ */
+
+import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+
+const gib = 2 ** 30;
+
+/**
+ * Bytes that sampling holds at its peak for a sequence and an entry of the vocabulary: logits in 16 and 32 bits, a sorted
+ * copy with 64-bit places, shares, their sums and what filters by them.
+ */
+const samplingBytes = 38.3;
+/** Hidden states of a forward pass that are alive at once while a feed-forward block runs: input, residual, output. */
+const hiddenCopies = 3;
+/** Context of the GPU's runtime, and with several GPUs the buffers of the collectives, in GiB on each GPU. */
+const runtimeGib = { alone: 0.13, several: 0.55 } as const;
+/** Share of the memory on the data sheet that a process is shown where a GPU's file does not say it. */
+const visibleShare = 0.985;
+
+export interface EngineMemoryOptions {
+  readonly tp: number;
+  /** Data parallel ranks of a mixture of experts, over which its experts are spread too. */
+  readonly dp: number;
+  readonly blockTokens: number;
+  /** Share of the GPU's memory that may be used, in (0, 1]. */
+  readonly memoryUtilization: number;
+  /** Most sequences and tokens of a step, which the profile run takes. */
+  readonly maxSequences: number;
+  readonly maxBatchedTokens: number;
+  /** Bytes of a KV element; as an activation unless set. 1 for FP8. */
+  readonly kvElementBytes?: number;
+  /** GiB on each GPU for captured graphs: vLLM counts them from 0.21 on, 0 before. */
+  readonly graphGib?: number;
+  /** Bytes on each GPU for LoRA adapters. */
+  readonly adapterBytes?: number;
+}
+
+/** Of one GPU, in GiB but for the blocks. */
+export interface EngineMemory {
+  /** What the driver shows a process. */
+  readonly visibleGib: number;
+  readonly usableGib: number;
+  readonly weightsGib: number;
+  readonly activationsGib: number;
+  readonly runtimeGib: number;
+  readonly graphsGib: number;
+  readonly adaptersGib: number;
+  readonly kvGib: number;
+  readonly blockBytes: number;
+  /** KV blocks of the engine: of one rank, and of all ranks with `dp`. */
+  readonly blocks: number;
+}
+
+/** Elements of one layer's attention: queries, keys, values and output, on one GPU. */
+function attentionElements(model: ModelConfig, tp: number): number {
+  const d = model.hiddenSize;
+  const headDim = trueHeadDim(model);
+  if (model.kvLoraRank > 0) {
+    // the projection into the latent is on every GPU, those out of it are shared out
+    const latent = d * (model.kvLoraRank + model.qkRopeHeadDim);
+    return latent + (d * model.heads * headDim * 2 + model.kvLoraRank * model.heads * headDim * 2) / tp;
+  }
+  const queries = (model.heads * headDim) / tp;
+  return d * (2 * queries + 2 * localKvHeads(model, tp) * headDim);
+}
+
+/** KV heads on one GPU; from more GPUs than heads on they are repeated. */
+function localKvHeads(model: ModelConfig, tp: number): number {
+  return Math.max(1, Math.ceil(model.kvHeads / tp));
+}
+
+/** Bytes of the weights on one GPU. Embedding and output head stay in the activations' precision when others are quantised. */
+export function localWeightBytes(model: ModelConfig, tp: number, dp: number): number {
+  const d = model.hiddenSize;
+  const { moe, dense } = layerSplit(model, true);
+  const matrices = model.layers * attentionElements(model, tp);
+  const denseFfn = (dense * 3 * d * (model.denseFfnSize || model.ffnSize)) / tp;
+  const expert = 3 * d * (model.expertFfnSize || model.ffnSize);
+  const experts = (moe * expert * model.experts) / (tp * dp);
+  const shared = (moe * 3 * d * model.sharedExpertFfnSize) / tp;
+  const router = moe * model.experts * d;
+  const quantised = (matrices + denseFfn + experts + shared) * model.weightBytes;
+  const embedding = (model.vocabSize * d) / tp;
+  const whole = embedding * (model.tiedEmbeddings ? 1 : 2) + router + (2 * model.layers + 1) * d;
+  return quantised + whole * model.activationBytes;
+}
+
+/** Bytes of one token's KV on one GPU, all layers. */
+export function localKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
+  if (model.kvLoraRank > 0) return model.layers * (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
+  return model.layers * 2 * localKvHeads(model, tp) * trueHeadDim(model) * elementBytes;
+}
+
+function activationBytes(model: ModelConfig, options: EngineMemoryOptions): number {
+  const { tp, maxSequences, maxBatchedTokens } = options;
+  const element = model.activationBytes;
+  const hidden = maxBatchedTokens * model.hiddenSize * element;
+  const { moe, dense } = layerSplit(model, true);
+  const wide = (width: number): number => (3 * maxBatchedTokens * width * element) / tp; // both inputs and their product
+  const denseBytes = dense > 0 ? wide(model.denseFfnSize || model.ffnSize) : 0;
+  const routed = maxBatchedTokens * model.expertsPerToken;
+  const expertBytes =
+    moe > 0 ? routed * element * ((3 * (model.expertFfnSize || model.ffnSize)) / tp + model.hiddenSize) : 0;
+  const forward = hiddenCopies * hidden + Math.max(denseBytes, expertBytes);
+  const sampling = hidden + maxSequences * model.vocabSize * samplingBytes;
+  return Math.max(forward, sampling);
+}
+
+/**
+ * @throws {TierKVError} TKV_CONFIG for options out of range; TKV_CAPACITY when no KV block fits.
+ */
+export function engineMemory(
+  model: ModelConfig,
+  hardware: Hardware,
+  options: EngineMemoryOptions,
+): EngineMemory {
+  const { tp, dp, blockTokens, memoryUtilization } = options;
+  for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
+    requireInteger(name, options[name], 1);
+  }
+  if (requirePositive('memoryUtilization', memoryUtilization) > 1) {
+    throw configError('memoryUtilization', `is ${memoryUtilization}, above 1`, 'Set a share of the memory.');
+  }
+  const visibleGib = hardware.visibleGib || hardware.memoryGib * visibleShare;
+  const usableGib = visibleGib * memoryUtilization;
+  const weightsGib = localWeightBytes(model, tp, dp) / gib;
+  const activationsGib = activationBytes(model, options) / gib;
+  const runtime = tp * dp === 1 ? runtimeGib.alone : runtimeGib.several;
+  const graphsGib = options.graphGib ?? 0;
+  const adaptersGib = (options.adapterBytes ?? 0) / gib;
+  const usedGib = weightsGib + activationsGib + runtime + graphsGib + adaptersGib;
+  const kvGib = usableGib - usedGib;
+  const kvElementBytes = options.kvElementBytes ?? model.activationBytes;
+  const blockBytes = Math.trunc(localKvBytesPerToken(model, tp, kvElementBytes) * blockTokens);
+  const blocks = Math.floor((kvGib * gib) / blockBytes);
+  if (blocks < 1) {
+    throw new TierKVError(
+      'TKV_CAPACITY',
+      `${model.name} needs ${usedGib.toFixed(1)} GiB on each GPU before its first KV block, and ` +
+        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. Use more GPUs (tp), or a larger one.`,
+      { field: 'tp' },
+    );
+  }
+  return {
+    visibleGib,
+    usableGib,
+    weightsGib,
+    activationsGib,
+    runtimeGib: runtime,
+    graphsGib,
+    adaptersGib,
+    kvGib,
+    blockBytes,
+    blocks: model.experts > 0 ? blocks * dp : blocks,
+  };
+}

@@ -1,0 +1,112 @@
+/** One point of a sweep: its simulation, and what is kept of it. */
+
+import { TierKVError } from '../runtime/errors.ts';
+import { clusterMetrics } from '../sim/report/metricsOutput.ts';
+import { cacheMetrics, Spread } from '../sim/report/tierMetrics.ts';
+import { buildPlanned, runToEnd } from './build.ts';
+import { refuseIdleOptions } from './idleOptions.ts';
+import type { AskedSimulation } from './optionTable.ts';
+import { planSimulation, type SimulationPlan } from './plan.ts';
+import { openPlanned } from './workloadOptions.ts';
+
+export interface SweepPoint {
+  /** Values of the grid, by option. */
+  readonly values: Readonly<Record<string, string>>;
+  readonly asked: AskedSimulation;
+}
+
+export interface PointResult {
+  readonly values: Readonly<Record<string, string>>;
+  readonly gpus: number;
+  readonly completed: number;
+  readonly injected: number;
+  readonly responsesPerS: number;
+  readonly tokensPerS: number;
+  readonly ttftMeanMs: number;
+  readonly ttftP99Ms: number;
+  readonly itlMeanMs: number;
+  readonly itlP99Ms: number;
+  readonly e2eMeanMs: number;
+  readonly e2eP99Ms: number;
+  readonly hitRate: number;
+  readonly preemptions: number;
+  /** What is wrong with how requests were spread over instances. */
+  readonly warnings: readonly string[];
+}
+
+/** A point that cannot run, and why. */
+export interface FailedPoint {
+  readonly values: Readonly<Record<string, string>>;
+  readonly error: {
+    /** Of a `TierKVError`: the point is at fault. Absent where tierkv or the machine is. */
+    readonly code?: string;
+    readonly field?: string;
+    readonly message: string;
+  };
+}
+
+export type SweptPoint = PointResult | FailedPoint;
+
+export function hasRun(point: SweptPoint): point is PointResult {
+  return !('error' in point);
+}
+
+/** A point as a thread runs it. */
+export interface PlannedPoint {
+  readonly values: SweepPoint['values'];
+  readonly plan: SimulationPlan;
+}
+
+/** @throws {TierKVError} for options that are wrong, or cannot act beside the others */
+export function planPoint({ values, asked }: SweepPoint): PlannedPoint {
+  const plan = planSimulation(asked.workload, asked.options);
+  refuseIdleOptions(asked, plan.policyFile, {
+    isRecorded: plan.workload.kind === 'trace',
+    hasSessions: () => openPlanned(plan.workload, plan.options).workload.sessions !== undefined,
+  });
+  return { values, plan };
+}
+
+/** The point with its error in place of a result. */
+export function failedPoint(values: SweepPoint['values'], error: unknown): FailedPoint {
+  const message = error instanceof Error ? error.message : String(error);
+  if (!(error instanceof TierKVError)) return { values, error: { message } };
+  const { code, field } = error;
+  return { values, error: { code, message, ...(field === undefined ? {} : { field }) } };
+}
+
+/** The same with the error of a point that cannot run. */
+export function answerPoint(point: PlannedPoint): SweptPoint {
+  try {
+    return runPoint(point);
+  } catch (error) {
+    return failedPoint(point.values, error);
+  }
+}
+
+export function runPoint({ values, plan }: PlannedPoint): PointResult {
+  let spread = new Spread();
+  const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {
+    spread = new Spread();
+    return buildPlanned(plan, { skipsKeys, observer: spread });
+  });
+  const { table, instances } = simulation;
+  const metrics = clusterMetrics(table, instances, {}, false);
+  return {
+    values,
+    gpus: gpus(),
+    completed: metrics.completed_requests,
+    injected: table.size,
+    responsesPerS: metrics.responses_per_sec,
+    tokensPerS: metrics.tokens_per_sec,
+    ttftMeanMs: metrics.ttft_mean_ms,
+    ttftP99Ms: metrics.ttft_p99_ms,
+    itlMeanMs: metrics.itl_mean_ms,
+    itlP99Ms: metrics.itl_p99_ms,
+    e2eMeanMs: metrics.e2e_mean_ms,
+    e2eP99Ms: metrics.e2e_p99_ms,
+    hitRate: cacheMetrics(instances).hitRate,
+    preemptions: metrics.preemption_count,
+    warnings: spread.warnings(instances, new Set(scaling.map(({ configId }) => configId))),
+  };
+}

@@ -1,0 +1,89 @@
+/**
+ * The points of a grid, and their runs. Each point is a simulation of its own, so threads change when it is run and
+ * nothing of what comes out; results keep the order of the grid.
+ */
+
+import { configError } from '../runtime/errors.ts';
+import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
+import { askedBy, type ReadWords, readWords } from './optionTable.ts';
+import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
+
+/** Most points of one sweep. */
+const POINTS_MAX = 10_000;
+
+/** `--grid rate=10,20` as the option and its values. */
+export function parseAxis(text: string): { readonly name: string; readonly values: readonly string[] } {
+  const [name, list, ...rest] = text.split('=');
+  const values = (list ?? '').split(',');
+  if (rest.length > 0 || name === '' || values.some((value) => value === '')) {
+    throw configError('--grid', `is "${text}"`, 'Write option=value,value,... for each option.');
+  }
+  return { name: name.replace(/^--/, ''), values };
+}
+
+/**
+ * All combinations, the last axis changing first, each of which is read before any is run.
+ * @param words what all points have, as `tierkv simulate` takes it
+ */
+export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[] {
+  let points: Record<string, string>[] = [{}];
+  for (const axis of axes) {
+    const { name, values } = parseAxis(axis);
+    if (points[0] !== undefined && name in points[0]) {
+      throw configError('--grid', `names ${name} twice`, 'Put its values into one list.');
+    }
+    points = points.flatMap((point) => values.map((value) => ({ ...point, [name]: value })));
+    if (points.length > POINTS_MAX) {
+      throw configError('--grid', `has more than ${POINTS_MAX} points`, 'Name fewer values.');
+    }
+  }
+  return points.map((values) => {
+    // a name with a dot is a field of the deployment file
+    const more = Object.entries(values).flatMap(([name, value]) =>
+      name.includes('.') ? ['--set', `${name}=${value}`] : [`--${name}`, value],
+    );
+    return { values, asked: askedBy(words, readWords(more)) };
+  });
+}
+
+/**
+ * A point that cannot run has its error in place of a result, and costs no other one anything; a thread that ends
+ * on the way (for want of memory) is such an error of the point that it ran.
+ */
+export async function runPoints(
+  points: readonly SweepPoint[],
+  runner: TaskRunner,
+  done: (count: number) => void = () => {},
+): Promise<SweptPoint[]> {
+  let finished = 0;
+  return Promise.all(
+    points.map(async (point) => {
+      const swept = await runOne(point, runner);
+      done(++finished);
+      return swept;
+    }),
+  );
+}
+
+async function runOne(point: SweepPoint, runner: TaskRunner): Promise<SweptPoint> {
+  const { values } = point;
+  let atFault: unknown;
+  const make = (): PlannedPoint => {
+    try {
+      return planPoint(point);
+    } catch (error) {
+      atFault = error;
+      throw error;
+    }
+  };
+  try {
+    const answer = await runner.run('point', make);
+    if (answer !== undefined && !isUnanswered(answer)) return answer;
+    const problem = answer === undefined ? 'it was called off' : answer.message;
+    return { values, error: { message: `the thread of the point failed: ${problem}` } };
+  } catch (error) {
+    // anything else is of what runs the points, and of no point
+    if (error !== atFault) throw error;
+    return failedPoint(values, error);
+  }
+}

@@ -1,0 +1,264 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { Breaker } from '../../../src/backends/remote/breaker.ts';
+import { RemoteStore, type RemoteStoreOptions } from '../../../src/backends/remote/remoteStore.ts';
+import { parseRemoteUrl } from '../../../src/backends/remote/remoteUrl.ts';
+import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
+import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
+import { Outcome } from '../../../src/runtime/tier/tier.ts';
+import { emptyItem, mismatchedWords, patternItem, patternKey } from '../../../src/testing/index.ts';
+import { askRedis, freePort, hasRedis, sayRedisIsAbsent, startRedis } from './redisServer.ts';
+
+const shape = poolShape(8, 8192, [8192]);
+const secretKey = new Uint8Array(32).fill(7);
+const open = (url: string, more: Partial<RemoteStoreOptions> = {}): Promise<RemoteStore> =>
+  RemoteStore.open(shape, {
+    url,
+    secretKey,
+    layout: 'a layout',
+    deadlineMs: 60_000,
+    lookupMs: 60_000,
+    connectMs: 20_000,
+    ...more,
+  });
+
+async function roundTrip(store: RemoteStore): Promise<void> {
+  const items = [0, 1, 2, 3].map((slot) => patternItem(shape, slot, 0, 1));
+  expect((await store.write(items)).map(({ reason }) => reason)).toEqual(['', '', '', '']);
+  const keys = new Uint32Array(16);
+  for (const [i, { key }] of items.entries()) keys.set(key, 4 * i);
+  const [found] = await store.lookup([{ keys, from: 0, to: 4, sizeClass: 0 }]);
+  expect(found).toHaveLength(4);
+  const targets = items.map((item) => emptyItem(item));
+  expect((await store.read(targets)).map(({ reason }) => reason)).toEqual(['', '', '', '']);
+  for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+}
+
+describe('the address of a server', () => {
+  it('is one text', () => {
+    expect(parseRemoteUrl('redis://127.0.0.1')).toMatchObject({
+      kind: 'standalone',
+      tls: false,
+      database: 0,
+    });
+    expect(parseRemoteUrl('rediss://me:a%3Ab@host:7000/3')).toMatchObject({
+      tls: true,
+      username: 'me',
+      password: 'a:b',
+      database: 3,
+      addresses: [{ host: 'host', port: 7000 }],
+      shown: 'rediss://me:***@host:7000/3',
+    });
+    expect(parseRemoteUrl('valkey+cluster://a:1,b:2').addresses).toHaveLength(2);
+    expect(parseRemoteUrl('redis+sentinel://a,b:2/main')).toMatchObject({
+      primary: 'main',
+      addresses: [
+        { host: 'a', port: 26379 },
+        { host: 'b', port: 2 },
+      ],
+    });
+    expect(parseRemoteUrl('redis://[::1]:1').addresses).toEqual([{ host: '::1', port: 1 }]);
+  });
+
+  for (const [url, says] of [
+    ['localhost:6379', 'is not an address'],
+    ['http://localhost', 'http://'],
+    ['redi://localhost', 'Did you mean redis'],
+    ['redis://', 'host or port'],
+    ['redis://a:0', 'host or port'],
+    ['redis://a:99999', 'host or port'],
+    ['redis://a,b', '+cluster://'],
+    ['redis://a/x', 'A database must be a number'],
+    ['redis+sentinel://a', 'which primary'],
+    ['redis+cluster://a/3', 'a cluster has not'],
+    ['redis://me@a', 'no password'],
+    ['redis://me:%zz@a', 'bare %'],
+  ]) {
+    it(`${url} is refused, with the remedy`, () => {
+      expect(() => parseRemoteUrl(url)).toThrowError(
+        expect.objectContaining({
+          code: 'TKV_CONFIG',
+          field: 'remote.url',
+          message: expect.stringContaining(says),
+        }),
+      );
+    });
+  }
+});
+
+describe('a record', () => {
+  const identity = { secretKey, layout: 'a layout', generation: 3 };
+  const codec = new RecordCodec(identity);
+  const item = { ...patternItem(shape, 1, 0, 1), tokens: 16, parent: patternKey(0, 1) };
+
+  for (const encrypt of [true, false]) {
+    it(`opens under its own key only, and with each byte as it was (${encrypt ? 'encrypted' : 'plain'})`, () => {
+      const record = new RecordCodec({ ...identity, encrypt }).seal(item);
+      const into = new Uint8Array(8192);
+      expect(codec.open(record, item.key, into)).toEqual({
+        parent: item.parent,
+        tokens: 16,
+        digest: item.digest,
+        payloadBytes: 8192,
+      });
+      expect(into).toEqual(item.bytes);
+      for (let at = 0; at < record.length; at += at < 200 ? 1 : 397) {
+        const changed = Buffer.from(record);
+        changed[at] ^= 1;
+        expect(codec.open(changed, item.key, into), `byte ${at}`).toHaveProperty('fault');
+      }
+      expect(codec.open(record, patternKey(2, 1), into)).toHaveProperty('fault', 'foreign');
+      for (const other of [{ generation: 4 }, { layout: 'another' }, { secretKey: new Uint8Array(16) }]) {
+        const reader = new RecordCodec({ ...identity, ...other });
+        expect(reader.open(record, item.key, into)).toHaveProperty('fault', 'foreign');
+        expect(reader.nameOf(item.key)).not.toBe(codec.nameOf(item.key));
+      }
+    });
+  }
+
+  it('of another version is taken for a foreign value, never for a wrong block', () => {
+    const record = codec.seal(item);
+    record.writeUInt16LE(2, 4);
+    expect(codec.open(record, item.key, new Uint8Array(8192))).toHaveProperty('fault', 'absent');
+  });
+
+  it('shows neither key, parent, digest nor payload', () => {
+    const record = codec.seal(item);
+    const words = [...item.key, ...item.parent, item.digest.lo, item.digest.hi];
+    for (const word of words) {
+      const bytes = Buffer.alloc(4);
+      bytes.writeUInt32LE(word >>> 0);
+      if (word > 0xffff) expect(record.includes(bytes)).toBe(false);
+    }
+    expect(record.includes(Buffer.from(item.bytes.subarray(0, 32)))).toBe(false);
+    expect(codec.seal(item).subarray(24)).not.toEqual(record.subarray(24));
+  });
+});
+
+describe('the breaker', () => {
+  it('leaves a server out after three faults, tries one call after a pause, and waits longer each time', () => {
+    let nowMs = 0;
+    const breaker = new Breaker(() => nowMs);
+    for (let i = 0; i < 3; i++) {
+      expect(breaker.allows()).toBe(true);
+      breaker.failed('gone');
+    }
+    expect(breaker.allows()).toBe(false);
+    nowMs += 500;
+    expect(breaker.allows()).toBe(true);
+    expect(breaker.allows()).toBe(false); // one on trial
+    breaker.failed('gone');
+    nowMs += 500;
+    expect(breaker.allows()).toBe(false);
+    nowMs += 500;
+    expect(breaker.allows()).toBe(true);
+    breaker.succeeded();
+    expect(breaker.state).toBe('closed');
+  });
+
+  it('leaves a server out that is slower than computing, and only then', () => {
+    const breaker = new Breaker(() => 0);
+    for (let i = 0; i < 100; i++) breaker.loaded(10, 11);
+    for (let i = 0; i < 100; i++) breaker.loaded(10, undefined);
+    expect(breaker.state).toBe('closed');
+    for (let i = 0; i < 8; i++) breaker.loaded(100, 11);
+    expect(breaker.state).toBe('open');
+    expect(breaker.reason).toContain('as long as computing');
+  });
+});
+
+if (!hasRedis) sayRedisIsAbsent('servers of each kind');
+describe.skipIf(!hasRedis)('servers', () => {
+  it('with user and password, and a wrong one is an error without the password in it', async () => {
+    await using server = await startRedis('--requirepass', 'pass:word');
+    await using store = await open(`redis://:pass%3Aword@127.0.0.1:${server.port}`);
+    await roundTrip(store);
+    const wrong = open(`redis://:secretwrong@127.0.0.1:${server.port}`);
+    await expect(wrong).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'remote.url' });
+    await expect(wrong).rejects.not.toThrow('secretwrong');
+    await expect(open(server.url)).rejects.toMatchObject({ code: 'TKV_CONFIG' });
+  });
+
+  it('as a cluster', async () => {
+    await using server = await startRedis('--cluster-enabled', 'yes');
+    await server.ask('CLUSTER', 'ADDSLOTSRANGE', '0', '16383');
+    while (!(await server.ask('CLUSTER', 'INFO')).includes('cluster_state:ok')) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    await using store = await open(`redis+cluster://127.0.0.1:${server.port}`);
+    await roundTrip(store);
+  });
+
+  it('behind sentinels', async () => {
+    await using server = await startRedis();
+    await using sentinel = await startRedis('--sentinel');
+    await sentinel.ask('SENTINEL', 'MONITOR', 'main', '127.0.0.1', String(server.port), '1');
+    await using store = await open(`redis+sentinel://127.0.0.1:1,127.0.0.1:${sentinel.port}/main`);
+    await roundTrip(store);
+    const lines: string[] = [];
+    await using other = await open(`redis+sentinel://127.0.0.1:${sentinel.port}/other`, {
+      notice: (line) => lines.push(line),
+    });
+    expect((await other.write([patternItem(shape, 0, 0, 1)]))[0].outcome).toBe(Outcome.REFUSED);
+    expect(lines.join()).toContain('knows no primary other');
+  });
+
+  it('over TLS', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'tierkv-tls-'));
+    try {
+      const [key, cert] = [join(dir, 'key.pem'), join(dir, 'cert.pem')];
+      const made = spawnSync('openssl', [
+        ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, '-days', '2'],
+        ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
+        ...['-addext', 'basicConstraints=critical,CA:FALSE'],
+      ]);
+      expect(made.status, String(made.stderr)).toBe(0);
+      await using server = await startRedis(
+        ...['--tls-port', 'PORT', '--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert],
+        ...['--tls-auth-clients', 'no'],
+      );
+      await using store = await open(`rediss://localhost:${server.port}`, { ca: readFileSync(cert, 'utf8') });
+      await roundTrip(store);
+    } finally {
+      rmSync(dir, { recursive: true, force: true });
+    }
+  });
+
+  it('that speak another protocol, or that are not there', async () => {
+    const stranger = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
+    await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
+    const lines: string[] = [];
+    const notice = (line: string): void => void lines.push(line);
+    const { port } = stranger.address() as AddressInfo;
+    const outcome = await open(`redis://127.0.0.1:${port}`, { notice, connectMs: 2000 }).then(
+      async (store) => {
+        await store[Symbol.asyncDispose]();
+        return lines.join();
+      },
+      (error: Error) => error.message,
+    );
+    expect(outcome).toContain(`redis://127.0.0.1:${port}`);
+    stranger.close();
+    await using absent = await open(`redis://127.0.0.1:${await freePort()}`, { notice, connectMs: 2000 });
+    expect((await absent.write([patternItem(shape, 0, 0, 1)]))[0].outcome).not.toBe(Outcome.LOADED);
+    expect(lines.length).toBeGreaterThan(0);
+  });
+
+  it('with another kind of value under a name of ours', async () => {
+    await using server = await startRedis();
+    await using store = await open(server.url);
+    const codec = new RecordCodec({ secretKey, layout: 'a layout', generation: 0 });
+    const item = patternItem(shape, 0, 0, 1);
+    await askRedis(server.port, 'LPUSH', codec.nameOf(item.key), 'x');
+    const [end] = await store.write([item]);
+    expect(end.reason).toBe(''); // replaced
+    await askRedis(server.port, 'DEL', codec.nameOf(item.key));
+    await askRedis(server.port, 'LPUSH', codec.nameOf(item.key), 'x');
+    expect((await store.read([emptyItem(item)]))[0].outcome).toBe(Outcome.CORRUPT);
+    expect((await store.read([emptyItem(item)]))[0].outcome).toBe(Outcome.MISSING); // removed
+  });
+});

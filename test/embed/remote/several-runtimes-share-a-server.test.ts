@@ -1,0 +1,207 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
+import { KVRuntime, type KVRuntimeConfig } from '../../../src/embed/index.ts';
+import { LogReader, LogWriter, layoutFingerprint, replayLog } from '../../../src/runtime/index.ts';
+import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
+import { FaultProxy } from '../../backends/remote/faultProxy.ts';
+import {
+  hasRedis,
+  type RedisServer,
+  sayRedisIsAbsent,
+  startRedis,
+} from '../../backends/remote/redisServer.ts';
+import { ask, blocks, layout, promptBlocks } from '../liveRuntime.ts';
+
+const secretKey = new Uint8Array(32).fill(7);
+const whole = promptBlocks * layout.blockTokens;
+const patient = { deadlineMs: 60_000, lookupMs: 60_000, connectMs: 60_000 };
+
+if (!hasRedis) sayRedisIsAbsent('several runtimes share a server');
+describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
+  let server: RedisServer;
+  beforeAll(async () => {
+    server = await startRedis();
+  });
+  beforeEach(async () => void (await server.ask('FLUSHALL')));
+  afterAll(() => server[Symbol.asyncDispose]());
+
+  const open = (more: Partial<KVRuntimeConfig> = {}, remote: object = {}): Promise<KVRuntime> =>
+    KVRuntime.open({
+      layout,
+      model: 'test@1',
+      secretKey,
+      hbmBytes: blocks(20),
+      ddrBytes: blocks(20),
+      remote: { url: server.url, bytes: blocks(200), ...patient, ...remote },
+      ...more,
+    });
+
+  it('loads in one runtime what another one computed, bit for bit', async () => {
+    await using one = await open();
+    await using other = await open();
+    expect(await ask(one, 1)).toEqual({ cachedTokens: 0, right: true });
+    expect(one.describe().remote).toMatchObject({ written: promptBlocks });
+    expect(await ask(other, 1)).toEqual({ cachedTokens: whole, right: true });
+    expect(other.describe().remote).toMatchObject({ found: promptBlocks, loaded: promptBlocks });
+    expect(other.metrics().counters.adopted).toBe(promptBlocks);
+    // what is in a tier of its own by now is not asked for again
+    expect(await ask(other, 1)).toEqual({ cachedTokens: whole, right: true });
+    expect(other.describe().remote.lookups).toBe(1);
+  });
+
+  it('works without host memory between, and with plain payloads', async () => {
+    await using one = await open({ ddrBytes: 0 }, { encrypt: false });
+    await using other = await open({ ddrBytes: 0 });
+    await ask(one, 2);
+    expect(await ask(other, 2)).toEqual({ cachedTokens: whole, right: true });
+  });
+
+  it('finds nothing of another secret, tenant, model, layout or epoch', async () => {
+    await using one = await open();
+    await ask(one, 3);
+    for (const more of [{ secretKey: new Uint8Array(32).fill(8) }, { model: 'test@2' }, { epoch: 1 }]) {
+      await using other = await open(more);
+      expect(await ask(other, 3), Object.keys(more)[0]).toEqual({ cachedTokens: 0, right: true });
+    }
+    await using third = await open();
+    const sequence = await third.begin(
+      Uint32Array.from({ length: whole + 1 }, (_, i) => 3000 + i),
+      {
+        tenant: 'tenant-b',
+      },
+    );
+    expect(sequence.cachedTokens).toBe(0);
+    third.release(sequence);
+  });
+
+  it('replays a run that found blocks on the server, without a server', async () => {
+    await using one = await open();
+    await ask(one, 5);
+    const dir = mkdtempSync(join(tmpdir(), 'tierkv-remote-'));
+    try {
+      const path = join(dir, 'run.log');
+      const other = await open({ log: path });
+      expect((await ask(other, 5)).cachedTokens).toBe(whole);
+      await other.close();
+      const text = readFileSync(path, 'utf8');
+      const lines = text.trimEnd().split('\n');
+      expect(lines.filter((line) => line.includes(' found '))).toHaveLength(promptBlocks);
+      const head = new LogReader(path);
+      head.read(lines[0]);
+      let again = '';
+      const writer = new LogWriter(head.config, { log: (part) => (again += part) });
+      replayLog(lines, path, writer);
+      writer.end();
+      expect(again === text, 'the same decisions, byte for byte').toBe(true);
+    } finally {
+      rmSync(dir, { recursive: true, force: true });
+    }
+  });
+
+  it('computes what the server has forgotten meanwhile', async () => {
+    await using one = await open();
+    await using other = await open();
+    await ask(one, 4);
+    const { manager } = other;
+    await ask(other, 4);
+    await other.idle();
+    for (const position of [0, 1]) {
+      manager.evict(position, 20, other.nowUs());
+      await other.idle();
+    }
+    expect(manager.usage(2).slots.ready).toBe(promptBlocks);
+    await server.ask('FLUSHALL');
+    expect(await ask(other, 4)).toEqual({ cachedTokens: 0, right: true });
+  });
+
+  it('accepts none of 100 forged, swapped, cut or replayed records', async () => {
+    const codec = new RecordCodec({ secretKey, layout: layoutFingerprint(layout), generation: 0 });
+    await using writer = await open();
+    const seed = testSeed(20_401);
+    const random = new SeededRandom(seed);
+    const namesOf = async (): Promise<string[]> => {
+      const kept = (
+        await server.ask('EVAL', "return table.concat(redis.call('KEYS','*'), ' ')", '0')
+      ).toString();
+      return kept.split(' ').filter((name) => name !== '');
+    };
+    expect(codec.nameOf(new Uint32Array(4))).toMatch(/^tierkv:1:[0-9a-f]{32}$/);
+    let refused = 0;
+    for (let round = 0; round < 25; round++) {
+      await server.ask('FLUSHALL');
+      await ask(writer, 100 + round);
+      const names = await namesOf();
+      // the first blocks of other rounds are valid records of other names: swapped and replayed ones
+      const old = await Promise.all(names.map((name) => server.ask('GET', name)));
+      for (const [i, name] of names.entries()) {
+        const forged = Buffer.from(old[(i + (round % 2)) % names.length]);
+        if (round % 4 === 0) forged[random.below(forged.length)] ^= 1 + random.below(255);
+        if (round % 4 === 2) await server.ask('SET', name, forged.subarray(0, random.below(forged.length)));
+        else await server.ask('SET', name, forged);
+      }
+      await using reader = await open();
+      const { cachedTokens, right } = await ask(reader, 100 + round);
+      expect(right, `round ${round}, seed ${seed}`).toBe(true);
+      expect(cachedTokens, `round ${round}, seed ${seed}`).toBe(0);
+      refused += names.length;
+    }
+    expect(refused).toBe(100);
+    // the control: the same way with the records as they are
+    await server.ask('FLUSHALL');
+    await ask(writer, 200);
+    await using reader = await open();
+    expect((await ask(reader, 200)).cachedTokens).toBe(whole);
+  });
+
+  it('serves on, with every begin ended, while the server is killed, comes back, stalls, lies and slows', async () => {
+    const random = new SeededRandom(testSeed(20_402));
+    await using proxied = await startRedis();
+    await using proxy = await FaultProxy.open(proxied.port, random);
+    const remote = { url: proxy.url, deadlineMs: 300, lookupMs: 100, connectMs: 1000 };
+    await using one = await open({}, remote);
+    await using other = await open({}, remote);
+    const ways = ['pass', 'garble', 'cut', 'stall', 'halfOpen', 'slow', 'refuse', 'pass'] as const;
+    for (const [i, way] of ways.entries()) {
+      proxy.way = way;
+      if (way === 'slow') await proxied.restart();
+      for (const seed of [30 + i, 31 + i]) {
+        expect((await ask(one, seed)).right, `${way} ${seed}`).toBe(true);
+        expect((await ask(other, seed)).right, `${way} ${seed}`).toBe(true);
+      }
+    }
+    proxy.way = 'pass';
+    await proxied.kill();
+    for (let seed = 60; seed < 66; seed++) expect((await ask(one, seed)).right).toBe(true);
+    expect(one.describe().remote.leftOut).toBeGreaterThan(0);
+  });
+
+  it('comes back by itself once the server is there again', async () => {
+    await using mortal = await startRedis();
+    const remote = { url: mortal.url, deadlineMs: 300, lookupMs: 300, connectMs: 300 };
+    await using one = await open({}, remote);
+    await mortal.kill();
+    for (let seed = 70; seed < 76; seed++) await ask(one, seed);
+    expect(one.describe().remote.state).not.toBe('closed');
+    await mortal.restart();
+    let seed = 80;
+    while (one.describe().remote.state !== 'closed') {
+      await ask(one, seed++ % 90);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    expect(one.describe().remote.state).toBe('closed');
+  });
+
+  it('takes a server that is full, or a replica that must not be written, as an outcome', async () => {
+    await using full = await startRedis('--maxmemory', '2mb', '--maxmemory-policy', 'noeviction');
+    await using writer = await open({}, { url: full.url });
+    for (let seed = 120; seed < 140; seed++) expect((await ask(writer, seed)).right).toBe(true);
+    expect(writer.describe().remote.refusedWrites).toBeGreaterThan(0);
+    await server.ask('CONFIG', 'SET', 'min-replicas-to-write', '3');
+    await using second = await open();
+    expect((await ask(second, 150)).right).toBe(true);
+    await server.ask('CONFIG', 'SET', 'min-replicas-to-write', '0');
+  });
+});

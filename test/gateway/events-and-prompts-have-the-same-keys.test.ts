@@ -1,0 +1,182 @@
+import { describe, expect, it } from 'vitest';
+import { CacheBook } from '../../src/gateway/blockNews.ts';
+import type { KVEvent } from '../../src/gateway/events/index.ts';
+import { PromptCutter, readPrompt } from '../../src/gateway/prompts.ts';
+import { keysOfText } from '../../src/gateway/records.ts';
+import { Random } from '../fuzz/random.ts';
+
+const secret = new Uint8Array(32).fill(7);
+const cutter = new PromptCutter(4, secret, null);
+
+/** Keys of all full blocks, as hexadecimal digits. */
+function keysOf(tokens: readonly number[], model = 'm', adapter = '', salt = ''): string[] {
+  return hexOf(cutter.cut(tokens, cutter.root(model, adapter, salt)).words);
+}
+
+function hexOf(words: Uint32Array): string[] {
+  return Array.from({ length: words.length / 4 }, (_, i) => [...words.subarray(4 * i, 4 * i + 4)].join('.'));
+}
+
+/** What the records of a book say is where. */
+class Told {
+  readonly tiers: Set<string>[] = [new Set(), new Set(), new Set()];
+  take(inputs: ReturnType<CacheBook['take']>): void {
+    for (const { tier, stored, keys } of inputs) {
+      for (const key of hexOf(keysOfText(keys))) {
+        if (stored) this.tiers[tier].add(key);
+        else this.tiers[tier].delete(key);
+      }
+    }
+  }
+}
+
+const media = ['GPU', 'CPU', 'STORAGE'];
+
+it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model has, seed %i', (seed) => {
+  const random = new Random(seed);
+  const book = new CacheBook(cutter, [500, 500, 500]);
+  const told = new Told();
+  const model = [new Set<string>(), new Set<string>(), new Set<string>()];
+  const prompts = Array.from({ length: 12 }, (_, i) => {
+    const shared = Array.from({ length: 12 }, (__, at) => (i % 3) * 100 + at);
+    return [...shared, ...Array.from({ length: 12 }, () => random.below(1000))];
+  });
+  // the server's own hash of a block: of its prompt's tokens up to its end
+  const hashOf = (tokens: readonly number[], block: number): string =>
+    tokens.slice(0, 4 * (block + 1)).join();
+  for (let step = 0; step < 600; step++) {
+    const tokens = random.pick(prompts);
+    const keys = keysOf(tokens);
+    const tier = random.below(3);
+    const what = random.below(20);
+    let event: KVEvent;
+    if (what === 0 && random.below(5) === 0) {
+      event = { type: 'cleared', reason: 'published' };
+      for (const set of model) set.clear();
+    } else if (what < 12) {
+      const count = 1 + random.below(6);
+      event = {
+        type: 'stored',
+        hashes: Array.from({ length: count }, (_, i) => hashOf(tokens, i)),
+        parent: null,
+        tokenIds: tokens.slice(0, 4 * count),
+        blockTokens: 4,
+        medium: media[tier],
+        group: null,
+        loraName: null,
+        salt: null,
+        extraKeys: null,
+      };
+      for (const key of keys.slice(0, count)) model[tier].add(key);
+    } else {
+      const block = random.below(6);
+      event = { type: 'removed', hashes: [hashOf(tokens, block)], medium: media[tier], group: null };
+      model[tier].delete(keys[block]);
+    }
+    told.take(book.take(event, 'm', 0));
+    expect(told.tiers).toEqual(model);
+  }
+  const again = new Told();
+  again.take(book.all(1));
+  expect(again.tiers).toEqual(model);
+  expect(book.counts.unusable).toBe(0);
+});
+
+describe('what cannot be compared with a prompt is counted', () => {
+  const stored = {
+    type: 'stored',
+    hashes: ['a'],
+    parent: null,
+    tokenIds: [1, 2, 3, 4],
+    blockTokens: 4,
+    medium: 'GPU',
+    group: null,
+    loraName: null,
+    salt: null,
+    extraKeys: null,
+  } as const;
+  it.each([
+    ['no tokens', { ...stored, tokenIds: [] }],
+    ['another size of blocks', { ...stored, blockTokens: 8, tokenIds: [1, 2, 3, 4, 5, 6, 7, 8] }],
+    ['a block before that is not known', { ...stored, parent: 'unknown' }],
+    ['a medium that is not known', { ...stored, medium: 'TAPE' }],
+    ['another layer group', { ...stored, group: 1 }],
+    ['an image beside the tokens', { ...stored, extraKeys: [['image-hash', 0]] }],
+    ['a tier that the backend does not have', { ...stored, medium: 'STORAGE' }],
+  ])('%s', (_what, event) => {
+    const book = new CacheBook(cutter, [10]);
+    expect(book.take(event, 'm', 0)).toEqual([]);
+    expect(book.counts).toMatchObject({ unusable: 1, forgotten: 0 });
+  });
+
+  it('a server that says it holds more than it can is forgotten in part, and the book stays bounded', () => {
+    const book = new CacheBook(cutter, [10]);
+    const told = new Told();
+    for (let i = 0; i < 5000; i++) {
+      told.take(book.take({ ...stored, hashes: [`h${i}`], tokenIds: [i, 0, 0, 0] }, 'm', 0));
+    }
+    expect(told.tiers[0].size).toBe(2 * 10 + 1024);
+    expect(book.counts.forgotten).toBe(5000 - 1044);
+  });
+});
+
+describe('keys', () => {
+  const tokens = [1, 2, 3, 4, 5, 6, 7, 8];
+  it('are the same for the same beginnings, and differ by model, adapter, salt and secret', () => {
+    expect(keysOf([...tokens, 9, 9, 9, 9]).slice(0, 2)).toEqual(keysOf(tokens));
+    expect(keysOf([1, 2, 3, 5, 5, 6, 7, 8])[1]).not.toBe(keysOf(tokens)[1]);
+    const all = [
+      keysOf(tokens),
+      keysOf(tokens, 'other'),
+      keysOf(tokens, 'm', 'adapter'),
+      keysOf(tokens, 'm', '', 'salt'),
+      hexOf(new PromptCutter(4, new Uint8Array(32), null).cut(tokens, cutter.root('m', '', '')).words),
+    ];
+    expect(new Set(all.flat()).size).toBe(10);
+  });
+
+  it('of a text are cut by its bytes, four of which count as a token', () => {
+    const root = cutter.root('m', '', '');
+    const { promptTokens, words } = cutter.cut('x'.repeat(70), root);
+    expect([promptTokens, words.length / 4]).toEqual([18, 4]);
+    const other = cutter.cut(`${'x'.repeat(40)}y${'x'.repeat(29)}`, root);
+    expect(hexOf(other.words).slice(0, 2)).toEqual(hexOf(words).slice(0, 2));
+    expect(hexOf(other.words)[2]).not.toBe(hexOf(words)[2]);
+  });
+});
+
+describe('prompts of bodies', () => {
+  const chat = (messages: unknown): ReturnType<typeof readPrompt> =>
+    readPrompt('/v1/chat/completions', JSON.stringify({ model: 'm', messages }));
+  it('a chat that goes on begins as the chat before it', () => {
+    const first = chat([{ role: 'user', content: 'hello' }]).prompt as string;
+    const second = chat([
+      { role: 'user', content: 'hello' },
+      { role: 'assistant', content: 'you' },
+    ]).prompt as string;
+    expect(second.startsWith(first)).toBe(true);
+    expect(second).not.toBe(first);
+  });
+
+  it.each([
+    ['text', 'hello', 'hello'],
+    ['token ids', [1, 2], [1, 2]],
+    ['several texts', ['a', 'b'], 'a'],
+    ['several lists of ids', [[1], [2]], [1]],
+    ['nothing', undefined, ''],
+    ['what cannot be one', { a: 1 }, ''],
+    ['ids that cannot be', [1, -1], ''],
+  ])('of %s', (_what, prompt, expected) => {
+    expect(readPrompt('/v1/completions', JSON.stringify({ prompt })).prompt).toEqual(expected);
+  });
+
+  it.each([
+    [null],
+    [[null]],
+    [[{ role: 'user' }]],
+    [[{ role: 'user', content: [{ type: 'text' }, 7] }]],
+    ['x'],
+  ])('messages %j are no error of the gateway', (messages) => {
+    expect(typeof chat(messages).prompt).toBe('string');
+  });
+});

@@ -1,0 +1,160 @@
+/** Servers that do what a test says, behind a real gateway: for what no well server does. */
+
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+import net, { type AddressInfo, type Socket } from 'node:net';
+import { Gateway, type GatewayConfig } from '../../../src/gateway/index.ts';
+
+export type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
+
+export const wellMetrics: string = [
+  '# TYPE vllm:num_requests_running gauge',
+  'vllm:num_requests_running{model_name="m"} 1',
+  'vllm:num_requests_waiting{model_name="m"} 2',
+  'vllm:kv_cache_usage_perc{model_name="m"} 0.25',
+  'vllm:prefix_cache_queries_total{model_name="m"} 160',
+  'vllm:prefix_cache_hits_total{model_name="m"} 80',
+  'vllm:cache_config_info{num_gpu_blocks="400",block_size="16"} 1',
+  '',
+].join('\n');
+
+export class TestBackend implements AsyncDisposable {
+  /** Bodies that it was sent. */
+  readonly seen: { readonly body: string; readonly headers: http.IncomingHttpHeaders }[] = [];
+  /** Requests whose connection broke before they were answered. */
+  aborted = 0;
+  metrics: string | ((response: ServerResponse) => void) = wellMetrics;
+  handler: Handler;
+  models: unknown = { data: [{ id: 'm' }] };
+  readonly #server: http.Server;
+  readonly #sockets = new Set<Socket>();
+
+  private constructor(handler: Handler) {
+    this.handler = handler;
+    this.#server = http.createServer((request, response) => {
+      if (request.url === '/metrics') {
+        if (typeof this.metrics === 'string') response.end(this.metrics);
+        else this.metrics(response);
+        return;
+      }
+      if (request.url === '/health') return void response.end('ok');
+      if (request.url === '/v1/models') return void response.end(JSON.stringify(this.models));
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => chunks.push(chunk));
+      request.on('end', () => {
+        const body = Buffer.concat(chunks).toString();
+        this.seen.push({ body, headers: request.headers });
+        response.on('close', () => {
+          if (!response.writableFinished) this.aborted++;
+        });
+        this.handler(request, response, body);
+      });
+    });
+    this.#server.on('connection', (socket) => {
+      this.#sockets.add(socket);
+      socket.on('close', () => this.#sockets.delete(socket));
+    });
+  }
+
+  static async open(handler: Handler, port = 0): Promise<TestBackend> {
+    const backend = new TestBackend(handler);
+    await new Promise<void>((resolve, reject) => {
+      backend.#server.once('error', reject);
+      backend.#server.listen(port, '127.0.0.1', resolve);
+    });
+    return backend;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** As a killed process: connections break, and nothing listens. */
+  async kill(): Promise<void> {
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#server.listening) await this.kill();
+  }
+}
+
+export const answer = (text: string): string =>
+  JSON.stringify({
+    object: 'text_completion',
+    choices: [{ index: 0, text, finish_reason: 'stop' }],
+    usage: { prompt_tokens: 20, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 16 } },
+  });
+
+/** Answers with what it was asked, so that answers cannot be taken for each other. */
+export const echo: Handler = (_request, response, body) => {
+  const { prompt } = JSON.parse(body) as { prompt: string };
+  response.setHeader('content-type', 'application/json');
+  response.end(answer(`echo ${prompt}`));
+};
+
+/** A server of bytes, for answers that are no HTTP. */
+export async function rawServer(
+  talk: (socket: Socket, head: string) => void,
+): Promise<net.Server & AsyncDisposable> {
+  const sockets = new Set<Socket>();
+  const server = net.createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {});
+    socket.once('data', (data) => talk(socket, data.toString('latin1')));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return Object.assign(server, {
+    [Symbol.asyncDispose]: async (): Promise<void> => {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  });
+}
+
+export async function gatewayOf(
+  backends: readonly { readonly url: string }[],
+  config: Partial<GatewayConfig> = {},
+): Promise<Gateway> {
+  return Gateway.open({
+    backends: backends.map(({ url }, i) => ({ url, id: `b${i}` })),
+    port: 0,
+    pollMs: 20,
+    adminKey: 'admin',
+    ...config,
+    limits: { graceMs: 2000, ...config.limits },
+  });
+}
+
+export async function ask(
+  gateway: Gateway,
+  prompt: string,
+  more: object = {},
+  headers: Record<string, string> = {},
+  signal?: AbortSignal,
+): Promise<Response> {
+  return fetch(`${gateway.url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify({ model: 'm', prompt, ...more }),
+    ...(signal === undefined ? {} : { signal }),
+  });
+}
+
+export async function textOf(response: Response): Promise<string> {
+  const body = (await response.json()) as { choices: { text: string }[] };
+  return body.choices[0].text;
+}
+
+/** Waits until it holds; throws when that takes for ever. */
+export async function until(holds: () => boolean, what: string): Promise<void> {
+  for (let i = 0; !holds(); i++) {
+    if (i > 3000) throw new Error(`never: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

@@ -1,0 +1,113 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import OpenAI from 'openai';
+import { afterAll, describe, expect, it } from 'vitest';
+import { replayLog } from '../../../src/gateway/index.ts';
+import { LiveServer, model } from '../../examples/server/liveServer.ts';
+import { fleetRun, prefixAware } from '../campaign.ts';
+import { gatewayOf, until } from './backends.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-client-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+const root = join(import.meta.dirname, '../../..');
+
+const small = { hbmBytes: 60 * 24_576, ddrBytes: 0 };
+const messages = [{ role: 'user' as const, content: 'Tell me of the sea, and of the ships on it.' }];
+const asked = { model, messages, max_tokens: 12, temperature: 0 };
+
+describe('example servers behind a gateway', () => {
+  it('answers, streams, errors, models and cancellation are those of a server alone', async () => {
+    await using a = await LiveServer.start(small);
+    await using b = await LiveServer.start(small);
+    const log = join(folder, 'client.log');
+    {
+      await using gateway = await gatewayOf([a, b], { policy: prefixAware, log });
+      const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: 'any', maxRetries: 0 });
+      const alone = a.client();
+      const expected = (await alone.chat.completions.create(asked)).choices[0].message.content;
+      for (let i = 0; i < 3; i++) {
+        expect((await client.chat.completions.create(asked)).choices[0].message.content).toBe(expected);
+      }
+      let streamed = '';
+      let usage: unknown;
+      const options = { stream: true as const, stream_options: { include_usage: true } };
+      for await (const chunk of await client.chat.completions.create({ ...asked, ...options })) {
+        streamed += chunk.choices[0]?.delta.content ?? '';
+        usage = chunk.usage ?? usage;
+      }
+      expect(streamed).toBe(expected);
+      expect(usage).toMatchObject({ completion_tokens: 12 });
+      expect((await client.models.list()).data.map(({ id }) => id)).toEqual([model]);
+      await expect(client.chat.completions.create({ ...asked, max_tokens: -1 })).rejects.toMatchObject({
+        status: 400,
+      });
+      await expect(client.chat.completions.create({ ...asked, model: 'other' })).rejects.toMatchObject({
+        status: 404,
+      });
+      const long = await client.chat.completions.create({ ...asked, max_tokens: 400, stream: true });
+      for await (const chunk of long) if (chunk.choices.length > 0) break;
+      await until(() => gateway.openRequests === 0, 'the stream that was left has ended');
+      await a.idle();
+      await b.idle();
+      expect(gateway.counts).toMatchObject({
+        completed: 4,
+        backendErrors: 1,
+        unroutable: 1,
+        clientsLeft: 1,
+        failed: 0,
+      });
+    }
+    expect((await replayLog(log)).differences).toEqual([]);
+  });
+
+  it('a slice of the campaign: right answers, nothing lost, a killed and a drained server, logs decided again', async () => {
+    const said: string[] = [];
+    const report = await fleetRun({
+      requests: 80,
+      clients: 8,
+      seed: 3,
+      hbmMib: [2, 2, 3],
+      groups: 10,
+      say: (line) => said.push(line),
+    });
+    expect(report, said.join('\n')).toMatchObject({ wrong: 0, lost: 0, differences: 0 });
+    expect(report.decisions).toBeGreaterThan(400);
+    const { roundRobin, prefixAware: aware } = report.hitRates;
+    expect(aware.measured).toBeGreaterThan(roundRobin.measured);
+    expect(aware.predicted).toBeGreaterThan(roundRobin.predicted);
+  }, 1_200_000);
+});
+
+describe('the command', () => {
+  const tierkv = (...args: string[]) =>
+    spawnSync(process.execPath, [join(root, 'src/cli/main.ts'), 'gateway', ...args], { encoding: 'utf8' });
+
+  it('refuses what cannot be, in a line that names the option', () => {
+    const bad = join(folder, 'tenants.txt');
+    writeFileSync(bad, 'secret-key\n');
+    const other = join(folder, 'other.txt');
+    writeFileSync(other, 'no JSON\n');
+    const url = 'http://127.0.0.1:9';
+    const cases: readonly (readonly [readonly string[], RegExp])[] = [
+      [[], /backends has no address/],
+      [['--backend', 'nonsense'], /backend is "nonsense"/],
+      [['--backend', url, '--port', '70000'], /port/],
+      [['--backend', url, '--limit', 'retrys=3'], /Did you mean 'retries'/],
+      [['--backend', url, '--limit', 'retries'], /--limit/],
+      [['--backend', url, '--tenants', bad], /tenants.txt:1 must be key=tenant/],
+      [['--backend', url, '--key-secret', bad], /hexadecimal/],
+      [['--backend', url, '--tokenizer', other], /other.txt is not valid JSON/],
+      [['--backend', url, '--log', join(folder, 'no', 'log')], /cannot be written/],
+      [['replay', other], /other.txt:1: is not valid JSON/],
+      [['shadows', bad, '--workload', bad], /--deployment is missing/],
+    ];
+    for (const [args, problem] of cases) {
+      const { status, stderr } = tierkv(...args);
+      expect([args, status, stderr]).toEqual([args, 2, expect.stringMatching(problem)]);
+      expect(stderr.trim().split('\n')).toHaveLength(1);
+      expect(stderr).not.toContain('secret-key');
+    }
+  });
+});
