@@ -10,7 +10,7 @@ import { described } from '../runtime/options.ts';
 import type { RequestContext } from './context.ts';
 
 /** Where one block lies in the top tier. */
-export type BlockPlace = Pick<ReadableBlock, 'slot' | 'sizeClass'>;
+export type TopPlace = Pick<ReadableBlock, 'slot' | 'sizeClass'>;
 
 /** Bytes of one copy from the device, so that many blocks need no buffer of their own size. */
 const COPY_BYTES = 32 * 2 ** 20;
@@ -20,7 +20,7 @@ type Stores = Pick<RequestContext, 'stores' | 'pool' | 'device'>;
 /** @throws TKV_STATE where the top tier is a device: its bytes have no view */
 export function viewOf(
   { stores: { host } }: Stores,
-  { slot, sizeClass }: BlockPlace,
+  { slot, sizeClass }: TopPlace,
   call: string,
 ): Uint8Array {
   if (host !== undefined) return host.view(slot, sizeClass);
@@ -39,7 +39,7 @@ export function viewOf(
  */
 export async function eachBlock(
   context: Stores,
-  places: readonly BlockPlace[],
+  places: readonly TopPlace[],
   take: (bytes: Uint8Array, index: number) => void,
 ): Promise<void> {
   const { host } = context.stores;
@@ -100,7 +100,7 @@ async function mapped({ stores }: Stores, staging: GPUBuffer): Promise<void> {
 export type BlockFiller = Uint8Array | ((block: Uint8Array) => void);
 
 /** Puts bytes into an open block. @throws TKV_INPUT unless they are a whole block */
-export function writeBytes(context: Stores, { slot, sizeClass }: BlockPlace, bytes: BlockFiller): void {
+export function writeBytes(context: Stores, { slot, sizeClass }: TopPlace, bytes: BlockFiller): void {
   const { host } = context.stores;
   if (host !== undefined) {
     const view = host.view(slot, sizeClass);

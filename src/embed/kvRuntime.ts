@@ -48,14 +48,7 @@ import {
   retain,
   signalsOf,
 } from './begin.ts';
-import {
-  type BlockFiller,
-  type BlockPlace,
-  eachBlock,
-  requireOpen,
-  viewOf,
-  writeBytes,
-} from './blockBytes.ts';
+import { type BlockFiller, eachBlock, requireOpen, type TopPlace, viewOf, writeBytes } from './blockBytes.ts';
 import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import {
@@ -427,7 +420,7 @@ export class KVRuntime implements AsyncDisposable {
     writeBytes(this.#context, this.#writable(sequence, index, group), bytes);
   }
 
-  #readable(sequence: KVSequence, index: number, group: number): BlockPlace {
+  #readable(sequence: KVSequence, index: number, group: number): TopPlace {
     const { table } = groupOf(this.#context, sequence, group);
     requireBlock(stateOf(this.#context, sequence), index);
     const block = this.manager.readableBlock(table, index);
@@ -435,7 +428,7 @@ export class KVRuntime implements AsyncDisposable {
     return block;
   }
 
-  #writable(sequence: KVSequence, index: number, group: number): BlockPlace {
+  #writable(sequence: KVSequence, index: number, group: number): TopPlace {
     const place = this.#readable(sequence, index, group);
     requireOpen(groupOf(this.#context, sequence, group).table.state[index], index);
     return place;
