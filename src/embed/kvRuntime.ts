@@ -48,6 +48,7 @@ import {
   retain,
   signalsOf,
 } from './begin.ts';
+import { BlockPort } from './blockPort.ts';
 import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import {
@@ -527,6 +528,11 @@ export class KVRuntime implements AsyncDisposable {
    */
   pagedCache(): PagedAttentionCache {
     return new PagedAttentionCache(this.#context, this.#config.layout);
+  }
+
+  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. */
+  blockPort(): BlockPort {
+    return new BlockPort(this.#context, this.stores, this.#config);
   }
 
   // What the runtime tells.
