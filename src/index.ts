@@ -8,6 +8,7 @@ import './requireNode.ts';
 export { BufferUsage, MapMode, ShaderStage } from './backends/webgpu/device.ts';
 export type { Room } from './embed/admission.ts';
 export type { BeginOptions, RetentionHint } from './embed/begin.ts';
+export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './embed/blockPort.ts';
 export type { KVRuntimeConfig, RemoteConfig } from './embed/config.ts';
 export type { DeviceBlockTable, StepEnd } from './embed/context.ts';
 export type { EntryEnd, StepEntry } from './embed/grow.ts';
