@@ -3,6 +3,7 @@
 import '../requireNode.ts';
 
 export { fitHandoffs, type HandoffFit, type MeasuredHandoff } from './linkFit.ts';
+export type { HandoffOffer, OfferEnd } from './offer.ts';
 export {
   type HandoffEnd,
   type HandoffOutcome,
@@ -11,5 +12,5 @@ export {
   handoffOutcomes,
 } from './receiver.ts';
 export type { HandoffAddress, HandoffReference, HandoffWay } from './reference.ts';
-export { type HandoffOffer, HandoffSender, type HandoffSenderOptions, type SenderCounts } from './sender.ts';
+export { HandoffSender, type HandoffSenderOptions, type SenderCounts } from './sender.ts';
 export { type TransferParams, type TransferWish, transferAnswer, transferWish } from './transferParams.ts';

@@ -15,8 +15,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { guarded } from '../backends/guarded.ts';
 import { RECORD_OVERHEAD_BYTES, type RecordCodec } from '../backends/remote/sealedRecord.ts';
-import { runningClock } from '../backends/runningClock.ts';
-import type { BlockPort, HeldBlock, PromptOptions, PromptUnits } from '../embed/blockPort.ts';
+import type { BlockPort, PromptOptions } from '../embed/blockPort.ts';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
 import type { KeyElements } from '../runtime/index.ts';
@@ -27,7 +26,9 @@ import {
   requireOptions,
   requireText,
 } from '../runtime/options.ts';
-import { type HandoffAddress, type HandoffReference, REFERENCE_BYTES, References } from './reference.ts';
+import { Claim } from './claim.ts';
+import { type HandoffOffer, Offer } from './offer.ts';
+import { type HandoffAddress, REFERENCE_BYTES, References } from './reference.ts';
 import { Frame, Wire, WireFault, type WireIdentity, wireIdentity } from './wire.ts';
 
 export interface HandoffSenderOptions {
@@ -69,15 +70,8 @@ const GREETING_MS = 5000;
 /** Milliseconds between two signs of life while a claim is open. */
 export const ALIVE_MS = 1000;
 const CONNECTIONS_MAX = 256;
-/**
- * Milliseconds after the end of a prompt's computing after which a block that is not to be found will not come: it was
- * evicted, or its sealing failed.
- */
-const SEALED_WITHIN_MS = 2000;
 /** Credits of one claim that are believed: a claim that names more gets these. */
 const CREDITS_MAX = 1024;
-/** Milliseconds between two attempts to write a block that the shared tier refused for now. */
-const SHARE_AGAIN_MS = 10;
 
 /** What became of offers. */
 export interface SenderCounts {
@@ -94,24 +88,6 @@ export interface SenderCounts {
   refusedPeers: number;
   blocks: number;
   bytes: number;
-}
-
-type Ended = 'handedOff' | 'expired' | 'withdrawn';
-
-/** A prompt whose blocks go to another runtime. */
-export interface HandoffOffer {
-  readonly reference: HandoffReference;
-  /** The prompt is computed: the lease begins. */
-  computed(): void;
-  /** The prompt will not be computed: everything is let go. */
-  withdraw(): void;
-  /** Fulfilled when nothing of it is held here any more. */
-  readonly ended: Promise<Ended>;
-  /**
-   * Of a hand-off through the shared tier: fulfilled when every block that could be written was.
-   * @returns blocks that are there
-   */
-  readonly shared: Promise<number>;
 }
 
 export class HandoffSender implements AsyncDisposable {
@@ -376,334 +352,5 @@ export class HandoffSender implements AsyncDisposable {
       return;
     }
     claims.set(number, new Claim(wire, this.#codec, offer, { number, first, credits, done }));
-  }
-}
-
-interface OfferHost {
-  readonly leaseMs: number;
-  mayHold(bytes: number): boolean;
-  held(bytes: number): void;
-  sent(bytes: number): void;
-  over(end: Ended): void;
-}
-
-class Offer implements HandoffOffer {
-  readonly reference: HandoffReference;
-  readonly ended: Promise<Ended>;
-  readonly shared: Promise<number>;
-  readonly prompt: PromptUnits;
-  readonly #port: BlockPort;
-  readonly #host: OfferHost;
-  /** By unit: the hold, while the unit is ours. */
-  readonly #held: (HeldBlock | undefined)[];
-  readonly #isGone: boolean[];
-  /** Units before it are held or gone. */
-  #next = 0;
-  #isLooking = false;
-  #looksAgain = false;
-  #isComputed = false;
-  /** What is not to be found now will not come. */
-  #isSettled = false;
-  #cancelSettling = (): void => {};
-  #heldUnits = 0;
-  #end: Ended | undefined;
-  #claim: Claim | undefined;
-  #cancelLease = (): void => {};
-  #resolve: (end: Ended) => void = () => {};
-  #resolveShared: (blocks: number) => void = () => {};
-  #sharing = 0;
-  #sharedBlocks = 0;
-
-  constructor(port: BlockPort, prompt: PromptUnits, reference: HandoffReference, host: OfferHost) {
-    this.#port = port;
-    this.prompt = prompt;
-    this.reference = reference;
-    this.#host = host;
-    this.#held = new Array(prompt.units.length).fill(undefined);
-    this.#isGone = new Array(prompt.units.length).fill(false);
-    this.ended = new Promise((resolve) => {
-      this.#resolve = resolve;
-    });
-    this.shared = new Promise((resolve) => {
-      this.#resolveShared = resolve;
-    });
-  }
-
-  /** Whether it can be claimed. */
-  get isFree(): boolean {
-    return this.#end === undefined && this.#claim === undefined;
-  }
-
-  get isOver(): boolean {
-    return this.#end !== undefined;
-  }
-
-  computed(): void {
-    if (this.#isComputed || this.#end !== undefined) return;
-    this.#isComputed = true;
-    this.#renewLease();
-    this.#cancelSettling = runningClock.alarm(SEALED_WITHIN_MS, () => {
-      this.#isSettled = true;
-      this.look();
-    });
-    this.look();
-  }
-
-  withdraw(): void {
-    this.#finish('withdrawn');
-  }
-
-  claimedBy(claim: Claim | undefined): void {
-    this.#claim = claim;
-    if (claim !== undefined) this.look();
-  }
-
-  /** The hold of a unit: undefined while it is computed. `gone` where it will not come any more. */
-  unit(i: number): HeldBlock | 'gone' | undefined {
-    return this.#held[i] ?? (this.#isGone[i] ? 'gone' : undefined);
-  }
-
-  /** The unit is the other side's. */
-  letGo(i: number, isSent: boolean): void {
-    const held = this.#held[i];
-    if (held !== undefined) {
-      this.#held[i] = undefined;
-      this.#heldUnits--;
-      held.release();
-      this.#host.held(-this.prompt.units[i].bytes);
-      if (isSent) this.#host.sent(this.prompt.units[i].bytes);
-    }
-    this.#isGone[i] = true;
-    if (this.#isComputed) this.#renewLease();
-  }
-
-  /** Everything was taken. */
-  complete(): void {
-    this.#finish('handedOff');
-  }
-
-  /** Holds what has been sealed since the last look, in order. */
-  look(): void {
-    this.#looksAgain = true;
-    if (this.#isLooking || this.#end !== undefined) return;
-    this.#isLooking = true;
-    void this.#lookOn().finally(() => {
-      this.#isLooking = false;
-    });
-  }
-
-  async #lookOn(): Promise<void> {
-    const { units, owner } = this.prompt;
-    while (this.#looksAgain && this.#end === undefined) {
-      this.#looksAgain = false;
-      const isSettled = this.#isSettled;
-      while (this.#next < units.length && this.#end === undefined) {
-        const i = this.#next;
-        const unit = units[i];
-        if (this.#isGone[i]) {
-          this.#next++;
-          continue;
-        }
-        if (!this.#port.has(unit)) {
-          if (!isSettled) break;
-          this.#isGone[i] = true;
-          this.#next++;
-          continue;
-        }
-        // One that is waited for may always hold a block, however much others hold.
-        const isNeeded =
-          this.#heldUnits === 0 && (this.#claim !== undefined || this.reference.way === 'shared');
-        if (!isNeeded && !this.#host.mayHold(unit.bytes)) break;
-        this.#host.held(unit.bytes);
-        const held = await this.#port.hold(unit, owner);
-        if (held === undefined || this.#end !== undefined) {
-          this.#host.held(-unit.bytes);
-          held?.release();
-          if (!isSettled || this.#end !== undefined) break;
-          this.#isGone[i] = true;
-        } else {
-          this.#held[i] = held;
-          this.#heldUnits++;
-        }
-        this.#next++;
-        if (this.reference.way === 'shared') void this.#share(i);
-        else this.#claim?.advance();
-      }
-      this.#claim?.advance();
-    }
-    this.#tellShared();
-  }
-
-  async #share(i: number): Promise<void> {
-    const unit = this.prompt.units[i];
-    if (this.#held[i] === undefined) return;
-    this.#sharing++;
-    let why = '';
-    do {
-      why = await this.#port.share(unit);
-      // The tier takes so many bytes at a time: it is asked again until the lease ends.
-      if (why === 'full') await new Promise((resolve) => setTimeout(resolve, SHARE_AGAIN_MS).unref());
-    } while (why === 'full' && this.#end === undefined);
-    this.#sharing--;
-    if (why === '') this.#sharedBlocks++;
-    if (this.#end === undefined) this.letGo(i, why === '');
-    this.look();
-    this.#tellShared();
-  }
-
-  #tellShared(): void {
-    if (this.reference.way !== 'shared' || this.#sharing > 0 || !this.#isComputed) return;
-    if (this.#next < this.prompt.units.length && this.#end === undefined) return;
-    this.#resolveShared(this.#sharedBlocks);
-    this.#finish('handedOff');
-  }
-
-  #renewLease(): void {
-    this.#cancelLease();
-    if (this.#end !== undefined) return;
-    this.#cancelLease = runningClock.alarm(this.#host.leaseMs, () => this.#finish('expired'));
-  }
-
-  #finish(end: Ended): void {
-    if (this.#end !== undefined) return;
-    this.#end = end;
-    this.#cancelLease();
-    this.#cancelSettling();
-    this.#held.forEach((held, i) => {
-      if (held === undefined) return;
-      this.#held[i] = undefined;
-      held.release();
-      this.#host.held(-this.prompt.units[i].bytes);
-    });
-    this.#claim?.offerEnded(end);
-    this.#claim = undefined;
-    this.#resolveShared(this.#sharedBlocks);
-    this.#host.over(end);
-    this.#resolve(end);
-  }
-}
-
-/** Units that are read and sealed beside the one that is sent. */
-const PREPARED_MAX = 4;
-
-/** One side that fetches the blocks of an offer. */
-class Claim {
-  readonly #wire: Wire;
-  readonly #codec: RecordCodec;
-  readonly #offer: Offer;
-  readonly #number: number;
-  readonly #done: (why: string) => void;
-  #credits: number;
-  /** The next unit to read, and the next one to be taken. */
-  #next: number;
-  #taken: number;
-  #preparing = 0;
-  /** Sends in order. */
-  #line: Promise<void> = Promise.resolve();
-  #isOver = false;
-
-  constructor(
-    wire: Wire,
-    codec: RecordCodec,
-    offer: Offer,
-    claim: {
-      readonly number: number;
-      readonly first: number;
-      readonly credits: number;
-      readonly done: (why: string) => void;
-    },
-  ) {
-    this.#wire = wire;
-    this.#codec = codec;
-    this.#offer = offer;
-    this.#number = claim.number;
-    this.#done = claim.done;
-    this.#credits = claim.credits;
-    const { length } = offer.prompt.units;
-    this.#next = Math.min(claim.first, length);
-    this.#taken = this.#next;
-    offer.claimedBy(this);
-    // What the other side has already is not held for it.
-    for (let i = 0; i < this.#next; i++) offer.letGo(i, false);
-    this.advance();
-  }
-
-  /** Reads and sends what is held, as far as credits go. */
-  advance(): void {
-    const { units } = this.#offer.prompt;
-    while (!this.#isOver && this.#next < units.length) {
-      if (this.#credits === 0 || this.#preparing >= PREPARED_MAX) return;
-      const held = this.#offer.unit(this.#next);
-      if (held === undefined) return;
-      if (held === 'gone') {
-        this.#line = this.#line.then(() => this.#giveUp('a block could not be computed or held'));
-        return;
-      }
-      this.#credits--;
-      this.#preparing++;
-      const i = this.#next++;
-      const record = this.#prepare(i, held);
-      this.#line = this.#line.then(async () => this.#send(i, await record));
-    }
-    if (!this.#isOver && this.#taken === units.length) {
-      this.#end('');
-      this.#offer.complete();
-    }
-  }
-
-  taken(unit: number): void {
-    if (this.#isOver || unit !== this.#taken || unit >= this.#next) return;
-    this.#taken++;
-    this.#credits++;
-    this.#offer.letGo(unit, true);
-    this.advance();
-  }
-
-  /** The other side is gone, or wants no more. */
-  leave(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.#offer.claimedBy(undefined);
-  }
-
-  offerEnded(end: Ended): void {
-    if (end !== 'handedOff') this.#end(end === 'expired' ? 'its lease has ended' : 'the prompt was given up');
-  }
-
-  async #prepare(i: number, held: HeldBlock): Promise<Uint8Array | undefined> {
-    const { key, parent, bytes, tokens } = this.#offer.prompt.units[i];
-    const payload = new Uint8Array(bytes);
-    const isRead = await held.read(payload).catch(() => false);
-    if (!isRead || this.#isOver) return undefined;
-    return this.#codec.seal({ key, parent, tokens, digest: held.digest, bytes: payload });
-  }
-
-  async #send(i: number, record: Uint8Array | undefined): Promise<void> {
-    this.#preparing--;
-    if (this.#isOver) return;
-    if (record === undefined) {
-      this.#giveUp('a block could not be read');
-      return;
-    }
-    const body = Buffer.alloc(8);
-    body.writeUInt32LE(this.#number, 0);
-    body.writeUInt32LE(i, 4);
-    this.#wire.send(Frame.BLOCK, body, record);
-    await this.#wire.sent();
-    this.advance();
-  }
-
-  /** The other side computes the rest, and nothing is held for it. */
-  #giveUp(why: string): void {
-    if (this.#isOver) return;
-    this.#end(why);
-    this.#offer.withdraw();
-  }
-
-  #end(why: string): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.#offer.claimedBy(undefined);
-    this.#done(why);
   }
 }
