@@ -38,7 +38,7 @@ export interface HandoffSenderOptions {
     readonly host?: string;
     /** Default 0: any that is free. */
     readonly port?: number;
-    /** What others reach it by, in references. Default: `host`. */
+    /** What others reach it by, in references: a host, or `host:port` where the port is another one for them. Default: `host`. */
     readonly advertise?: string;
   };
   /** Milliseconds for which blocks of a computed prompt are held for the one who fetches them. Default 30,000. */
@@ -285,7 +285,7 @@ export class HandoffSender implements AsyncDisposable {
     this.#server = server;
     const bound = server.address();
     const taken = typeof bound === 'object' && bound !== null ? bound.port : port;
-    this.#address = { host: advertise ?? host, port: taken };
+    this.#address = advertisedAs(advertise ?? host, taken);
   }
 
   async #serve(socket: Socket): Promise<void> {
@@ -353,4 +353,14 @@ export class HandoffSender implements AsyncDisposable {
     }
     claims.set(number, new Claim(wire, this.#codec, offer, { number, first, credits, done }));
   }
+}
+
+/** `[::1]:7000`, `prefill.example:7000`, or a host alone. @throws TKV_CONFIG */
+function advertisedAs(text: string, otherwise: number): HandoffAddress {
+  const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d+))?$/.exec(text) ?? [];
+  const host = bracketed ?? plain;
+  if (host === undefined) return { host: text, port: otherwise }; // an IPv6 address without a port
+  const port = digits === undefined ? otherwise : Number(digits);
+  if (port > 0 && port < 65_536) return { host, port };
+  throw configError('listen.advertise', `is ${text}, whose port must be from 1 to 65535`, 'Write host:port.');
 }
