@@ -12,7 +12,7 @@ import { Frame, type Wire } from './wire.ts';
 const PREPARED_MAX = 4;
 
 /** One side that fetches the blocks of an offer. */
-export class Claim implements Claimant {
+export class HandoffClaim implements Claimant {
   readonly #wire: Wire;
   readonly #codec: RecordCodec;
   readonly #offer: Offer;

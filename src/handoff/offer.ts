@@ -44,7 +44,7 @@ export interface Claimant {
   offerEnded(end: OfferEnd): void;
 }
 
-/** What an offer tells those who made it. */
+/** What an offer tells the sender that made it. */
 export interface OfferHost {
   readonly leaseMs: number;
   mayHold(bytes: number): boolean;
@@ -207,7 +207,7 @@ export class Offer implements HandoffOffer {
     let why = '';
     do {
       why = await this.#port.share(unit);
-      // The tier takes so many bytes at a time: it is asked again until the lease ends.
+      // The tier bounds the bytes that it writes at a time: it is asked again until the lease ends.
       if (why === 'full') await new Promise((resolve) => setTimeout(resolve, SHARE_AGAIN_MS).unref());
     } while (why === 'full' && this.#end === undefined);
     this.#sharing--;

@@ -21,7 +21,7 @@ import type { KeyElements } from '../runtime/index.ts';
 import { optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
-import { Frame, Wire, WireFault, type WireIdentity, wireIdentity } from './wire.ts';
+import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
 export interface HandoffReceiverOptions {
   /** Milliseconds without a sign of life of the other side after which it counts as gone. Default 5000. */
@@ -261,7 +261,9 @@ export class HandoffReceiver implements AsyncDisposable {
     try {
       peer = await this.#peerOf(reference);
     } catch (error) {
-      const { kind, message } = error as WireFault;
+      const { kind, message } = error as HandoffFault;
+      if (prompt.units.every((unit) => this.#port.has(unit)))
+        return { outcome: 'taken', reason: '', ...nothing };
       return { outcome: kind, reason: `${reference.host}:${reference.port}: ${message}`, ...nothing };
     }
     return peer.fetch({
@@ -278,7 +280,7 @@ export class HandoffReceiver implements AsyncDisposable {
     const name = `${host}:${port}`;
     const known = this.#peers.get(name);
     if (known !== undefined && !known.isOver) return known;
-    if (this.#isClosed) throw new WireFault('vanished', 'the hand-offs are closed');
+    if (this.#isClosed) throw new HandoffFault('vanished', 'the hand-offs are closed');
     const peer = new Peer();
     this.#peers.set(name, peer);
     try {
@@ -316,7 +318,7 @@ class Peer {
     return this.#isClosed || this.#open?.isOver === true;
   }
 
-  /** @throws {WireFault} */
+  /** @throws {HandoffFault} */
   async open(address: HandoffAddress, identity: WireIdentity, withinMs: number): Promise<void> {
     this.#wire = dial(address, identity, withinMs);
     this.#wire.catch(() => {});
@@ -327,7 +329,7 @@ class Peer {
       (kind, body) => {
         for (const arrival of this.#arrivals.values()) arrival.alive();
         if (kind === Frame.ALIVE) return;
-        if (body.length < 4) return wire.end(new WireFault('refused', 'a frame that is too short'));
+        if (body.length < 4) return wire.end(new HandoffFault('refused', 'a frame that is too short'));
         const arrival = this.#arrivals.get(body.readUInt32LE(0));
         if (kind === Frame.BLOCK && body.length > 8) arrival?.block(body.readUInt32LE(4), body.subarray(8));
         else if (kind === Frame.DONE) arrival?.done(body.toString('utf8', 4));
@@ -343,7 +345,7 @@ class Peer {
     try {
       wire = await (this.#wire as Promise<Wire>);
     } catch (error) {
-      const { kind, message } = error as WireFault;
+      const { kind, message } = error as HandoffFault;
       return { outcome: kind, reason: message, ...nothing };
     }
     const number = ++this.#claims % 2 ** 32;
@@ -360,7 +362,7 @@ class Peer {
 
   close(): void {
     this.#isClosed = true;
-    this.#open?.end(new WireFault('vanished', 'the hand-offs are closed'));
+    this.#open?.end(new HandoffFault('vanished', 'the hand-offs are closed'));
   }
 }
 
@@ -373,7 +375,7 @@ async function dial({ host, port }: HandoffAddress, identity: WireIdentity, with
 function connected(socket: Socket, withinMs: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const cancel = runningClock.alarm(withinMs, () => {
-      reject(new WireFault('vanished', `no connection within ${withinMs} ms`));
+      reject(new HandoffFault('vanished', `no connection within ${withinMs} ms`));
       socket.destroy();
     });
     socket.once('connect', () => {
@@ -383,7 +385,7 @@ function connected(socket: Socket, withinMs: number): Promise<void> {
     });
     const failed = (error: Error): void => {
       cancel();
-      reject(new WireFault('vanished', error.message));
+      reject(new HandoffFault('vanished', error.message));
       socket.destroy();
     };
     socket.once('error', failed);

@@ -1,6 +1,6 @@
 /**
  * The prefill side of hand-offs. A prompt is offered before it is computed; its blocks are held as they are sealed, and
- * go to whoever brings the reference back, block by block while the rest is computed. A block has one owner at any time:
+ * go to the runtime that brings the reference back, block by block while the rest is computed. A block has one owner at any time:
  *
  *     held here  --TAKEN, or written to the shared tier-->  the other side's
  *
@@ -26,10 +26,10 @@ import {
   requireOptions,
   requireText,
 } from '../runtime/options.ts';
-import { Claim } from './claim.ts';
+import { HandoffClaim } from './claim.ts';
 import { type HandoffOffer, Offer } from './offer.ts';
 import { type HandoffAddress, REFERENCE_BYTES, References } from './reference.ts';
-import { Frame, Wire, WireFault, type WireIdentity, wireIdentity } from './wire.ts';
+import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
 export interface HandoffSenderOptions {
   /** Where to listen for runtimes that fetch blocks. Default: nowhere; blocks then go by the shared tier. */
@@ -300,13 +300,13 @@ export class HandoffSender implements AsyncDisposable {
     try {
       wire = await Wire.accept(socket, this.#wire, GREETING_MS);
     } catch (error) {
-      if (error instanceof WireFault && error.kind === 'refused') {
+      if (error instanceof HandoffFault && error.kind === 'refused') {
         this.#counts.refusedPeers++;
         this.#notice(`hand-off: ${from} is refused: ${error.message}`);
       }
       return;
     }
-    const claims = new Map<number, Claim>();
+    const claims = new Map<number, HandoffClaim>();
     const alive = setInterval(() => {
       if (claims.size > 0) wire.send(Frame.ALIVE, new Uint8Array(0));
     }, ALIVE_MS);
@@ -318,7 +318,7 @@ export class HandoffSender implements AsyncDisposable {
       } else if (kind === Frame.LEAVE && body.length === 4) {
         claims.get(body.readUInt32LE(0))?.leave();
         claims.delete(body.readUInt32LE(0));
-      } else wire.end(new WireFault('refused', 'a frame that a decode side does not send'));
+      } else wire.end(new HandoffFault('refused', 'a frame that a decode side does not send'));
     };
     wire.listen(take, () => {
       clearInterval(alive);
@@ -327,7 +327,7 @@ export class HandoffSender implements AsyncDisposable {
     });
   }
 
-  #claim(wire: Wire, claims: Map<number, Claim>, body: Buffer): void {
+  #claim(wire: Wire, claims: Map<number, HandoffClaim>, body: Buffer): void {
     const number = body.readUInt32LE(0);
     const first = body.readUInt32LE(4);
     const credits = Math.min(body.readUInt32LE(8), CREDITS_MAX);
@@ -351,7 +351,7 @@ export class HandoffSender implements AsyncDisposable {
       done('another one has claimed it');
       return;
     }
-    claims.set(number, new Claim(wire, this.#codec, offer, { number, first, credits, done }));
+    claims.set(number, new HandoffClaim(wire, this.#codec, offer, { number, first, credits, done }));
   }
 }
 

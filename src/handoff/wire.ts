@@ -46,11 +46,11 @@ export const Frame = {
 export type Frame = (typeof Frame)[keyof typeof Frame];
 
 /** Why a connection came to nothing. */
-export class WireFault extends Error {
+export class HandoffFault extends Error {
   /** `refused`: the peer is of another version, layout, generation or secret. `vanished`: it is gone, or silent. */
   readonly kind: 'refused' | 'vanished';
 
-  constructor(kind: WireFault['kind'], message: string) {
+  constructor(kind: HandoffFault['kind'], message: string) {
     super(message);
     this.kind = kind;
   }
@@ -87,13 +87,13 @@ class FrameReader {
     this.#length += part.length;
   }
 
-  /** The next whole frame without its length. @throws {WireFault} for one that is too long */
+  /** The next whole frame without its length. @throws {HandoffFault} for one that is too long */
   next(): Buffer | undefined {
     if (this.#length < 4) return undefined;
     const first = this.#parts[0];
     const bytes = (first.length >= 4 ? first : this.#join()).readUInt32LE(0);
     if (bytes < 1 || bytes > this.#most()) {
-      throw new WireFault('refused', `a frame of ${bytes} bytes: the peer does not speak this protocol`);
+      throw new HandoffFault('refused', `a frame of ${bytes} bytes: the peer does not speak this protocol`);
     }
     if (this.#length < 4 + bytes) return undefined;
     const all = this.#join();
@@ -120,13 +120,13 @@ export class Wire {
   #isDialer = false;
   #sentFrames = 0;
   #takenFrames = 0;
-  #over: WireFault | undefined;
+  #over: HandoffFault | undefined;
   #drained = Promise.withResolvers<void>();
-  /** Frames of the handshake, and those who wait for them. */
+  /** Frames of the handshake that came, and what waits for the next one. */
   readonly #early: Buffer[] = [];
   #wakeEarly: () => void = () => {};
   #onFrame: ((kind: Frame, body: Buffer) => void) | undefined;
-  #onOver: (fault: WireFault) => void = () => {};
+  #onOver: (fault: HandoffFault) => void = () => {};
 
   private constructor(socket: Socket, identity: WireIdentity) {
     this.#socket = socket;
@@ -140,20 +140,20 @@ export class Wire {
       this.#drained.resolve();
       this.#drained = Promise.withResolvers<void>();
     });
-    socket.on('error', (error) => this.end(new WireFault('vanished', error.message)));
-    socket.on('close', () => this.end(new WireFault('vanished', 'the peer has closed the connection')));
+    socket.on('error', (error) => this.end(new HandoffFault('vanished', error.message)));
+    socket.on('close', () => this.end(new HandoffFault('vanished', 'the peer has closed the connection')));
   }
 
-  /** The prefill side's handshake. @throws {WireFault} */
+  /** The prefill side's handshake. @throws {HandoffFault} */
   static async accept(socket: Socket, identity: WireIdentity, withinMs: number): Promise<Wire> {
     const wire = new Wire(socket, identity);
     return wire.#within(withinMs, async () => {
       const nonce = randomBytes(NONCE_BYTES);
       wire.#write(Frame.HELLO, helloHead(nonce));
       const hello = await wire.#earlyFrame(Frame.HELLO);
-      const refuse = (why: string): WireFault => {
+      const refuse = (why: string): HandoffFault => {
         wire.#write(Frame.REFUSED, Buffer.from(why));
-        return new WireFault('refused', why);
+        return new HandoffFault('refused', why);
       };
       const version = versionOf(hello);
       if (version !== VERSION) throw refuse(versionProblem(version));
@@ -176,15 +176,16 @@ export class Wire {
     });
   }
 
-  /** The decode side's handshake. @throws {WireFault} */
+  /** The decode side's handshake. @throws {HandoffFault} */
   static async dial(socket: Socket, identity: WireIdentity, withinMs: number): Promise<Wire> {
     const wire = new Wire(socket, identity);
     wire.#isDialer = true;
     return wire.#within(withinMs, async () => {
       const hello = await wire.#earlyFrame(Frame.HELLO);
       const version = versionOf(hello);
-      if (version !== VERSION) throw new WireFault('refused', versionProblem(version));
-      if (hello.length !== 6 + NONCE_BYTES) throw new WireFault('refused', 'its greeting has another length');
+      if (version !== VERSION) throw new HandoffFault('refused', versionProblem(version));
+      if (hello.length !== 6 + NONCE_BYTES)
+        throw new HandoffFault('refused', 'its greeting has another length');
       const theirs = hello.subarray(6);
       const nonce = randomBytes(NONCE_BYTES);
       const about = Buffer.alloc(20);
@@ -195,7 +196,7 @@ export class Wire {
       const welcome = await wire.#earlyFrame(Frame.WELCOME);
       const wanted = wire.#proof('prefill', theirs, nonce, about);
       if (welcome.length !== wanted.length || !timingSafeEqual(wanted, welcome)) {
-        throw new WireFault('refused', 'it has another secret key');
+        throw new HandoffFault('refused', 'it has another secret key');
       }
       wire.#session = wire.#proof('session', theirs, nonce, about);
       return wire;
@@ -207,7 +208,7 @@ export class Wire {
   }
 
   /** Frames go to `frame` from now on, and the end to `over`. */
-  listen(frame: (kind: Frame, body: Buffer) => void, over: (fault: WireFault) => void): void {
+  listen(frame: (kind: Frame, body: Buffer) => void, over: (fault: HandoffFault) => void): void {
     this.#onOver = over;
     this.#onFrame = frame;
     if (this.#over !== undefined) over(this.#over);
@@ -226,7 +227,7 @@ export class Wire {
     if (this.#over === undefined && this.#socket.writableNeedDrain) await this.#drained.promise;
   }
 
-  end(fault: WireFault = new WireFault('vanished', 'the connection is closed')): void {
+  end(fault: HandoffFault = new HandoffFault('vanished', 'the connection is closed')): void {
     if (this.#over !== undefined) return;
     this.#over = fault;
     this.#drained.resolve();
@@ -238,12 +239,12 @@ export class Wire {
 
   async #within(ms: number, shake: () => Promise<Wire>): Promise<Wire> {
     const cancel = runningClock.alarm(ms, () => {
-      this.end(new WireFault('vanished', `the peer did not finish the greeting within ${ms} ms`));
+      this.end(new HandoffFault('vanished', `the peer did not finish the greeting within ${ms} ms`));
     });
     try {
       return await shake();
     } catch (error) {
-      const fault = error instanceof WireFault ? error : new WireFault('vanished', String(error));
+      const fault = error instanceof HandoffFault ? error : new HandoffFault('vanished', String(error));
       this.end(fault);
       throw fault;
     } finally {
@@ -260,9 +261,9 @@ export class Wire {
     }
     const frame = this.#early.shift() as Buffer;
     if (frame[0] === Frame.REFUSED) {
-      throw new WireFault('refused', `the peer refused: ${frame.toString('utf8', 1).slice(0, 200)}`);
+      throw new HandoffFault('refused', `the peer refused: ${frame.toString('utf8', 1).slice(0, 200)}`);
     }
-    if (frame[0] !== kind) throw new WireFault('refused', 'the peer does not speak this protocol');
+    if (frame[0] !== kind) throw new HandoffFault('refused', 'the peer does not speak this protocol');
     return frame.subarray(1);
   }
 
@@ -281,18 +282,18 @@ export class Wire {
         } else this.#authentic(frame);
       }
     } catch (error) {
-      this.end(error instanceof WireFault ? error : new WireFault('vanished', String(error)));
+      this.end(error instanceof HandoffFault ? error : new HandoffFault('vanished', String(error)));
     }
   }
 
   #authentic(frame: Buffer): void {
     const kind = frame[0] as Frame;
-    if (frame.length < 1 + TAG_BYTES) throw new WireFault('refused', 'a frame without authenticator');
+    if (frame.length < 1 + TAG_BYTES) throw new HandoffFault('refused', 'a frame without authenticator');
     const tag = frame.subarray(1, 1 + TAG_BYTES);
     const body = frame.subarray(1 + TAG_BYTES);
     const covered = kind === Frame.BLOCK ? body.subarray(0, 8) : body;
     if (!timingSafeEqual(this.#tag(!this.#isDialer, this.#takenFrames++, kind, covered), tag)) {
-      throw new WireFault('refused', 'a frame whose authenticator is not the peer’s');
+      throw new HandoffFault('refused', 'a frame whose authenticator is not the peer’s');
     }
     this.#onFrame?.(kind, body);
   }

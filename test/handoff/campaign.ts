@@ -31,8 +31,9 @@ export interface PairOptions {
 }
 
 export interface PairReport {
-  /** Answers that were compared, and those that differed. */
+  /** Answers that were compared. */
   readonly answers: number;
+  /** Answers that differed. */
   readonly wrong: number;
   readonly kills: number;
   /** What the decode server says of its hand-offs. */
@@ -192,7 +193,7 @@ function words(random: SeededRandom, letters: number): string {
   return Array.from({ length: letters }, () => 'abcdefghijklmnopqrstuvwxyz     '[random.below(31)]).join('');
 }
 
-/** @param known answers that the next turns go on from; default: those that come */
+/** @param known answers that the next turns go on from; default: the answers that come */
 async function talk(ask: Ask, texts: readonly string[], known?: readonly string[]): Promise<string[]> {
   const answers: string[] = [];
   let said = '';

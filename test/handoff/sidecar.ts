@@ -18,7 +18,7 @@ export interface SidecarHooks {
 
 export class Sidecar implements AsyncDisposable {
   readonly url: string;
-  /** Requests whose prefill leg came to something, and those that the decode server answered alone. */
+  /** Requests whose prefill leg came to something, and requests that the decode server answered alone. */
   readonly counts = { handedOff: 0, alone: 0 };
   readonly hooks: SidecarHooks;
   readonly #server: Server;

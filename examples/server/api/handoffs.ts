@@ -125,7 +125,7 @@ export class Handoffs {
       if (running.finish === 'length' || running.finish === 'stop') offer.computed();
       else offer.withdraw();
     });
-    void offer.ended.then(() => this.#engine.cancel(running)); // nobody waits for the rest
+    void offer.ended.then(() => this.#engine.cancel(running)); // the rest is not waited for
     const params = offer.reference.units === 0 ? null : transferAnswer(offer.reference, this.#name);
     if (this.#answersEarly) return { running, params, isWhole: false };
     const cancel = (): void => this.#engine.cancel(running);
