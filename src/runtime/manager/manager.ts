@@ -454,7 +454,7 @@ export class KVManager {
     const core = this.#core;
     invariant(keys.length >= count * 4, 'four key words a block');
     requireInteger('owner', owner, 0, this.config.owners - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.OPEN);
     core.sink?.input(
       InputOp.OPEN,
       nowUs,
@@ -497,7 +497,7 @@ export class KVManager {
   load(sequence: Sequence, nowUs: number, from = 0, to: number = sequence.matched): boolean {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.LOAD, sequence.id);
     core.sink?.input(InputOp.LOAD, nowUs, [sequence.id, from, to]);
     return this.#load(sequence, from, to, false);
   }
@@ -506,7 +506,7 @@ export class KVManager {
   loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.LOAD_BACK, sequence.id);
     core.sink?.input(InputOp.LOAD_BACK, nowUs, [sequence.id, from, to]);
     return this.#load(sequence, from, to, true);
   }
@@ -547,7 +547,7 @@ export class KVManager {
       const isAway = isVacant(sequence, i) || state === Entry.MATCHED || state === Entry.LOADING;
       if (!isAway) throw wrongState(i, 'is in HBM or has its slot. Compute what is not.');
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RECOMPUTE, sequence.id);
     core.sink?.input(InputOp.RECOMPUTE, nowUs, [sequence.id, from, to, sizeClass]);
     let bytes = (to - from) * core.unitBytes(sizeClass);
     for (let i = from; i < to; i++) bytes -= bytesOfLoneLoad(core, sequence, i);
@@ -558,7 +558,7 @@ export class KVManager {
       openBlock(core, sequence, i, sizeClass);
     }
     core.counters.recomputed += to - from;
-    core.observer?.recomputed?.(sequence.id, to - from);
+    core.observer?.recomputed?.(sequence.id, to - from, from);
     this.#end(true);
     return true;
   }
@@ -572,7 +572,7 @@ export class KVManager {
     const core = this.#core;
     this.#live(sequence);
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.ALLOCATE, sequence.id);
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
     let units = 0;
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
@@ -601,7 +601,7 @@ export class KVManager {
     if (!unshares && (into > to.length || !isVacant(to, into))) {
       throw wrongState(into, 'is not vacant. Copy into the first free block of the sequence.');
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.COPY, to.id);
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
     const sizeClass = core.sizeClassOf(from.replica[at], HBM);
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
@@ -633,7 +633,7 @@ export class KVManager {
         throw wrongState(i, 'is not open. Seal a block once, after it was allocated.');
       }
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.SEAL, sequence.id);
     core.sink?.input(
       InputOp.SEAL,
       nowUs,
@@ -663,7 +663,7 @@ export class KVManager {
     const core = this.#core;
     this.#live(sequence);
     requireInteger('position', position, 0, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.KEEP, sequence.id);
     core.sink?.input(InputOp.KEEP, nowUs, [sequence.id, from, to, position]);
     let kept = 0;
     for (let i = from; i < Math.min(to, sequence.length); i++) {
@@ -687,7 +687,7 @@ export class KVManager {
       const remedy = 'Name a time to come, or 0 for none.';
       throw new TierKVError('TKV_INPUT', `${problem}. ${remedy}`, { field: 'retention.keepUntilUs' });
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RETAIN, sequence.id);
     core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
     sequence.retention = { ...retention };
     for (let i = 0; i < sequence.length; i++) {
@@ -699,7 +699,7 @@ export class KVManager {
   releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RELEASE, sequence.id);
     core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, from, to]);
     for (let i = Math.min(to, sequence.length) - 1; i >= from; i--) releaseBlock(core, sequence, i, false);
     this.#end(true);
@@ -713,7 +713,7 @@ export class KVManager {
     const core = this.#core;
     this.#live(sequence);
     requireInteger('length', length, 0, sequence.length);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.TRUNCATE, sequence.id);
     core.sink?.input(InputOp.TRUNCATE, nowUs, [sequence.id, length]);
     for (let i = sequence.length - 1; i >= length; i--) releaseBlock(core, sequence, i, true);
     sequence.shortenTo(length);
@@ -723,7 +723,7 @@ export class KVManager {
   /** Ends the sequence. What it computed or loaded stays cached; loads in flight go on. */
   release(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RELEASE, sequence.id);
     this.#core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, 0, -1]);
     this.#close(sequence, false);
   }
@@ -731,7 +731,7 @@ export class KVManager {
   /** Ends the sequence and cancels its loads that have no other waiter. */
   cancel(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.CANCEL, sequence.id);
     this.#core.sink?.input(InputOp.CANCEL, nowUs, [sequence.id]);
     this.#close(sequence, true);
   }
@@ -739,7 +739,7 @@ export class KVManager {
   /** Ends the sequence because others need its room: as `release`, and counted as a preemption. */
   preempt(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.PREEMPT, sequence.id);
     this.#core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
     this.#core.counters.preemptions++;
     this.#close(sequence, false);
@@ -752,7 +752,7 @@ export class KVManager {
   demote(sequence: Sequence, nowUs: number): void {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.DEMOTE, sequence.id);
     core.sink?.input(InputOp.DEMOTE, nowUs, [sequence.id]);
     core.counters.preemptions++;
     const replicas = sequence.replica.slice(0, sequence.length);
@@ -780,7 +780,7 @@ export class KVManager {
   ): number {
     const core = this.#core;
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.PREFETCH);
     core.sink?.input(InputOp.PREFETCH, nowUs, [count, priority], keys.subarray(0, count * 4));
     const matched = this.matchLength(keys, count);
     let started = 0;
@@ -801,7 +801,7 @@ export class KVManager {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.MOVE);
     core.sink?.input(InputOp.MOVE, nowUs, [position, priority], key.subarray(0, 4));
     const answer = moveContent(core, core.contents.find(key, 0), position, priority);
     this.#end();
@@ -818,7 +818,7 @@ export class KVManager {
     const core = this.#core;
     requireInteger('position', position, 1, core.tiers - 1);
     const { slot, generation, sizeClass } = block;
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.ADOPT);
     core.sink?.input(InputOp.ADOPT, nowUs, [position, slot, generation, sizeClass], adoptionWords(block));
     const adopted = adopt(core, position, block);
     this.#end();
@@ -833,7 +833,7 @@ export class KVManager {
   adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
     const core = this.#core;
     requireInteger('position', position, 1, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.FOUND);
     core.sink?.input(InputOp.FOUND, nowUs, [position, block.sizeClass, block.owner], adoptionWords(block));
     const replica = adoptFound(core, position, block);
     const place = replica === -1 ? undefined : placeOf(core, replica);
@@ -845,7 +845,7 @@ export class KVManager {
   evict(position: number, count: number, nowUs: number): Eviction {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.EVICT);
     core.sink?.input(InputOp.EVICT, nowUs, [position, count]);
     let evicted = 0;
     for (; evicted < count; evicted++) {
@@ -869,7 +869,7 @@ export class KVManager {
     requireInteger('position', position, 0, core.tiers - 1);
     if (bytes !== null) requireInteger('quotaBytes', bytes, 0);
     requireQuotaFits(core, owner, position, bytes ?? 0);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.QUOTA);
     core.sink?.input(InputOp.QUOTA, nowUs, [owner, position, bytes ?? -1]);
     setQuota(core, owner, position, bytes);
     this.#end(true);
@@ -899,7 +899,7 @@ export class KVManager {
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo = 0, digestHi = 0): void {
     const core = this.#core;
     const row = core.jobs.rowOf(job);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.COMPLETE);
     core.sink?.input(InputOp.COMPLETE, nowUs, [job, outcome, digestLo, digestHi]);
     finish(core, row, outcome, digestLo, digestHi);
     this.#end(true);
@@ -913,7 +913,7 @@ export class KVManager {
   tick(nowUs: number): number {
     const core = this.#core;
     const { jobs } = core;
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.TICK);
     core.sink?.input(InputOp.TICK, nowUs, []);
     let givenUp = 0;
     for (let job = core.deadlines.takeDue(nowUs); job !== 0; job = core.deadlines.takeDue(nowUs)) {
@@ -947,7 +947,7 @@ export class KVManager {
   loseTier(position: number, nowUs: number): TierLoss {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.LOSE);
     core.sink?.input(InputOp.LOSE, nowUs, [position]);
     const loss = loseTier(core, position);
     this.#end(true);
@@ -978,7 +978,7 @@ export class KVManager {
    */
   computing(isComputing: boolean, nowUs: number): void {
     const core = this.#core;
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.TICK);
     core.computeUs = core.computedUs();
     core.computesSinceUs = isComputing ? nowUs : -1;
   }
@@ -1044,13 +1044,15 @@ export class KVManager {
     }
   }
 
-  #now(nowUs: number): void {
+  /** @param sequence whose call it is; -1 for calls of no sequence */
+  #now(nowUs: number, op: InputOp, sequence = -1): void {
     const core = this.#core;
     if (!(nowUs >= core.nowUs)) {
       const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
       throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
     }
     core.nowUs = nowUs;
+    core.observer?.asked?.(op, sequence);
   }
 
   /** Ends every input: does the deferred work, then tells the listener what came of it. */
