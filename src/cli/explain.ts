@@ -97,10 +97,10 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
   command.configureOutput({ writeErr: () => {} }).parse([...args], { from: 'user' });
   const asked = askedOf(command, command.args[0]);
   const { explanationText } = await import('../explain/index.ts');
-  const { SimulationExplainer } = await import('../explain/explainSimulation.ts');
+  const { explainPlanned } = await import('../explain/explainSimulation.ts');
   const { planSimulation } = await import('../simulate/plan.ts');
   using bar = startProgressBar('requests');
-  const explainer = new SimulationExplainer(planSimulation(asked.workload, asked.options), (done, nowUs) =>
+  const explainer = explainPlanned(planSimulation(asked.workload, asked.options), (done, nowUs) =>
     bar.update({ share: 0, done, note: `${(nowUs / 1e6).toFixed(0)} s simulated` }),
   );
   const explanations = explainer.request(request);

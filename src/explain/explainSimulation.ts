@@ -5,6 +5,9 @@
 
 import { nearestName } from '../runtime/errors.ts';
 import { TierKVError, tierName } from '../runtime/index.ts';
+import type { SimulationObserver } from '../sim/cluster/parts.ts';
+import type { MakeEngine } from '../sim/description/deployment.ts';
+import type { Instance } from '../sim/instance/instance.ts';
 import { SchedulerEngine } from '../sim/instance/schedulerEngine.ts';
 import { buildPlanned } from '../simulate/build.ts';
 import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
@@ -33,39 +36,53 @@ interface Watched {
  * @throws {TierKVError} TKV_CONFIG with the field at fault
  */
 export function explainSimulation(spec: DeploymentSpec): SimulationExplainer {
-  return inFieldNames(() => new SimulationExplainer(planSimulation(undefined, askedFor(spec).options)));
+  return inFieldNames(() => explainPlanned(planSimulation(undefined, askedFor(spec).options)));
+}
+
+/** The same of a plan. */
+export function explainPlanned(
+  plan: SimulationPlan,
+  progress: (requests: number, nowUs: number) => void = () => {},
+): SimulationExplainer {
+  const explainer = new SimulationExplainer();
+  const { makeEngine, observer } = explainer;
+  const { simulation, deployment } = buildPlanned(plan, { skipsKeys: false, observer, makeEngine });
+  simulation.run(progress);
+  simulation.close();
+  explainer.ended(simulation.instances, deployment.pools[0].engine.blockTokens);
+  return explainer;
 }
 
 export class SimulationExplainer {
   readonly #instances: Watched[] = [];
   readonly #tenants: Map<string, string> = new Map();
-  readonly #blockTokens: number;
+  #blockTokens = 0;
 
-  /** Runs the whole simulation. */
-  constructor(plan: SimulationPlan, progress: (requests: number, nowUs: number) => void = () => {}) {
-    const built = buildPlanned(plan, {
-      skipsKeys: false,
-      observer: { arrived: ({ id, tenantId }) => this.#tenants.set(id, tenantId) },
-      makeEngine: ({ engine: config }, timeline, woken) => {
-        const names = new RequestNames((sequence, id) => {
-          const request = history?.request(sequence);
-          if (request !== undefined) request.id = id;
-        });
-        let history: BlockHistory | undefined;
-        const engine = new SchedulerEngine(config, timeline, woken, names);
-        history = new BlockHistory(engine.manager, instanceBounds);
-        this.#instances.push({ history, names, id: '', model: '' });
-        return engine;
-      },
+  /** Makes the engines of the simulation, and remembers what becomes of their blocks. */
+  readonly makeEngine: MakeEngine = ({ engine: config }, timeline, woken) => {
+    const names = new RequestNames((sequence, id) => {
+      const request = history?.request(sequence);
+      if (request !== undefined) request.id = id;
     });
-    const { simulation } = built;
-    simulation.run(progress);
-    simulation.close();
-    simulation.instances.forEach(({ id, model }, i) => {
+    let history: BlockHistory | undefined;
+    const engine = new SchedulerEngine(config, timeline, woken, names);
+    history = new BlockHistory(engine.manager, instanceBounds);
+    this.#instances.push({ history, names, id: '', model: '' });
+    return engine;
+  };
+
+  /** Watches the simulation, beside `makeEngine`. */
+  readonly observer: SimulationObserver = {
+    arrived: ({ id, tenantId }) => this.#tenants.set(id, tenantId),
+  };
+
+  /** The simulation has run. @param instances in the order in which their engines were made */
+  ended(instances: readonly Pick<Instance, 'id' | 'model'>[], blockTokens: number): void {
+    instances.forEach(({ id, model }, i) => {
       this.#instances[i].id = id;
       this.#instances[i].model = model;
     });
-    this.#blockTokens = built.deployment.pools[0].engine.blockTokens;
+    this.#blockTokens = blockTokens;
   }
 
   /** Ids of the requests that can be explained. */

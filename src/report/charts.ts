@@ -235,7 +235,7 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
   const share = {
     field: 'share',
     type: 'quantitative',
-    title: 'share of requests that took at most so long',
+    title: 'share of requests',
     axis: { format: '%', values: [0, 0.25, 0.5, 0.75, 0.9, 0.99] },
     scale: { domain: [0, 1] },
   };
@@ -303,6 +303,8 @@ function laneChart(lane: Lane, id: string): DraftChart {
           title: unitNames[lane.unit] || null,
           stack: lane.isStacked ? 'zero' : null,
           axis: { tickCount: 3, format: axisFormats[lane.unit], minExtent: 46, maxExtent: 46 },
+          // a scale of nothing but zeros has no ticks
+          scale: rows.some(({ y }) => y !== 0) ? { zero: true } : { domain: [0, 1] },
         },
         color: lane.series.length > 1 ? color : { ...color, legend: null },
         ...(lane.isStacked ? {} : { strokeDash: dash }),

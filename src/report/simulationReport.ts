@@ -32,6 +32,8 @@ export interface SimulatedRun {
 
 /** Requests that wait long are the first thing to look at: a share of the time to the first token. */
 const LONG_WAIT = 0.5;
+/** Below it, waiting is for the step under way, which nothing shortens. */
+const LONG_WAIT_US = 100_000;
 const NARROW_KV = 0.95;
 
 export function simulationReport(run: SimulatedRun): Report {
@@ -400,7 +402,8 @@ function advice({ built, timeline }: SimulatedRun, cluster: MetricsOutput, share
     first += table.firstTokenUs[row];
     waited += Math.max(0, table.schedulingDelayUs[row]);
   }
-  if (first > 0 && waited / first > LONG_WAIT) {
+  const isLong = waited / Math.max(1, table.size) > LONG_WAIT_US && (share === null || share < 0.99);
+  if (isLong && waited / first > LONG_WAIT) {
     const part = written(waited / first, 'share');
     lines.push(
       `${part} of the time to the first token is waiting for a place in a batch: more instances, or a lower rate.`,
