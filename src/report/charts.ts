@@ -46,7 +46,7 @@ const axisFormats: Readonly<Record<Unit, string>> = {
   perS: '~g',
   tokensPerS: '~s',
   bytesPerS: '~s',
-  plain: '~g',
+  plain: '~s',
 };
 
 const unitNames: Readonly<Record<Unit, string>> = {
@@ -81,7 +81,7 @@ const color = {
   },
 } as const;
 
-const dash = { field: 'series', type: 'nominal', sort: null, legend: null } as const;
+const dash = { field: 'series', type: 'nominal', sort: null, legend: color.legend } as const;
 
 function base(height: number, rest: VegaLiteSpec): VegaLiteSpec {
   return {
@@ -105,7 +105,7 @@ function axis(title: string, unit: Unit, isLog = false): object {
   return {
     type: 'quantitative',
     title: titled(title, unit),
-    axis: { format: axisFormats[unit], tickCount: 6 },
+    axis: { format: axisFormats[unit], tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
     scale: isLog ? { type: 'log' } : { zero: false },
   };
 }
@@ -128,6 +128,9 @@ function linesChart(section: LinesSection, id: string): DraftChart {
   };
 }
 
+/** Pixels between the outermost points and the frame: the name of the chosen one has room there. */
+const PADDING = 32;
+
 function pointsChart(section: PointsSection, id: string): DraftChart {
   const rows = section.points.map(({ x, y, name, group, isChosen }) => ({
     x,
@@ -137,8 +140,13 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
     chosen: isChosen === true ? 'the answer' : '',
   }));
   const hasGroups = rows.some(({ series }) => series !== '');
-  const x = { field: 'x', ...axis(section.x.title, section.x.unit, section.x.isLog) };
-  const y = { field: 'y', ...axis(section.y.title, section.y.unit, section.y.isLog) };
+  const of = (field: 'x' | 'y', { title, unit, isLog = false }: PointsSection['x']): object => ({
+    field,
+    ...axis(title, unit, isLog),
+    scale: { ...(isLog ? { type: 'log' } : { zero: false }), padding: PADDING },
+  });
+  const x = of('x', section.x);
+  const y = of('y', section.y);
   return {
     ...headOf(section, id),
     rows,
@@ -152,7 +160,12 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
             ...(hasGroups
               ? {
                   color: { ...color, legend: { ...color.legend, symbolType: 'circle' } },
-                  shape: { field: 'series', type: 'nominal', sort: null, legend: null },
+                  shape: {
+                    field: 'series',
+                    type: 'nominal',
+                    sort: null,
+                    legend: { ...color.legend, symbolType: 'circle' },
+                  },
                 }
               : { color: { value: tierColours[0] } }),
             tooltip: tooltips('name', ['x', section.x.title], ['y', section.y.title]),
@@ -307,7 +320,7 @@ function laneChart(lane: Lane, id: string): DraftChart {
           scale: rows.some(({ y }) => y !== 0) ? { zero: true } : { domain: [0, 1] },
         },
         color: lane.series.length > 1 ? color : { ...color, legend: null },
-        ...(lane.isStacked ? {} : { strokeDash: dash }),
+        ...(lane.isStacked || lane.series.length < 2 ? {} : { strokeDash: dash }),
         tooltip: tooltips('series', ['x', 's'], ['y', lane.name]),
       },
     }),

@@ -1,5 +1,6 @@
 /** A sweep as a report: which deployment is the cheapest that meets the targets, and how close are the others? */
 
+import { formatCounted } from '../printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../simulate/point.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
@@ -193,7 +194,11 @@ function advice(
   const ties = good.filter((point) => point !== best && point.gpus === best.gpus);
   return [
     `The next constraint is ${tightest}: ${written(room, 'share')} of its target is left.`,
-    ...(ties.length === 0 ? [] : [`${ties.length} other points meet the targets with as many GPUs.`]),
+    ...(ties.length === 0
+      ? []
+      : [
+          `${formatCounted(ties.length, 'points')} more meet them with as many GPUs: ${ties.slice(0, 3).map(nameOf).join('; ')}.`,
+        ]),
     'Run the chosen point with other seeds and at a rate 10% higher before you buy.',
   ];
 }

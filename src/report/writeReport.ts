@@ -24,9 +24,9 @@ export async function requireReportTarget(target: string): Promise<void> {
   await requireDrawing();
   if (target === '-') return;
   const folder = path.dirname(path.resolve(target));
-  const { bavail, bsize } = statfsSync(folder);
+  const { bavail, bsize, blocks } = statfsSync(folder);
   const free = bavail * bsize;
-  if (free >= reportBytesMost) return;
+  if (blocks === 0 || free >= reportBytesMost) return; // without blocks it does not say
   throw new TierKVError(
     'TKV_IO',
     `${target} may take ${formatBytes(reportBytesMost)}, and its disk has ${formatBytes(free)} left. Name a file on another disk.`,

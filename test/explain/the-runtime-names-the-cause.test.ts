@@ -23,7 +23,7 @@ import {
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-explain-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 let dirs = 0;
-const nvme = (): KVRuntimeConfig['nvme'] => {
+const nvme = (): NonNullable<KVRuntimeConfig['nvme']> => {
   const dir = mkdtempSync(join(folder, `${dirs++}-`));
   return { dir, bytes: blocks(40) };
 };

@@ -48,6 +48,8 @@ describe('the exports map', () => {
       './events': 'gateway/events/index',
       './metrics': 'metrics/index',
       './dashboard': 'dashboard/index',
+      './explain': 'explain/index',
+      './report': 'report/index',
       './transformers': 'adapters/transformers/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',

@@ -7,6 +7,7 @@ import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
+import type { PointResult } from '../../simulate/point.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
@@ -89,7 +90,7 @@ export function sweepCommand(): Command {
           results,
           targets: shown,
           best,
-          meets: (point) => meets(point, targets),
+          meets: (point: PointResult) => meets(point, targets),
           nameOf: pointText,
         };
         await reportTo(options.report, (command) => sweepReport({ ...grid, command }));
