@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TierKVError } from '../../../src/index.ts';
 import { Engine } from '../engine/index.ts';
+import { AccessLog } from './accessLog.ts';
 import { makeApp } from './app.ts';
 import { asOptionError, optionError, type ServerOptions } from './options.ts';
 
@@ -38,8 +39,16 @@ export class Serving {
     const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
     if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
     await requireFree(host, port);
+    const accessLog = options.accessLog === undefined ? undefined : new AccessLog(options.accessLog, log);
     const engine = await openEngine(options, log);
-    const app = makeApp(engine, { model: name, apiKeys, maxWaiting, allowedOrigins, log });
+    const app = makeApp(engine, {
+      model: name,
+      apiKeys,
+      maxWaiting,
+      allowedOrigins,
+      log,
+      ...(accessLog === undefined ? {} : { accessLog }),
+    });
     try {
       const url = await app.listen({ host, port });
       return new Serving(engine, app, url, options);
