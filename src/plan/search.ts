@@ -315,8 +315,9 @@ export class PlanSearch {
         if (again.count <= again.most) candidates.push(again);
         continue;
       }
-      if (isLate || cheaper.length === 0) break;
-      const taken = cheaper.slice(0, FINALISTS);
+      // late as it is, one that a short run found is worth a full one
+      if (cheaper.length === 0 || (isLate && round > 0)) break;
+      const taken = cheaper.slice(0, isLate ? 1 : FINALISTS);
       const tried = await this.#runAll(
         taken.map(({ kind, count }) => choiceOf(kind, count)),
         this.#requests,
