@@ -48,13 +48,13 @@ export interface PairReport {
 
 /** Turns of a conversation. */
 const TURNS = 2;
-const ANSWER_TOKENS = 4;
+const ANSWER_TOKENS = 3;
 /** Share of requests that wait for a process that begins again; the others are answered without it meanwhile. */
 const WAITING_SHARE = 0.8;
 /** Conversations with wrong blocks. */
 const CONTROLS = 4;
-/** Tokens of prompts that are timed. */
-const TIMED_TOKENS = 512;
+/** Letters of prompts that are timed. */
+const TIMED_LETTERS = 400;
 
 type Ask = (prompt: string) => Promise<string>;
 
@@ -72,7 +72,13 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
   try {
     await using single = await LiveServer.start();
     const alone = asking(single.url);
-    const expected = await all(talks, atOnce, (texts) => talk(alone, texts));
+    let answeredAlone = 0;
+    const expected = await all(talks, atOnce, async (texts) => {
+      const answers = await talk(alone, texts);
+      if (++answeredAlone % 50 === 0)
+        say(`${answeredAlone} conversations of ${talks.length} with one server`);
+      return answers;
+    });
     say(`${expected.length} conversations answered by one server`);
 
     const leg = (role: HandoffOptions['role']): HandoffOptions => ({
@@ -128,7 +134,7 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
 
     const firstToken: { single: number[]; pair: number[] } = { single: [], pair: [] };
     for (let i = 0; i < timed; i++) {
-      const prompt = words(random, TIMED_TOKENS);
+      const prompt = words(random, TIMED_LETTERS);
       firstToken.single.push(await firstTokenMs(single.url, prompt));
       firstToken.pair.push(await firstTokenMs(proxy.url, prompt, { [prefillerHeader]: prefill.address }));
     }
@@ -182,10 +188,10 @@ function differences(answers: readonly string[], expected: readonly string[]): n
 
 /** What a user says, turn by turn: some of it what others say too. */
 function conversation(random: SeededRandom): string[] {
-  const common = words(new SeededRandom(random.below(4)), 40);
+  const common = words(new SeededRandom(random.below(4)), 24);
   return Array.from(
     { length: TURNS },
-    (_, turn) => (turn === 0 ? common : '') + words(random, 30 + random.below(40)),
+    (_, turn) => (turn === 0 ? common : '') + words(random, 16 + random.below(24)),
   );
 }
 
