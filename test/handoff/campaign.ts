@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HandoffOptions } from '../../examples/server/api/handoffs.ts';
+import type { ServerOptions } from '../../examples/server/api/options.ts';
 import { hostDigest } from '../../src/backends/host/hostDigest.ts';
 import { RecordCodec } from '../../src/backends/remote/sealedRecord.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
@@ -61,7 +62,9 @@ type Ask = (prompt: string) => Promise<string>;
 export async function pairCampaign(options: PairOptions): Promise<PairReport> {
   const { seed, conversations, kills, atOnce, remoteUrl, timed = 0, say = () => {} } = options;
   const random = new SeededRandom(seed);
-  const talks = Array.from({ length: conversations + CONTROLS }, () => conversation(random));
+  const talks = Array.from({ length: conversations + CONTROLS }, (_, i) => {
+    return conversation(random, i < conversations ? random.below(4) : 4 + i);
+  });
   const scratch = mkdtempSync(join(tmpdir(), 'tierkv-pair-'));
   const secretFile = join(scratch, 'secret.key');
   writeFileSync(
@@ -139,7 +142,11 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
       firstToken.pair.push(await firstTokenMs(proxy.url, prompt, { [prefillerHeader]: prefill.address }));
     }
     const controls = talks.slice(conversations);
-    const controlWrong = await control(controls, expected.slice(conversations), secretFile, remote, leg);
+    const controlWrong = await control(controls, expected.slice(conversations), proxy, {
+      secretFile,
+      remote,
+      handoffs: leg('prefill'),
+    });
     return {
       answers: answered.flat().length,
       wrong,
@@ -158,9 +165,8 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
 async function control(
   talks: readonly (readonly string[])[],
   expected: readonly (readonly string[])[],
-  secretFile: string,
-  remote: { readonly url: string; readonly bytes: number } | undefined,
-  leg: (role: HandoffOptions['role']) => HandoffOptions,
+  proxy: Sidecar,
+  options: Partial<ServerOptions>,
 ): Promise<number> {
   const { seal } = RecordCodec.prototype;
   RecordCodec.prototype.seal = function (block) {
@@ -169,13 +175,12 @@ async function control(
     return seal.call(this, { ...block, bytes, digest: hostDigest(bytes) });
   };
   try {
-    await using prefill = await LiveServer.start({ secretFile, remote, handoffs: leg('prefill') });
-    await using decode = await LiveServer.start({ secretFile, remote, handoffs: leg('decode') });
-    await using proxy = await Sidecar.start(decode.url);
+    await using prefill = await LiveServer.start(options);
     const ask = asking(proxy.url, { [prefillerHeader]: new URL(prefill.url).host });
     let wrong = 0;
-    for (const [i, texts] of talks.entries())
+    for (const [i, texts] of talks.entries()) {
       wrong += differences(await talk(ask, texts, expected[i]), expected[i]);
+    }
     return wrong;
   } finally {
     RecordCodec.prototype.seal = seal;
@@ -186,9 +191,9 @@ function differences(answers: readonly string[], expected: readonly string[]): n
   return answers.filter((answer, i) => answer !== expected[i]).length;
 }
 
-/** What a user says, turn by turn: some of it what others say too. */
-function conversation(random: SeededRandom): string[] {
-  const common = words(new SeededRandom(random.below(4)), 24);
+/** What a user says, turn by turn. @param kind what it begins with: others of the kind begin so too */
+function conversation(random: SeededRandom, kind: number): string[] {
+  const common = words(new SeededRandom(kind), 24);
   return Array.from(
     { length: TURNS },
     (_, turn) => (turn === 0 ? common : '') + words(random, 16 + random.below(24)),
