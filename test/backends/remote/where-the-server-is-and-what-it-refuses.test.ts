@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Breaker } from '../../../src/backends/remote/breaker.ts';
+import { loadNativeCipher } from '../../../src/backends/remote/nativeCipher.ts';
 import { RemoteStore, type RemoteStoreOptions } from '../../../src/backends/remote/remoteStore.ts';
 import { parseRemoteUrl } from '../../../src/backends/remote/remoteUrl.ts';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
@@ -119,6 +120,33 @@ describe('a record', () => {
       }
     });
   }
+
+  it('is the same by OpenSSL called beside, which Node and it open for each other', async () => {
+    const native = await loadNativeCipher();
+    if (native === undefined) return void console.log('SKIPPED: koffi is not installed: npm install koffi');
+    for (const bytes of [0, 1, 8192, 100_001]) {
+      for (const encrypt of [true, false]) {
+        const block = { ...item, bytes: new Uint8Array(bytes).map((_, i) => (i * 31) >>> 2) };
+        const by = [
+          new RecordCodec({ ...identity, encrypt }, native),
+          new RecordCodec({ ...identity, encrypt }),
+        ];
+        for (const writer of by) {
+          const record = await writer.sealBeside(block);
+          for (const reader of by) {
+            const into = new Uint8Array(bytes);
+            expect(await reader.openBeside(record, item.key, into)).toHaveProperty('payloadBytes', bytes);
+            expect(Buffer.compare(into, block.bytes)).toBe(0);
+            for (const at of [130, 128 + (bytes >> 1), record.length - 1]) {
+              const changed = Buffer.from(record);
+              changed[at] ^= 1;
+              expect(await reader.openBeside(changed, item.key, into)).toHaveProperty('fault', 'foreign');
+            }
+          }
+        }
+      }
+    }
+  });
 
   it('of another version is taken for a foreign value, never for a wrong block', () => {
     const record = codec.seal(item);
