@@ -211,7 +211,10 @@ function describeValue(value: unknown): string {
 }
 
 const kinds: readonly (readonly [RegExp, RemoteFaultKind])[] = [
-  [/WRONGPASS|NOAUTH|NOPERM|invalid username-password|authentication/i, 'denied'],
+  [
+    /WRONGPASS|NOAUTH|NOPERM|PermissionDenied|no permissions|invalid username-password|authentication/i,
+    'denied',
+  ],
   [/READONLY/i, 'readOnly'],
   [/\bOOM\b|MISCONF|maxmemory|NOREPLICAS/i, 'full'],
   [/WRONGTYPE|unknown command|MOVED|CROSSSLOT|Multi-?plexed.*parse|parse|protocol/i, 'foreign'],
@@ -278,7 +281,7 @@ export function configFault(fault: RemoteFault, url: RemoteUrl): TierKVError | u
     return configError(
       'remote.url',
       `is not let in by ${url.shown}: ${fault.message}`,
-      'Check user and password.',
+      'Check user and password, and that the user may get, getrange, set and unlink tierkv:*.',
     );
   }
   if (fault.kind === 'foreign') {
