@@ -45,6 +45,7 @@ interface CalibrateOptions extends Partial<RecordedFiles> {
   readonly out?: string;
   readonly dir?: string;
   readonly adapter?: string;
+  readonly remote?: string;
   readonly quick: boolean;
 }
 
@@ -66,6 +67,7 @@ export function calibrateCommand(): Command {
     .option('--out <file>', 'where to write the profile')
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
+    .option('--remote <url>', 'measure a Valkey or Redis instead, for --shared-tier of a simulation')
     .option('--quick', 'fewer sizes and rounds', false)
     .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
     .option('--trace-header <file>', 'its header')
@@ -82,6 +84,7 @@ export function calibrateCommand(): Command {
       const { out, dir, adapter: wanted, quick } = given;
       if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
       requireWritableTarget(out);
+      if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
       const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../measure/links.ts');
       const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
       using bar = startProgressBar('samples');
@@ -100,6 +103,34 @@ export function calibrateCommand(): Command {
       writeJsonFile(out, profile);
       printText(renderProfile(profile));
     });
+}
+
+async function calibrateRemote(
+  { dir, adapter, quick }: CalibrateOptions,
+  url: string,
+  out: string,
+): Promise<void> {
+  for (const [option, value] of Object.entries({ '--dir': dir, '--adapter': adapter })) {
+    if (value !== undefined) throw configError(option, 'excludes --remote', 'Keep one of them.');
+  }
+  const { measureSharedServer } = await import('../measure/sharedServer.ts');
+  using bar = startProgressBar('rounds');
+  const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
+    bar.update({ share: done / all, done });
+  });
+  writeJsonFile(out, figures);
+  printText(
+    `${renderTable(
+      ['block', 'read GB/s', 'write GB/s', 'one read', 'one write'].map((title) => ({ title })),
+      rows.map(({ blockBytes, readGbPerS, writeGbPerS, readUs, writeUs }) => [
+        formatBytes(blockBytes),
+        readGbPerS.toFixed(2),
+        writeGbPerS.toFixed(2),
+        `${(readUs / 1000).toFixed(2)} ms`,
+        `${(writeUs / 1000).toFixed(2)} ms`,
+      ]),
+    )}\n${figures.server}: ${formatBytes(figures.capacity_bytes)}, a lookup takes ${figures.lookup_us} us\n`,
+  );
 }
 
 /** Upstream's use of the command, which compares a recorded trace with a simulation of it. */
