@@ -24,7 +24,7 @@ import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import type { SharedTierConfig } from '../sim/links/sharedTier.ts';
+import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { makeScaling, type PlannedScaling } from './built.ts';
 import {
   type EngineHardware,
@@ -305,7 +305,7 @@ function readPool(
   node: SpecNode,
   base: OptionValues,
   models: readonly Model[],
-  shared: SharedTierConfig | undefined,
+  shared: SharedServerConfig | undefined,
 ): DeployedPool {
   const name = node.text('name');
   if (name === '') throw node.error('name', 'is missing', 'Give the pool a name');
@@ -366,7 +366,7 @@ function readReplicas(node: SpecNode): {
 function tiersOf(
   node: SpecNode,
   given: OptionValues,
-  shared: SharedTierConfig | undefined,
+  shared: SharedServerConfig | undefined,
 ): MakeTiers | undefined {
   const tiers = node.section('tiers');
   const withShared = shared === undefined ? {} : { shared };

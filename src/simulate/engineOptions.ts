@@ -22,7 +22,7 @@ import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/la
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import { checkSharedTier, instanceLinks, type SharedTierConfig } from '../sim/links/sharedTier.ts';
+import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { numbersOption, real, textOption, whole, wholeOption } from './options.ts';
 import type { OptionValues } from './optionTable.ts';
 
@@ -126,7 +126,7 @@ export interface Tiers {
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
   /** The tier that instances share. */
-  readonly shared?: SharedTierConfig;
+  readonly shared?: SharedServerConfig;
 }
 
 // `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
@@ -135,7 +135,7 @@ export interface Tiers {
 /** Most blocks that an instance keeps in mind of the shared tier. */
 const SHARED_BLOCKS_MAX = 2 ** 20;
 
-function sharedFile(options: OptionValues): SharedTierConfig | undefined {
+function sharedFile(options: OptionValues): SharedServerConfig | undefined {
   const file = textOption(options, 'sharedTier');
   if (file === undefined) return undefined;
   const root = readYaml(readText(file), file);
@@ -145,7 +145,7 @@ function sharedFile(options: OptionValues): SharedTierConfig | undefined {
 }
 
 /** @param node what a file has of it, or has under `shared_tier` */
-export function sharedTierOf(node: SpecNode): SharedTierConfig {
+export function sharedTierOf(node: SpecNode): SharedServerConfig {
   for (const key of ['schema', 'date', 'server']) node.has(key);
   if (!node.has('capacity_bytes')) {
     throw node.error('capacity_bytes', 'is missing', 'Give the bytes of blocks that the server holds');
@@ -168,7 +168,7 @@ export function sharedTierOf(node: SpecNode): SharedTierConfig {
 }
 
 /** The tiers of an instance with the shared one below them. */
-function withShared(own: Tiers, asked: SharedTierConfig | undefined, blockBytes: number): Tiers {
+function withShared(own: Tiers, asked: SharedServerConfig | undefined, blockBytes: number): Tiers {
   const shared = asked ?? own.shared;
   if (shared === undefined) return own;
   const { lowerTiers, loads } = own;
@@ -184,7 +184,7 @@ function withShared(own: Tiers, asked: SharedTierConfig | undefined, blockBytes:
     const remedy = 'Leave out the second secondary tier.';
     throw configError('--shared-tier', 'takes the place of a tier that the instances have', remedy);
   }
-  checkSharedTier(shared, blockBytes);
+  checkSharedServer(shared, blockBytes);
   const links = loads.kind === 'deferred' ? loads.links : {};
   const { read, write } = instanceLinks(shared);
   const above = ['hbm', ...lowerTiers.map(({ tier }) => tier)];

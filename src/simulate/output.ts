@@ -5,7 +5,7 @@ import { formatBytes, printable } from '../printing/text.ts';
 import { conservationOf } from '../sim/cluster/core.ts';
 import type { Simulation } from '../sim/cluster/simulation.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
-import type { SharedTier } from '../sim/links/sharedTier.ts';
+import type { SharedServer } from '../sim/links/sharedServer.ts';
 import { type RequestTable, Status, statusNames } from '../sim/metrics/requestTable.ts';
 import type { Summary } from '../sim/metrics/statistics.ts';
 import { type DecisionSummary, headOfLineBlocking, priorityInversions } from '../sim/report/decisions.ts';
@@ -373,7 +373,7 @@ function tierSection({ simulation }: SummaryInput): string {
 }
 
 /** What the server did that all instances share. */
-function sharedLine(shared: SharedTier | null): string {
+function sharedLine(shared: SharedServer | null): string {
   if (shared === null) return '';
   const { counts, config, residentBytes } = shared;
   return (

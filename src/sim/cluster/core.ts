@@ -13,7 +13,7 @@ import type { SimRequest } from '../instance/simRequest.ts';
 import { VirtualClock } from '../kernel/clock.ts';
 import { EventQueue } from '../kernel/eventQueue.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
-import { SharedTier } from '../links/sharedTier.ts';
+import { SharedServer } from '../links/sharedServer.ts';
 import { RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
 import { SessionManager } from '../workload/closedLoop.ts';
 import type { RequestStream, WorkloadRequest } from '../workload/request.ts';
@@ -45,7 +45,7 @@ export class ClusterCore {
   gateway: GatewayQueue | null = null;
   scaling: ScalingLoops | null = null;
   /** The tier that instances share. */
-  readonly shared: SharedTier | null;
+  readonly shared: SharedServer | null;
   /** By instance: its pool. */
   readonly poolOf: number[] = [];
   /** Requests sent to each instance and not ended. */
@@ -70,7 +70,7 @@ export class ClusterCore {
     const { workload, options } = parts;
     this.parts = parts;
     this.options = options;
-    this.shared = parts.shared === undefined ? null : new SharedTier(parts.shared);
+    this.shared = parts.shared === undefined ? null : new SharedServer(parts.shared);
     this.control = parts.control;
     this.observer = parts.observer ?? {};
     this.control.recordsScores = this.observer.routing !== undefined;

@@ -13,7 +13,7 @@ import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import { KeysNeeded, type SimRequest } from '../instance/simRequest.ts';
-import type { SharedTier } from '../links/sharedTier.ts';
+import type { SharedServer } from '../links/sharedServer.ts';
 import type { RequestTable } from '../metrics/requestTable.ts';
 import { ClusterCore, type Conservation, checkConservation } from './core.ts';
 import {
@@ -115,7 +115,7 @@ export class Simulation implements InstanceHost {
   }
 
   /** The tier that instances share, with what it did; null where they share none. */
-  get shared(): SharedTier | null {
+  get shared(): SharedServer | null {
     return this.#core.shared;
   }
 

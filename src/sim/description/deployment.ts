@@ -239,12 +239,12 @@ function partsOf(setup: SimulationSetup): SimulationParts {
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
     ...(setup.forced === undefined ? {} : { forced: setup.forced }),
     ...(shared === undefined ? {} : { shared }),
-    makeInstance(number, poolNumber, table, host, timeline, sharedTier) {
+    makeInstance(number, poolNumber, table, host, timeline, server) {
       const pool = pools[poolNumber];
       const { configId, role, model, latency, limits } = pool;
       const wake = { instance: null as Instance | null };
       const space = `${model}/${pool.engine.blockBytes}/`;
-      const share = sharedTier === null ? null : { tier: sharedTier, space };
+      const share = server === null ? null : { server, space };
       const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs), share);
       const { blockTokens } = pool.engine;
       const id = `instance_${number}`;

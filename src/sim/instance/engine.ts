@@ -25,10 +25,10 @@ import type { JobRoute } from '../../runtime/manager/lookup.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
-import { HBM, Tier } from '../../runtime/tier/tier.ts';
+import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, type LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
-import { checkSharedTier, type SharedTier, type SharedTierConfig } from '../links/sharedTier.ts';
+import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
 import type { SimRequest } from './simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
@@ -161,9 +161,9 @@ export interface InstanceEngine {
 // What an engine is made of, checked field by field: its KV tiers and the links between them, and how its
 // scheduler forms batches.
 
-/** A tier below HBM. */
+/** A tier below the top one. */
 export interface LowerTier {
-  readonly tier: 'ddr' | 'nvme' | 'remote';
+  readonly tier: TierName;
   readonly blocks: number;
 }
 
@@ -184,8 +184,8 @@ export interface EngineConfig {
   readonly hbmBlocks: number;
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
-  /** What the `remote` tier is, where instances share it; their loads are then deferred. Default: each its own. */
-  readonly shared?: SharedTierConfig;
+  /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
+  readonly shared?: SharedServerConfig;
   /**
    * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that takes no
    * longer than to compute them. Infinity: they always are.
@@ -264,9 +264,9 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
     }
   }
   if (config.shared !== undefined) {
-    checkSharedTier(config.shared, config.blockBytes);
-    if (kind === 'billed' || config.lowerTiers.at(-1)?.tier !== 'remote') {
-      const remedy = 'Give it a tier remote at the end, and loads that requests wait for.';
+    checkSharedServer(config.shared, config.blockBytes);
+    if (kind === 'billed' || config.lowerTiers.length === 0) {
+      const remedy = 'Give it a place behind the other tiers, and loads that requests wait for.';
       throw configError('shared', 'needs a tier of its own and deferred loads', remedy);
     }
   }
@@ -286,12 +286,15 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
   // as the runtime does it: what was computed goes down at once, so that others find it
   const offload = config.shared === undefined ? {} : { offload: { policy: 'eager' } };
   const lower = Object.fromEntries(
-    lowerTiers.map(({ tier, blocks }) => [tier, { ...size(blocks), ...(tier === 'remote' ? {} : offload) }]),
+    lowerTiers.map(({ tier, blocks }, i) => [
+      tier,
+      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
+    ]),
   );
   const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, hbmBlocks);
   return {
     unitBytes: [blockBytes],
-    hbm: { ...size(hbmBlocks), ...offload },
+    [tierNames[TOP]]: { ...size(hbmBlocks), ...offload },
     ...lower,
     eviction: config.eviction,
     ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),
@@ -306,9 +309,9 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
 // clock. There are no bytes to go wrong, so every job ends well, but for
 // reads of what a shared tier has forgotten.
 
-/** The shared tier, and in which space the blocks of an instance lie there. */
+/** The server of the shared tier, and in which space the blocks of an instance lie there. */
 export interface InstanceShare {
-  readonly tier: SharedTier;
+  readonly server: SharedServer;
   readonly space: string;
 }
 
@@ -318,11 +321,13 @@ export class JobEnds {
   /** To be called after each call of the manager that may have made jobs. */
   readonly afterCall: (nowUs: number) => void;
   readonly #manager: KVManager;
+  readonly #top: Tier;
+  readonly #last: Tier;
   readonly #timeline: Timeline;
   readonly #loads: LoadTiming;
   readonly #countsLoads: boolean;
   /** Of the job that is looked at. */
-  readonly #route: JobRoute = { from: null, to: Tier.HBM, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
+  readonly #route: JobRoute;
   /** Blocks that came up from lower tiers and no step has paid for yet. */
   #unbilledBlocks = 0;
   readonly #shared: InstanceShare | null;
@@ -339,6 +344,9 @@ export class JobEnds {
   ) {
     this.#shared = shared;
     this.#manager = manager;
+    this.#top = manager.tiers[TOP];
+    this.#last = manager.tiers[manager.tiers.length - 1];
+    this.#route = { from: null, to: this.#top, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
     this.#timeline = timeline;
     this.#loads = config.loads;
     this.#countsLoads = config.loads.kind === 'billed' && config.lowerTiers.length > 0;
@@ -364,8 +372,8 @@ export class JobEnds {
     if (this.#shared !== null && !isMissing) {
       const route = this.#route;
       this.#manager.route(job, route);
-      const { tier, space } = this.#shared;
-      if (route.to === Tier.REMOTE) tier.store(space, route.keys, route.keyAt, route.bytes);
+      const { server, space } = this.#shared;
+      if (route.to === this.#last) server.store(space, route.keys, route.keyAt, route.bytes);
     }
     this.#manager.complete(job, isMissing ? Outcome.MISSING : Outcome.LOADED, nowUs);
     this.#carry(nowUs);
@@ -415,27 +423,27 @@ export class JobEnds {
   #send(job: JobId, flights: Flights<JobId>, nowUs: number): void {
     const route = this.#route;
     const { from, to, keys, keyAt, bytes } = route;
-    if (this.#shared === null || (from !== Tier.REMOTE && to !== Tier.REMOTE)) {
+    if (this.#shared === null || (from !== this.#last && to !== this.#last)) {
       flights.add(job, route);
       return;
     }
-    const { tier, space } = this.#shared;
-    const isRead = from === Tier.REMOTE;
+    const { server, space } = this.#shared;
+    const isRead = from === this.#last;
     const endUs = isRead
-      ? tier.readEndUs(space, keys, keyAt, bytes, nowUs)
-      : tier.writeEndUs(space, keys, keyAt, bytes, nowUs);
+      ? server.readEndUs(space, keys, keyAt, bytes, nowUs)
+      : server.writeEndUs(space, keys, keyAt, bytes, nowUs);
     if (endUs !== undefined) {
       flights.add(job, route, endUs);
       return;
     }
     if (isRead) this.#missing.add(job);
-    flights.await(job, nowUs + Math.ceil(tier.config.lookupUs));
+    flights.await(job, nowUs + Math.ceil(server.config.lookupUs));
   }
 
   #isReload(job: JobId): boolean {
     this.#manager.route(job, this.#route);
     const { from, to } = this.#route;
-    return from !== null && to === Tier.HBM && from !== Tier.HBM;
+    return from !== null && to === this.#top && from !== this.#top;
   }
 }
 
@@ -468,7 +476,7 @@ export function countersOf(
 export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {
   return manager.tiers.map((_, position) => {
     const { capacityBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
-    const used = position === HBM ? heldBytes : residentBytes;
+    const used = position === TOP ? heldBytes : residentBytes;
     return {
       capacityBlocks: capacityBytes / blockBytes,
       usedBlocks: used / blockBytes,

@@ -13,7 +13,7 @@ import type { ManagerListener } from '../../runtime/manager/core.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
 import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { HBM, linkName, Tier } from '../../runtime/tier/tier.ts';
+import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
 import { LinkModel, modeledDigest, type Timeline } from '../links/modeledDriver.ts';
 import {
@@ -172,7 +172,7 @@ export class SchedulerEngine implements InstanceEngine {
 
   cachedBlocks(keys: BlockKeys, count: number): number {
     if (this.config.lowerTiers.length === 0) return this.manager.matchLength(keys.words, count);
-    return this.manager.lookup(keys.words, count).byTier[HBM];
+    return this.manager.lookup(keys.words, count).byTier[TOP];
   }
 
   cachedByTier(keys: BlockKeys, count: number): readonly number[] {
@@ -279,14 +279,15 @@ export class SchedulerEngine implements InstanceEngine {
   /** Makes known which blocks of the prompt the shared tier has, behind those that the instance has itself. */
   #findShared({ keys, promptBlocks }: SimRequest, nowUs: number): void {
     if (this.#shared === null) return;
-    const { manager, blockTokens } = { manager: this.manager, blockTokens: this.config.blockTokens };
-    const { tier, space } = this.#shared;
+    const { manager } = this;
+    const { blockTokens } = this.config;
+    const { server, space } = this.#shared;
     const { words } = keys;
     const to = Math.min(promptBlocks, keys.length);
     const from = manager.matchLength(words, to);
     if (from >= to) return;
     const position = manager.tiers.length - 1;
-    const found = tier.find(space, words, from, to);
+    const found = server.find(space, words, from, to);
     for (let i = from; i < from + found; i++) {
       const key = words.slice(4 * i, 4 * i + 4);
       const parent = i === 0 ? new Uint32Array(4) : words.slice(4 * i - 4, 4 * i);
@@ -306,9 +307,9 @@ export class SchedulerEngine implements InstanceEngine {
     if (request === undefined) return;
     const found = [...byTier];
     for (const [tier, blocks] of (request.announcedByTier ?? []).entries()) {
-      if (tier === HBM) continue;
-      const moved = Math.min(blocks, found[HBM]);
-      found[HBM] -= moved;
+      if (tier === TOP) continue;
+      const moved = Math.min(blocks, found[TOP]);
+      found[TOP] -= moved;
       found[tier] += moved;
     }
     request.foundByTier = found;
@@ -399,7 +400,7 @@ export class HeldBlocks {
     if (found === 0) return;
     const blocks = this.#port.worthwhile(keys, found, slackUs);
     const { byTier } = manager.lookup(keys.words, blocks);
-    if (byTier[HBM] === blocks) return;
+    if (byTier[TOP] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
     const before = this.#port.hitsByTier();
     const sequence = manager.open(keys.words, blocks, nowUs, blocks);
@@ -618,7 +619,7 @@ export class ChoosingPort extends ManagerPort {
     const { computeUsPerToken, crowd } = this.#estimate;
     if (computeUsPerToken === Infinity) return found;
     const { byTier, pending } = this.#manager.lookup(keys.words, found);
-    const here = byTier[HBM] - Math.min(pending, byTier[HBM]);
+    const here = byTier[TOP] - Math.min(pending, byTier[TOP]);
     const missing = found - here;
     if (missing === 0) return found;
     const computeUs = missing * this.blockTokens * computeUsPerToken;
@@ -631,22 +632,23 @@ export class ChoosingPort extends ManagerPort {
   #loadUs(byTier: readonly number[], pending: number): { readonly loadUs: number; readonly linkUs: number } {
     const { loads, links, blockBytes, nowUs, shared } = this.#estimate;
     if (loads.kind === 'billed') {
-      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === HBM ? 0 : blocks), 0);
+      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === TOP ? 0 : blocks), 0);
       const loadUs = below * Math.trunc(loads.baseUs + loads.usPerBlock);
       return { loadUs, linkUs: loadUs };
     }
     let longestUs = 0;
     let linkUs = 0;
     for (const [position, tier] of this.#manager.tiers.entries()) {
-      if (position === HBM || links === null) continue;
+      if (position === TOP || links === null) continue;
       const blocks = byTier[position];
       if (blocks === 0 && pending === 0) continue;
-      const ownQueueUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[HBM])) - nowUs());
-      let blockUs = links.transferUs(tier as Tier, this.#manager.tiers[HBM], blockBytes);
+      const top = this.#manager.tiers[TOP];
+      const ownQueueUs = Math.max(0, links.freeAtUs(linkName(tier, top)) - nowUs());
+      let blockUs = links.transferUs(tier as Tier, top, blockBytes);
       let queuedUs = ownQueueUs;
-      if (shared !== null && tier === Tier.REMOTE) {
-        queuedUs = Math.max(ownQueueUs, shared.tier.readQueueUs(nowUs()));
-        blockUs = Math.max(blockUs, Math.ceil((blockBytes * 1e6) / shared.tier.config.readBytesPerS));
+      if (shared !== null && position === this.#manager.tiers.length - 1) {
+        queuedUs = Math.max(ownQueueUs, shared.server.readQueueUs(nowUs()));
+        blockUs = Math.max(blockUs, Math.ceil((blockBytes * 1e6) / shared.server.config.readBytesPerS));
       }
       const ownUs = blocks * blockUs;
       longestUs = Math.max(longestUs, queuedUs + ownUs);
@@ -662,7 +664,7 @@ export class ChoosingPort extends ManagerPort {
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       const { byTier, pending } = this.#manager.lookup(keys.words, middle);
-      if (byTier[HBM] === middle && pending === 0) low = middle;
+      if (byTier[TOP] === middle && pending === 0) low = middle;
       else high = middle - 1;
     }
     return low;

@@ -3,11 +3,11 @@
 import { describe, expect, it } from 'vitest';
 import { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import type { PoolConfig } from '../../../src/sim/description/deployment.ts';
-import { SharedTier, type SharedTierConfig } from '../../../src/sim/links/sharedTier.ts';
+import { SharedServer, type SharedServerConfig } from '../../../src/sim/links/sharedServer.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 /** A block of 1000 bytes takes a millisecond of a link. */
-const config: SharedTierConfig = {
+const config: SharedServerConfig = {
   capacityBytes: 100_000,
   lookupUs: 20,
   delayUs: 50,
@@ -19,7 +19,7 @@ const prompt = { prompt: 40, output: 1, stream: 7 };
 const wholeUs = 1000 + 10 * 40;
 const lastBlockUs = 1000 + 10 * 4;
 
-function sharing(shared: Partial<SharedTierConfig> = {}, replicas = 2, hbmBlocks = 64): PoolConfig {
+function sharing(shared: Partial<SharedServerConfig> = {}, replicas = 2, hbmBlocks = 64): PoolConfig {
   const pool = smallPool({ replicas, hbmBlocks });
   const both = { ...config, ...shared };
   const link = { baseLatencyUs: 0, bandwidthBytesPerS: both.instanceBytesPerS ?? 1e6, delayUs: both.delayUs };
@@ -52,7 +52,7 @@ describe('the shared tier', () => {
     Uint32Array.from({ length: 4 * count }, (_, i) => 0x10000 * (first + (i >> 2)) + i);
 
   it('forgets what was used longest ago', () => {
-    const tier = new SharedTier({ ...config, capacityBytes: 3000 });
+    const tier = new SharedServer({ ...config, capacityBytes: 3000 });
     const words = keys(4);
     for (const block of [0, 1, 2]) tier.store('m/', words, 4 * block, 1000);
     expect(tier.find('m/', words, 0, 1)).toBe(1); // 0 is now the last to go
@@ -64,7 +64,7 @@ describe('the shared tier', () => {
   });
 
   it('carries one transfer after the other in each direction, whoever asks', () => {
-    const tier = new SharedTier(config);
+    const tier = new SharedServer(config);
     const words = keys(3);
     expect(tier.writeEndUs('m/', words, 0, 1000, 500)).toBe(1550);
     expect(tier.writeEndUs('m/', words, 4, 1000, 600)).toBe(2550);
@@ -158,7 +158,7 @@ describe('instances with a shared tier', () => {
     expect(refused({ loads: { kind: 'billed', baseUs: 0, usPerBlock: 1 } })).toThrow('deferred loads');
     expect(refused({ shared: { ...config, capacityBytes: 10 } })).toThrow('less than a block');
     expect(refused({ shared: { ...config, readBytesPerS: 0 } })).toThrow('readBytesPerS');
-    expect(refused({ shared: { ...config, lookupMs: 1 } as SharedTierConfig })).toThrow('lookupMs');
+    expect(refused({ shared: { ...config, lookupMs: 1 } as SharedServerConfig })).toThrow('lookupMs');
     const other = { ...sharing({ lookupUs: 30 }), configId: 'other' };
     expect(() => smallSimulation([pool, other], [])).toThrow('differs from the shared tier');
   });

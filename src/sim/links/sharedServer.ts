@@ -14,7 +14,7 @@ import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { LinkProfile } from './modeledDriver.ts';
 
-export interface SharedTierConfig {
+export interface SharedServerConfig {
   /** Bytes of blocks that the server holds. */
   readonly capacityBytes: number;
   /** Microseconds of an answer without a block: what is missing, or is there already. */
@@ -28,7 +28,7 @@ export interface SharedTierConfig {
   readonly instanceBytesPerS?: number;
 }
 
-const names = optionNames<SharedTierConfig>({
+const names = optionNames<SharedServerConfig>({
   capacityBytes: true,
   lookupUs: true,
   delayUs: true,
@@ -38,7 +38,7 @@ const names = optionNames<SharedTierConfig>({
 });
 
 /** @throws TKV_CONFIG with the field at fault */
-export function checkSharedTier(config: SharedTierConfig, blockBytes: number): SharedTierConfig {
+export function checkSharedServer(config: SharedServerConfig, blockBytes: number): SharedServerConfig {
   requireOptions(config, names, 'shared', 'TKV_CONFIG');
   requireInteger('shared.capacityBytes', config.capacityBytes, 1);
   if (config.capacityBytes < blockBytes) {
@@ -61,7 +61,7 @@ export function instanceLinks({
   writeBytesPerS,
   instanceBytesPerS,
   delayUs,
-}: SharedTierConfig): {
+}: SharedServerConfig): {
   readonly read: LinkProfile;
   readonly write: LinkProfile;
 } {
@@ -72,7 +72,7 @@ export function instanceLinks({
 }
 
 /** What the server did for all instances. */
-export interface SharedTierCounts {
+export interface SharedServerCounts {
   lookups: number;
   /** Blocks that lookups found. */
   found: number;
@@ -88,9 +88,9 @@ export interface SharedTierCounts {
   writtenByOthers: number;
 }
 
-export class SharedTier {
-  readonly config: SharedTierConfig;
-  readonly counts: SharedTierCounts = {
+export class SharedServer {
+  readonly config: SharedServerConfig;
+  readonly counts: SharedServerCounts = {
     lookups: 0,
     found: 0,
     reads: 0,
@@ -105,7 +105,7 @@ export class SharedTier {
   readonly #blocks: Map<string, number> = new Map();
   readonly #links = { bytes: 0, readFreeAtUs: 0, writeFreeAtUs: 0 };
 
-  constructor(config: SharedTierConfig) {
+  constructor(config: SharedServerConfig) {
     this.config = config;
   }
 
