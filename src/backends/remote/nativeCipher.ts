@@ -49,8 +49,8 @@ type Update = ((...args: UpdateArgs) => number) & {
   async(...args: [...UpdateArgs, (error: unknown, result: number) => void]): void;
 };
 type UpdateArgs = [context: unknown, into: Uint8Array | null, count: Buffer, from: Uint8Array, bytes: number];
-type Begin = (context: unknown, cipher: unknown, e: null, key: Uint8Array, nonce: Uint8Array) => number;
-type End = (context: unknown, into: Buffer, count: Buffer) => number;
+type BeginCall = (context: unknown, cipher: unknown, e: null, key: Uint8Array, nonce: Uint8Array) => number;
+type EndCall = (context: unknown, into: Buffer, count: Buffer) => number;
 
 async function bind(): Promise<NativeCipher | undefined> {
   const { default: koffi } = await import('koffi');
@@ -61,14 +61,14 @@ async function bind(): Promise<NativeCipher | undefined> {
   const control = openssl.func('int EVP_CIPHER_CTX_ctrl(void *c, int type, int arg, void *p)') as (
     ...args: [context: unknown, type: number, bytes: number, tag: Uint8Array]
   ) => number;
-  const calls = (way: 'Encrypt' | 'Decrypt'): { begin: Begin; update: Update; end: End } => ({
+  const calls = (way: 'Encrypt' | 'Decrypt'): { begin: BeginCall; update: Update; end: EndCall } => ({
     begin: openssl.func(
       `int EVP_${way}Init_ex(void *c, const void *t, void *e, const uint8_t *k, const uint8_t *n)`,
-    ) as Begin,
+    ) as BeginCall,
     update: openssl.func(
       `int EVP_${way}Update(void *c, void *out, void *count, const void *from, int bytes)`,
     ) as Update,
-    end: openssl.func(`int EVP_${way}Final_ex(void *c, void *out, void *count)`) as End,
+    end: openssl.func(`int EVP_${way}Final_ex(void *c, void *out, void *count)`) as EndCall,
   });
   const [encrypt, decrypt] = [calls('Encrypt'), calls('Decrypt')];
   const turns = new Turns();
