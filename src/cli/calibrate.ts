@@ -113,24 +113,13 @@ async function calibrateRemote(
   for (const [option, value] of Object.entries({ '--dir': dir, '--adapter': adapter })) {
     if (value !== undefined) throw configError(option, 'excludes --remote', 'Keep one of them.');
   }
-  const { measureSharedServer } = await import('../measure/sharedServer.ts');
+  const { measureSharedServer, renderSharedServer } = await import('../measure/sharedServer.ts');
   using bar = startProgressBar('rounds');
   const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
     bar.update({ share: done / all, done });
   });
   writeJsonFile(out, figures);
-  printText(
-    `${renderTable(
-      ['block', 'read GB/s', 'write GB/s', 'one read', 'one write'].map((title) => ({ title })),
-      rows.map(({ blockBytes, readGbPerS, writeGbPerS, readUs, writeUs }) => [
-        formatBytes(blockBytes),
-        readGbPerS.toFixed(2),
-        writeGbPerS.toFixed(2),
-        `${(readUs / 1000).toFixed(2)} ms`,
-        `${(writeUs / 1000).toFixed(2)} ms`,
-      ]),
-    )}\n${figures.server}: ${formatBytes(figures.capacity_bytes)}, a lookup takes ${figures.lookup_us} us\n`,
-  );
+  printText(renderSharedServer(figures, rows));
 }
 
 /** Upstream's use of the command, which compares a recorded trace with a simulation of it. */

@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { connectRemote } from '../backends/remote/remoteClient.ts';
 import { RemoteStore } from '../backends/remote/remoteStore.ts';
 import { parseRemoteUrl } from '../backends/remote/remoteUrl.ts';
+import { formatBytes, renderTable } from '../printing/text.ts';
 import { digestBytes } from '../runtime/digest.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { poolShape } from '../runtime/tables/slotPool.ts';
@@ -123,6 +124,23 @@ export async function measureSharedServer(
       delay_us: round(delayUs, 0),
     },
   };
+}
+
+/** The rows as a table, and what the server holds. */
+export function renderSharedServer(figures: SharedServerFigures, rows: readonly SharedServerRow[]): string {
+  const ms = (us: number): string => `${(us / 1000).toFixed(2)} ms`;
+  const table = renderTable(
+    ['block', 'read GB/s', 'write GB/s', 'one read', 'one write'].map((title) => ({ title })),
+    rows.map(({ blockBytes, readGbPerS, writeGbPerS, readUs, writeUs }) => [
+      formatBytes(blockBytes),
+      readGbPerS.toFixed(2),
+      writeGbPerS.toFixed(2),
+      ms(readUs),
+      ms(writeUs),
+    ]),
+  );
+  const { server, capacity_bytes: bytes, lookup_us: us } = figures;
+  return `${table}\n${server}: holds ${formatBytes(bytes)}, a lookup takes ${ms(us)}\n`;
 }
 
 async function capacityOf(url: string): Promise<number> {
