@@ -58,7 +58,17 @@ const schema = fields({
  * @throws TKV_INPUT or TKV_CONFIG naming the file and the line or field at fault
  */
 export function readPrefix(content: string, path: string): Prefix {
-  return content.trimStart().startsWith('{') ? fromTokens(content, path) : fromKeys(content, path);
+  if (!content.trimStart().startsWith('{')) return fromKeys(content, path);
+  try {
+    return fromTokens(content, path);
+  } catch (cause) {
+    if (!(cause instanceof TierKVError) || cause.path !== undefined) throw cause;
+    throw new TierKVError(cause.code, `${path}: ${cause.message}`, {
+      path,
+      cause,
+      ...(cause.field === undefined ? {} : { field: cause.field }),
+    });
+  }
 }
 
 function fromKeys(content: string, path: string): Prefix {

@@ -206,7 +206,7 @@ function barsChart(section: BarsSection, id: string): DraftChart {
   return {
     ...headOf(section, id),
     rows,
-    spec: base(Math.max(60, names * Math.max(BAR_HEIGHT, groups * 15) + 40), {
+    spec: base(Math.max(70, names * Math.max(BAR_HEIGHT, groups * 17) + (groups > 1 ? 80 : 40)), {
       layer: [
         {
           mark: { type: 'bar', cornerRadiusEnd: 2 },
@@ -235,11 +235,9 @@ function barsChart(section: BarsSection, id: string): DraftChart {
 
 function distributionsChart(section: DistributionsSection, id: string): DraftChart {
   const rows: object[] = section.series.flatMap(({ name, quantiles }) =>
-    quantiles.map((value, i) => ({
-      value: Math.max(value, 1e-3),
-      share: i / (quantiles.length - 1),
-      series: name,
-    })),
+    quantiles.flatMap(
+      (value, i) => (value > 0 ? [{ value, share: i / (quantiles.length - 1), series: name }] : []), // a scale of logarithms has no 0
+    ),
   );
   for (const { name, target } of section.series) {
     if (target === undefined) continue;

@@ -222,7 +222,7 @@ const writers: Readonly<Record<Unit, (value: number) => string>> = {
   share: shareText,
   bytes: (value) => scaled(value, 1024, ['bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']),
   perS: (value) => `${threeDigits(value)} /s`,
-  tokensPerS: (value) => `${scaled(value, 1000, ['', 'k', 'M', 'G'])} tokens/s`,
+  tokensPerS: (value) => `${scaled(value, 1000, ['', 'k', 'M', 'G'])} tok/s`,
   bytesPerS: (value) => scaled(value, 1000, ['B/s', 'kB/s', 'MB/s', 'GB/s', 'TB/s']),
   plain: threeDigits,
 };
