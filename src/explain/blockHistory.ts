@@ -83,7 +83,7 @@ export interface FailedLoad {
 }
 
 /** What one sequence asked for, found and missed. */
-export interface RequestFacts {
+export interface RememberedRequest {
   readonly sequence: number;
   readonly owner: number;
   readonly openedUs: number;
@@ -132,14 +132,14 @@ export class BlockHistory {
   readonly #blocks: Map<string, BlockFacts> = new Map();
   /** By content, for as long as the manager knows it. */
   readonly #byContent: (BlockFacts | undefined)[] = [];
-  readonly #requests: Map<number, RequestFacts> = new Map();
+  readonly #requests: Map<number, RememberedRequest> = new Map();
   readonly #ownerOf: Map<number, number> = new Map();
   readonly #stop: () => void;
   #requestBlocks = 0;
   readonly #order: UseOrder;
   #op: InputOp = InputOp.TICK;
   #sequence = -1;
-  #current: RequestFacts | undefined;
+  #current: RememberedRequest | undefined;
   #followed: string | undefined;
   #events: BlockEvent[] = [];
   /** Blocks and requests that were known and are forgotten. */
@@ -159,11 +159,11 @@ export class BlockHistory {
   }
 
   /** The requests that are remembered, the oldest first. */
-  get requests(): Iterable<RequestFacts> {
+  get requests(): Iterable<RememberedRequest> {
     return this.#requests.values();
   }
 
-  request(sequence: number): RequestFacts | undefined {
+  request(sequence: number): RememberedRequest | undefined {
     return this.#requests.get(sequence);
   }
 
@@ -314,7 +314,7 @@ export class BlockHistory {
       facts.writer = sequence;
       facts.writerSinceUs = nowUs;
     }
-    const request: RequestFacts = {
+    const request: RememberedRequest = {
       sequence,
       owner,
       openedUs: nowUs,

@@ -12,7 +12,7 @@ import {
   type TierName,
   tierName,
 } from '../runtime/index.ts';
-import type { BlockEvent, BlockHistory, Fate, Miss, RequestFacts } from './blockHistory.ts';
+import type { BlockEvent, BlockHistory, Fate, Miss, RememberedRequest } from './blockHistory.ts';
 
 /**
  * Why a block was computed, or is to be:
@@ -80,7 +80,7 @@ export interface BlockExplanation {
   readonly usedSince: number | null;
 }
 
-export interface Explanation {
+export interface CacheExplanation {
   /** As the caller named it; null for tokens that were only looked up. */
   readonly request: string | null;
   readonly sequence: number | null;
@@ -120,7 +120,11 @@ export interface Naming {
   readonly blockTokens: number | null;
 }
 
-export function explainRequest(history: BlockHistory, request: RequestFacts, naming: Naming): Explanation {
+export function explainRequest(
+  history: BlockHistory,
+  request: RememberedRequest,
+  naming: Naming,
+): CacheExplanation {
   const { manager } = history;
   const words = new Words(history, naming);
   const blocks: BlockExplanation[] = [];
@@ -159,7 +163,7 @@ export function explainKeys(
   { keys, blocks, limit }: { readonly keys: Uint32Array; readonly blocks: number; readonly limit: number },
   tenant: string | null,
   naming: Naming,
-): Explanation {
+): CacheExplanation {
   const { manager } = history;
   const words = new Words(history, naming);
   const matched = manager.matchLength(keys, Math.min(blocks, limit));
@@ -193,11 +197,12 @@ export function explainKeys(
   };
 }
 
-type Told = Omit<BlockExplanation, 'block' | 'key'>;
+type ToldBlock = Omit<BlockExplanation, 'block' | 'key'>;
 
 /** The calls of the manager in the words of an operator: what an eviction was for. */
 const doings: Readonly<Partial<Record<InputOp, string>>> = {
   [InputOp.OPEN]: 'when a sequence opened',
+  [InputOp.ADMIT]: 'to make room for blocks to load and to compute',
   [InputOp.LOAD]: 'to make room for blocks that were loaded',
   [InputOp.LOAD_BACK]: 'to make room for blocks that were loaded',
   [InputOp.ALLOCATE]: 'to make room for blocks to compute',
@@ -251,7 +256,7 @@ class Words {
     ];
   }
 
-  found(position: number, outcome: Outcome | undefined, isChosen: boolean): Told {
+  found(position: number, outcome: Outcome | undefined, isChosen: boolean): ToldBlock {
     const tier = this.#tier(position);
     const plain = { tier, remedy: null, lost: null, usedSince: null };
     if (outcome !== undefined) return this.#failed(tier, outcome);
@@ -266,7 +271,7 @@ class Words {
     return { ...plain, cause: null, why: position === 0 ? `served by ${tier}` : `loaded from ${tier}` };
   }
 
-  missed(miss: Miss, block: number): Told {
+  missed(miss: Miss, block: number): ToldBlock {
     const plain = { tier: null, remedy: null, lost: null, usedSince: null };
     if (miss.kind === 'neverSeen') {
       const twin = this.#naming.twinOf?.(block);
@@ -307,7 +312,7 @@ class Words {
     return this.#gone(miss.fate as Fate, miss);
   }
 
-  #gone(fate: Fate, { usedSince, atLeast }: Miss): Told {
+  #gone(fate: Fate, { usedSince, atLeast }: Miss): ToldBlock {
     const at = seconds(fate.atUs);
     const tier = fate.tier === -1 ? null : this.#tier(fate.tier);
     const lost = {
@@ -318,7 +323,7 @@ class Words {
       tenant: fate.owner === -1 ? null : this.#naming.tenantOf(fate.owner),
       idleUs: fate.idleUs === -1 ? null : fate.idleUs,
     };
-    const told = (cause: MissCause, why: string, remedy: string | null): Told => {
+    const told = (cause: MissCause, why: string, remedy: string | null): ToldBlock => {
       const known = usedSince === -1 ? null : usedSince;
       return { tier: null, cause, why, remedy, lost, usedSince: known };
     };
@@ -374,7 +379,7 @@ class Words {
     return `${others}, and the tiers hold ${held}: blocks in use, quotas, or a tier below that was slow took the room.`;
   }
 
-  #failed(tier: TierName, outcome: Outcome): Told {
+  #failed(tier: TierName, outcome: Outcome): ToldBlock {
     const plain = { tier, lost: null, usedSince: null };
     const { transferDeadlineUs } = this.#manager.config;
     if (outcome === Outcome.TIMED_OUT) {
@@ -412,7 +417,7 @@ class Words {
   }
 }
 
-function toldOfTwin({ cause, name, tier }: Twin): Pick<Told, 'cause' | 'why' | 'remedy'> {
+function toldOfTwin({ cause, name, tier }: Twin): Pick<ToldBlock, 'cause' | 'why' | 'remedy'> {
   const where = tier === null ? 'had it before' : `has it in ${tier}`;
   if (cause === 'anotherTenant') {
     const remedy = 'A sharing group of both tenants, where they trust each other.';

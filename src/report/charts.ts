@@ -10,10 +10,10 @@ import type { VegaLiteSpec } from '../printing/chart.ts';
 import type {
   BarsSection,
   DistributionsSection,
-  Lane,
   LinesSection,
   PointsSection,
   ReportSection,
+  TimelineLane,
   TimelineSection,
   Unit,
 } from './model.ts';
@@ -293,7 +293,7 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
   };
 }
 
-function laneChart(lane: Lane, id: string): DraftChart {
+function laneChart(lane: TimelineLane, id: string): DraftChart {
   const rows = lane.series.flatMap(({ name, points }) => points.map(([x, y]) => ({ x, y, series: name })));
   return {
     id,

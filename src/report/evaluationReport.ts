@@ -106,9 +106,9 @@ function figuresOf({ score, cases = [], metrics }: Evaluation): Figure[] {
   ];
 }
 
-type Named = JudgedPolicies['policies'][number];
+type NamedEvaluation = JudgedPolicies['policies'][number];
 
-function ranking(ran: readonly Named[], objectives: readonly string[]): ReportSection {
+function ranking(ran: readonly NamedEvaluation[], objectives: readonly string[]): ReportSection {
   return {
     kind: 'table',
     title: 'Ranking',
@@ -135,7 +135,7 @@ function ranking(ran: readonly Named[], objectives: readonly string[]): ReportSe
   };
 }
 
-function caseBars(ran: readonly Named[]): ReportSection {
+function caseBars(ran: readonly NamedEvaluation[]): ReportSection {
   return {
     kind: 'bars',
     title: 'Gain over the baseline',
@@ -176,7 +176,7 @@ function caseTable(name: string, { cases = [] }: Evaluation, objectives: readonl
   };
 }
 
-function settingsSection(ran: readonly Named[]): ReportSection[] {
+function settingsSection(ran: readonly NamedEvaluation[]): ReportSection[] {
   const settings = Object.keys(meansBySetting(ran[0]?.evaluation.cases ?? []));
   if (settings.length < 2 || ran.length < 2) return [];
   return [
@@ -202,7 +202,7 @@ function summarySection(summary: string): ReportSection {
   };
 }
 
-function failures(failed: readonly Named[]): ReportSection {
+function failures(failed: readonly NamedEvaluation[]): ReportSection {
   return {
     kind: 'table',
     title: 'Policies without a score',
@@ -211,7 +211,7 @@ function failures(failed: readonly Named[]): ReportSection {
   };
 }
 
-function advice(ran: readonly Named[], lead: number): string[] {
+function advice(ran: readonly NamedEvaluation[], lead: number): string[] {
   const [best] = ran;
   if (best === undefined) return ['Mend what the table of failures names, and evaluate again.'];
   const { cases = [], score } = best.evaluation;

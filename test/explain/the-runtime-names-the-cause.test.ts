@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig } from '../../src/embed/index.ts';
-import type { Explanation, MissCause } from '../../src/explain/index.ts';
+import type { CacheExplanation, MissCause } from '../../src/explain/index.ts';
 import { Outcome } from '../../src/runtime/index.ts';
 import {
   blocks,
@@ -40,12 +40,12 @@ async function computed(
   await kv.idle();
 }
 
-const causesOf = ({ blocks: all }: Explanation): (MissCause | null)[] => all.map(({ cause }) => cause);
-const now = (kv: KVRuntime, seed: number): Explanation => kv.explain(prompt(seed), { tenant });
+const causesOf = ({ blocks: all }: CacheExplanation): (MissCause | null)[] => all.map(({ cause }) => cause);
+const now = (kv: KVRuntime, seed: number): CacheExplanation => kv.explain(prompt(seed), { tenant });
 const all = (cause: MissCause | null): (MissCause | null)[] => Array(promptBlocks).fill(cause);
 
 /** Begins the prompt, and explains it as the request that it was. */
-async function asked(kv: KVRuntime, seed: number): Promise<Explanation> {
+async function asked(kv: KVRuntime, seed: number): Promise<CacheExplanation> {
   const sequence = await kv.begin(prompt(seed), { tenant });
   const explanation = kv.explain(sequence);
   kv.release(sequence);

@@ -17,7 +17,7 @@ import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
-import { HBM, Outcome, type Tier } from '../tier/tier.ts';
+import { Outcome, type Tier, TOP } from '../tier/tier.ts';
 import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
 import { Core, type ManagerListener } from './core.ts';
@@ -193,7 +193,7 @@ export class KVManager {
   /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
   locate(key: Uint32Array): BlockPlace | undefined {
     const content = this.#core.contents.find(key, 0);
-    const replica = content === -1 ? -1 : this.#core.fastestReady(content, HBM);
+    const replica = content === -1 ? -1 : this.#core.fastestReady(content, TOP);
     return replica === -1 ? undefined : placeOf(this.#core, replica);
   }
 
@@ -280,7 +280,7 @@ export class KVManager {
     const core = this.#core;
     let held = 0;
     for (let i = 0; i < matched; i++) {
-      const ready = core.readyIn(this.#found[i], HBM);
+      const ready = core.readyIn(this.#found[i], TOP);
       if (ready !== -1 && core.replicas.refs[ready] > 0) held++;
     }
     return held;
@@ -387,9 +387,9 @@ export class KVManager {
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
     const core = this.#core;
     return {
-      slot: core.replicas.slotOf(replica, HBM),
+      slot: core.replicas.slotOf(replica, TOP),
       generation: core.generationOf(replica),
-      sizeClass: core.sizeClassOf(replica, HBM),
+      sizeClass: core.sizeClassOf(replica, TOP),
     };
   }
 
@@ -445,22 +445,42 @@ export class KVManager {
     return this.#open(keys, count, nowUs, { matchLimit, owner, units, sizeClass, room: units });
   }
 
+  /**
+   * As `openIfFits`, and takes the room in the same call: loads of what lower tiers hold begin, and the blocks
+   * behind the matched ones are opened up to `units`. Where the loads find no room after all, the table is as
+   * `openIfFits` gives it, and `load` and `allocate` try again.
+   * @returns null, with nothing changed, when the table would not fit
+   */
+  admit(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    units: number,
+    sizeClass = 0,
+    owner = 0,
+  ): Sequence | null {
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    const wish = { matchLimit, owner, units, sizeClass, room: units };
+    const sequence = this.#open(keys, count, nowUs, wish, InputOp.ADMIT);
+    if (sequence !== null && this.#load(sequence, 0, sequence.length, false)) {
+      this.#allocate(sequence, 0, units, sizeClass);
+    }
+    return sequence;
+  }
+
   #open(
     keys: Uint32Array,
     count: number,
     nowUs: number,
     { matchLimit, owner, units, sizeClass, room }: TableWish,
+    op: typeof InputOp.OPEN | typeof InputOp.ADMIT = InputOp.OPEN,
   ): Sequence | null {
     const core = this.#core;
     invariant(keys.length >= count * 4, 'four key words a block');
     requireInteger('owner', owner, 0, this.config.owners - 1);
-    this.#now(nowUs, InputOp.OPEN);
-    core.sink?.input(
-      InputOp.OPEN,
-      nowUs,
-      [count, matchLimit, owner, units, sizeClass],
-      keys.subarray(0, count * 4),
-    );
+    this.#now(nowUs, op);
+    core.sink?.input(op, nowUs, [count, matchLimit, owner, units, sizeClass], keys.subarray(0, count * 4));
     const matched = this.#match(keys, Math.min(count, matchLimit));
     if (units > 0 && !this.canAllocate(units - this.#heldAlready(matched), sizeClass, owner)) {
       this.#refuse(0, 0, units);
@@ -574,6 +594,11 @@ export class KVManager {
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
     this.#now(nowUs, InputOp.ALLOCATE, sequence.id);
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
+    return this.#allocate(sequence, from, to, sizeClass);
+  }
+
+  #allocate(sequence: Sequence, from: number, to: number, sizeClass: number): boolean {
+    const core = this.#core;
     let units = 0;
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
     const bytes = units * core.unitBytes(sizeClass);
@@ -603,7 +628,7 @@ export class KVManager {
     }
     this.#now(nowUs, InputOp.COPY, to.id);
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
-    const sizeClass = core.sizeClassOf(from.replica[at], HBM);
+    const sizeClass = core.sizeClassOf(from.replica[at], TOP);
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
     cancelSpeculative(core, core.unitBytes(sizeClass), to.owner);
     to.extendTo(into + 1);

@@ -7,15 +7,15 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { explainCommand } from '../../src/cli/explain.ts';
-import { type Explanation, explanationText, LogExplainer } from '../../src/explain/index.ts';
-import { printedBy } from '../cli/printed.ts';
-import { blocks, layout, openRuntime, prompt, tenant, write } from '../embed/liveRuntime.ts';
+import { explainCommand } from '../../../src/cli/explain.ts';
+import { type CacheExplanation, explanationText, LogExplainer } from '../../../src/explain/index.ts';
+import { blocks, layout, openRuntime, prompt, tenant, write } from '../../embed/liveRuntime.ts';
+import { printedBy } from '../printed.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-explained-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const log = join(folder, 'kv.log');
-const live = new Map<number, Explanation>();
+const live = new Map<number, CacheExplanation>();
 let lines: string[] = [];
 
 beforeAll(async () => {
@@ -49,7 +49,7 @@ describe('a decision log', () => {
     const causes = new Set<string | null>();
     for (const [id, explanation] of live) {
       const logged = explainer.request(String(id));
-      const facts = ({ blocks: all }: Explanation): object[] =>
+      const facts = ({ blocks: all }: CacheExplanation): object[] =>
         all.map(({ tier, cause, usedSince, lost }) => ({
           tier,
           // a log has no tokens: it cannot look for them under other tenants
