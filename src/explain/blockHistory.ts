@@ -49,6 +49,8 @@ export interface BlockFacts {
   copies: number;
   /** On its way to the tier at that position, and in no other; -1 if not. */
   leavingFor: number;
+  /** It was sealed, and is not published yet. */
+  isSealing: boolean;
   /** How it was lost last; null while it never was. */
   fate: Fate | null;
   /** The sequence that sealed it first; -1 where that is not known. */
@@ -200,9 +202,11 @@ export class BlockHistory {
     if (facts.writer !== -1) {
       return { kind: 'beingWritten', ...plain, writer: facts.writer, writerSinceUs: facts.writerSinceUs };
     }
-    if (facts.fate === null) return { kind: 'neverSeen', ...plain };
+    // on its way down, and not to be found there: the write was given up
+    const fate = facts.leavingFor === -1 ? facts.fate : this.#fate('notWritten', facts.leavingFor, facts);
+    if (fate === null) return { kind: 'neverSeen', ...plain };
     const usedSince = this.#order.usedAfter(facts);
-    return { kind: 'gone', ...plain, fate: facts.fate, usedSince, atLeast: this.#order.isShortOf(facts) };
+    return { kind: 'gone', ...plain, fate, usedSince, atLeast: this.#order.isShortOf(facts) };
   }
 
   /** Follows all that happens to the block from now on. @param key four words */
@@ -248,6 +252,7 @@ export class BlockHistory {
       sealed: (content) => {
         const facts = this.#factsOf(content);
         facts.writer = -1;
+        facts.isSealing = facts.copies === 0;
         facts.owner = manager.contentOwner(content);
         facts.tokens = manager.contentTokens(content);
         if (facts.sealedBy === -1) {
@@ -295,9 +300,11 @@ export class BlockHistory {
       forgotten: (content) => {
         const facts = this.#byContent[content];
         this.#byContent[content] = undefined;
-        if (facts === undefined || facts.leavingFor === -1) return;
-        facts.fate = this.#fate('notWritten', facts.leavingFor, facts);
+        if (facts === undefined) return;
+        if (facts.leavingFor !== -1) facts.fate = this.#fate('notWritten', facts.leavingFor, facts);
+        else if (facts.isSealing) facts.fate = this.#fate('sealFailed', 0, facts);
         facts.leavingFor = -1;
+        facts.isSealing = false;
       },
     };
   }
@@ -354,6 +361,7 @@ export class BlockHistory {
     const facts = this.#factsOf(content);
     facts.copies += 256 ** tier;
     facts.leavingFor = -1;
+    facts.isSealing = false;
     facts.owner = this.manager.contentOwner(content);
     facts.tokens = this.manager.contentTokens(content);
   }
@@ -392,6 +400,7 @@ export class BlockHistory {
         writerSinceUs: -1,
         copies: 0,
         leavingFor: -1,
+        isSealing: false,
         fate: null,
         sealedBy: -1,
         sealedUs: -1,

@@ -332,7 +332,12 @@ class Words {
       const forWhom = fate.sequence === -1 ? '' : ` by ${this.#who(fate.sequence)}`;
       const policy = this.#manager.config.eviction.policy;
       const why = `evicted from ${tier} at ${at} by ${policy}, ${doings[fate.by] ?? 'by a call'}${forWhom}${rest}`;
-      return told('evicted', why, this.#whatWouldKeep(usedSince, atLeast));
+      const below = fate.tier + 1;
+      if (below === this.#manager.tiers.length)
+        return told('evicted', why, this.#whatWouldKeep(usedSince, atLeast));
+      const lower = this.#tier(below);
+      const remedy = `It did not go down: ${lower} was behind (leavingShare), had no room for it, or its writeBudget was spent.`;
+      return told('evicted', `${why}, and dropped`, remedy);
     }
     if (fate.kind === 'damaged') {
       const why = `its bytes in ${tier} were found to be wrong at ${at}, and it was dropped`;
@@ -353,6 +358,10 @@ class Words {
     if (fate.kind === 'abandoned') {
       const why = `${this.#who(fate.sequence)} began to compute it and ended at ${at} before it was sealed`;
       return told('abandoned', why, null);
+    }
+    if (fate.kind === 'sealFailed') {
+      const why = `it was computed and could not be sealed: its digest had not come by ${at}`;
+      return told('failed', why, 'Look at the device: it was lost, or slower than transferDeadlineMs.');
     }
     const why = `on its way to ${tier} at ${at} it could not be written`;
     return told('notWritten', why, `Look at ${tier}: it was full, slow or refused the write.`);

@@ -56,7 +56,7 @@ export function evaluationReport({
       ...(ran.length > 1 ? [ranking(ran, objectiveNames)] : []),
       ...(best === undefined ? [] : [caseBars(ran), caseTable(best.name, best.evaluation, objectiveNames)]),
       ...settingsSection(ran),
-      ...(summary === undefined ? [] : [summarySection(summary)]),
+      ...(summary === undefined ? [] : summarySections(summary)),
       ...(failed.length === 0 ? [] : [failures(failed)]),
     ],
     next: advice(ran, lead),
@@ -193,13 +193,17 @@ function settingsSection(ran: readonly NamedEvaluation[]): ReportSection[] {
   ];
 }
 
-/** What the evaluator says of decisions, anomalies and regret. */
-function summarySection(summary: string): ReportSection {
-  return {
-    kind: 'text',
-    title: 'What went wrong and why, in the worst case',
-    paragraphs: summary.split('\n').filter((line) => line.trim() !== ''),
-  };
+/** What the evaluator says of decisions, anomalies and regret in the worst case: a section for each of its heads. */
+function summarySections(summary: string): ReportSection[] {
+  const parts: { title: string; paragraphs: string[] }[] = [];
+  for (const line of summary.split('\n')) {
+    if (line.startsWith('#')) parts.push({ title: line.replace(/^#+\s*/, ''), paragraphs: [] });
+    else if (line.trim() !== '') {
+      if (parts.length === 0) parts.push({ title: 'What went wrong and why', paragraphs: [] });
+      parts.at(-1)?.paragraphs.push(line.trim());
+    }
+  }
+  return parts.map(({ title, paragraphs }) => ({ kind: 'text', title: `Worst case: ${title}`, paragraphs }));
 }
 
 function failures(failed: readonly NamedEvaluation[]): ReportSection {

@@ -25,9 +25,10 @@ beforeAll(async () => {
     ddrBytes: blocks(24),
     eviction: { policy: 'lru' },
     migration: false,
+    leavingShare: 1,
   });
   for (let i = 0; i < 30; i++) {
-    const sequence = await kv.begin(prompt((i * 5) % 13), { tenant: i % 4 === 0 ? 'tenant-b' : tenant });
+    const sequence = await kv.begin(prompt((i * i) % 13), { tenant: i % 4 === 0 ? 'tenant-b' : tenant });
     write(kv, sequence, i);
     await kv.seal(sequence);
     const { id } = sequence.groups[0].table;
@@ -116,8 +117,8 @@ describe('a decision log', () => {
         lines.filter((_, i) => i !== 20),
       ),
     ).rejects.toThrow(/gap:\d+ does not follow from the lines/);
-    await expect(bad('old', [lines[0].replace('log 3', 'log 2'), ...lines.slice(1)])).rejects.toThrow(
-      /old:1 is of version 2, and this tierkv reads version 3/,
+    await expect(bad('old', [lines[0].replace(/log \d+/, 'log 2'), ...lines.slice(1)])).rejects.toThrow(
+      /old:1 is of version 2, and this tierkv reads version \d+/,
     );
     await expect(bad('other', ['{"a":1}'])).rejects.toThrow(/is not the head of a tierkv decision log/);
     await expect(explain(join(folder, 'none'), '--request', '1')).rejects.toThrow(/none cannot be read/);
