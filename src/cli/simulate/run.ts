@@ -154,7 +154,8 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
 
   const scaled = new Set(built.scaling.map(({ configId }) => configId));
-  for (const warning of watchers.spread.warnings(instances, scaled))
+  const { shared } = simulation;
+  for (const warning of [...watchers.spread.warnings(instances, scaled), ...(shared?.warnings() ?? [])])
     bar.say(`warning: ${printable(warning)}`);
 
   const byPriority = built.scheduler === 'priority-fcfs';
