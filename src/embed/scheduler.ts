@@ -139,7 +139,9 @@ export class KVScheduler {
     if (this.#asking.holds(scheduled.id)) throw idInUse(scheduled.id);
     this.#scheduler.requireAddable(scheduled);
     this.#requests.set(scheduled.id, scheduled);
-    scheduled.watch = observers.asked(scheduled, askedUs);
+    const { id, tenant, promptTokens, tokenList: prompt } = scheduled;
+    const asked = { id, tenant, promptTokens, prompt, extras: request.extras };
+    scheduled.watch = observers.asked(asked, askedUs);
     scheduled.watch?.hashed(nowUs());
     if (!this.#asking.take(scheduled)) this.#join(scheduled, undefined);
   }

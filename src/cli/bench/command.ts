@@ -3,22 +3,36 @@
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import type { LinkRow } from '../../measure/links.ts';
+import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 
 interface BenchOptions {
   readonly json?: string;
   readonly plot?: string;
+  readonly report?: string;
   readonly dir?: string;
   readonly adapter?: string;
   readonly quick: boolean;
   readonly sustained: boolean;
   readonly fio?: string;
   readonly remote?: string;
+}
+
+interface LinksFound {
+  readonly adapter?: { readonly name: string; readonly software: boolean };
+  readonly sustained?: boolean;
+  readonly links?: readonly LinkRow[];
+}
+
+interface ManagerFound {
+  readonly manager?: readonly ManagerRow[];
 }
 
 const helpEnd = `
@@ -45,6 +59,7 @@ export function benchCommand(): Command {
     .addArgument(new Argument('<what>').choices(['links', 'manager', 'remote', 'all']))
     .option('--json <file>', 'write the rows as JSON')
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
+    .option(reportFlags, reportAbout)
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
     .option('--quick', 'fewer sizes and rounds, short bursts: for a first look', false)
@@ -56,14 +71,19 @@ export function benchCommand(): Command {
       refuseIdle(what, options);
       for (const file of [options.json, options.plot, options.fio])
         if (file !== undefined) requireWritableTarget(file);
+      await checkReport(options.report);
       const has = (part: Measured): boolean => what === part || what === 'all';
-      const links = has('links') ? await linksAsAsked(options) : {};
-      const manager = has('manager') ? await managerAsAsked(options.quick) : {};
+      const links: LinksFound = has('links') ? await linksAsAsked(options) : {};
+      const manager: ManagerFound = has('manager') ? await managerAsAsked(options.quick) : {};
       const { remote: url } = options;
       const remote = url === undefined ? {} : { remote: await remoteAsAsked(url, options.quick) };
       const about = { date: new Date().toISOString(), node: process.version, quick: options.quick };
       if (options.json !== undefined)
         writeJsonFile(options.json, { ...about, ...links, ...manager, ...remote });
+      if (options.report !== undefined) {
+        const { benchReport } = await import('../../report/benchReport.ts');
+        await reportTo(options.report, (command) => benchReport({ ...links, ...manager, command }));
+      }
     });
 }
 
@@ -96,7 +116,7 @@ function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: Ben
   if (fio !== undefined && !sustained) throw configError('--fio', 'has no --sustained', 'Add it.');
 }
 
-async function linksAsAsked(options: BenchOptions): Promise<object> {
+async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
   const bench = await import('../../measure/links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
@@ -119,7 +139,7 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
   return { adapter, sustained, links: rows };
 }
 
-async function managerAsAsked(quick: boolean): Promise<object> {
+async function managerAsAsked(quick: boolean): Promise<ManagerFound> {
   const { benchManager } = await import('../../measure/manager.ts');
   const { tableMemory } = await import('../../backends/host/hostArena.ts');
   const manager = benchManager(quick, await tableMemory());
