@@ -163,7 +163,8 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
 
   const scaled = new Set(built.scaling.map(({ configId }) => configId));
-  const warnings = watchers.spread.warnings(instances, scaled);
+  const ofShared = simulation.shared?.warnings() ?? [];
+  const warnings = [...watchers.spread.warnings(instances, scaled), ...ofShared];
   for (const warning of warnings) bar.say(`warning: ${printable(warning)}`);
   const { timeline } = watchers;
   if (timeline !== undefined) {

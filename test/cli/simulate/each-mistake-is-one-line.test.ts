@@ -89,6 +89,24 @@ describe('a mistake', () => {
     expect(exitCode).toBe(2);
   });
 
+  it('a shared tier with an unknown key, without a rate, too small, or beside billed loads', async () => {
+    const file = path.join(folder, 'shared.yaml');
+    const good = 'capacity_bytes: 1000000000\nread_gb_per_s: 1\nwrite_gb_per_s: 1\n';
+    fs.writeFileSync(file, `${good}delay_ms: 1\n`);
+    expect((await failure(`--shared-tier ${file}`)).text).toMatch(/delay_ms.*delay_us/);
+    fs.writeFileSync(file, 'capacity_bytes: 1000000000\nread_gb_per_s: 1\n');
+    expect((await failure(`--shared-tier ${file}`)).text).toMatch(/write_gb_per_s is missing/);
+    fs.writeFileSync(file, good.replace('1000000000', '1000'));
+    expect((await failure(`--shared-tier ${file}`)).text).toMatch(/less than a block/);
+    fs.writeFileSync(file, good);
+    expect((await failure(`--shared-tier ${file} --kv-cpu-blocks 10`)).text).toMatch(/--kv-offload-config/);
+    const tiers = path.join(folder, 'tiers.yaml');
+    const disk = '{type: fs, device_class: nvme_gen4}';
+    fs.writeFileSync(tiers, `kv_offload: {cpu_bytes_to_use: 0, secondary_tiers: [${disk}, ${disk}]}\n`);
+    const both = `--shared-tier ${file} --kv-offload-config ${tiers}`;
+    expect((await failure(both)).text).toMatch(/takes the place of a tier/);
+  });
+
   it('an offload file with an unknown key, or a tier too small for a block', async () => {
     const file = path.join(folder, 'offload.yaml');
     fs.writeFileSync(file, 'kv_offload:\n  cpu_bytes_to_use: 1000000000\n  evicton_policy: lru\n');
