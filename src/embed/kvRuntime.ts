@@ -50,6 +50,7 @@ import {
   signalsOf,
 } from './begin.ts';
 import { type BlockFiller, eachBlock, requireOpen, type TopPlace, viewOf, writeBytes } from './blockBytes.ts';
+import { BlockPort } from './blockPort.ts';
 import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import {
@@ -632,6 +633,11 @@ export class KVRuntime implements AsyncDisposable {
    */
   pagedCache(): PagedAttentionCache {
     return new PagedAttentionCache(this.#context, this.#config.layout);
+  }
+
+  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. */
+  blockPort(): BlockPort {
+    return new BlockPort(this.#context, this.stores, this.#config);
   }
 
   // What the runtime tells.

@@ -46,6 +46,7 @@ describe('the exports map', () => {
       './gateway': 'gateway/index',
       './compute': 'compute/index',
       './events': 'gateway/events/index',
+      './handoff': 'handoff/index',
       './metrics': 'metrics/index',
       './dashboard': 'dashboard/index',
       './explain': 'explain/index',

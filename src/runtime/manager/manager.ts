@@ -463,9 +463,9 @@ export class KVManager {
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
     const wish = { matchLimit, owner, units, sizeClass, room: units };
     const sequence = this.#open(keys, count, nowUs, wish, InputOp.ADMIT);
-    if (sequence !== null && this.#load(sequence, 0, sequence.length, false)) {
-      this.#allocate(sequence, 0, units, sizeClass);
-    }
+    if (sequence === null) return null;
+    this.#core.observer?.asked?.(InputOp.ADMIT, sequence.id); // what follows is done for it
+    if (this.#load(sequence, 0, sequence.length, false)) this.#allocate(sequence, 0, units, sizeClass);
     return sequence;
   }
 
