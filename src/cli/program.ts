@@ -30,6 +30,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./sweep/command.ts')).sweepCommand(),
   },
   {
+    name: 'plan',
+    summary: 'find the cheapest deployment that meets targets, and say how sure that is',
+    load: async () => (await import('./plan/command.ts')).planCommand(),
+  },
+  {
     name: 'evaluate',
     summary: 'score policies on suites of workloads, and say what went wrong and why',
     load: async () => (await import('./evaluate/command.ts')).evaluateCommand(),
@@ -83,6 +88,11 @@ const entries: readonly CommandEntry[] = [
     name: 'bench',
     summary: 'measure the manager and what the links of this machine give',
     load: async () => (await import('./bench/command.ts')).benchCommand(),
+  },
+  {
+    name: 'explain',
+    summary: 'say why a request found what it found, block by block',
+    load: async () => (await import('./explain.ts')).explainCommand(),
   },
   {
     name: 'serve-dashboard',

@@ -49,6 +49,8 @@ describe('the exports map', () => {
       './handoff': 'handoff/index',
       './metrics': 'metrics/index',
       './dashboard': 'dashboard/index',
+      './explain': 'explain/index',
+      './report': 'report/index',
       './transformers': 'adapters/transformers/index',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',

@@ -198,6 +198,7 @@ export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: 
 /** The block cannot be brought: it is to be computed. */
 export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
   const replica = sequence.replica[i];
+  core.observer?.failed?.(sequence.id, i, sequence.content[i], outcome);
   if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
   forget(core, sequence, i);
   sequence.state[i] = Entry.FAILED;
