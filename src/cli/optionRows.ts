@@ -10,6 +10,7 @@ import {
   optionNameOf,
   REPEATED,
   simulateRows,
+  withDefaults,
 } from '../simulate/optionTable.ts';
 
 export function addRows(command: Command, rows: readonly OptionRow[], isHidden = false): Command {
@@ -36,7 +37,8 @@ export function askedOf(command: Command, workload: string | undefined): AskedSi
   const given = command.options
     .map((option) => option.attributeName())
     .filter((name) => command.getOptionValueSource(name) === 'cli');
-  return checkAsked({ workload, options: command.opts(), given: new Set(given) });
+  const options = Object.fromEntries(given.map((name) => [name, command.getOptionValue(name)]));
+  return checkAsked({ workload, options: withDefaults(options), given: new Set(given) });
 }
 
 // An option or argument that is given and empty is mostly a variable of the shell that was not set.

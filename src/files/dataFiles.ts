@@ -113,6 +113,15 @@ export function loadHardware(asked: string): Hardware {
   return all.find((hardware) => hardware.name === name)!;
 }
 
+function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): string {
+  return backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+}
+
+/** Whether coefficients that were fitted on this GPU are shipped. */
+export function isCalibrated(hardware: Hardware): boolean {
+  return fs.existsSync(latencyDataFile(shippedCoefficients('calibrated', hardware)));
+}
+
 /** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
 export function loadCoefficients(
   backend: LatencyBackend,
@@ -127,8 +136,7 @@ export function loadCoefficients(
     });
   };
   if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
-  const shippedName =
-    backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+  const shippedName = shippedCoefficients(backend, hardware);
   if (!fs.existsSync(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
     throw new TierKVError(

@@ -252,12 +252,13 @@ function readModel(node: SpecNode, base: OptionValues): Model {
   const { given, placeOf } = optionsOf(node, modelKeys);
   const config = node.text('config', name);
   node.close();
-  const options = { ...base, floor: undefined, ...given, model: config };
+  const options = { ...base, ...given, model: config };
   const machine = inFile(
     (field) => placeOf(field) ?? (field === '--model' || field === 'model' ? [node, 'name'] : undefined),
     () => withOptionNames(optionNames, () => engineHardware(options)),
   );
-  return { name, machine, options: sayable(options, modelKeys) };
+  const known = { ...options, latencyModel: machine.coefficients.backend };
+  return { name, machine, options: sayable(known, modelKeys) };
 }
 
 /** @param base every option of `tierkv simulate` with its default */

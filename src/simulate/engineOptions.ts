@@ -1,7 +1,13 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
 import path from 'node:path';
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
+import {
+  isCalibrated,
+  loadCoefficients,
+  loadHardware,
+  loadModel,
+  modelDefaults,
+} from '../files/dataFiles.ts';
 import { readText } from '../files/inputs.ts';
 import {
   type PreemptionMode,
@@ -17,6 +23,7 @@ import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
 import type { Coefficients } from '../sim/latency/coefficients.ts';
+import { engineMemory, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
 import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
@@ -32,6 +39,8 @@ export interface EngineSetup {
 
 /** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
 const BLOCKS_FALLBACK = 1_000_000;
+/** Most blocks of a tier. */
+const BLOCKS_MAX = 2 ** 24;
 
 /** Where a deployment file has tiers of its own. */
 export type MakeTiers = (blockBytes: number) => Tiers;
@@ -49,9 +58,9 @@ export function engineSetup(
   const scheduler = textOption(options, 'scheduler') ?? fallback.scheduler ?? 'fcfs';
   const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
   const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
-  const blockBytes = Math.trunc(kvBytesPerToken(machine.model, machine.tp) * blockTokens);
+  const blockBytes = blockBytesOf(options, machine, blockTokens);
   const hbmBlocks =
-    wholeOption(options, 'totalKvBlocks', 1, 2 ** 24) ?? fittingBlocks(options, machine, blockTokens);
+    wholeOption(options, 'totalKvBlocks', 1, BLOCKS_MAX) ?? fittingBlocks(options, machine, blockTokens);
   const { lowerTiers, loads } = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
@@ -100,9 +109,25 @@ function computeUsPerToken(latency: LatencyModel): number {
   return (stepUs(1024) - stepUs(1)) / 1023;
 }
 
+/** Bytes of a block on one GPU. */
+function blockBytesOf(options: OptionValues, { model, tp }: EngineHardware, blockTokens: number): number {
+  // upstream shares heads out evenly, also over more GPUs than there are heads
+  const tokenBytes =
+    options.asUpstream === true
+      ? kvBytesPerToken(model, tp)
+      : localKvBytesPerToken(model, tp, model.activationBytes);
+  return Math.trunc(tokenBytes * blockTokens);
+}
+
 function fittingBlocks(options: OptionValues, machine: EngineHardware, blockTokens: number): number {
   const { model, hardware, tp, dp } = machine;
   const memoryUtilization = real(options, 'gpuMemoryUtilization', 1e-6, 1);
+  if (options.asUpstream !== true) {
+    const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
+    const maxBatchedTokens = whole(options, 'maxNumBatchedTokens', 1);
+    const shape = { tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens };
+    return Math.min(engineMemory(model, hardware, shape).blocks, BLOCKS_MAX);
+  }
   try {
     return automaticBlockCount(model, hardware, { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 });
   } catch (error) {
@@ -125,7 +150,7 @@ export interface Tiers {
 }
 
 function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number): Tiers {
-  const cpuBlocks = whole(options, 'kvCpuBlocks', 0, 2 ** 24);
+  const cpuBlocks = whole(options, 'kvCpuBlocks', 0, BLOCKS_MAX);
   const file = textOption(options, 'kvOffloadConfig');
   if (file !== undefined) {
     if (cpuBlocks > 0) {
@@ -150,6 +175,8 @@ export interface PlannedMachine {
   /** Whether steps are held above what the hardware needs. */
   readonly floor: boolean;
   readonly coefficients: Coefficients;
+  /** Whether the model of time was chosen for want of a calibrated one for the GPU. */
+  readonly standsIn: boolean;
   /** How experts exchange tokens, where it was said. */
   readonly moeCommBackend?: MoeCommBackend;
 }
@@ -178,14 +205,14 @@ export function engineHardware(options: OptionValues): EngineHardware {
   const hardware = hardwareOf(options, defaults?.gpu ?? 'H100');
   const tp = wholeOption(options, 'tp', 1, 1024) ?? defaults?.tp ?? 1;
   const dp = wholeOption(options, 'dp', 1, 1024) ?? 1;
-  const coefficients = coefficientsOf(options, hardware);
+  const { coefficients, standsIn } = coefficientsOf(options, hardware);
   const comm = textOption(options, 'moeCommBackend');
   const moeCommBackend: MoeCommBackend | undefined =
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
   refuseIdleParallelism(model, dp, coefficients.backend, comm);
-  const floor = options.floor === true;
+  const floor = options.floor === undefined ? options.asUpstream !== true : options.floor === true;
   const comms = moeCommBackend === undefined ? {} : { moeCommBackend };
-  return withLatency({ model, hardware, tp, dp, floor, coefficients, ...comms });
+  return withLatency({ model, hardware, tp, dp, floor, coefficients, standsIn, ...comms });
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */
@@ -224,18 +251,33 @@ function hardwareOf(options: OptionValues, fallback: string): Hardware {
   return all.find((hardware) => hardware.name === name) as Hardware;
 }
 
-function coefficientsOf(options: OptionValues, hardware: Hardware): Coefficients {
-  const backend: LatencyBackend = oneOf('--latency-model', String(options.latencyModel), latencyBackends);
+interface ChosenCoefficients {
+  readonly coefficients: Coefficients;
+  readonly standsIn: boolean;
+}
+
+/**
+ * Of the model of time that is named; else of the one in the file that is named; else of the calibrated one of the GPU,
+ * and where there is none, of trained-physics.
+ */
+function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
+  const named = textOption(options, 'latencyModel');
+  const backend = named === undefined ? undefined : oneOf('--latency-model', named, latencyBackends);
   const alpha = numbersOption(options, 'alphaCoeffs');
   const beta = numbersOption(options, 'betaCoeffs');
-  if (alpha === undefined && beta === undefined) {
-    return loadCoefficients(backend, hardware, textOption(options, 'coefficients'));
+  const file = textOption(options, 'coefficients');
+  if (alpha !== undefined || beta !== undefined) {
+    if (alpha === undefined || beta === undefined || (backend ?? 'trained-physics') !== 'trained-physics') {
+      const message = '--alpha-coeffs and --beta-coeffs go together, with --latency-model trained-physics.';
+      throw new TierKVError('TKV_CONFIG', `${message} Give both, or neither.`, { field: '--alpha-coeffs' });
+    }
+    return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
   }
-  if (alpha === undefined || beta === undefined || backend !== 'trained-physics') {
-    const message = '--alpha-coeffs and --beta-coeffs go together, with --latency-model trained-physics.';
-    throw new TierKVError('TKV_CONFIG', `${message} Give both, or neither.`, { field: '--alpha-coeffs' });
-  }
-  return { backend, values: { alpha, beta } };
+  const standsIn = backend === undefined && file === undefined && !isCalibrated(hardware);
+  return {
+    coefficients: loadCoefficients(backend ?? (standsIn ? 'trained-physics' : 'calibrated'), hardware, file),
+    standsIn,
+  };
 }
 
 // Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are

@@ -1,13 +1,21 @@
 /**
- * The options of `tierkv simulate` as rows. Names and defaults are upstream's, so that a BLIS command line works as
- * it is; what upstream does not have stands apart. The command makes its options of these rows, and the arguments
- * of a plan or a grid are read by them.
+ * The options of `tierkv simulate` as rows. Upstream's names are known, so that a BLIS command line works as it is; where
+ * upstream's default is another one, it stands beside ours and holds under `--as-upstream`. The command makes its options
+ * of these rows, and the arguments of a plan or a grid are read by them.
  */
 
 import { configError, nearestName } from '../runtime/errors.ts';
 
-/** An option: how it is written, with `<what>` where it takes a value, what it is for, and its default. */
-export type OptionRow = readonly [flags: string, about: string, otherwise?: string];
+/**
+ * An option: how it is written, with `<what>` where it takes a value, what it is for, its default, and upstream's default
+ * where that is another one (null for none).
+ */
+export type OptionRow = readonly [
+  flags: string,
+  about: string,
+  otherwise?: string | undefined,
+  upstreams?: string | null,
+];
 
 /** Options by camel-case name as they were written; absent ones are undefined. */
 export type OptionValues = Readonly<Record<string, string | boolean | undefined>>;
@@ -17,10 +25,10 @@ export function flagOf(name: string): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** The name of an option: of `--max-num-seqs <n>` it is `maxNumSeqs`. */
+/** The name of an option: of `--max-num-seqs <n>` it is `maxNumSeqs`, of `--no-floor` it is `floor`. */
 export function optionNameOf(flags: string): string {
   const [flag] = flags.split(' ');
-  return flag.slice(2).replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+  return flag.replace(/^--(no-)?/, '').replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }
 
 /** Options that shape a preset. */
@@ -50,12 +58,18 @@ const engineRows: readonly OptionRow[] = [
   ['--hardware <name>', "GPU or the path of its file (default: the model's, else H100)"],
   ['--tp <n>', "tensor parallel GPUs (default: the model's, else 1)"],
   ['--dp <n>', 'data parallel ranks of a mixture of experts'],
-  ['--latency-model <name>', 'trained-physics, roofline, linear, blackbox or calibrated', 'trained-physics'],
+  [
+    '--latency-model <name>',
+    'calibrated, trained-physics, roofline, linear or blackbox (default: calibrated where the GPU was, else trained-physics)',
+    undefined,
+    'trained-physics',
+  ],
   ['--coefficients <file>', 'coefficients of the latency model (default: as shipped)'],
   ['--alpha-coeffs <list>', 'three queueing and overhead times of trained-physics, with --beta-coeffs'],
   ['--beta-coeffs <list>', 'seven or more coefficients of trained-physics'],
   ['--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only'],
-  ['--floor', 'no step is shorter than the hardware needs'],
+  ['--floor', 'no step is shorter than the hardware needs: so it is, but under --as-upstream'],
+  ['--no-floor', 'also take times that the hardware cannot reach'],
   ['--max-model-len <n>', "most tokens of a request (default: the model's)"],
   ['--model-config-folder <dir>', 'folder with the config.json of the model'],
   ['--hardware-config <file>', "upstream's hardware_config.json"],
@@ -83,7 +97,8 @@ const kvRows: readonly OptionRow[] = [
   ['--preemption-policy <name>', 'who gives way: fcfs or priority (default: fcfs)'],
   [
     '--preemption-mode <name>',
-    'what a request keeps that gives way: restart (nothing, as upstream), recompute (its tokens), offload',
+    'what a request keeps that gives way: recompute (its tokens, as vLLM), offload (its blocks), restart (nothing)',
+    'recompute',
     'restart',
   ],
 ];
@@ -168,8 +183,9 @@ const workloadRows: readonly OptionRow[] = [
   ],
   [
     '--as-upstream',
-    'what upstream forms otherwise: the last token of an answer is left out of its conversation, ratios of ' +
-      'a cluster are means over instances, and --flow-control replaces the admission policy',
+    "upstream's defaults and text: its model of time without a floor, its preemption, its memory of a GPU; the last token " +
+      'of an answer is left out of its conversation, ratios of a cluster are means over instances, and --flow-control ' +
+      'replaces the admission policy',
   ],
 ];
 
@@ -303,11 +319,29 @@ export interface AskedSimulation {
 }
 
 /** The defaults of all options that have one. */
-export const defaultOptions: OptionValues = Object.fromEntries(
-  simulateRows.flatMap(([flags, , otherwise]) =>
-    otherwise === undefined ? [] : [[optionNameOf(flags), otherwise]],
+export const defaultOptions: OptionValues = {
+  ...Object.fromEntries(
+    simulateRows.flatMap(([flags, , otherwise]) =>
+      otherwise === undefined ? [] : [[optionNameOf(flags), otherwise]],
+    ),
   ),
-);
+  floor: true,
+};
+
+const upstreamsDefaults: OptionValues = {
+  ...defaultOptions,
+  ...Object.fromEntries(
+    simulateRows.flatMap(([flags, , , upstreams]) =>
+      upstreams === undefined ? [] : [[optionNameOf(flags), upstreams ?? undefined]],
+    ),
+  ),
+  floor: undefined,
+};
+
+/** What was given, and of the rest the defaults. @param given among them `asUpstream`, which says whose */
+export function withDefaults(given: OptionValues): OptionValues {
+  return { ...(given.asUpstream === true ? upstreamsDefaults : defaultOptions), ...given };
+}
 
 /** @throws TKV_CONFIG where the deployment is missing or said twice, or an option has no part here */
 export function checkAsked(asked: AskedSimulation): AskedSimulation {
@@ -363,7 +397,7 @@ export function readWords(args: readonly string[]): ReadWords {
     const name = optionNameOf(flag);
     if (!takes) {
       if (inside !== undefined) throw configError(flag, 'takes no value', `Write ${flag} alone.`);
-      options[name] = true;
+      options[name] = !flag.startsWith('--no-');
       continue;
     }
     const value = inside ?? args[++i];
@@ -406,7 +440,7 @@ export function askedBy(...parts: readonly ReadWords[]): AskedSimulation {
   }
   return checkAsked({
     workload: words[0],
-    options: { ...defaultOptions, ...options },
+    options: withDefaults(options),
     given: new Set(Object.keys(options)),
   });
 }

@@ -7,7 +7,6 @@ import { buildPlanned, runToEnd } from './build.ts';
 import { refuseIdleOptions } from './idleOptions.ts';
 import type { AskedSimulation } from './optionTable.ts';
 import { planSimulation, type SimulationPlan } from './plan.ts';
-import { openPlanned } from './workloadOptions.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
@@ -60,10 +59,7 @@ export interface PlannedPoint {
 /** @throws {TierKVError} for options that are wrong, or cannot act beside the others */
 export function planPoint({ values, asked }: SweepPoint): PlannedPoint {
   const plan = planSimulation(asked.workload, asked.options);
-  refuseIdleOptions(asked, plan.policyFile, {
-    isRecorded: plan.workload.kind === 'trace',
-    hasSessions: () => openPlanned(plan.workload, plan.options).workload.sessions !== undefined,
-  });
+  refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
   return { values, plan };
 }
 

@@ -8,12 +8,12 @@ import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import {
   type AskedSimulation,
   checkAsked,
-  defaultOptions,
   flagOf,
   hiddenRows,
   optionNameOf,
   REPEATED,
   simulateRows,
+  withDefaults,
 } from './optionTable.ts';
 
 /** A mean length in tokens, or how lengths are spread. */
@@ -49,7 +49,7 @@ export interface DeploymentSpec {
     readonly model?: LatencyBackend;
     /** File of coefficients. */
     readonly coefficients?: string;
-    /** Whether no step is shorter than the hardware needs. */
+    /** Whether no step is shorter than the hardware needs; true unless set. */
     readonly floor?: boolean;
   };
   readonly engine?: {
@@ -271,7 +271,7 @@ function fillMore(values: Filled, more: unknown): void {
         'Change it.',
       );
     }
-    if (value !== false) values[name] = plain(value);
+    if (value !== false || name === 'floor') values[name] = plain(value);
   }
 }
 
@@ -309,7 +309,7 @@ export function askedFor(spec: DeploymentSpec): AskedSimulation {
     throw configError('model', 'is missing', 'Name a model.');
   return checkAsked({
     workload: undefined,
-    options: { ...defaultOptions, ...written },
+    options: withDefaults(written),
     given: new Set(Object.keys(written)),
   });
 }

@@ -29,7 +29,6 @@ import {
 import { planSimulation } from '../../simulate/plan.ts';
 import { provenanceOf } from '../../simulate/provenance.ts';
 import { classesOf, requireRoom } from '../../simulate/simulate.ts';
-import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
 
@@ -77,7 +76,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
       watchers = new Watchers(options);
       watchers.built = buildPlanned(plan, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
-      refuseIdleOptions(asked, plan.policyFile, factsOf(watchers.built.opened));
+      refuseIdleOptions(asked, plan.policyFile, watchers.built.opened.spec === undefined);
       if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.options);
       return watchers.built;
     },
