@@ -143,8 +143,7 @@ const noStreams = ['log', 'traceOutput', 'cache', 'dir', 'payloads'];
 const inputs = [
   ...['workloadSpec', 'traceData', 'traceHeader', 'policyConfig', 'kvOffloadConfig', 'deployment', 'model'],
   ...[
-    'hardware',
-    'hardwareConfig',
+    ...['gpu', 'hardware', 'hardwareConfig'],
     'coefficients',
     'links',
     'plan',

@@ -102,10 +102,13 @@ function wantedCommand(args: readonly string[]): string | undefined {
   return words[0] === 'help' ? words[1] : words[0];
 }
 
-/** As commander's, without defaults that say nothing: false of a flag, an empty list. */
+/** As commander's, without defaults that say nothing: false of a flag, an empty list, what an option alone means. */
 function optionDescription(option: Option): string {
   const { defaultValue, description } = option;
-  const saysNothing = defaultValue === false || (Array.isArray(defaultValue) && defaultValue.length === 0);
+  const saysNothing =
+    option.presetArg !== undefined ||
+    defaultValue === false ||
+    (Array.isArray(defaultValue) && defaultValue.length === 0);
   return saysNothing ? description : new Help().optionDescription(option);
 }
 

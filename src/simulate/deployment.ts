@@ -33,7 +33,7 @@ import {
   offloadTiersOf,
 } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues } from './optionTable.ts';
+import { flagOf, type OptionValues, optionNameOf } from './optionTable.ts';
 
 const stages = [
   'admission',
@@ -177,6 +177,7 @@ export function camel(name: string): string {
 // it. Keys of both are the options of `tierkv simulate` with underscores, and are checked as those are.
 
 const modelKeys = [
+  'gpu',
   'hardware',
   'tp',
   'dp',
@@ -186,8 +187,12 @@ const modelKeys = [
   'floor',
 ] as const;
 const engineKeys = [
+  'block_tokens',
   'block_size_in_tokens',
+  'hbm',
   'total_kv_blocks',
+  'ddr',
+  'nvme',
   'gpu_memory_utilization',
   'max_model_len',
   'max_num_seqs',
@@ -213,9 +218,14 @@ interface Model {
   readonly options: OptionValues;
 }
 
+/** The option behind a key: `max_num_seqs` is `--max-num-seqs`. */
+function nameOf(key: string): string {
+  return optionNameOf(`--${key.replaceAll('_', '-')}`);
+}
+
 /** Those of the options that the keys of a mapping can say. */
 function sayable(options: OptionValues, keys: readonly string[]): OptionValues {
-  return Object.fromEntries(keys.map((key) => [camel(key), options[camel(key)]]));
+  return Object.fromEntries(keys.map((key) => [nameOf(key), options[nameOf(key)]]));
 }
 
 export interface DeployedPool {
@@ -239,9 +249,16 @@ function optionsOf(
   const places = new Map<string, FieldPlace>();
   if (node === undefined) return { given, placeOf: () => undefined };
   for (const key of keys) {
-    places.set(flagOf(camel(key)), [node, key]);
-    if (!node.has(key)) continue;
-    given[camel(key)] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
+    const name = nameOf(key);
+    if (!node.has(key)) {
+      // the last of several names is the one that was there first, and stands in for a key that is missing
+      if (!Object.hasOwn(given, name)) places.set(flagOf(name), [node, key]);
+      continue;
+    }
+    if (Object.hasOwn(given, name))
+      throw node.error(key, 'is said twice, under two names', 'Keep one of them');
+    places.set(flagOf(name), [node, key]);
+    given[name] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
   }
   return { given, placeOf: (flag) => places.get(flag) };
 }
@@ -357,8 +374,9 @@ function readReplicas(node: SpecNode): {
 function tiersOf(node: SpecNode, given: OptionValues): MakeTiers | undefined {
   const tiers = node.section('tiers');
   if (tiers === undefined) return undefined;
-  if (given.kvCpuBlocks !== undefined) {
-    throw node.error('tiers', 'excludes engine.kv_cpu_blocks', 'Keep one of them');
+  for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+    if (given[nameOf(key)] !== undefined)
+      throw node.error('tiers', `excludes engine.${key}`, 'Keep one of them');
   }
   return (blockBytes) => {
     const links = readLinks(tiers) ?? {};

@@ -9,6 +9,7 @@ import {
   modelDefaults,
 } from '../files/dataFiles.ts';
 import { readText } from '../files/inputs.ts';
+import { parseBlocks } from '../printing/text.ts';
 import {
   type PreemptionMode,
   preemptionNames,
@@ -29,8 +30,9 @@ import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/la
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import { numbersOption, real, textOption, whole, wholeOption } from './options.ts';
-import type { OptionValues } from './optionTable.ts';
+import { shownPlain } from '../sim/workload/traceLines.ts';
+import { blocksOption, numbersOption, real, textOption, whole, wholeOption } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
 
 export interface EngineSetup {
   readonly engine: EngineConfig;
@@ -60,8 +62,10 @@ export function engineSetup(
   const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
   const blockBytes = blockBytesOf(options, machine, blockTokens);
   const hbmBlocks =
-    wholeOption(options, 'totalKvBlocks', 1, BLOCKS_MAX) ?? fittingBlocks(options, machine, blockTokens);
-  const { lowerTiers, loads } = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
+    blocksOption(options, 'totalKvBlocks', blockBytes * machine.tp, 1, BLOCKS_MAX) ??
+    fittingBlocks(options, machine, blockTokens);
+  const { lowerTiers, loads } =
+    makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes, machine.tp);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
@@ -149,9 +153,15 @@ export interface Tiers {
   readonly loads: LoadTiming;
 }
 
-function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number): Tiers {
+function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number, tp: number): Tiers {
+  const sized = sizedTiers(options, blockBytes * tp);
   const cpuBlocks = whole(options, 'kvCpuBlocks', 0, BLOCKS_MAX);
   const file = textOption(options, 'kvOffloadConfig');
+  if (sized !== undefined) {
+    const other = file !== undefined ? 'kvOffloadConfig' : cpuBlocks > 0 ? 'kvCpuBlocks' : undefined;
+    if (other === undefined) return sized;
+    throw configError(flagOf(other), 'excludes --ddr and --nvme', 'Say tiers in one way.');
+  }
   if (file !== undefined) {
     if (cpuBlocks > 0) {
       throw configError('--kv-cpu-blocks', 'excludes --kv-offload-config', 'Keep one of them.');
@@ -164,7 +174,28 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number)
   return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: 'ddr', blocks: cpuBlocks }], loads };
 }
 
-//  The model of time of an instance, from `--model`, `--hardware`, `--tp` and what else decides it.
+/** Host memory and disk by their sizes alone, over the links of a usual machine. */
+function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
+  const ddr = blocksOption(options, 'ddr', bytesPerBlock, 0, BLOCKS_MAX);
+  const nvme = blocksOption(options, 'nvme', bytesPerBlock, 0, BLOCKS_MAX);
+  if (ddr === undefined && nvme === undefined) return undefined;
+  const [readRate, writeRate, baseLatencyUs] = deviceClasses.nvme_gen4;
+  const link = (rate: number): LinkProfile => ({ baseLatencyUs, bandwidthBytesPerS: rate * 1e6 });
+  const [read, write] = [link(readRate), link(writeRate)];
+  const hasDdr = (ddr ?? 0) > 0;
+  const hasNvme = (nvme ?? 0) > 0;
+  const lowerTiers: LowerTier[] = [
+    ...(hasDdr ? [{ tier: 'ddr' as const, blocks: ddr ?? 0 }] : []),
+    ...(hasNvme ? [{ tier: 'nvme' as const, blocks: nvme ?? 0 }] : []),
+  ];
+  const links = {
+    ...(hasDdr ? { hbmToDdr: pcie, ddrToHbm: pcie } : {}),
+    ...(hasNvme ? { [hasDdr ? 'ddrToNvme' : 'hbmToNvme']: write, nvmeToHbm: read, nvmeToDdr: read } : {}),
+  };
+  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
+}
+
+//  The model of time of an instance, from `--model`, `--gpu`, `--tp` and what else decides it.
 
 /** Model and machine of the engines of one pool, as plain data. */
 export interface PlannedMachine {
@@ -244,7 +275,7 @@ function hardwareOf(options: OptionValues, fallback: string): Hardware {
   if (file === undefined) return loadHardware(asked);
   const all = parseUpstreamHardware(readText(file), file);
   const name = oneOf(
-    '--hardware',
+    '--gpu',
     asked,
     all.map((hardware) => hardware.name),
   );
@@ -310,6 +341,15 @@ export function offloadTiers(
   return tiers;
 }
 
+/** A number of bytes, plain or with a unit. */
+function bytesIn(node: SpecNode, key: string): number {
+  const text = node.has(key) ? node.plain(key) : undefined;
+  if (typeof text !== 'string') return node.integer(key, { min: 0 }, 0);
+  const bytes = parseBlocks(text, 1);
+  if (Number.isSafeInteger(bytes)) return bytes;
+  throw node.error(key, `is "${shownPlain(text)}", not a size`, 'Write bytes, or 64GiB');
+}
+
 /** @param node what a file has under `kv_offload` */
 export function offloadTiersOf(
   node: SpecNode,
@@ -318,7 +358,7 @@ export function offloadTiersOf(
   if (!node.has('cpu_bytes_to_use')) {
     throw node.error('cpu_bytes_to_use', 'is missing', 'Give bytes of host memory, 0 for none');
   }
-  const cpuBytes = node.integer('cpu_bytes_to_use', { min: 0 }, 0);
+  const cpuBytes = bytesIn(node, 'cpu_bytes_to_use');
   const cpuBlocks = Math.floor(cpuBytes / blockBytes);
   if (cpuBytes > 0 && cpuBlocks < 1) {
     const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
@@ -378,7 +418,7 @@ function secondaryTier(
   const writeBandwidth = figure('write_bandwidth', write);
   const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
   const isSized = node.has('capacity_bytes');
-  const capacity = node.integer('capacity_bytes', { min: 0 }, 0);
+  const capacity = bytesIn(node, 'capacity_bytes');
   node.close();
   return {
     read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },

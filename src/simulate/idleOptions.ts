@@ -39,7 +39,9 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     counts: textOption(options, 'concurrencyKind') ?? 'requests',
     hasRoles: ['prefillInstances', 'decodeInstances'].some((name) => positive(options, name)),
-    hasLowerTiers: positive(options, 'kvCpuBlocks') || options.kvOffloadConfig !== undefined,
+    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'ddr', 'nvme'].some(
+      (name) => options[name] !== undefined && Number(options[name]) !== 0,
+    ),
     scales: interval === undefined ? (bundle.autoscaler?.intervalUs ?? 0) > 0 : Number(interval) > 0,
     isFlag: (name) => options[name] !== undefined,
   };
@@ -200,12 +202,12 @@ const rules: readonly Rule[] = [
     ['kvOffloadThreshold', 'kvLoad'],
     ({ hasLowerTiers }) => hasLowerTiers,
     'is for tiers below GPU memory, and this run has none',
-    `Add --kv-cpu-blocks or --kv-offload-config, ${whatever}`,
+    `Add --ddr, --nvme or --kv-offload-config, ${whatever}`,
   ],
   [
     ['gpuMemoryUtilization'],
     ({ isFlag }) => !isFlag('totalKvBlocks'),
-    'says how many blocks fit, and --total-kv-blocks says it already',
+    'says how many blocks fit, and --hbm says it already',
     'Leave one of them out.',
   ],
   [

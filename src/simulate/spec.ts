@@ -54,8 +54,8 @@ export interface DeploymentSpec {
   };
   readonly engine?: {
     readonly blockTokens?: number;
-    /** Blocks in GPU memory. Default: what fits. */
-    readonly kvBlocks?: number;
+    /** KV in GPU memory of an instance: blocks, or bytes as `64GiB`. Default: what fits. */
+    readonly kvBlocks?: number | string;
     /** Share of GPU memory that may be used. */
     readonly memoryUtilization?: number;
     readonly maxModelTokens?: number;
@@ -69,6 +69,9 @@ export interface DeploymentSpec {
   };
   /** Tiers below GPU memory. */
   readonly tiers?: {
+    /** Host memory and disk of an instance: blocks, or bytes as `256GiB`; requests wait for their loads. */
+    readonly ddr?: number | string;
+    readonly nvme?: number | string;
     /** Blocks in host memory; their loads are billed to the step. */
     readonly hostBlocks?: number;
     /** File with host and disk tiers, whose loads requests wait for. */
@@ -170,6 +173,8 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'engine.preemptionPolicy': ['preemptionPolicy'],
   'engine.preemptionMode': ['preemptionMode'],
   'engine.eviction': ['eviction'],
+  'tiers.ddr': ['ddr'],
+  'tiers.nvme': ['nvme'],
   'tiers.hostBlocks': ['kvCpuBlocks'],
   'tiers.offloadConfig': ['kvOffloadConfig'],
   'tiers.offloadThreshold': ['kvOffloadThreshold'],
@@ -253,7 +258,7 @@ function fill(values: Filled, object: object, path: string): void {
 }
 
 const optionsByName: ReadonlyMap<string, boolean> = new Map(
-  [...simulateRows, ...hiddenRows].map(([flags]) => [optionNameOf(flags), flags.includes('<')]),
+  [...simulateRows, ...hiddenRows].map(([flags]) => [optionNameOf(flags), /[<[]/.test(flags)]),
 );
 
 function fillMore(values: Filled, more: unknown): void {

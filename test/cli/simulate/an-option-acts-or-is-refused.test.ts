@@ -24,7 +24,7 @@ afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 /** A value for each option that is not its default. A new option needs one here. */
 const values: Readonly<Record<string, readonly string[]>> = {
-  '--hardware': ['A100-SXM'],
+  '--gpu': ['A100-SXM'],
   '--tp': ['2'],
   '--dp': ['2'],
   '--latency-model': ['roofline'],
@@ -35,8 +35,10 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--max-model-len': ['300'],
   '--model-config-folder': ['none'],
   '--hardware-config': ['none.json'],
-  '--total-kv-blocks': ['200'],
-  '--block-size-in-tokens': ['1024'],
+  '--hbm': ['200'],
+  '--ddr': ['1GiB'],
+  '--nvme': ['0.5GB'],
+  '--block-tokens': ['1024'],
   '--gpu-memory-utilization': ['0.6'],
   '--max-num-seqs': ['2'],
   '--max-num-batched-tokens': ['100'],
@@ -143,13 +145,14 @@ const elsewhere: Readonly<Record<string, string>> = {
   '--preemption-mode': 'acts once a batch gives way',
   '--kv-cpu-blocks': 'acts once GPU memory is full',
   '--routing-policy': 'acts with more instances',
-  '--block-size-in-tokens': 'acts once prompts share blocks or memory is full',
+  '--block-tokens': 'acts once prompts share blocks or memory is full',
   '--gpu-memory-utilization': 'acts once GPU memory is full',
   '--scheduler': 'acts once requests wait',
   '--policy-config': 'names a scheduler here',
   '--coefficients': 'is the shipped file by its path',
 };
 const files = [
+  '--json',
   '--metrics-path',
   '--requests',
   '--trace-output',
