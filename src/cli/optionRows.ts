@@ -31,6 +31,14 @@ export function addRows(command: Command, rows: readonly OptionRow[], isHidden =
   return command;
 }
 
+/** `--json [file]` of every command: what it writes is described by docs/reference/result.schema.json. */
+export function jsonOption(): Option {
+  return new Option(
+    '--json [file]',
+    'write the result as JSON, to standard output unless a file is named',
+  ).preset(STDOUT);
+}
+
 /** All options of `tierkv simulate`. */
 export function addSimulateOptions(command: Command): Command {
   for (const { title, rows } of simulateGroups) addRows(command, rows, false, title);

@@ -142,7 +142,7 @@ export function loadCoefficients(
     throw new TierKVError(
       'TKV_CONFIG',
       `there are no coefficients for ${what}. Give a file of tierkv latency fit as --coefficients, ` +
-        `or choose another --backend.`,
+        `or choose another --latency-model.`,
       { field: '--coefficients' },
     );
   }

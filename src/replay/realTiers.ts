@@ -32,10 +32,10 @@ export async function openTiers(
 }
 
 const optionOf: Readonly<Record<string, string>> = {
-  'hbm.capacityBytes': '--hbm-blocks',
-  hbmBytes: '--hbm-blocks',
-  'ddr.capacityBytes': '--ddr-blocks',
-  ddrBytes: '--ddr-blocks',
+  'hbm.capacityBytes': '--hbm',
+  hbmBytes: '--hbm',
+  'ddr.capacityBytes': '--ddr',
+  ddrBytes: '--ddr',
   'nvme.dir': '--dir',
   dir: '--dir',
 };

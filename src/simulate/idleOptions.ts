@@ -5,6 +5,7 @@
  */
 
 import { configError } from '../runtime/errors.ts';
+import { isConversation } from '../sim/workload/presets.ts';
 import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
 import { type AskedSimulation, flagOf, type OptionValues, withDefaults } from './optionTable.ts';
@@ -173,9 +174,12 @@ const rules: readonly Rule[] = [
   ],
   [
     ['thinkTimeMs'],
-    ({ options }) => positive(options, 'concurrency') || options.sessionMode === 'closed-loop',
+    ({ options }) =>
+      positive(options, 'concurrency') ||
+      options.sessionMode === 'closed-loop' ||
+      isConversation(options.workload),
     'is the pause of users in closed loop, and this run has none',
-    `Add --concurrency, ${whatever}`,
+    `Add --workload chat or --concurrency, ${whatever}`,
   ],
   [
     ['pdPrefixThreshold'],

@@ -54,8 +54,11 @@ export function optionNameOf(flags: string): string {
 
 /** Options that shape a preset. */
 export const presetRows: readonly OptionRow[] = [
-  ['--workload <name>', 'chatbot, contentgen, summarization, multidoc or distribution, instead of a file'],
-  ['--rate <n>', 'requests a second'],
+  [
+    '--workload <name>',
+    'chat (conversations), chatbot, contentgen, summarization, multidoc or distribution, instead of a file',
+  ],
+  ['--rate <n>', 'requests a second; of conversations all rounds count'],
   ['--concurrency <n>', 'users in closed loop, instead of --rate'],
   ['--think-time-ms <time>', 'pause of such a user, as 2s, or in milliseconds'],
   ['--prefix-tokens <n>', 'length of a shared prefix'],

@@ -158,6 +158,7 @@ export function presetSpec(options: OptionValues): WorkloadSpec {
     ...optional('prefixTokens', 'prefixTokens', '--prefix-tokens'),
     ...optional('timeoutS', 'timeout', '--timeout'),
     ...(seed === undefined ? {} : { seed }),
+    ...(preset.conversation === undefined ? {} : { conversation: preset.conversation }),
   });
 }
 

@@ -37,15 +37,19 @@ function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
 }
 
 function workloadLine({ opened, options }: BuiltSimulation): string {
-  const { spec, file, source, seed } = opened;
-  const what =
-    file ?? (source.format === 'spec' && options.workload === undefined ? undefined : options.workload);
+  const { spec, file, seed } = opened;
   const name =
-    what ?? (options.workloadSpec === undefined ? 'of one client, lengths by options' : options.workloadSpec);
-  if (spec === undefined) return `workload: ${String(name)}, as recorded`;
-  const rate = spec.aggregateRate > 0 ? `, ${spec.aggregateRate} a second` : ', in closed loop';
+    file ?? String(options.workload ?? (spec?.clients.length === 1 ? 'one client' : 'of the deployment'));
+  if (spec === undefined) return `workload: ${name}, as recorded`;
+  const talk = spec.clients.find(({ reasoning }) => reasoning?.multiTurn?.singleSession === false);
+  const rounds = talk?.reasoning?.multiTurn?.maxRounds;
+  const begin = rounds === undefined ? '' : ` conversations of up to ${rounds} rounds begin`;
+  const perS = Number(spec.aggregateRate.toFixed(3));
+  const rate = spec.aggregateRate > 0 ? `, ${perS}${begin} a second` : '';
+  const users = spec.clients.reduce((sum, { concurrency }) => sum + concurrency, 0);
+  const loop = users === 0 ? '' : `, ${formatCount(users)} users in closed loop`;
   const most = opened.expected === Infinity ? '' : `, at most ${formatCount(opened.expected)} requests`;
-  return `workload: ${String(name)}${rate}${most}, seed ${seed}`;
+  return `workload: ${name}${rate}${loop}${most}, seed ${seed}`;
 }
 
 /** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */

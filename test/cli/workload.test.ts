@@ -56,7 +56,7 @@ describe('tierkv workload', () => {
   it('describes as table, JSON and picture', async () => {
     const { out } = await run('describe', spec, '--json', file('d.json'), '--plot', file('d.svg'));
     expect(out).toMatch(/tenant-batch .* 185 /);
-    const json = JSON.parse(readFileSync(file('d.json'), 'utf8')) as { requests: number; tenants: unknown[] };
+    const json = JSON.parse(readFileSync(file('d.json'), 'utf8')).result as { requests: number; tenants: unknown[] };
     expect(json.requests).toBe(600);
     expect(json.tenants).toHaveLength(3);
     expect(readFileSync(file('d.svg'), 'utf8')).toMatch(/^<svg[\s\S]*requests a second[\s\S]*tenant-rt/);
@@ -138,7 +138,7 @@ clients:
     );
     const { out } = await run('describe', file('rounds.yaml'), '--json', file('r.json'));
     const [, begun, most] = says.exec(out)!;
-    const { requests, sessions, requestsPerS } = JSON.parse(readFileSync(file('r.json'), 'utf8')) as Record<
+    const { requests, sessions, requestsPerS } = JSON.parse(readFileSync(file('r.json'), 'utf8')).result as Record<
       string,
       number
     >;

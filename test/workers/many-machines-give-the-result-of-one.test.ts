@@ -91,7 +91,7 @@ describe.runIf(hasRedis)('a sweep of 200 points', () => {
   let local: Ended;
   beforeAll(async () => {
     local = await sweep('local', '2');
-    expect([local.status, JSON.parse(read('local.json')).results.length]).toEqual([0, 200]);
+    expect([local.status, JSON.parse(read('local.json')).result.results.length]).toEqual([0, 200]);
   });
 
   it('equals the one of a single machine, and what is there is not run again', async () => {

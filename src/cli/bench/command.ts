@@ -2,11 +2,12 @@
 
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 
@@ -39,7 +40,7 @@ export function benchCommand(): Command {
   return new Command('bench')
     .description('Measure the links of this machine, beside their limits, and the manager.')
     .addArgument(new Argument('<what>').choices(['links', 'manager', 'all']))
-    .option('--json <file>', 'write the rows as JSON')
+    .addOption(jsonOption())
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
@@ -54,7 +55,8 @@ export function benchCommand(): Command {
       const links = what === 'manager' ? {} : await linksAsAsked(options);
       const manager = what === 'links' ? {} : await managerAsAsked(options.quick);
       const about = { date: new Date().toISOString(), node: process.version, quick: options.quick };
-      if (options.json !== undefined) writeJsonFile(options.json, { ...about, ...links, ...manager });
+      if (options.json !== undefined)
+        writeResultJson(options.json, 'bench', { ...about, ...links, ...manager });
     });
 }
 

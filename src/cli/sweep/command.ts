@@ -4,10 +4,11 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
@@ -32,11 +33,14 @@ export function sweepCommand(): Command {
       collect,
       [],
     )
-    .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
-    .option('--target-itl <ms>', 'the same for the time between tokens')
-    .option('--target-e2e <ms>', 'the same for the whole request')
+    .option(
+      '--target-ttft <time>',
+      'bound on the 99th percentile of the time to the first token, as 500ms or in milliseconds',
+    )
+    .option('--target-itl <time>', 'the same for the time between tokens')
+    .option('--target-e2e <time>', 'the same for the whole request')
     .option(workersFlags, workersAbout)
-    .option('--json <file>', 'write the results as JSON')
+    .addOption(jsonOption())
     .option('--plot <file.svg>', 'draw them')
     .addHelpText('after', helpEnd)
     .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
@@ -69,7 +73,8 @@ export function sweepCommand(): Command {
         runPoints(points, runner, (done) => bar.update({ share: done / points.length, done })),
       );
       const best = hasTargets ? cheapest(results, targets) : undefined;
-      if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
+      if (options.json !== undefined)
+        writeResultJson(options.json, 'sweep', { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
       for (const line of sweepWarnings(results)) bar.say(line);

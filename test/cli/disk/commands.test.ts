@@ -39,7 +39,7 @@ describe('tierkv disk', () => {
     const { stdout, status } = tierkv('stat', dir, '--json', json);
     expect(status).toBe(0);
     for (const part of ['llama@1', 'closed cleanly', '0 regions, 0 bytes']) expect(stdout).toContain(part);
-    expect(JSON.parse(readFileSync(json, 'utf8'))).toMatchObject({
+    expect(JSON.parse(readFileSync(json, 'utf8')).result).toMatchObject({
       model: 'llama@1',
       epoch: 2,
       records: 3,

@@ -45,7 +45,7 @@ test('a ranking has the message of each that failed, and tells the first that ra
 
 test('its JSON has the Pareto front of each that ran, and the hypervolume of all', () => {
   const { stdout } = evaluate('none.star', 'routing/lor', 'routing/llq', '--json');
-  const { results, hypervolume } = JSON.parse(stdout);
+  const { results, hypervolume } = JSON.parse(stdout).result;
   const fronts = results.map(({ front }: { front?: number }) => front);
   expect(fronts[0]).toBe(undefined);
   expect(Math.min(fronts[1], fronts[2])).toBe(1);
@@ -60,7 +60,7 @@ test('over several models of time as well, with JSON and without a verdict', () 
   expect(status).toBe(2);
   expect(stdout).toMatch(problem);
   expect(stdout).toContain('no verdict');
-  const json = JSON.parse(evaluate('routing/lor', '--latency', 'roofline,blackbox', '--json').stdout);
+  const json = JSON.parse(evaluate('routing/lor', '--latency', 'roofline,blackbox', '--json').stdout).result;
   expect(json.policies).toEqual(['routing/lor', 'baseline']);
   expect(json.worlds.map(({ name }: { name: string }) => name)).toEqual(['roofline', 'blackbox']);
   expect(json.pairs).toHaveLength(1);

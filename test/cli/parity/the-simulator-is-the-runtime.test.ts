@@ -55,11 +55,11 @@ it('replays to the same log, and predicts what is found', async () => {
   const json = path.join(folder, 'report.json');
   const log = path.join(folder, 'run.log');
   const sizes = [
-    '--hbm-blocks',
+    '--hbm',
     '48',
-    '--ddr-blocks',
+    '--ddr',
     '64',
-    '--nvme-blocks',
+    '--nvme',
     '1024',
     '--block-bytes',
     '4KiB',
@@ -69,7 +69,7 @@ it('replays to the same log, and predicts what is found', async () => {
   expect(out.trimEnd().split('\n').at(-1)).toMatch(
     /^exact replay: identical \([\d,]+ lines, [\d,]+ bytes\)$/,
   );
-  const report = JSON.parse(fs.readFileSync(json, 'utf8')) as ParityReport;
+  const report = JSON.parse(fs.readFileSync(json, 'utf8')).result as ParityReport;
   expect(report.exact.identical).toBe(true);
   expect(report.exact.bytes).toBe(fs.statSync(log).size);
   expect(report.requests).toBeGreaterThanOrEqual(8);
@@ -90,7 +90,7 @@ it('replays to the same log, and predicts what is found', async () => {
 
 describe('a mistake is one line', () => {
   it.each([
-    [['--hbm-blocks', '0'], /--hbm-blocks is 0/],
+    [['--hbm', '0'], /--hbm is 0/],
     [['--block-bytes', '100'], /--block-bytes is 100 for 16 tokens. Set it to a multiple of 128/],
     [['--speed', '-1'], /--speed is -1/],
     [['--model', 'qwen3-41b'], /qwen3-14b/],
