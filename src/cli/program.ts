@@ -94,7 +94,19 @@ const entries: readonly CommandEntry[] = [
     summary: 'measure the links of this machine as a profile for the simulator',
     load: async () => (await import('./calibrate.ts')).calibrateCommand(),
   },
+  {
+    name: 'completion',
+    summary: 'print a script that completes all of this in bash, zsh or fish',
+    load: async () => (await import('./completion.ts')).completionCommand(loadAll),
+  },
 ];
+
+/** The program with all commands, for what has to know them all. */
+async function loadAll(): Promise<Command> {
+  const program = new Command('tierkv').version('');
+  for (const { summary, load } of entries) program.addCommand((await load()).summary(summary));
+  return program;
+}
 
 /** Name of the command that `args` asks for or asks help on, if any. */
 function wantedCommand(args: readonly string[]): string | undefined {

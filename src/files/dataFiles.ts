@@ -62,6 +62,16 @@ function names(folder: string): readonly string[] {
   return found;
 }
 
+/** Names of the models that are shipped. */
+export function modelNames(): readonly string[] {
+  return names('models');
+}
+
+/** Names of the GPUs that are shipped. */
+export function hardwareNames(): readonly string[] {
+  return names('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware).name);
+}
+
 /**
  * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
  * short where only one model starts with it.

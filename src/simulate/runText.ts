@@ -48,7 +48,9 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
   const rate = spec.aggregateRate > 0 ? `, ${perS}${begin} a second` : '';
   const users = spec.clients.reduce((sum, { concurrency }) => sum + concurrency, 0);
   const loop = users === 0 ? '' : `, ${formatCount(users)} users in closed loop`;
-  const most = opened.expected === Infinity ? '' : `, at most ${formatCount(opened.expected)} requests`;
+  const sessions = opened.workload.sessions?.seeds.length;
+  const least = opened.expected === Infinity ? '' : `, at most ${formatCount(opened.expected)} requests`;
+  const most = sessions === undefined ? least : `, ${formatCount(sessions)} in all`;
   return `workload: ${name}${rate}${loop}${most}, seed ${seed}`;
 }
 

@@ -177,6 +177,14 @@ export class SpecNode {
     return new SpecNode(this.#source, value, this.#join(key));
   }
 
+  /** The texts in the list under `key`; none where something else stands there. */
+  texts(key: string): string[] {
+    this.#asked.add(key);
+    const value = this.#value(key);
+    const items = isSeq(value) ? value.items : [];
+    return items.flatMap((item) => (isScalar(item) && typeof item.value === 'string' ? [item.value] : []));
+  }
+
   /** The mappings of the list under `key`. */
   list(key: string): SpecNode[] {
     this.#asked.add(key);

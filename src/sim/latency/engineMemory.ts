@@ -87,7 +87,9 @@ export function localWeightBytes(model: ModelConfig, tp: number, dp: number): nu
   const experts = (moe * expert * model.experts) / (tp * dp);
   const shared = (moe * 3 * d * model.sharedExpertFfnSize) / tp;
   const router = moe * model.experts * d;
-  const quantised = (matrices + denseFfn + experts + shared) * model.weightBytes;
+  const quantised =
+    matrices * (model.keepsAttention ? model.activationBytes : model.weightBytes) +
+    (denseFfn + experts + shared) * model.weightBytes;
   const embedding = (model.vocabSize * d) / tp;
   const whole = embedding * (model.tiedEmbeddings ? 1 : 2) + router + (2 * model.layers + 1) * d;
   return quantised + whole * model.activationBytes;

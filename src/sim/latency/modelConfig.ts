@@ -26,6 +26,8 @@ export interface ModelConfig {
   readonly activationBytes: number;
   /** Bytes of a weight; below `activationBytes` for quantised models, 0.5 for 4 bits. */
   readonly weightBytes: number;
+  /** Whether a quantised model keeps attention in the precision of activations. */
+  readonly keepsAttention: boolean;
   /** 0 for a dense model, otherwise at least 2. */
   readonly experts: number;
   readonly expertsPerToken: number;
@@ -157,6 +159,15 @@ function weightBytesOf(config: Config, name: string, activationBytes: number): n
   return bits > 0 ? bits / 8 : activationBytes;
 }
 
+/** Whether quantisation left attention out: `model.layers.*.self_attn` among what was not converted. */
+function keepsAttention(config: Config): boolean {
+  const left = config
+    .holder('quantization_config')
+    .section('quantization_config')
+    ?.texts('modules_to_not_convert');
+  return left?.some((name) => name.includes('.*.self_attn')) ?? false;
+}
+
 /** Rope variants that already state the stretched length in `max_position_embeddings`. */
 const unscaledRope: readonly string[] = ['su', 'longrope', 'llama3'];
 
@@ -216,6 +227,7 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
     ffnSize,
     activationBytes,
     weightBytes: weightBytesOf(config, name, activationBytes),
+    keepsAttention: keepsAttention(config),
     experts,
     expertsPerToken,
     expertFfnSize,
