@@ -53,7 +53,7 @@ const aliases = {
   '--requests': '--num-requests',
 };
 
-type Given = Omit<RawReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'policy' | 'requests'> &
+type ReplayWords = Omit<RawReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'policy' | 'requests'> &
   RawStudyOptions & {
     readonly hbm: string;
     readonly ddr: string;
@@ -69,7 +69,7 @@ function rawOf({
   eviction,
   numRequests,
   ...rest
-}: Given): RawReplayOptions & RawStudyOptions {
+}: ReplayWords): RawReplayOptions & RawStudyOptions {
   return {
     ...rest,
     hbmBlocks: hbm,
@@ -137,7 +137,7 @@ export function replayCommand(): Command {
     .addOption(jsonOption())
     .option('--skip-bad', 'leave malformed trace lines out and count them', false)
     .addHelpText('after', helpEnd)
-    .action(async (tracePath: string | undefined, given: Given, command: Command) => {
+    .action(async (tracePath: string | undefined, given: ReplayWords, command: Command) => {
       const raw = rawOf(given);
       if (tracePath === undefined && raw.inputs === undefined) {
         command.error("error: missing required argument 'trace'");

@@ -4,7 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { PredictReport } from '../../../src/cli/latency/predict.ts';
 import { endingOf } from '../../../src/cli/process.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -41,7 +43,7 @@ describe('predict', () => {
       json,
     );
     expect(out).toContain('llama-3.1-70b-instruct on H100 x 4, calibrated');
-    const report = JSON.parse(fs.readFileSync(json, 'utf8')).result;
+    const report = resultOf<PredictReport>('latency predict', fs.readFileSync(json, 'utf8'));
     expect(report.batches).toHaveLength(6);
     for (const { stepUs, floorUs } of report.batches) expect(stepUs).toBeGreaterThanOrEqual(floorUs);
     expect(report.kvBlocks).toBeGreaterThan(1000);
@@ -192,7 +194,9 @@ describe('check', () => {
     ]) {
       expect(out).toContain(word);
     }
-    expect(JSON.parse(fs.readFileSync(json, 'utf8')).result.steps).toHaveLength(1967);
+    expect(resultOf<{ steps: unknown }>('latency check', fs.readFileSync(json, 'utf8')).steps).toHaveLength(
+      1967,
+    );
     const svg = fs.readFileSync(plot, 'utf8');
     expect(svg).toMatch(/^<svg/);
     expect(svg).toContain('predicted ms');

@@ -95,16 +95,16 @@ describe('measurements', () => {
     [{ us: 'x'.repeat(100_000) }, /measured_us is "x{39}\.\.\.\. Write|has 1 cells/],
   ])('of a step with %j are refused with their line', async (change, message) => {
     const steps = at('steps.csv', `${header}\n${step(change)}\n`);
-    expect(await refusal('fit', '--latency-model', 'linear', '--steps', steps, '--out', `${folder}/o`)).toMatch(
-      message,
-    );
+    expect(
+      await refusal('fit', '--latency-model', 'linear', '--steps', steps, '--out', `${folder}/o`),
+    ).toMatch(message);
   });
 
   it('without a step are nothing to fit to, and of one experiment nothing to check', async () => {
     const none = at('none.csv', `${header}\n`);
-    expect(await refusal('fit', '--latency-model', 'linear', '--steps', none, '--out', `${folder}/o`)).toMatch(
-      /--steps holds no step to fit to/,
-    );
+    expect(
+      await refusal('fit', '--latency-model', 'linear', '--steps', none, '--out', `${folder}/o`),
+    ).toMatch(/--steps holds no step to fit to/);
     const one = at('one.csv', `${header}\n${step({})}\n`);
     expect(await refusal('check', '--steps', one)).toMatch(/--steps has steps of 1 experiments/);
     expect(fs.existsSync(path.join(folder, 'o'))).toBe(false);
@@ -119,9 +119,9 @@ describe('measurements', () => {
           '2,1771300000012345678,0,4,0,900,800,e,qwen3-14b,1\n',
       );
     for (const ns of ['1e18', '1.5', '-3', '']) {
-      expect(await refusal('fit', '--latency-model', 'linear', '--steps', log(ns), '--out', `${folder}/o`)).toMatch(
-        /log\.csv:2: step\.ts_start_ns is ".*"\. Write a whole number/,
-      );
+      expect(
+        await refusal('fit', '--latency-model', 'linear', '--steps', log(ns), '--out', `${folder}/o`),
+      ).toMatch(/log\.csv:2: step\.ts_start_ns is ".*"\. Write a whole number/);
     }
     const said = await printed(
       ...['fit', '--latency-model', 'linear', '--steps', log('1771300000002345678'), '--out', `${folder}/o`],
@@ -191,8 +191,7 @@ describe('an error about an option names the option', () => {
     };
     expect(renamed(() => requireInteger('hbm.capacityBytes', 0, 1))).toMatchObject({
       field: '--hbm',
-      message:
-        '--hbm is 0, not an integer of at least 1. Set --hbm to an integer of at least 1.',
+      message: '--hbm is 0, not an integer of at least 1. Set --hbm to an integer of at least 1.',
     });
     const other = configError('dp', 'is 2, but tp is 1', 'Change it.');
     expect(inOptionNames(names, other)).toBe(other);

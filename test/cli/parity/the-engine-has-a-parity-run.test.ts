@@ -10,6 +10,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
 import type { ParityReport } from '../../../src/cli/parity/report.ts';
 import { loadEngine } from '../../../src/parity/engine.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 
 const engine = path.join(import.meta.dirname, '../../../examples/server/parity/engine.ts');
@@ -47,7 +48,7 @@ it('the engine computes the traffic, and its run is replayed and predicted', asy
   const files = ['--links', path.join(folder, 'links.json'), '--json', json];
   const args = [path.join(folder, 'spec.yaml'), '--engine', engine, '--max-num-batched-tokens', '128'];
   await printedBy(parityCommand(), ...args, ...sizes, ...files);
-  const report = JSON.parse(fs.readFileSync(json, 'utf8')).result as ParityReport;
+  const report = resultOf<ParityReport>('parity', fs.readFileSync(json, 'utf8'));
   expect(report.runner).toContain('examples/server');
   expect(report.latencyModel).toMatch(/^linear, fitted to the \d+ steps/);
   expect(report.exact).toMatchObject({ identical: true, firstDifference: null });

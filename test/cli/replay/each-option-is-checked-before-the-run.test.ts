@@ -149,11 +149,7 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     ['--nvme', { nvmeBlocks: '1e12' }, /is 1000000000000, not an integer from 0 to 16777216/],
     ['--nvme', { nvmeBlocks: '1000000000', driver: 'modeled' }, /not an integer from 0 to 16777216/],
     ['--nvme', { nvmeBlocks: '16777216' }, /all tiers together would have 16782216 blocks, more than/],
-    [
-      '--ddr',
-      { ddrBlocks: '16000000', blockBytes: '1GiB', nvmeBlocks: '0' },
-      /more than can be addressed/,
-    ],
+    ['--ddr', { ddrBlocks: '16000000', blockBytes: '1GiB', nvmeBlocks: '0' }, /more than can be addressed/],
     ['--ddr', { ddrBlocks: '8000000', blockBytes: '1GiB' }, /this machine has a memory of/],
     ['--nvme', { ddrBlocks: '0', nvmeBlocks: '8000000', blockBytes: '1GiB' }, /has free/],
     ['--num-requests', { requests: '0' }, /at least 1/],

@@ -245,8 +245,7 @@ describe('pools scale', () => {
       ...['--set', 'pools[1].replicas={min: 1, max: 6, initial: 2}'],
     );
     expect(metrics.completed_requests).toBe(1200);
-    const shown =
-      /\nAutoscaling\n {2}prefill: hpa, 1 to 4 replicas, .*\n {2}decode: token-capacity, 1 to 6 /;
+    const shown = /\nAutoscaling\n {2}prefill: hpa, 1 to 4 replicas, .*\n {2}decode: token-capacity, 1 to 6 /;
     expect(text).toMatch(shown);
     const [prefill, decode] = metrics.tierkv.scaling ?? [];
     expect([prefill.configId, decode.configId]).toEqual(['prefill', 'decode']);

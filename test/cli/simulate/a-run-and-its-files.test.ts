@@ -4,6 +4,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -33,11 +34,7 @@ describe('tierkv simulate', () => {
     expect(out).toMatch(new RegExp(`first token.*${ttft[0]} .*${ttft[1]} .*${ttft[2]}`));
     expect(out).toMatch(/\n40 of 40 requests completed in /);
     const { requests: _rows, tierkv, ...figures } = metrics;
-    expect(JSON.parse(read('result.json'))).toMatchObject({
-      schema: 'tierkv.result/1',
-      command: 'simulate',
-      result: { metrics: figures, ...tierkv },
-    });
+    expect(resultOf('simulate', read('result.json'))).toEqual({ metrics: figures, instances: [], ...tierkv });
     expect(metrics.completed_requests).toBe(40);
     expect(metrics.requests).toHaveLength(40);
     expect(metrics.tierkv.provenance).toMatchObject({ model: 'qwen3-14b', latencyModel: 'calibrated' });
