@@ -11,6 +11,7 @@ import { numberWithin } from '../../simulate/presetOptions.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
 import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 type Given = OptionValues & { readonly json?: string };
@@ -57,6 +58,7 @@ export function evaluateCommand(): Command {
     .option(workersFlags, workersAbout)
     .option('--limit <s>', 'longest time of one simulation', '120')
     .addOption(jsonOption())
+    .option(reportFlags, reportAbout)
     .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
     .option('--http <port>', 'with --serve: over HTTP instead; 0 for any free port')
     .option('--host <name>', 'with --http', '127.0.0.1')
@@ -83,6 +85,7 @@ export function evaluateCommand(): Command {
       for (const target of [options.json, options.trace]) {
         if (typeof target === 'string') requireWritableTarget(target);
       }
+      await checkReport(options.report);
       const { runEvaluate } = await import('./run.ts');
       await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits, server);
     });

@@ -8,6 +8,7 @@ import { requireWritableTarget } from '../../files/results.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
+import { checkReport } from '../reportOption.ts';
 
 const helpEnd = `
 Sizes take units (64GiB, 2TB) or count blocks; times take units (500ms, 10m). Names of BLIS (inference-sim) for
@@ -35,6 +36,7 @@ export function simulateCommand(): Command {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
       }
+      await checkReport(options.report);
       if (typeof options.traceOutput === 'string') {
         const stem = traceStem('--trace-output', options.traceOutput);
         for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);
