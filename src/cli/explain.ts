@@ -105,5 +105,5 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
   );
   const explanations = explainer.request(request);
   const text = explanations.map((each) => `${each.instance}: ${explanationText(each)}`).join('\n');
-  return { value: explanations, text };
+  return { value: { instances: explanations }, text };
 }

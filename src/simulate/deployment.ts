@@ -185,6 +185,7 @@ const modelKeys = [
   'coefficients',
   'moe_comm_backend',
   'floor',
+  'kv_cache_dtype',
 ] as const;
 const engineKeys = [
   'block_tokens',

@@ -27,7 +27,12 @@ import type { Coefficients } from '../sim/latency/coefficients.ts';
 import { engineMemory, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
 import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
-import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
+import {
+  type Hardware,
+  kvElementBytesOf,
+  type ModelConfig,
+  parseUpstreamHardware,
+} from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
@@ -119,7 +124,7 @@ function blockBytesOf(options: OptionValues, { model, tp }: EngineHardware, bloc
   const tokenBytes =
     options.asUpstream === true
       ? kvBytesPerToken(model, tp)
-      : localKvBytesPerToken(model, tp, model.activationBytes);
+      : localKvBytesPerToken(model, tp, kvElementBytesOf(model));
   return Math.trunc(tokenBytes * blockTokens);
 }
 
@@ -266,7 +271,9 @@ function refuseIdleParallelism(
 
 function loadModelOf(options: OptionValues): ModelConfig {
   const folder = textOption(options, 'modelConfigFolder');
-  return loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
+  const model = loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
+  const kept = oneOf('--kv-cache-dtype', String(options.kvCacheDtype ?? 'auto'), ['auto', 'fp8']);
+  return kept === 'fp8' ? { ...model, kvElementBytes: 1 } : model;
 }
 
 function hardwareOf(options: OptionValues, fallback: string): Hardware {

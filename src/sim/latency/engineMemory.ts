@@ -9,7 +9,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 const gib = 2 ** 30;
 
@@ -140,7 +140,7 @@ export function engineMemory(
   const adaptersGib = (options.adapterBytes ?? 0) / gib;
   const usedGib = weightsGib + activationsGib + runtime + graphsGib + adaptersGib;
   const kvGib = usableGib - usedGib;
-  const kvElementBytes = options.kvElementBytes ?? model.activationBytes;
+  const kvElementBytes = options.kvElementBytes ?? kvElementBytesOf(model);
   const blockBytes = Math.trunc(localKvBytesPerToken(model, tp, kvElementBytes) * blockTokens);
   const blocks = Math.floor((kvGib * gib) / blockBytes);
   if (blocks < 1) {

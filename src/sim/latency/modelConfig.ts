@@ -22,8 +22,10 @@ export interface ModelConfig {
   readonly vocabSize: number;
   /** Width of the feed-forward block, and of one expert where `expertFfnSize` is 0. */
   readonly ffnSize: number;
-  /** Bytes of an activation or KV element. */
+  /** Bytes of an activation, and of a KV element unless that is said. */
   readonly activationBytes: number;
+  /** Bytes of a KV element where an engine keeps it in another precision: 1 for FP8. */
+  readonly kvElementBytes?: number;
   /** Bytes of a weight; below `activationBytes` for quantised models, 0.5 for 4 bits. */
   readonly weightBytes: number;
   /** Whether a quantised model keeps attention in the precision of activations. */
@@ -249,6 +251,11 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
 /** Size of a head as upstream's step times take it, which ignore an explicit `head_dim`. */
 export function derivedHeadDim(model: ModelConfig): number {
   return Math.floor(model.hiddenSize / model.heads);
+}
+
+/** Bytes of a KV element. */
+export function kvElementBytesOf(model: ModelConfig): number {
+  return model.kvElementBytes ?? model.activationBytes;
 }
 
 /** Size of a head as the model has it. */

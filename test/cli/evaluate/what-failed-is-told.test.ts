@@ -53,7 +53,7 @@ interface Compared {
 test('its JSON has the Pareto front of each that ran, and the hypervolume of all', () => {
   const { stdout } = evaluate('none.star', 'routing/lor', 'routing/llq', '--json');
   const { results, hypervolume } = resultOf<Compared>('evaluate', stdout);
-  const fronts = results.map(({ front }: { front?: number }) => front);
+  const fronts = results.map(({ front }) => front);
   expect(fronts[0]).toBe(undefined);
   expect(Math.min(fronts[1], fronts[2])).toBe(1);
   const volume = (objectives: number[]): number => objectives.reduce((all, gain) => all * (gain + 10), 1);

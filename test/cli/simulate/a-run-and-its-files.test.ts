@@ -4,6 +4,8 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { BatchSums } from '../../../src/sim/latency/latencyModel.ts';
+import { engineHardware } from '../../../src/simulate/engineOptions.ts';
 import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 
@@ -70,6 +72,26 @@ describe('tierkv simulate', () => {
     expect(out).toMatch(/hbm 1,638 blocks \(4 GiB\), ddr 3,276 blocks \(7\.?\d* GiB|8 GiB\)/);
     const blocks = [...counts.entries()].flatMap(([i, n]) => [['--hbm', '--ddr', '--nvme'][i], String(n)]);
     expect(await printed(...small, '--tp', '2', ...blocks)).toBe(out);
+  });
+
+  it('keeps KV in FP8: twice the blocks, and half of what decodes read', async () => {
+    const blocksOf = async (...more: string[]): Promise<number> =>
+      Number(/hbm ([\d,]+) blocks/.exec(await printed(...small, ...more))?.[1].replaceAll(',', ''));
+    expect(
+      Math.abs((await blocksOf('--kv-cache-dtype', 'fp8')) - 2 * (await blocksOf())),
+    ).toBeLessThanOrEqual(1);
+    expect(await blocksOf('--hbm', '1GiB', '--kv-cache-dtype', 'fp8')).toBe(
+      Math.floor(2 ** 30 / (16 * 40 * 2 * 8 * 128)),
+    );
+    // what a step of 64 decodes with 4,096 tokens each reads, by the same model of time
+    const batch = new BatchSums();
+    batch.addDecodes(64, 64 * 4096);
+    const attentionUs = (dtype: string): number => {
+      const machine = engineHardware({ model: 'qwen3-14b', kvCacheDtype: dtype });
+      return machine.latency.explain(batch).find(({ part }) => part === 'attention')?.us ?? 0;
+    };
+    expect(attentionUs('fp8') / attentionUs('auto')).toBeCloseTo(0.5, 9);
+    await expect(printed(...small, '--kv-cache-dtype', 'fp4')).rejects.toThrow(/^--kv-cache-dtype is "fp4"/);
   });
 
   it('writes a row a request as JSON lines and as CSV', async () => {

@@ -39,6 +39,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--ddr': ['1GiB'],
   '--nvme': ['0.5GB'],
   '--block-tokens': ['1024'],
+  '--kv-cache-dtype': ['fp8'],
   '--gpu-memory-utilization': ['0.6'],
   '--max-num-seqs': ['2'],
   '--max-num-batched-tokens': ['100'],

@@ -125,6 +125,7 @@ const rows: readonly Row[] = [
   row('plain', 'models[0].config=llama-3.1-8b-instruct'),
   row('plain', 'models[0].hardware=A100-80'),
   row('plain', 'models[0].tp=4'),
+  row('plain', 'models[0].kv_cache_dtype=fp8'),
   row('plain', 'models[0].dp=2', 'models[0].config=mixtral-8x7b-v0.1'),
   row('plain', 'models[0].latency_model=roofline'),
   row('plain', 'models[0].floor=false', 'models[0].latency_model=roofline'),
