@@ -55,7 +55,7 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
 }
 
 /** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */
-function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
+export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
   const least = floor ? 'no step shorter than the hardware needs' : 'WITHOUT the physical floor';
   if (coefficients.backend === 'calibrated') return `steps: calibrated on ${coefficients.gpu}, ${least}`;
   const why = standsIn

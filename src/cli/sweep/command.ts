@@ -73,6 +73,7 @@ export function sweepCommand(): Command {
         failedPoints,
         failureLines,
         pointText,
+        stepsText,
         sweepChart,
         sweepTable,
         sweepWarnings,
@@ -101,7 +102,7 @@ export function sweepCommand(): Command {
         await reportTo(options.report, (command) => sweepReport({ ...grid, command }));
       }
       for (const line of sweepWarnings(results)) bar.say(line);
-      printText(sweepTable(results, shown) + failureLines(results));
+      printText(stepsText(results) + sweepTable(results, shown) + failureLines(results));
       const failed = failedPoints(results);
       // as elsewhere: 1 is a fault of tierkv or the machine, 2 is one of the call
       if (failed.length > 0) process.exitCode = failed.some(({ error }) => error.code === undefined) ? 1 : 2;

@@ -80,6 +80,12 @@ export function sweepTable(results: readonly SweptPoint[], targets: SweepTargets
   );
 }
 
+/** What times of steps stand on, each thing once. */
+export function stepsText(results: readonly SweptPoint[]): string {
+  const lines = new Set(results.filter(hasRun).flatMap(({ steps }) => steps));
+  return [...lines].map((line) => `${printable(line)}\n`).join('');
+}
+
 /** A line for each warning of a point. */
 export function sweepWarnings(results: readonly SweptPoint[]): string[] {
   return results

@@ -74,6 +74,13 @@ describe('tierkv simulate', () => {
     expect(await printed(...small, '--tp', '2', ...blocks)).toBe(out);
   });
 
+  it('conversations of chat find in host memory what left GPU memory', async () => {
+    const talk = ['--model', 'qwen3-14b', '--workload', 'chat', '--rate', '12', '--num-requests', '300'];
+    const shareOf = async (...more: string[]): Promise<number> =>
+      Number(/ ([\d.]+) % of the blocks found/.exec(await printed(...talk, '--hbm', '4GiB', ...more))?.[1]);
+    expect(await shareOf('--ddr', '64GiB')).toBeGreaterThan(10 + (await shareOf()));
+  });
+
   it('keeps KV in FP8: twice the blocks, and half of what decodes read', async () => {
     const blocksOf = async (...more: string[]): Promise<number> =>
       Number(/hbm ([\d,]+) blocks/.exec(await printed(...small, ...more))?.[1].replaceAll(',', ''));
