@@ -133,6 +133,7 @@ const outputs = [
 ];
 const ownOutputs: Readonly<Record<string, readonly string[]>> = {
   simulate: ['requests'],
+  plan: ['out'],
   calibrate: ['out'],
   fit: ['out'],
   export: ['out'],
