@@ -117,7 +117,7 @@ export function formatSeconds(seconds: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-const sizePattern = /^(\d+(?:\.\d+)?)\s*(B|[KMGTP]iB|[kKMGTP]B)?$/;
+const sizePattern = /^(\d+(?:\.\d+)?)\s*(B|[KMGTP]iB|[kMGTP]B)?$/;
 
 /** Bytes of a unit: binary ones as memory is counted, decimal ones as disks are sold. */
 function unitBytes(unit: string): number {

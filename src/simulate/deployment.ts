@@ -251,7 +251,7 @@ function optionsOf(
   if (node === undefined) return { given, placeOf: () => undefined };
   for (const key of keys) {
     const name = nameOf(key);
-    if (!node.has(key)) {
+    if (!node.says(key)) {
       // the last of several names is the one that was there first, and stands in for a key that is missing
       if (!Object.hasOwn(given, name)) places.set(flagOf(name), [node, key]);
       continue;

@@ -107,6 +107,12 @@ export class SpecNode {
     return this.#value(key) !== undefined;
   }
 
+  /** Whether something stands under `key`: null, as `hardware: null` or `hardware:`, is nothing. */
+  says(key: string): boolean {
+    const value = this.#value(key);
+    return this.has(key) && !(isScalar(value) && value.value === null);
+  }
+
   text(key: string, fallback: string = ''): string {
     const value = this.#scalar(key);
     if (value === undefined || value === null) return fallback;

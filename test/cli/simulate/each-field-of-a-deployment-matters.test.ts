@@ -124,6 +124,11 @@ const scaling = 'pools[0].autoscaling';
 const rows: readonly Row[] = [
   row('plain', 'models[0].config=llama-3.1-8b-instruct'),
   row('plain', 'models[0].hardware=A100-80'),
+  row('plain', 'models[0].gpu=A100-80', 'models[0].hardware=null'),
+  row('plain', 'pools[0].engine.hbm=0.2GiB', 'pools[0].engine.total_kv_blocks=null', ...pressed),
+  row('plain', 'pools[0].engine.block_tokens=32', 'pools[0].engine.total_kv_blocks=60', ...pressed),
+  row('plain', 'pools[0].engine.ddr=1GiB', ...small),
+  row('plain', 'pools[0].engine.nvme=300', ...small),
   row('plain', 'models[0].tp=4'),
   row('plain', 'models[0].kv_cache_dtype=fp8'),
   row('plain', 'models[0].dp=2', 'models[0].config=mixtral-8x7b-v0.1'),
