@@ -40,7 +40,7 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     counts: textOption(options, 'concurrencyKind') ?? 'requests',
     hasRoles: ['prefillInstances', 'decodeInstances'].some((name) => positive(options, name)),
-    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'ddr', 'nvme'].some(
+    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'sharedTier', 'ddr', 'nvme'].some(
       (name) => options[name] !== undefined && Number(options[name]) !== 0,
     ),
     scales: interval === undefined ? (bundle.autoscaler?.intervalUs ?? 0) > 0 : Number(interval) > 0,

@@ -76,6 +76,8 @@ export interface DeploymentSpec {
     readonly hostBlocks?: number;
     /** File with host and disk tiers, whose loads requests wait for. */
     readonly offloadConfig?: string;
+    /** File with the server whose blocks all instances share. */
+    readonly sharedTier?: string;
     /** Share of GPU memory above which cached blocks move down. */
     readonly offloadThreshold?: number;
     /** Tokens a microsecond of billed loads, and microseconds of each block. */
@@ -177,6 +179,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'tiers.nvme': ['nvme'],
   'tiers.hostBlocks': ['kvCpuBlocks'],
   'tiers.offloadConfig': ['kvOffloadConfig'],
+  'tiers.sharedTier': ['sharedTier'],
   'tiers.offloadThreshold': ['kvOffloadThreshold'],
   'tiers.loadTokensPerUs': ['kvTransferBandwidth'],
   'tiers.loadBaseUs': ['kvTransferBaseLatency'],
