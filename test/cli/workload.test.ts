@@ -152,7 +152,7 @@ clients:
     expect(sessions).toBe(Number(begun));
     expect(requestsPerS).toBeCloseTo(5, 0);
     const printed = await printedBy(simulateCommand(), file('rounds.yaml'), '--model', 'qwen3-14b');
-    const served = Number(/"injected_requests": (\d+)/.exec(printed)![1]);
+    const served = Number(/ of ([\d,]+) requests completed/.exec(printed)![1].replaceAll(',', ''));
     expect(served).toBe(8 * sessions);
     expect(served).toBe(Number(most.replace(',', '')));
     expect((await run('generate', file('rounds.yaml'))).err).toMatch(says);

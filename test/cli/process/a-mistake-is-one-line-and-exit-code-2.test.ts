@@ -25,7 +25,7 @@ describe('the tierkv binary', () => {
     [['disk', 'stat'], /missing required argument 'dir'\. See tierkv disk stat --help\.$/],
     [['workload', 'nonsense'], /^tierkv: unknown command 'nonsense'.* See tierkv workload --help\.$/],
     [['workload'], /^tierkv: name one of the commands\. See tierkv workload --help\.$/],
-    [['replay', 'x', '--hbm-block', '5'], /^tierkv: unknown option .* \(Did you mean --hbm\?\)/],
+    [['replay', 'x', '--hbn', '5'], /^tierkv: unknown option .* \(Did you mean --hbm\?\)/],
     [['replay', 'x', '--hbm', '-5'], /^tierkv: --hbm is -5, .* \[TKV_CONFIG\]$/],
     [['evolve', '--out', '/proc/x'], /^tierkv: --out \/proc\/x cannot be made: ENOENT/],
     [
