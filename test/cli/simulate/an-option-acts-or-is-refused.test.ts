@@ -155,6 +155,7 @@ const elsewhere: Readonly<Record<string, string>> = {
 };
 const files = [
   '--json',
+  '--report',
   '--metrics-path',
   '--requests',
   '--trace-output',
