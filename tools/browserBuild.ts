@@ -1,0 +1,83 @@
+/**
+ * Code for pages and workers: one bundle by rolldown in which modules of Node have their counterparts of `src/browser`, and
+ * the package's data files are texts. A module of Node that has none is an error with its importer.
+ */
+
+import { globSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { type OutputChunk, type Plugin, rolldown } from 'rolldown';
+
+const root = resolve(import.meta.dirname, '..');
+const source = (name: string): string => join(root, 'src', name);
+
+/** Modules of the sources by what stands in their place. */
+const counterparts: ReadonlyMap<string, string> = new Map([
+  [source('files/inputs.ts'), source('browser/inputs.ts')],
+  [source('packageFiles.ts'), source('browser/packageFiles.ts')],
+]);
+
+/** What a simulation by names reads; measurements and traces stay behind. */
+const dataFiles = ['models/*.json', 'hardware/*.json', 'latency/*.json'];
+
+function packageTexts(): Record<string, string> {
+  const folder = join(root, 'data');
+  const names = dataFiles.flatMap((pattern) => globSync(pattern, { cwd: folder })).sort();
+  // without the spaces, which are a third of them
+  const textOf = (name: string): string =>
+    JSON.stringify(JSON.parse(readFileSync(join(folder, name), 'utf8')));
+  return Object.fromEntries(names.map((name) => [name, textOf(name)]));
+}
+
+const inPages: Plugin = {
+  name: 'tierkv-in-pages',
+  async resolveId(id, importer, options) {
+    if (id === 'tierkv:files' || id === 'cli-table3') return `\0${id}`;
+    if (id === 'node:path') return source('browser/paths.ts');
+    if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
+    const found = await this.resolve(id, importer, { ...options, skipSelf: true });
+    const counterpart = found === null ? undefined : counterparts.get(found.id);
+    return counterpart ?? found;
+  },
+  load(id) {
+    if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
+    // the printer of tables needs a terminal, and pages print none
+    return id === '\0cli-table3' ? 'export default class {}' : null;
+  },
+};
+
+export interface BrowserBuild {
+  /** Files by the names that the built ones get. */
+  readonly input: Readonly<Record<string, string>>;
+  readonly dir: string;
+  readonly minify?: boolean;
+  /** Packages that stay imports. Default: none. */
+  readonly external?: readonly string[];
+}
+
+/** @returns the files that were written */
+export async function buildForBrowsers({
+  input,
+  dir,
+  minify = true,
+  external = [],
+}: BrowserBuild): Promise<OutputChunk[]> {
+  const build = await rolldown({
+    cwd: root,
+    input: { ...input },
+    platform: 'browser',
+    plugins: [inPages],
+    external: [...external],
+    transform: { target: 'es2022' },
+    checks: { pluginTimings: false },
+  });
+  const { output } = await build.write({
+    dir,
+    format: 'esm',
+    minify,
+    comments: { annotation: true, jsdoc: false, legal: true },
+    entryFileNames: '[name].js',
+    chunkFileNames: 'shared/[name]-[hash].js',
+  });
+  await build.close();
+  return output.filter((file) => file.type === 'chunk');
+}
