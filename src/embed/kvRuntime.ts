@@ -38,7 +38,7 @@ import {
 import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
 import type { CrossRequestKVCache } from '../views/index.ts';
 import { type Room, roomOf } from './admission.ts';
-import { assembleRuntime, type RuntimeParts, saveToFiles } from './assembly.ts';
+import { assembleRuntime, type RuntimeParts, saveDurably } from './assembly.ts';
 import {
   type BeginOptions,
   begin,
@@ -52,8 +52,8 @@ import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import {
   type DeviceBlockTable,
-  deviceTable,
-  notInHbm,
+  notOnTop,
+  placesIn,
   type RequestContext,
   readableBlocks,
   requireLive,
@@ -386,8 +386,8 @@ export class KVRuntime implements AsyncDisposable {
     const { table } = groupOf(this.#context, sequence, group);
     requireBlock(stateOf(this.#context, sequence), index);
     const block = this.manager.readableBlock(table, index);
-    if (block === undefined) throw notInHbm(index);
-    return this.stores.hbm.buffer(block.slot, block.sizeClass);
+    if (block === undefined) throw notOnTop(this.#context, index);
+    return this.#context.pool().buffer(block.slot, block.sizeClass);
   }
 
   /**
@@ -401,7 +401,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** `blockTable` as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
   deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
-    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
+    return placesIn(this.#context, this.blockTable(sequence, group).blocks);
   }
 
   /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
@@ -611,8 +611,7 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_IO when the disk refuses to make it durable, or a file of the directory was removed or replaced
    */
   async save(): Promise<number> {
-    const { nvme } = this.stores;
-    return nvme === undefined ? 0 : saveToFiles(this.#context, nvme);
+    return saveDurably(this.#context, this.stores);
   }
 
   /**

@@ -17,7 +17,7 @@ import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
-import { HBM, Outcome, type Tier } from '../tier/tier.ts';
+import { Outcome, type Tier, TOP } from '../tier/tier.ts';
 import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
 import { Core, type ManagerListener } from './core.ts';
@@ -193,7 +193,7 @@ export class KVManager {
   /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
   locate(key: Uint32Array): BlockPlace | undefined {
     const content = this.#core.contents.find(key, 0);
-    const replica = content === -1 ? -1 : this.#core.fastestReady(content, HBM);
+    const replica = content === -1 ? -1 : this.#core.fastestReady(content, TOP);
     return replica === -1 ? undefined : placeOf(this.#core, replica);
   }
 
@@ -280,7 +280,7 @@ export class KVManager {
     const core = this.#core;
     let held = 0;
     for (let i = 0; i < matched; i++) {
-      const ready = core.readyIn(this.#found[i], HBM);
+      const ready = core.readyIn(this.#found[i], TOP);
       if (ready !== -1 && core.replicas.refs[ready] > 0) held++;
     }
     return held;
@@ -387,9 +387,9 @@ export class KVManager {
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
     const core = this.#core;
     return {
-      slot: core.replicas.slotOf(replica, HBM),
+      slot: core.replicas.slotOf(replica, TOP),
       generation: core.generationOf(replica),
-      sizeClass: core.sizeClassOf(replica, HBM),
+      sizeClass: core.sizeClassOf(replica, TOP),
     };
   }
 
@@ -603,7 +603,7 @@ export class KVManager {
     }
     this.#now(nowUs);
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
-    const sizeClass = core.sizeClassOf(from.replica[at], HBM);
+    const sizeClass = core.sizeClassOf(from.replica[at], TOP);
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
     cancelSpeculative(core, core.unitBytes(sizeClass), to.owner);
     to.extendTo(into + 1);
