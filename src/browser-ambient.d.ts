@@ -5,3 +5,36 @@ declare module 'tierkv:files' {
   const texts: Readonly<Record<string, string>>;
   export default texts;
 }
+
+interface FileSystemSyncAccessHandle {
+  read(bytes: Uint8Array, options: { readonly at: number }): number;
+  write(bytes: Uint8Array, options: { readonly at: number }): number;
+  truncate(bytes: number): void;
+  getSize(): number;
+  flush(): void;
+  close(): void;
+}
+
+interface FileSystemFileHandle {
+  getFile(): Promise<Blob>;
+  createSyncAccessHandle(): Promise<FileSystemSyncAccessHandle>;
+  move(name: string): Promise<void>;
+}
+
+interface FileSystemDirectoryHandle {
+  getFileHandle(name: string, options?: { readonly create?: boolean }): Promise<FileSystemFileHandle>;
+  getDirectoryHandle(
+    name: string,
+    options?: { readonly create?: boolean },
+  ): Promise<FileSystemDirectoryHandle>;
+  removeEntry(name: string): Promise<void>;
+}
+
+interface StorageManager {
+  getDirectory?(): Promise<FileSystemDirectoryHandle>;
+  estimate(): Promise<{ readonly quota?: number; readonly usage?: number }>;
+}
+
+interface Navigator {
+  readonly storage: StorageManager;
+}

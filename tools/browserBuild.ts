@@ -14,6 +14,11 @@ const source = (name: string): string => join(root, 'src', name);
 const counterparts: ReadonlyMap<string, string> = new Map([
   [source('files/inputs.ts'), source('browser/inputs.ts')],
   [source('packageFiles.ts'), source('browser/packageFiles.ts')],
+  [source('backends/file/posixFolder.ts'), source('browser/opfsFolder.ts')],
+  [source('backends/host/posix.ts'), source('browser/posix.ts')],
+  [source('backends/remote/remoteTier.ts'), source('browser/remoteTier.ts')],
+  [source('backends/webgpu/adapter.ts'), source('browser/adapter.ts')],
+  [source('embed/noteCipher.ts'), source('browser/noteCipher.ts')],
 ]);
 
 /** What a simulation by names reads; measurements and traces stay behind. */
@@ -28,10 +33,11 @@ function packageTexts(): Record<string, string> {
   return Object.fromEntries(names.map((name) => [name, textOf(name)]));
 }
 
-const inPages: Plugin = {
+const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   name: 'tierkv-in-pages',
   async resolveId(id, importer, options) {
     if (id === 'tierkv:files' || id === 'cli-table3') return `\0${id}`;
+    if (Object.hasOwn(instead, id)) return instead[id];
     if (id === 'node:path') return source('browser/paths.ts');
     if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
     const found = await this.resolve(id, importer, { ...options, skipSelf: true });
@@ -43,7 +49,7 @@ const inPages: Plugin = {
     // the printer of tables needs a terminal, and pages print none
     return id === '\0cli-table3' ? 'export default class {}' : null;
   },
-};
+});
 
 export interface BrowserBuild {
   /** Files by the names that the built ones get. */
@@ -52,6 +58,8 @@ export interface BrowserBuild {
   readonly minify?: boolean;
   /** Packages that stay imports. Default: none. */
   readonly external?: readonly string[];
+  /** Files that stand in the place of packages, by the package's name. */
+  readonly instead?: Readonly<Record<string, string>>;
 }
 
 /** @returns the files that were written */
@@ -60,12 +68,13 @@ export async function buildForBrowsers({
   dir,
   minify = true,
   external = [],
+  instead = {},
 }: BrowserBuild): Promise<OutputChunk[]> {
   const build = await rolldown({
     cwd: root,
     input: { ...input },
     platform: 'browser',
-    plugins: [inPages],
+    plugins: [inPages(instead)],
     external: [...external],
     transform: { target: 'es2022' },
     checks: { pluginTimings: false },

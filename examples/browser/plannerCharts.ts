@@ -79,7 +79,7 @@ const charts: Readonly<Record<string, Chart>> = {
         type: 'quantitative',
         scale: { type: 'log' },
         title: 'milliseconds',
-        axis: { tickCount: 6, format: '~s', labelExpr: "format(datum.value, ',')" },
+        axis: { tickCount: 6, labelOverlap: 'greedy', labelExpr: "format(datum.value, ',')" },
       },
       y: share('requests'),
     },

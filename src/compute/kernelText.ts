@@ -14,8 +14,8 @@
  *     // scaled {   to   // scaled }                 the lines between
  */
 
-import { isSoftwareAdapter } from '../backends/webgpu/adapter.ts';
 import { shaderSource } from '../backends/webgpu/kernels.ts';
+import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { type KVLayout, type KVLayoutConfig, kvLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
 import { requireArray, requireObject } from '../runtime/options.ts';

@@ -106,7 +106,7 @@ describe.skipIf(problem !== undefined)('the planner', () => {
   it('a plan that cannot run says why, and the page goes on', async () => {
     await page.locator('select[name=model]').selectOption('llama-3.1-70b-instruct');
     last = await ranAfter(page, last);
-    expect(await page.locator('#problem').textContent()).toMatch(/GPU|memory/);
+    expect(await page.locator('#problem').textContent()).toMatch(/needs .* GiB .* L40S give/);
     await page.locator('select[name=model]').selectOption('llama-3.1-8b-instruct');
     await ranAfter(page, last);
     expect(await page.locator('#problem').isVisible()).toBe(false);
