@@ -27,7 +27,7 @@ interface FileSystemDirectoryHandle {
     name: string,
     options?: { readonly create?: boolean },
   ): Promise<FileSystemDirectoryHandle>;
-  removeEntry(name: string): Promise<void>;
+  removeEntry(name: string, options?: { readonly recursive?: boolean }): Promise<void>;
 }
 
 interface StorageManager {

@@ -27,6 +27,11 @@ const STALL_MS = 200;
 /** Resolution of timers in milliseconds: an alarm due within it counts as due. */
 export const TICK_MS = 1;
 
+/** The timer does not keep the process alive. Browsers have numbers for timers, and no such process. */
+export function letProcessEnd(timer: ReturnType<typeof setTimeout>): void {
+  if (typeof timer === 'object') timer.unref();
+}
+
 /** Fulfilled once what has happened already was delivered. Browsers have no `setImmediate`. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => {
@@ -40,8 +45,7 @@ const processTimers: Timers = {
   nowMs: () => performance.now(),
   after: (ms, ring, keeps) => {
     const timer = setTimeout(ring, Math.max(1, Math.ceil(ms)));
-    // browsers have numbers for timers, and no process to keep alive
-    if (!keeps && typeof timer === 'object') timer.unref();
+    if (!keeps) letProcessEnd(timer);
     return () => clearTimeout(timer);
   },
   behindEnds: (ring) => {

@@ -89,6 +89,21 @@ async function contract(): Promise<TestEnd[]> {
   return await suiteResults();
 }
 
+/** Over a store that forgets a bit of what it reads. */
+async function brokenContract(): Promise<TestEnd[]> {
+  tierContract('memory that changes a bit', async (shape) => {
+    const store = await MemoryStore.open(shape, {});
+    const read = store.read.bind(store);
+    store.read = async (items, ended) => {
+      const results = await read(items, ended);
+      for (const { bytes } of items) bytes[0] ^= 1;
+      return results;
+    };
+    return { store, movesBytes: true };
+  });
+  return await suiteResults();
+}
+
 //  A store whose blocks say what they must hold: the bytes of a block follow from its slot and its generation.
 
 const shape = poolShape(24, 16_384, [16_384, 4096]);
@@ -181,6 +196,13 @@ async function damage(dir: string, seed: number): Promise<string> {
   return `${kind} of ${name} at ${at}, ${length} bytes`;
 }
 
+async function remove(dir: string): Promise<void> {
+  let directory = await navigator.storage.getDirectory!();
+  const parts = dir.split('/');
+  for (const part of parts.slice(0, -1)) directory = await directory.getDirectoryHandle(part);
+  await directory.removeEntry(parts.at(-1)!, { recursive: true });
+}
+
 /** Holds the store open until the tab goes. */
 async function hold(dir: string): Promise<string> {
   await FileStore.open(dir, shape, warm);
@@ -189,10 +211,12 @@ async function hold(dir: string): Promise<string> {
 
 const calls: Readonly<Record<string, (...args: never[]) => Promise<unknown>>> = {
   contract,
+  brokenContract,
   look,
   fill,
   writeOn,
   damage,
+  remove,
   hold,
 };
 

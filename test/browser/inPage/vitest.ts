@@ -3,7 +3,20 @@
  * Its matchers compare as vitest's do; `suiteResults` runs what was declared and tells how each test ended.
  */
 
-type Act = () => unknown;
+/** What a test gets: `skip` ends it there. */
+interface TestContext {
+  skip(why?: string): never;
+}
+
+type Act = (context: TestContext) => unknown;
+
+class Skipped extends Error {}
+
+const context: TestContext = {
+  skip(why = '') {
+    throw new Skipped(why);
+  },
+};
 
 interface Suite {
   readonly name: string;
@@ -16,12 +29,13 @@ export interface TestEnd {
   readonly name: string;
   /** Empty for a test that passed. */
   readonly problem: string;
+  readonly isSkipped: boolean;
 }
 
 const suites: Suite[] = [];
 let current: Suite | undefined;
 
-export function describe(name: string, declare: Act): void {
+export function describe(name: string, declare: () => unknown): void {
   const outer = current;
   current = {
     name: outer === undefined ? name : `${outer.name} > ${name}`,
@@ -109,18 +123,20 @@ export async function suiteResults(): Promise<TestEnd[]> {
   for (const { name, before, after, tests } of suites.splice(0)) {
     for (const test of tests) {
       let problem = '';
+      let isSkipped = false;
       try {
-        for (const act of before) await act();
-        await test.act();
+        for (const act of before) await act(context);
+        await test.act(context);
       } catch (error) {
-        problem = error instanceof Error ? (error.stack ?? error.message) : String(error);
+        isSkipped = error instanceof Skipped;
+        if (!isSkipped) problem = error instanceof Error ? (error.stack ?? error.message) : String(error);
       }
       try {
-        for (const act of after) await act();
+        for (const act of after) await act(context);
       } catch (error) {
         problem ||= `afterwards: ${error instanceof Error ? error.message : error}`;
       }
-      ends.push({ name: `${name} > ${test.name}`, problem });
+      ends.push({ name: `${name} > ${test.name}`, problem, isSkipped });
     }
   }
   return ends;
