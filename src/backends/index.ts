@@ -18,8 +18,20 @@ export {
   tableMemory,
 } from './host/hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
+export type { DdrOptions } from './host/memoryTier.ts';
 export { RemoteStore, type RemoteStoreOptions } from './remote/remoteStore.ts';
-export type { DurableTier, OpenedTier, TierDevice, TierRequest, TierRow, TierWish } from './tierRow.ts';
+export type {
+  ChainPart,
+  DurableTier,
+  OpenedTier,
+  SharedTier,
+  TierDevice,
+  TierFacts,
+  TierNotes,
+  TierRequest,
+  TierRow,
+  TierWish,
+} from './tierRow.ts';
 export { type EngineStores, registerTier, type TierOptions, type TierStores } from './tierRows.ts';
 export { openDevice } from './webgpu/adapter.ts';
 export { BufferUsage, type DeviceErrors, LiveDevice, MapMode, ShaderStage } from './webgpu/device.ts';

@@ -84,6 +84,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
       moved: (position, key, outcome) => moves.moved(position, key, outcome),
     },
   });
+  const recovered = adoptRecovered(manager, stores, nowUs());
   const closing = new AbortController();
   const admission = new AdmissionQueue();
   loop.onRoom(() => admission.roomFreed());
@@ -99,6 +100,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     owners: new TenantOwners(sharing),
     computing: new ComputingBlocks(),
     shared: stores.shared,
+    stateBlocks: recovered === 0 ? new Set() : undefined,
     pace,
     scrubs: config.scrub ?? true,
     stores,
@@ -111,7 +113,6 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     migration,
     observers: new RequestObservers(),
   };
-  adoptRecovered(manager, stores, context.nowUs());
   const durable = stores.durable;
   let restored = Promise.resolve();
   if (book !== undefined && durable !== undefined) {

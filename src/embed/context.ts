@@ -40,6 +40,8 @@ export interface RequestContext {
   readonly computing: ComputingBlocks;
   /** The tier that several runtimes share, and its position; undefined where none is on. */
   readonly shared: { readonly tier: SharedTier; readonly position: number } | undefined;
+  /** Full blocks of prefixes whose states were stored; undefined where an earlier run may have stored others. */
+  readonly stateBlocks: Set<number> | undefined;
   /** How long parts of prefills take. */
   readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */

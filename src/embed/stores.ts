@@ -129,7 +129,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     hasDevice: device !== undefined,
     host: store !== undefined && isHostStore(store) ? store : undefined,
     get device() {
-      if (device === undefined) throw noDevice('This call');
+      if (device === undefined) throw noDevice('device');
       return device.live.device;
     },
     get deviceErrors() {
