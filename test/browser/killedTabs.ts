@@ -3,7 +3,7 @@
  * durable before a tab died has to be there. The test runs a slice, `npm run campaign -- tabs` all of it.
  */
 
-import type { Browser, BrowserContext } from 'playwright-core';
+import type { BrowserContext } from 'playwright-core';
 import type { StoreLook } from './inPage/storeWorker.ts';
 import type { WorkerPages, WorkerTab } from './workerPage.ts';
 
@@ -34,7 +34,11 @@ function note(found: FilesFound, look: StoreLook): void {
  */
 export async function damagedFiles(
   tab: WorkerTab,
-  { rounds, seed, verifyReads = true }: { readonly rounds: number; readonly seed: number; readonly verifyReads?: boolean },
+  {
+    rounds,
+    seed,
+    verifyReads = true,
+  }: { readonly rounds: number; readonly seed: number; readonly verifyReads?: boolean },
 ): Promise<FilesFound> {
   const found = nothing();
   for (let round = 0; round < rounds; round++) {
@@ -64,16 +68,15 @@ interface Durable {
 /** A tab writes until it is killed; another one opens the files and looks. */
 export async function killedTabs(
   pages: WorkerPages,
-  context: BrowserContext | Browser,
+  context: BrowserContext,
   { rounds, seed }: { readonly rounds: number; readonly seed: number },
 ): Promise<FilesFound> {
   const found = nothing();
   const watcher = await pages.open(context);
-  const inContext = watcher.page.context();
   let generation = 1;
   for (let round = 0; round < rounds; round++) {
     const dir = `killed/${seed}`;
-    const tab = await pages.open(inContext);
+    const tab = await pages.open(context);
     const writing = tab.call('writeOn', dir, seed + round, generation).catch(() => {});
     // some points are durable before it dies, and how many differs
     const points = 1 + (round % 5);
@@ -105,4 +108,25 @@ export async function crash({ page }: WorkerTab): Promise<void> {
   session.send('Page.crash').catch(() => {}); // the answer never comes
   await gone;
   await page.close();
+}
+
+export interface FilesCampaign {
+  readonly damaged: FilesFound;
+  readonly killed: FilesFound;
+  /** The same damage under a store that does not compare what it reads. */
+  readonly control: FilesFound;
+}
+
+/** Both, with the control. @param mutations rounded up to rounds of three */
+export async function filesCampaign(
+  pages: WorkerPages,
+  context: BrowserContext,
+  { mutations, kills, seed }: { readonly mutations: number; readonly kills: number; readonly seed: number },
+): Promise<FilesCampaign> {
+  const tab = await pages.open(context);
+  const rounds = Math.ceil(mutations / 3);
+  const damaged = await damagedFiles(tab, { rounds, seed });
+  const control = await damagedFiles(tab, { rounds: Math.max(rounds, 20), seed, verifyReads: false });
+  await tab.page.close();
+  return { damaged, control, killed: await killedTabs(pages, context, { rounds: kills, seed }) };
 }

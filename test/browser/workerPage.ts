@@ -71,10 +71,10 @@ export async function workerPages(program: string): Promise<WorkerPages> {
       return {
         page: tab,
         call: <T>(name: string, ...args: readonly unknown[]) =>
-          tab.evaluate(
-            ([call, given]) => (globalThis as unknown as InPage).callWorker(call, given),
-            [name, args] as const,
-          ) as Promise<T>,
+          tab.evaluate(([call, given]) => (globalThis as unknown as InPage).callWorker(call, given), [
+            name,
+            args,
+          ] as const) as Promise<T>,
         said: <T>() => tab.evaluate(() => (globalThis as unknown as InPage).said as T[]),
       };
     },

@@ -36,7 +36,11 @@ async function fileUnderTest(shape: PoolShape, options: FileStoreOptions): Promi
     },
   });
   const layout = fileLayout(shape);
-  const edit = async (at: number, length: number, change: (bytes: Uint8Array<ArrayBuffer>) => void): Promise<void> => {
+  const edit = async (
+    at: number,
+    length: number,
+    change: (bytes: Uint8Array<ArrayBuffer>) => void,
+  ): Promise<void> => {
     const bytes = new Uint8Array(length);
     await blocks!.readv([bytes], at);
     change(bytes);
@@ -161,10 +165,11 @@ async function writeOn(dir: string, seed: number, firstGeneration: number): Prom
   const random = new SeededRandom(seed);
   const known: Record<number, number> = {};
   for (let generation = firstGeneration; ; generation++) {
-    const chosen = slots.filter(() => random.integer(3) === 0);
+    const chosen = slots.filter(() => random.below(3) === 0);
     const items = chosen.map((slot) => patternItem(shape, slot, 0, generation));
     const results = await store.write(items);
-    for (const [i, { outcome }] of results.entries()) if (outcome === Outcome.LOADED) known[chosen[i]] = generation;
+    for (const [i, { outcome }] of results.entries())
+      if (outcome === Outcome.LOADED) known[chosen[i]] = generation;
     const before = { ...known };
     await store.sync();
     postMessage({ durable: before, generation });
@@ -177,20 +182,20 @@ async function damage(dir: string, seed: number): Promise<string> {
   const random = new SeededRandom(seed);
   let directory = await navigator.storage.getDirectory!();
   for (const part of dir.split('/')) directory = await directory.getDirectoryHandle(part);
-  const name = random.integer(4) === 0 ? 'tierkv.index' : 'tierkv.blocks';
+  const name = random.below(4) === 0 ? 'tierkv.index' : 'tierkv.blocks';
   const handle = await (await directory.getFileHandle(name)).createSyncAccessHandle();
   const bytes = handle.getSize();
-  const at = random.integer(bytes);
+  const at = random.below(bytes);
   const kinds = ['bit', 'zeros', 'noise', 'moved', 'cut'];
-  const kind = kinds[random.integer(kinds.length)];
-  const length = Math.min(bytes - at, 1 + random.integer(20_000));
+  const kind = kinds[random.below(kinds.length)];
+  const length = Math.min(bytes - at, 1 + random.below(20_000));
   const part = new Uint8Array(length);
   handle.read(part, { at });
-  if (kind === 'bit') part[0] ^= 1 << random.integer(8);
+  if (kind === 'bit') part[0] ^= 1 << random.below(8);
   if (kind === 'zeros') part.fill(0);
-  if (kind === 'noise') for (let i = 0; i < part.length; i++) part[i] = random.integer(256);
+  if (kind === 'noise') for (let i = 0; i < part.length; i++) part[i] = random.below(256);
   if (kind === 'cut') handle.truncate(at);
-  else handle.write(part, { at: kind === 'moved' ? random.integer(bytes - length + 1) : at });
+  else handle.write(part, { at: kind === 'moved' ? random.below(bytes - length + 1) : at });
   handle.flush();
   handle.close();
   return `${kind} of ${name} at ${at}, ${length} bytes`;
@@ -203,9 +208,31 @@ async function remove(dir: string): Promise<void> {
   await directory.removeEntry(parts.at(-1)!, { recursive: true });
 }
 
+async function openAs(dir: string, model: string): Promise<string> {
+  const store = await FileStore.open(dir, shape, { ...warm, identity: { model } });
+  await store[Symbol.asyncDispose]();
+  return 'open';
+}
+
+/** More than any quota of a browser. */
+async function openLarge(dir: string): Promise<string> {
+  await FileStore.open(dir, poolShape(2 ** 28, 16_384, [16_384]), { restart: 'empty' });
+  return 'open';
+}
+
+let held: FileStore | undefined;
+
+/** What a runtime does when it saves, with the store that is held. */
+async function save(): Promise<string> {
+  const results = await held!.write(slots.map((slot) => patternItem(shape, slot, 0, 2)));
+  await held!.sync();
+  await held!.requireInPlace();
+  return results.map(({ outcome }) => outcome).join();
+}
+
 /** Holds the store open until the tab goes. */
 async function hold(dir: string): Promise<string> {
-  await FileStore.open(dir, shape, warm);
+  held = await FileStore.open(dir, shape, warm);
   return 'open';
 }
 
@@ -217,6 +244,9 @@ const calls: Readonly<Record<string, (...args: never[]) => Promise<unknown>>> = 
   writeOn,
   damage,
   remove,
+  openAs,
+  openLarge,
+  save,
   hold,
 };
 

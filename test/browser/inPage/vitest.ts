@@ -72,13 +72,16 @@ class Containing {
 
 function equal(found: unknown, wanted: unknown): boolean {
   if (Object.is(found, wanted)) return true;
-  if (typeof found !== 'object' || typeof wanted !== 'object' || found === null || wanted === null) return false;
+  if (typeof found !== 'object' || typeof wanted !== 'object' || found === null || wanted === null)
+    return false;
   if (wanted instanceof Containing) {
     return Object.entries(wanted.fields).every(([key, value]) => equal(Reflect.get(found, key), value));
   }
   if (found.constructor !== wanted.constructor) return false;
   if (found instanceof Set && wanted instanceof Set) {
-    return found.size === wanted.size && [...wanted].every((each) => [...found].some((own) => equal(own, each)));
+    return (
+      found.size === wanted.size && [...wanted].every((each) => [...found].some((own) => equal(own, each)))
+    );
   }
   const keys = (of: object): string[] => Object.keys(of).filter((key) => Reflect.get(of, key) !== undefined);
   const wantedKeys = keys(wanted);
@@ -93,7 +96,11 @@ const shown = (value: unknown): string => {
   return (JSON.stringify(plain) ?? String(plain)).slice(0, 300);
 };
 
-function matchers(found: unknown, message: string, isNot: boolean): Record<string, (wanted: unknown) => void> {
+function matchers(
+  found: unknown,
+  message: string,
+  isNot: boolean,
+): Record<string, (wanted: unknown) => void> {
   const check = (name: string, holds: (wanted: unknown) => boolean) => (wanted: unknown) => {
     if (holds(wanted) === isNot) {
       throw new Error(`${message}: ${shown(found)} ${isNot ? 'is' : 'is not'} ${name} ${shown(wanted)}`);
@@ -103,7 +110,9 @@ function matchers(found: unknown, message: string, isNot: boolean): Record<strin
     toBe: check('the same as', (wanted) => Object.is(found, wanted)),
     toEqual: check('equal to', (wanted) => equal(found, wanted)),
     toContain: check('holding', (wanted) =>
-      typeof found === 'string' ? found.includes(String(wanted)) : [...(found as Iterable<unknown>)].includes(wanted),
+      typeof found === 'string'
+        ? found.includes(String(wanted))
+        : [...(found as Iterable<unknown>)].includes(wanted),
     ),
     toBeGreaterThan: check('above', (wanted) => (found as number) > (wanted as number)),
   };
