@@ -13,6 +13,7 @@ const source = (name: string): string => join(root, 'src', name);
 /** Modules of the sources by what stands in their place. */
 const counterparts: ReadonlyMap<string, string> = new Map([
   [source('files/inputs.ts'), source('browser/inputs.ts')],
+  [source('requireNode.ts'), source('browser/noNode.ts')],
   [source('packageFiles.ts'), source('browser/packageFiles.ts')],
   [source('backends/file/posixFolder.ts'), source('browser/opfsFolder.ts')],
   [source('backends/host/posix.ts'), source('browser/posix.ts')],
@@ -30,7 +31,8 @@ function packageTexts(): Record<string, string> {
   // without the spaces, which are a third of them
   const textOf = (name: string): string =>
     JSON.stringify(JSON.parse(readFileSync(join(folder, name), 'utf8')));
-  return Object.fromEntries(names.map((name) => [name, textOf(name)]));
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+  return { '../version': version, ...Object.fromEntries(names.map((name) => [name, textOf(name)])) };
 }
 
 const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
@@ -45,6 +47,7 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     return counterpart ?? found;
   },
   load(id) {
+    if (id === source('browser/noNode.ts')) return 'export {};';
     if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
     // the printer of tables needs a terminal, and pages print none
     return id === '\0cli-table3' ? 'export default class {}' : null;

@@ -14,7 +14,7 @@ const root = resolve(import.meta.dirname, '..');
 const examples = join(root, 'examples', 'browser');
 
 /** Programs of pages and of their workers, by the names that pages load them under. */
-export const programs: readonly string[] = ['planner', 'plannerWorker'];
+export const programs: readonly string[] = ['planner', 'plannerWorker', 'chat', 'chatWorker'];
 
 /** Writes pages, styles and programs into `dir`. @param names programs to build; default: all */
 export async function buildPages(dir: string, names: readonly string[] = programs): Promise<void> {
@@ -22,10 +22,25 @@ export async function buildPages(dir: string, names: readonly string[] = program
   mkdirSync(dir, { recursive: true });
   for (const file of globSync('*.{html,css}', { cwd: examples }))
     copyFileSync(join(examples, file), join(dir, file));
+  const server = join(root, 'examples', 'server');
+  copyServed(join(server, 'tinyModel', 'files'), join(dir, 'model'));
+  copyServed(join(server, 'engine', 'shaders'), join(dir, 'shaders'));
   await buildForBrowsers({
+    instead,
     input: Object.fromEntries(names.map((name) => [name, join(examples, `${name}.ts`)])),
     dir,
   });
+}
+
+/** What the example's engine imports of Node, and what stands in its place in a page. */
+const instead = Object.fromEntries(
+  ['node:fs', 'node:crypto', 'node:module', 'node:vm'].map((name) => [name, join(examples, 'pageFiles.ts')]),
+);
+
+/** Copies files of a folder of the example server to where pages fetch them. */
+function copyServed(from: string, to: string): void {
+  mkdirSync(to, { recursive: true });
+  for (const name of globSync('*', { cwd: from })) copyFileSync(join(from, name), join(to, name));
 }
 
 const types: Readonly<Record<string, string>> = {
@@ -35,6 +50,8 @@ const types: Readonly<Record<string, string>> = {
   '.mjs': 'text/javascript; charset=utf-8',
   '.json': 'application/json',
   '.wasm': 'application/wasm',
+  '.wgsl': 'text/plain; charset=utf-8',
+  '.safetensors': 'application/octet-stream',
 };
 
 /** The files below `dir`, to this machine alone. @param port 0: any that is free */

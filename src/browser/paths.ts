@@ -25,4 +25,6 @@ export function basename(name: string): string {
   return name.slice(name.lastIndexOf('/') + 1);
 }
 
-export default { join, resolve, dirname, basename };
+export const sep = '/';
+
+export default { sep, join, resolve, dirname, basename };

@@ -434,7 +434,7 @@ export function layoutFingerprint(
   meaning: string,
 ): Digest {
   const facts = JSON.stringify([version, pageBytes, slotBytes, meaning]);
-  const [first, second] = sha256(facts);
+  const [first, second] = sha256(new TextEncoder().encode(facts));
   return { lo: swapped(first), hi: swapped(second) };
 }
 

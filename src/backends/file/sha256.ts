@@ -1,4 +1,4 @@
-/** SHA-256 (FIPS 180-4) of a short text, for files that are read where there is no `node:crypto`. */
+/** SHA-256 (FIPS 180-4), for what is read where there is no `node:crypto`. It is synchronous, and slower than Node's. */
 
 /** The first 32 bits of the fractional parts of the roots of the first primes: square roots, and cube roots. */
 function rootsOfPrimes(count: number, power: number): Uint32Array {
@@ -30,8 +30,7 @@ const constants = rootsOfPrimes(64, 3);
 const rotate = (word: number, bits: number): number => (word >>> bits) | (word << (32 - bits));
 
 /** @returns the eight words of the digest, each as it is written with its high byte first */
-export function sha256(text: string): Uint32Array {
-  const bytes = new TextEncoder().encode(text);
+export function sha256(bytes: Uint8Array): Uint32Array {
   const padded = new Uint8Array(Math.ceil((bytes.length + 9) / 64) * 64);
   padded.set(bytes);
   padded[bytes.length] = 0x80;

@@ -159,20 +159,25 @@ async function fill(dir: string, generation: number): Promise<number> {
   return results.filter(({ outcome }) => outcome === Outcome.LOADED).length;
 }
 
-/** Writes until the tab is killed. After each durability point it says which generation each slot has at least. */
-async function writeOn(dir: string, seed: number, firstGeneration: number): Promise<never> {
+/**
+ * Writes until the tab is killed. After `points` durability points it says which generation each slot has, and goes on with
+ * every third slot alone: a write that is cut off may cost the block that it replaces, and no other.
+ */
+async function writeOn(dir: string, seed: number, firstGeneration: number, points: number): Promise<never> {
   const store = await FileStore.open(dir, shape, warm);
   const random = new SeededRandom(seed);
   const known: Record<number, number> = {};
-  for (let generation = firstGeneration; ; generation++) {
-    const chosen = slots.filter(() => random.below(3) === 0);
-    const items = chosen.map((slot) => patternItem(shape, slot, 0, generation));
-    const results = await store.write(items);
-    for (const [i, { outcome }] of results.entries())
+  for (let round = 0; ; round++) {
+    const generation = firstGeneration + round;
+    const open = round < points ? slots : slots.filter((_, i) => i % 3 === 0);
+    const chosen = open.filter(() => random.below(3) === 0);
+    const results = await store.write(chosen.map((slot) => patternItem(shape, slot, 0, generation)));
+    for (const [i, { outcome }] of results.entries()) {
       if (outcome === Outcome.LOADED) known[chosen[i]] = generation;
-    const before = { ...known };
+    }
     await store.sync();
-    postMessage({ durable: before, generation });
+    const kept = Object.entries(known).filter(([slot]) => slots.indexOf(Number(slot)) % 3 !== 0);
+    if (round + 1 === points) postMessage({ durable: Object.fromEntries(kept), generation });
     await new Promise((resolve) => setTimeout(resolve));
   }
 }
