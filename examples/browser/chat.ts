@@ -17,7 +17,8 @@ at<HTMLTextAreaElement>('document').value = text.repeat(3).trim();
 //  Kept over reloads: the secret under which blocks are named, the runs, and how often the page was loaded.
 
 const store = localStorage;
-const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+const hex = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 function secretKey(): Uint8Array {
   const known = store.getItem('tierkv.secret') ?? hex(crypto.getRandomValues(new Uint8Array(32)));
@@ -62,7 +63,11 @@ function showRuns(): void {
     const { promptTokens, cachedTokens, firstTokenMs, found } = run;
     if ((found.nvme ?? 0) > 0) row.className = 'fromFiles';
     const tiers = Object.entries(found).map(([tier, blocks]) => {
-      return [tier, (BLOCK_TOKENS * blocks) / promptTokens, `${BLOCK_TOKENS * blocks} tokens from ${tier}`] as const;
+      return [
+        tier,
+        (BLOCK_TOKENS * blocks) / promptTokens,
+        `${BLOCK_TOKENS * blocks} tokens from ${tier}`,
+      ] as const;
     });
     const computed = promptTokens - cachedTokens;
     const first = document.createElement('div');

@@ -44,6 +44,8 @@ const remedies: Readonly<Record<string, string>> = {
   ENOENT: "The browser cleared this site's storage. Open the runtime again.",
 };
 
+export const hasDirectIo = false;
+
 /** The error with an errno in its `code`. */
 function asIoError(error: unknown, call: string): unknown {
   const name = error instanceof Error ? error.name : '';

@@ -36,7 +36,8 @@ export async function begin(
   requireElements(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
-  const asked = { id: undefined, tenant: options.tenant, promptTokens: list.length };
+  const { tenant: asker, extras } = options;
+  const asked = { id: undefined, tenant: asker, promptTokens: list.length, prompt: list, extras };
   const chains = context.chains.of(options.tenant, options.extras);
   const watch = context.observers.asked(asked, context.nowUs());
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());

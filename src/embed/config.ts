@@ -29,6 +29,7 @@ import {
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/useTable.ts';
 import type { MigratorOptions } from '../views/index.ts';
 import { checkMigratorOptions } from '../views/kvMigrator.ts';
+import { type ExplainMemory, explainMemoryNames } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './tenancy.ts';
 
@@ -74,6 +75,11 @@ export interface KVRuntimeConfig extends TierOptions {
    * then tells them, also of blocks that an earlier run left. Routers need them. Default false.
    */
   readonly tokenIds?: boolean;
+  /**
+   * Whether blocks and requests are remembered, so that `explain` can say why a request missed what it missed: true, or how
+   * much is remembered. Default false.
+   */
+  readonly explain?: boolean | ExplainMemory;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
   /**
@@ -117,6 +123,7 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntim
   leavingShare: true,
   log: true,
   tokenIds: true,
+  explain: true,
   scrub: true,
   offload: true,
   offloadThreshold: true,
@@ -146,6 +153,9 @@ export function checkRuntimeConfig(config: KVRuntimeConfig): void {
   if (config.extras !== undefined) requireObject(config.extras, 'extras', 'TKV_CONFIG');
   requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
   requireFlag(config.tokenIds, 'tokenIds', 'TKV_CONFIG');
+  const { explain } = config;
+  if (typeof explain === 'object') requireOptions(explain, explainMemoryNames, 'explain', 'TKV_CONFIG');
+  else requireFlag(explain, 'explain', 'TKV_CONFIG');
   for (const name of ['wrapStores', 'notice'] as const) {
     const given = config[name];
     if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');

@@ -14,6 +14,7 @@
  */
 
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
+import type { Explanation } from '../explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import {
@@ -49,6 +50,7 @@ import {
   signalsOf,
 } from './begin.ts';
 import { type BlockFiller, eachBlock, requireOpen, type TopPlace, viewOf, writeBytes } from './blockBytes.ts';
+import { BlockPort } from './blockPort.ts';
 import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import {
@@ -61,6 +63,7 @@ import {
   type StepEnd,
   tokensToFind,
 } from './context.ts';
+import { type ExplainOptions, RuntimeExplainer } from './explaining.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
 import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { metricsOf, type RuntimeMetrics } from './metrics.ts';
@@ -171,6 +174,8 @@ export class KVRuntime implements AsyncDisposable {
   readonly #log: DecisionLogFile | null;
   readonly #restored: Promise<void>;
   readonly #closing: AbortController;
+  /** Null unless the runtime was opened with `explain`. */
+  readonly #explainer: RuntimeExplainer | null;
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
 
@@ -195,6 +200,9 @@ export class KVRuntime implements AsyncDisposable {
     this.#events = events;
     this.#log = log;
     this.#closing = closing;
+    const { explain = false, model } = config;
+    const memory = explain === true ? {} : explain;
+    this.#explainer = memory === false ? null : new RuntimeExplainer(context, model, memory);
   }
 
   // A sequence from `begin` to `release`.
@@ -627,6 +635,11 @@ export class KVRuntime implements AsyncDisposable {
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
+  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. */
+  blockPort(): BlockPort {
+    return new BlockPort(this.#context, this.stores, this.#config);
+  }
+
   // What the runtime tells.
 
   /**
@@ -641,6 +654,47 @@ export class KVRuntime implements AsyncDisposable {
     return () => {
       for (const stop of stops) stop?.();
     };
+  }
+
+  /**
+   * What a request found, block by block, and why the rest was missing. It names other tenants: it is for operators.
+   * @param request the id of a request of the scheduler, a sequence, or its number
+   * @throws TKV_STATE unless the runtime was opened with `explain`, TKV_UNKNOWN_ID for a request that is not remembered
+   */
+  explain(request: string | number | KVSequence): Explanation;
+
+  /**
+   * What a request for these tokens would find now.
+   * @param options.others other runtimes of this process, where the tokens may lie under another model
+   * @throws TKV_INPUT for invalid tokens or an invalid tenant
+   */
+  explain(
+    tokens: KeyElements,
+    options: ExplainOptions & { readonly others?: readonly KVRuntime[] | undefined },
+  ): Explanation;
+
+  explain(
+    asked: string | number | KVSequence | KeyElements,
+    options?: ExplainOptions & { readonly others?: readonly KVRuntime[] | undefined },
+  ): Explanation {
+    const explainer = this.#requireExplainer();
+    if (typeof asked === 'string' || typeof asked === 'number') return explainer.request(asked);
+    if ('groups' in asked) return explainer.request(stateOf(this.#context, asked).groups[0].table.id);
+    const { others = [], ...rest } = options ?? ({} as ExplainOptions & { others?: readonly KVRuntime[] });
+    return explainer.tokens(
+      asked,
+      rest,
+      others.map((other) => other.#requireExplainer()),
+    );
+  }
+
+  #requireExplainer(): RuntimeExplainer {
+    if (this.#explainer !== null) return this.#explainer;
+    throw new TierKVError(
+      'TKV_STATE',
+      'the runtime remembers nothing to explain by. Open it with explain: true.',
+      { field: 'explain' },
+    );
   }
 
   /** The open scheduler, or the one that was closed last. */

@@ -22,7 +22,8 @@ export function usageOf(answer: Answer): object {
 }
 
 export function wholeBody(kind: Kind, name: AnswerName, answer: Answer, text: string): object {
-  const choice = { index: 0, logprobs: null, finish_reason: answer.finish };
+  // One that goes on is the answer of a prefill leg, whose token another server makes.
+  const choice = { index: 0, logprobs: null, finish_reason: answer.finish ?? 'length' };
   const isChat = kind === 'chat';
   const said = isChat ? { message: { role: 'assistant', content: text, refusal: null } } : { text };
   return {

@@ -71,14 +71,17 @@ export const nvmeTier: TierRow<NvmeOptions> = {
 };
 
 async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
-  const { FileStore } = await import('./fileStore.ts');
+  const [{ FileStore }, { hasDirectIo }] = await Promise.all([
+    import('./fileStore.ts'),
+    import('./posixFolder.ts'),
+  ]);
   const { dir, restart = 'warm', allocation = 'whole' } = options.nvme!; // the row is on
   const { identity, noteOf } = facts ?? {};
   const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
   const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
   const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted });
   const files = store.describe();
-  if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
+  if (hasDirectIo && files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
     notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
   }

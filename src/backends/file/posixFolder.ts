@@ -28,6 +28,9 @@ import type { StagingPool } from './ioQueue.ts';
 const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
 const flagsOf = { kept: 0, made: O_CREAT | O_EXCL, replaced: O_CREAT | O_TRUNC } as const;
 
+/** Buffered I/O is a fault here, and told. */
+export const hasDirectIo = true;
+
 /** The folder of a store. @param native whether native calls (fallocate, flock, addresses) may be used */
 export async function folderAt(dir: string, native: boolean): Promise<StoreFolder> {
   const libc = native ? await loadLibc() : 'native calls are switched off';

@@ -53,7 +53,8 @@ export async function adoptDevice(
 // ---- adapters
 
 /** The fields of a `GPUAdapterInfo` that are read. */
-export type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'>;
+export type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'> &
+  Partial<Pick<GPUAdapterInfo, 'architecture'>>;
 
 export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterReport {
   const name = nameOf(info) || 'unnamed adapter';
@@ -65,8 +66,11 @@ export function isSoftwareAdapter(info: AdapterInfo): boolean {
   return info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|warp/i.test(nameOf(info));
 }
 
-function nameOf({ device, description }: AdapterInfo): string {
+/** Browsers say vendor and architecture alone. */
+function nameOf({ vendor, architecture = '', device, description }: AdapterInfo): string {
   const model = device.replace(/-+$/, '');
+  if (model === '' && description === '')
+    return `${architecture === '' ? '' : vendor} ${architecture}`.trim();
   return model === '' || description === '' ? model || description : `${model} (${description})`;
 }
 

@@ -78,6 +78,7 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
   if (replicas.state[source] === ReplicaState.READY) {
     if (outcome === Outcome.CORRUPT || outcome === Outcome.MISSING) {
       core.logReplica(DecisionOp.QUARANTINE, source);
+      core.observer?.damaged?.(replicas.content[source], replicas.tierOf(source), outcome);
       core.unpublish(source);
       core.setResident(source, 0);
       if (source < replicas.base[TOP + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);

@@ -120,7 +120,7 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
   core.removeIncoming(content, row);
   if (outcome === Outcome.LOADED) {
     replicas.become(target, ReplicaState.VERIFYING);
-    core.publish(target, content);
+    core.publish(target, content, jobs.waiter[row] !== -1);
     if (jobs.targetTier[row] < replicas.tierOf(jobs.source[row])) countRead(core, row);
   } else {
     countFailure(core, row, outcome);

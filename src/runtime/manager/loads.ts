@@ -138,6 +138,7 @@ export function serveWaiters(core: Core, row: number): void {
     if (outcome === Outcome.LOADED) settleLoaded(core, row, sequence, block);
     else settleFailed(core, row, sequence, block, outcome);
   }
+  if (outcome === Outcome.LOADED) core.offerUnheld(jobs.target[row]); // a waiter may have left
 }
 
 function settleLoaded(core: Core, row: number, sequence: Sequence, i: number): void {
@@ -197,6 +198,7 @@ export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: 
 /** The block cannot be brought: it is to be computed. */
 export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
   const replica = sequence.replica[i];
+  core.observer?.failed?.(sequence.id, i, sequence.content[i], outcome);
   if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
   forget(core, sequence, i);
   sequence.state[i] = Entry.FAILED;
