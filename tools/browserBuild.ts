@@ -19,6 +19,7 @@ const counterparts: ReadonlyMap<string, string> = new Map([
   [source('backends/host/posix.ts'), source('browser/posix.ts')],
   [source('backends/remote/remoteTier.ts'), source('browser/remoteTier.ts')],
   [source('backends/webgpu/adapter.ts'), source('browser/adapter.ts')],
+  [source('embed/blockPort.ts'), source('browser/blockPort.ts')],
   [source('embed/noteCipher.ts'), source('browser/noteCipher.ts')],
 ]);
 
@@ -47,12 +48,21 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     return counterpart ?? found;
   },
   load(id) {
+    if (id === source('backends/webgpu/shaderTexts.ts')) return bareShaders(readFileSync(id, 'utf8'));
     if (id === source('browser/noNode.ts')) return 'export {};';
     if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
     // the printer of tables needs a terminal, and pages print none
     return id === '\0cli-table3' ? 'export default class {}' : null;
   },
 });
+
+/** Kernels without their remarks, which are half of them; a line that repeats says so in a remark, and keeps it. */
+function bareShaders(code: string): string {
+  return code
+    .split('\n')
+    .filter((line) => !/^\s*\/\/(?! each )/.test(line))
+    .join('\n');
+}
 
 export interface BrowserBuild {
   /** Files by the names that the built ones get. */

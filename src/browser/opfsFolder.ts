@@ -121,7 +121,7 @@ class OpfsFolder implements StoreFolder {
     };
   }
 
-  async require(): Promise<void> {}
+  async requireDirectory(): Promise<void> {}
 
   lock(): Promise<() => void> {
     return new Promise((resolve, reject) => {

@@ -262,7 +262,7 @@ export interface StoreFolder {
   readonly filesystem: string;
   readonly ops: DirectoryOps;
   /** @throws where it is not a directory */
-  require(): Promise<void>;
+  requireDirectory(): Promise<void>;
   /** Makes the caller the only owner, until the returned function is called. @throws TKV_LOCKED */
   lock(): Promise<() => void>;
   pathOf(name: string): string;

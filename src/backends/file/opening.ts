@@ -70,7 +70,7 @@ class Opening {
 
   async run(): Promise<OpenedFile> {
     const { folder, layout, settings } = this.#request;
-    await folder.require();
+    await folder.requireDirectory();
     this.doing = 'locking it';
     const unlock = await folder.lock();
     this.#undo.push(unlock);

@@ -74,7 +74,7 @@ class PosixFolder implements StoreFolder {
     return filesystemName(this.path);
   }
 
-  async require(): Promise<void> {
+  async requireDirectory(): Promise<void> {
     if (!fs.statSync(this.path).isDirectory()) throw new IoError('ENOTDIR', 'stat');
   }
 
