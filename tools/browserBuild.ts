@@ -39,6 +39,7 @@ function packageTexts(): Record<string, string> {
 const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   name: 'tierkv-in-pages',
   async resolveId(id, importer, options) {
+    // beside a page there is no other package
     if (id === 'tierkv:files' || id === 'cli-table3') return `\0${id}`;
     if (Object.hasOwn(instead, id)) return instead[id];
     if (id === 'node:path') return source('browser/paths.ts');
@@ -69,6 +70,8 @@ export interface BrowserBuild {
   readonly input: Readonly<Record<string, string>>;
   readonly dir: string;
   readonly minify?: boolean;
+  /** Folder of what several files have in common. Default `shared`. */
+  readonly shared?: string;
   /** Packages that stay imports. Default: none. */
   readonly external?: readonly string[];
   /** Files that stand in the place of packages, by the package's name. */
@@ -80,6 +83,7 @@ export async function buildForBrowsers({
   input,
   dir,
   minify = true,
+  shared = 'shared',
   external = [],
   instead = {},
 }: BrowserBuild): Promise<OutputChunk[]> {
@@ -88,7 +92,7 @@ export async function buildForBrowsers({
     input: { ...input },
     platform: 'browser',
     plugins: [inPages(instead)],
-    external: [...external],
+    external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
     transform: { target: 'es2022' },
     checks: { pluginTimings: false },
   });
@@ -98,7 +102,7 @@ export async function buildForBrowsers({
     minify,
     comments: { annotation: true, jsdoc: false, legal: true },
     entryFileNames: '[name].js',
-    chunkFileNames: 'shared/[name]-[hash].js',
+    chunkFileNames: `${shared}/[name]-[hash].js`,
   });
   await build.close();
   return output.filter((file) => file.type === 'chunk');

@@ -52,6 +52,9 @@ describe('the exports map', () => {
       './explain': 'explain/index',
       './report': 'report/index',
       './transformers': 'adapters/transformers/index',
+      './browser': 'browser/index',
+      './browser/simulate': 'browser/simulate',
+      './browser/compute': 'browser/compute',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };
