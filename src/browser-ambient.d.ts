@@ -31,7 +31,7 @@ interface FileSystemDirectoryHandle {
 }
 
 interface StorageManager {
-  getDirectory?(): Promise<FileSystemDirectoryHandle>;
+  getDirectory(): Promise<FileSystemDirectoryHandle>;
   estimate(): Promise<{ readonly quota?: number; readonly usage?: number }>;
 }
 

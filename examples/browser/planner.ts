@@ -337,7 +337,7 @@ function setTheme(dark: boolean): void {
 }
 at('theme').addEventListener('click', () => setTheme(document.documentElement.dataset.theme !== 'dark'));
 setTheme(matchMedia('(prefers-color-scheme: dark)').matches);
-let resized = 0;
+let resized: ReturnType<typeof setTimeout> | undefined;
 addEventListener('resize', () => {
   clearTimeout(resized);
   resized = setTimeout(() => void show(), 150);

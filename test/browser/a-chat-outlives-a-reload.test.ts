@@ -91,7 +91,9 @@ describe.skipIf(problem !== undefined)('the chat page', () => {
     const second = await profile.context.newPage();
     await second.goto(`${url}/chat.html`);
     await ready(second);
-    expect(await second.locator('#where').textContent()).toMatch(/tiers hbm, ddr;.*Without files: .*another tab/);
+    expect(await second.locator('#where').textContent()).toMatch(
+      /tiers hbm, ddr;.*Without files: .*another tab/,
+    );
     await second.close();
   });
 });

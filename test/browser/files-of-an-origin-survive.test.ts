@@ -6,7 +6,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { chromiumProblem, openProfile } from './browser.ts';
-import type { StoreLook } from './inPage/storeWorker.ts';
+import type { StoreLook } from './inPage/storeLook.ts';
 import { crash, damagedFiles, killedTabs } from './killedTabs.ts';
 import { type WorkerPages, workerPages } from './workerPage.ts';
 

@@ -4,7 +4,7 @@
  */
 
 import type { BrowserContext } from 'playwright-core';
-import type { StoreLook } from './inPage/storeWorker.ts';
+import type { StoreLook } from './inPage/storeLook.ts';
 import type { WorkerPages, WorkerTab } from './workerPage.ts';
 
 export interface FilesFound {

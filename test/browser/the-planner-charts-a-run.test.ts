@@ -32,7 +32,9 @@ const pathsOf = (page: Page, chart: string): Promise<(string | null)[]> =>
   page
     .locator(`#${chart} svg .mark-line path, #${chart} svg .mark-area path`)
     .evaluateAll((all) =>
-      (all as { getAttribute(name: string): string | null }[]).map((each) => each.getAttribute('d')),
+      (all as unknown as { getAttribute(name: string): string | null }[]).map((each) =>
+        each.getAttribute('d'),
+      ),
     );
 
 describe.skipIf(problem !== undefined)('the planner', () => {

@@ -60,6 +60,7 @@ const ownNames = optionNames<Required<OwnRuntime>>({
   secretKey: true,
   epoch: true,
   hbmBytes: true,
+  device: true,
   sharingGroups: true,
   ddrBytes: true,
   nvme: true,

@@ -6,7 +6,6 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import type { StagingPool } from './ioQueue.ts';
 
 /** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
 export const BLOCK_BYTES = 4096;
@@ -244,6 +243,12 @@ export interface ProbeOffsets {
   readonly holdsRecords: boolean;
 }
 
+/** Where a probe finds memory that direct I/O reaches. */
+export interface ProbeMemory {
+  take(bytes: number): Uint8Array | undefined;
+  give(taken: Uint8Array): void;
+}
+
 /** An open file of a folder. It keeps its contents when the folder gives it another name. */
 export interface FolderFile extends DataFile {
   readonly sizeBytes: number;
@@ -253,7 +258,7 @@ export interface FolderFile extends DataFile {
   /** Tries to give the first block disk space. From then on `allocate` does so. @returns why it cannot be; empty if it is */
   tryAllocate(): string;
   /** Goes on with direct I/O, past any cache of the system. @returns why it cannot be; empty if it is */
-  tryDirect(offsets: ProbeOffsets, staging: StagingPool): string;
+  tryDirect(offsets: ProbeOffsets, memory: ProbeMemory): string;
 }
 
 /** A directory that holds one store. Names are plain, without a path. */

@@ -18,12 +18,12 @@ import {
   errnoOf,
   type FolderFile,
   IoError,
+  type ProbeMemory,
   type ProbeOffsets,
   remaining,
   type StoreFolder,
 } from './dataFile.ts';
 import { DirectoryLock } from './directoryLock.ts';
-import type { StagingPool } from './ioQueue.ts';
 
 const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
 const flagsOf = { kept: 0, made: O_CREAT | O_EXCL, replaced: O_CREAT | O_TRUNC } as const;
@@ -179,6 +179,11 @@ export class NodeDataFile implements FolderFile {
     this.#refusal = refusal;
   }
 
+  /** The descriptor; another one after `tryDirect`. */
+  get fd(): number {
+    return this.#fd;
+  }
+
   get sizeBytes(): number {
     return fs.fstatSync(this.#fd).size;
   }
@@ -200,7 +205,7 @@ export class NodeDataFile implements FolderFile {
     return refusal;
   }
 
-  tryDirect(offsets: ProbeOffsets, staging: StagingPool): string {
+  tryDirect(offsets: ProbeOffsets, staging: ProbeMemory): string {
     const probed = probeDirectIo(this.#path, offsets, staging);
     if (typeof probed === 'string') return probed;
     fs.closeSync(this.#fd);
@@ -331,7 +336,7 @@ function filesystemName(dir: string): string {
 // record. An error counts as a refusal, and so do bytes that come back changed.
 
 /** A descriptor for direct I/O, or a sentence that says why direct I/O does not work. */
-function probeDirectIo(path: string, offsets: ProbeOffsets, staging: StagingPool): number | string {
+function probeDirectIo(path: string, offsets: ProbeOffsets, staging: ProbeMemory): number | string {
   const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
   if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
   let fd: number;
@@ -350,7 +355,7 @@ function probeDirectIo(path: string, offsets: ProbeOffsets, staging: StagingPool
 }
 
 /** Reads `bytes` at `at`, and first writes them if `writes`. @returns what went wrong, empty for nothing */
-function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: StagingPool): string {
+function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: ProbeMemory): string {
   const memory = staging.take(bytes);
   if (memory === undefined) return 'no aligned memory for the probe';
   const words = new Uint32Array(memory.buffer, memory.byteOffset, bytes / 4);

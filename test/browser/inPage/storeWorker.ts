@@ -15,6 +15,7 @@ import { type PoolShape, poolShape } from '../../../src/runtime/tables/slotPool.
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import { emptyItem, mismatchedWords, patternItem, SeededRandom } from '../../../src/testing/patternItems.ts';
 import { type TierUnderTest, tierContract } from '../../../src/testing/tierContract.ts';
+import type { StoreLook } from './storeLook.ts';
 import { suiteResults, type TestEnd } from './vitest.ts';
 
 // the contract is written for Node
@@ -119,18 +120,6 @@ const warm: FileStoreOptions = {
 };
 const slots = Array.from({ length: shape.pages }, (_, page) => page * shape.slotsPerPageMax);
 
-export interface StoreLook {
-  readonly records: number;
-  readonly right: number;
-  /** Reads that the store refused as damaged or missing. */
-  readonly refused: number;
-  /** Blocks that came back as right and hold other bytes. */
-  readonly wrong: number;
-  /** By slot: the generation that was found. */
-  readonly generations: Readonly<Record<number, number>>;
-  readonly recoveredFrom: string;
-}
-
 async function look(dir: string, verifyReads: boolean): Promise<StoreLook> {
   const store = await FileStore.open(dir, shape, { ...warm, verifyReads });
   const entries = store.records();
@@ -185,7 +174,7 @@ async function writeOn(dir: string, seed: number, firstGeneration: number, point
 /** Damages the files of a store that is not open, in a way that the seed says. @returns what was done */
 async function damage(dir: string, seed: number): Promise<string> {
   const random = new SeededRandom(seed);
-  let directory = await navigator.storage.getDirectory!();
+  let directory = await navigator.storage.getDirectory();
   for (const part of dir.split('/')) directory = await directory.getDirectoryHandle(part);
   const name = random.below(4) === 0 ? 'tierkv.index' : 'tierkv.blocks';
   const handle = await (await directory.getFileHandle(name)).createSyncAccessHandle();
@@ -207,7 +196,7 @@ async function damage(dir: string, seed: number): Promise<string> {
 }
 
 async function remove(dir: string): Promise<void> {
-  let directory = await navigator.storage.getDirectory!();
+  let directory = await navigator.storage.getDirectory();
   const parts = dir.split('/');
   for (const part of parts.slice(0, -1)) directory = await directory.getDirectoryHandle(part);
   await directory.removeEntry(parts.at(-1)!, { recursive: true });
