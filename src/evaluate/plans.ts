@@ -21,7 +21,8 @@ import {
   scalarisers,
   scoreModes,
 } from '../evolve/fitness/objectives.ts';
-import { inputError, readText, systemReason } from '../files/inputs.ts';
+import { inputError, systemReason } from '../files/inputErrors.ts';
+import { readText } from '../files/inputs.ts';
 import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';

@@ -6,7 +6,7 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { systemReason } from '../../files/inputs.ts';
+import { systemReason } from '../../files/inputErrors.ts';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget } from '../../files/results.ts';
 import { parseBlocks, parseBytes } from '../../printing/text.ts';

@@ -59,9 +59,7 @@ class Watchers {
       all.push(this.chrome);
     }
     if (options.plot !== undefined) {
-      const tiers = (): ReturnType<BuiltSimulation['simulation']['instances'][0]['engine']['tiers']>[] =>
-        (this.built?.simulation.instances ?? []).map(({ engine }) => engine.tiers());
-      this.occupancy = new Occupancy(tiers);
+      this.occupancy = new Occupancy(() => this.built?.simulation.instances ?? []);
       all.push(this.occupancy);
     }
     if (options.decisions !== undefined || options.summarizeTrace === true) {
