@@ -30,6 +30,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./sweep/command.ts')).sweepCommand(),
   },
   {
+    name: 'plan',
+    summary: 'find the cheapest deployment that meets targets, and say how sure that is',
+    load: async () => (await import('./plan/command.ts')).planCommand(),
+  },
+  {
     name: 'evaluate',
     summary: 'score policies on suites of workloads, and say what went wrong and why',
     load: async () => (await import('./evaluate/command.ts')).evaluateCommand(),

@@ -21,6 +21,8 @@ export interface ServerOptions {
   readonly maxWaiting: number;
   readonly steps: string | undefined;
   readonly log: string | undefined;
+  /** A file, or `-`; undefined: none. */
+  readonly accessLog: string | undefined;
   readonly apiKeys: ReadonlyMap<string, string>;
   /** Origins whose pages may call the API; `*`: all. */
   readonly allowedOrigins: readonly string[];
@@ -62,6 +64,7 @@ export const usage = `usage: npm run server -- [options]
   --handoff-lease-seconds N
                         how long KV is held for the server that fetches it (default 30)
   --steps FILE          where step times are written at the end, for "tierkv latency fit --steps FILE"
+  --access-log FILE     a line of JSON for each request that ended; - for standard output (default: none)
   --log FILE            decision log, for "tierkv replay --inputs FILE"
 
   TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, all clients are one tenant`;
@@ -107,6 +110,7 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     maxWaiting: integer('max-waiting', 256, 0, 2 ** 20),
     steps: text('steps'),
     log: text('log'),
+    accessLog: text('access-log'),
     apiKeys: keysOf(env.TIERKV_API_KEYS ?? ''),
     allowedOrigins: originsOf(text('allowed-origins') ?? ''),
     graceMs: integer('grace-seconds', 10, 0, 86_400) * 1000,
@@ -190,6 +194,7 @@ const optionNames = [
   'handoff-lease-seconds',
   'steps',
   'log',
+  'access-log',
 ] as const;
 
 function parse(args: readonly string[]): Readonly<Record<string, string | undefined>> {

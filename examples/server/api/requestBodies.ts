@@ -17,6 +17,10 @@ export interface Wanted {
   readonly includeUsage: boolean;
   /** Of a request that two servers answer. */
   readonly leg: Leg;
+  /** Answers to the prompt. */
+  readonly count: number;
+  /** Most likely tokens told beside each; absent: nothing is told. */
+  readonly logprobs?: number;
 }
 
 export interface ModelText {
@@ -93,7 +97,6 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
 };
 const neutralCompletionValues: Readonly<Record<string, readonly unknown[]>> = {
   suffix: [''],
-  logprobs: [],
   add_special_tokens: [true],
 };
 const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
@@ -101,8 +104,6 @@ const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
   tool_choice: ['none', 'auto'],
   functions: [],
   function_call: ['none', 'auto'],
-  logprobs: [],
-  top_logprobs: [0],
   audio: [],
   prediction: [],
   web_search_options: [],
@@ -150,7 +151,20 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   const prompt = promptTokens(fields, model);
   if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
   const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
-  return wanted(fields, model, prompt, most);
+  const logprobs =
+    fields.get('logprobs') === undefined ? undefined : fields.integer('logprobs', 0, 0, LOGPROBS_MOST);
+  return wanted(fields, model, prompt, most, logprobs);
+}
+
+/** Most likely tokens that may be asked for beside each. */
+const LOGPROBS_MOST = 20;
+
+/** `logprobs: true`, with `top_logprobs` beside it. */
+function chatLogprobs(fields: Fields): number | undefined {
+  const top = fields.integer('top_logprobs', 0, 0, LOGPROBS_MOST);
+  if (fields.boolean('logprobs')) return top;
+  if (top === 0) return undefined;
+  throw fields.error('top_logprobs', 'top_logprobs is only for logprobs: true. Leave it out.');
 }
 
 export function chatRequest(body: unknown, model: ModelText): Wanted {
@@ -166,14 +180,20 @@ export function chatRequest(body: unknown, model: ModelText): Wanted {
   const otherwise = Math.min(chatTokensDefault, left);
   const old = fields.integer('max_tokens', otherwise, 1, model.contextTokens);
   const most = fields.integer('max_completion_tokens', old, 1, model.contextTokens);
-  return wanted(fields, model, prompt, most);
+  return wanted(fields, model, prompt, most, chatLogprobs(fields));
 }
 
 function isTextOnly(value: unknown): boolean {
   return Array.isArray(value) && value.length === 1 && value[0] === 'text';
 }
 
-function wanted(fields: Fields, model: ModelText, prompt: readonly number[], maxTokens: number): Wanted {
+function wanted(
+  fields: Fields,
+  model: ModelText,
+  prompt: readonly number[],
+  maxTokens: number,
+  logprobs: number | undefined,
+): Wanted {
   const stream = fields.boolean('stream');
   const streaming = fields.object('stream_options');
   const includeUsage = streaming?.boolean('include_usage') ?? false;
@@ -183,14 +203,15 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
   if (streaming !== undefined && !stream) {
     throw fields.error('stream_options', 'stream_options is only for stream: true. Leave it out.');
   }
-  if (fields.integer('n', 1, 1, 128) !== 1) {
-    throw fields.error('n', 'n is above 1, which this server does not support. Send several requests.');
-  }
+  const count = fields.integer('n', 1, 1, 128);
   if (!isTextFormat(fields.get('response_format'))) fields.refuse('response_format');
   requireNoBias(fields);
   const leg = legOf(fields, model);
   if (leg === 'prefill' && stream) {
     throw fields.error('stream', 'stream is true, and a prefill leg has one answer. Leave it out.');
+  }
+  if (leg === 'prefill' && count !== 1) {
+    throw fields.error('n', 'n is above 1, and a prefill leg has one answer. Leave it out.');
   }
   if (leg === 'prefill' && fields.get('min_tokens') === 1)
     refuseAll(fields, { ...neutralValues, min_tokens: [1] });
@@ -211,6 +232,8 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
     ignoreEnd: fields.boolean('ignore_eos'),
     stream,
     includeUsage,
+    count,
+    ...(logprobs === undefined ? {} : { logprobs }),
   };
   fields.requireKnown();
   if (prompt.length + maxTokens > model.contextTokens) {

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TierKVError } from '../../../src/index.ts';
 import { Engine } from '../engine/index.ts';
+import { AccessLog } from './accessLog.ts';
 import { makeApp } from './app.ts';
 import { Handoffs } from './handoffs.ts';
 import { asOptionError, optionError, type ServerOptions } from './options.ts';
@@ -48,10 +49,18 @@ export class Serving {
     const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
     if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
     await requireFree(host, port);
+    const accessLog = options.accessLog === undefined ? undefined : new AccessLog(options.accessLog, log);
     const engine = await openEngine(options, log);
     const handoffs = await openHandoffs(engine, options, log);
-    const shared = handoffs === undefined ? {} : { handoffs };
-    const app = makeApp(engine, { model: name, apiKeys, maxWaiting, allowedOrigins, log, ...shared });
+    const app = makeApp(engine, {
+      model: name,
+      apiKeys,
+      maxWaiting,
+      allowedOrigins,
+      log,
+      ...(handoffs === undefined ? {} : { handoffs }),
+      ...(accessLog === undefined ? {} : { accessLog }),
+    });
     try {
       const url = await app.listen({ host, port });
       return new Serving(engine, app, url, options, handoffs);

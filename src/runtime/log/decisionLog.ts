@@ -153,6 +153,11 @@ export class LogReader {
     this.#path = path;
   }
 
+  /** Whether the end of the log was read. */
+  get hasEnded(): boolean {
+    return this.#ended;
+  }
+
   /** Number of the line read last, from 1. */
   get line(): number {
     return this.#line;
