@@ -27,4 +27,11 @@ export function basename(name: string): string {
 
 export const sep = '/';
 
-export default { sep, join, resolve, dirname, basename };
+const paths: {
+  readonly sep: string;
+  readonly join: typeof join;
+  readonly resolve: typeof resolve;
+  readonly dirname: typeof dirname;
+  readonly basename: typeof basename;
+} = { sep, join, resolve, dirname, basename };
+export default paths;

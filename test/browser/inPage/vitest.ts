@@ -118,7 +118,12 @@ function matchers(
   };
 }
 
-export const expect = Object.assign(
+interface Expect {
+  (found: unknown, message?: string): unknown;
+  objectContaining(fields: object): unknown;
+}
+
+export const expect: Expect = Object.assign(
   (found: unknown, message = '') => ({
     ...matchers(found, message, false),
     not: matchers(found, message, true),
