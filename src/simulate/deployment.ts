@@ -254,12 +254,10 @@ function optionsOf(
   for (const key of keys) {
     const name = nameOf(key);
     if (!node.says(key)) {
-      // the last of several names is the one that was there first, and stands in for a key that is missing
       if (!Object.hasOwn(given, name)) places.set(flagOf(name), [node, key]);
       continue;
     }
-    if (Object.hasOwn(given, name))
-      throw node.error(key, 'is said twice, under two names', 'Keep one of them');
+    if (Object.hasOwn(given, name)) throw node.error(key, 'is said under two names', 'Keep one');
     places.set(flagOf(name), [node, key]);
     given[name] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
   }
