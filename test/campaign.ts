@@ -17,6 +17,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   crash: ['test/crash/run.ts'],
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
   remote: ['test/backends/remote/run.ts'],
+  pair: ['test/handoff/run.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],

@@ -90,6 +90,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./bench/command.ts')).benchCommand(),
   },
   {
+    name: 'explain',
+    summary: 'say why a request found what it found, block by block',
+    load: async () => (await import('./explain.ts')).explainCommand(),
+  },
+  {
     name: 'serve-dashboard',
     summary: 'show in a browser what happened in the run of a decision log',
     load: async () => (await import('./dashboard.ts')).dashboardCommand(),

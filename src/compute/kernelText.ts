@@ -197,7 +197,7 @@ interface DevicePoolParts {
 
 /**
  * The layout of blocks in which K and V are 8-bit integers with one scale for each token and head.
- * @param headDim elements of a head, a multiple of 4
+ * @param config as of `kvLayout`; its headDim is the elements of a head, a multiple of 4
  * @throws TKV_CONFIG like `kvLayout`
  */
 export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {

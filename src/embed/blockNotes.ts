@@ -12,7 +12,7 @@
  */
 
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
-import type { FileStore } from '../backends/file/fileStore.ts';
+import type { DurableTier } from '../backends/tierRow.ts';
 import { keyToHex } from '../runtime/index.ts';
 import type { BlockBook, BlockText } from './blockBook.ts';
 
@@ -121,19 +121,19 @@ const READERS = 8;
  * @param notice gets a line when the disk does not answer: what is left is not read then
  */
 export async function readNotes(
-  store: Pick<FileStore, 'records' | 'note'>,
+  tier: Pick<DurableTier, 'records' | 'notes'>,
   notes: BlockNotes,
   signal: AbortSignal,
   restored: (key: string, text: BlockText) => void,
   notice: (line: string) => void,
 ): Promise<void> {
-  const entries = store.records();
+  const entries = [...tier.records()];
   let isTold = false;
   const reader = async (): Promise<void> => {
     for (let entry = entries.pop(); entry !== undefined && !signal.aborted; entry = entries.pop()) {
       let note: Uint8Array | undefined;
       try {
-        note = await store.note(entry);
+        note = await tier.notes.read(entry);
       } catch (error) {
         if (!isTold) {
           isTold = true;

@@ -132,7 +132,9 @@ export class KVScheduler {
     const scheduled = new ScheduledRequest(this.#context, request);
     this.#scheduler.add(scheduled, nowUs());
     this.#requests.set(scheduled.id, scheduled);
-    scheduled.watch = observers.asked(scheduled, askedUs);
+    const { id, tenant, promptTokens, tokenList: prompt } = scheduled;
+    const asked = { id, tenant, promptTokens, prompt, extras: request.extras };
+    scheduled.watch = observers.asked(asked, askedUs);
     scheduled.watch?.hashed(nowUs());
     this.#tellNews();
   }

@@ -391,7 +391,7 @@ function unpackZstd(packed: Buffer, maxBytes: number, tooLarge: () => TierKVErro
     };
     left -= buffer.length;
     if (left < 0) throw tooLarge();
-    if (engine.bytesWritten === 0) throw new Error('the data after a frame are none');
+    if (engine.bytesWritten === 0) throw new Error('the data after a frame cannot be unpacked');
     at += engine.bytesWritten;
     frames.push(buffer);
   }

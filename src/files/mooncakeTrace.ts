@@ -322,7 +322,7 @@ export async function* readMooncakeTrace(
   }
   if (requests === 0) {
     const why = skipped === 0 ? 'is empty' : `has no good line among ${skipped}`;
-    throw new TierKVError('TKV_INPUT', `${path} ${why}: there is no request to replay. Name another trace.`, {
+    throw new TierKVError('TKV_INPUT', `${path} ${why}: it has no request to replay. Name another trace.`, {
       path,
     });
   }

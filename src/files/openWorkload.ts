@@ -123,7 +123,7 @@ export function formatOf(file: string): Format {
   }
   if (/\.ya?ml(\.gz|\.zst)?$/.test(file)) return isTraceHeader(file) ? 'tracev2' : 'spec';
   const line = firstLine(file);
-  if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
+  if (line === '') throw inputError(file, 'is empty: it has no request', 'Name another file.');
   if (isObjectFile(file)) {
     const object = wholeObject(file);
     // a trace of one line is an object too

@@ -13,11 +13,10 @@ export async function openTiers(
   options: ReplayOptions,
   listener: TraceReplayListener,
 ): Promise<ReplayTiers> {
-  const stores = await openStores({ nvme: { dir: options.dir }, notice: listener.notice }, manager).catch(
-    (error) => {
-      throw inOptionNames(optionOf, error);
-    },
-  );
+  const nvme = { dir: options.dir, bytes: 0 }; // its size is in the manager's configuration
+  const stores = await openStores({ nvme, notice: listener.notice }, manager).catch((error) => {
+    throw inOptionNames(optionOf, error);
+  });
   const { engine, hbm } = stores;
   return {
     driver: engine,

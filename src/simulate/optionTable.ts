@@ -187,6 +187,7 @@ const outputRows: readonly OptionRow[] = [
   ['--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto'],
   ['--chrome-trace-events <n>', 'most events of that file', '200000'],
   ['--plot <file.svg>', 'draw latencies, and how full the tiers are over time'],
+  ['--report <file.html>', 'write a page for people who decide'],
   ['--log <level>', 'accepted for upstream; nothing is logged'],
 ];
 

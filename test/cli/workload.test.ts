@@ -191,7 +191,7 @@ clients:
     ] as const) {
       writeFileSync(file(name), text);
       await expect(run('describe', file(name))).rejects.toThrow(
-        `${file(name)} is empty: there is no request in it. Name another file.`,
+        `${file(name)} is empty: it has no request. Name another file.`,
       );
     }
   });

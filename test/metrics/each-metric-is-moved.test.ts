@@ -345,7 +345,7 @@ describe('what goes wrong', () => {
         nvme: { dir: scratchDir(), bytes: blocks(40) },
         leavingShare: 1,
         wrapStores: ({ hbm, ddr, nvme }) => ({
-          hbm: ddrBytes === 0 ? hbm : failing(hbm),
+          hbm: ddrBytes === 0 || hbm === undefined ? hbm : failing(hbm),
           ...(ddr === undefined ? {} : { ddr }),
           ...(nvme === undefined ? {} : { nvme: failing(nvme) }),
         }),

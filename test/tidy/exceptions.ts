@@ -17,6 +17,8 @@ const rooms = [
     'gateway',
     'metrics',
     'dashboard',
+    'explain',
+    'report',
   ],
   'testing',
 ];

@@ -37,7 +37,8 @@ export function wholeBody(
     const text = texts[index];
     const said = isChat ? { message: { role: 'assistant', content: text, refusal: null } } : { text };
     const logprobs = new LogprobBodies(kind, answer, words).next();
-    return { index, logprobs, finish_reason: answer.finish, ...said };
+    // An answer that goes on belongs to a prefill leg: another server makes its token.
+    return { index, logprobs, finish_reason: answer.finish ?? 'length', ...said };
   });
   return {
     ...name,

@@ -11,6 +11,7 @@ import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodi
 import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { parseBody } from './fields.ts';
+import type { Handoffs } from './handoffs.ts';
 import { metricsPage } from './metricsText.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
@@ -27,6 +28,8 @@ export interface AppOptions {
   readonly patienceMs?: number;
   /** After this time without text a stream says that it is alive. Default 15 s. */
   readonly keepAliveMs?: number;
+  /** What this server does with `kv_transfer_params`. Default: it refuses them. */
+  readonly handoffs?: Handoffs;
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;
   /** Where a line goes for each request that ended. Default: nowhere. */
@@ -42,7 +45,7 @@ export interface AppOptions {
 const requestMs = 60_000;
 
 export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
-  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20 } = options;
+  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20, handoffs } = options;
   const { patienceMs = 60_000, keepAliveMs = 15_000, allowedOrigins = [] } = options;
   const log = options.log ?? (() => {});
   const text: ModelText = {
@@ -51,6 +54,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     template: new ChatTemplate(engine.tokenizer.settings),
     contextTokens: engine.contextTokens,
     vocabulary: engine.checkpoint.config.vocabulary,
+    ...(handoffs === undefined ? {} : { legOf: (value: unknown) => handoffs.leg(value) }),
   };
   const created = Math.floor(Date.now() / 1000);
   const app = fastify({
@@ -126,17 +130,33 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<object | undefined> => {
-    tenantOf(request);
+    const tenant = tenantOf(request);
     const wanted = kind === 'chat' ? chatRequest(request.body, text) : completionRequest(request.body, text);
-    const running = submit(request, wanted);
-    reply.raw.on('close', () => {
-      for (const each of running.toReversed()) engine.cancel(each); // the first would let the others begin
-    });
+    const gone = new AbortController();
+    reply.raw.on('close', () => gone.abort());
     const name: AnswerName = {
       id: `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${randomUUID()}`,
       created: Math.floor(Date.now() / 1000),
       model,
     };
+    const { leg, prompt } = wanted;
+    if (handoffs !== undefined && leg === 'prefill') {
+      const start = (): Answer => submit(request, wanted)[0];
+      const { running, params, isWhole } = await handoffs.prefill(prompt, tenant, start, gone.signal);
+      const cut = isWhole ? cutError(running) : undefined;
+      if (cut !== undefined) throw cut;
+      return { ...wholeBody(kind, name, [running], [''], engine.tokenizer), kv_transfer_params: params };
+    }
+    if (handoffs !== undefined && typeof leg === 'object') {
+      await handoffs.receive(leg.decode, prompt, tenant, gone.signal);
+    }
+    await engine.cache.findShared(prompt, tenant);
+    const running = submit(request, wanted);
+    const cancel = (): void => {
+      for (const each of running.toReversed()) engine.cancel(each); // the first would let the others begin
+    };
+    if (gone.signal.aborted) cancel();
+    reply.raw.on('close', cancel);
     if (!wanted.stream) {
       const texts = await Promise.all(running.map((each) => each.text()));
       const cut = running.map(cutError).find((error) => error !== undefined);
@@ -168,6 +188,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     running: engine.running,
     waiting: engine.size - engine.running,
   }));
+  app.get('/handoffs', () => handoffs?.describe() ?? { role: null });
   const metrics = metricsPage(engine, model);
   app.get('/metrics', async (_request, reply) =>
     reply.type('text/plain; version=0.0.4; charset=utf-8').send(await metrics()),

@@ -5,6 +5,7 @@ import type { SamplingOptions } from '../engine/index.ts';
 import type { ChatMessage, ChatTemplate, TextTokenizer } from '../engine/text/index.ts';
 import { ApiError } from './apiError.ts';
 import { Fields, show } from './fields.ts';
+import type { Leg } from './handoffs.ts';
 
 export interface Wanted {
   readonly prompt: readonly number[];
@@ -14,6 +15,8 @@ export interface Wanted {
   readonly ignoreEnd: boolean;
   readonly stream: boolean;
   readonly includeUsage: boolean;
+  /** Of a request that two servers answer. */
+  readonly leg: Leg;
   /** Answers to the prompt. */
   readonly count: number;
   /** Most likely tokens told beside each; absent: nothing is told. */
@@ -26,6 +29,8 @@ export interface ModelText {
   readonly template: ChatTemplate;
   readonly contextTokens: number;
   readonly vocabulary: number;
+  /** What `kv_transfer_params` asks for, where this server takes them. @throws {ApiError} */
+  readonly legOf?: (value: unknown) => Leg;
 }
 
 /** Tokens of an answer when the request names no limit. */
@@ -85,7 +90,6 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   store: [],
   cache_salt: [''],
   cache_prompt: [true],
-  kv_transfer_params: [],
   vllm_xargs: [],
   truncate_prompt_tokens: [],
   lora_path: [''],
@@ -145,6 +149,7 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   requireModel(fields, model);
   refuseAll(fields, neutralCompletionValues);
   const prompt = promptTokens(fields, model);
+  if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
   const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
   const isAsked = (fields.get('logprobs') ?? false) !== false;
   const logprobs = isAsked ? fields.integer('logprobs', 0, 0, LOGPROBS_MOST) : undefined;
@@ -201,12 +206,22 @@ function wanted(
   const count = fields.integer('n', 1, 1, 128);
   if (!isTextFormat(fields.get('response_format'))) fields.refuse('response_format');
   requireNoBias(fields);
-  refuseAll(fields, neutralValues);
+  const leg = legOf(fields, model);
+  if (leg === 'prefill' && stream) {
+    throw fields.error('stream', 'stream is true, and a prefill leg has one answer. Leave it out.');
+  }
+  if (leg === 'prefill' && count !== 1) {
+    throw fields.error('n', 'n is above 1, and a prefill leg has one answer. Leave it out.');
+  }
+  if (leg === 'prefill' && fields.get('min_tokens') === 1)
+    refuseAll(fields, { ...neutralValues, min_tokens: [1] });
+  else refuseAll(fields, neutralValues);
   fields.ignore(...withoutEffect);
   const topK = fields.integer('top_k', 0, -1, Number.MAX_SAFE_INTEGER);
   const result = {
     prompt,
-    maxTokens,
+    maxTokens: leg === 'prefill' ? 1 : maxTokens,
+    leg,
     sampling: {
       temperature: fields.number('temperature', 1, 0, 2),
       topP: fields.number('top_p', 1, 0, 1),
@@ -228,6 +243,18 @@ function wanted(
     throw fields.error('prompt', message, 'context_length_exceeded');
   }
   return result;
+}
+
+/** Proxies have one token of a prefill leg generated, and drop it. */
+function legOf(fields: Fields, model: ModelText): Leg {
+  if (model.legOf !== undefined) return model.legOf(fields.get('kv_transfer_params'));
+  fields.refuse('kv_transfer_params');
+  return 'whole';
+}
+
+function isPrefillLeg(fields: Fields): boolean {
+  const params = fields.get('kv_transfer_params');
+  return typeof params === 'object' && (params as Record<string, unknown>).do_remote_decode === true;
 }
 
 /** `{ type: 'text' }` is what this server gives anyway. */

@@ -129,7 +129,7 @@ export class Engine {
         },
       );
       const { kv } = cache;
-      requireSlabs(kv, options.cache.hbmBytes);
+      requireSlabs(kv, options.cache.hbmBytes ?? 0);
       const contextTokens = contextOf(options.contextTokens, checkpoint, kv.room.blocks * blockTokens);
       const entries = maxSequences * Math.ceil(contextTokens / blockTokens);
       const limits = { rows: stepTokens, samples: maxSequences, entries, contextTokens };

@@ -65,6 +65,7 @@ const ownNames = optionNames<Required<OwnRuntime>>({
   nvme: true,
   remote: true,
   tokenIds: true,
+  explain: true,
   eviction: true,
   lowerCopy: true,
   leavingShare: true,

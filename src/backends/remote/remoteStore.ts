@@ -25,6 +25,7 @@ import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { guarded } from '../guarded.ts';
 import { runningClock } from '../runningClock.ts';
+import type { ChainPart } from '../tierRow.ts';
 import { RemoteFault } from './remoteClient.ts';
 import { RemoteLink, type RemoteLinkOptions } from './remoteLink.ts';
 import { parseRemoteUrl, type RemoteUrl } from './remoteUrl.ts';
@@ -99,14 +100,6 @@ const LOOKUP_BLOCKS_MAX = 1024;
 const MS_MAX = 2 ** 31 - 1;
 /** Redis takes no value above this. */
 const VALUE_BYTES_MAX = 512 * 1024 * 1024;
-
-/** Keys [from, to) of one chain, four words each, and the size class of their blocks. */
-export interface ChainPart {
-  readonly keys: Uint32Array;
-  readonly from: number;
-  readonly to: number;
-  readonly sizeClass: number;
-}
 
 /** What the server has of a chain. */
 export interface SharedRecord extends SharedFacts {

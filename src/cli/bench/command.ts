@@ -3,21 +3,35 @@
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import type { LinkRow } from '../../measure/links.ts';
+import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 
 interface BenchOptions {
   readonly json?: string;
   readonly plot?: string;
+  readonly report?: string;
   readonly dir?: string;
   readonly adapter?: string;
   readonly quick: boolean;
   readonly sustained: boolean;
   readonly fio?: string;
+}
+
+interface LinksFound {
+  readonly adapter?: { readonly name: string; readonly software: boolean };
+  readonly sustained?: boolean;
+  readonly links?: readonly LinkRow[];
+}
+
+interface ManagerFound {
+  readonly manager?: readonly ManagerRow[];
 }
 
 const helpEnd = `
@@ -41,6 +55,7 @@ export function benchCommand(): Command {
     .addArgument(new Argument('<what>').choices(['links', 'manager', 'all']))
     .option('--json <file>', 'write the rows as JSON')
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
+    .option(reportFlags, reportAbout)
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
     .option('--quick', 'fewer sizes and rounds, short bursts: for a first look', false)
@@ -51,10 +66,15 @@ export function benchCommand(): Command {
       refuseIdle(what, options);
       for (const file of [options.json, options.plot, options.fio])
         if (file !== undefined) requireWritableTarget(file);
-      const links = what === 'manager' ? {} : await linksAsAsked(options);
-      const manager = what === 'links' ? {} : await managerAsAsked(options.quick);
+      await checkReport(options.report);
+      const links: LinksFound = what === 'manager' ? {} : await linksAsAsked(options);
+      const manager: ManagerFound = what === 'links' ? {} : await managerAsAsked(options.quick);
       const about = { date: new Date().toISOString(), node: process.version, quick: options.quick };
       if (options.json !== undefined) writeJsonFile(options.json, { ...about, ...links, ...manager });
+      if (options.report !== undefined) {
+        const { benchReport } = await import('../../report/benchReport.ts');
+        await reportTo(options.report, (command) => benchReport({ ...links, ...manager, command }));
+      }
     });
 }
 
@@ -70,7 +90,7 @@ function refuseIdle(what: string, { plot, quick, sustained, fio }: BenchOptions)
   if (fio !== undefined && !sustained) throw configError('--fio', 'has no --sustained', 'Add it.');
 }
 
-async function linksAsAsked(options: BenchOptions): Promise<object> {
+async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
   const bench = await import('../../measure/links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
@@ -93,7 +113,7 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
   return { adapter, sustained, links: rows };
 }
 
-async function managerAsAsked(quick: boolean): Promise<object> {
+async function managerAsAsked(quick: boolean): Promise<ManagerFound> {
   const { benchManager } = await import('../../measure/manager.ts');
   const { tableMemory } = await import('../../backends/host/hostArena.ts');
   const manager = benchManager(quick, await tableMemory());

@@ -19,6 +19,7 @@ import type { OptionValues } from '../../simulate/optionTable.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { printText } from '../output.ts';
+import { reportTo } from '../reportOption.ts';
 import { withRunner } from '../workersOption.ts';
 import {
   evaluationTable,
@@ -86,6 +87,14 @@ export async function runEvaluate(
     const text = await pageOf(named, evaluations, suite, evaluator, options);
     signal.throwIfAborted();
     writeResults(named, evaluations, evaluator, options, text);
+    if (typeof options.report !== 'string') return;
+    const { evaluationReport } = await import('../../report/evaluationReport.ts');
+    const policies = named.map(({ name }, i) => ({ name, evaluation: evaluations[i] }));
+    const { objectiveNames } = evaluator;
+    const { summary } = text;
+    await reportTo(options.report, (command) =>
+      evaluationReport({ policies, suite, objectiveNames, summary, command }),
+    );
   });
 }
 

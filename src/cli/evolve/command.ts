@@ -3,6 +3,7 @@
 import { Command } from 'commander';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
 import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
@@ -30,6 +31,7 @@ export interface EvolveOptions {
   readonly out: string;
   readonly resume: boolean;
   readonly plots: boolean;
+  readonly report: string | undefined;
   readonly generations: number;
   /** For presets, generations, validation and judging together; Infinity for no limit. */
   readonly minutes: number;
@@ -62,8 +64,10 @@ export function evolveCommand(): Command {
     .option('--wall-ms <ms>', 'longest time of one simulation (default: 60000)')
     .option('--resume', 'go on from the state in the directory')
     .option('--no-plots', 'draw nothing')
+    .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (policies: string[], given: Record<string, string | boolean | undefined>) => {
+      await checkReport(given.report);
       const texts = given as Record<string, string | undefined>;
       const whole = (name: string, flag: string, otherwise: number, min: number, max: number): number =>
         numberWithin(texts, name, flag, { min, max, whole: true }) ?? otherwise;
@@ -76,6 +80,7 @@ export function evolveCommand(): Command {
         out: String(given.out),
         resume: given.resume === true,
         plots: given.plots !== false,
+        report: texts.report,
         generations: whole('generations', '--generations', 30, 1, 100_000),
         minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
         population: whole('population', '--population', 32, 4, 10_000),

@@ -27,6 +27,7 @@ import { openSimulation } from '../../simulate/workloadOptions.ts';
 import { addRows } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import type { StandInConfig } from './standIn.ts';
 
 const helpEnd = `
@@ -54,6 +55,7 @@ export function parityCommand(): Command {
   return addParityOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (trace: string | undefined, given: OptionValues) => {
+      await checkReport(given.report);
       const named = textOption(given, 'engine');
       const engine = named === undefined ? undefined : await loadEngine(named);
       const options = parseParityOptions(trace, given, engine);
@@ -74,6 +76,10 @@ export function parityCommand(): Command {
       );
       if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, report);
       if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
+      if (typeof given.report === 'string') {
+        const { parityReport } = await import('../../report/parityReport.ts');
+        await reportTo(given.report, (command) => parityReport(report, command));
+      }
       printText(renderParity(report));
       if (!report.exact.identical || report.wrongBlocks > 0) process.exitCode = 1;
     });
@@ -129,7 +135,8 @@ export function addParityOptions(command: Command): Command {
     .option('--links <file>', 'link profile of tierkv calibrate (default: measured before the run)')
     .option('--log <file>', 'keep the decision log of the real run')
     .option('--json <file>', 'write the report as JSON')
-    .option('--plot <file.svg>', 'draw both runs');
+    .option('--plot <file.svg>', 'draw both runs')
+    .option(reportFlags, reportAbout);
 }
 
 /** @throws {TierKVError} naming the option at fault */

@@ -13,9 +13,11 @@ import { formatBytesPerS } from '../../printing/text.ts';
 import type { ReplayOptions, TraceReplayListener } from '../../replay/options.ts';
 import type { ReplayReport } from '../../replay/report.ts';
 import type { Study } from '../../replay/study.ts';
+import type { ReplayedTrace } from '../../report/replayReport.ts';
 import { configError } from '../../runtime/errors.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
 import { renderReport } from './report.ts';
 import {
@@ -98,6 +100,7 @@ export function replayCommand(): Command {
       'with --driver modeled, in place of a trace: the inputs that --log of a run wrote',
     )
     .option('--json <file>', 'write the report as JSON')
+    .option(reportFlags, reportAbout)
     .option('--skip-bad', 'leave malformed trace lines out and count them', false)
     .addHelpText('after', helpEnd)
     .action(
@@ -105,6 +108,7 @@ export function replayCommand(): Command {
         if (tracePath === undefined && raw.inputs === undefined) {
           command.error("error: missing required argument 'trace'");
         }
+        await checkReport(command.getOptionValue('report'));
         const usual = command.getOptionValueSource('blockTokens') === 'default';
         const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
         if (study !== undefined && tracePath === undefined) {
@@ -112,7 +116,8 @@ export function replayCommand(): Command {
         }
         const studied = study === undefined || tracePath === undefined ? undefined : { study, tracePath };
         if (studied !== undefined && !movesBytes(studied.tracePath, studied.study)) {
-          await interruptible((signal) => studyAlone(studied.tracePath, studied.study, signal));
+          const found = await interruptible((s) => studyAlone(studied.tracePath, studied.study, s));
+          await writeFound(command, { study: found.policies });
           return;
         }
         let scratch: TemporaryDirectory | undefined;
@@ -128,6 +133,10 @@ export function replayCommand(): Command {
               ? undefined
               : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
           if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
+          await writeFound(command, {
+            replay: report,
+            ...(found === undefined ? {} : { study: found.policies }),
+          });
           printText(
             `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
           );
@@ -148,10 +157,20 @@ async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal):
 }
 
 /** A study alone: its table is all that is shown. */
-async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<void> {
+async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<StudyReport> {
   const found = await studyOf(tracePath, study, signal);
   if (study.jsonPath !== undefined) writeJsonFile(study.jsonPath, found);
   printText(renderStudy(found.policies));
+  return found;
+}
+
+/** `--report`: what was found, as a page. */
+async function writeFound(command: Command, found: Pick<ReplayedTrace, 'replay' | 'study'>): Promise<void> {
+  const target: unknown = command.getOptionValue('report');
+  if (typeof target !== 'string') return;
+  const { replayReport } = await import('../../report/replayReport.ts');
+  const trace = command.args[0] ?? String(command.getOptionValue('inputs'));
+  await reportTo(target, (typed) => replayReport({ ...found, trace, command: typed }));
 }
 
 /**

@@ -8,6 +8,7 @@ import { requireWritableTarget } from '../../files/results.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
+import { checkReport } from '../reportOption.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
@@ -29,6 +30,7 @@ export function simulateCommand(): Command {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
       }
+      await checkReport(options.report);
       if (typeof options.traceOutput === 'string') {
         const stem = traceStem('--trace-output', options.traceOutput);
         for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);

@@ -4,6 +4,9 @@ import { writeResults, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCount, formatSeconds, printable } from '../../printing/text.ts';
+import { writeReport } from '../../report/index.ts';
+import { simulationReport } from '../../report/simulationReport.ts';
+import { SimulationTimeline } from '../../report/simulationTimeline.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
 import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
@@ -31,6 +34,7 @@ import { provenanceOf } from '../../simulate/provenance.ts';
 import { classesOf, requireRoom } from '../../simulate/simulate.ts';
 import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';
+import { typedCommand } from '../reportOption.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
 
 /** What watches a run for its outputs. */
@@ -41,6 +45,7 @@ class Watchers {
   readonly decisions: Decisions | undefined;
   readonly scaling: ScalingReport = new ScalingReport();
   readonly spread: Spread = new Spread();
+  readonly timeline: SimulationTimeline | undefined;
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
@@ -62,6 +67,10 @@ class Watchers {
     if (options.decisions !== undefined || options.summarizeTrace === true) {
       this.decisions = new Decisions(options.decisions !== undefined);
       all.push(this.decisions);
+    }
+    if (options.report !== undefined) {
+      this.timeline = new SimulationTimeline(() => this.built?.simulation.instances ?? []);
+      all.push(this.timeline);
     }
     this.observer = observers(all);
   }
@@ -154,8 +163,14 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
 
   const scaled = new Set(built.scaling.map(({ configId }) => configId));
-  for (const warning of watchers.spread.warnings(instances, scaled))
-    bar.say(`warning: ${printable(warning)}`);
+  const warnings = watchers.spread.warnings(instances, scaled);
+  for (const warning of warnings) bar.say(`warning: ${printable(warning)}`);
+  const { timeline } = watchers;
+  if (timeline !== undefined) {
+    const run = { built, cluster, targets, timeline, command: typedCommand(), warnings };
+    await writeReport(simulationReport(run), String(options.report));
+    bar.say(`wrote ${printable(String(options.report))}`);
+  }
 
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;

@@ -7,8 +7,10 @@ import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
+import type { PointResult } from '../../simulate/point.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
@@ -38,11 +40,13 @@ export function sweepCommand(): Command {
     .option(workersFlags, workersAbout)
     .option('--json <file>', 'write the results as JSON')
     .option('--plot <file.svg>', 'draw them')
+    .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
       for (const target of [options.json, options.plot]) {
         if (target !== undefined) requireWritableTarget(target);
       }
+      await checkReport(options.report);
       const { grid, ...rest } = options;
       const bound = (name: string, flag: string): number | undefined =>
         numberWithin(rest, name, flag, { min: 0, max: 1e12 });
@@ -59,8 +63,16 @@ export function sweepCommand(): Command {
 
       const { readWords } = await import('../../simulate/optionTable.ts');
       const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
-      const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
-        await import('./report.ts');
+      const {
+        cheapest,
+        meets,
+        failedPoints,
+        failureLines,
+        pointText,
+        sweepChart,
+        sweepTable,
+        sweepWarnings,
+      } = await import('./report.ts');
       const points = pointsOf(grid, readWords(args));
       using bar = startProgressBar('points');
       const limits = { workers, wallMs: Infinity };
@@ -72,6 +84,17 @@ export function sweepCommand(): Command {
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
+      if (options.report !== undefined) {
+        const { sweepReport } = await import('../../report/sweepReport.ts');
+        const grid = {
+          results,
+          targets: shown,
+          best,
+          meets: (point: PointResult) => meets(point, targets),
+          nameOf: pointText,
+        };
+        await reportTo(options.report, (command) => sweepReport({ ...grid, command }));
+      }
       for (const line of sweepWarnings(results)) bar.say(line);
       printText(sweepTable(results, shown) + failureLines(results));
       const failed = failedPoints(results);

@@ -136,6 +136,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.LOAD_BACK]: [3, false],
   [InputOp.RECOMPUTE]: [4, false],
   [InputOp.FOUND]: [3, true],
+  [InputOp.ADMIT]: [5, true],
 };
 
 export class LogReader {

@@ -25,7 +25,7 @@ import type { JobRoute } from '../../runtime/manager/lookup.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
-import { HBM, Tier } from '../../runtime/tier/tier.ts';
+import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, type LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
 import type { SimRequest } from './simRequest.ts';
@@ -160,9 +160,9 @@ export interface InstanceEngine {
 // What an engine is made of, checked field by field: its KV tiers and the links between them, and how its
 // scheduler forms batches.
 
-/** A tier below HBM. */
+/** A tier below the top one. */
 export interface LowerTier {
-  readonly tier: 'ddr' | 'nvme' | 'remote';
+  readonly tier: TierName;
   readonly blocks: number;
 }
 
@@ -276,7 +276,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
   const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, hbmBlocks);
   return {
     unitBytes: [blockBytes],
-    hbm: size(hbmBlocks),
+    [tierNames[TOP]]: size(hbmBlocks),
     ...lower,
     eviction: config.eviction,
     offloadThreshold: config.offloadThreshold,
@@ -296,17 +296,20 @@ export class JobEnds {
   /** To be called after each call of the manager that may have made jobs. */
   readonly afterCall: (nowUs: number) => void;
   readonly #manager: KVManager;
+  readonly #top: Tier;
   readonly #timeline: Timeline;
   readonly #loads: LoadTiming;
   readonly #countsLoads: boolean;
   /** Of the job that is looked at. */
-  readonly #route: JobRoute = { from: null, to: Tier.HBM, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
+  readonly #route: JobRoute;
   /** Blocks that came up from lower tiers and no step has paid for yet. */
   #unbilledBlocks = 0;
 
   /** @param links of deferred loads; null where loads take no time of their own */
   constructor(manager: KVManager, config: EngineConfig, links: LinkModel | null, timeline: Timeline) {
     this.#manager = manager;
+    this.#top = manager.tiers[TOP];
+    this.#route = { from: null, to: this.#top, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
     this.#timeline = timeline;
     this.#loads = config.loads;
     this.#countsLoads = config.loads.kind === 'billed' && config.lowerTiers.length > 0;
@@ -368,7 +371,7 @@ export class JobEnds {
   #isReload(job: JobId): boolean {
     this.#manager.route(job, this.#route);
     const { from, to } = this.#route;
-    return from !== null && to === Tier.HBM && from !== Tier.HBM;
+    return from !== null && to === this.#top && from !== this.#top;
   }
 }
 
@@ -397,7 +400,7 @@ export function countersOf(
 export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {
   return manager.tiers.map((_, position) => {
     const { capacityBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
-    const used = position === HBM ? heldBytes : residentBytes;
+    const used = position === TOP ? heldBytes : residentBytes;
     return {
       capacityBlocks: capacityBytes / blockBytes,
       usedBlocks: used / blockBytes,

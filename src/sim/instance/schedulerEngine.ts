@@ -13,7 +13,7 @@ import type { ManagerListener } from '../../runtime/manager/core.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
 import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { HBM, linkName, type Tier } from '../../runtime/tier/tier.ts';
+import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
 import { LinkModel, type Timeline } from '../links/modeledDriver.ts';
 import {
@@ -160,7 +160,7 @@ export class SchedulerEngine implements InstanceEngine {
 
   cachedBlocks(keys: BlockKeys, count: number): number {
     if (this.config.lowerTiers.length === 0) return this.manager.matchLength(keys.words, count);
-    return this.manager.lookup(keys.words, count).byTier[HBM];
+    return this.manager.lookup(keys.words, count).byTier[TOP];
   }
 
   cachedByTier(keys: BlockKeys, count: number): readonly number[] {
@@ -268,9 +268,9 @@ export class SchedulerEngine implements InstanceEngine {
     if (request === undefined) return;
     const found = [...byTier];
     for (const [tier, blocks] of (request.announcedByTier ?? []).entries()) {
-      if (tier === HBM) continue;
-      const moved = Math.min(blocks, found[HBM]);
-      found[HBM] -= moved;
+      if (tier === TOP) continue;
+      const moved = Math.min(blocks, found[TOP]);
+      found[TOP] -= moved;
       found[tier] += moved;
     }
     request.foundByTier = found;
@@ -361,7 +361,7 @@ export class HeldBlocks {
     if (found === 0) return;
     const blocks = this.#port.worthwhile(keys, found, slackUs);
     const { byTier } = manager.lookup(keys.words, blocks);
-    if (byTier[HBM] === blocks) return;
+    if (byTier[TOP] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
     const before = this.#port.hitsByTier();
     const sequence = manager.open(keys.words, blocks, nowUs, blocks);
@@ -579,7 +579,7 @@ export class ChoosingPort extends ManagerPort {
     const { computeUsPerToken, crowd } = this.#estimate;
     if (computeUsPerToken === Infinity) return found;
     const { byTier, pending } = this.#manager.lookup(keys.words, found);
-    const here = byTier[HBM] - Math.min(pending, byTier[HBM]);
+    const here = byTier[TOP] - Math.min(pending, byTier[TOP]);
     const missing = found - here;
     if (missing === 0) return found;
     const computeUs = missing * this.blockTokens * computeUsPerToken;
@@ -592,18 +592,18 @@ export class ChoosingPort extends ManagerPort {
   #loadUs(byTier: readonly number[], pending: number): { readonly loadUs: number; readonly linkUs: number } {
     const { loads, links, blockBytes, nowUs } = this.#estimate;
     if (loads.kind === 'billed') {
-      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === HBM ? 0 : blocks), 0);
+      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === TOP ? 0 : blocks), 0);
       const loadUs = below * Math.trunc(loads.baseUs + loads.usPerBlock);
       return { loadUs, linkUs: loadUs };
     }
     let longestUs = 0;
     let linkUs = 0;
     for (const [position, tier] of this.#manager.tiers.entries()) {
-      if (position === HBM || links === null) continue;
+      if (position === TOP || links === null) continue;
       const blocks = byTier[position];
       if (blocks === 0 && pending === 0) continue;
-      const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[HBM])) - nowUs());
-      const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[HBM], blockBytes);
+      const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[TOP])) - nowUs());
+      const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[TOP], blockBytes);
       longestUs = Math.max(longestUs, queuedUs + ownUs);
       linkUs = Math.max(linkUs, ownUs);
     }
@@ -617,7 +617,7 @@ export class ChoosingPort extends ManagerPort {
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       const { byTier, pending } = this.#manager.lookup(keys.words, middle);
-      if (byTier[HBM] === middle && pending === 0) low = middle;
+      if (byTier[TOP] === middle && pending === 0) low = middle;
       else high = middle - 1;
     }
     return low;

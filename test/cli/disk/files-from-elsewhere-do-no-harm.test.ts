@@ -1,5 +1,5 @@
 /**
- * A disk tier from elsewhere is data: it commands no terminal, leads nobody out of a directory, and is no
+ * A disk tier from elsewhere is data: it commands no terminal, leads out of no directory, and cannot be a
  * fault of ours.
  */
 

@@ -70,7 +70,7 @@ describe('a line without end', () => {
     expect(await refusal('workload', 'describe', file, '--from', 'mooncake')).toContain(says);
   });
 
-  it('of a million block ids is no request, however well it is compressed', async () => {
+  it('of a million block ids is refused, however well it is compressed', async () => {
     const ids = `[${'1,'.repeat(2 ** 20)}1]`;
     const length = (2 ** 20 + 1) * 512;
     const line = `{"timestamp":0,"input_length":${length},"output_length":1,"hash_ids":${ids}}\n`;
@@ -83,7 +83,7 @@ describe('a line without end', () => {
 });
 
 it.skipIf(!fs.existsSync('/dev/zero'))(
-  'a device that never ends is no spec, no trace and no distribution',
+  'a device that never ends cannot be a spec, a trace or a distribution',
   async () => {
     expect(await refusal('workload', 'generate', '/dev/zero', '--from', 'spec')).toContain(
       '/dev/zero is a pipe or a device',

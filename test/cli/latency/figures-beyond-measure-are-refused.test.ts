@@ -1,5 +1,5 @@
 /**
- * Data files whose numbers nobody measured: refused where they stand, and no NaN or Infinity in any result.
+ * Data files whose numbers cannot have been measured: refused where they stand, and no NaN or Infinity in any result.
  */
 
 import fs from 'node:fs';
@@ -196,9 +196,9 @@ describe('an error about an option names the option', () => {
     });
     const other = configError('dp', 'is 2, but tp is 1', 'Change it.');
     expect(inOptionNames(names, other)).toBe(other);
-    const mention = new TierKVError('TKV_INPUT', 'there is no tp "x". Set tp', { field: 'tp' });
+    const mention = new TierKVError('TKV_INPUT', 'an unknown tp "x". Set tp', { field: 'tp' });
     expect(inOptionNames(names, mention)).toMatchObject({
-      message: 'there is no tp "x". Set tp',
+      message: 'an unknown tp "x". Set tp',
       field: '--tp',
     });
   });

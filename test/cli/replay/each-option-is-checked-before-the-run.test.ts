@@ -220,7 +220,7 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     expect(() => parseReplayOptions(undefined, raw, neverScratch)).toThrow(/^TRACE is missing/);
   });
 
-  it.skipIf(!fs.existsSync('/proc/self'))('--dir where nobody can make a file', () => {
+  it.skipIf(!fs.existsSync('/proc/self'))('--dir where no file can be made', () => {
     expect(() => parse({ dir: '/proc' })).toThrow(
       expect.objectContaining({
         code: 'TKV_IO',

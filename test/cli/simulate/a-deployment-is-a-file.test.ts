@@ -163,7 +163,7 @@ it('can be swept over a field', async () => {
   expect(results[3].e2eMeanMs).toBeLessThan(results[1].e2eMeanMs);
 });
 
-it('a tier of size 0 is no tier, in a sweep over sizes', async () => {
+it('a tier of size 0 is left out, in a sweep over sizes', async () => {
   const tiered = base.replace(', kv_cpu_blocks: 800}', '}\n    tiers: {cpu_bytes_to_use: 1}');
   const args = ['--deployment', write(tiered), '--num-requests', '60'];
   const point = (cpu: number, disk: string): SweepPoint => ({
@@ -263,7 +263,7 @@ describe('pools scale', () => {
     expect(rows.some(({ kind, phase }) => kind === 'replica' && phase === 'ready')).toBe(true);
   });
 
-  it('one autoscaling for all is that of each pool with room that has none of its own', async () => {
+  it('one autoscaling for all is used by each pool with room and without its own', async () => {
     const policy = 'autoscaling: {policy: {policy: hpa, target: 1}, poll_interval_us: 100000}';
     const file = write(`${twoPools('replicas: {min: 1, max: 3}')}${policy}\n`);
     const { metrics } = await run(file);

@@ -31,7 +31,7 @@ describe('of options', () => {
     ['a gateway', ['--flow-control'], [...gateway, 'gpuMemoryUtilization']],
     ['roles', roles, [...handoff, 'gpuMemoryUtilization']],
     ['a tier that is billed', ['--kv-cpu-blocks', '500'], [...billed, ...tiered, 'gpuMemoryUtilization']],
-  ])('with %s, those that have nothing to act on are left out', (_name, args, named) => {
+  ])('with %s, options without effect are left out', (_name, args, named) => {
     const { options } = provenance(...plain, ...args);
     expect(
       Object.keys(options)

@@ -1,0 +1,117 @@
+/**
+ * The row of NVMe: files in a directory that the embedder names. What they hold is found again by the next start, also
+ * after a crash, unless `restart` is `empty`.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import type { WriteBudgetConfig } from '../../runtime/index.ts';
+import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
+import type { FileStoreOptions } from './opening.ts';
+import type { SlotEntry } from './slotTable.ts';
+
+export interface NvmeConfig {
+  /** It must exist. */
+  readonly dir: string;
+  readonly bytes: number;
+  /**
+   * `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them.
+   * Default `warm`.
+   */
+  readonly restart?: 'warm' | 'empty' | undefined;
+  /** Bounds what is written to the files by what is read from them. Default: no bound. */
+  readonly writeBudget?: WriteBudgetConfig | undefined;
+  /**
+   * `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is
+   * needed. Default `whole`.
+   */
+  readonly allocation?: 'whole' | 'extents' | undefined;
+}
+
+export interface NvmeOptions {
+  /** Files for blocks that host memory has no room for. Default: off. */
+  readonly nvme?: NvmeConfig | undefined;
+}
+
+const nvmeNames = optionNames<NvmeConfig>({
+  dir: true,
+  bytes: true,
+  restart: true,
+  writeBudget: true,
+  allocation: true,
+});
+
+export const nvmeTier: TierRow<NvmeOptions> = {
+  name: 'nvme',
+  title: 'NVMe',
+  optionNames: optionNames<NvmeOptions>({ nvme: true }),
+  fieldNames: {
+    'nvme.capacityBytes': 'nvme.bytes',
+    dir: 'nvme.dir',
+    restart: 'nvme.restart',
+    allocation: 'nvme.allocation',
+  },
+  canBeTop: false,
+  check({ nvme }) {
+    if (nvme === undefined) return;
+    requireOptions(nvme, nvmeNames, 'nvme', 'TKV_CONFIG');
+    requireText(nvme.dir, 'nvme.dir', 'Name a directory that exists.', 'TKV_CONFIG');
+    if (nvme.restart !== undefined) oneOf('nvme.restart', nvme.restart, ['warm', 'empty']);
+    if (nvme.allocation !== undefined) oneOf('nvme.allocation', nvme.allocation, ['whole', 'extents']);
+  },
+  wish({ nvme }) {
+    if (nvme === undefined) return undefined;
+    const { bytes, writeBudget } = nvme;
+    return { field: 'nvme.bytes', bytes, ...(writeBudget === undefined ? {} : { writeBudget }) };
+  },
+  requireRoom: (bytes, { nvme }) => requireDiskHolds(bytes, nvme?.dir ?? ''),
+  open,
+};
+
+async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
+  const { FileStore } = await import('./fileStore.ts');
+  const { dir, restart = 'warm', allocation = 'whole' } = options.nvme!; // the row is on
+  const { identity, noteOf } = facts ?? {};
+  const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
+  const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
+  const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted });
+  const files = store.describe();
+  if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
+  if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
+    notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
+  }
+  return {
+    store,
+    durable: {
+      records: () => store.records(),
+      async save() {
+        await store.sync();
+        store.requireInPlace();
+      },
+      notes: {
+        missing: store.hasNotes
+          ? undefined
+          : `nvme.dir ${dir} was made by an older tierkv, and its records carry no token ids`,
+        read: (block: SlotEntry) => store.note(block),
+      },
+    },
+    [Symbol.asyncDispose]: () => store[Symbol.asyncDispose](),
+  };
+}
+
+/**
+ * No file is larger than its disk. Whether that much is free is for the store to see, which knows its own
+ * files; and what is wrong with a directory that cannot be looked at.
+ */
+async function requireDiskHolds(bytes: number, dir: string): Promise<void> {
+  const { statfs } = await import('node:fs/promises');
+  const disk = await statfs(dir).catch(() => undefined);
+  if (disk === undefined || disk.blocks === 0) return;
+  const diskBytes = disk.blocks * disk.bsize;
+  if (bytes <= diskBytes) return;
+  throw configError(
+    'nvme.capacityBytes',
+    `asks for ${bytes} bytes in ${dir}, on a disk of ${diskBytes}`,
+    'Lower nvme.capacityBytes, or name a directory on a larger disk.',
+  );
+}

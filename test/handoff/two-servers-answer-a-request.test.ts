@@ -1,0 +1,194 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import OpenAI from 'openai';
+import { afterAll, describe, expect, it } from 'vitest';
+import { serverOptions } from '../../examples/server/api/index.ts';
+import type { ServerOptions } from '../../examples/server/api/options.ts';
+import { LogReader, LogWriter, replayLog } from '../../src/runtime/index.ts';
+import { LiveServer, model } from '../examples/server/liveServer.ts';
+import { hasRedis, RedisServer } from '../redisServer.ts';
+import { prefillerHeader, Sidecar } from './sidecar.ts';
+
+const scratch = mkdtempSync(join(tmpdir(), 'tierkv-two-'));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const secretFile = join(scratch, 'secret.key');
+writeFileSync(secretFile, new Uint8Array(32).fill(3));
+
+/** As the command line gives them. */
+const options = (...args: string[]): Partial<ServerOptions> => {
+  const { port: _, ...rest } = serverOptions(['--secret-file', secretFile, ...args], {});
+  return { ...rest, port: 0 };
+};
+const hostOf = (server: LiveServer): string => new URL(server.url).host;
+const prompt = 'Two servers answer this: one of them reads it, and the other one goes on from there. '.repeat(
+  4,
+);
+
+interface Answered {
+  readonly choices: readonly { readonly text: string; readonly finish_reason: string }[];
+  readonly usage: {
+    readonly prompt_tokens_details: { readonly cached_tokens: number };
+    readonly prompt_tokens: number;
+  };
+  readonly kv_transfer_params?: { readonly remote_block_ids: readonly string[] } | null;
+}
+
+async function ask(url: string, body: object, headers: Record<string, string> = {}): Promise<Answered> {
+  const answer = await fetch(`${url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify({ model, max_tokens: 8, temperature: 0, ignore_eos: true, ...body }),
+  });
+  expect(answer.status).toBe(200);
+  return (await answer.json()) as Answered;
+}
+
+const blocksOf = ({ usage }: Answered): number => Math.floor((usage.prompt_tokens - 1) / 16);
+
+describe('a prefill server and a decode server', () => {
+  it('say what one server says, early and whole, streamed and not, and are replayed exactly', async () => {
+    const logs = ['prefill', 'decode'].map((name) => join(scratch, `${name}.log`));
+    await using single = await LiveServer.start();
+    const alone = await ask(single.url, { prompt });
+    {
+      await using prefill = await LiveServer.start({
+        ...options('--role', 'prefill', '--handoff-port', '0'),
+        log: logs[0],
+      });
+      await using decode = await LiveServer.start({ ...options('--role', 'decode'), log: logs[1] });
+      await using proxy = await Sidecar.start(decode.url);
+      const to = { [prefillerHeader]: hostOf(prefill) };
+      const together = await ask(proxy.url, { prompt }, to);
+      expect(together.choices).toEqual(alone.choices);
+      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(decode.serving.handoffs?.describe()).toMatchObject({
+        received: { taken: 1, blocks: blocksOf(alone) },
+      });
+
+      const client = (url: string): OpenAI =>
+        new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0, defaultHeaders: to });
+      const chat = {
+        model,
+        messages: [{ role: 'user' as const, content: prompt }],
+        temperature: 0,
+        max_tokens: 6,
+      };
+      const said = await client(single.url).chat.completions.create(chat);
+      let streamed = '';
+      for await (const { choices } of await client(proxy.url).chat.completions.create({
+        ...chat,
+        stream: true,
+      })) {
+        streamed += choices[0]?.delta.content ?? '';
+      }
+      expect(streamed).toBe(said.choices[0].message.content);
+      expect(proxy.counts).toEqual({ handedOff: 2, alone: 0 });
+
+      // a reference that another prompt had is no reference for this one
+      const other = prompt.replace('Two', 'Six');
+      let kept: unknown;
+      await using mixing = await Sidecar.start(decode.url, {
+        changed: (params) => {
+          const before = kept ?? params;
+          kept = params;
+          return before;
+        },
+      });
+      await ask(mixing.url, { prompt: other }, to);
+      const third = prompt.replace('Two', 'Ten');
+      const mixed = await ask(mixing.url, { prompt: third }, to);
+      expect(mixed.choices).toEqual((await ask(single.url, { prompt: third })).choices);
+      expect(decode.serving.handoffs?.describe()).toMatchObject({ received: { stale: 1 } });
+      expect(decode.lines.some((line) => line.includes('another prompt, model or tenant'))).toBe(true);
+
+      // legs at the wrong server, and values that are wrong
+      for (const [url, params] of [
+        [prefill.url, { do_remote_prefill: true }],
+        [decode.url, { do_remote_decode: true }],
+        [decode.url, 'x'],
+        [single.url, { do_remote_prefill: true }],
+      ] as const) {
+        const answer = await fetch(`${url}/v1/completions`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: JSON.stringify({ model, prompt, kv_transfer_params: params }),
+        });
+        expect(answer.status).toBe(400);
+        expect(await answer.json()).toMatchObject({ error: { param: 'kv_transfer_params' } });
+      }
+      await prefill.idle();
+      await decode.idle();
+    }
+    for (const path of logs) {
+      const text = readFileSync(path, 'utf8');
+      const lines = text.trimEnd().split('\n');
+      const head = new LogReader(path);
+      head.read(lines[0]);
+      const again: string[] = [];
+      const writer = new LogWriter(head.config, { log: (part) => void again.push(part) });
+      replayLog(lines, path, writer);
+      writer.end();
+      expect(again.join('') === text, `${path}: the same decisions, byte for byte`).toBe(true);
+      expect(lines.length).toBeGreaterThan(20);
+    }
+    const found = readFileSync(logs[1], 'utf8').match(/ found /g) ?? [];
+    expect(found.length).toBeGreaterThanOrEqual(blocksOf(alone));
+  });
+
+  it.skipIf(!hasRedis)('hand blocks off by a tier that they share', async () => {
+    const redis = await RedisServer.start();
+    try {
+      const remote = ['--remote', redis.url];
+      await using single = await LiveServer.start();
+      await using prefill = await LiveServer.start(options('--role', 'prefill', ...remote));
+      await using decode = await LiveServer.start(options('--role', 'decode', ...remote));
+      await using proxy = await Sidecar.start(decode.url);
+      const to = { [prefillerHeader]: hostOf(prefill) };
+      const together = await ask(proxy.url, { prompt }, to);
+      expect(together.choices).toEqual((await ask(single.url, { prompt })).choices);
+      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(prefill.serving.handoffs?.describe()).toMatchObject({
+        sent: { where: 'shared tier', handedOff: 1, heldBytes: 0, blocks: blocksOf(together) },
+      });
+      // with the server gone, the prompt is computed
+      await redis.kill();
+      const later = prompt.replace('Two', 'Ten');
+      const computed = await ask(proxy.url, { prompt: later }, to);
+      expect(computed.choices).toEqual((await ask(single.url, { prompt: later })).choices);
+    } finally {
+      await redis.kill();
+    }
+  });
+
+  it('refuse options that do not fit each other, by name', () => {
+    const field = (...args: string[]): unknown => {
+      try {
+        serverOptions(args, {});
+        return 'taken';
+      } catch (error) {
+        return (error as { field?: string }).field;
+      }
+    };
+    expect(field('--role', 'prefill', '--handoff-port', '0')).toBe('--role');
+    expect(field('--role', 'prefill', '--secret-file', secretFile)).toBe('--handoff-port');
+    expect(field('--role', 'both', '--secret-file', secretFile)).toBe('--handoff-port');
+    expect(field('--role', 'decoder', '--secret-file', secretFile)).toBe('--role');
+    expect(field('--role', 'decode', '--secret-file', secretFile, '--handoff-port', '1')).toBe(
+      '--handoff-port',
+    );
+    expect(field('--remote', 'redis://x')).toBe('--remote');
+    expect(field('--remote-mib', '1')).toBe('--remote-mib');
+    expect(field('--handoff-answer', 'early')).toBe('--handoff-answer');
+    expect(field('--role', 'decode', '--secret-file', secretFile)).toBe('taken');
+  });
+
+  it('are not started with a secret that is none', async () => {
+    const start = (path: string): Promise<LiveServer> =>
+      LiveServer.start({ ...options('--role', 'decode'), secretFile: path });
+    await expect(start(join(scratch, 'none.key'))).rejects.toMatchObject({ field: '--secret-file' });
+    const short = join(scratch, 'short.key');
+    writeFileSync(short, 'short');
+    await expect(start(short)).rejects.toMatchObject({ field: '--secret-file' });
+  });
+});
