@@ -87,6 +87,7 @@ export async function runReplay(
   }
   return {
     ...figures(manager.counters, tiers, sizes.config),
+    ...(await hbmAlone(options, listener)),
     requests,
     blockLookups: survey.blockLookups,
     hitDigest: hits.digest('hex'),
@@ -97,6 +98,18 @@ export async function runReplay(
     driver: options.driver,
     skippedLines,
   };
+}
+
+/** The same requests without the tiers below HBM: no bytes move, and the manager decides as it would on real ones. */
+async function hbmAlone(
+  options: ReplayOptions,
+  { signal }: TraceReplayListener,
+): Promise<Pick<ReplayReport, 'hbmAloneHits'>> {
+  if (options.driver === 'modeled' || (options.ddrBlocks === 0 && options.nvmeBlocks === 0)) return {};
+  const { logPath: _log, jsonPath: _json, linksPath: _links, ...same } = options;
+  const alone: ReplayOptions = { ...same, driver: 'modeled', ddrBlocks: 0, nvmeBlocks: 0 };
+  const { hits } = await runReplay(alone, { signal, notice: () => {}, progress: () => {} });
+  return { hbmAloneHits: hits.hbm };
 }
 
 /** Only a real run loads the GPU's binding. */

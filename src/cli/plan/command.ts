@@ -3,10 +3,10 @@
 import { Command } from 'commander';
 import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { formatCounted } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import { printText } from '../output.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
@@ -59,12 +59,14 @@ export function planCommand(): Command {
     .option('--budget <s>', 'seconds that the search may take (default: 90)')
     .option(workersFlags, workersAbout)
     .option('--out <file.yaml>', 'write the deployment for tierkv simulate --deployment')
+    .option(reportFlags, reportAbout)
     .option('--json <file>', 'write the answer as JSON')
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, flags: PlanFlags) => {
       for (const target of [flags.out, flags.json]) {
         if (target !== undefined) requireWritableTarget(target);
       }
+      await checkReport(flags.report);
       const { server, workers } = workersOption(scalars(flags));
       const { parseTarget, plan } = await import('../../plan/index.ts');
       const { answerText } = await import('./report.ts');
@@ -98,12 +100,11 @@ export function planCommand(): Command {
       if (flags.out !== undefined && answer.deploymentFile !== undefined) {
         writeText(flags.out, answer.deploymentFile);
       }
+      if (typeof flags.report === 'string') {
+        const { planReport } = await import('../../report/planReport.ts');
+        await reportTo(flags.report, (command) => planReport(answer, command, flags.out));
+      }
       printText(answerText(answer, flags.out));
-      bar.update({
-        share: 1,
-        done: answer.effort.simulations,
-        note: formatCounted(answer.others.length, 'others'),
-      });
       if (answer.choice === undefined) process.exitCode = NOT_FOUND;
     });
 }
