@@ -82,5 +82,6 @@ const svg = await renderSvg({
 });
 const target = join(root, 'docs/pictures/tiers.svg');
 mkdirSync(join(root, 'docs/pictures'), { recursive: true });
-writeFileSync(target, svg);
+const about = `${Math.round(100 * totals[0].share)} % of prompt blocks are found in GPU memory alone, ${Math.round(100 * totals[1].share)} % with host memory and disk`;
+writeFileSync(target, svg.replace(/^(<svg[^>]*>)/, `$1<title>${about}</title>`));
 console.log(`wrote ${target}`);
