@@ -18,6 +18,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
   remote: ['test/backends/remote/run.ts'],
   pair: ['test/handoff/run.ts'],
+  shared: ['test/embed/remote/run.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],

@@ -47,6 +47,7 @@ interface CalibrateOptions extends Partial<RecordedFiles> {
   readonly out?: string;
   readonly dir?: string;
   readonly adapter?: string;
+  readonly remote?: string;
   readonly quick: boolean;
 }
 
@@ -72,6 +73,7 @@ export function calibrateCommand(): Command {
     .option('--out <file>', 'where to write the profile')
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
+    .option('--remote <url>', 'measure a Valkey or Redis instead, for --shared-tier of a simulation')
     .option('--quick', 'fewer sizes and rounds', false)
     .option('--handoffs <file|url>', "a decode server's /handoffs, for the link between prefill and decode")
     .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
@@ -94,6 +96,7 @@ export function calibrateCommand(): Command {
       }
       if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
       requireWritableTarget(out);
+      if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
       const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../measure/links.ts');
       const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
       using bar = startProgressBar('samples');
@@ -112,6 +115,23 @@ export function calibrateCommand(): Command {
       writeJsonFile(out, profile);
       printText(renderProfile(profile));
     });
+}
+
+async function calibrateRemote(
+  { dir, adapter, quick }: CalibrateOptions,
+  url: string,
+  out: string,
+): Promise<void> {
+  for (const [option, value] of Object.entries({ '--dir': dir, '--adapter': adapter })) {
+    if (value !== undefined) throw configError(option, 'excludes --remote', 'Keep one of them.');
+  }
+  const { measureSharedServer, renderSharedServer } = await import('../measure/sharedServer.ts');
+  using bar = startProgressBar('rounds');
+  const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
+    bar.update({ share: done / all, done });
+  });
+  writeJsonFile(out, figures);
+  printText(renderSharedServer(figures, rows));
 }
 
 /** Upstream's use of the command, which compares a recorded trace with a simulation of it. */

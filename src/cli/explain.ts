@@ -52,7 +52,7 @@ export function explainCommand(): Command {
     });
 }
 
-interface Told {
+interface ExplainedText {
   readonly text: string;
   readonly value: unknown;
 }
@@ -61,7 +61,7 @@ async function fromLog(
   log: string | undefined,
   rest: readonly string[],
   values: ExplainValues,
-): Promise<Told> {
+): Promise<ExplainedText> {
   if (log === undefined)
     throw configError('log', 'is missing', 'Name a decision log, or ask for --simulated.');
   if (rest.length > 0) throw configError('log', 'is one file', `Leave ${rest[0]} out.`);
@@ -89,7 +89,7 @@ async function fromLog(
   return { value: explanation, text: explanationText(explanation) };
 }
 
-async function fromSimulation(args: readonly string[], { request }: ExplainValues): Promise<Told> {
+async function fromSimulation(args: readonly string[], { request }: ExplainValues): Promise<ExplainedText> {
   if (request === undefined) {
     throw configError('--simulated', 'goes with --request', 'Name a request, such as --request request_0.');
   }

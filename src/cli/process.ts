@@ -142,7 +142,16 @@ const ownOutputs: Readonly<Record<string, readonly string[]>> = {
 const noStreams = ['log', 'traceOutput', 'cache', 'dir', 'payloads'];
 /** Options that name a file to be read. */
 const inputs = [
-  ...['workloadSpec', 'traceData', 'traceHeader', 'policyConfig', 'kvOffloadConfig', 'deployment', 'model'],
+  ...[
+    'workloadSpec',
+    'traceData',
+    'traceHeader',
+    'policyConfig',
+    'kvOffloadConfig',
+    'sharedTier',
+    'deployment',
+    'model',
+  ],
   ...[
     'hardware',
     'hardwareConfig',

@@ -3,6 +3,7 @@
  * brought is among the open blocks.
  */
 
+import type { ChainPart } from '../backends/tierRow.ts';
 import { type KeyElements, type RequestExtras, requireElements, TierKVError } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { admit, takeRoom } from './admission.ts';
@@ -86,23 +87,34 @@ export async function begin(
  * and loaded as those of any tier. One request, which ends by its deadline; without a shared tier, nothing.
  */
 export async function findShared(
-  { shared, manager, blockTokens, nowUs }: RequestContext,
+  context: RequestContext,
   groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],
   tokens: number,
   owner: number,
   signals: readonly AbortSignal[],
 ): Promise<void> {
-  if (shared === undefined) return;
-  const to = Math.floor(Math.max(tokens - 1, 0) / blockTokens);
-  const parts = groups.map(({ keys: { words }, sizeClass }) => {
-    return { keys: words, from: manager.matchLength(words, to), to, sizeClass };
-  });
-  if (parts.every(({ from }) => from >= to)) return;
+  const { shared, manager, nowUs } = context;
+  const parts = partsToFind(context, groups, tokens);
+  if (shared === undefined || parts === undefined) return;
   const found = await unlessAborted(signals, () => shared.tier.lookup(parts));
   for (const block of found.flat()) {
     const place = manager.adoptFound(shared.position, { ...block, owner }, nowUs());
     if (place !== undefined) shared.tier.believe(place, block.key);
   }
+}
+
+/** Blocks of a prompt that the shared tier is to be asked for; undefined where there are none, or is no such tier. */
+export function partsToFind(
+  { shared, manager, blockTokens }: RequestContext,
+  groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],
+  tokens: number,
+): ChainPart[] | undefined {
+  if (shared === undefined) return undefined;
+  const to = Math.floor(Math.max(tokens - 1, 0) / blockTokens);
+  const parts = groups.map(({ keys: { words }, sizeClass }) => {
+    return { keys: words, from: manager.matchLength(words, to), to, sizeClass };
+  });
+  return parts.every(({ from }) => from >= to) ? undefined : parts;
 }
 
 /** The sequence's blocks are in the top tier, cached or open. */

@@ -1,8 +1,8 @@
 /**
  * How blocks leave a runtime for another one, and come into it from there: what `tierkv/handoff` works with.
  *
- * - A block that leaves is held: it stays in HBM, readable, until it is let go. Its bytes are compared with its digest.
- * - A block that comes is put into DDR under its key, and is found and loaded like any other from then on. The device
+ * - A block that leaves is held: it stays in the top tier, readable, until it is let go. Its bytes are compared with its digest.
+ * - A block that comes is put into host memory under its key, and is found and loaded like any other from then on. The device
  *   compares it with its digest when it is loaded, as ever.
  * - Each call is an input of the decision log, so a replay repeats hand-offs with everything else.
  */
@@ -10,6 +10,7 @@
 import { hkdfSync } from 'node:crypto';
 import { hostDigest } from '../backends/host/hostDigest.ts';
 import { RecordCodec } from '../backends/remote/sealedRecord.ts';
+import type { OpenedTier } from '../backends/tierRow.ts';
 import type { Digest } from '../runtime/digest.ts';
 import {
   JobPriority,
@@ -18,8 +19,9 @@ import {
   Outcome,
   type RequestExtras,
   requireElements,
-  Tier,
+  TOP,
 } from '../runtime/index.ts';
+import { isHostStore } from '../runtime/tier/tierStore.ts';
 import { findShared } from './begin.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import { freshKeys, type RequestContext } from './context.ts';
@@ -62,8 +64,9 @@ export class BlockPort {
   readonly #context: RequestContext;
   readonly #stores: OpenStores;
   readonly #secretKey: Uint8Array;
-  readonly #ddr: number;
-  readonly #remote: number;
+  /** Position of the tier of host memory that blocks come into, and of the tier that is shared; -1 for none. */
+  readonly #landing: number;
+  readonly #shared: number;
   /** What gives payloads their layout, as text. */
   readonly layout: string;
   /** Blocks of another generation have other names. */
@@ -79,18 +82,19 @@ export class BlockPort {
     this.#secretKey = config.secretKey.slice();
     this.layout = layoutFingerprint(config.layout);
     this.generation = config.epoch ?? 0;
-    this.#ddr = context.manager.tiers.indexOf(Tier.DDR);
-    this.#remote = context.manager.tiers.indexOf(Tier.REMOTE);
+    const tiers = [...stores.tiers.values()];
+    this.#landing = tiers.findIndex(({ store }, position) => position !== TOP && isHostStore(store));
+    this.#shared = context.shared?.position ?? -1;
   }
 
   /** Whether blocks can come in: they do so by host memory. */
   get canLand(): boolean {
-    return this.#ddr !== -1;
+    return this.#landing !== -1;
   }
 
   /** Whether there is a tier that runtimes share. */
   get hasShared(): boolean {
-    return this.#remote !== -1;
+    return this.#shared !== -1;
   }
 
   /** Bytes of the largest unit. */
@@ -136,7 +140,7 @@ export class BlockPort {
     return this.#context.manager.matchLength(key, 1) === 1;
   }
 
-  /** Holds the block in HBM, once it is there. @returns undefined where no tier has it, or HBM has no room for it */
+  /** Holds the block in the top tier, once it is there. @returns undefined where no tier has it, or there is no room */
   async hold({ key, tokens, sizeClass }: PromptUnit, owner: number): Promise<HeldBlock | undefined> {
     const { manager, loop, nowUs } = this.#context;
     const table = manager.open(key, 1, nowUs(), 1, owner);
@@ -166,18 +170,17 @@ export class BlockPort {
   }
 
   /**
-   * Puts a block that has come into DDR.
-   * @returns `there` where this runtime has it already, `full` where DDR has no room for it now
+   * Puts a block that has come into host memory.
+   * @returns `there` where this runtime has it already, `full` where host memory has no room for it now
    */
   land(unit: PromptUnit, digest: Digest, bytes: Uint8Array, owner: number): 'landed' | 'there' | 'full' {
     const { manager, nowUs } = this.#context;
     const { key } = unit;
     if (this.has(unit)) return 'there';
-    const { ddr } = this.#stores;
-    if (ddr === undefined) return 'full';
-    const place = manager.adoptFound(this.#ddr, { ...unit, digest, owner }, nowUs());
+    if (this.#landing === -1) return 'full';
+    const place = manager.adoptFound(this.#landing, { ...unit, digest, owner }, nowUs());
     if (place === undefined) return this.has(unit) ? 'there' : 'full';
-    void ddr.write([{ ...place, key, digest, bytes }]); // copied within the call
+    void this.#tierAt(this.#landing).store.write([{ ...place, key, digest, bytes }]); // copied within the call
     return 'landed';
   }
 
@@ -185,7 +188,7 @@ export class BlockPort {
   share({ key }: PromptUnit): Promise<string> {
     const { moves, nowUs } = this.#context;
     return new Promise((resolve) => {
-      moves.move(key, this.#remote, JobPriority.WRITE_THROUGH, nowUs(), ({ reason }) => resolve(reason));
+      moves.move(key, this.#shared, JobPriority.WRITE_THROUGH, nowUs(), ({ reason }) => resolve(reason));
     });
   }
 
@@ -208,7 +211,7 @@ export class BlockPort {
     return Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, most)));
   }
 
-  /** Calls `news` soon after a block has come to HBM or DDR, or room came free. @returns unsubscribe */
+  /** Calls `news` soon after a block has come to a tier, or room came free. @returns unsubscribe */
   onNews(news: () => void): () => void {
     let isTold = false;
     return this.#context.loop.onRoom(() => {
@@ -219,6 +222,10 @@ export class BlockPort {
         news();
       });
     });
+  }
+
+  #tierAt(position: number): OpenedTier {
+    return [...this.#stores.tiers.values()][position];
   }
 
   /** Raised when the runtime closes. */

@@ -4,9 +4,9 @@
  * It is for operators: an explanation names other tenants, so it never goes to a client.
  */
 
-import { BlockHistory, type RequestFacts } from '../explain/blockHistory.ts';
+import { BlockHistory, type RememberedRequest } from '../explain/blockHistory.ts';
 import {
-  type Explanation,
+  type CacheExplanation,
   explainKeys,
   explainRequest,
   type Naming,
@@ -37,13 +37,13 @@ export const explainMemoryNames: readonly string[] = optionNames<ExplainMemory>(
   tokens: true,
 });
 
-export interface ExplainOptions {
+export interface TokensToExplain {
   readonly tenant: string;
   /** As at `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
 
-const explainOptionsNames = optionNames<ExplainOptions>({ tenant: true, extras: true });
+const tokensToExplainNames = optionNames<TokensToExplain>({ tenant: true, extras: true });
 
 const BLOCKS_DEFAULT = 65_536;
 const TOKENS_DEFAULT = 1_048_576;
@@ -99,7 +99,7 @@ export class RuntimeExplainer {
   }
 
   /** @throws TKV_UNKNOWN_ID for a request that is not remembered */
-  request(asked: string | number): Explanation {
+  request(asked: string | number): CacheExplanation {
     const request = this.#find(asked);
     const prompt = this.#prompts.get(request.sequence);
     const twinOf = prompt === undefined ? undefined : this.#twins(prompt, [], request.openedUs);
@@ -112,8 +112,12 @@ export class RuntimeExplainer {
   }
 
   /** @param others explainers of other runtimes of this process, where the tokens may lie under another model */
-  tokens(tokens: KeyElements, options: ExplainOptions, others: readonly RuntimeExplainer[]): Explanation {
-    const { tenant, extras } = requireOptions(options, explainOptionsNames);
+  tokens(
+    tokens: KeyElements,
+    options: TokensToExplain,
+    others: readonly RuntimeExplainer[],
+  ): CacheExplanation {
+    const { tenant, extras } = requireOptions(options, tokensToExplainNames);
     requireElements(tokens);
     const context = this.#context;
     const [chain] = context.chains.of(tenant, extras);
@@ -125,8 +129,8 @@ export class RuntimeExplainer {
     return explainKeys(this.#history, asked, tenant, this.#naming(this.#twins(prompt, others)));
   }
 
-  #find(asked: string | number): RequestFacts {
-    let found: RequestFacts | undefined;
+  #find(asked: string | number): RememberedRequest {
+    let found: RememberedRequest | undefined;
     if (typeof asked === 'number') found = this.#history.request(asked);
     else for (const request of this.#history.requests) if (request.id === asked) found = request;
     if (found !== undefined) return found;

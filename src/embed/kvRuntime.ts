@@ -14,7 +14,7 @@
  */
 
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
-import type { Explanation } from '../explain/explanation.ts';
+import type { CacheExplanation } from '../explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import {
@@ -63,7 +63,7 @@ import {
   type StepEnd,
   tokensToFind,
 } from './context.ts';
-import { type ExplainOptions, RuntimeExplainer } from './explaining.ts';
+import { RuntimeExplainer, type TokensToExplain } from './explaining.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
 import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { metricsOf, type RuntimeMetrics } from './metrics.ts';
@@ -661,7 +661,7 @@ export class KVRuntime implements AsyncDisposable {
    * @param request the id of a request of the scheduler, a sequence, or its number
    * @throws TKV_STATE unless the runtime was opened with `explain`, TKV_UNKNOWN_ID for a request that is not remembered
    */
-  explain(request: string | number | KVSequence): Explanation;
+  explain(request: string | number | KVSequence): CacheExplanation;
 
   /**
    * What a request for these tokens would find now.
@@ -670,17 +670,17 @@ export class KVRuntime implements AsyncDisposable {
    */
   explain(
     tokens: KeyElements,
-    options: ExplainOptions & { readonly others?: readonly KVRuntime[] | undefined },
-  ): Explanation;
+    options: TokensToExplain & { readonly others?: readonly KVRuntime[] | undefined },
+  ): CacheExplanation;
 
   explain(
     asked: string | number | KVSequence | KeyElements,
-    options?: ExplainOptions & { readonly others?: readonly KVRuntime[] | undefined },
-  ): Explanation {
+    options?: TokensToExplain & { readonly others?: readonly KVRuntime[] | undefined },
+  ): CacheExplanation {
     const explainer = this.#requireExplainer();
     if (typeof asked === 'string' || typeof asked === 'number') return explainer.request(asked);
     if ('groups' in asked) return explainer.request(stateOf(this.#context, asked).groups[0].table.id);
-    const { others = [], ...rest } = options ?? ({} as ExplainOptions & { others?: readonly KVRuntime[] });
+    const { others = [], ...rest } = options ?? ({} as TokensToExplain & { others?: readonly KVRuntime[] });
     return explainer.tokens(
       asked,
       rest,

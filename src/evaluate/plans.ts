@@ -354,9 +354,15 @@ function seenFrom(folder: string, deployment: DeploymentSpec): DeploymentSpec {
     ...(control?.policyFile === undefined
       ? {}
       : { control: { ...control, policyFile: at(control.policyFile) } }),
-    ...(tiers?.offloadConfig === undefined
+    ...(tiers === undefined
       ? {}
-      : { tiers: { ...tiers, offloadConfig: at(tiers.offloadConfig) } }),
+      : {
+          tiers: {
+            ...tiers,
+            ...(tiers.offloadConfig === undefined ? {} : { offloadConfig: at(tiers.offloadConfig) }),
+            ...(tiers.sharedTier === undefined ? {} : { sharedTier: at(tiers.sharedTier) }),
+          },
+        }),
     ...(latency?.coefficients === undefined
       ? {}
       : { latency: { ...latency, coefficients: at(latency.coefficients) } }),

@@ -49,6 +49,8 @@ export interface BlockFacts {
   copies: number;
   /** On its way to the tier at that position, and in no other; -1 if not. */
   leavingFor: number;
+  /** It was sealed, and is not published yet. */
+  isSealing: boolean;
   /** How it was lost last; null while it never was. */
   fate: Fate | null;
   /** The sequence that sealed it first; -1 where that is not known. */
@@ -83,7 +85,7 @@ export interface FailedLoad {
 }
 
 /** What one sequence asked for, found and missed. */
-export interface RequestFacts {
+export interface RememberedRequest {
   readonly sequence: number;
   readonly owner: number;
   readonly openedUs: number;
@@ -132,14 +134,14 @@ export class BlockHistory {
   readonly #blocks: Map<string, BlockFacts> = new Map();
   /** By content, for as long as the manager knows it. */
   readonly #byContent: (BlockFacts | undefined)[] = [];
-  readonly #requests: Map<number, RequestFacts> = new Map();
+  readonly #requests: Map<number, RememberedRequest> = new Map();
   readonly #ownerOf: Map<number, number> = new Map();
   readonly #stop: () => void;
   #requestBlocks = 0;
   readonly #order: UseOrder;
   #op: InputOp = InputOp.TICK;
   #sequence = -1;
-  #current: RequestFacts | undefined;
+  #current: RememberedRequest | undefined;
   #followed: string | undefined;
   #events: BlockEvent[] = [];
   /** Blocks and requests that were known and are forgotten. */
@@ -159,11 +161,11 @@ export class BlockHistory {
   }
 
   /** The requests that are remembered, the oldest first. */
-  get requests(): Iterable<RequestFacts> {
+  get requests(): Iterable<RememberedRequest> {
     return this.#requests.values();
   }
 
-  request(sequence: number): RequestFacts | undefined {
+  request(sequence: number): RememberedRequest | undefined {
     return this.#requests.get(sequence);
   }
 
@@ -200,9 +202,11 @@ export class BlockHistory {
     if (facts.writer !== -1) {
       return { kind: 'beingWritten', ...plain, writer: facts.writer, writerSinceUs: facts.writerSinceUs };
     }
-    if (facts.fate === null) return { kind: 'neverSeen', ...plain };
+    // on its way down, and not to be found there: the write was given up
+    const fate = facts.leavingFor === -1 ? facts.fate : this.#fate('notWritten', facts.leavingFor, facts);
+    if (fate === null) return { kind: 'neverSeen', ...plain };
     const usedSince = this.#order.usedAfter(facts);
-    return { kind: 'gone', ...plain, fate: facts.fate, usedSince, atLeast: this.#order.isShortOf(facts) };
+    return { kind: 'gone', ...plain, fate, usedSince, atLeast: this.#order.isShortOf(facts) };
   }
 
   /** Follows all that happens to the block from now on. @param key four words */
@@ -248,6 +252,7 @@ export class BlockHistory {
       sealed: (content) => {
         const facts = this.#factsOf(content);
         facts.writer = -1;
+        facts.isSealing = facts.copies === 0;
         facts.owner = manager.contentOwner(content);
         facts.tokens = manager.contentTokens(content);
         if (facts.sealedBy === -1) {
@@ -295,9 +300,11 @@ export class BlockHistory {
       forgotten: (content) => {
         const facts = this.#byContent[content];
         this.#byContent[content] = undefined;
-        if (facts === undefined || facts.leavingFor === -1) return;
-        facts.fate = this.#fate('notWritten', facts.leavingFor, facts);
+        if (facts === undefined) return;
+        if (facts.leavingFor !== -1) facts.fate = this.#fate('notWritten', facts.leavingFor, facts);
+        else if (facts.isSealing) facts.fate = this.#fate('sealFailed', 0, facts);
         facts.leavingFor = -1;
+        facts.isSealing = false;
       },
     };
   }
@@ -314,7 +321,7 @@ export class BlockHistory {
       facts.writer = sequence;
       facts.writerSinceUs = nowUs;
     }
-    const request: RequestFacts = {
+    const request: RememberedRequest = {
       sequence,
       owner,
       openedUs: nowUs,
@@ -354,6 +361,7 @@ export class BlockHistory {
     const facts = this.#factsOf(content);
     facts.copies += 256 ** tier;
     facts.leavingFor = -1;
+    facts.isSealing = false;
     facts.owner = this.manager.contentOwner(content);
     facts.tokens = this.manager.contentTokens(content);
   }
@@ -392,6 +400,7 @@ export class BlockHistory {
         writerSinceUs: -1,
         copies: 0,
         leavingFor: -1,
+        isSealing: false,
         fate: null,
         sealedBy: -1,
         sealedUs: -1,

@@ -12,19 +12,19 @@ import { SchedulerEngine } from '../sim/instance/schedulerEngine.ts';
 import { buildPlanned } from '../simulate/build.ts';
 import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
 import { askedFor, type DeploymentSpec, inFieldNames } from '../simulate/spec.ts';
-import { BlockHistory, type HistoryBounds, type RequestFacts } from './blockHistory.ts';
-import { type Explanation, explainRequest, type Twin } from './explanation.ts';
+import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
+import { type CacheExplanation, explainRequest, type Twin } from './explanation.ts';
 import { RequestNames } from './logExplainer.ts';
 
 /** Of one instance. */
 const instanceBounds: HistoryBounds = { blocks: 1_048_576, requestBlocks: 2_097_152 };
 
 /** Of a request of a simulation, on one instance that had it. */
-export interface InstanceExplanation extends Explanation {
+export interface InstanceExplanation extends CacheExplanation {
   readonly instance: string;
 }
 
-interface Watched {
+interface WatchedInstance {
   readonly history: BlockHistory;
   readonly names: RequestNames;
   id: string;
@@ -54,7 +54,7 @@ export function explainPlanned(
 }
 
 export class SimulationExplainer {
-  readonly #instances: Watched[] = [];
+  readonly #instances: WatchedInstance[] = [];
   readonly #tenants: Map<string, string> = new Map();
   #blockTokens = 0;
 
@@ -113,7 +113,7 @@ export class SimulationExplainer {
     );
   }
 
-  #explain(instance: Watched, request: RequestFacts): InstanceExplanation {
+  #explain(instance: WatchedInstance, request: RememberedRequest): InstanceExplanation {
     const tenant = this.#tenants.get(request.id ?? '') ?? '';
     const twinOf = (block: number): Twin | undefined => {
       for (const other of this.#instances) {
@@ -138,8 +138,8 @@ export class SimulationExplainer {
   }
 }
 
-function lastOf(history: BlockHistory, id: string): RequestFacts | undefined {
-  let found: RequestFacts | undefined;
+function lastOf(history: BlockHistory, id: string): RememberedRequest | undefined {
+  let found: RememberedRequest | undefined;
   for (const request of history.requests) if (request.id === id) found = request;
   return found;
 }

@@ -12,7 +12,7 @@ import {
   type TierName,
   tierName,
 } from '../runtime/index.ts';
-import type { BlockEvent, BlockHistory, Fate, Miss, RequestFacts } from './blockHistory.ts';
+import type { BlockEvent, BlockHistory, Fate, Miss, RememberedRequest } from './blockHistory.ts';
 
 /**
  * Why a block was computed, or is to be:
@@ -80,7 +80,7 @@ export interface BlockExplanation {
   readonly usedSince: number | null;
 }
 
-export interface Explanation {
+export interface CacheExplanation {
   /** As the caller named it; null for tokens that were only looked up. */
   readonly request: string | null;
   readonly sequence: number | null;
@@ -120,7 +120,11 @@ export interface Naming {
   readonly blockTokens: number | null;
 }
 
-export function explainRequest(history: BlockHistory, request: RequestFacts, naming: Naming): Explanation {
+export function explainRequest(
+  history: BlockHistory,
+  request: RememberedRequest,
+  naming: Naming,
+): CacheExplanation {
   const { manager } = history;
   const words = new Words(history, naming);
   const blocks: BlockExplanation[] = [];
@@ -159,7 +163,7 @@ export function explainKeys(
   { keys, blocks, limit }: { readonly keys: Uint32Array; readonly blocks: number; readonly limit: number },
   tenant: string | null,
   naming: Naming,
-): Explanation {
+): CacheExplanation {
   const { manager } = history;
   const words = new Words(history, naming);
   const matched = manager.matchLength(keys, Math.min(blocks, limit));
@@ -193,12 +197,12 @@ export function explainKeys(
   };
 }
 
-type Told = Omit<BlockExplanation, 'block' | 'key'>;
+type ToldBlock = Omit<BlockExplanation, 'block' | 'key'>;
 
 /** The calls of the manager in the words of an operator: what an eviction was for. */
 const doings: Readonly<Partial<Record<InputOp, string>>> = {
   [InputOp.OPEN]: 'when a sequence opened',
-  [InputOp.ADMIT]: 'to make room for a request',
+  [InputOp.ADMIT]: 'to make room for blocks to load and to compute',
   [InputOp.LOAD]: 'to make room for blocks that were loaded',
   [InputOp.LOAD_BACK]: 'to make room for blocks that were loaded',
   [InputOp.ALLOCATE]: 'to make room for blocks to compute',
@@ -252,7 +256,7 @@ class Words {
     ];
   }
 
-  found(position: number, outcome: Outcome | undefined, isChosen: boolean): Told {
+  found(position: number, outcome: Outcome | undefined, isChosen: boolean): ToldBlock {
     const tier = this.#tier(position);
     const plain = { tier, remedy: null, lost: null, usedSince: null };
     if (outcome !== undefined) return this.#failed(tier, outcome);
@@ -267,7 +271,7 @@ class Words {
     return { ...plain, cause: null, why: position === 0 ? `served by ${tier}` : `loaded from ${tier}` };
   }
 
-  missed(miss: Miss, block: number): Told {
+  missed(miss: Miss, block: number): ToldBlock {
     const plain = { tier: null, remedy: null, lost: null, usedSince: null };
     if (miss.kind === 'neverSeen') {
       const twin = this.#naming.twinOf?.(block);
@@ -308,7 +312,7 @@ class Words {
     return this.#gone(miss.fate as Fate, miss);
   }
 
-  #gone(fate: Fate, { usedSince, atLeast }: Miss): Told {
+  #gone(fate: Fate, { usedSince, atLeast }: Miss): ToldBlock {
     const at = seconds(fate.atUs);
     const tier = fate.tier === -1 ? null : this.#tier(fate.tier);
     const lost = {
@@ -319,7 +323,7 @@ class Words {
       tenant: fate.owner === -1 ? null : this.#naming.tenantOf(fate.owner),
       idleUs: fate.idleUs === -1 ? null : fate.idleUs,
     };
-    const told = (cause: MissCause, why: string, remedy: string | null): Told => {
+    const told = (cause: MissCause, why: string, remedy: string | null): ToldBlock => {
       const known = usedSince === -1 ? null : usedSince;
       return { tier: null, cause, why, remedy, lost, usedSince: known };
     };
@@ -328,7 +332,12 @@ class Words {
       const forWhom = fate.sequence === -1 ? '' : ` by ${this.#who(fate.sequence)}`;
       const policy = this.#manager.config.eviction.policy;
       const why = `evicted from ${tier} at ${at} by ${policy}, ${doings[fate.by] ?? 'by a call'}${forWhom}${rest}`;
-      return told('evicted', why, this.#whatWouldKeep(usedSince, atLeast));
+      const below = fate.tier + 1;
+      if (below === this.#manager.tiers.length)
+        return told('evicted', why, this.#whatWouldKeep(usedSince, atLeast));
+      const lower = this.#tier(below);
+      const remedy = `It did not go down: ${lower} was behind (leavingShare), had no room for it, or its writeBudget was spent.`;
+      return told('evicted', `${why}, and dropped`, remedy);
     }
     if (fate.kind === 'damaged') {
       const why = `its bytes in ${tier} were found to be wrong at ${at}, and it was dropped`;
@@ -349,6 +358,10 @@ class Words {
     if (fate.kind === 'abandoned') {
       const why = `${this.#who(fate.sequence)} began to compute it and ended at ${at} before it was sealed`;
       return told('abandoned', why, null);
+    }
+    if (fate.kind === 'sealFailed') {
+      const why = `it was computed and could not be sealed: its digest had not come by ${at}`;
+      return told('failed', why, 'Look at the device: it was lost, or slower than transferDeadlineMs.');
     }
     const why = `on its way to ${tier} at ${at} it could not be written`;
     return told('notWritten', why, `Look at ${tier}: it was full, slow or refused the write.`);
@@ -375,7 +388,7 @@ class Words {
     return `${others}, and the tiers hold ${held}: blocks in use, quotas, or a tier below that was slow took the room.`;
   }
 
-  #failed(tier: TierName, outcome: Outcome): Told {
+  #failed(tier: TierName, outcome: Outcome): ToldBlock {
     const plain = { tier, lost: null, usedSince: null };
     const { transferDeadlineUs } = this.#manager.config;
     if (outcome === Outcome.TIMED_OUT) {
@@ -413,7 +426,7 @@ class Words {
   }
 }
 
-function toldOfTwin({ cause, name, tier }: Twin): Pick<Told, 'cause' | 'why' | 'remedy'> {
+function toldOfTwin({ cause, name, tier }: Twin): Pick<ToldBlock, 'cause' | 'why' | 'remedy'> {
   const where = tier === null ? 'had it before' : `has it in ${tier}`;
   if (cause === 'anotherTenant') {
     const remedy = 'A sharing group of both tenants, where they trust each other.';

@@ -1,9 +1,9 @@
 /** An explanation as lines for people: neighbours with one reason are one line. */
 
 import { formatBytes, formatCount, formatCounted, printable } from '../printing/text.ts';
-import { type BlockExplanation, type BlockLife, type Explanation, seconds } from './explanation.ts';
+import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
 
-export function explanationText(explanation: Explanation): string {
+export function explanationText(explanation: CacheExplanation): string {
   const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;
   const name =
     request === null ? (sequence === null ? 'these tokens' : `sequence ${sequence}`) : `request ${request}`;
@@ -26,15 +26,15 @@ export function explanationText(explanation: Explanation): string {
   return `${lines.map(printable).join('\n')}\n`;
 }
 
-interface Run {
+interface LikeBlocks {
   readonly from: number;
   to: number;
   readonly like: BlockExplanation;
 }
 
 /** Neighbours with one reason; what differs from block to block within it is told of the first. */
-function runsOf(blocks: readonly BlockExplanation[]): Run[] {
-  const runs: Run[] = [];
+function runsOf(blocks: readonly BlockExplanation[]): LikeBlocks[] {
+  const runs: LikeBlocks[] = [];
   for (const block of blocks) {
     const last = runs.at(-1);
     if (last !== undefined && isAlike(last.like, block)) last.to = block.block;

@@ -14,17 +14,17 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { DecisionOp as Decision } from '../runtime/log/decisionSink.ts';
-import { BlockHistory, type HistoryBounds, type RequestFacts } from './blockHistory.ts';
+import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
 import {
   type BlockLife,
-  type Explanation,
+  type CacheExplanation,
   explainKeys,
   explainRequest,
   lifeOf,
   type Naming,
   type Twin,
 } from './explanation.ts';
-import type { Prefix } from './prefix.ts';
+import type { AskedPrefix } from './prefix.ts';
 
 /** Of a log: as much as a process of some 4 GB holds. */
 export const logBounds: HistoryBounds = { blocks: 4_194_304, requestBlocks: 8_388_608 };
@@ -118,7 +118,7 @@ export class LogExplainer {
    * @param asked the id of a request, or the number of a sequence
    * @throws TKV_UNKNOWN_ID for one that the log does not have
    */
-  request(asked: string): Explanation {
+  request(asked: string): CacheExplanation {
     return explainRequest(this.#history, this.#find(asked), this.#naming());
   }
 
@@ -128,7 +128,7 @@ export class LogExplainer {
   }
 
   /** What a request for the prefix would find at the end of the log. */
-  prefix(prefix: Prefix): Explanation {
+  prefix(prefix: AskedPrefix): CacheExplanation {
     const twinOf = (block: number): Twin | undefined => {
       for (const { cause, name, keys } of prefix.others) {
         const facts = this.#history.block(keys, block * 4);
@@ -149,8 +149,8 @@ export class LogExplainer {
     return last === -1 ? null : tierName(this.#history.manager.tiers[last]);
   }
 
-  #find(asked: string): RequestFacts {
-    let found: RequestFacts | undefined;
+  #find(asked: string): RememberedRequest {
+    let found: RememberedRequest | undefined;
     for (const request of this.#history.requests) if (request.id === asked) found = request;
     const number = Number(asked);
     if (found === undefined && Number.isSafeInteger(number)) found = this.#history.request(number);

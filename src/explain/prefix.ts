@@ -8,7 +8,7 @@ import { fields, readBy } from '../files/schema.ts';
 import { BlockKeys, KeyChain, type KVDtype, kvLayout, TierKVError } from '../runtime/index.ts';
 import { wordsOf } from '../runtime/log/decisionSink.ts';
 
-export interface Prefix {
+export interface AskedPrefix {
   /** Four words a block. */
   readonly keys: Uint32Array;
   readonly blocks: number;
@@ -57,11 +57,21 @@ const schema = fields({
  * @param path its name in errors
  * @throws TKV_INPUT or TKV_CONFIG naming the file and the line or field at fault
  */
-export function readPrefix(content: string, path: string): Prefix {
-  return content.trimStart().startsWith('{') ? fromTokens(content, path) : fromKeys(content, path);
+export function readPrefix(content: string, path: string): AskedPrefix {
+  if (!content.trimStart().startsWith('{')) return fromKeys(content, path);
+  try {
+    return fromTokens(content, path);
+  } catch (cause) {
+    if (!(cause instanceof TierKVError) || cause.path !== undefined) throw cause;
+    throw new TierKVError(cause.code, `${path}: ${cause.message}`, {
+      path,
+      cause,
+      ...(cause.field === undefined ? {} : { field: cause.field }),
+    });
+  }
 }
 
-function fromKeys(content: string, path: string): Prefix {
+function fromKeys(content: string, path: string): AskedPrefix {
   const keys = new BlockKeys();
   for (const [i, line] of content.split(/\r?\n/).entries()) {
     if (line.trim() === '') continue;
@@ -83,7 +93,7 @@ export function keyOf(hex: string): Uint32Array | undefined {
   return /^[0-9a-f]{32}$/.test(hex.toLowerCase()) ? wordsOf(hex.toLowerCase()) : undefined;
 }
 
-function fromTokens(content: string, path: string): Prefix {
+function fromTokens(content: string, path: string): AskedPrefix {
   let value: unknown;
   try {
     value = JSON.parse(content);

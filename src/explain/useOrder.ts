@@ -4,14 +4,14 @@
  * the blocks behind any of them in a logarithm of steps. When the numbers run out, the blocks are numbered anew, in their order.
  */
 
-export interface Used {
+export interface UsedBlock {
   /** Number of its last use; 0 for none. */
   lastUse: number;
 }
 
 export class UseOrder {
   readonly #sums: Int32Array;
-  readonly #all: () => Iterable<Used>;
+  readonly #all: () => Iterable<UsedBlock>;
   #last = 0;
   #counted = 0;
   /** Uses up to this number belong, in part, to blocks that were forgotten. */
@@ -21,12 +21,12 @@ export class UseOrder {
    * @param numbers uses that are told apart before the next numbering: several times the blocks
    * @param all the blocks that are known
    */
-  constructor(numbers: number, all: () => Iterable<Used>) {
+  constructor(numbers: number, all: () => Iterable<UsedBlock>) {
     this.#sums = new Int32Array(numbers + 1);
     this.#all = all;
   }
 
-  used(block: Used): void {
+  used(block: UsedBlock): void {
     if (this.#last + 1 >= this.#sums.length) this.#number();
     if (block.lastUse !== 0) this.#add(block.lastUse, -1);
     block.lastUse = ++this.#last;
@@ -34,19 +34,19 @@ export class UseOrder {
   }
 
   /** The block is forgotten. */
-  forget(block: Used): void {
+  forget(block: UsedBlock): void {
     if (block.lastUse === 0) return;
     this.#add(block.lastUse, -1);
     this.#shortUpTo = Math.max(this.#shortUpTo, block.lastUse);
   }
 
   /** Blocks that were used after that one; -1 for a block without a use. */
-  usedAfter({ lastUse }: Used): number {
+  usedAfter({ lastUse }: UsedBlock): number {
     return lastUse === 0 ? -1 : this.#counted - this.#sumTo(lastUse);
   }
 
   /** Whether blocks that are forgotten may be missing from `usedAfter`. */
-  isShortOf({ lastUse }: Used): boolean {
+  isShortOf({ lastUse }: UsedBlock): boolean {
     return lastUse <= this.#shortUpTo;
   }
 

@@ -17,6 +17,10 @@ import type { HandoffReference } from './reference.ts';
 const SEALED_WITHIN_MS = 2000;
 /** Milliseconds between two attempts to write a block that the shared tier refused for now. */
 const SHARE_AGAIN_MS = 10;
+/** Such attempts of a block: a tier that takes nothing for so long takes it no more. */
+const SHARES_OF_BLOCK_MAX = 100;
+/** Blocks of one offer that are written to the shared tier at a time: what it may have under way is bounded. */
+const SHARES_MAX = 8;
 
 /** How an offer ended. */
 export type OfferEnd = 'handedOff' | 'expired' | 'withdrawn';
@@ -176,6 +180,7 @@ export class Offer implements HandoffOffer {
           this.#next++;
           continue;
         }
+        if (this.reference.way === 'shared' && this.#sharing >= SHARES_MAX) break;
         // One that is waited for may always hold a block, however much others hold.
         const isNeeded =
           this.#heldUnits === 0 && (this.#claim !== undefined || this.reference.way === 'shared');
@@ -204,12 +209,11 @@ export class Offer implements HandoffOffer {
     const unit = this.prompt.units[i];
     if (this.#held[i] === undefined) return;
     this.#sharing++;
-    let why = '';
-    do {
+    let why = 'full';
+    for (let turn = 0; why === 'full' && turn < SHARES_OF_BLOCK_MAX && this.#end === undefined; turn++) {
+      if (turn > 0) await new Promise((resolve) => setTimeout(resolve, SHARE_AGAIN_MS).unref());
       why = await this.#port.share(unit);
-      // The tier bounds the bytes that it writes at a time: it is asked again until the lease ends.
-      if (why === 'full') await new Promise((resolve) => setTimeout(resolve, SHARE_AGAIN_MS).unref());
-    } while (why === 'full' && this.#end === undefined);
+    }
     this.#sharing--;
     if (why === '') this.#sharedBlocks++;
     if (this.#end === undefined) this.letGo(i, why === '');

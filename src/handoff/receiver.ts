@@ -139,6 +139,7 @@ export class HandoffReceiver implements AsyncDisposable {
       ),
       atOnce: requireInteger('atOnce', options.atOnce ?? AT_ONCE, 1),
     };
+    port.closing.addEventListener('abort', () => void this.close(), { once: true });
     this.#port = port;
     this.#references = new References(port);
     this.#codec = port.codec(true);

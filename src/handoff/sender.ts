@@ -129,6 +129,7 @@ export class HandoffSender implements AsyncDisposable {
       port.unitBytesMax,
     );
     this.#notice = guarded(options.notice);
+    port.closing.addEventListener('abort', () => void this.close(), { once: true });
     this.#stopNews = port.onNews(() => {
       for (const offer of this.#offers.values()) offer.look();
     });

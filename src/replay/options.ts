@@ -29,6 +29,8 @@ export interface ReplayOptions {
   readonly blockTokens: number;
   /** Stop after this many requests. Absent: the whole trace. */
   readonly requests?: number;
+  /** A Valkey or Redis below all tiers, which runs share, and the blocks of it to keep in mind. Only with `driver: 'real'`. */
+  readonly remote?: { readonly url: string; readonly blocks: number };
   /** Directory for the NVMe tier's files. It exists, is writable, and is the caller's to remove. */
   readonly dir: string;
   readonly driver: DriverName;

@@ -10,10 +10,10 @@ import type { VegaLiteSpec } from '../printing/chart.ts';
 import type {
   BarsSection,
   DistributionsSection,
-  Lane,
   LinesSection,
   PointsSection,
   ReportSection,
+  TimelineLane,
   TimelineSection,
   Unit,
 } from './model.ts';
@@ -101,12 +101,25 @@ function base(height: number, rest: VegaLiteSpec): VegaLiteSpec {
   };
 }
 
-function axis(title: string, unit: Unit, isLog = false): object {
+interface ChartAxis {
+  readonly title: string;
+  readonly unit: Unit;
+  readonly isLog?: boolean;
+}
+
+/** @param values that are drawn: a scale of one value alone has no ticks, so it gets some room */
+function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number[], padding = 0): object {
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const room = isLog ? { domain: [least / 2, most * 2] } : { domain: [least - 1, most + 1] };
   return {
     type: 'quantitative',
     title: titled(title, unit),
     axis: { format: axisFormats[unit], tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
-    scale: isLog ? { type: 'log' } : { zero: false },
+    scale: {
+      ...(isLog ? { type: 'log' } : { zero: false }),
+      ...(values.length > 0 && least === most ? room : {}),
+      ...(padding === 0 ? {} : { padding }),
+    },
   };
 }
 
@@ -118,8 +131,20 @@ function linesChart(section: LinesSection, id: string): DraftChart {
     spec: base(240, {
       mark: { type: 'line', strokeWidth: 2, point: rows.length < 60, clip: true },
       encoding: {
-        x: { field: 'x', ...axis(section.x.title, section.x.unit, section.x.isLog) },
-        y: { field: 'y', ...axis(section.y.title, section.y.unit, section.y.isLog) },
+        x: {
+          field: 'x',
+          ...axis(
+            section.x,
+            rows.map(({ x }) => x),
+          ),
+        },
+        y: {
+          field: 'y',
+          ...axis(
+            section.y,
+            rows.map(({ y }) => y),
+          ),
+        },
         color,
         strokeDash: dash,
         tooltip: tooltips('series', ['x', section.x.title], ['y', section.y.title]),
@@ -140,13 +165,22 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
     chosen: isChosen === true ? 'the answer' : '',
   }));
   const hasGroups = rows.some(({ series }) => series !== '');
-  const of = (field: 'x' | 'y', { title, unit, isLog = false }: PointsSection['x']): object => ({
-    field,
-    ...axis(title, unit, isLog),
-    scale: { ...(isLog ? { type: 'log' } : { zero: false }), padding: PADDING },
-  });
-  const x = of('x', section.x);
-  const y = of('y', section.y);
+  const x = {
+    field: 'x',
+    ...axis(
+      section.x,
+      rows.map((row) => row.x),
+      PADDING,
+    ),
+  };
+  const y = {
+    field: 'y',
+    ...axis(
+      section.y,
+      rows.map((row) => row.y),
+      PADDING,
+    ),
+  };
   return {
     ...headOf(section, id),
     rows,
@@ -202,11 +236,16 @@ function barsChart(section: BarsSection, id: string): DraftChart {
   const groups = new Set(rows.map(({ series }) => series)).size;
   const y = { field: 'name', type: 'nominal', sort: null, title: null, axis: { labelLimit: 260 } };
   const offset = groups > 1 ? { yOffset: { field: 'series', sort: null } } : {};
-  const x = { ...axis('', section.unit), title: unitNames[section.unit] || null, scale: { zero: true } };
+  const x = {
+    type: 'quantitative',
+    title: unitNames[section.unit] || null,
+    axis: { format: axisFormats[section.unit], tickCount: 6 },
+    scale: { zero: true },
+  };
   return {
     ...headOf(section, id),
     rows,
-    spec: base(Math.max(60, names * Math.max(BAR_HEIGHT, groups * 15) + 40), {
+    spec: base(Math.max(70, names * Math.max(BAR_HEIGHT, groups * 17) + (groups > 1 ? 80 : 40)), {
       layer: [
         {
           mark: { type: 'bar', cornerRadiusEnd: 2 },
@@ -235,11 +274,9 @@ function barsChart(section: BarsSection, id: string): DraftChart {
 
 function distributionsChart(section: DistributionsSection, id: string): DraftChart {
   const rows: object[] = section.series.flatMap(({ name, quantiles }) =>
-    quantiles.map((value, i) => ({
-      value: Math.max(value, 1e-3),
-      share: i / (quantiles.length - 1),
-      series: name,
-    })),
+    quantiles.flatMap(
+      (value, i) => (value > 0 ? [{ value, share: i / (quantiles.length - 1), series: name }] : []), // a scale of logarithms has no 0
+    ),
   );
   for (const { name, target } of section.series) {
     if (target === undefined) continue;
@@ -295,7 +332,7 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
   };
 }
 
-function laneChart(lane: Lane, id: string): DraftChart {
+function laneChart(lane: TimelineLane, id: string): DraftChart {
   const rows = lane.series.flatMap(({ name, points }) => points.map(([x, y]) => ({ x, y, series: name })));
   return {
     id,

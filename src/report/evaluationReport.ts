@@ -56,7 +56,7 @@ export function evaluationReport({
       ...(ran.length > 1 ? [ranking(ran, objectiveNames)] : []),
       ...(best === undefined ? [] : [caseBars(ran), caseTable(best.name, best.evaluation, objectiveNames)]),
       ...settingsSection(ran),
-      ...(summary === undefined ? [] : [summarySection(summary)]),
+      ...(summary === undefined ? [] : summarySections(summary)),
       ...(failed.length === 0 ? [] : [failures(failed)]),
     ],
     next: advice(ran, lead),
@@ -106,9 +106,9 @@ function figuresOf({ score, cases = [], metrics }: Evaluation): Figure[] {
   ];
 }
 
-type Named = JudgedPolicies['policies'][number];
+type NamedEvaluation = JudgedPolicies['policies'][number];
 
-function ranking(ran: readonly Named[], objectives: readonly string[]): ReportSection {
+function ranking(ran: readonly NamedEvaluation[], objectives: readonly string[]): ReportSection {
   return {
     kind: 'table',
     title: 'Ranking',
@@ -135,7 +135,7 @@ function ranking(ran: readonly Named[], objectives: readonly string[]): ReportSe
   };
 }
 
-function caseBars(ran: readonly Named[]): ReportSection {
+function caseBars(ran: readonly NamedEvaluation[]): ReportSection {
   return {
     kind: 'bars',
     title: 'Gain over the baseline',
@@ -176,7 +176,7 @@ function caseTable(name: string, { cases = [] }: Evaluation, objectives: readonl
   };
 }
 
-function settingsSection(ran: readonly Named[]): ReportSection[] {
+function settingsSection(ran: readonly NamedEvaluation[]): ReportSection[] {
   const settings = Object.keys(meansBySetting(ran[0]?.evaluation.cases ?? []));
   if (settings.length < 2 || ran.length < 2) return [];
   return [
@@ -193,16 +193,20 @@ function settingsSection(ran: readonly Named[]): ReportSection[] {
   ];
 }
 
-/** What the evaluator says of decisions, anomalies and regret. */
-function summarySection(summary: string): ReportSection {
-  return {
-    kind: 'text',
-    title: 'What went wrong and why, in the worst case',
-    paragraphs: summary.split('\n').filter((line) => line.trim() !== ''),
-  };
+/** What the evaluator says of decisions, anomalies and regret in the worst case: a section for each of its heads. */
+function summarySections(summary: string): ReportSection[] {
+  const parts: { title: string; paragraphs: string[] }[] = [];
+  for (const line of summary.split('\n')) {
+    if (line.startsWith('#')) parts.push({ title: line.replace(/^#+\s*/, ''), paragraphs: [] });
+    else if (line.trim() !== '') {
+      if (parts.length === 0) parts.push({ title: 'What went wrong and why', paragraphs: [] });
+      parts.at(-1)?.paragraphs.push(line.trim());
+    }
+  }
+  return parts.map(({ title, paragraphs }) => ({ kind: 'text', title: `Worst case: ${title}`, paragraphs }));
 }
 
-function failures(failed: readonly Named[]): ReportSection {
+function failures(failed: readonly NamedEvaluation[]): ReportSection {
   return {
     kind: 'table',
     title: 'Policies without a score',
@@ -211,7 +215,7 @@ function failures(failed: readonly Named[]): ReportSection {
   };
 }
 
-function advice(ran: readonly Named[], lead: number): string[] {
+function advice(ran: readonly NamedEvaluation[], lead: number): string[] {
   const [best] = ran;
   if (best === undefined) return ['Mend what the table of failures names, and evaluate again.'];
   const { cases = [], score } = best.evaluation;

@@ -26,7 +26,7 @@ export interface TextSection {
   readonly paragraphs: readonly string[];
 }
 
-export interface TableColumn {
+export interface ReportColumn {
   readonly title: string;
   /** Of numbers; text where it is left out. */
   readonly unit?: Unit;
@@ -36,7 +36,7 @@ export interface TableSection {
   readonly kind: 'table';
   readonly title: string;
   readonly note?: string;
-  readonly columns: readonly TableColumn[];
+  readonly columns: readonly ReportColumn[];
   /** A cell a column; null for what is not known. */
   readonly rows: readonly (readonly (string | number | null)[])[];
   /** Index of the row that the answer is about. */
@@ -107,7 +107,7 @@ export interface DistributionsSection {
 }
 
 /** A lane of the timeline: how much over time, by series. */
-export interface Lane {
+export interface TimelineLane {
   readonly name: string;
   readonly unit: Unit;
   /** Whether series stand on each other. */
@@ -144,7 +144,7 @@ export interface TimelineSection {
   readonly kind: 'timeline';
   readonly title: string;
   readonly note?: string;
-  readonly lanes: readonly Lane[];
+  readonly lanes: readonly TimelineLane[];
   readonly events: readonly TimelineEvent[];
   readonly requests: readonly TimelineRequest[];
   /** Of how many requests these are a sample. */
@@ -222,7 +222,7 @@ const writers: Readonly<Record<Unit, (value: number) => string>> = {
   share: shareText,
   bytes: (value) => scaled(value, 1024, ['bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']),
   perS: (value) => `${threeDigits(value)} /s`,
-  tokensPerS: (value) => `${scaled(value, 1000, ['', 'k', 'M', 'G'])} tokens/s`,
+  tokensPerS: (value) => `${scaled(value, 1000, ['', 'k', 'M', 'G'])} tok/s`,
   bytesPerS: (value) => scaled(value, 1000, ['B/s', 'kB/s', 'MB/s', 'GB/s', 'TB/s']),
   plain: threeDigits,
 };

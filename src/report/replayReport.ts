@@ -33,9 +33,9 @@ export function replayReport(replayed: ReplayedTrace): Report {
   };
 }
 
-type Told = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'figures' | 'next' | 'limits'>;
+type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'figures' | 'next' | 'limits'>;
 
-function ofReplay(replay: ReplayReport): Told {
+function ofReplay(replay: ReplayReport): ReplayStory {
   const { hits, blockLookups, requests, verified, verifyFailures, adapter, driver, wallSeconds } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
   const all = hits.hbm + hits.ddr + hits.nvme;
@@ -96,7 +96,7 @@ function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
   ];
 }
 
-function ofStudy(study: Study): Told {
+function ofStudy(study: Study): ReplayStory {
   const { rows, requests, lookups } = study;
   const ran = rows.filter(({ policy }) => policy !== OPTIMUM);
   const best = ran.reduce((a, b) => (b.points > a.points ? b : a));

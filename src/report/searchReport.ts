@@ -90,19 +90,7 @@ export function searchReport({ outcome, individuals, command, folder }: Searched
     sections: [
       bars(winner, ran),
       ...settingsSection(outcome),
-      {
-        kind: 'lines',
-        title: 'The best policy, generation by generation',
-        note: 'Lead over the best presets on the suite that the search sees.',
-        x: { title: 'generation', unit: 'count' },
-        y: { title: 'lead', unit: 'share' },
-        series: [
-          {
-            name: 'the best so far',
-            points: history.map(({ generation, best: score }) => [generation, score]),
-          },
-        ],
-      },
+      ...(history.length < 2 ? [] : [progress(history)]),
       {
         kind: 'points',
         title: 'All policies that were tried',
@@ -157,6 +145,17 @@ function bars(winner: HiddenScore, presets: readonly HiddenScore[]): ReportSecti
         isChosen: i === 0,
       };
     }),
+  };
+}
+
+function progress(history: SearchOutcome['history']): ReportSection {
+  return {
+    kind: 'lines',
+    title: 'The best policy, generation by generation',
+    note: 'Lead over the best presets on the suite that the search sees.',
+    x: { title: 'generation', unit: 'count' },
+    y: { title: 'lead', unit: 'share' },
+    series: [{ name: 'the best so far', points: history.map(({ generation, best }) => [generation, best]) }],
   };
 }
 

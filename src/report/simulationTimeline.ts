@@ -9,7 +9,7 @@ import type { RoutingDecision } from '../sim/control/policy.ts';
 import type { Instance } from '../sim/instance/instance.ts';
 import type { SimRequest } from '../sim/instance/simRequest.ts';
 import { Status, statusNames } from '../sim/metrics/requestTable.ts';
-import type { Lane, TimelineEvent } from './model.ts';
+import type { TimelineEvent, TimelineLane } from './model.ts';
 
 /** Bins of the whole run: between half of them and all. */
 const BINS_MOST = 800;
@@ -159,8 +159,8 @@ export class SimulationTimeline implements SimulationObserver {
   }
 
   /** @param tiers names, HBM first @param names of the instances */
-  lanes(tiers: readonly string[], names: readonly string[]): Lane[] {
-    const lanes: Lane[] = [
+  lanes(tiers: readonly string[], names: readonly string[]): TimelineLane[] {
+    const lanes: TimelineLane[] = [
       this.#perInstance('requests in a step', 'batch', names),
       this.#perInstance('requests that wait', 'queue', names),
       this.#perInstance('tokens a second', 'tokens', names),
@@ -185,7 +185,7 @@ export class SimulationTimeline implements SimulationObserver {
     return lanes.filter(({ series }) => series.some(({ points }) => points.length > 0));
   }
 
-  #perInstance(name: string, of: string, names: readonly string[]): Lane {
+  #perInstance(name: string, of: string, names: readonly string[]): TimelineLane {
     const unit = 'count';
     if (names.length <= INSTANCES_TOLD) {
       const series = names.map((each, i) => ({ name: each, points: this.#points(`${of} ${i}`) }));

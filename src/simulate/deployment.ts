@@ -24,6 +24,7 @@ import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
+import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { makeScaling, type PlannedScaling } from './built.ts';
 import {
   type EngineHardware,
@@ -31,6 +32,7 @@ import {
   engineSetup,
   type MakeTiers,
   offloadTiersOf,
+  sharedTierOf,
 } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
@@ -265,7 +267,10 @@ export function readPools(root: SpecNode, base: OptionValues): DeployedPool[] {
   const models = root.list('models').map((node) => readModel(node, base));
   if (models.length === 0) throw root.error('models', 'is empty', 'Name a model with its hardware');
   requireUnique(root, 'models', models);
-  const pools = root.list('pools').map((node) => readPool(node, base, models));
+  const sharedNode = root.section('shared_tier');
+  const shared = sharedNode === undefined ? undefined : sharedTierOf(sharedNode);
+  sharedNode?.close();
+  const pools = root.list('pools').map((node) => readPool(node, base, models, shared));
   if (pools.length === 0) throw root.error('pools', 'is empty', 'Give a pool with replicas');
   requireUnique(root, 'pools', pools);
   requirePairs(root, pools);
@@ -296,7 +301,12 @@ function requirePairs(root: SpecNode, pools: readonly DeployedPool[]): void {
   }
 }
 
-function readPool(node: SpecNode, base: OptionValues, models: readonly Model[]): DeployedPool {
+function readPool(
+  node: SpecNode,
+  base: OptionValues,
+  models: readonly Model[],
+  shared: SharedServerConfig | undefined,
+): DeployedPool {
   const name = node.text('name');
   if (name === '') throw node.error('name', 'is missing', 'Give the pool a name');
   const names = models.map((model) => model.name);
@@ -309,7 +319,7 @@ function readPool(node: SpecNode, base: OptionValues, models: readonly Model[]):
   const { given, placeOf } = optionsOf(engineNode, engineKeys);
   const options: OptionValues = { ...base, ...given };
   const { engine, limits } = inFile(placeOf, () =>
-    withOptionNames(optionNames, () => engineSetup(options, machine, {}, tiersOf(node, given))),
+    withOptionNames(optionNames, () => engineSetup(options, machine, {}, tiersOf(node, given, shared))),
   );
   engineNode?.close();
   const autoscaling = node.section('autoscaling');
@@ -353,18 +363,33 @@ function readReplicas(node: SpecNode): {
 }
 
 /** Tiers as `--kv-offload-config` has them, and links as `tierkv calibrate` measures them. */
-function tiersOf(node: SpecNode, given: OptionValues): MakeTiers | undefined {
+function tiersOf(
+  node: SpecNode,
+  given: OptionValues,
+  shared: SharedServerConfig | undefined,
+): MakeTiers | undefined {
   const tiers = node.section('tiers');
-  if (tiers === undefined) return undefined;
+  const withShared = shared === undefined ? {} : { shared };
+  if (tiers === undefined) {
+    if (shared === undefined) return undefined;
+    if (given.kvCpuBlocks !== undefined) {
+      throw node.error(
+        'engine',
+        'has kv_cpu_blocks, whose loads are billed, beside shared_tier',
+        'Use tiers',
+      );
+    }
+    return () => ({ lowerTiers: [], loads: { kind: 'deferred', links: {}, prefetch: true }, ...withShared });
+  }
   if (given.kvCpuBlocks !== undefined) {
     throw node.error('tiers', 'excludes engine.kv_cpu_blocks', 'Keep one of them');
   }
   return (blockBytes) => {
     const links = readLinks(tiers) ?? {};
     const made = offloadTiersOf(tiers, blockBytes);
-    if (made.loads.kind !== 'deferred') return made;
+    if (made.loads.kind !== 'deferred') return { ...made, ...withShared };
     const merged: Record<string, LinkProfile> = { ...made.loads.links, ...links };
-    return { ...made, loads: { ...made.loads, links: merged } };
+    return { ...made, loads: { ...made.loads, links: merged }, ...withShared };
   };
 }
 

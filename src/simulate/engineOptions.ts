@@ -22,6 +22,7 @@ import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/la
 import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
+import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { numbersOption, real, textOption, whole, wholeOption } from './options.ts';
 import type { OptionValues } from './optionTable.ts';
 
@@ -52,7 +53,8 @@ export function engineSetup(
   const blockBytes = Math.trunc(kvBytesPerToken(machine.model, machine.tp) * blockTokens);
   const hbmBlocks =
     wholeOption(options, 'totalKvBlocks', 1, 2 ** 24) ?? fittingBlocks(options, machine, blockTokens);
-  const { lowerTiers, loads } = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
+  const own = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
+  const { lowerTiers, loads, shared } = withShared(own, sharedFile(options), blockBytes);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
@@ -67,6 +69,7 @@ export function engineSetup(
       hbmBlocks,
       lowerTiers,
       loads,
+      ...(shared === undefined ? {} : { shared }),
       computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
       eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
@@ -122,6 +125,86 @@ function modelTokens(options: OptionValues, { model }: EngineHardware, capacityT
 export interface Tiers {
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
+  /** The tier that instances share. */
+  readonly shared?: SharedServerConfig;
+}
+
+// `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
+// `tierkv calibrate --remote` writes.
+
+/** Most blocks that an instance keeps in mind of the shared tier. */
+const SHARED_BLOCKS_MAX = 2 ** 20;
+
+function sharedFile(options: OptionValues): SharedServerConfig | undefined {
+  const file = textOption(options, 'sharedTier');
+  if (file === undefined) return undefined;
+  const root = readYaml(readText(file), file);
+  const shared = sharedTierOf(root);
+  root.close();
+  return shared;
+}
+
+/** @param node what a file has of it, or has under `shared_tier` */
+export function sharedTierOf(node: SpecNode): SharedServerConfig {
+  for (const key of ['schema', 'date', 'server']) node.has(key);
+  if (!node.has('capacity_bytes')) {
+    throw node.error('capacity_bytes', 'is missing', 'Give the bytes of blocks that the server holds');
+  }
+  const rate = (key: string): number => {
+    const given = node.optionalNumber(key, { above: 0, max: 1e6 });
+    if (given === undefined) throw node.error(key, 'is missing', 'Give the rate of the server in GB/s');
+    return given * 1e9;
+  };
+  const time = { min: 0, max: 1e9 };
+  const instanceGb = node.optionalNumber('instance_gb_per_s', { above: 0, max: 1e6 });
+  return {
+    capacityBytes: node.integer('capacity_bytes', { min: 1 }, 1),
+    readBytesPerS: rate('read_gb_per_s'),
+    writeBytesPerS: rate('write_gb_per_s'),
+    lookupUs: node.number('lookup_us', time, 300),
+    delayUs: node.number('delay_us', time, 200),
+    ...(instanceGb === undefined ? {} : { instanceBytesPerS: instanceGb * 1e9 }),
+  };
+}
+
+/** The tiers of an instance with the shared one below them. */
+function withShared(own: Tiers, asked: SharedServerConfig | undefined, blockBytes: number): Tiers {
+  const shared = asked ?? own.shared;
+  if (shared === undefined) return own;
+  const { lowerTiers, loads } = own;
+  if (loads.kind === 'billed' && lowerTiers.length > 0) {
+    const remedy = 'Say the tiers with --kv-offload-config.';
+    throw configError(
+      '--shared-tier',
+      'goes with loads that requests wait for, not with billed ones',
+      remedy,
+    );
+  }
+  if (lowerTiers.some(({ tier }) => tier === 'remote')) {
+    const remedy = 'Leave out the second secondary tier.';
+    throw configError('--shared-tier', 'takes the place of a tier that the instances have', remedy);
+  }
+  checkSharedServer(shared, blockBytes);
+  const links = loads.kind === 'deferred' ? loads.links : {};
+  const { read, write } = instanceLinks(shared);
+  const above = ['hbm', ...lowerTiers.map(({ tier }) => tier)];
+  return {
+    lowerTiers: [
+      ...lowerTiers,
+      { tier: 'remote', blocks: Math.min(SHARED_BLOCKS_MAX, Math.floor(shared.capacityBytes / blockBytes)) },
+    ],
+    loads: {
+      kind: 'deferred',
+      prefetch: true,
+      links: {
+        ...Object.fromEntries(above.map((tier) => [`${tier}ToRemote`, write])),
+        remoteToHbm: read,
+        remoteToDdr: read,
+        ...links,
+      },
+    },
+    shared,
+  };
 }
 
 function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number): Tiers {

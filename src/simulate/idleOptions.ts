@@ -40,7 +40,10 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     counts: textOption(options, 'concurrencyKind') ?? 'requests',
     hasRoles: ['prefillInstances', 'decodeInstances'].some((name) => positive(options, name)),
-    hasLowerTiers: positive(options, 'kvCpuBlocks') || options.kvOffloadConfig !== undefined,
+    hasLowerTiers:
+      positive(options, 'kvCpuBlocks') ||
+      options.kvOffloadConfig !== undefined ||
+      options.sharedTier !== undefined,
     scales: interval === undefined ? (bundle.autoscaler?.intervalUs ?? 0) > 0 : Number(interval) > 0,
     isFlag: (name) => options[name] !== undefined,
   };

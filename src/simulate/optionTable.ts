@@ -73,6 +73,7 @@ const kvRows: readonly OptionRow[] = [
   ['--kv-transfer-bandwidth <n>', 'of the billed loads, in tokens a microsecond', '100'],
   ['--kv-transfer-base-latency <us>', 'of the billed loads, for each block', '0'],
   ['--kv-offload-config <file>', 'host and disk tiers; requests wait for their loads'],
+  ['--shared-tier <file>', 'a server whose blocks all instances share'],
   [
     '--kv-load <when>',
     'blocks below GPU memory are loaded when-faster than computed, or always',

@@ -5,6 +5,7 @@ import { formatBytes, printable } from '../printing/text.ts';
 import { conservationOf } from '../sim/cluster/core.ts';
 import type { Simulation } from '../sim/cluster/simulation.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import type { SharedServer } from '../sim/links/sharedServer.ts';
 import { type RequestTable, Status, statusNames } from '../sim/metrics/requestTable.ts';
 import type { Summary } from '../sim/metrics/statistics.ts';
 import { type DecisionSummary, headOfLineBlocking, priorityInversions } from '../sim/report/decisions.ts';
@@ -363,10 +364,23 @@ function tierSection({ simulation }: SummaryInput): string {
     ({ link, bytes, busyUs }) => `  ${link}: ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(3)} s\n`,
   );
   const { lookups, misses } = cacheMetrics(simulation.instances);
+  const shared = sharedLine(simulation.shared);
   return (
-    `=== KV Tiers ===\n${rows.join('')}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
+    `=== KV Tiers ===\n${rows.join('')}${shared}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
     `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
     `billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s\n`
+  );
+}
+
+/** What the server did that all instances share. */
+function sharedLine(shared: SharedServer | null): string {
+  if (shared === null) return '';
+  const { counts, config, residentBytes } = shared;
+  return (
+    `  shared: ${formatBytes(residentBytes)} of ${formatBytes(config.capacityBytes)}, ` +
+    `${counts.found} blocks found in ${counts.lookups} lookups, read=${formatBytes(counts.readBytes)}, ` +
+    `written=${formatBytes(counts.writtenBytes)}, forgotten=${counts.evictions}, ` +
+    `missing=${counts.missing}, there already=${counts.writtenByOthers}\n`
   );
 }
 

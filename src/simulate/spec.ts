@@ -73,6 +73,8 @@ export interface DeploymentSpec {
     readonly hostBlocks?: number;
     /** File with host and disk tiers, whose loads requests wait for. */
     readonly offloadConfig?: string;
+    /** File with the server whose blocks all instances share. */
+    readonly sharedTier?: string;
     /** Share of GPU memory above which cached blocks move down. */
     readonly offloadThreshold?: number;
     /** Tokens a microsecond of billed loads, and microseconds of each block. */
@@ -172,6 +174,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'engine.eviction': ['eviction'],
   'tiers.hostBlocks': ['kvCpuBlocks'],
   'tiers.offloadConfig': ['kvOffloadConfig'],
+  'tiers.sharedTier': ['sharedTier'],
   'tiers.offloadThreshold': ['kvOffloadThreshold'],
   'tiers.loadTokensPerUs': ['kvTransferBandwidth'],
   'tiers.loadBaseUs': ['kvTransferBaseLatency'],

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVRuntimeConfig } from '../../src/embed/index.ts';
-import type { Explanation, MissCause } from '../../src/explain/index.ts';
+import type { CacheExplanation, MissCause } from '../../src/explain/index.ts';
 import { Outcome } from '../../src/runtime/index.ts';
 import {
   blocks,
@@ -40,12 +40,12 @@ async function computed(
   await kv.idle();
 }
 
-const causesOf = ({ blocks: all }: Explanation): (MissCause | null)[] => all.map(({ cause }) => cause);
-const now = (kv: KVRuntime, seed: number): Explanation => kv.explain(prompt(seed), { tenant });
+const causesOf = ({ blocks: all }: CacheExplanation): (MissCause | null)[] => all.map(({ cause }) => cause);
+const now = (kv: KVRuntime, seed: number): CacheExplanation => kv.explain(prompt(seed), { tenant });
 const all = (cause: MissCause | null): (MissCause | null)[] => Array(promptBlocks).fill(cause);
 
 /** Begins the prompt, and explains it as the request that it was. */
-async function asked(kv: KVRuntime, seed: number): Promise<Explanation> {
+async function asked(kv: KVRuntime, seed: number): Promise<CacheExplanation> {
   const sequence = await kv.begin(prompt(seed), { tenant });
   const explanation = kv.explain(sequence);
   kv.release(sequence);
@@ -82,7 +82,7 @@ describe('a live runtime', () => {
     const explanation = await asked(kv, 1);
     expect(causesOf(explanation)).toEqual(all('evicted'));
     const [first] = explanation.blocks;
-    expect(first.lost).toMatchObject({ tier: 'hbm', by: 'allocate', tenant: 'tenant-b' });
+    expect(first.lost).toMatchObject({ tier: 'hbm', by: 'admit', tenant: 'tenant-b' });
     expect(first.lost?.sequence).toBeGreaterThan(1);
     expect(first.why).toMatch(
       /evicted from hbm at .* by lru, to make room .* by sequence \d+ of tenant-b, .* after its last use/,
@@ -158,19 +158,31 @@ describe('a live runtime', () => {
 
   it('late', async () => {
     let holds = false;
+    let waiting = 0;
     const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+    const until = (): Promise<void> | undefined => {
+      if (!holds) return undefined;
+      waiting++;
+      return ended;
+    };
     await using kv = await openRuntime({
       explain: true,
       nvme: nvme(),
       leavingShare: 1,
-      transferDeadlineMs: 30,
-      wrapStores: (stores) => ({ ...stores, nvme: held(stores.nvme!, () => (holds ? ended : undefined)) }),
+      wrapStores: (stores) => ({ ...stores, nvme: held(stores.nvme!, until) }),
     });
     await cacheBelow(kv, 1, 1);
     holds = true;
-    const explanation = await asked(kv, 1).finally(end);
+    const begun = kv.begin(prompt(1), { tenant });
+    while (waiting === 0) await new Promise((resolve) => setImmediate(resolve));
+    for (const { job } of kv.manager.dump().jobs) kv.manager.setDeadline(job, kv.nowUs());
+    kv.manager.tick(kv.nowUs() + 1);
+    const sequence = await begun;
+    const explanation = kv.explain(sequence);
+    end();
+    kv.release(sequence);
     expect(causesOf(explanation)).toEqual(all('late'));
-    expect(explanation.blocks[0].why).toContain('by its deadline of 30.0 ms');
+    expect(explanation.blocks[0].why).toContain('by its deadline of 10.00 s');
   });
 
   it('lost with the tier, and not written on its way down', async () => {

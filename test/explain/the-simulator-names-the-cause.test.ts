@@ -6,7 +6,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   BlockHistory,
-  type Explanation,
+  type CacheExplanation,
   type InstanceExplanation,
   LogExplainer,
   type MissCause,
@@ -51,7 +51,7 @@ function simulated(pools: readonly PoolConfig[], requests: readonly SmallRequest
   return explainer;
 }
 
-const causesOf = ({ blocks }: Explanation): (MissCause | null)[] => blocks.map(({ cause }) => cause);
+const causesOf = ({ blocks }: CacheExplanation): (MissCause | null)[] => blocks.map(({ cause }) => cause);
 const only = (found: readonly InstanceExplanation[]): InstanceExplanation => {
   expect(found).toHaveLength(1);
   return found[0];
@@ -296,7 +296,7 @@ describe('the manager on modeled tiers, and its log', () => {
       secretKey: '05'.repeat(16),
       layout: { layers: 1, kvHeads: 1, headDim: 16, dtype: 'f16', blockTokens: 4 },
     };
-    const explain = (question: object): Explanation =>
+    const explain = (question: object): CacheExplanation =>
       explainer.prefix(readPrefix(JSON.stringify({ ...plain, ...question }), 'prefix.json'));
     expect(causesOf(explain({ tenant: 'a', model: 'm' }))).toEqual(Array(BLOCKS).fill(null));
     expect(causesOf(explain({ tenant: 'b', model: 'm' }))).toEqual(Array(BLOCKS).fill('neverSeen'));

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HandoffOptions } from '../../examples/server/api/handoffs.ts';
+import type { ServerOptions } from '../../examples/server/api/options.ts';
 import { hostDigest } from '../../src/backends/host/hostDigest.ts';
 import { RecordCodec } from '../../src/backends/remote/sealedRecord.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
@@ -28,9 +29,12 @@ export interface PairOptions {
   /** Prompts by which the time to the first token is taken. Default 0: not at all. */
   readonly timed?: number;
   readonly say?: (line: string) => void;
+  /** Called after each batch with what there is so far. */
+  readonly onBatch?: (report: PairReport) => void;
 }
 
 export interface PairReport {
+  readonly conversations: number;
   /** Answers that were compared. */
   readonly answers: number;
   /** Answers that differed. */
@@ -48,20 +52,23 @@ export interface PairReport {
 
 /** Turns of a conversation. */
 const TURNS = 2;
-const ANSWER_TOKENS = 4;
+const ANSWER_TOKENS = 3;
 /** Share of requests that wait for a process that begins again; the others are answered without it meanwhile. */
 const WAITING_SHARE = 0.8;
+/** Conversations that one server answers before the pair does. */
+const BATCH = 50;
+/** Beginnings that conversations share. */
+const KINDS = 4;
 /** Conversations with wrong blocks. */
 const CONTROLS = 4;
-/** Tokens of prompts that are timed. */
-const TIMED_TOKENS = 512;
+/** Letters of prompts that are timed. */
+const TIMED_LETTERS = 400;
 
 type Ask = (prompt: string) => Promise<string>;
 
 export async function pairCampaign(options: PairOptions): Promise<PairReport> {
   const { seed, conversations, kills, atOnce, remoteUrl, timed = 0, say = () => {} } = options;
   const random = new SeededRandom(seed);
-  const talks = Array.from({ length: conversations + CONTROLS }, () => conversation(random));
   const scratch = mkdtempSync(join(tmpdir(), 'tierkv-pair-'));
   const secretFile = join(scratch, 'secret.key');
   writeFileSync(
@@ -70,11 +77,6 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
   );
   const remote = remoteUrl === undefined ? undefined : { url: remoteUrl, bytes: 2 ** 30 };
   try {
-    await using single = await LiveServer.start();
-    const alone = asking(single.url);
-    const expected = await all(talks, atOnce, (texts) => talk(alone, texts));
-    say(`${expected.length} conversations answered by one server`);
-
     const leg = (role: HandoffOptions['role']): HandoffOptions => ({
       role,
       leaseMs: 30_000,
@@ -83,17 +85,18 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
         ? { listen: { host: '127.0.0.1', port: 0, advertise: '127.0.0.1' } }
         : {}),
     });
+    await using single = await LiveServer.start();
     await using decode = await LiveServer.start({ secretFile, remote, handoffs: leg('decode') });
     const [port, handoffPort] = [await freePort(), await freePort()];
     const way = remoteUrl === undefined ? ['--handoff-port', String(handoffPort)] : ['--remote', remoteUrl];
     await using prefill = await PrefillServer.start(port, ['--secret-file', secretFile, ...way]);
-    say('the pair is up');
+    say('one server and a pair are up');
 
     // At these requests the process is killed, a moment after its answer.
-    const requests = conversations * TURNS;
     const killAt = new Set<number>();
-    while (killAt.size < Math.min(kills, requests)) killAt.add(random.below(requests));
-    let asked = 0;
+    while (killAt.size < Math.min(kills, conversations * TURNS))
+      killAt.add(random.below(conversations * TURNS));
+    let asked = -Number.MAX_SAFE_INTEGER; // not before the conversations begin
     let restarting: Promise<void> = Promise.resolve();
     const between = async (): Promise<void> => {
       if (!killAt.has(asked++)) return;
@@ -104,57 +107,80 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
       restarting.catch(() => {});
     };
     await using proxy = await Sidecar.start(decode.url, { between });
-    const through = asking(proxy.url, { [prefillerHeader]: prefill.address });
+    const to = { [prefillerHeader]: prefill.address };
+    const alone = asking(single.url);
+    const through = asking(proxy.url, to);
     const ask: Ask = async (text) => {
       if (random.chance(WAITING_SHARE)) await restarting;
       return through(text);
     };
-    let done = 0;
-    let wrong = 0;
-    const answered = await all(talks.slice(0, conversations), atOnce, async (texts, i) => {
-      const answers = await talk(ask, texts, expected[i]);
-      wrong += differences(answers, expected[i]);
-      if (++done % 50 === 0) say(`${done} conversations, ${wrong} wrong, ${prefill.kills} kills`);
-      return answers;
-    });
+
+    const controls = Array.from({ length: CONTROLS }, (_, i) => conversation(random, KINDS + i));
+    const right = await all(controls, atOnce, (texts) => talk(alone, texts));
+    const spoiled = { secretFile, remote, handoffs: leg('prefill') };
+    const controlWrong = await control(controls, right, proxy, spoiled);
+    say(`${controlWrong} wrong answers where wrong blocks were sent`);
+    const firstToken: { single: number[]; pair: number[] } = { single: [], pair: [] };
+    for (let i = 0; i < timed; i++) {
+      const prompt = words(random, TIMED_LETTERS);
+      firstToken.single.push(await firstTokenMs(single.url, prompt));
+      firstToken.pair.push(await firstTokenMs(proxy.url, prompt, to));
+    }
+
+    const before = proxy.counts.alone;
+    const receivedBefore = await received(decode);
+    asked = 0;
+    let [done, answers, wrong] = [0, 0, 0];
+    const report = async (): Promise<PairReport> => {
+      const now = await received(decode);
+      const since = Object.entries(now).map(([name, count]) => [name, count - (receivedBefore[name] ?? 0)]);
+      return {
+        conversations: done,
+        answers,
+        wrong,
+        kills: prefill.kills,
+        received: Object.fromEntries(since),
+        alone: proxy.counts.alone - before,
+        controlWrong,
+        firstToken,
+      };
+    };
+    while (done < conversations) {
+      const batch = Math.min(BATCH, conversations - done);
+      const talks = Array.from({ length: batch }, () => conversation(random, random.below(KINDS)));
+      const expected = await all(talks, atOnce, (texts) => talk(alone, texts));
+      const answered = await all(talks, atOnce, (texts, i) => talk(ask, texts, expected[i]));
+      answered.forEach((texts, i) => {
+        answers += texts.length;
+        wrong += differences(texts, expected[i]);
+      });
+      done += batch;
+      options.onBatch?.(await report());
+    }
+    await restarting;
     await decode.idle();
     const { engine } = decode.serving;
     engine.cache.scheduler.checkIntegrity();
     engine.cache.kv.manager.checkIntegrity();
-    const { received } = (await (await fetch(`${decode.url}/handoffs`)).json()) as {
-      received: Record<string, number>;
-    };
-    await restarting;
-
-    const firstToken: { single: number[]; pair: number[] } = { single: [], pair: [] };
-    for (let i = 0; i < timed; i++) {
-      const prompt = words(random, TIMED_TOKENS);
-      firstToken.single.push(await firstTokenMs(single.url, prompt));
-      firstToken.pair.push(await firstTokenMs(proxy.url, prompt, { [prefillerHeader]: prefill.address }));
-    }
-    const controls = talks.slice(conversations);
-    const controlWrong = await control(controls, expected.slice(conversations), secretFile, remote, leg);
-    return {
-      answers: answered.flat().length,
-      wrong,
-      kills: prefill.kills,
-      received,
-      alone: proxy.counts.alone,
-      controlWrong,
-      firstToken,
-    };
+    return await report();
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
+}
+
+async function received({ url }: LiveServer): Promise<Record<string, number>> {
+  const said = (await (await fetch(`${url}/handoffs`)).json()) as {
+    readonly received: Record<string, number>;
+  };
+  return said.received;
 }
 
 /** The same with a prefill server that seals other bytes than it computed, under a digest that fits them. */
 async function control(
   talks: readonly (readonly string[])[],
   expected: readonly (readonly string[])[],
-  secretFile: string,
-  remote: { readonly url: string; readonly bytes: number } | undefined,
-  leg: (role: HandoffOptions['role']) => HandoffOptions,
+  proxy: Sidecar,
+  options: Partial<ServerOptions>,
 ): Promise<number> {
   const { seal } = RecordCodec.prototype;
   RecordCodec.prototype.seal = function (block) {
@@ -163,13 +189,12 @@ async function control(
     return seal.call(this, { ...block, bytes, digest: hostDigest(bytes) });
   };
   try {
-    await using prefill = await LiveServer.start({ secretFile, remote, handoffs: leg('prefill') });
-    await using decode = await LiveServer.start({ secretFile, remote, handoffs: leg('decode') });
-    await using proxy = await Sidecar.start(decode.url);
+    await using prefill = await LiveServer.start(options);
     const ask = asking(proxy.url, { [prefillerHeader]: new URL(prefill.url).host });
     let wrong = 0;
-    for (const [i, texts] of talks.entries())
+    for (const [i, texts] of talks.entries()) {
       wrong += differences(await talk(ask, texts, expected[i]), expected[i]);
+    }
     return wrong;
   } finally {
     RecordCodec.prototype.seal = seal;
@@ -180,12 +205,12 @@ function differences(answers: readonly string[], expected: readonly string[]): n
   return answers.filter((answer, i) => answer !== expected[i]).length;
 }
 
-/** What a user says, turn by turn: some of it what others say too. */
-function conversation(random: SeededRandom): string[] {
-  const common = words(new SeededRandom(random.below(4)), 40);
+/** What a user says, turn by turn. @param kind what it begins with: others of the kind begin so too */
+function conversation(random: SeededRandom, kind: number): string[] {
+  const common = words(new SeededRandom(kind), 24);
   return Array.from(
     { length: TURNS },
-    (_, turn) => (turn === 0 ? common : '') + words(random, 30 + random.below(40)),
+    (_, turn) => (turn === 0 ? common : '') + words(random, 16 + random.below(24)),
   );
 }
 

@@ -10,7 +10,7 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { hasRedis, RedisServer } from '../redisServer.ts';
-import { pairCampaign } from './campaign.ts';
+import { type PairReport, pairCampaign } from './campaign.ts';
 
 const { values } = parseArgs({
   options: {
@@ -34,18 +34,13 @@ const report = await pairCampaign({
   atOnce: Number(values['at-once']),
   timed: Number(values.timed),
   say: (line) => console.log(line),
+  onBatch: (so) => {
+    console.log(linesOf(so)[0]);
+    if (values.out !== undefined) writeFileSync(values.out, `${linesOf(so).join('\n')}\n`);
+  },
   ...(redis === undefined ? {} : { remoteUrl: redis.url }),
 }).finally(() => redis?.kill());
-const { firstToken, ...counts } = report;
-const median = (values: readonly number[]): string =>
-  [...values].sort((a, b) => a - b)[values.length >> 1]?.toFixed(0) ?? '-';
-const lines = [
-  `seed ${seed}: ${JSON.stringify(counts)}`,
-  `time to first token, median of ${firstToken.single.length}: one server ${median(firstToken.single)} ms, ` +
-    `the pair ${median(firstToken.pair)} ms`,
-];
-console.log(lines.join('\n'));
-if (values.out !== undefined) writeFileSync(values.out, `${lines.join('\n')}\n${JSON.stringify(report)}\n`);
+console.log(linesOf(report).join('\n'));
 const problems = [
   report.wrong > 0 ? `${report.wrong} answers are not what one server says` : '',
   report.received.taken === 0 ? 'no hand-off came to its end' : '',
@@ -54,3 +49,13 @@ const problems = [
 ].filter((problem) => problem !== '');
 for (const problem of problems) console.error(problem);
 process.exit(problems.length === 0 ? 0 : 1);
+
+function linesOf({ firstToken, ...counts }: PairReport): string[] {
+  const median = (times: readonly number[]): string =>
+    [...times].sort((a, b) => a - b)[times.length >> 1]?.toFixed(0) ?? '-';
+  return [
+    `seed ${seed}: ${JSON.stringify(counts)}`,
+    `time to first token, median of ${firstToken.single.length}: one server ${median(firstToken.single)} ms, ` +
+      `the pair ${median(firstToken.pair)} ms`,
+  ];
+}

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import OpenAI from 'openai';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../examples/server/api/options.ts';
 import { LogReader, LogWriter, replayLog } from '../../src/runtime/index.ts';
@@ -47,78 +47,96 @@ async function ask(url: string, body: object, headers: Record<string, string> = 
 const blocksOf = ({ usage }: Answered): number => Math.floor((usage.prompt_tokens - 1) / 16);
 
 describe('a prefill server and a decode server', () => {
-  it('say what one server says, early and whole, streamed and not, and are replayed exactly', async () => {
-    const logs = ['prefill', 'decode'].map((name) => join(scratch, `${name}.log`));
-    await using single = await LiveServer.start();
+  const logs = ['prefill', 'decode'].map((name) => join(scratch, `${name}.log`));
+  let single: LiveServer;
+  let prefill: LiveServer;
+  let decode: LiveServer;
+  let to: Record<string, string>;
+  beforeAll(async () => {
+    single = await LiveServer.start();
+    prefill = await LiveServer.start({
+      ...options('--role', 'prefill', '--handoff-port', '0'),
+      log: logs[0],
+    });
+    decode = await LiveServer.start({ ...options('--role', 'decode'), log: logs[1] });
+    to = { [prefillerHeader]: hostOf(prefill) };
+  }, 600_000);
+  afterAll(async () => {
+    for (const server of [single, prefill, decode]) await server[Symbol.asyncDispose]();
+  });
+
+  it('say what one server says', async () => {
+    await using proxy = await Sidecar.start(decode.url);
     const alone = await ask(single.url, { prompt });
-    {
-      await using prefill = await LiveServer.start({
-        ...options('--role', 'prefill', '--handoff-port', '0'),
-        log: logs[0],
-      });
-      await using decode = await LiveServer.start({ ...options('--role', 'decode'), log: logs[1] });
-      await using proxy = await Sidecar.start(decode.url);
-      const to = { [prefillerHeader]: hostOf(prefill) };
-      const together = await ask(proxy.url, { prompt }, to);
-      expect(together.choices).toEqual(alone.choices);
-      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
-      expect(decode.serving.handoffs?.describe()).toMatchObject({
-        received: { taken: 1, blocks: blocksOf(alone) },
-      });
+    const together = await ask(proxy.url, { prompt }, to);
+    expect(together.choices).toEqual(alone.choices);
+    expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+    expect(decode.serving.handoffs?.describe()).toMatchObject({
+      received: { taken: 1, blocks: blocksOf(alone) },
+    });
+    expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
+  });
 
-      const client = (url: string): OpenAI =>
-        new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0, defaultHeaders: to });
-      const chat = {
-        model,
-        messages: [{ role: 'user' as const, content: prompt }],
-        temperature: 0,
-        max_tokens: 6,
-      };
-      const said = await client(single.url).chat.completions.create(chat);
-      let streamed = '';
-      for await (const { choices } of await client(proxy.url).chat.completions.create({
-        ...chat,
-        stream: true,
-      })) {
-        streamed += choices[0]?.delta.content ?? '';
-      }
-      expect(streamed).toBe(said.choices[0].message.content);
-      expect(proxy.counts).toEqual({ handedOff: 2, alone: 0 });
+  it('stream a chat to the official client', async () => {
+    await using proxy = await Sidecar.start(decode.url);
+    const client = (url: string): OpenAI =>
+      new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0, defaultHeaders: to });
+    const chat = {
+      model,
+      messages: [{ role: 'user' as const, content: prompt }],
+      temperature: 0,
+      max_tokens: 4,
+    };
+    const said = await client(single.url).chat.completions.create(chat);
+    let streamed = '';
+    for await (const { choices } of await client(proxy.url).chat.completions.create({
+      ...chat,
+      stream: true,
+    })) {
+      streamed += choices[0]?.delta.content ?? '';
+    }
+    expect(streamed).toBe(said.choices[0].message.content);
+    expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
+  });
 
-      // a reference that another prompt had is no reference for this one
-      const other = prompt.replace('Two', 'Six');
-      let kept: unknown;
-      await using mixing = await Sidecar.start(decode.url, {
-        changed: (params) => {
-          const before = kept ?? params;
-          kept = params;
-          return before;
-        },
+  it('compute a prompt whose reference is of another one', async () => {
+    let kept: unknown;
+    await using mixing = await Sidecar.start(decode.url, {
+      changed: (params) => {
+        const before = kept ?? params;
+        kept = params;
+        return before;
+      },
+    });
+    await ask(mixing.url, { prompt: prompt.replace('Two', 'Six') }, to);
+    const third = prompt.replace('Two', 'Ten');
+    const mixed = await ask(mixing.url, { prompt: third }, to);
+    expect(mixed.choices).toEqual((await ask(single.url, { prompt: third })).choices);
+    expect(decode.serving.handoffs?.describe()).toMatchObject({ received: { stale: 1 } });
+    expect(decode.lines.some((line) => line.includes('another prompt, model or tenant'))).toBe(true);
+  });
+
+  it('refuse legs that are not theirs, and values that are wrong', async () => {
+    for (const [url, params] of [
+      [prefill.url, { do_remote_prefill: true }],
+      [decode.url, { do_remote_decode: true }],
+      [decode.url, 'x'],
+      [single.url, { do_remote_prefill: true }],
+    ] as const) {
+      const answer = await fetch(`${url}/v1/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ model, prompt, kv_transfer_params: params }),
       });
-      await ask(mixing.url, { prompt: other }, to);
-      const third = prompt.replace('Two', 'Ten');
-      const mixed = await ask(mixing.url, { prompt: third }, to);
-      expect(mixed.choices).toEqual((await ask(single.url, { prompt: third })).choices);
-      expect(decode.serving.handoffs?.describe()).toMatchObject({ received: { stale: 1 } });
-      expect(decode.lines.some((line) => line.includes('another prompt, model or tenant'))).toBe(true);
+      expect(answer.status).toBe(400);
+      expect(await answer.json()).toMatchObject({ error: { param: 'kv_transfer_params' } });
+    }
+  });
 
-      // legs at the wrong server, and values that are wrong
-      for (const [url, params] of [
-        [prefill.url, { do_remote_prefill: true }],
-        [decode.url, { do_remote_decode: true }],
-        [decode.url, 'x'],
-        [single.url, { do_remote_prefill: true }],
-      ] as const) {
-        const answer = await fetch(`${url}/v1/completions`, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json' },
-          body: JSON.stringify({ model, prompt, kv_transfer_params: params }),
-        });
-        expect(answer.status).toBe(400);
-        expect(await answer.json()).toMatchObject({ error: { param: 'kv_transfer_params' } });
-      }
-      await prefill.idle();
-      await decode.idle();
+  it('are replayed exactly, hand-offs included', async () => {
+    for (const server of [prefill, decode]) {
+      await server.idle();
+      await server.serving.stop();
     }
     for (const path of logs) {
       const text = readFileSync(path, 'utf8');
@@ -130,36 +148,38 @@ describe('a prefill server and a decode server', () => {
       replayLog(lines, path, writer);
       writer.end();
       expect(again.join('') === text, `${path}: the same decisions, byte for byte`).toBe(true);
-      expect(lines.length).toBeGreaterThan(20);
     }
-    const found = readFileSync(logs[1], 'utf8').match(/ found /g) ?? [];
-    expect(found.length).toBeGreaterThanOrEqual(blocksOf(alone));
+    // of the two first tests, at least
+    expect(readFileSync(logs[1], 'utf8').match(/ found /g)?.length).toBeGreaterThan(8);
   });
 
-  it.skipIf(!hasRedis)('hand blocks off by a tier that they share', async () => {
-    const redis = await RedisServer.start();
-    try {
-      const remote = ['--remote', redis.url];
-      await using single = await LiveServer.start();
-      await using prefill = await LiveServer.start(options('--role', 'prefill', ...remote));
-      await using decode = await LiveServer.start(options('--role', 'decode', ...remote));
-      await using proxy = await Sidecar.start(decode.url);
-      const to = { [prefillerHeader]: hostOf(prefill) };
-      const together = await ask(proxy.url, { prompt }, to);
-      expect(together.choices).toEqual((await ask(single.url, { prompt })).choices);
-      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
-      expect(prefill.serving.handoffs?.describe()).toMatchObject({
-        sent: { where: 'shared tier', handedOff: 1, heldBytes: 0, blocks: blocksOf(together) },
-      });
-      // with the server gone, the prompt is computed
-      await redis.kill();
-      const later = prompt.replace('Two', 'Ten');
-      const computed = await ask(proxy.url, { prompt: later }, to);
-      expect(computed.choices).toEqual((await ask(single.url, { prompt: later })).choices);
-    } finally {
-      await redis.kill();
-    }
-  });
+  it.skipIf(!hasRedis)(
+    'hand blocks off by a tier that they share',
+    async () => {
+      const redis = await RedisServer.start();
+      try {
+        const remote = ['--remote', redis.url];
+        await using one = await LiveServer.start(options('--role', 'prefill', ...remote));
+        await using other = await LiveServer.start(options('--role', 'decode', ...remote));
+        await using proxy = await Sidecar.start(other.url);
+        const through = { [prefillerHeader]: hostOf(one) };
+        const together = await ask(proxy.url, { prompt }, through);
+        expect(together.choices).toEqual((await ask(single.url, { prompt })).choices);
+        expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+        expect(one.serving.handoffs?.describe()).toMatchObject({
+          sent: { where: 'shared tier', handedOff: 1, heldBytes: 0, blocks: blocksOf(together) },
+        });
+        // with the server gone, the prompt is computed
+        await redis.kill();
+        const later = prompt.replace('Two', 'Ten');
+        const computed = await ask(proxy.url, { prompt: later }, through);
+        expect(computed.choices).toEqual((await ask(single.url, { prompt: later })).choices);
+      } finally {
+        await redis.kill();
+      }
+    },
+    600_000,
+  );
 
   it('refuse options that do not fit each other, by name', () => {
     const field = (...args: string[]): unknown => {

@@ -74,6 +74,8 @@ export function replayCommand(): Command {
     )
     .option('--requests <n>', 'stop after this many requests')
     .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
+    .option('--remote <url>', 'a Valkey or Redis below the other tiers, which runs share')
+    .option('--remote-blocks <n>', 'with --remote: its blocks to keep in mind (default: 20000)')
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
     .option(
       '--link-gbps <n>',

@@ -39,6 +39,8 @@ export interface RawReplayOptions {
   readonly linkLatencyUs?: string;
   readonly requests?: string;
   readonly dir?: string;
+  readonly remote?: string;
+  readonly remoteBlocks?: string;
   readonly links?: string;
   readonly log?: string;
   readonly inputs?: string;
@@ -182,6 +184,22 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
 }
 
 /** The trace, or the recorded inputs that are read in its place. */
+/** Blocks of a shared tier that a replay keeps in mind, unless it is told otherwise. */
+const REMOTE_BLOCKS = '20000';
+
+function remoteOf(raw: RawReplayOptions, driver: DriverName): ReplayOptions['remote'] {
+  if (raw.remote === undefined) {
+    if (raw.remoteBlocks === undefined) return undefined;
+    throw configError('--remote-blocks', 'is given without --remote', 'Name the server, or leave it out.');
+  }
+  if (driver === 'modeled') {
+    throw configError('--remote', 'names a server, and a modeled driver has none', 'Use --driver real.');
+  }
+  const blocks = integer('--remote-blocks', raw.remoteBlocks ?? REMOTE_BLOCKS, 1);
+  if (blocks > maxBlocks) throw configError('--remote-blocks', `is ${blocks}`, `Keep it to ${maxBlocks}.`);
+  return { url: raw.remote, blocks };
+}
+
 function sourceOf(tracePath: string | undefined, inputs: string | undefined): string {
   if (tracePath !== undefined && inputs !== undefined) {
     throw configError('--inputs', 'is read in place of a trace', `Leave ${tracePath} out, or --inputs.`);
@@ -223,6 +241,7 @@ export function parseReplayOptions(
   if (raw.linkGbps !== undefined) requireModeled('--link-gbps', driver);
   if (raw.linkLatencyUs !== undefined) requireModeled('--link-latency-us', driver);
 
+  const remote = remoteOf(raw, driver);
   const offloadThreshold = requireFraction(
     '--offload-threshold',
     decimal('--offload-threshold', raw.offloadThreshold),
@@ -267,6 +286,7 @@ export function parseReplayOptions(
     linkBaseLatencyUs: linkLatencyUs,
     dir: raw.dir ?? scratchDir(),
     skipBad: raw.skipBad,
+    ...(remote === undefined ? {} : { remote }),
     ...(requests === undefined ? {} : { requests }),
     ...(raw.links === undefined ? {} : { linksPath: raw.links }),
     ...(raw.log === undefined ? {} : { logPath: raw.log }),

@@ -28,6 +28,7 @@ import type { JobId } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, type LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
+import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
 import type { SimRequest } from './simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
@@ -183,6 +184,8 @@ export interface EngineConfig {
   readonly hbmBlocks: number;
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
+  /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
+  readonly shared?: SharedServerConfig;
   /**
    * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that takes no
    * longer than to compute them. Infinity: they always are.
@@ -213,6 +216,7 @@ const engineNames = optionNames<EngineConfig>({
   hbmBlocks: true,
   lowerTiers: true,
   loads: true,
+  shared: true,
   computeUsPerToken: true,
   eviction: true,
   offloadThreshold: true,
@@ -259,6 +263,13 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
       requirePositive(`loads.links.${name}.bandwidthBytesPerS`, link.bandwidthBytesPerS);
     }
   }
+  if (config.shared !== undefined) {
+    checkSharedServer(config.shared, config.blockBytes);
+    if (kind === 'billed' || config.lowerTiers.length === 0) {
+      const remedy = 'Give it a place behind the other tiers, and loads that requests wait for.';
+      throw configError('shared', 'needs a tier of its own and deferred loads', remedy);
+    }
+  }
   return config;
 }
 
@@ -272,14 +283,21 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
     const landing = timed ? Math.min(share, LANDING_BLOCKS_MAX, blocks) : 0;
     return { capacityBytes: blocks * blockBytes, landingBytes: landing * blockBytes };
   };
-  const lower = Object.fromEntries(lowerTiers.map(({ tier, blocks }) => [tier, size(blocks)]));
+  // as the runtime does it: what was computed goes down at once, so that others find it
+  const offload = config.shared === undefined ? {} : { offload: { policy: 'eager' } };
+  const lower = Object.fromEntries(
+    lowerTiers.map(({ tier, blocks }, i) => [
+      tier,
+      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
+    ]),
+  );
   const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, hbmBlocks);
   return {
     unitBytes: [blockBytes],
-    [tierNames[TOP]]: size(hbmBlocks),
+    [tierNames[TOP]]: { ...size(hbmBlocks), ...offload },
     ...lower,
     eviction: config.eviction,
-    offloadThreshold: config.offloadThreshold,
+    ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),
     lowerCopy: config.lowerCopy,
     ...(timed ? { leavingShare: 0.5 } : {}),
     maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),
@@ -288,7 +306,14 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
 
 // How the manager's jobs end. Without lower tiers, or with loads that are billed to the step, every job ends
 // in the call that issued it; otherwise what moves ends when the links have carried it, on the simulation's
-// clock. There are no bytes to go wrong, so every job ends well.
+// clock. There are no bytes to go wrong, so every job ends well, but for
+// reads of what a shared tier has forgotten.
+
+/** The server of the shared tier, and in which space the blocks of an instance lie there. */
+export interface InstanceShare {
+  readonly server: SharedServer;
+  readonly space: string;
+}
 
 export class JobEnds {
   /** Null where jobs end at once. */
@@ -297,6 +322,7 @@ export class JobEnds {
   readonly afterCall: (nowUs: number) => void;
   readonly #manager: KVManager;
   readonly #top: Tier;
+  readonly #last: Tier;
   readonly #timeline: Timeline;
   readonly #loads: LoadTiming;
   readonly #countsLoads: boolean;
@@ -304,11 +330,22 @@ export class JobEnds {
   readonly #route: JobRoute;
   /** Blocks that came up from lower tiers and no step has paid for yet. */
   #unbilledBlocks = 0;
+  readonly #shared: InstanceShare | null;
+  /** Reads of what the shared tier had forgotten, which are under way. */
+  readonly #missing: Set<JobId> = new Set();
 
   /** @param links of deferred loads; null where loads take no time of their own */
-  constructor(manager: KVManager, config: EngineConfig, links: LinkModel | null, timeline: Timeline) {
+  constructor(
+    manager: KVManager,
+    config: EngineConfig,
+    links: LinkModel | null,
+    timeline: Timeline,
+    shared: InstanceShare | null = null,
+  ) {
+    this.#shared = shared;
     this.#manager = manager;
     this.#top = manager.tiers[TOP];
+    this.#last = manager.tiers[manager.tiers.length - 1];
     this.#route = { from: null, to: this.#top, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
     this.#timeline = timeline;
     this.#loads = config.loads;
@@ -331,12 +368,26 @@ export class JobEnds {
     const job = this.flights?.land(flight) ?? null;
     if (job === null) return;
     const { nowUs } = this.#timeline;
-    this.#manager.complete(job, Outcome.LOADED, nowUs);
+    const isMissing = this.#missing.delete(job);
+    if (this.#shared !== null && !isMissing) {
+      const route = this.#route;
+      this.#manager.route(job, route);
+      const { server, space } = this.#shared;
+      if (route.to === this.#last) server.store(space, route.keys, route.keyAt, route.bytes);
+    }
+    this.#manager.complete(job, isMissing ? Outcome.MISSING : Outcome.LOADED, nowUs);
     this.#carry(nowUs);
   }
 
   visitState(visitor: StateVisitor): void {
     this.flights?.visitState(visitor);
+    visitor.value(
+      () => [...this.#missing],
+      (saved) => {
+        this.#missing.clear();
+        for (const job of saved) this.#missing.add(job);
+      },
+    );
     this.#unbilledBlocks = visitor.number(this.#unbilledBlocks);
   }
 
@@ -361,11 +412,32 @@ export class JobEnds {
         const digestLo = (keys[at] ^ keys[at + 2]) >>> 0;
         manager.complete(job, Outcome.LOADED, nowUs, digestLo, (keys[at + 1] ^ keys[at + 3]) >>> 0);
       } else {
-        flights.add(job, route);
+        this.#send(job, flights, nowUs);
         moves = true;
       }
     }
     if (moves) flights.depart();
+  }
+
+  /** Over the instance's own links, and where the shared tier is at their end over the server's too. */
+  #send(job: JobId, flights: Flights<JobId>, nowUs: number): void {
+    const route = this.#route;
+    const { from, to, keys, keyAt, bytes } = route;
+    if (this.#shared === null || (from !== this.#last && to !== this.#last)) {
+      flights.add(job, route);
+      return;
+    }
+    const { server, space } = this.#shared;
+    const isRead = from === this.#last;
+    const endUs = isRead
+      ? server.readEndUs(space, keys, keyAt, bytes, nowUs)
+      : server.writeEndUs(space, keys, keyAt, bytes, nowUs);
+    if (endUs !== undefined) {
+      flights.add(job, route, endUs);
+      return;
+    }
+    if (isRead) this.#missing.add(job);
+    flights.await(job, nowUs + Math.ceil(server.config.lookupUs));
   }
 
   #isReload(job: JobId): boolean {
@@ -381,20 +453,24 @@ export class JobEnds {
  * @param hits of requests that joined the batch, by tier; the manager's own also count requests that looked and
  * did not join, were announced or handed off
  * @param received blocks that joined from another instance, and were found nowhere
+ * @param losesLoads whether blocks may be found that are missing when they are loaded: such count as not found
  */
 export function countersOf(
   manager: KVManager,
   scheduler: Readonly<SchedulerCounters>,
   hits: readonly number[],
   received: number,
+  losesLoads: boolean = false,
 ): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
   const { offloads, reloads: byTier, thrashed } = manager.counters;
   const found = hits.reduce((sum, blocks) => sum + blocks, 0);
-  invariant(found + received === hitBlocks, 'each block that a request found was found in one tier');
+  const lost = found + received - hitBlocks;
+  invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
   const reloads = byTier.reduce((sum, blocks) => sum + blocks, 0);
   const thrashing = reloads === 0 ? 0 : thrashed / reloads;
-  return { hits: [...hits], openedBlocks, preemptions, offloads, reloads, thrashing };
+  const kept = hits.map((blocks, tier) => (tier === hits.length - 1 ? Math.max(0, blocks - lost) : blocks));
+  return { hits: kept, openedBlocks, preemptions, offloads, reloads, thrashing };
 }
 
 export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {

@@ -15,7 +15,7 @@ import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
-import { LinkModel, type Timeline } from '../links/modeledDriver.ts';
+import { LinkModel, modeledDigest, type Timeline } from '../links/modeledDriver.ts';
 import {
   type CacheListener,
   checkEngineConfig,
@@ -25,6 +25,7 @@ import {
   type EngineStep,
   type EngineTraffic,
   type InstanceEngine,
+  type InstanceShare,
   JobEnds,
   type LoadTiming,
   managerConfigOf,
@@ -71,18 +72,28 @@ export class SchedulerEngine implements InstanceEngine {
     -readonly [K in keyof EngineStep]: EngineStep[K];
   };
 
+  readonly #shared: InstanceShare | null;
+
   /**
    * @param timeline where modeled transfers wait for their end; used with deferred loads only
    * @param sink takes what manager and scheduler are given and decide
+   * @param shared the tier that instances share, where the configuration has one
    * @throws TKV_CONFIG with the field at fault
    */
-  constructor(config: EngineConfig, timeline: Timeline, woken: Woken, sink: DecisionSink | null = null) {
+  constructor(
+    config: EngineConfig,
+    timeline: Timeline,
+    woken: Woken,
+    sink: DecisionSink | null = null,
+    shared: InstanceShare | null = null,
+  ) {
+    this.#shared = config.shared === undefined ? null : shared;
     this.config = checkEngineConfig(config);
     this.manager = new KVManager(managerConfigOf(config), sink);
     const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
     this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
-    this.#jobs = new JobEnds(this.manager, config, links, timeline);
+    this.#jobs = new JobEnds(this.manager, config, links, timeline, this.#shared);
     const { afterCall } = this.#jobs;
     const nowUs = (): number => timeline.nowUs;
     this.#hits = this.manager.tiers.map(() => 0);
@@ -91,7 +102,7 @@ export class SchedulerEngine implements InstanceEngine {
       // loads that began at arrival are under way too, or hold what they brought
       return { running, loading: loading + this.#held.announced, waiting: waitingCount - loading };
     };
-    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd };
+    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd, shared: this.#shared };
     const port = new ChoosingPort(
       this.manager,
       { blockTokens, afterCall },
@@ -143,7 +154,8 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   get counters(): EngineCounters {
-    return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks);
+    const losesLoads = this.#shared !== null;
+    return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks, losesLoads);
   }
 
   tiers(): TierReport[] {
@@ -170,11 +182,13 @@ export class SchedulerEngine implements InstanceEngine {
   announce(request: SimRequest, nowUs: number, slackUs: number): void {
     if (!this.#prefetches) return;
     this.changes++;
+    this.#findShared(request, nowUs);
     this.#held.announce(request, nowUs, slackUs);
   }
 
   add(request: SimRequest, nowUs: number): void {
     this.changes++;
+    this.#findShared(request, nowUs);
     this.#held.added(request, nowUs);
     this.#asking.set(request.keys, request);
     this.scheduler.add(request, nowUs);
@@ -260,6 +274,31 @@ export class SchedulerEngine implements InstanceEngine {
   checkIntegrity(): void {
     this.scheduler.checkIntegrity();
     this.manager.checkIntegrity();
+  }
+
+  /** Makes known which blocks of the prompt the shared tier has, behind those that the instance has itself. */
+  #findShared({ keys, promptBlocks }: SimRequest, nowUs: number): void {
+    if (this.#shared === null) return;
+    const { manager } = this;
+    const { blockTokens } = this.config;
+    const { server, space } = this.#shared;
+    const { words } = keys;
+    const to = Math.min(promptBlocks, keys.length);
+    const from = manager.matchLength(words, to);
+    if (from >= to) return;
+    const position = manager.tiers.length - 1;
+    const found = server.find(space, words, from, to);
+    for (let i = from; i < from + found; i++) {
+      const key = words.slice(4 * i, 4 * i + 4);
+      const parent = i === 0 ? new Uint32Array(4) : words.slice(4 * i - 4, 4 * i);
+      const digest = modeledDigest(key);
+      manager.adoptFound(
+        position,
+        { key, parent, digest, tokens: blockTokens, sizeClass: 0, owner: 0 },
+        nowUs,
+      );
+    }
+    this.#jobs.afterCall(nowUs);
   }
 
   /** A request asks to join the batch. Blocks that were loaded for it beforehand were found where they lay. */
@@ -476,6 +515,7 @@ export interface LinkLoadEstimate {
   readonly computeUsPerToken: number;
   /** Null where loads take no time of their own. */
   readonly links: LinkModel | null;
+  readonly shared: InstanceShare | null;
   readonly nowUs: () => number;
   /** Requests by what they do: what one of them takes delays others. */
   readonly crowd: () => { readonly running: number; readonly waiting: number; readonly loading: number };
@@ -590,7 +630,7 @@ export class ChoosingPort extends ManagerPort {
 
   /** From now until the blocks below, and those on their way, are in HBM; and how long the links carry them. */
   #loadUs(byTier: readonly number[], pending: number): { readonly loadUs: number; readonly linkUs: number } {
-    const { loads, links, blockBytes, nowUs } = this.#estimate;
+    const { loads, links, blockBytes, nowUs, shared } = this.#estimate;
     if (loads.kind === 'billed') {
       const below = byTier.reduce((sum, blocks, tier) => sum + (tier === TOP ? 0 : blocks), 0);
       const loadUs = below * Math.trunc(loads.baseUs + loads.usPerBlock);
@@ -602,8 +642,15 @@ export class ChoosingPort extends ManagerPort {
       if (position === TOP || links === null) continue;
       const blocks = byTier[position];
       if (blocks === 0 && pending === 0) continue;
-      const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[TOP])) - nowUs());
-      const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[TOP], blockBytes);
+      const top = this.#manager.tiers[TOP];
+      const ownQueueUs = Math.max(0, links.freeAtUs(linkName(tier, top)) - nowUs());
+      let blockUs = links.transferUs(tier as Tier, top, blockBytes);
+      let queuedUs = ownQueueUs;
+      if (shared !== null && position === this.#manager.tiers.length - 1) {
+        queuedUs = Math.max(ownQueueUs, shared.server.readQueueUs(nowUs()));
+        blockUs = Math.max(blockUs, Math.ceil((blockBytes * 1e6) / shared.server.config.readBytesPerS));
+      }
+      const ownUs = blocks * blockUs;
       longestUs = Math.max(longestUs, queuedUs + ownUs);
       linkUs = Math.max(linkUs, ownUs);
     }

@@ -47,6 +47,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--kv-transfer-bandwidth': ['5'],
   '--kv-transfer-base-latency': ['5'],
   '--kv-offload-config': ['none.yaml'],
+  '--shared-tier': ['none.yaml'],
   '--kv-load': ['always'],
   '--eviction': ['fifo'],
   '--scheduler': ['sjf'],
