@@ -151,8 +151,8 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   const prompt = promptTokens(fields, model);
   if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
   const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
-  const logprobs =
-    fields.get('logprobs') === undefined ? undefined : fields.integer('logprobs', 0, 0, LOGPROBS_MOST);
+  const isAsked = (fields.get('logprobs') ?? false) !== false;
+  const logprobs = isAsked ? fields.integer('logprobs', 0, 0, LOGPROBS_MOST) : undefined;
   return wanted(fields, model, prompt, most, logprobs);
 }
 
