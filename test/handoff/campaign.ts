@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { HandoffOptions } from '../../examples/server/api/handoffs.ts';
 import type { ServerOptions } from '../../examples/server/api/options.ts';
 import { hostDigest } from '../../src/backends/host/hostDigest.ts';
-import { RecordCodec } from '../../src/backends/remote/sealedRecord.ts';
+import { RecordCodec, type SealedBlock } from '../../src/backends/remote/sealedRecord.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
 import { freePort } from '../redisServer.ts';
@@ -182,11 +182,17 @@ async function control(
   proxy: Sidecar,
   options: Partial<ServerOptions>,
 ): Promise<number> {
-  const { seal } = RecordCodec.prototype;
-  RecordCodec.prototype.seal = function (block) {
+  const { seal, sealBeside } = RecordCodec.prototype;
+  const spoil = (block: SealedBlock): SealedBlock => {
     const bytes = block.bytes.slice();
     for (let i = 3; i < bytes.length; i += 4) bytes[i] ^= 0x80; // the sign of each number
-    return seal.call(this, { ...block, bytes, digest: hostDigest(bytes) });
+    return { ...block, bytes, digest: hostDigest(bytes) };
+  };
+  RecordCodec.prototype.seal = function (block) {
+    return seal.call(this, spoil(block));
+  };
+  RecordCodec.prototype.sealBeside = function (block) {
+    return sealBeside.call(this, this.isNative ? spoil(block) : block); // else it seals by the one above
   };
   try {
     await using prefill = await LiveServer.start(options);
@@ -197,7 +203,7 @@ async function control(
     }
     return wrong;
   } finally {
-    RecordCodec.prototype.seal = seal;
+    Object.assign(RecordCodec.prototype, { seal, sealBeside });
   }
 }
 

@@ -150,7 +150,6 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     if (handoffs !== undefined && typeof leg === 'object') {
       await handoffs.receive(leg.decode, prompt, tenant, gone.signal);
     }
-    await engine.cache.findShared(prompt, tenant);
     const running = submit(request, wanted);
     const cancel = (): void => {
       for (const each of running.toReversed()) engine.cancel(each); // the first would let the others begin
