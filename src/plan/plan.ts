@@ -19,7 +19,7 @@ import { type CheckedQuestion, checkQuestion, type PlanQuestion } from './questi
 import { type ExcludedMachine, type Found, PlanSearch, type PlanStage, SPARE_LOAD } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
 import type { TrialResult } from './trial.ts';
-import { isGrowing, type Trial, Trials, type Tried } from './trials.ts';
+import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, and what it did. */
 export interface PlanOption {
@@ -227,8 +227,11 @@ async function howSure(
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
   const canLoad = traffic.perS > 0;
-  const byLoad: Trial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
-  const asked: readonly Trial[] = [...others.map((latencyModel) => ({ ...trial, latencyModel })), ...byLoad];
+  const byLoad: PlanTrial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
+  const asked: readonly PlanTrial[] = [
+    ...others.map((latencyModel) => ({ ...trial, latencyModel })),
+    ...byLoad,
+  ];
   const results = await trials.run(asked);
   const checks: PlanCheck[] = onSeeds.map((one) => checkOf(`seed ${one.trial.seed}`, one));
   const loaded = results.slice(others.length);
