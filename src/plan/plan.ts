@@ -31,7 +31,7 @@ export interface PlanOption {
   readonly usdPerHour: number | undefined;
   readonly meets: boolean;
   readonly targets: readonly TargetMeasured[];
-  /** Requests that came, and those that were served. */
+  /** Requests that came, and of them the served ones. */
   readonly injected: number;
   readonly completed: number;
   readonly run: Omit<TrialResult, 'injected' | 'completed'>;
@@ -76,7 +76,7 @@ export interface PlanAnswer {
   readonly excluded: readonly ExcludedMachine[];
   /** What the reader has to know of the answer. */
   readonly notes: readonly string[];
-  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where there is no choice. */
+  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
   /** Words behind `tierkv simulate` that run the same without a file; undefined where only the file can say it. */
   readonly simulateWords: string | undefined;
@@ -292,7 +292,7 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }:
   for (const each of gpus) {
     const { fittedOn } = modelOfTime(latencyModel, each);
     if (fittedOn === undefined) continue;
-    notes.push(`times on ${each} are by efficiencies fitted on ${fittedOn}: nobody measured ${each}`);
+    notes.push(`times on ${each} are by efficiencies fitted on ${fittedOn}, and were not measured there`);
   }
   if (prices === undefined && gpus.length > 1) {
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');
