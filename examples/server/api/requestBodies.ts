@@ -210,9 +210,6 @@ function wanted(
   if (leg === 'prefill' && stream) {
     throw fields.error('stream', 'stream is true, and a prefill leg has one answer. Leave it out.');
   }
-  if (leg === 'prefill' && count !== 1) {
-    throw fields.error('n', 'n is above 1, and a prefill leg has one answer. Leave it out.');
-  }
   if (leg === 'prefill' && fields.get('min_tokens') === 1)
     refuseAll(fields, { ...neutralValues, min_tokens: [1] });
   else refuseAll(fields, neutralValues);
@@ -232,8 +229,9 @@ function wanted(
     ignoreEnd: fields.boolean('ignore_eos'),
     stream,
     includeUsage,
-    count,
-    ...(logprobs === undefined ? {} : { logprobs }),
+    // A prefill leg has one token for all answers, which proxies drop.
+    count: leg === 'prefill' ? 1 : count,
+    ...(logprobs === undefined || leg === 'prefill' ? {} : { logprobs }),
   };
   fields.requireKnown();
   if (prompt.length + maxTokens > model.contextTokens) {

@@ -1,10 +1,11 @@
 /** `tierkv plan`: a question in options; the library searches, and what it found is printed. */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
@@ -59,8 +60,8 @@ export function planCommand(): Command {
     .option('--budget <s>', 'seconds that the search may take (default: 90)')
     .option(workersFlags, workersAbout)
     .option('--out <file.yaml>', 'write the deployment for tierkv simulate --deployment')
+    .addOption(jsonOption())
     .option(reportFlags, reportAbout)
-    .option('--json <file>', 'write the answer as JSON')
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, flags: PlanFlags) => {
       for (const target of [flags.out, flags.json]) {
@@ -97,7 +98,7 @@ export function planCommand(): Command {
             },
           }),
       );
-      if (flags.json !== undefined) writeJsonFile(flags.json, answer);
+      if (flags.json !== undefined) writeResultJson(flags.json, 'plan', answer);
       if (flags.out !== undefined && answer.deploymentFile !== undefined) {
         writeText(flags.out, answer.deploymentFile);
       }
