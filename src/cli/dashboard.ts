@@ -59,9 +59,8 @@ export function dashboardCommand(): Command {
 }
 
 type MakeDashboard = (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>;
-type Limits = Readonly<Record<string, number>>;
 
-function followed(log: string, limits: Limits): MakeDashboard {
+function followed(log: string, limits: Readonly<Record<string, number>>): MakeDashboard {
   const onEnd = (error?: unknown): void => {
     const why = error instanceof Error ? `: ${printable(error.message)}` : '';
     process.stderr.write(`${printable(log)} has ended${why}. The page shows what there was.\n`);
@@ -70,7 +69,7 @@ function followed(log: string, limits: Limits): MakeDashboard {
 }
 
 /** Reads the log to its end before the page is there. */
-function whole(log: string, limits: Limits): MakeDashboard {
+function whole(log: string, limits: Readonly<Record<string, number>>): MakeDashboard {
   let count = 0;
   using bar = startProgressBar('lines');
   const lines = function* (): Generator<string> {

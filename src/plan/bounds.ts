@@ -32,7 +32,7 @@ export interface Traffic {
   readonly outputs: Lengths;
   /** Whether no two requests have a prefix in common. */
   readonly sharesNothing: boolean;
-  /** Whether requests come when others have ended: then there is no rate to bound by. */
+  /** Whether requests come when others have ended: then a rate bounds nothing. */
   readonly hasSessions: boolean;
   readonly isGenerated: boolean;
 }

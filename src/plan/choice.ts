@@ -93,7 +93,7 @@ export interface ModelOfTime {
   readonly fittedOn?: string;
 }
 
-/** `calibrated` on a GPU that nobody fitted takes the efficiencies of H100 on that GPU's peaks and links. */
+/** `calibrated` on a GPU without a fit of its own takes the efficiencies of H100 on that GPU's peaks and links. */
 export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
   try {
     loadCoefficients(name, loadHardware(gpu), undefined);

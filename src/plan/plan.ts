@@ -19,7 +19,7 @@ import { type CheckedQuestion, checkQuestion, type PlanQuestion } from './questi
 import { type ExcludedMachine, type Found, PlanSearch, type PlanStage, SPARE_LOAD } from './search.ts';
 import type { FigureName, TargetMeasured } from './targets.ts';
 import type { TrialResult } from './trial.ts';
-import { isGrowing, type Trial, Trials, type Tried } from './trials.ts';
+import { isGrowing, type PlanTrial, Trials, type Tried } from './trials.ts';
 
 /** A deployment that was tried, and what it did. */
 export interface PlanOption {
@@ -31,7 +31,7 @@ export interface PlanOption {
   readonly usdPerHour: number | undefined;
   readonly meets: boolean;
   readonly targets: readonly TargetMeasured[];
-  /** Requests that came, and those that were served. */
+  /** Requests that came, and of them the served ones. */
   readonly injected: number;
   readonly completed: number;
   readonly run: Omit<TrialResult, 'injected' | 'completed'>;
@@ -76,7 +76,7 @@ export interface PlanAnswer {
   readonly excluded: readonly ExcludedMachine[];
   /** What the reader has to know of the answer. */
   readonly notes: readonly string[];
-  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where there is no choice. */
+  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where no choice was found. */
   readonly deploymentFile: string | undefined;
   /** Words behind `tierkv simulate` that run the same without a file; undefined where only the file can say it. */
   readonly simulateWords: string | undefined;
@@ -227,8 +227,11 @@ async function howSure(
 ): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
   const others = modelsOfTime.filter((name) => name !== question.latencyModel);
   const canLoad = traffic.perS > 0;
-  const byLoad: Trial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
-  const asked: readonly Trial[] = [...others.map((latencyModel) => ({ ...trial, latencyModel })), ...byLoad];
+  const byLoad: PlanTrial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
+  const asked: readonly PlanTrial[] = [
+    ...others.map((latencyModel) => ({ ...trial, latencyModel })),
+    ...byLoad,
+  ];
   const results = await trials.run(asked);
   const checks: PlanCheck[] = onSeeds.map((one) => checkOf(`seed ${one.trial.seed}`, one));
   const loaded = results.slice(others.length);
@@ -289,7 +292,7 @@ function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }:
   for (const each of gpus) {
     const { fittedOn } = modelOfTime(latencyModel, each);
     if (fittedOn === undefined) continue;
-    notes.push(`times on ${each} are by efficiencies fitted on ${fittedOn}: nobody measured ${each}`);
+    notes.push(`times on ${each} are by efficiencies fitted on ${fittedOn}, and were not measured there`);
   }
   if (prices === undefined && gpus.length > 1) {
     notes.push('no prices were given, so that a GPU of one kind counts as one of another');

@@ -60,7 +60,7 @@ export interface Found {
   readonly traffic: Traffic;
   /** Requests of a full run. */
   readonly requests: number;
-  /** Whether the search came to its end, and not to that of its time. */
+  /** Whether the search ended before its time did. */
   readonly isWhole: boolean;
 }
 
@@ -154,7 +154,7 @@ export class PlanSearch {
           requests: asked ?? (workload.preset === undefined ? undefined : FULL_MAX),
           seed: this.#question.seed,
         });
-      // the traffic is that of any machine that holds the model
+      // every machine that holds the model has the same traffic
       return machineBounds(plan, (planned) => (this.#traffic ??= trafficOf(planned)), targets);
     });
     const families: Family[] = [];

@@ -31,7 +31,7 @@ const units: Readonly<Record<string, number>> = { us: 1e-3, ms: 1, s: 1e3, min: 
 
 /**
  * `ttft_p99=500ms` as the figure and its bound in milliseconds.
- * @throws TKV_CONFIG naming what is no figure, or no duration
+ * @throws TKV_CONFIG naming an unknown figure, or a text that must be a duration
  */
 export function parseTarget(text: string, field = '--target'): [name: FigureName, ms: number] {
   const [, name, digits, unit] = /^([^=<]+?)\s*(?:=|<=?)\s*([\d.]+)\s*([a-z]*)$/.exec(text.trim()) ?? [];
@@ -43,7 +43,7 @@ export function parseTarget(text: string, field = '--target'): [name: FigureName
   return [requireFigure(name, field), ms];
 }
 
-/** @throws TKV_CONFIG for a name that is no figure */
+/** @throws TKV_CONFIG for a name of nothing that is measured */
 export function requireFigure(name: string, field: string): FigureName {
   const found = figureNames.find((known) => known === name.toLowerCase());
   if (found !== undefined) return found;

@@ -41,12 +41,12 @@ export interface TrialResult {
   readonly inFlightEnd: number;
 }
 
-/** A result, or why there is none. */
+/** A result, or why the trial has no result. */
 export type TrialAnswer =
   | TrialResult
   | { readonly error: { readonly code?: string; readonly message: string } };
 
-/** How full GPU memory was at its fullest, looked at once in so many steps: to look costs a walk over all instances. */
+/** How full GPU memory was at its fullest, looked at once in this many steps: to look costs a walk over all instances. */
 const STEPS_A_LOOK = 16;
 
 class FullestMemory implements SimulationObserver {

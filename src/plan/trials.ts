@@ -17,7 +17,7 @@ import { measuredTargets, type TargetMeasured } from './targets.ts';
 import type { TrialResult } from './trial.ts';
 
 /** What is tried. */
-export interface Trial {
+export interface PlanTrial {
   readonly choice: DeploymentChoice;
   /** At most. Undefined: as many as the workload has. */
   readonly requests: number | undefined;
@@ -29,7 +29,7 @@ export interface Trial {
 }
 
 export interface Tried {
-  readonly trial: Trial;
+  readonly trial: PlanTrial;
   readonly result: TrialResult;
   readonly targets: readonly TargetMeasured[];
   /** Whether every request was served and every target met. */
@@ -61,7 +61,7 @@ export class Trials {
   }
 
   /** The trial as plain data. @throws TKV_CONFIG, TKV_CAPACITY as `simulate` of that deployment would */
-  planOf({ choice, requests, seed, load = 1, latencyModel }: Trial): SimulationPlan {
+  planOf({ choice, requests, seed, load = 1, latencyModel }: PlanTrial): SimulationPlan {
     const { question } = this;
     const { workload } = question;
     const time = modelOfTime(latencyModel ?? question.latencyModel, choice.gpu);
@@ -80,7 +80,7 @@ export class Trials {
   }
 
   /** @throws what makes a trial impossible, in the words of the simulator */
-  async run(trials: readonly Trial[]): Promise<Tried[]> {
+  async run(trials: readonly PlanTrial[]): Promise<Tried[]> {
     return Promise.all(
       trials.map(async (trial) => {
         const answer = await this.#runner.run('trial', () => ({ plan: this.planOf(trial) }));
@@ -100,7 +100,7 @@ export class Trials {
     );
   }
 
-  #judged(trial: Trial, result: TrialResult): Tried {
+  #judged(trial: PlanTrial, result: TrialResult): Tried {
     const targets = measuredTargets(this.question.targets, result.figures);
     const served = result.completed / Math.max(1, result.injected);
     const worst = Math.max(...targets.map(({ ms, boundMs }) => ms / boundMs));

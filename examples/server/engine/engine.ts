@@ -169,7 +169,7 @@ export class Engine {
   /**
    * Several answers to one prompt. The first computes it; when its blocks are there, the others begin, and find all of
    * them: they share its full blocks, and compute the last, partial one for themselves.
-   * @param count from 1 on. The seed of each answer is one more than that of the answer before
+   * @param count from 1 on. Each answer's seed is one more than the seed before
    * @throws as `submit`
    */
   submitSeveral(request: GenerationRequest, count: number): Answer[] {
@@ -209,7 +209,7 @@ export class Engine {
     this.#loop ??= this.#serve();
   }
 
-  /** The prompt of the answer is computed, or never will be by it: those that waited for it begin. */
+  /** The prompt of the answer is computed, or never will be by it: answers that waited for it begin. */
   #release(leader: Answer): void {
     const followers = this.#followers.get(leader.id) ?? [];
     this.#followers.delete(leader.id);

@@ -69,7 +69,8 @@ export function planCommand(): Command {
       }
       await checkReport(flags.report);
       const { server, workers } = workersOption(scalars(flags));
-      const { parseTarget, plan } = await import('../../plan/index.ts');
+      const { plan } = await import('../../plan/plan.ts');
+      const { parseTarget } = await import('../../plan/targets.ts');
       const { answerText } = await import('./report.ts');
       const targets = Object.fromEntries(flags.target.map((text) => parseTarget(text)));
       if (flags.target.length === 0) {

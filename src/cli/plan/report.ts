@@ -6,7 +6,7 @@ import {
   type PlanCheck,
   type PlanOption,
   simulateCommandOf,
-} from '../../plan/index.ts';
+} from '../../plan/plan.ts';
 import { formatCount, formatCounted, printable, renderTable } from '../../printing/text.ts';
 
 /** Milliseconds as people say them. */

@@ -105,7 +105,7 @@ function linkTable(report: ReplayReport): string {
   );
 }
 
-/** What the tiers below HBM were good for, in a sentence; nothing where there are none. */
+/** What the tiers below HBM were good for, in a sentence; nothing for a run without them. */
 function worthLine({ hbmAloneHits, hits, blockLookups, tiers }: ReplayReport): string {
   if (hbmAloneHits === undefined || blockLookups === 0) return '';
   const below = tierOrder.filter((tier) => tier !== 'hbm' && (tier in tiers || (hits[tier] ?? 0) > 0));

@@ -40,6 +40,7 @@ const question: PlanQuestion = {
   tensorParallel: [1, 2],
   maxGpus: 4,
   seeds: 2,
+  budgetS: 3600, // however busy the machine is
 };
 
 /** Metrics of `tierkv simulate` with the words of a command line. */
