@@ -16,7 +16,7 @@ import { type KVLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
 import { described, optionNames, requireArray, requireOptions } from '../runtime/options.ts';
 
 /** Axes: b batch, h KV head, t token, d element of a head, k K and V. */
-type Axis = 'b' | 'h' | 't' | 'd' | 'k';
+type TensorAxis = 'b' | 'h' | 't' | 'd' | 'k';
 
 export interface KVTensor {
   /** The elements, or their bytes. f16 and bf16: any array of two bytes an element. */
@@ -156,17 +156,17 @@ function halfOf(
     throw inputError(`${field}.axes`, `is ${described(axes)}. Name each axis once, as in 'bhtd'.`);
   }
   requireArray(dims, `${field}.dims`, 'Pass the size of each axis.');
-  const wanted: Record<Axis, (size: number) => boolean> = {
+  const wanted: Record<TensorAxis, (size: number) => boolean> = {
     b: (size) => batch < size,
     h: (size) => size === layout.kvHeads,
     t: (size) => token + tokens <= size,
     d: (size) => size === width,
     k: (size) => size === 2,
   };
-  const sizes = new Map([...axes].map((axis, i) => [axis as Axis, dims[i]]));
+  const sizes = new Map([...axes].map((axis, i) => [axis as TensorAxis, dims[i]]));
   const isWhole =
     dims.length === axes.length && dims.every((size) => Number.isSafeInteger(size) && size >= 0);
-  const odd = (Object.keys(wanted) as Axis[]).find(
+  const odd = (Object.keys(wanted) as TensorAxis[]).find(
     (axis) => axis !== 'k' && !wanted[axis](sizes.get(axis) ?? 1),
   );
   if (
@@ -183,13 +183,13 @@ function halfOf(
     );
   }
   const elements = dims.reduce((product, size) => product * size, 1);
-  const strides = new Map<Axis, number>();
+  const strides = new Map<TensorAxis, number>();
   let stride = 1;
   for (let i = axes.length - 1; i >= 0; i--) {
-    strides.set(axes[i] as Axis, stride);
+    strides.set(axes[i] as TensorAxis, stride);
     stride *= dims[i];
   }
-  const of = (axis: Axis): number => strides.get(axis) ?? 0;
+  const of = (axis: TensorAxis): number => strides.get(axis) ?? 0;
   return {
     layer,
     kv,
