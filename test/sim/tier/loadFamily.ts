@@ -26,8 +26,8 @@ export interface Drawn {
   readonly yaml: (load: Load) => string;
 }
 
-/** The deployment of that seed. */
-export function draw(seed: number): Drawn {
+/** The deployment of that seed. @param share of its sessions */
+export function draw(seed: number, share = 1): Drawn {
   const uniform = drawing(seed);
   const pick = <T>(from: readonly T[]): T => from[Math.floor(uniform() * from.length)];
   const between = (least: number, most: number): number =>
@@ -82,7 +82,7 @@ workload:
   spec:
     version: "2"
     aggregate_rate: ${rate}
-    num_requests: ${sessions * rounds}
+    num_requests: ${Math.round(sessions * share) * rounds}
     clients:
       - id: talk
         tenant_id: acme
