@@ -49,7 +49,7 @@ const config: ViteUserConfig = defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: 'unit', include: ['test/**/*.test.ts'], exclude: [...live], testTimeout: 120_000 },
+        test: { name: 'unit', include: ['test/**/*.test.ts'], exclude: [...live], testTimeout: 600_000 },
       },
       {
         extends: true,

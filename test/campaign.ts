@@ -22,6 +22,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],
+  loads: ['test/sim/tier/run.ts'],
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
   transformers: ['test/adapters/run.ts'],

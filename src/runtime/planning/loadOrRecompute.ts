@@ -225,13 +225,13 @@ function computedInAnyCase({ sequence, blocks }: FoundPrefix, front: number): nu
 }
 
 // Whether to load or recompute blocks of one request below HBM while others wait for the same engine, link and room.
-// The delay of all requests together counts:
+// What counts is how much later requests begin to be answered, this one and those that wait:
 //
-//     computed   the engine is busy for C: each request that runs or waits is later by C
+//     computed   the engine is busy for C: the request and each that waits for room or a seat are later by C
 //     loaded     the request waits L, the queue of the link included, and lies in HBM meanwhile: requests that
 //                wait for room wait longer by its share of it, and later loads wait for its bytes
 //
-// Requests to come are unknown; the present queues stand for them.
+// Requests to come are unknown; the present queues stand for them. Requests that run have begun.
 
 export interface LoadChoice {
   /** C: microseconds that the engine needs to compute the blocks, alone. */
@@ -244,16 +244,15 @@ export interface LoadChoice {
   readonly slackUs: number;
   /** Share of HBM that the request takes while it loads. */
   readonly roomShare: number;
-  /** Requests that run, that wait for room or a seat, and that load. */
-  readonly running: number;
+  /** Requests that wait for room or a seat, and that load. */
   readonly waiting: number;
   readonly loading: number;
 }
 
 export function isLoadBetter(choice: LoadChoice): boolean {
-  const { computeUs, loadUs, linkUs, slackUs, roomShare, running, waiting, loading } = choice;
+  const { computeUs, loadUs, linkUs, slackUs, roomShare, waiting, loading } = choice;
   const ownUs = Math.max(0, loadUs - slackUs);
   const loadedUs = ownUs * (1 + waiting * roomShare) + linkUs * loading;
-  const computedUs = computeUs * Math.max(1, running + waiting);
+  const computedUs = computeUs * (1 + waiting);
   return loadedUs <= computedUs;
 }

@@ -27,7 +27,7 @@ import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
-import { Flights, type LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
+import { Flights, LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
 import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
 import type { SimRequest } from './simRequest.ts';
 
@@ -187,8 +187,8 @@ export interface EngineConfig {
   /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
   readonly shared?: SharedServerConfig;
   /**
-   * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that takes no
-   * longer than to compute them. Infinity: they always are.
+   * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that delays requests
+   * no longer than to compute them. Infinity: they always are.
    */
   readonly computeUsPerToken: number;
   readonly eviction: EvictionChoice;
@@ -273,11 +273,48 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   return config;
 }
 
+/**
+ * A link that takes this many times as long for a block as the engine does to compute it saves the engine a fifth of
+ * its prompts at most, and costs the room in which blocks wait for it: nothing goes down over it.
+ */
+const LAG_MOST = 4;
+
+/**
+ * How many times as long the link of the first tier below takes for a block as the engine does to compute it. 0 where
+ * loads take no time of their own, or always happen.
+ */
+function linkLag({ blockTokens, blockBytes, lowerTiers, loads, computeUsPerToken }: EngineConfig): number {
+  if (loads.kind !== 'deferred' || lowerTiers.length === 0 || computeUsPerToken === Infinity) return 0;
+  const [{ tier }] = lowerTiers;
+  const loadUs = linksOf(loads).transferUs(tierNames.indexOf(tier), TOP, blockBytes);
+  return loadUs / (blockTokens * computeUsPerToken);
+}
+
+/** Whether blocks leave HBM for good, since a link below is too slow for any of them to be loaded. */
+export function isCutOff(config: EngineConfig): boolean {
+  return config.scheduler.preemption !== 'offload' && linkLag(config) >= LAG_MOST;
+}
+
+/**
+ * Blocks of HBM's landing room that requests which join leave alone. Where a block comes back later than it is
+ * computed, a batch that has grown into that room loses what it preempts, and computes it over and over.
+ */
+export function spareBlocksOf(config: EngineConfig): number {
+  if (config.manager !== undefined || linkLag(config) < 1) return 0;
+  return (managerConfigOf(config)[tierNames[TOP]]?.landingBytes ?? 0) / config.blockBytes;
+}
+
+export function linksOf(loads: LoadTiming): LinkModel {
+  const links = loads.kind === 'deferred' ? loads.links : {};
+  return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
+}
+
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
-  const timed = loads.kind === 'deferred' && lowerTiers.length > 0;
+  const cutOff = isCutOff(config);
+  const timed = loads.kind === 'deferred' && lowerTiers.length > 0 && !cutOff;
   const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {
     const share = Math.max(Math.ceil(blocks * LANDING_SHARE), LANDING_BLOCKS_MIN);
     const landing = timed ? Math.min(share, LANDING_BLOCKS_MAX, blocks) : 0;
@@ -299,7 +336,7 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
     eviction: config.eviction,
     ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),
     lowerCopy: config.lowerCopy,
-    ...(timed ? { leavingShare: 0.5 } : {}),
+    ...(timed ? { leavingShare: 0.5 } : cutOff ? { leavingShare: 0 } : {}),
     maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),
   };
 }

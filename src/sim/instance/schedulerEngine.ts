@@ -15,7 +15,7 @@ import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
-import { LinkModel, modeledDigest, type Timeline } from '../links/modeledDriver.ts';
+import { type LinkModel, modeledDigest, type Timeline } from '../links/modeledDriver.ts';
 import {
   type CacheListener,
   checkEngineConfig,
@@ -28,7 +28,9 @@ import {
   type InstanceShare,
   JobEnds,
   type LoadTiming,
+  linksOf,
   managerConfigOf,
+  spareBlocksOf,
   type TierReport,
   tiersOf,
   trafficOf,
@@ -98,11 +100,21 @@ export class SchedulerEngine implements InstanceEngine {
     const nowUs = (): number => timeline.nowUs;
     this.#hits = this.manager.tiers.map(() => 0);
     const crowd = () => {
-      const { runningCount: running, loadingCount: loading, waitingCount } = this.scheduler;
+      const { loadingCount: loading, waitingCount } = this.scheduler;
       // loads that began at arrival are under way too, or hold what they brought
-      return { running, loading: loading + this.#held.announced, waiting: waitingCount - loading };
+      return { loading: loading + this.#held.announced, waiting: waitingCount - loading };
     };
-    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd, shared: this.#shared };
+    const spareBlocks = spareBlocksOf(config);
+    const estimate = {
+      loads,
+      blockBytes,
+      computeUsPerToken,
+      links,
+      nowUs,
+      crowd,
+      spareBlocks,
+      shared: this.#shared,
+    };
     const port = new ChoosingPort(
       this.manager,
       { blockTokens, afterCall },
@@ -349,11 +361,6 @@ export class SchedulerEngine implements InstanceEngine {
   }
 }
 
-function linksOf(loads: LoadTiming): LinkModel {
-  const links = loads.kind === 'deferred' ? loads.links : {};
-  return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
-}
-
 // Blocks pinned outside the scheduler: loaded for a request on its way here, leaving to another instance with their
 // prompt, or reserved for KV that another instance sends. Each is a
 // sequence of the manager, by the request's row.
@@ -518,7 +525,9 @@ export interface LinkLoadEstimate {
   readonly shared: InstanceShare | null;
   readonly nowUs: () => number;
   /** Requests by what they do: what one of them takes delays others. */
-  readonly crowd: () => { readonly running: number; readonly waiting: number; readonly loading: number };
+  readonly crowd: () => { readonly waiting: number; readonly loading: number };
+  /** Blocks of HBM's landing room that requests which join leave alone. */
+  readonly spareBlocks: number;
 }
 
 export class ChoosingPort extends ManagerPort {
@@ -545,6 +554,10 @@ export class ChoosingPort extends ManagerPort {
     this.#estimate = estimate;
     this.#makeRoom = makeRoom;
     this.#found = found;
+  }
+
+  override canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean {
+    return super.canOpen(keys, matched, blocks + this.#estimate.spareBlocks, owner);
   }
 
   /** Who runs goes before who waits. */

@@ -77,3 +77,48 @@ it.each(['offload', 'recompute'])('a request that gave way is not overtaken, wit
   expect(preemptions).toBeGreaterThan(10);
   if (preemption === 'offload') expect(returns).toBeGreaterThan(3);
 });
+
+it('three later requests leave its room to a request whose blocks come up again', () => {
+  const gaveWay: string[] = [];
+  const world = new World({
+    hbmBlocks: 16,
+    ddrBlocks: 64,
+    landingBlocks: 4,
+    isInstant: false,
+    preemption: 'offload',
+    maxSequences: 8,
+    sink: {
+      input() {},
+      decision(op, request) {
+        if (op === SchedulerDecision.PREEMPT) gaveWay.push(String(request));
+      },
+    },
+  });
+  const add = (id: string, prompt: number, output: number, firstKey: number): void => {
+    const blocks = Array.from({ length: Math.floor((prompt + output) / 4) }, (_, i) => firstKey + i);
+    world.add(id, prompt, output, { keys: keysOf(blocks) });
+  };
+  add('first', 24, 24, 1000);
+  add('second', 24, 24, 2000);
+  // transfers take eight steps
+  const since = new Map<number, number>();
+  const endedAt: Record<string, number> = {};
+  let steps = 0;
+  while (world.scheduler.size > 0 && steps < 200) {
+    if (steps >= 6 && steps < 9) add(`later ${steps}`, 8, 24, 100 * steps);
+    world.step();
+    steps++;
+    world.now = Math.max(world.now, steps);
+    world.issued();
+    for (const job of [...world.jobs]) {
+      const began = since.get(job.job) ?? steps;
+      since.set(job.job, began);
+      if (steps - began >= 8) world.endJob(job);
+    }
+    for (const id of Object.keys(world.finished)) endedAt[id] ??= steps;
+  }
+  expect(gaveWay).toContain('2');
+  // where later requests took its room, it ended at step 95, and all at 113
+  expect(endedAt.second).toBe(59);
+  expect(steps).toBe(93);
+});
