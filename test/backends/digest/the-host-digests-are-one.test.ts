@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { wasmBytes } from '../../../src/backends/host/hostArena.ts';
+import { wasmBytes } from '../../../src/backends/host/wasmMemory.ts';
 import {
   CHUNK_BYTES,
   digestEngine,
