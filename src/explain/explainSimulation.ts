@@ -59,13 +59,13 @@ export class SimulationExplainer {
   #blockTokens = 0;
 
   /** Makes the engines of the simulation, and remembers what becomes of their blocks. */
-  readonly makeEngine: MakeEngine = ({ engine: config }, timeline, woken) => {
+  readonly makeEngine: MakeEngine = ({ engine: config }, timeline, woken, share) => {
     const names = new RequestNames((sequence, id) => {
       const request = history?.request(sequence);
       if (request !== undefined) request.id = id;
     });
     let history: BlockHistory | undefined;
-    const engine = new SchedulerEngine(config, timeline, woken, names);
+    const engine = new SchedulerEngine(config, timeline, woken, names, share);
     history = new BlockHistory(engine.manager, instanceBounds);
     this.#instances.push({ history, names, id: '', model: '' });
     return engine;

@@ -219,7 +219,8 @@ export function predict(
       lastTokenInContext: true,
       handoff: { baseLatencyUs: 0, bandwidthBytesPerS: 1e9 },
     },
-    makeEngine: ({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken, observed),
+    makeEngine: ({ engine }, timeline, woken, share) =>
+      new SchedulerEngine(engine, timeline, woken, observed, share),
   });
   simulation.run();
   simulation.close();

@@ -118,7 +118,8 @@ function atArrival({ promptTokens }: SimRequest): RequestProgress {
 
 /** @param makePolicy called once for each instance: what one remembers, no other sees */
 export function engineWith(makePolicy: () => SchedulingPolicy): MakeEngine {
-  return ({ engine }, timeline, woken) => new PolicyEngine(makePolicy(), engine, timeline, woken);
+  return ({ engine }, timeline, woken, share) =>
+    new PolicyEngine(makePolicy(), engine, timeline, woken, null, share);
 }
 
 // Instance schedulers of a bundle as policies of an engine: programs, decision trees and rules by name, and

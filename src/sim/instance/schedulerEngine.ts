@@ -7,6 +7,7 @@ import type { StepPlan } from '../../runtime/batching/batch.ts';
 import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { ManagerPort, type ManagerPortConfig } from '../../runtime/batching/kvPort.ts';
 import { Scheduler } from '../../runtime/batching/scheduler.ts';
+import { invariant } from '../../runtime/errors.ts';
 import { type DecisionSink, KVManager } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { ManagerListener } from '../../runtime/manager/core.ts';
@@ -89,8 +90,12 @@ export class SchedulerEngine implements InstanceEngine {
     sink: DecisionSink | null = null,
     shared: InstanceShare | null = null,
   ) {
-    this.#shared = config.shared === undefined ? null : shared;
     this.config = checkEngineConfig(config);
+    invariant(
+      config.shared === undefined || shared !== null,
+      'an engine whose last tier is shared is given it',
+    );
+    this.#shared = config.shared === undefined ? null : shared;
     this.manager = new KVManager(managerConfigOf(config), sink);
     const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;

@@ -4,7 +4,7 @@ import { main } from '../../command.ts';
 
 it.each([
   [['bench'], /missing required argument 'what'/],
-  [['bench', 'nonsense'], /'nonsense' is invalid for argument 'what'.*links, manager, all/],
+  [['bench', 'nonsense'], /'nonsense' is invalid for argument 'what'.*links, manager, remote, all/],
   [
     ['bench', 'manager', '--plot', 'x.svg'],
     /--plot draws links, of which bench manager has none\. Leave it out/,

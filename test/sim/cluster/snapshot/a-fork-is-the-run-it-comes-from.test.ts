@@ -128,7 +128,7 @@ describe('a snapshot of another run', () => {
   it('of another version is refused', () => {
     const data = { ...taken.data, version: 99 };
     expect(() => resumeSimulation(randomSetup(7), data)).toThrow(
-      'The snapshot has version 99, and this tierkv reads 4. Take it anew.',
+      'The snapshot has version 99, and this tierkv reads 5. Take it anew.',
     );
   });
 
