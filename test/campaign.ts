@@ -25,6 +25,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
   transformers: ['test/adapters/run.ts'],
+  tabs: ['test/browser/run.ts'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],
 };
 

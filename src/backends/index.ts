@@ -33,7 +33,7 @@ export type {
   TierWish,
 } from './tierRow.ts';
 export { type EngineStores, registerTier, type TierOptions, type TierStores } from './tierRows.ts';
-export { type AdapterInfo, adoptDevice, isSoftwareAdapter, openDevice } from './webgpu/adapter.ts';
+export { openDevice } from './webgpu/adapter.ts';
 export { BufferUsage, type DeviceErrors, LiveDevice, MapMode, ShaderStage } from './webgpu/device.ts';
 export { HbmStore } from './webgpu/hbmStore.ts';
 export {
@@ -44,6 +44,7 @@ export {
   SlabKernel,
   shaderSource,
 } from './webgpu/kernels.ts';
+export { type AdapterInfo, adoptDevice, isSoftwareAdapter } from './webgpu/selfTest.ts';
 export {
   type AdapterReport,
   type AdapterSource,

@@ -4,7 +4,7 @@
  */
 
 import fs from 'node:fs';
-import { inputError } from '../files/inputs.ts';
+import { inputError } from '../files/inputErrors.ts';
 import { LogFrameReader, type LogFrames } from './logFrames.ts';
 
 /** Bytes that are read in one go. */

@@ -184,10 +184,14 @@ export function storeIdentity({
   return {
     model,
     layout: layoutFingerprint(layout),
-    secretKey: Buffer.from(fingerprint).toString('hex'),
+    secretKey: hexOf(fingerprint),
     extras: JSON.stringify(sorted),
     epoch,
   };
+}
+
+function hexOf(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /**

@@ -7,6 +7,7 @@
 import { StagingSlots } from '../backends/engine/stagedBatch.ts';
 import { type StoresByTier, type TierLinks, TransferEngine } from '../backends/engine/transferEngine.ts';
 import { guarded } from '../backends/guarded.ts';
+import { availableMemoryBytes } from '../backends/host/posix.ts';
 import {
   type DurableTier,
   noDevice,
@@ -233,7 +234,7 @@ const MEMORY_SHARE = 0.95;
 
 /** @throws TKV_CONFIG naming `hbm.capacityBytes` and the like, as stores do */
 export async function requireMachineHolds(manager: ManagerConfig, options: TierOptions): Promise<void> {
-  const availableBytes = process.availableMemory();
+  const availableBytes = availableMemoryBytes();
   const smallest = Math.min(...manager.unitBytes);
   const bytesOf = ({ capacityBytes, landingBytes = 0 }: TierSize): number => capacityBytes + landingBytes;
   const asked = configuredTiers(manager).map((name) => ({

@@ -10,14 +10,8 @@ import zlib from 'node:zlib';
 import { maxLineValues, parseJson, withoutMark } from '../runtime/boundedJson.ts';
 import { requireInteger, TierKVError } from '../runtime/errors.ts';
 import { maxRecordedBlocks, shown } from '../sim/workload/traceLines.ts';
-import {
-  inputError,
-  lineTooLong,
-  maxEmptyLines,
-  maxLineBytes,
-  refuseHiddenCompression,
-  refuseWideText,
-} from './inputs.ts';
+import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from './inputErrors.ts';
+import { refuseHiddenCompression, refuseWideText } from './inputs.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {

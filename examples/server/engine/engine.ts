@@ -453,5 +453,8 @@ function failureOf(error: unknown): AnswerFailure {
 }
 
 function delay<T>(ms: number, value: T): Promise<T> {
-  return new Promise((resolve) => setTimeout(resolve, ms, value).unref());
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms, value);
+    if (typeof timer === 'object') timer.unref(); // a browser has numbers for timers
+  });
 }

@@ -3,7 +3,6 @@
  * after a crash, unless `restart` is `empty`.
  */
 
-import { configError } from '../../runtime/errors.ts';
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
 import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
@@ -64,19 +63,25 @@ export const nvmeTier: TierRow<NvmeOptions> = {
     const { bytes, writeBudget } = nvme;
     return { field: 'nvme.bytes', bytes, ...(writeBudget === undefined ? {} : { writeBudget }) };
   },
-  requireRoom: (bytes, { nvme }) => requireDiskHolds(bytes, nvme?.dir ?? ''),
+  async requireRoom(bytes, { nvme }) {
+    const { requireDiskHolds } = await import('./posixFolder.ts');
+    await requireDiskHolds(bytes, nvme?.dir ?? '');
+  },
   open,
 };
 
 async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
-  const { FileStore } = await import('./fileStore.ts');
+  const [{ FileStore }, { hasDirectIo }] = await Promise.all([
+    import('./fileStore.ts'),
+    import('./posixFolder.ts'),
+  ]);
   const { dir, restart = 'warm', allocation = 'whole' } = options.nvme!; // the row is on
   const { identity, noteOf } = facts ?? {};
   const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
   const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
   const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted });
   const files = store.describe();
-  if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
+  if (hasDirectIo && files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
   if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
     notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
   }
@@ -86,7 +91,7 @@ async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>)
       records: () => store.records(),
       async save() {
         await store.sync();
-        store.requireInPlace();
+        await store.requireInPlace();
       },
       notes: {
         missing: store.hasNotes
@@ -97,21 +102,4 @@ async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>)
     },
     [Symbol.asyncDispose]: () => store[Symbol.asyncDispose](),
   };
-}
-
-/**
- * No file is larger than its disk. Whether that much is free is for the store to see, which knows its own
- * files; and what is wrong with a directory that cannot be looked at.
- */
-async function requireDiskHolds(bytes: number, dir: string): Promise<void> {
-  const { statfs } = await import('node:fs/promises');
-  const disk = await statfs(dir).catch(() => undefined);
-  if (disk === undefined || disk.blocks === 0) return;
-  const diskBytes = disk.blocks * disk.bsize;
-  if (bytes <= diskBytes) return;
-  throw configError(
-    'nvme.capacityBytes',
-    `asks for ${bytes} bytes in ${dir}, on a disk of ${diskBytes}`,
-    'Lower nvme.capacityBytes, or name a directory on a larger disk.',
-  );
 }

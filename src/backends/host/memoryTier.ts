@@ -29,7 +29,8 @@ export const ddrTier: TierRow<DdrOptions> = {
 async function open({ shape, isTop, notice }: TierRequest<DdrOptions>): Promise<OpenedTier> {
   const { MemoryStore } = await import('./memoryStore.ts');
   const store = await MemoryStore.open(shape, { verifyWrites: isTop });
-  if (store.describe().locked === false) {
+  const { locksMemory } = await import('./posix.ts');
+  if (locksMemory && store.describe().locked === false) {
     notice('DDR: the operating system did not lock the memory (see "ulimit -l"); it may be paged out');
   }
   return { store, [Symbol.asyncDispose]: () => store[Symbol.asyncDispose]() };
