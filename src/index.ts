@@ -7,6 +7,13 @@ import './requireNode.ts';
 
 export type { RemoteConfig } from './backends/remote/remoteTier.ts';
 export { BufferUsage, MapMode, ShaderStage } from './backends/webgpu/device.ts';
+export {
+  type KVTensor,
+  type LayerTensors,
+  packBlock,
+  type TensorPlace,
+  unpackBlock,
+} from './compute/hostTensors.ts';
 export type { Room } from './embed/admission.ts';
 export type { BeginOptions, RetentionHint } from './embed/begin.ts';
 export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './embed/blockPort.ts';

@@ -4,6 +4,9 @@
  *
  * - A row is asked for its size first. A row without a size is off, and nothing of it is opened.
  * - `open` loads what the store needs, so that a tier that is off costs no module and no native library.
+ * - A row of another environment, such as files of a browser's origin, is made like these: its file imports types alone and
+ *   loads its store in `open`, so that a bundle has it without the stores of Node. `registerTier` adds it, or puts it in
+ *   the place of the row of that name. A bundle that must not reach the rows of Node has a tierRows.ts of its own.
  * - The first row that is on is the top tier, where sequences read and write. Its store has to be a `TopTierStore`.
  */
 

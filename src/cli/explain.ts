@@ -2,10 +2,10 @@
 
 import { Command } from 'commander';
 import { fileLines, readText } from '../files/inputs.ts';
-import { requireWritableTarget, writeJsonFile } from '../files/results.ts';
+import { requireWritableTarget, writeResultJson } from '../files/results.ts';
 import { startProgressBar } from '../printing/progress.ts';
 import { configError } from '../runtime/errors.ts';
-import { addSimulateOptions, askedOf } from './optionRows.ts';
+import { addSimulateOptions, askedOf, jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 
 interface ExplainValues {
@@ -35,7 +35,7 @@ export function explainCommand(): Command {
     .option('--block <key>', 'the life of a block, by its key of 32 hexadecimal digits')
     .option('--prefix <file>', 'what a request for this prefix would find at the end of the log')
     .option('--simulated', 'run a simulation, and explain a request of it', false)
-    .option('--json <file>', 'write the explanation as JSON')
+    .addOption(jsonOption())
     .addHelpText('after', helpEnd)
     .action(async (first: string | undefined, rest: string[], values: ExplainValues) => {
       const questions = [values.request, values.block, values.prefix].filter((each) => each !== undefined);
@@ -47,14 +47,14 @@ export function explainCommand(): Command {
       const told = values.simulated
         ? await fromSimulation(first === undefined ? rest : [first, ...rest], values)
         : await fromLog(first, rest, values);
-      if (values.json !== undefined) writeJsonFile(values.json, told.value);
+      if (values.json !== undefined) writeResultJson(values.json, 'explain', told.value);
       printText(told.text);
     });
 }
 
 interface ExplainedText {
   readonly text: string;
-  readonly value: unknown;
+  readonly value: object;
 }
 
 async function fromLog(
@@ -105,5 +105,5 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
   );
   const explanations = explainer.request(request);
   const text = explanations.map((each) => `${each.instance}: ${explanationText(each)}`).join('\n');
-  return { value: explanations, text };
+  return { value: { instances: explanations }, text };
 }

@@ -153,8 +153,7 @@ const inputs = [
     'model',
   ],
   ...[
-    'hardware',
-    'hardwareConfig',
+    ...['gpu', 'hardware', 'hardwareConfig'],
     'coefficients',
     'links',
     'plan',

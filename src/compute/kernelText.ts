@@ -18,7 +18,13 @@ import { shaderSource } from '../backends/webgpu/kernels.ts';
 import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
 import { computeShaders } from '../backends/webgpu/shaderTexts.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import { type KVLayout, type KVLayoutConfig, kvLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
+import {
+  type KVLayout,
+  type KVLayoutConfig,
+  kvLayout,
+  requireKVLayout,
+  requirePairedLayout,
+} from '../runtime/geometry/layout.ts';
 import { requireArray, requireObject } from '../runtime/options.ts';
 
 export interface TextShape {
@@ -213,6 +219,7 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 
 /** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
+  requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';
   const headDim = layout.headDim - (scaled ? SCALE_BYTES : 0);
   if (headDim < 4 || headDim % 4 !== 0) {

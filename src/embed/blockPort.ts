@@ -140,7 +140,7 @@ export class BlockPort {
     return this.#context.manager.matchLength(key, 1) === 1;
   }
 
-  /** Holds the block in the top tier, once it is there. @returns undefined where no tier has it, or there is no room */
+  /** Holds the block in the top tier, once it is there. @returns undefined without it, and without room */
   async hold({ key, tokens, sizeClass }: PromptUnit, owner: number): Promise<HeldBlock | undefined> {
     const { manager, loop, nowUs } = this.#context;
     const table = manager.open(key, 1, nowUs(), 1, owner);

@@ -235,7 +235,7 @@ export class RuntimeExplainer {
   }
 }
 
-/** A group's name begins with a character that nobody can type. */
+/** A group's name begins with the zero character. */
 function shown(domain: string): string {
   return domain.startsWith('\0') ? `group ${domain.slice(1)}` : domain === '' ? 'all tenants' : domain;
 }

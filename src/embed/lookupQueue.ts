@@ -11,7 +11,7 @@ import { findShared, partsToFind } from './begin.ts';
 import type { RequestContext } from './context.ts';
 import type { ScheduledRequest } from './scheduledRequest.ts';
 
-interface Asked {
+interface AskedRequest {
   readonly request: ScheduledRequest;
   /** Given while it waits here. */
   rank: number | undefined;
@@ -22,7 +22,7 @@ export class LookupQueue {
   readonly #context: RequestContext;
   readonly #join: (request: ScheduledRequest, rank: number | undefined) => void;
   /** In the order in which they were added. */
-  readonly #asked: Map<string, Asked> = new Map();
+  readonly #asked: Map<string, AskedRequest> = new Map();
 
   /** @param join lets a request into the scheduler's queue */
   constructor(context: RequestContext, join: (request: ScheduledRequest, rank: number | undefined) => void) {
@@ -34,12 +34,12 @@ export class LookupQueue {
     return this.#asked.size;
   }
 
-  has(id: string): boolean {
+  holds(id: string): boolean {
     return this.#asked.has(id);
   }
 
   /** No request that is here joins any more. */
-  clear(): void {
+  dropAll(): void {
     this.#asked.clear();
   }
 
@@ -49,7 +49,7 @@ export class LookupQueue {
     const groups = [{ keys: request.keys, sizeClass: context.units.sizeClass[0] }];
     const isWhole = partsToFind(context, groups, request.promptTokens) === undefined;
     if (isWhole && this.#asked.size === 0) return false;
-    const asked: Asked = { request, rank: undefined, isAnswered: false };
+    const asked: AskedRequest = { request, rank: undefined, isAnswered: false };
     this.#asked.set(request.id, asked);
     const answered = (): void => {
       asked.isAnswered = true;

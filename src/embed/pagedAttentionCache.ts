@@ -6,6 +6,7 @@
 import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
+import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
 import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../views/index.ts';
 import { type DeviceBlockTable, placesIn, type RequestContext } from './context.ts';
@@ -132,6 +133,7 @@ export class PagedAttentionCache
 
   /** @throws TKV_CONFIG for a runtime with layer groups */
   constructor(context: RequestContext, layout: KVLayout) {
+    requirePairedLayout(layout, 'the paged cache');
     const { manager, units } = context;
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and a paged cache takes one', 'Open without them.');

@@ -136,7 +136,7 @@ export class KVScheduler {
     const { observers, nowUs } = this.#context;
     const askedUs = nowUs();
     const scheduled = new ScheduledRequest(this.#context, request);
-    if (this.#asking.has(scheduled.id)) throw idInUse(scheduled.id);
+    if (this.#asking.holds(scheduled.id)) throw idInUse(scheduled.id);
     this.#scheduler.requireAddable(scheduled);
     this.#requests.set(scheduled.id, scheduled);
     const { id, tenant, promptTokens, tokenList: prompt } = scheduled;
@@ -299,7 +299,7 @@ export class KVScheduler {
 
   /** How far a request is, or undefined when it has ended. */
   progress(id: string): RequestProgress | undefined {
-    const asking = this.#asking.has(id) ? this.#requests.get(id) : undefined;
+    const asking = this.#asking.holds(id) ? this.#requests.get(id) : undefined;
     if (asking === undefined) return this.#scheduler.progress(id);
     return { knownTokens: asking.promptTokens, computedTokens: 0, preemptions: 0 };
   }
@@ -313,7 +313,7 @@ export class KVScheduler {
       watch?.ended(this.#context.nowUs(), 'aborted');
     }
     this.#requests.clear();
-    this.#asking.clear();
+    this.#asking.dropAll();
     this.#isClosed = true;
     this.#stopListening();
     this.#tellNews();

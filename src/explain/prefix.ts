@@ -1,6 +1,6 @@
 /**
  * A prefix to look for in a log: keys as the log has them, or tokens with everything that makes keys of them. A log has neither
- * tokens nor the secret, so whoever asks by tokens gives both; and other tenants and models, where it may lie under their keys.
+ * tokens nor the secret, so a question by tokens brings both, and other tenants and models, where it may lie under their keys.
  */
 
 import * as v from 'valibot';

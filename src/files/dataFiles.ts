@@ -61,6 +61,16 @@ export function dataFileNames(folder: 'models' | 'hardware'): readonly string[] 
   return found;
 }
 
+/** Names of the models that are shipped. */
+export function modelNames(): readonly string[] {
+  return dataFileNames('models');
+}
+
+/** Names of the GPUs that are shipped. */
+export function hardwareNames(): readonly string[] {
+  return dataFileNames('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware).name);
+}
+
 /**
  * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
  * short where only one model starts with it.
@@ -112,6 +122,15 @@ export function loadHardware(asked: string): Hardware {
   return all.find((hardware) => hardware.name === name)!;
 }
 
+function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): string {
+  return backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+}
+
+/** Whether coefficients that were fitted on this GPU are shipped. */
+export function isCalibrated(hardware: Hardware): boolean {
+  return exists(latencyDataFile(shippedCoefficients('calibrated', hardware)));
+}
+
 /** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
 export function loadCoefficients(
   backend: LatencyBackend,
@@ -126,14 +145,13 @@ export function loadCoefficients(
     });
   };
   if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
-  const shippedName =
-    backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+  const shippedName = shippedCoefficients(backend, hardware);
   if (!exists(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
     throw new TierKVError(
       'TKV_CONFIG',
       `there are no coefficients for ${what}. Give a file of tierkv latency fit as --coefficients, ` +
-        `or choose another --backend.`,
+        `or choose another --latency-model.`,
       { field: '--coefficients' },
     );
   }

@@ -221,7 +221,7 @@ export function simulateWords(
   ];
   const words = [
     ...(workload.file === undefined ? [] : served),
-    ...['--model', model, '--hardware', gpu, '--tp', String(tensorParallel)],
+    ...['--model', model, '--gpu', gpu, '--tp', String(tensorParallel)],
     ...['--latency-model', time.name, '--floor'],
     ...(time.coefficients === undefined ? [] : ['--coefficients', time.coefficients]),
     ...['--num-instances', String(instances)],

@@ -40,10 +40,10 @@ const facts: TierFacts = {
 };
 
 const optionOf: Readonly<Record<string, string>> = {
-  'hbm.capacityBytes': '--hbm-blocks',
-  hbmBytes: '--hbm-blocks',
-  'ddr.capacityBytes': '--ddr-blocks',
-  ddrBytes: '--ddr-blocks',
+  'hbm.capacityBytes': '--hbm',
+  hbmBytes: '--hbm',
+  'ddr.capacityBytes': '--ddr',
+  ddrBytes: '--ddr',
   'nvme.dir': '--dir',
   dir: '--dir',
   'remote.url': '--remote',

@@ -32,6 +32,8 @@ export interface ReplayReport {
     /** Only of a run with a shared tier. */
     readonly remote?: number;
   };
+  /** Blocks that HBM alone would have served; absent where there is no lower tier, and of a modeled driver. */
+  readonly hbmAloneHits?: number;
   /** sha256, in hex, over the hits of every request in order, each as a decimal number with one newline. */
   readonly hitDigest: string;
   /** Blocks that left a tier downwards. `dropped` left the last tier. */

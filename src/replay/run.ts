@@ -87,6 +87,7 @@ export async function runReplay(
   }
   return {
     ...figures(manager.counters, tiers, sizes.config),
+    ...(await hbmAlone(options, listener)),
     requests,
     blockLookups: survey.blockLookups,
     hitDigest: hits.digest('hex'),
@@ -97,6 +98,19 @@ export async function runReplay(
     driver: options.driver,
     skippedLines,
   };
+}
+
+/** The same requests without the tiers below HBM: no bytes move, and the manager decides as it would on real ones. */
+async function hbmAlone(
+  options: ReplayOptions,
+  { signal }: TraceReplayListener,
+): Promise<Pick<ReplayReport, 'hbmAloneHits'>> {
+  const { logPath: _log, jsonPath: _json, linksPath: _links, remote, ...same } = options;
+  const hasLower = same.ddrBlocks !== 0 || same.nvmeBlocks !== 0 || remote !== undefined;
+  if (same.driver === 'modeled' || !hasLower) return {};
+  const alone: ReplayOptions = { ...same, driver: 'modeled', ddrBlocks: 0, nvmeBlocks: 0 };
+  const { hits } = await runReplay(alone, { signal, notice: () => {}, progress: () => {} });
+  return { hbmAloneHits: hits.hbm };
 }
 
 /** Only a real run loads the GPU's binding. */

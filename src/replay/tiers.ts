@@ -62,12 +62,12 @@ export function requireHoldable(
   sizes: Pick<ReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes'>,
 ): void {
   const tiers = [
-    ['--hbm-blocks', sizes.hbmBlocks],
-    ['--ddr-blocks', sizes.ddrBlocks],
-    ['--nvme-blocks', sizes.nvmeBlocks],
+    ['--hbm', sizes.hbmBlocks],
+    ['--ddr', sizes.ddrBlocks],
+    ['--nvme', sizes.nvmeBlocks],
   ] as const;
   let total = 0;
-  let largest: readonly [option: string, blocks: number] = ['--hbm-blocks', 0];
+  let largest: readonly [option: string, blocks: number] = ['--hbm', 0];
   for (const [option, blocks] of tiers) {
     if (blocks === 'all') continue;
     total += blocks;
@@ -103,10 +103,10 @@ export function requireRoom(
     const problem = `asks for ${formatBytes(blocks * sizes.blockBytes)}, and ${where} ${formatBytes(bytes)}`;
     throw configError(option, problem, `Lower ${option} or --block-bytes.`);
   };
-  require('--ddr-blocks', sizes.ddrBlocks, os.totalmem(), 'this machine has a memory of');
+  require('--ddr', sizes.ddrBlocks, os.totalmem(), 'this machine has a memory of');
   const dir = sizes.dir ?? os.tmpdir();
   const { bavail, bsize } = fs.statfsSync(dir);
-  require('--nvme-blocks', sizes.nvmeBlocks, bavail * bsize, `${dir} has free`);
+  require('--nvme', sizes.nvmeBlocks, bavail * bsize, `${dir} has free`);
 }
 
 export interface ReplaySizes {

@@ -77,7 +77,7 @@ export function benchReport({ adapter, links = [], manager = [], command }: Meas
       ...(adapter?.software === true
         ? [`${adapter.name} is a software device: its rates say nothing about a GPU.`]
         : []),
-      'A limit is what the slowest part of the machine has done in the same rounds, alone or under anybody.',
+      'A limit is what the slowest part of the machine has done in the same rounds, alone or in what was measured.',
       ...(links.some(({ spread = 0 }) => spread > NOISY)
         ? [`Some rounds differ by more than ${written(NOISY, 'share')}: the machine was not quiet.`]
         : []),

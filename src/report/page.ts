@@ -239,5 +239,7 @@ function sample(requests: readonly TimelineRequest[]): TimelineRequest[] {
   const chosen = new Set(order.slice(0, slow));
   const rest = requests.length / (REQUESTS_MOST - slow);
   for (let i = 0; i < requests.length && chosen.size < REQUESTS_MOST; i += rest) chosen.add(Math.floor(i));
+  for (let i = rest / 2; i < requests.length && chosen.size < REQUESTS_MOST; i += rest)
+    chosen.add(Math.floor(i));
   return requests.filter((_, i) => chosen.has(i));
 }

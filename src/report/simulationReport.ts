@@ -51,9 +51,9 @@ export function simulationReport(run: SimulatedRun): Report {
   const verdict = attained === null ? 'open' : attained.share >= 0.99 ? 'yes' : 'no';
   const answer =
     attained === null
-      ? `${served ? 'All' : `${completed} of`} ${conservation.injected} requests are served at ${written(rate, 'perS')}: ` +
+      ? `${served ? 'All' : `${written(completed, 'count')} of`} ${written(conservation.injected, 'count')} requests are served at ${written(rate, 'perS')}: ` +
         `99% get their first token within ${written(cluster.ttft_p99_ms, 'ms')} and end within ${written(cluster.e2e_p99_ms, 'ms')}.`
-      : `${verdict === 'yes' ? 'Yes' : 'No'}: ${written(attained.share, 'share')} of ${attained.count} requests meet their targets at ` +
+      : `${verdict === 'yes' ? 'Yes' : 'No'}: ${written(attained.share, 'share')} of ${written(attained.count, 'count')} requests meet their targets at ` +
         `${written(rate, 'perS')} on ${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}.`;
   const cache = cacheMetrics(instances);
   const spreads = spreadsOf(table);
@@ -358,7 +358,9 @@ function decisionSection({ built: { simulation }, timeline }: SimulatedRun): Rep
       {
         kind: 'text',
         title: 'Decisions',
-        paragraphs: [`All ${timeline.routed} requests went to the instance with the best score.`],
+        paragraphs: [
+          `All ${written(timeline.routed, 'count')} requests went to the instance with the best score.`,
+        ],
       },
     ];
   }
@@ -366,7 +368,7 @@ function decisionSection({ built: { simulation }, timeline }: SimulatedRun): Rep
     {
       kind: 'table',
       title: 'Routing decisions with the largest regret',
-      note: `Regret is the best score less the chosen one's. ${timeline.worse} of ${timeline.routed} requests did not go to the best score.`,
+      note: `Regret is the best score less the chosen one's. ${written(timeline.worse, 'count')} of ${written(timeline.routed, 'count')} requests did not go to the best score.`,
       columns: [
         { title: 'request' },
         { title: 'at', unit: 's' },

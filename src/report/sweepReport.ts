@@ -46,7 +46,9 @@ export function sweepReport(grid: SweptGrid): Report {
     limits: [
       'Each point is one simulation of one seed: points that lie close together may change places with another seed.',
       'GPUs are counted, prices are not.',
-      ...(failed.length === 0 ? [] : [`${failed.length} points cannot run; the table says why.`]),
+      ...(failed.length === 0
+        ? []
+        : [`${formatCounted(failed.length, 'points')} cannot run; the table says why.`]),
       ...ran.flatMap((point) => point.warnings.map((warning) => `${nameOf(point)}: ${warning}`)).slice(0, 10),
     ],
     origin: originOf(command, { points: String(results.length) }),

@@ -35,7 +35,7 @@ import {
   sharedTierOf,
 } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues } from './optionTable.ts';
+import { flagOf, type OptionValues, optionNameOf } from './optionTable.ts';
 
 const stages = [
   'admission',
@@ -179,6 +179,7 @@ export function camel(name: string): string {
 // it. Keys of both are the options of `tierkv simulate` with underscores, and are checked as those are.
 
 const modelKeys = [
+  'gpu',
   'hardware',
   'tp',
   'dp',
@@ -186,10 +187,15 @@ const modelKeys = [
   'coefficients',
   'moe_comm_backend',
   'floor',
+  'kv_cache_dtype',
 ] as const;
 const engineKeys = [
+  'block_tokens',
   'block_size_in_tokens',
+  'hbm',
   'total_kv_blocks',
+  'ddr',
+  'nvme',
   'gpu_memory_utilization',
   'max_model_len',
   'max_num_seqs',
@@ -215,9 +221,14 @@ interface Model {
   readonly options: OptionValues;
 }
 
+/** The option behind a key: `max_num_seqs` is `--max-num-seqs`. */
+function nameOf(key: string): string {
+  return optionNameOf(`--${key.replaceAll('_', '-')}`);
+}
+
 /** Those of the options that the keys of a mapping can say. */
 function sayable(options: OptionValues, keys: readonly string[]): OptionValues {
-  return Object.fromEntries(keys.map((key) => [camel(key), options[camel(key)]]));
+  return Object.fromEntries(keys.map((key) => [nameOf(key), options[nameOf(key)]]));
 }
 
 export interface DeployedPool {
@@ -241,9 +252,14 @@ function optionsOf(
   const places = new Map<string, FieldPlace>();
   if (node === undefined) return { given, placeOf: () => undefined };
   for (const key of keys) {
-    places.set(flagOf(camel(key)), [node, key]);
-    if (!node.has(key)) continue;
-    given[camel(key)] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
+    const name = nameOf(key);
+    if (!node.says(key)) {
+      if (!Object.hasOwn(given, name)) places.set(flagOf(name), [node, key]);
+      continue;
+    }
+    if (Object.hasOwn(given, name)) throw node.error(key, 'is said under two names', 'Keep one');
+    places.set(flagOf(name), [node, key]);
+    given[name] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
   }
   return { given, placeOf: (flag) => places.get(flag) };
 }
@@ -254,12 +270,13 @@ function readModel(node: SpecNode, base: OptionValues): Model {
   const { given, placeOf } = optionsOf(node, modelKeys);
   const config = node.text('config', name);
   node.close();
-  const options = { ...base, floor: undefined, ...given, model: config };
+  const options = { ...base, ...given, model: config };
   const machine = inFile(
     (field) => placeOf(field) ?? (field === '--model' || field === 'model' ? [node, 'name'] : undefined),
     () => withOptionNames(optionNames, () => engineHardware(options)),
   );
-  return { name, machine, options: sayable(options, modelKeys) };
+  const known = { ...options, latencyModel: machine.coefficients.backend };
+  return { name, machine, options: sayable(known, modelKeys) };
 }
 
 /** @param base every option of `tierkv simulate` with its default */
@@ -372,17 +389,15 @@ function tiersOf(
   const withShared = shared === undefined ? {} : { shared };
   if (tiers === undefined) {
     if (shared === undefined) return undefined;
-    if (given.kvCpuBlocks !== undefined) {
-      throw node.error(
-        'engine',
-        'has kv_cpu_blocks, whose loads are billed, beside shared_tier',
-        'Use tiers',
-      );
+    for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+      if (given[nameOf(key)] === undefined) continue;
+      throw node.error('engine', `has ${key} beside shared_tier`, 'Say its tiers under tiers');
     }
     return () => ({ lowerTiers: [], loads: { kind: 'deferred', links: {}, prefetch: true }, ...withShared });
   }
-  if (given.kvCpuBlocks !== undefined) {
-    throw node.error('tiers', 'excludes engine.kv_cpu_blocks', 'Keep one of them');
+  for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+    if (given[nameOf(key)] === undefined) continue;
+    throw node.error('tiers', `excludes engine.${key}`, 'Keep one of them');
   }
   return (blockBytes) => {
     const links = readLinks(tiers) ?? {};

@@ -463,19 +463,26 @@ function decisionSection({ simulation, decisions }: SummaryInput): string {
   );
 }
 
+/** Sections that tables for people do not have already. */
+const sections: readonly ((input: SummaryInput) => string)[] = [
+  classSection,
+  tenantSection,
+  sessionSection,
+  handoffSection,
+  scalingSection,
+  decisionSection,
+];
+
+/** Sections under a plain heading. */
+export function sectionsText(input: SummaryInput): string {
+  const text = [anomalySection, ...sections].map((section) => section(input)).join('');
+  return text.replace(/^=== (.*) ===$/gm, '\n$1');
+}
+
+/** As upstream prints it. */
 export function summaryText(input: SummaryInput): string {
   const { cluster, perInstance } = input;
-  const sections = [
-    anomalySection,
-    kvSection,
-    classSection,
-    tenantSection,
-    sessionSection,
-    handoffSection,
-    scalingSection,
-    decisionSection,
-    tierSection,
-  ];
   const metrics = [...perInstance, cluster].map(metricsSection).join('');
-  return metrics + sections.map((section) => section(input)).join('');
+  const all = [anomalySection, kvSection, ...sections, tierSection];
+  return metrics + all.map((section) => section(input)).join('');
 }

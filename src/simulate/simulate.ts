@@ -133,8 +133,8 @@ export function requireRoom({
   throw new TierKVError(
     'TKV_CAPACITY',
     `none of ${formatCount(injected)} requests fits: an instance has ${sizes.join(', or ')}, and each request ` +
-      'needs more, or is longer than the model takes. Give more KV blocks (--total-kv-blocks, total_kv_blocks) or ' +
+      'needs more, or is longer than the model takes. Give more KV blocks (--hbm) or ' +
       'a larger --max-model-len, or serve shorter prompts.',
-    { field: '--total-kv-blocks' },
+    { field: '--hbm' },
   );
 }

@@ -269,15 +269,3 @@ function sooner(stream: RequestStream, load: number): RequestStream {
     },
   };
 }
-
-/** What is known of the workload once it is open. */
-export interface OpenedFacts {
-  /** Whether it was recorded, not generated. */
-  readonly isRecorded: boolean;
-  /** Whether requests come when others have ended. */
-  readonly hasSessions: () => boolean;
-}
-
-export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {
-  return { isRecorded: spec === undefined, hasSessions: () => workload.sessions !== undefined };
-}

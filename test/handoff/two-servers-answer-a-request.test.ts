@@ -77,6 +77,15 @@ describe('a prefill server and a decode server', () => {
     expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
   });
 
+  it('answer what asks for several answers and for log probabilities', async () => {
+    await using proxy = await Sidecar.start(decode.url);
+    const body = { prompt: prompt.replace('Two', 'Few'), n: 2, logprobs: 1 };
+    const together = await ask(proxy.url, body, to);
+    expect(together.choices).toEqual((await ask(single.url, body)).choices);
+    expect(together.choices).toHaveLength(2);
+    expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
+  });
+
   it('stream a chat to the official client', async () => {
     await using proxy = await Sidecar.start(decode.url);
     const client = (url: string): OpenAI =>
@@ -203,7 +212,7 @@ describe('a prefill server and a decode server', () => {
     expect(field('--role', 'decode', '--secret-file', secretFile)).toBe('taken');
   });
 
-  it('are not started with a secret that is none', async () => {
+  it('are not started with a secret that is too short or missing', async () => {
     const start = (path: string): Promise<LiveServer> =>
       LiveServer.start({ ...options('--role', 'decode'), secretFile: path });
     await expect(start(join(scratch, 'none.key'))).rejects.toMatchObject({ field: '--secret-file' });

@@ -12,7 +12,17 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Report, requireReportTarget, writeReport } from '../../src/report/index.ts';
 import { reportBytesMost } from '../../src/report/writeReport.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from '../browser/browser.ts';
-import { benched, compared, evaluated, replayed, searched, simulated, studied, swept } from './results.ts';
+import {
+  benched,
+  compared,
+  evaluated,
+  planned,
+  replayed,
+  searched,
+  simulated,
+  studied,
+  swept,
+} from './results.ts';
 
 const absent = await chromiumProblem();
 if (absent !== undefined) console.log(`SKIPPED: reports in a browser: ${absent}`);
@@ -23,6 +33,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const makers: Readonly<Record<string, () => Report>> = {
   simulate: simulated,
   sweep: swept,
+  plan: planned,
   evaluate: evaluated,
   evolve: searched,
   parity: compared,

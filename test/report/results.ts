@@ -1,9 +1,13 @@
 /** A result of each kind for tests of reports: of small real runs where they take moments, and by hand where they take minutes. */
 
+import type { PlanAnswer, PlanOption } from '../../src/plan/index.ts';
+import { checkQuestion } from '../../src/plan/question.ts';
+import { figureNames } from '../../src/plan/targets.ts';
 import { benchReport } from '../../src/report/benchReport.ts';
 import { evaluationReport } from '../../src/report/evaluationReport.ts';
 import type { Report } from '../../src/report/index.ts';
 import { parityReport } from '../../src/report/parityReport.ts';
+import { planReport } from '../../src/report/planReport.ts';
 import { replayReport } from '../../src/report/replayReport.ts';
 import { searchReport } from '../../src/report/searchReport.ts';
 import { simulationReport } from '../../src/report/simulationReport.ts';
@@ -58,6 +62,7 @@ const point = (instances: number, ttftP99Ms: number): PointResult => ({
   injected: 100,
   responsesPerS: 10,
   tokensPerS: 1500 * instances,
+  steps: ['steps: calibrated on H100, no step shorter than the hardware needs'],
   ttftMeanMs: ttftP99Ms / 2,
   ttftP99Ms,
   itlMeanMs: 10,
@@ -269,4 +274,90 @@ export function studied(): Report {
     trace: 'trace.jsonl',
     command,
   });
+}
+
+/** A plan whose answer holds on further seeds and gives way at twice the load. */
+export function planned(): Report {
+  const question = checkQuestion({
+    model: 'qwen3-14b',
+    workload: { preset: 'chatbot', rate: 40 },
+    targets: { ttft_p99: 60, itl_p99: 20 },
+    prices: { H100: 2.5 },
+  });
+  const option = (instances: number, ttftMs: number): PlanOption => {
+    const itlMs = 30 / instances;
+    const targets = [
+      { figure: 'ttft_p99', boundMs: 60, ms: ttftMs, meets: ttftMs <= 60 },
+      { figure: 'itl_p99', boundMs: 20, ms: itlMs, meets: itlMs <= 20 },
+    ] as const;
+    const figures = Object.fromEntries(
+      figureNames.map((name) => [name, name.startsWith('itl') ? itlMs : ttftMs]),
+    );
+    return {
+      deployment: {
+        gpu: 'H100',
+        tensorParallel: 1,
+        instances,
+        prefillInstances: 0,
+        ddrGib: 0,
+        nvmeGib: 0,
+        routing: 'least-loaded',
+        eviction: 'lru',
+        batchedTokens: 2048,
+        sequences: 256,
+      },
+      text: `${instances} instances x 1 H100`,
+      gpus: instances,
+      usdPerHour: 2.5 * instances,
+      meets: targets.every(({ meets }) => meets),
+      targets,
+      injected: 400,
+      completed: 400,
+      run: {
+        figures: figures as PlanOption['run']['figures'],
+        requestsPerS: 38,
+        outputTokensPerS: 9800,
+        delayP99Ms: 4,
+        hitRate: 0,
+        hitsByTier: { hbm: 0 },
+        preemptions: 0,
+        busyShare: 0.98,
+        kvShare: 0.1,
+        inFlightHalf: 140,
+        inFlightEnd: 143,
+      },
+    };
+  };
+  const choice = option(2, 48);
+  const check = (change: string, ttftMs: number): PlanAnswer['checks'][number] => {
+    const { meets, targets } = option(2, ttftMs);
+    return { change, meets, targets };
+  };
+  const answer: PlanAnswer = {
+    schema: 'tierkv.plan/1',
+    question,
+    choice,
+    checks: [
+      check('seed 43', 47),
+      check('seed 44', 50),
+      check('10 % more requests', 55),
+      check('time by roofline', 31),
+    ],
+    next: {
+      meetsAt: 1.5,
+      failsAt: 2,
+      figure: 'ttft_p99',
+      cause: 'prompts',
+      text: 'at 2 times the load ttft_p99 fails first',
+    },
+    others: [option(3, 40)],
+    cheaper: [option(1, 90)],
+    closest: undefined,
+    excluded: [],
+    notes: ['no two requests share a prefix'],
+    deploymentFile: 'version: 1',
+    simulateWords: '--model qwen3-14b',
+    effort: { simulations: 26, requestsEach: 400, isWhole: true },
+  };
+  return planReport(answer, command);
 }

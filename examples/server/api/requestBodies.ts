@@ -151,8 +151,8 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   const prompt = promptTokens(fields, model);
   if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
   const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
-  const logprobs =
-    fields.get('logprobs') === undefined ? undefined : fields.integer('logprobs', 0, 0, LOGPROBS_MOST);
+  const isAsked = (fields.get('logprobs') ?? false) !== false;
+  const logprobs = isAsked ? fields.integer('logprobs', 0, 0, LOGPROBS_MOST) : undefined;
   return wanted(fields, model, prompt, most, logprobs);
 }
 
@@ -210,9 +210,6 @@ function wanted(
   if (leg === 'prefill' && stream) {
     throw fields.error('stream', 'stream is true, and a prefill leg has one answer. Leave it out.');
   }
-  if (leg === 'prefill' && count !== 1) {
-    throw fields.error('n', 'n is above 1, and a prefill leg has one answer. Leave it out.');
-  }
   if (leg === 'prefill' && fields.get('min_tokens') === 1)
     refuseAll(fields, { ...neutralValues, min_tokens: [1] });
   else refuseAll(fields, neutralValues);
@@ -232,8 +229,9 @@ function wanted(
     ignoreEnd: fields.boolean('ignore_eos'),
     stream,
     includeUsage,
-    count,
-    ...(logprobs === undefined ? {} : { logprobs }),
+    // A prefill leg has one token for all answers, which proxies drop.
+    count: leg === 'prefill' ? 1 : count,
+    ...(logprobs === undefined || leg === 'prefill' ? {} : { logprobs }),
   };
   fields.requireKnown();
   if (prompt.length + maxTokens > model.contextTokens) {

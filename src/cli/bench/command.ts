@@ -2,13 +2,14 @@
 
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import type { LinkRow } from '../../measure/links.ts';
 import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
@@ -57,7 +58,7 @@ export function benchCommand(): Command {
   return new Command('bench')
     .description('Measure the links of this machine, beside their limits, and the manager.')
     .addArgument(new Argument('<what>').choices(['links', 'manager', 'remote', 'all']))
-    .option('--json <file>', 'write the rows as JSON')
+    .addOption(jsonOption())
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
     .option(reportFlags, reportAbout)
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
@@ -79,7 +80,7 @@ export function benchCommand(): Command {
       const remote = url === undefined ? {} : { remote: await remoteAsAsked(url, options.quick) };
       const about = { date: new Date().toISOString(), node: process.version, quick: options.quick };
       if (options.json !== undefined)
-        writeJsonFile(options.json, { ...about, ...links, ...manager, ...remote });
+        writeResultJson(options.json, 'bench', { ...about, ...links, ...manager, ...remote });
       if (options.report !== undefined) {
         const { benchReport } = await import('../../report/benchReport.ts');
         await reportTo(options.report, (command) => benchReport({ ...links, ...manager, command }));

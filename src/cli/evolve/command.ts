@@ -1,7 +1,9 @@
 /** `tierkv evolve`: a search for policies that beat every preset, without any language model. */
 
 import { Command } from 'commander';
+import { requireWritableTarget } from '../../files/results.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
 import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
@@ -43,6 +45,8 @@ export interface EvolveOptions {
   readonly islands: number;
   readonly finalists: number;
   readonly wallMs: number;
+  /** Where the report goes too. */
+  readonly json: string | undefined;
 }
 
 export function evolveCommand(): Command {
@@ -64,6 +68,7 @@ export function evolveCommand(): Command {
     .option('--wall-ms <ms>', 'longest time of one simulation (default: 60000)')
     .option('--resume', 'go on from the state in the directory')
     .option('--no-plots', 'draw nothing')
+    .addOption(jsonOption())
     .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (policies: string[], given: Record<string, string | boolean | undefined>) => {
@@ -89,7 +94,9 @@ export function evolveCommand(): Command {
         islands: whole('islands', '--islands', 3, 1, 100),
         finalists: whole('finalists', '--finalists', 12, 1, 1000),
         wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),
+        json: texts.json,
       };
+      if (options.json !== undefined) requireWritableTarget(options.json);
       const { evolve } = await import('./run.ts');
       await interruptible((signal) => evolve(options, signal));
     });

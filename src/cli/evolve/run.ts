@@ -21,7 +21,7 @@ import {
 import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
 import { Search } from '../../evolve/search/search.ts';
 import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
-import { makeDirectory, writeText } from '../../files/results.ts';
+import { makeDirectory, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCounted } from '../../printing/text.ts';
@@ -207,6 +207,7 @@ async function conclude(
     directory.write('archive.svg', await renderSvg(archiveChart(search.state)));
     directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
   }
+  if (options.json !== undefined) writeResultJson(options.json, 'evolve', report);
   if (options.report !== undefined) {
     const { searchReport } = await import('../../report/searchReport.ts');
     const tried = search.state.individuals.filter(({ error }) => error === undefined);

@@ -1,12 +1,13 @@
 /** `tierkv plan`: a question in options; the library searches, and what it found is printed. */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { formatCounted } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
@@ -59,12 +60,14 @@ export function planCommand(): Command {
     .option('--budget <s>', 'seconds that the search may take (default: 90)')
     .option(workersFlags, workersAbout)
     .option('--out <file.yaml>', 'write the deployment for tierkv simulate --deployment')
-    .option('--json <file>', 'write the answer as JSON')
+    .addOption(jsonOption())
+    .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, flags: PlanFlags) => {
       for (const target of [flags.out, flags.json]) {
         if (target !== undefined) requireWritableTarget(target);
       }
+      await checkReport(flags.report);
       const { server, workers } = workersOption(scalars(flags));
       const { parseTarget, plan } = await import('../../plan/index.ts');
       const { answerText } = await import('./report.ts');
@@ -94,16 +97,15 @@ export function planCommand(): Command {
             },
           }),
       );
-      if (flags.json !== undefined) writeJsonFile(flags.json, answer);
+      if (flags.json !== undefined) writeResultJson(flags.json, 'plan', answer);
       if (flags.out !== undefined && answer.deploymentFile !== undefined) {
         writeText(flags.out, answer.deploymentFile);
       }
+      if (typeof flags.report === 'string') {
+        const { planReport } = await import('../../report/planReport.ts');
+        await reportTo(flags.report, (command) => planReport(answer, command, flags.out));
+      }
       printText(answerText(answer, flags.out));
-      bar.update({
-        share: 1,
-        done: answer.effort.simulations,
-        note: formatCounted(answer.others.length, 'others'),
-      });
       if (answer.choice === undefined) process.exitCode = NOT_FOUND;
     });
 }

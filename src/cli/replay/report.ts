@@ -105,7 +105,17 @@ function linkTable(report: ReplayReport): string {
   );
 }
 
-/** The report as lines of text, the last of which is `verifyFailures N`. */
+/** What the tiers below HBM were good for, in a sentence; nothing where there are none. */
+function worthLine({ hbmAloneHits, hits, blockLookups, tiers }: ReplayReport): string {
+  if (hbmAloneHits === undefined || blockLookups === 0) return '';
+  const below = tierOrder.filter((tier) => tier !== 'hbm' && (tier in tiers || (hits[tier] ?? 0) > 0));
+  const names = below.map((tier) => tierTitles[tier]).join(' and ');
+  const percent = (blocks: number): string => `${Math.round((100 * blocks) / blockLookups)} %`;
+  const found = tierOrder.reduce((sum, tier) => sum + (hits[tier] ?? 0), 0);
+  return `Without ${names} ${percent(hbmAloneHits)} of the blocks would have been found, with them ${percent(found)}.\n`;
+}
+
+/** The report as lines of text. The last ones are `verifyFailures N` and what the lower tiers were good for. */
 export function renderReport(report: ReplayReport): string {
   const { demotions, adapter } = report;
   const facts: [name: string, value: string][] = [
@@ -135,6 +145,6 @@ export function renderReport(report: ReplayReport): string {
     ...(Object.keys(report.bytesMoved).length > 0 ? [linkTable(report)] : []),
     ...(Object.keys(report.tiers).length > 0 ? [storesText(report)] : []),
     facts.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(''),
-    `verifyFailures ${report.verifyFailures}\n`,
+    `verifyFailures ${report.verifyFailures}\n${worthLine(report)}`,
   ].join('\n');
 }

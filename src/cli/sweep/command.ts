@@ -4,11 +4,12 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import type { PointResult } from '../../simulate/point.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
@@ -34,11 +35,14 @@ export function sweepCommand(): Command {
       collect,
       [],
     )
-    .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
-    .option('--target-itl <ms>', 'the same for the time between tokens')
-    .option('--target-e2e <ms>', 'the same for the whole request')
+    .option(
+      '--target-ttft <time>',
+      'bound on the 99th percentile of the time to the first token, as 500ms or in milliseconds',
+    )
+    .option('--target-itl <time>', 'the same for the time between tokens')
+    .option('--target-e2e <time>', 'the same for the whole request')
     .option(workersFlags, workersAbout)
-    .option('--json <file>', 'write the results as JSON')
+    .addOption(jsonOption())
     .option('--plot <file.svg>', 'draw them')
     .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
@@ -69,6 +73,7 @@ export function sweepCommand(): Command {
         failedPoints,
         failureLines,
         pointText,
+        stepsText,
         sweepChart,
         sweepTable,
         sweepWarnings,
@@ -81,7 +86,8 @@ export function sweepCommand(): Command {
         runPoints(points, runner, (done) => bar.update({ share: done / points.length, done })),
       );
       const best = hasTargets ? cheapest(results, targets) : undefined;
-      if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
+      if (options.json !== undefined)
+        writeResultJson(options.json, 'sweep', { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
       if (options.report !== undefined) {
@@ -96,7 +102,7 @@ export function sweepCommand(): Command {
         await reportTo(options.report, (command) => sweepReport({ ...grid, command }));
       }
       for (const line of sweepWarnings(results)) bar.say(line);
-      printText(sweepTable(results, shown) + failureLines(results));
+      printText(stepsText(results) + sweepTable(results, shown) + failureLines(results));
       const failed = failedPoints(results);
       // as elsewhere: 1 is a fault of tierkv or the machine, 2 is one of the call
       if (failed.length > 0) process.exitCode = failed.some(({ error }) => error.code === undefined) ? 1 : 2;

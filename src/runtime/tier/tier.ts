@@ -18,7 +18,7 @@ export interface TierTitles {
 
 export type TierName = Extract<keyof TierTitles, string>;
 
-const titles: Record<TierName, string> = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' };
+const titles: Record<string, string> = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' };
 const names: TierName[] = Object.keys(titles) as TierName[];
 
 /** Every tier that a configuration may name, from fast to slow. */

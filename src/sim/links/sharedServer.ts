@@ -88,6 +88,9 @@ export interface SharedServerCounts {
   writtenByOthers: number;
 }
 
+/** Reads of forgotten blocks, by reads of blocks, above which the capacity is worth a warning. */
+const MISSING_SHARE = 0.1;
+
 export class SharedServer {
   readonly config: SharedServerConfig;
   readonly counts: SharedServerCounts = {
@@ -164,6 +167,24 @@ export class SharedServer {
       this.#links.bytes -= size;
       this.counts.evictions++;
     }
+  }
+
+  /** What a person who sized the server should know of a run that has ended. */
+  warnings(): string[] {
+    const { writes, reads, missing, evictions } = this.counts;
+    if (writes > 0 && reads === 0) {
+      return [
+        `the shared tier took ${writes} blocks, and none was read: no instance missed what another had computed ` +
+          'before. Look at the routing policy, and whether prompts share prefixes.',
+      ];
+    }
+    if (missing > reads * MISSING_SHARE) {
+      return [
+        `the shared tier had forgotten ${missing} blocks that were asked for, beside ${reads} that were read ` +
+          `(${evictions} were forgotten in all). Raise capacity_bytes.`,
+      ];
+    }
+    return [];
   }
 
   /** Microseconds until the link out of the server is free. */

@@ -9,7 +9,7 @@ import { Spread } from '../../../src/sim/report/tierMetrics.ts';
 import { askedBy, readWords } from '../../../src/simulate/optionTable.ts';
 import { hasRun, type SweepPoint } from '../../../src/simulate/point.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
-import { printed } from './printed.ts';
+import { printed as printedAsIs } from './printed.ts';
 import { pointsOf, runPoints } from './sweptPoints.ts';
 
 let folder: string;
@@ -57,10 +57,17 @@ function write(text: string): string {
 
 const withFloor = (text: string): string => text.replace('calibrated}', 'calibrated, floor: true}');
 
+/** What is printed, but for the names of pools, and a row a request. */
+async function printed(...args: string[]): Promise<string> {
+  const rows = path.join(folder, 'rows.csv');
+  const text = await printedAsIs(...args, '--requests', rows);
+  return text.replace(/^pool [\w-]+: /gm, '') + fs.readFileSync(rows, 'utf8');
+}
+
 it('is the same simulation as its options', async () => {
   const fromFile = await printed('--deployment', write(base));
   expect(fromFile).toBe(await printed(...asOptions.split(' ')));
-  expect(fromFile).toContain('"injected_requests": ');
+  expect(fromFile).toContain(' of 150 requests completed in ');
   expect(await printed('--deployment', write(withFloor(base)))).toBe(
     await printed(...asOptions.split(' '), '--floor'),
   );
@@ -238,8 +245,7 @@ describe('pools scale', () => {
       ...['--set', 'pools[1].replicas={min: 1, max: 6, initial: 2}'],
     );
     expect(metrics.completed_requests).toBe(1200);
-    const shown =
-      /=== Autoscaling ===\n {2}prefill: hpa, 1 to 4 replicas, .*\n {2}decode: token-capacity, 1 to 6 /;
+    const shown = /\nAutoscaling\n {2}prefill: hpa, 1 to 4 replicas, .*\n {2}decode: token-capacity, 1 to 6 /;
     expect(text).toMatch(shown);
     const [prefill, decode] = metrics.tierkv.scaling ?? [];
     expect([prefill.configId, decode.configId]).toEqual(['prefill', 'decode']);

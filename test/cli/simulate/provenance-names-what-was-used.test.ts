@@ -38,7 +38,16 @@ describe('of options', () => {
         .filter((name) => all.includes(name))
         .sort(),
     ).toEqual([...named].sort());
-    expect(options).toMatchObject({ latencyModel: 'trained-physics', preemptionMode: 'restart' });
+    expect(options).toMatchObject({ latencyModel: 'calibrated', floor: true, preemptionMode: 'recompute' });
+  });
+
+  it.each([
+    ['a GPU that was not calibrated', ['--hardware', 'H200'], 'trained-physics', true, 'recompute'],
+    ['upstream', ['--as-upstream'], 'trained-physics', undefined, 'restart'],
+  ])('of %s', (_name, args, latencyModel, floor, preemptionMode) => {
+    const of = provenance(...plain, ...args);
+    expect(of.options).toMatchObject({ latencyModel, preemptionMode });
+    expect([of.options.floor, of.floor, of.latencyModel]).toEqual([floor, floor ?? false, latencyModel]);
   });
 
   it('a recorded trace has a session mode', () => {
@@ -89,7 +98,7 @@ workload: {preset: chatbot, rate: 12, num_requests: 3}
     });
     expect(Object.keys(front.options).filter((name) => tiered.includes(name))).toEqual([]);
     expect(back.options).toMatchObject({
-      preemptionMode: 'restart',
+      preemptionMode: 'recompute',
       maxNumSeqs: '256',
       totalKvBlocks: '4000',
       kvLoad: 'always',

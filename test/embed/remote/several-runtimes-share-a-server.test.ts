@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
 import { KVRuntime, type KVRuntimeConfig } from '../../../src/embed/index.ts';
+import { type MetricSample, metrics, watchRuntime } from '../../../src/metrics/index.ts';
 import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { FaultProxy } from '../../backends/remote/faultProxy.ts';
@@ -222,9 +223,15 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     await using mortal = await startRedis();
     const remote = { url: mortal.url, deadlineMs: 300, lookupMs: 300, connectMs: 300 };
     await using one = await open({}, remote);
+    const read = (name: string): readonly MetricSample[] | undefined =>
+      metrics.find((metric) => metric.name === name)?.read(watchRuntime(one));
+    const labels = { tier: 'remote' };
+    expect(read('tierkv_breaker_state')).toEqual([{ labels, value: 0 }]);
     await mortal.kill();
     for (let seed = 70; seed < 76; seed++) await ask(one, seed);
     expect(one.describe().remote.state).not.toBe('closed');
+    expect(read('tierkv_breaker_state')?.[0].value).not.toBe(0);
+    expect(read('tierkv_breaker_openings_total')?.[0].value).toBeGreaterThan(0);
     await mortal.restart();
     let seed = 80;
     while (one.describe().remote.state !== 'closed') {

@@ -72,6 +72,7 @@ describe('the shared tier', () => {
     expect(tier.writeEndUs('m/', words, 0, 1000, 2000)).toBeUndefined();
     expect(tier.readEndUs('m/', words, 0, 1000, 2000)).toBe(3050); // the other direction
     expect(tier.readEndUs('m/', words, 4, 1000, 2000)).toBeUndefined();
+    expect(tier.warnings().join()).toContain('Raise capacity_bytes');
     expect(tier.counts).toMatchObject({ reads: 1, missing: 1, writes: 1, writtenByOthers: 1 });
   });
 });
@@ -94,6 +95,7 @@ describe('instances with a shared tier', () => {
     ]);
     expect(firstTokens(simulation, [1])).toEqual([wholeUs]);
     expect(remoteHits(simulation)).toEqual([0, 0]);
+    expect(simulation.shared?.warnings().join()).toContain('none was read');
   });
 
   it('wait for each other on its link', () => {
