@@ -1,6 +1,6 @@
 /**
  * `src/files/inputs.ts` in a page, where a build for browsers puts it in that file's place: the files of the package, which
- * the build made a part of the code, and the files that a caller gives. There is no disk, so everything else is refused.
+ * the build made a part of the code, and the files that a caller gives. A page has no disk, so everything else is refused.
  */
 
 import packageTexts from 'tierkv:files';

@@ -103,7 +103,7 @@ export async function findShared(
   }
 }
 
-/** Blocks of a prompt that the shared tier is to be asked for; undefined where there are none, or is no such tier. */
+/** Blocks of a prompt that the shared tier is to be asked for; undefined without such blocks or without such a tier. */
 export function partsToFind(
   { shared, manager, blockTokens }: RequestContext,
   groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],

@@ -332,7 +332,7 @@ async function store(
   });
 }
 
-/** The first tier that can hold so many bytes; the last one where none can. */
+/** The first tier that can hold `bytes`; the last one where none can. */
 function tierFor({ manager }: RequestContext, bytes: number): number {
   const { tiers } = manager.config;
   const found = tiers.findIndex(({ shape }, i) => (i === TOP ? 2 : 1) * bytes <= shape.capacityBytes);

@@ -35,7 +35,7 @@ import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.t
 export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
 /**
- * What decides times stands here, and is no default of another room: published results of searches are those of these
+ * What decides times stands here instead of following defaults of other rooms: published results of searches rest on these
  * plans. Reports are 5 s old: what a router then knows is worth something.
  */
 const cluster: DeploymentSpec = {

@@ -378,7 +378,7 @@ interface ChosenCoefficients {
 
 /**
  * Of the model of time that is named; else of the one in the file that is named; else of the calibrated one of the GPU,
- * and where there is none, of trained-physics.
+ * and otherwise of trained-physics.
  */
 function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
   const named = textOption(options, 'latencyModel');

@@ -275,7 +275,7 @@ const byTopic: readonly OptionGroup[] = [
 
 const isFirst = ([flags]: OptionRow): boolean => firstFlags.includes(flags.split(' ')[0]);
 
-/** All options that help names, in its groups: first those that most runs need. */
+/** All options that help names, in its groups: the ones that most runs need come first. */
 export const simulateGroups: readonly OptionGroup[] = [
   {
     title: 'First of all',

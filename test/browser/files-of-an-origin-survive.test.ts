@@ -1,6 +1,6 @@
 /**
  * A slice of `npm run campaign -- tabs`, and what the files of an origin do when another tab has them, when they are taken
- * away, and where there is no room.
+ * away, and without room.
  */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -59,7 +59,7 @@ describe.skipIf(problem !== undefined)('the files of an origin', () => {
     await second.page.close();
   });
 
-  it('are told apart by what their bytes mean, and refused where there is no room', async () => {
+  it('are told apart by what their bytes mean, and refused without room', async () => {
     const tab = await pages.open(profile.context);
     await tab.call('fill', 'meaning', 1);
     await expect(tab.call('openAs', 'meaning', 'another model')).rejects.toThrow(/TKV_MISMATCH/);

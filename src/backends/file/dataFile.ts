@@ -276,7 +276,7 @@ export interface StoreFolder {
   headOf(name: string): Promise<Uint8Array | string | undefined>;
   /** `kept`: it exists. `made`: it must not exist. `replaced`: it is empty then, whether it existed or not. */
   open(name: string, how: 'kept' | 'made' | 'replaced'): Promise<FolderFile>;
-  /** @throws TKV_IO if there is no room for `bytes`, where these files give up theirs */
+  /** @throws TKV_IO without room for `bytes`, where these files give up theirs */
   requireFreeSpace(bytes: number, names: readonly string[]): Promise<void>;
   /** Bytes that these files take, as far as they exist. */
   bytesOf(names: readonly string[]): number;

@@ -1,4 +1,4 @@
-/** SHA-256 (FIPS 180-4), for what is read where there is no `node:crypto`. It is synchronous, and slower than Node's. */
+/** SHA-256 (FIPS 180-4), for what is read without `node:crypto`. It is synchronous, and slower than Node's. */
 
 /** The first 32 bits of the fractional parts of the roots of the first primes: square roots, and cube roots. */
 function rootsOfPrimes(count: number, power: number): Uint32Array {

@@ -5,7 +5,7 @@
  *
  * Below a device, bytes are not checked here unless `verifyReads` is set: the device checks what it receives, and bytes
  * from a file were checked when they were read. As the top tier (`verifyWrites`) the store compares what arrives,
- * because sequences read it in place; a seal is the digest of the bytes as they lie, and there is no fence to wait for.
+ * because sequences read it in place; a seal is the digest of the bytes as they lie, without a fence to wait for.
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';

@@ -8,7 +8,7 @@ import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 
 export interface DdrOptions {
   /**
-   * Locked host memory for blocks: those that GPU memory has no room for, or, without `hbmBytes`, the blocks that
+   * Locked host memory for blocks: the ones that GPU memory has no room for, or, without `hbmBytes`, the blocks that
    * sequences read and write. Default 0: off.
    */
   readonly ddrBytes?: number | undefined;

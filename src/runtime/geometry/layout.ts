@@ -26,7 +26,7 @@ export interface KVLayoutConfig {
   /** Elements of one head's K (and of its V) for one token. */
   readonly headDim: number;
   /**
-   * Elements of one head's V where it has another width than K; 0 where there is no V, as for MLA, whose latent is the K
+   * Elements of one head's V where it has another width than K; 0 without a V, as for MLA, whose latent is the K
    * of one head. Such blocks are stored, moved and verified like others. Kernels, boxes and views that pair K with V
    * refuse them. Default `headDim`.
    */

@@ -41,7 +41,7 @@ export const tierSizeNames: readonly string[] = optionNames<TierSize>({
   writeBudget: true,
 });
 
-/** What each tier may hold, by its name. The fastest of those that are named is the top tier. */
+/** What each tier may hold, by its name. The fastest of the named tiers is the top tier. */
 export type TierSizes = { [name in TierName]?: TierSize };
 
 export interface ManagerConfig extends TierSizes {

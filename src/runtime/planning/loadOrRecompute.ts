@@ -225,7 +225,7 @@ function computedInAnyCase({ sequence, blocks }: FoundPrefix, front: number): nu
 }
 
 // Whether to load or recompute blocks of one request below HBM while others wait for the same engine, link and room.
-// What counts is how much later requests begin to be answered, this one and those that wait:
+// What counts is how much later requests begin to be answered, this one and the waiting ones:
 //
 //     computed   the engine is busy for C: the request and each that waits for room or a seat are later by C
 //     loaded     the request waits L, the queue of the link included, and lies in HBM meanwhile: requests that

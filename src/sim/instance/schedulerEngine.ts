@@ -293,7 +293,7 @@ export class SchedulerEngine implements InstanceEngine {
     this.manager.checkIntegrity();
   }
 
-  /** Makes known which blocks of the prompt the shared tier has, behind those that the instance has itself. */
+  /** Makes known which blocks of the prompt the shared tier has, behind the ones that the instance has itself. */
   #findShared({ keys, promptBlocks }: SimRequest, nowUs: number): void {
     if (this.#shared === null) return;
     const { manager } = this;

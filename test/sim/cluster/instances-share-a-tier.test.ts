@@ -63,7 +63,7 @@ describe('the shared tier', () => {
     expect(tier.find('other/', words, 0, 1)).toBe(0);
   });
 
-  it('carries one transfer after the other in each direction, whoever asks', () => {
+  it('carries one transfer after the other in each direction, for all instances', () => {
     const tier = new SharedServer(config);
     const words = keys(3);
     expect(tier.writeEndUs('m/', words, 0, 1000, 500)).toBe(1550);
