@@ -37,7 +37,13 @@ const totals = ['GPU memory alone', 'with host memory and disk'].map((setup) => 
   setup,
   share: found.filter((each) => each.setup === setup).reduce((sum, each) => sum + each.share, 0),
 }));
-const y = { field: 'setup', type: 'nominal', title: null, sort: null, axis: { labelFontSize: 13, labelLimit: 260 } };
+const y = {
+  field: 'setup',
+  type: 'nominal',
+  title: null,
+  sort: null,
+  axis: { labelFontSize: 13, labelLimit: 260 },
+};
 const svg = await renderSvg({
   $schema: 'https://vega.github.io/schema/vega-lite/v6.json',
   title: `Prompt blocks found, of ${requests.toLocaleString('en')} requests of real chat traffic`,
