@@ -6,7 +6,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  * test/tidy holds that none of them reaches such a module.
  */
 export const live: readonly string[] = [
-  'test/{adapters,backends,browser,cli,compute,crash,dashboard,embed,examples,fuzz-inputs,metrics,package,server-load,soak,testing}/**/*.test.ts',
+  'test/{adapters,backends,browser,cli,compute,crash,dashboard,embed,examples,explain,fuzz-inputs,handoff,metrics,package,report,server-load,soak,testing}/**/*.test.ts',
   'test/gateway/events/live/*.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
   'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
@@ -25,6 +25,7 @@ export const live: readonly string[] = [
   'test/runtime/migration/classifier-agrees-with-hindsight.test.ts',
   'test/sim/cluster/{a-measured-vllm-run,snapshot/keys-left-out-change-nothing}.test.ts',
   'test/sim/latency/*.test.ts',
+  'test/sim/tier/loads-are-chosen-by-what-they-cost.test.ts',
   'test/**/oracle.test.ts',
 ];
 

@@ -60,7 +60,6 @@ const chat = await withPrefixCache(model, {
   weights: directory,
   tenant: 'me', // one user; a server takes it from its own authentication
   secretKey: keptSecret(path.join(state, 'secret')),
-  hbmBytes: 64 * 2 ** 20,
   ddrBytes: 256 * 2 ** 20,
   nvme: { dir: blocks, bytes: 2 ** 30, allocation: 'extents' },
   report: (each) => {

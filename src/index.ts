@@ -5,10 +5,19 @@
 
 import './requireNode.ts';
 
+export type { RemoteConfig } from './backends/remote/remoteTier.ts';
 export { BufferUsage, MapMode, ShaderStage } from './backends/webgpu/device.ts';
+export {
+  type KVTensor,
+  type LayerTensors,
+  packBlock,
+  type TensorPlace,
+  unpackBlock,
+} from './compute/hostTensors.ts';
 export type { Room } from './embed/admission.ts';
 export type { BeginOptions, RetentionHint } from './embed/begin.ts';
-export type { KVRuntimeConfig, RemoteConfig } from './embed/config.ts';
+export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './embed/blockPort.ts';
+export type { KVRuntimeConfig } from './embed/config.ts';
 export type { DeviceBlockTable, StepEnd } from './embed/context.ts';
 export type { EntryEnd, StepEntry } from './embed/grow.ts';
 export {

@@ -19,7 +19,7 @@ function manifestAt(file: URL): Manifest {
 
 /**
  * The folder of tierkv's `package.json`, looked for from here upwards. In a bundle that left the package behind
- * there is none: the answer is this file's own folder, so that loading never fails and a read names its file.
+ * it is missing: the answer is this file's own folder, so that loading never fails and a read names its file.
  */
 function rootFolder(): URL {
   const own = new URL('./', import.meta.url);

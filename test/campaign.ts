@@ -17,6 +17,8 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   crash: ['test/crash/run.ts'],
   sandbox: ['test/sim/sandbox/attacks/run.ts'],
   remote: ['test/backends/remote/run.ts'],
+  pair: ['test/handoff/run.ts'],
+  shared: ['test/embed/remote/run.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],
@@ -24,6 +26,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   kernels: ['test/compute/run.ts'],
   bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
   transformers: ['test/adapters/run.ts'],
+  tabs: ['test/browser/run.ts'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],
 };
 

@@ -1,8 +1,9 @@
 /**
- * Makes `dist`: declarations by tsc, JavaScript by rolldown, in two bundles.
+ * Makes `dist`: declarations by tsc, JavaScript by rolldown, in three bundles.
  *
  * - Doors: one file for each door of package.json. What they share lies in `dist/shared`, once, so that a class
  *   that comes through two doors is one class. Packages are imported.
+ * - Doors of pages (browserBuild.ts): the same for browsers, below `dist/browser`.
  * - Programs: the command and what its threads run, each with the name it has in `src`; every command is a part that
  *   is loaded when it is called. Packages are inside, since a program loads one file faster than a hundred; their
  *   licences stand in `dist/cli/LICENSES`. Only packages with native code, and those that may be absent, are imported.
@@ -17,6 +18,7 @@ import { globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type OutputChunk, rolldown } from 'rolldown';
+import { buildForBrowsers } from './browserBuild.ts';
 
 const root = resolve(import.meta.dirname, '..');
 const { values } = parseArgs({
@@ -40,9 +42,12 @@ const mayBeAbsent = [
 /** `sim/index` of `./dist/sim/index.js`: the name below `src`, without extension. */
 const nameOf = (file: string): string => /^(?:\.\/)?dist\/(.+)\.js$/.exec(file)![1];
 
-const doors = Object.values(manifest.exports).flatMap((door) =>
+const allDoors = Object.values(manifest.exports).flatMap((door) =>
   typeof door === 'string' ? [] : [nameOf(door.default)],
 );
+const doors = allDoors.filter((name) => !name.startsWith('browser/'));
+/** Doors of pages are built together, and share no file with those of Node. */
+const pageDoors = allDoors.filter((name) => name.startsWith('browser/'));
 
 /** What `src/packageFiles.ts` is asked for: programs of threads. */
 const threads = globSync('src/**/*.ts', { cwd: root }).flatMap((file) =>
@@ -101,6 +106,15 @@ if (!values.programs) {
 const ofDoors = values.programs
   ? []
   : await bundle(doors, 'shared', [...Object.keys(manifest.dependencies), ...mayBeAbsent]);
+const ofPages = values.programs
+  ? []
+  : await buildForBrowsers({
+      input: Object.fromEntries(pageDoors.map((name) => [name, join(root, 'src', `${name}.ts`)])),
+      dir: out,
+      shared: 'browser/shared',
+      minify: false,
+      external: ['yaml'],
+    });
 const programs = [...Object.values(manifest.bin).map(nameOf), ...new Set(threads)];
 const ofPrograms = await bundle(programs, 'cli/shared', ['webgpu', ...mayBeAbsent]);
 writeFileSync(join(out, 'cli', 'LICENSES'), licencesOf(ofPrograms));
@@ -109,5 +123,6 @@ const megabytes = (chunks: readonly OutputChunk[]): string =>
   (chunks.reduce((sum, { code }) => sum + Buffer.byteLength(code), 0) / 1e6).toFixed(2);
 console.log(
   `${relative(process.cwd(), out)}: doors in ${ofDoors.length} files, ${megabytes(ofDoors)} MB; ` +
+    `doors of pages in ${ofPages.length} files, ${megabytes(ofPages)} MB; ` +
     `${programs.length} programs in ${ofPrograms.length} files, ${megabytes(ofPrograms)} MB`,
 );

@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import type { EngineStores } from '../../src/backends/engine/transferEngine.ts';
+import type { EngineStores } from '../../src/backends/tierRows.ts';
 import { KVRuntime, kvLayout } from '../../src/index.ts';
 import type { TierStore } from '../../src/runtime/index.ts';
 

@@ -10,6 +10,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { parseArgs } from 'node:util';
+import { loadNativeCipher } from '../../src/backends/remote/nativeCipher.ts';
 import { connectRemote } from '../../src/backends/remote/remoteClient.ts';
 import { RemoteStore } from '../../src/backends/remote/remoteStore.ts';
 import { parseRemoteUrl } from '../../src/backends/remote/remoteUrl.ts';
@@ -63,17 +64,35 @@ try {
     };
     await gets();
     await loads();
+    const cipher = await loadNativeCipher();
     const times = { gets: [] as number[], loads: [] as number[] };
+    const cpu = { gets: [] as Spent[], loads: [] as Spent[] };
     for (let round = 0; round < rounds; round++) {
-      times.gets.push(await timed(gets));
-      times.loads.push(await timed(loads));
+      for (const [name, act] of [
+        ['gets', gets],
+        ['loads', loads],
+      ] as const) {
+        const before = spent();
+        times[name].push(await timed(act));
+        const after = spent();
+        cpu[name].push({ loop: after.loop - before.loop, all: after.all - before.all });
+      }
     }
     const [get, load] = [median(times.gets), median(times.loads)];
+    const best = Math.min(...times.gets) / Math.min(...times.loads);
+    const perMib = (which: Spent[], of: keyof Spent): number =>
+      Number((median(which.map((each) => each[of])) / ((blocks * blockBytes) / 2 ** 20)).toFixed(2));
     rows.push({
       payload: encrypt ? 'encrypted' : 'plain',
+      cipher: cipher === undefined ? 'node' : 'native',
       'GET GB/s': rate(get),
       'load GB/s': rate(load),
       'of the bare client': Number((get / load).toFixed(2)),
+      'best of best': Number(best.toFixed(2)),
+      'loop ms a MiB: GET': perMib(cpu.gets, 'loop'),
+      load: perMib(cpu.loads, 'loop'),
+      'process ms a MiB: GET': perMib(cpu.gets, 'all'),
+      'load ': perMib(cpu.loads, 'all'),
     });
   }
   console.table(rows);
@@ -110,6 +129,17 @@ try {
   bare.close();
 } finally {
   server.kill('SIGKILL');
+}
+
+interface Spent {
+  /** CPU milliseconds of the thread that runs this, and of all threads of the process. */
+  readonly loop: number;
+  readonly all: number;
+}
+
+function spent(): Spent {
+  const [loop, all] = [process.threadCpuUsage(), process.cpuUsage()];
+  return { loop: (loop.user + loop.system) / 1000, all: (all.user + all.system) / 1000 };
 }
 
 function rate(ms: number): number {

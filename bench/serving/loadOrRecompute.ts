@@ -21,8 +21,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { Engine } from '../../examples/server/engine/index.ts';
 import { makeTinyModel } from '../../examples/server/tinyModel/make.ts';
-import type { EngineStores } from '../../src/backends/engine/transferEngine.ts';
-import { loadOrRecompute, planOf, type StoreResult } from '../../src/runtime/index.ts';
+import { loadOrRecompute, planOf, type StoreResult, type TopTierStore } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const { values } = parseArgs({
@@ -56,8 +55,8 @@ makeTinyModel(model, { layers: 1, heads: 2, kvHeads: 1, contextTokens: 8192 + 64
 let throttle = Number.POSITIVE_INFINITY;
 
 /** Each block is written no sooner than a link of that speed brings it. */
-function throttled(hbm: EngineStores['hbm']): EngineStores['hbm'] {
-  const write: EngineStores['hbm']['write'] = async (items, ended = () => {}) => {
+function throttled(hbm: TopTierStore): TopTierStore {
+  const write: TopTierStore['write'] = async (items, ended = () => {}) => {
     const ends: StoreResult[] = [];
     if (throttle === Number.POSITIVE_INFINITY) return hbm.write(items, ended);
     let due = performance.now();
@@ -88,7 +87,7 @@ function open(name: string, prefixLoads: string): Promise<Engine> {
       nvme: { dir: mkdtempSync(join(directory, name)), bytes: 64 * mib },
       migration: false,
       offloadThreshold: 1,
-      wrapStores: (stores) => ({ ...stores, hbm: throttled(stores.hbm) }),
+      wrapStores: (stores) => ({ ...stores, hbm: throttled(stores.hbm!) }),
     },
     prefixLoads,
     contextTokens: 8192 + 64,

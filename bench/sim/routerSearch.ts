@@ -60,7 +60,18 @@ async function bundleOf(name: string, way: string | undefined): Promise<BoundBun
 
 function optionsFor(file: string, seed: string, latencyModel: string): OptionValues {
   const given = ['--model', 'qwen/qwen2.5-7b-instruct', '--hardware', 'H100', '--tp', '1'];
-  const shape = ['--num-instances', '4', '--total-kv-blocks', '67659', '--latency-model', latencyModel];
+  // as the published runs were: no floor under the models of time, and requests that give way begin anew
+  const shape = [
+    '--num-instances',
+    '4',
+    '--total-kv-blocks',
+    '67659',
+    '--latency-model',
+    latencyModel,
+    '--no-floor',
+    '--preemption-mode',
+    'restart',
+  ];
   const load = ['--workload-spec', file, '--seed', seed];
   return askedBy(readWords([...given, ...shape, ...load])).options;
 }

@@ -427,7 +427,7 @@ function listen() {
     const message = JSON.parse(data);
     if (message.head !== undefined) {
       begin(message);
-      if (message.head.mode === 'log') events.close();
+      if (message.head.mode === 'log' && !message.head.isWritten) events.close();
       return;
     }
     state.frames.push(message.frame);

@@ -12,6 +12,11 @@ if (args.includes('--help')) {
     const serving = await Serving.start(options, console.error);
     const saves = options.state === undefined ? '; without --state its KV goes with it' : ' and saves the KV';
     console.log(`Listening on ${serving.url} (Ctrl+C stops it${saves})`);
+    const { handoffs } = serving;
+    if (handoffs !== undefined) {
+      const from = handoffs.address === undefined ? '' : `; decode servers fetch KV from ${handoffs.address}`;
+      console.log(`Role ${handoffs.role}${from}`);
+    }
     const stop = async (): Promise<void> => {
       try {
         const saved = await serving.stop();

@@ -3,7 +3,7 @@
 import '../requireNode.ts';
 
 export type { LinkTraffic } from './engine/linkQueue.ts';
-export { type EngineStores, TransferEngine } from './engine/transferEngine.ts';
+export { TransferEngine } from './engine/transferEngine.ts';
 export { type DataFile, type DirectoryOps, IoError } from './file/dataFile.ts';
 export { FileStore } from './file/fileStore.ts';
 export { type StoreFault, type StoreReport, StoreView } from './file/inspect.ts';
@@ -18,8 +18,22 @@ export {
   tableMemory,
 } from './host/hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
+export type { DdrOptions } from './host/memoryTier.ts';
 export { RemoteStore, type RemoteStoreOptions } from './remote/remoteStore.ts';
-export { type AdapterInfo, adoptDevice, isSoftwareAdapter, openDevice } from './webgpu/adapter.ts';
+export type {
+  ChainPart,
+  DurableTier,
+  OpenedTier,
+  SharedTier,
+  TierDevice,
+  TierFacts,
+  TierNotes,
+  TierRequest,
+  TierRow,
+  TierWish,
+} from './tierRow.ts';
+export { type EngineStores, registerTier, type TierOptions, type TierStores } from './tierRows.ts';
+export { openDevice } from './webgpu/adapter.ts';
 export { BufferUsage, type DeviceErrors, LiveDevice, MapMode, ShaderStage } from './webgpu/device.ts';
 export { HbmStore } from './webgpu/hbmStore.ts';
 export {
@@ -30,6 +44,7 @@ export {
   SlabKernel,
   shaderSource,
 } from './webgpu/kernels.ts';
+export { type AdapterInfo, adoptDevice, isSoftwareAdapter } from './webgpu/selfTest.ts';
 export {
   type AdapterReport,
   type AdapterSource,

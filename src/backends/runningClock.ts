@@ -27,17 +27,35 @@ const STALL_MS = 200;
 /** Resolution of timers in milliseconds: an alarm due within it counts as due. */
 export const TICK_MS = 1;
 
+/** The timer does not keep the process alive. Browsers have numbers for timers, and no such process. */
+export function letProcessEnd(timer: ReturnType<typeof setTimeout>): void {
+  if (typeof timer === 'object') timer.unref();
+}
+
+/** Fulfilled once what has happened already was delivered. Browsers have no `setImmediate`. */
+export function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    if (typeof globalThis.setImmediate === 'function') globalThis.setImmediate(resolve);
+    else setTimeout(resolve);
+  });
+}
+
 /** After a stall Node runs timers before the I/O that ended meanwhile: hence `behindEnds`. */
 const processTimers: Timers = {
   nowMs: () => performance.now(),
   after: (ms, ring, keeps) => {
     const timer = setTimeout(ring, Math.max(1, Math.ceil(ms)));
-    if (!keeps) timer.unref();
+    if (!keeps) letProcessEnd(timer);
     return () => clearTimeout(timer);
   },
   behindEnds: (ring) => {
-    const immediate = setImmediate(ring);
-    return () => clearImmediate(immediate);
+    let isStopped = false;
+    void nextTurn().then(() => {
+      if (!isStopped) ring();
+    });
+    return () => {
+      isStopped = true;
+    };
   },
 };
 

@@ -7,6 +7,7 @@
 import { Command } from 'commander';
 import { fileLines, readText } from '../files/inputs.ts';
 import { requireWritableTarget, writeJsonFile, writeText } from '../files/results.ts';
+import type { HandoffFit, MeasuredHandoff } from '../handoff/linkFit.ts';
 import type { LinkRow } from '../measure/links.ts';
 import { median } from '../measure/manager.ts';
 import { startProgressBar } from '../printing/progress.ts';
@@ -42,9 +43,11 @@ export interface MeasuredProfile {
 }
 
 interface CalibrateOptions extends Partial<RecordedFiles> {
+  readonly handoffs?: string;
   readonly out?: string;
   readonly dir?: string;
   readonly adapter?: string;
+  readonly remote?: string;
   readonly quick: boolean;
 }
 
@@ -56,6 +59,10 @@ short bursts, and the profile says so. It also says whether the adapter is softw
 
 Use it with: tierkv replay TRACE --driver modeled --links FILE, or tierkv parity --links FILE
 
+With --handoffs it is the link between prefill and decode servers instead, from what a decode server says at
+http://HOST:PORT/handoffs of the hand-offs that it took. Hand prompts of several lengths off before, and let each be
+computed before it is fetched. --out gets the section "handoff" of a deployment file.
+
 With --trace-data, --sim-results and --report it is upstream's calibrate instead: a recorded trace beside a
 simulation of it, request by request.
 `;
@@ -66,7 +73,9 @@ export function calibrateCommand(): Command {
     .option('--out <file>', 'where to write the profile')
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
+    .option('--remote <url>', 'measure a Valkey or Redis instead, for --shared-tier of a simulation')
     .option('--quick', 'fewer sizes and rounds', false)
+    .option('--handoffs <file|url>', "a decode server's /handoffs, for the link between prefill and decode")
     .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
     .option('--trace-header <file>', 'its header')
     .option('--sim-results <file>', 'what --results-path of a simulation of the trace wrote')
@@ -79,9 +88,15 @@ export function calibrateCommand(): Command {
         printText(reportRecorded(recorded));
         return;
       }
-      const { out, dir, adapter: wanted, quick } = given;
+      const { out, dir, adapter: wanted, quick, handoffs } = given;
+      if (handoffs !== undefined) {
+        const { fitHandoffs } = await import('../handoff/linkFit.ts');
+        printText(writeHandoffs(fitHandoffs(await readHandoffs(handoffs)), out));
+        return;
+      }
       if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
       requireWritableTarget(out);
+      if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
       const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../measure/links.ts');
       const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
       using bar = startProgressBar('samples');
@@ -100,6 +115,23 @@ export function calibrateCommand(): Command {
       writeJsonFile(out, profile);
       printText(renderProfile(profile));
     });
+}
+
+async function calibrateRemote(
+  { dir, adapter, quick }: CalibrateOptions,
+  url: string,
+  out: string,
+): Promise<void> {
+  for (const [option, value] of Object.entries({ '--dir': dir, '--adapter': adapter })) {
+    if (value !== undefined) throw configError(option, 'excludes --remote', 'Keep one of them.');
+  }
+  const { measureSharedServer, renderSharedServer } = await import('../measure/sharedServer.ts');
+  using bar = startProgressBar('rounds');
+  const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
+    bar.update({ share: done / all, done });
+  });
+  writeJsonFile(out, figures);
+  printText(renderSharedServer(figures, rows));
 }
 
 /** Upstream's use of the command, which compares a recorded trace with a simulation of it. */
@@ -272,4 +304,79 @@ function readResults(file: string): RequestTiming[] {
     node.close();
     return timing;
   });
+}
+
+// `tierkv calibrate --handoffs`: the link of a pair of prefill and decode servers, for the simulator's model of it.
+
+/** @throws {TierKVError} TKV_INPUT naming the place for anything but what a decode server says */
+async function readHandoffs(place: string): Promise<MeasuredHandoff[]> {
+  const text = /^https?:/.test(place) ? await fetchText(place) : readText(place);
+  const wrong = (what: string, cause?: unknown): TierKVError =>
+    new TierKVError(
+      'TKV_INPUT',
+      `${place}: ${what}. Name http://HOST:PORT/handoffs of a decode server, or a file of it.`,
+      {
+        field: '--handoffs',
+        ...(cause === undefined ? {} : { cause }),
+      },
+    );
+  let recent: unknown;
+  try {
+    recent = (JSON.parse(text) as { readonly recent?: unknown } | null)?.recent;
+  } catch (error) {
+    throw wrong('must be JSON', error);
+  }
+  if (!Array.isArray(recent)) throw wrong('must have a list under recent');
+  return recent.map((row: Readonly<Record<string, unknown>> | null, i) => {
+    const number = (name: string): number => {
+      const value = row?.[name];
+      if (typeof value === 'number' && value >= 0 && Number.isFinite(value)) return value;
+      throw wrong(`recent[${i}].${name} must be a number from 0 on`);
+    };
+    if (typeof row?.outcome !== 'string') throw wrong(`recent[${i}].outcome must be a text`);
+    const outcome = row.outcome as MeasuredHandoff['outcome'];
+    return {
+      outcome,
+      taken: number('taken'),
+      bytes: number('bytes'),
+      ms: number('ms'),
+      flowMs: number('flowMs'),
+    };
+  });
+}
+
+async function fetchText(url: string): Promise<string> {
+  try {
+    const answer = await fetch(url);
+    if (answer.ok) return await answer.text();
+    throw new Error(`status ${answer.status}`);
+  } catch (cause) {
+    const why =
+      cause instanceof Error ? ((cause.cause as Error | undefined)?.message ?? cause.message) : String(cause);
+    throw new TierKVError('TKV_INPUT', `${url} does not answer (${why}). Start the decode server.`, {
+      field: '--handoffs',
+      cause,
+    });
+  }
+}
+
+/** @returns what is printed */
+function writeHandoffs(fit: HandoffFit, out: string | undefined): string {
+  const latencyUs = round(fit.baseLatencyUs);
+  const gbps = round(fit.bandwidthBytesPerS / 1e9);
+  if (out !== undefined) {
+    const section = [
+      'handoff:',
+      `  base_latency_us: ${latencyUs}`,
+      `  bandwidth_gb_per_s: ${gbps}`,
+      `  granularity: ${fit.granularity}`,
+      `  pipelined: ${fit.pipelined}`,
+    ];
+    writeText(out, `${section.join('\n')}\n`);
+  }
+  return (
+    `${fit.handoffs} hand-offs: ${latencyUs} µs and ${gbps} GB/s, median error ${(100 * fit.error).toFixed(0)} %\n` +
+    `tierkv simulate --pd-transfer-base-latency ${latencyUs / 1000} --pd-transfer-bandwidth ${gbps} ` +
+    `--pd-transfer-granularity ${fit.granularity} --pd-transfer-pipelined\n`
+  );
 }

@@ -1,14 +1,17 @@
 /** `tierkv compare RUN`: a measured run beside its prediction, on the requests that no fit saw. */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile } from '../files/results.ts';
+import { requireWritableTarget, writeResultJson } from '../files/results.ts';
 import type { ServedBy } from '../fitting/fitRequests.ts';
 import { renderTable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
-import { runText, servedOptions } from './latency/command.ts';
+import { runText, servedBy, servedOptions } from './latency/command.ts';
+import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 
-interface CompareValues extends ServedBy {
+interface CompareValues extends Omit<ServedBy, 'kvBlocks' | 'blockSize'> {
+  readonly hbm?: number;
+  readonly blockTokens: number;
   readonly coefficients?: string;
   readonly fitShare: number;
   readonly json?: string;
@@ -29,8 +32,9 @@ export function compareCommand(): Command {
       Number,
       0.5,
     )
-    .option('--json <file>', 'write the numbers as JSON')
-    .action(async (file: string, raw: CompareValues) => {
+    .addOption(jsonOption())
+    .action(async (file: string, given: CompareValues) => {
+      const raw = servedBy(given);
       if (raw.model === undefined)
         throw configError('--model', 'is missing', 'Name the model that was served.');
       if (!(raw.fitShare >= 0 && raw.fitShare < 1)) {
@@ -47,7 +51,7 @@ export function compareCommand(): Command {
       const first = Math.floor(read.requests.length * raw.fitShare);
       const values = compareTimes(read.requests, replayRun(run, coefficients), first);
       if (raw.json !== undefined)
-        writeJsonFile(raw.json, { run: file, judged: read.requests.length - first, values });
+        writeResultJson(raw.json, 'compare', { run: file, judged: read.requests.length - first, values });
       printText(`${runText(file, read, kvBlocks)}\n`);
       printText(`judged: the last ${read.requests.length - first} of ${read.requests.length} requests\n`);
       const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });

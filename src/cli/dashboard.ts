@@ -1,9 +1,17 @@
 /** `tierkv serve-dashboard`: the dashboard's page over a decision log, for a browser. */
 
 import { Command } from 'commander';
-import { framesOfLog, logDashboard, serveDashboard } from '../dashboard/index.ts';
+import {
+  type Dashboard,
+  type DashboardOptions,
+  followedLogDashboard,
+  framesOfLog,
+  logDashboard,
+  serveDashboard,
+} from '../dashboard/index.ts';
 import { fileLines, readText } from '../files/inputs.ts';
 import { startProgressBar } from '../printing/progress.ts';
+import { printable } from '../printing/text.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import { parseLinkCalibration } from '../sim/latency/capacity.ts';
 import { printText } from './output.ts';
@@ -13,6 +21,7 @@ interface DashboardPlace {
   readonly host: string;
   readonly port: string;
   readonly links?: string;
+  readonly follow?: boolean;
 }
 
 const helpEnd = `
@@ -27,26 +36,16 @@ export function dashboardCommand(): Command {
     .argument('<log>', 'the decision log of a run')
     .option('--host <name>', 'address to listen at', '127.0.0.1')
     .option('--port <number>', 'port; 0: any that is free', '8081')
+    .option('--follow', 'the run still writes the log: show what it adds')
     .option('--links <file>', 'profile of tierkv calibrate, for the limits of the links')
     .addHelpText('after', helpEnd)
-    .action(async (log: string, { host, port, links }: DashboardPlace) => {
+    .action(async (log: string, { host, port, links, follow }: DashboardPlace) => {
       const portNumber = requireInteger('--port', Number(port), 0, 65_535);
       const limits = links === undefined ? {} : limitsIn(links);
-      let count = 0;
-      using bar = startProgressBar('lines');
-      const lines = function* (): Generator<string> {
-        for (const line of fileLines(log)) {
-          if (++count % 20_000 === 0) bar.update({ share: 0, done: count });
-          yield line;
-        }
-      };
-      const frames = framesOfLog(lines(), log);
-      bar[Symbol.dispose]();
+      const make = follow === true ? followed(log, limits) : whole(log, limits);
       await interruptible(async (signal) => {
-        const server = await serveDashboard((access) => logDashboard(frames, { ...access, limits }), {
-          host,
-          port: portNumber,
-        });
+        const place = { host, port: portNumber };
+        const server = await serveDashboard(make, place);
         printText(`The dashboard of ${log} is at ${server.url} (Ctrl+C ends it)\n`);
         try {
           await new Promise<void>((_, reject) =>
@@ -57,6 +56,31 @@ export function dashboardCommand(): Command {
         }
       });
     });
+}
+
+type MakeDashboard = (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>;
+type Limits = Readonly<Record<string, number>>;
+
+function followed(log: string, limits: Limits): MakeDashboard {
+  const onEnd = (error?: unknown): void => {
+    const why = error instanceof Error ? `: ${printable(error.message)}` : '';
+    process.stderr.write(`${printable(log)} has ended${why}. The page shows what there was.\n`);
+  };
+  return (access) => followedLogDashboard(log, { ...access, limits, onEnd });
+}
+
+/** Reads the log to its end before the page is there. */
+function whole(log: string, limits: Limits): MakeDashboard {
+  let count = 0;
+  using bar = startProgressBar('lines');
+  const lines = function* (): Generator<string> {
+    for (const line of fileLines(log)) {
+      if (++count % 20_000 === 0) bar.update({ share: 0, done: count });
+      yield line;
+    }
+  };
+  const frames = framesOfLog(lines(), log);
+  return (access) => logDashboard(frames, { ...access, limits });
 }
 
 /** By link, in bytes a second. */

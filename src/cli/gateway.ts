@@ -4,10 +4,11 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile } from '../files/results.ts';
+import { requireWritableTarget, writeResultJson } from '../files/results.ts';
 import type { GatewayConfig, GatewayLimits, ReplayResult, ShadowReport } from '../gateway/index.ts';
 import { formatCount, printable, renderTable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
+import { jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
 
@@ -127,7 +128,7 @@ export function gatewayCommand(): Command {
     .command('replay')
     .description('decide a recorded run again, and compare the decisions line for line')
     .argument('<log>', 'as --log wrote it')
-    .option('--json <file>', 'write the result as JSON')
+    .addOption(jsonOption())
     .addHelpText(
       'after',
       '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
@@ -136,7 +137,7 @@ export function gatewayCommand(): Command {
       if (json !== undefined) requireWritableTarget(json);
       const { replayLog } = await import('../gateway/index.ts');
       const result = await replayLog(log);
-      if (json !== undefined) writeJsonFile(json, result);
+      if (json !== undefined) writeResultJson(json, 'gateway replay', result);
       printText(replayText(result));
       if (result.differences.length > 0) process.exitCode = 1;
     });
@@ -146,7 +147,7 @@ export function gatewayCommand(): Command {
     .argument('<log>', 'as --log wrote it')
     .option('--workload <file>', 'trace of the same run, as --trace wrote it, to be simulated')
     .option('--deployment <file>', 'deployment file with the servers, for the simulation')
-    .option('--json <file>', 'write the report as JSON')
+    .addOption(jsonOption())
     .action(async (log: string, options: { workload?: string; deployment?: string; json?: string }) => {
       const { workload, deployment, json } = options;
       if (json !== undefined) requireWritableTarget(json);
@@ -159,7 +160,7 @@ export function gatewayCommand(): Command {
       const trial =
         workload === undefined || deployment === undefined ? undefined : { trace: workload, deployment };
       const report = await compareShadows(log, trial);
-      if (json !== undefined) writeJsonFile(json, report);
+      if (json !== undefined) writeResultJson(json, 'gateway shadows', report);
       printText(shadowsText(report));
     });
   return command;

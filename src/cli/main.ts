@@ -26,11 +26,14 @@ async function main(args: readonly string[]): Promise<never> {
     return finish(2);
   }
   const { endingOf, inStandardInputsWords, withStack } = await import('./process.ts');
+  const { coloured, hasColours } = await import('../printing/colours.ts');
   let help = 'tierkv';
   const fail = (error: unknown): never => {
     const ending = endingOf(inStandardInputsWords(error), help);
     const shown = process.env.TIERKV_DEBUG ? withStack(ending, error) : ending;
-    if (shown.text !== '') process.stderr.write(`${shown.text}\n`);
+    if (shown.text !== '') {
+      process.stderr.write(`${hasColours(process.stderr) ? coloured(shown.text) : shown.text}\n`);
+    }
     process.exit(ending.exitCode); // at once: what failed may be stdout itself
   };
   process.on('uncaughtException', fail);

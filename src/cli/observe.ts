@@ -2,14 +2,14 @@
 
 import { Command } from 'commander';
 import { openWorkload } from '../files/openWorkload.ts';
-import { requireWritableTarget, writeText } from '../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../files/results.ts';
 import { startProgressBar } from '../printing/progress.ts';
 import { formatCounted, formatSeconds, printable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { type OptionValues, traceRows } from '../simulate/optionTable.ts';
 import { numberWithin, openOptions } from '../simulate/presetOptions.ts';
-import { addRows } from './optionRows.ts';
+import { addRows, jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
 import { takenText } from './workload/describe.ts';
 
@@ -28,6 +28,7 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const target = String(options.target);
   const out = String(options.out);
   requireWritableTarget(out);
+  if (typeof options.json === 'string') requireWritableTarget(options.json);
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;
@@ -76,6 +77,14 @@ async function run(file: string, options: OptionValues): Promise<void> {
   }
   const mean = (of: (line: (typeof whole)[number]) => number): string =>
     (whole.reduce((sum, line) => sum + of(line), 0) / whole.length / 1000).toFixed(1);
+  if (typeof options.json === 'string') {
+    const all = { model, target, requests: lines.length, completed: whole.length, latestUs };
+    const means = {
+      ttftMeanMs: Number(mean(({ ttft_us }) => ttft_us)),
+      e2eMeanMs: Number(mean(({ e2e_us }) => e2e_us)),
+    };
+    writeResultJson(options.json, 'observe', { ...all, ...means });
+  }
   const ttft = mean(({ ttft_us }) => ttft_us);
   const e2e = mean(({ e2e_us }) => e2e_us);
   printText(
@@ -107,5 +116,6 @@ export function observeCommand(): Command {
     .option('--from <format>', 'format of the workload, found out by default')
     .option('--seed <n>', 'random key of a specification')
     .option('--rate <n>', 'requests a second, for files without times')
+    .addOption(jsonOption())
     .action(run);
 }

@@ -1,5 +1,6 @@
 /** Where a command prints to: standard output, or stderr while a result has that. */
 
+import { coloured, hasColours } from '../printing/colours.ts';
 import { configError } from '../runtime/errors.ts';
 
 let isStdoutTaken = false;
@@ -11,7 +12,8 @@ export function takeStandardOutput(): void {
 
 /** Writes what people read: to standard output, or to stderr while a result has that. */
 export function printText(text: string): void {
-  (isStdoutTaken ? process.stderr : process.stdout).write(text);
+  const stream = isStdoutTaken ? process.stderr : process.stdout;
+  stream.write(hasColours(stream) ? coloured(text) : text);
 }
 
 //  The two files of a TraceV2 have one name but for their ends.

@@ -133,6 +133,7 @@ const outputs = [
 ];
 const ownOutputs: Readonly<Record<string, readonly string[]>> = {
   simulate: ['requests'],
+  plan: ['out'],
   calibrate: ['out'],
   fit: ['out'],
   export: ['out'],
@@ -141,10 +142,18 @@ const ownOutputs: Readonly<Record<string, readonly string[]>> = {
 const noStreams = ['log', 'traceOutput', 'cache', 'dir', 'payloads'];
 /** Options that name a file to be read. */
 const inputs = [
-  ...['workloadSpec', 'traceData', 'traceHeader', 'policyConfig', 'kvOffloadConfig', 'deployment', 'model'],
   ...[
-    'hardware',
-    'hardwareConfig',
+    'workloadSpec',
+    'traceData',
+    'traceHeader',
+    'policyConfig',
+    'kvOffloadConfig',
+    'sharedTier',
+    'deployment',
+    'model',
+  ],
+  ...[
+    ...['gpu', 'hardware', 'hardwareConfig'],
     'coefficients',
     'links',
     'plan',

@@ -30,6 +30,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./sweep/command.ts')).sweepCommand(),
   },
   {
+    name: 'plan',
+    summary: 'find the cheapest deployment that meets targets, and say how sure that is',
+    load: async () => (await import('./plan/command.ts')).planCommand(),
+  },
+  {
     name: 'evaluate',
     summary: 'score policies on suites of workloads, and say what went wrong and why',
     load: async () => (await import('./evaluate/command.ts')).evaluateCommand(),
@@ -85,6 +90,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./bench/command.ts')).benchCommand(),
   },
   {
+    name: 'explain',
+    summary: 'say why a request found what it found, block by block',
+    load: async () => (await import('./explain.ts')).explainCommand(),
+  },
+  {
     name: 'serve-dashboard',
     summary: 'show in a browser what happened in the run of a decision log',
     load: async () => (await import('./dashboard.ts')).dashboardCommand(),
@@ -94,7 +104,19 @@ const entries: readonly CommandEntry[] = [
     summary: 'measure the links of this machine as a profile for the simulator',
     load: async () => (await import('./calibrate.ts')).calibrateCommand(),
   },
+  {
+    name: 'completion',
+    summary: 'print a script that completes all of this in bash, zsh or fish',
+    load: async () => (await import('./completion.ts')).completionCommand(loadAll),
+  },
 ];
+
+/** The program with all commands, for what has to know them all. */
+async function loadAll(): Promise<Command> {
+  const program = new Command('tierkv').version('');
+  for (const { summary, load } of entries) program.addCommand((await load()).summary(summary));
+  return program;
+}
 
 /** Name of the command that `args` asks for or asks help on, if any. */
 function wantedCommand(args: readonly string[]): string | undefined {
@@ -102,10 +124,13 @@ function wantedCommand(args: readonly string[]): string | undefined {
   return words[0] === 'help' ? words[1] : words[0];
 }
 
-/** As commander's, without defaults that say nothing: false of a flag, an empty list. */
+/** As commander's, without defaults that say nothing: false of a flag, an empty list, what an option alone means. */
 function optionDescription(option: Option): string {
   const { defaultValue, description } = option;
-  const saysNothing = defaultValue === false || (Array.isArray(defaultValue) && defaultValue.length === 0);
+  const saysNothing =
+    option.presetArg !== undefined ||
+    defaultValue === false ||
+    (Array.isArray(defaultValue) && defaultValue.length === 0);
   return saysNothing ? description : new Help().optionDescription(option);
 }
 

@@ -13,6 +13,7 @@
 import { BufferUsage, writeWords } from '../backends/webgpu/device.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/layout.ts';
+import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import {
   conversionText,
@@ -171,6 +172,7 @@ export class BlockCopies extends PairedBlocks {
     requireOptions(config, blockCopiesConfigNames, 'config', 'TKV_CONFIG');
     requireDevicePool(config);
     const { device, slabs, layout, pairsMax } = config;
+    requirePairedLayout(layout, 'a copy by rows');
     const { rowBytes, blockBytes, blockTokens } = layout;
     const unitBytes = ([16, 8, 4] as const).find((bytes) => rowBytes % bytes === 0) ?? 4;
     const rowUnits = rowBytes / unitBytes;

@@ -32,6 +32,13 @@ export {
 } from './blocks.ts';
 export { type BlockRange, BlockTensors, type BlockTensorsConfig } from './blockTensors.ts';
 export {
+  type KVTensor,
+  type LayerTensors,
+  packBlock,
+  type TensorPlace,
+  unpackBlock,
+} from './hostTensors.ts';
+export {
   type AttentionKernel,
   attentionKernel,
   int8Layout,

@@ -14,10 +14,17 @@
  *     // scaled {   to   // scaled }                 the lines between
  */
 
-import { isSoftwareAdapter } from '../backends/webgpu/adapter.ts';
 import { shaderSource } from '../backends/webgpu/kernels.ts';
+import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
+import { computeShaders } from '../backends/webgpu/shaderTexts.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import { type KVLayout, type KVLayoutConfig, kvLayout, requireKVLayout } from '../runtime/geometry/layout.ts';
+import {
+  type KVLayout,
+  type KVLayoutConfig,
+  kvLayout,
+  requireKVLayout,
+  requirePairedLayout,
+} from '../runtime/geometry/layout.ts';
 import { requireArray, requireObject } from '../runtime/options.ts';
 
 export interface TextShape {
@@ -33,29 +40,34 @@ export interface TextShape {
 export function kernelText(name: string, { format, slabs, heads = 1, access }: TextShape): string {
   const { enable, files, scaled, headDim4 } = format;
   const repeats = { dim: headDim4, head: heads, slab: slabs };
-  const own = shaderSource('pagedRows');
-  if (access === 'none') return expandText(`${own}\n${shaderSource(name)}`, scaled, repeats);
-  const shared = `${own}\n${shaderSource(...files, 'pagedSlabs')}`.replaceAll('ACCESS', access);
-  return `${enable}${expandText(`${shared}\n${shaderSource(name)}`, scaled, repeats)}`;
+  const own = shaderSource(computeShaders, 'pagedRows');
+  if (access === 'none') return expandText(`${own}\n${shaderSource(computeShaders, name)}`, scaled, repeats);
+  const shared = `${own}\n${shaderSource(computeShaders, ...files, 'pagedSlabs')}`.replaceAll(
+    'ACCESS',
+    access,
+  );
+  return `${enable}${expandText(`${shared}\n${shaderSource(computeShaders, name)}`, scaled, repeats)}`;
 }
 
 /** The code that copies blocks within one pool, in units of `unitBytes`. */
 export function copyText(unitBytes: 4 | 8 | 16, slabs: number): string {
   const stored = { 4: 'u32', 8: 'vec2<u32>', 16: 'vec4<u32>' }[unitBytes];
-  const text = `alias Stored = ${stored};\n${shaderSource('blockPairs', 'copyBlocks')}`;
+  const text = `alias Stored = ${stored};\n${shaderSource(computeShaders, 'blockPairs', 'copyBlocks')}`;
   return expandText(text, false, { slab: slabs });
 }
 
 /** The code that converts blocks of one pool into blocks of another pool. */
 export function conversionText(from: KVFormat, slabs: number, to: KVFormat, targets: number): string {
   const renamed = ({ files }: KVFormat, side: string): string =>
-    shaderSource(...files.filter((file) => file !== 'halfBits')).replaceAll(
+    shaderSource(computeShaders, ...files.filter((file) => file !== 'halfBits')).replaceAll(
       /\b(Stored|valueOf|storedOf|scaleOf|inverseOf|scaledOf|storedScale)\b/g,
       (word) => (word === 'Stored' ? `${side}Stored` : `${side.toLowerCase()}${capitalised(word)}`),
     );
-  const bits = [from, to].some(({ files }) => files.includes('halfBits')) ? shaderSource('halfBits') : '';
+  const bits = [from, to].some(({ files }) => files.includes('halfBits'))
+    ? shaderSource(computeShaders, 'halfBits')
+    : '';
   const kernel = to.scaled ? 'convertBlocksScaled' : 'convertBlocks';
-  const own = shaderSource('blockPairs', 'convertSlabs', kernel);
+  const own = shaderSource(computeShaders, 'blockPairs', 'convertSlabs', kernel);
   const text = [bits, renamed(from, 'From'), renamed(to, 'To'), own].join('\n');
   const enable = from.enable || to.enable;
   return `${enable}${expandText(text, from.scaled, { slab: slabs, target: targets })}`;
@@ -197,7 +209,7 @@ interface DevicePoolParts {
 
 /**
  * The layout of blocks in which K and V are 8-bit integers with one scale for each token and head.
- * @param headDim elements of a head, a multiple of 4
+ * @param config as of `kvLayout`; its headDim is the elements of a head, a multiple of 4
  * @throws TKV_CONFIG like `kvLayout`
  */
 export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
@@ -207,6 +219,7 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 
 /** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
+  requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';
   const headDim = layout.headDim - (scaled ? SCALE_BYTES : 0);
   if (headDim < 4 || headDim % 4 !== 0) {

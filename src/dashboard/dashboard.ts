@@ -7,6 +7,7 @@ import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { watchRuntime } from '../metrics/index.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
+import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
 import { isLoopback, PageServer } from './pageServer.ts';
@@ -94,6 +95,67 @@ export async function logDashboard(
   return {
     handle: (request, response, next) => handled(pages, request, response, next),
     close: () => pages.close(),
+  };
+}
+
+export interface FollowOptions extends DashboardOptions {
+  /** Told once, when no more is taken: with the error of a log that is damaged, without one at its end. */
+  readonly onEnd?: ((error?: unknown) => void) | undefined;
+}
+
+/**
+ * The dashboard of a decision log that a run still writes: a frame every `everyMs` in which lines came.
+ * @throws TKV_INPUT for a log that is damaged or has no head yet; as `dashboard`
+ */
+export async function followedLogDashboard(path: string, options: FollowOptions = {}): Promise<Dashboard> {
+  const { onEnd = () => {}, ...plain } = options;
+  const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
+  requireInteger('everyMs', everyMs, 50, 3_600_000);
+  const log = new FollowedLog(path);
+  let pages: PageServer;
+  let now: LogFrames;
+  try {
+    log.read();
+    now = log.frames();
+    const head = (): LogFrames['head'] => ({
+      ...now.head,
+      limits,
+      ...(title === undefined ? {} : { title }),
+    });
+    pages = await PageServer.open({ head, frames: () => now.frames }, access);
+  } catch (error) {
+    log[Symbol.dispose]();
+    throw error;
+  }
+  const end = (error?: unknown): void => {
+    clearInterval(timer);
+    log[Symbol.dispose]();
+    now = { ...now, head: { ...now.head, isWritten: false } };
+    onEnd(error);
+  };
+  const take = (): void => {
+    try {
+      if (log.read()) {
+        now = log.frames();
+        pages.tell(now.frames[now.frames.length - 1]);
+      }
+    } catch (error) {
+      end(error);
+      return;
+    }
+    if (log.hasEnded) end();
+  };
+  let isOpen = true;
+  const timer = setInterval(take, everyMs).unref();
+  return {
+    handle: (request, response, next) => handled(pages, request, response, next),
+    close: () => {
+      if (!isOpen) return;
+      isOpen = false;
+      if (now.head.isWritten === true) log[Symbol.dispose]();
+      clearInterval(timer);
+      pages.close();
+    },
   };
 }
 

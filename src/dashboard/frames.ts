@@ -98,6 +98,8 @@ export interface DashboardFrame {
 export interface DashboardHead {
   readonly mode: 'live' | 'log';
   readonly title: string;
+  /** A log to which lines are still added. */
+  readonly isWritten?: boolean;
   readonly tiers: readonly string[];
   readonly policy: string;
   /** Upper bounds of the buckets of gaps, in seconds. */
@@ -119,7 +121,7 @@ export interface FrameSource {
 
 export function headOf(
   cache: CacheMeasures,
-  head: Pick<DashboardHead, 'mode' | 'title' | 'limits' | 'note'>,
+  head: Pick<DashboardHead, 'mode' | 'title' | 'limits' | 'note' | 'isWritten'>,
 ): DashboardHead {
   const { manager } = cache;
   const { policy, ...parameters } = manager.config.eviction;

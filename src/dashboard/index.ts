@@ -5,6 +5,8 @@ export {
   type DashboardOptions,
   type DashboardServer,
   dashboard,
+  type FollowOptions,
+  followedLogDashboard,
   type ListenOptions,
   logDashboard,
   serveDashboard,

@@ -35,6 +35,11 @@ export class LogFrameReader {
     this.#log = new LogReader(path);
   }
 
+  /** Whether the end of the log was read. */
+  get hasEnded(): boolean {
+    return this.#log.hasEnded;
+  }
+
   /** @throws TKV_INPUT naming the line of a log that is damaged, cut or of another version */
   read(line: string): void {
     const input = this.#log.read(line);
@@ -48,12 +53,13 @@ export class LogFrameReader {
   /** @throws TKV_INPUT for a log without an end, unless it is still written */
   finish(isWritten = false): LogFrames {
     if (!isWritten || this.#cache === undefined) this.#log.finish();
-    this.#history.push((this.#maker as FrameMaker).frame(this.#nowUs));
+    this.#take();
     return {
       head: headOf(this.#cache as CacheMeasures, {
         mode: 'log',
         title: this.#path,
         limits: {},
+        isWritten,
         note: 'A log has sequences and owners by number: no texts, no tenants by name.',
       }),
       frames: this.#history.frames,

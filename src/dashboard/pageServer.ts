@@ -218,15 +218,15 @@ async function pageFiles(): Promise<Map<string, readonly [string, Buffer]>> {
   ]);
 }
 
-/** Vega in one file that a page can load. @throws TKV_CONFIG where it is not installed */
-export function vegaForBrowsers(): Buffer {
+/** Vega in one file that a page can load. @param use what needs it, for the error @throws TKV_CONFIG where it is not installed */
+export function vegaForBrowsers(use: string = 'the dashboard'): Buffer {
   try {
     const entry = createRequire(import.meta.url).resolve('vega');
     return readFileSync(entry.replace(/[^/\\]+$/, 'vega.min.js'));
   } catch (cause) {
     throw new TierKVError(
       'TKV_CONFIG',
-      'the dashboard needs the optional packages vega and vega-lite, which are not installed. Run: npm install vega vega-lite',
+      `${use} needs the optional packages vega and vega-lite, which are not installed. Run: npm install vega vega-lite`,
       { field: 'vega', cause },
     );
   }

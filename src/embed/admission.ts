@@ -98,8 +98,10 @@ function openSequence(context: RequestContext, groups: readonly Group[], wish: W
 function openTables(context: RequestContext, groups: readonly Group[], wish: Wish): GroupTable[] | null {
   const tables = openWhatFits(context, groups, wish);
   if (tables === null) return null;
+  const isAlone = tables.length === 1;
+  if (isAlone && !wish.arrives) return tables; // admitted with its room
   const blocks = Math.ceil(wish.list.length / context.blockTokens);
-  const isTaken = wish.arrives && tables.length === 1 && takeRoomFromBothEnds(context, tables[0], blocks);
+  const isTaken = isAlone && takeRoomFromBothEnds(context, tables[0], blocks);
   if (!isTaken) takeRoom(context, tables, blocks);
   return tables;
 }
@@ -119,7 +121,7 @@ export function takeRoom(
 function openWhatFits(
   context: RequestContext,
   groups: readonly Group[],
-  { list, owner }: Wish,
+  { list, owner, arrives }: Wish,
 ): GroupTable[] | null {
   const { manager, blockTokens } = context;
   const blocks = Math.ceil(list.length / blockTokens);
@@ -127,7 +129,8 @@ function openWhatFits(
   const nowUs = context.nowUs();
   if (groups.length === 1) {
     const [{ keys, sizeClass, chain }] = groups;
-    const table = manager.openIfFits(keys.words, keys.length, nowUs, limit, blocks, sizeClass, owner);
+    const wish = [keys.words, keys.length, nowUs, limit, blocks, sizeClass, owner] as const;
+    const table = arrives ? manager.openIfFits(...wish) : manager.admit(...wish);
     return table === null ? null : [{ table, keys, sizeClass, chain, sealed: 0, disturbances: 0 }];
   }
   // A block counts as cached where every group has its unit.

@@ -4,14 +4,14 @@
  * files hold since an earlier run are made known.
  */
 
-import type { FileStore } from '../backends/file/fileStore.ts';
 import type { StoreIdentity } from '../backends/file/record.ts';
 import { guarded } from '../backends/guarded.ts';
 import { tableMemory } from '../backends/host/hostArena.ts';
-import type { RemoteStoreOptions } from '../backends/remote/remoteStore.ts';
-import { blake2s, ComputePace, KVManager, layoutFingerprint, Tier, tierName } from '../runtime/index.ts';
+import type { DurableTier, TierFacts } from '../backends/tierRow.ts';
+import { type TierOptions, tierRows } from '../backends/tierRows.ts';
+import { blake2s, ComputePace, KVManager, layoutFingerprint, TOP, tierName } from '../runtime/index.ts';
 import { BlockMoves, SharingGroups } from '../views/index.ts';
-import { BlockBook, keyFromHex } from './blockBook.ts';
+import { BlockBook, type BlockText, keyFromHex } from './blockBook.ts';
 import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, bytesOf, type RequestContext } from './context.ts';
@@ -51,7 +51,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const book = config.tokenIds === true ? new BlockBook(isOnItsWay) : undefined;
   const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing, book);
   try {
-    await requireMachineHolds(managerConfig, config.nvme?.dir);
+    await requireMachineHolds(managerConfig, config);
   } catch (error) {
     throw inConfigNames(error);
   }
@@ -63,10 +63,8 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    const { adapter, wait, wrapStores } = config;
-    const remote = remoteOptions(config, units, () => pace);
-    const nvme = warmNvme(config, noteOf);
-    stores = await openStores({ adapter, wait, wrapStores, notice, nvme, remote }, manager);
+    const facts = factsOf(config, units, pace, noteOf);
+    stores = await openStores({ ...tierOptionsOf(config), facts, notice }, manager);
   } catch (error) {
     log?.close();
     throw inConfigNames(error);
@@ -86,6 +84,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
       moved: (position, key, outcome) => moves.moved(position, key, outcome),
     },
   });
+  const recovered = adoptRecovered(manager, stores, nowUs());
   const closing = new AbortController();
   const admission = new AdmissionQueue();
   loop.onRoom(() => admission.roomFreed());
@@ -100,10 +99,12 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     sharing,
     owners: new TenantOwners(sharing),
     computing: new ComputingBlocks(),
-    remote: stores.remote,
+    shared: stores.shared,
+    stateBlocks: recovered === 0 ? new Set() : undefined,
     pace,
     scrubs: config.scrub ?? true,
-    hbm: () => stores.hbm,
+    stores,
+    pool: () => stores.hbm,
     device: () => stores.device,
     deviceErrors: () => stores.deviceErrors,
     closing: closing.signal,
@@ -112,21 +113,16 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     migration,
     observers: new RequestObservers(),
   };
+  const durable = stores.durable;
   let restored = Promise.resolve();
-  if (stores.nvme !== undefined) {
-    adoptRecovered(manager, stores.nvme, context.nowUs());
-    if (book !== undefined && stores.nvme.hasNotes) {
-      restored = readNotes(
-        stores.nvme,
-        notes,
-        closing.signal,
-        (key, text) => events.restored(key, text),
-        notice,
-      );
-    } else if (book !== undefined) {
+  if (book !== undefined && durable !== undefined) {
+    if (durable.notes.missing === undefined) {
+      const told = (key: string, text: BlockText): void => events.restored(key, text);
+      restored = readNotes(durable, notes, closing.signal, told, notice);
+    } else {
       notice(
-        `nvme.dir ${config.nvme?.dir} was made by an older tierkv, and its records carry no token ids: blocks of ` +
-          'this directory are not announced after a restart. Remove it to begin with one that does.',
+        `${durable.notes.missing}: blocks of this directory are not announced after a restart. Remove it to begin ` +
+          'with one that does.',
       );
     }
   }
@@ -144,40 +140,33 @@ const SAVE_BLOCKS = 256;
 /** Tokens of a step for which the time of computing is asked. */
 const STEP_TOKENS = 512;
 
-/** What the shared tier must know of the runtime: whose records it takes, and how long computing would take. */
-function remoteOptions(
-  { remote, secretKey, layout, epoch = 0 }: KVRuntimeConfig,
+/** What the rows of the tiers are opened with: of the configuration, what is theirs. */
+export function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
+  const names = tierRows.flatMap(({ optionNames }) => optionNames);
+  const options: TierOptions = Object.fromEntries(names.map((name) => [name, Reflect.get(config, name)]));
+  return { ...options, wrapStores: config.wrapStores };
+}
+
+function factsOf(
+  config: KVRuntimeConfig,
   units: GroupUnits,
-  pace: () => ComputePace,
-): RemoteStoreOptions | undefined {
-  if (remote === undefined) return undefined;
-  const { bytes: _bytes, writeBudget: _writeBudget, ...options } = remote;
-  const tokensPerByte = layout.blockTokens / bytesOf(units, 1);
+  pace: ComputePace,
+  noteOf: TierFacts['noteOf'],
+): TierFacts {
+  const tokensPerByte = config.layout.blockTokens / bytesOf(units, 1);
   return {
-    ...options,
-    secretKey,
-    layout: layoutFingerprint(layout),
-    generation: epoch,
-    computeMs: (bytes) => {
-      const estimate = pace().estimate(STEP_TOKENS);
-      return estimate === undefined ? undefined : (estimate.usPerToken * tokensPerByte * bytes) / 1000;
+    identity: storeIdentity(config),
+    secretKey: config.secretKey,
+    noteOf,
+    computeUs(bytes) {
+      const estimate = pace.estimate(STEP_TOKENS);
+      return estimate === undefined ? undefined : estimate.usPerToken * tokensPerByte * bytes;
     },
   };
 }
 
-export function warmNvme(
-  config: KVRuntimeConfig,
-  noteOf?: (key: Uint32Array) => Uint8Array | undefined,
-): StoreConfig['nvme'] {
-  const { nvme } = config;
-  if (nvme === undefined) return undefined;
-  const { dir, restart = 'warm', allocation = 'whole' } = nvme;
-  const noted = noteOf === undefined ? {} : { noteOf };
-  return { dir, options: { restart, allocation, identity: nvmeIdentity(config), ...noted } };
-}
-
-/** What gives the blocks in the files their meaning. The secret key itself is not written down. */
-export function nvmeIdentity({
+/** What gives stored blocks their meaning. The secret key itself is not written down. */
+export function storeIdentity({
   model,
   layout,
   secretKey,
@@ -195,43 +184,59 @@ export function nvmeIdentity({
   return {
     model,
     layout: layoutFingerprint(layout),
-    secretKey: Buffer.from(fingerprint).toString('hex'),
+    secretKey: hexOf(fingerprint),
     extras: JSON.stringify(sorted),
     epoch,
   };
 }
 
-/**
- * Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken
- */
-export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: number): number {
-  const position = manager.config.tiers.findIndex(({ tier }) => tier === Tier.NVME);
-  const blocks = nvme.records();
-  const { unitBytes } = manager.config;
-  // The files can hold more than the tier may: those used longest ago come last, and find no room.
-  let room = manager.usage(position).capacityBytes;
-  let first = blocks.length;
-  while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
-    room -= unitBytes[blocks[--first].sizeClass];
-  }
-  const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
-  return ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
+function hexOf(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** @returns blocks that the files hold durably then */
-export async function saveToFiles(
+/**
+ * Makes the blocks that the tiers hold since an earlier run findable again. @returns blocks that were taken
+ */
+export function adoptRecovered(
+  manager: KVManager,
+  { tiers }: Pick<OpenStores, 'tiers'>,
+  nowUs: number,
+): number {
+  const { unitBytes } = manager.config;
+  let taken = 0;
+  for (const [position, tier] of manager.tiers.entries()) {
+    const blocks = tiers.get(tierName(tier))?.durable?.records() ?? [];
+    // A store can hold more than the tier may: the blocks used longest ago come last, and find no room.
+    let room = manager.usage(position).capacityBytes;
+    let first = blocks.length;
+    while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
+      room -= unitBytes[blocks[--first].sizeClass];
+    }
+    const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
+    taken += ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
+  }
+  return taken;
+}
+
+/**
+ * Sends what is cached down to the first tier that outlives the process, and makes that one durable.
+ * @returns blocks that it holds durably then; 0 where no tier outlives the process
+ */
+export async function saveDurably(
   { manager, loop, nowUs }: Pick<RequestContext, 'manager' | 'loop' | 'nowUs'>,
-  nvme: FileStore,
+  { tiers }: Pick<OpenStores, 'tiers'>,
 ): Promise<number> {
-  const last = manager.tiers.indexOf(Tier.NVME);
-  for (let position = 0; position < last; position++) {
+  const durableOf = (position: number): DurableTier | undefined =>
+    tiers.get(tierName(manager.tiers[position]))?.durable;
+  const target = manager.tiers.findIndex((_, position) => durableOf(position) !== undefined);
+  if (target === -1) return 0;
+  for (let position = TOP; position < target; position++) {
     while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
   }
   try {
-    await nvme.sync();
-    nvme.requireInPlace();
+    await durableOf(target)?.save();
   } catch (error) {
     throw inConfigNames(error);
   }
-  return manager.usage(last).slots.ready;
+  return manager.usage(target).slots.ready;
 }

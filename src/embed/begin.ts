@@ -3,6 +3,7 @@
  * brought is among the open blocks.
  */
 
+import type { ChainPart } from '../backends/tierRow.ts';
 import { type KeyElements, type RequestExtras, requireElements, TierKVError } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { admit, takeRoom } from './admission.ts';
@@ -36,7 +37,8 @@ export async function begin(
   requireElements(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
-  const asked = { id: undefined, tenant: options.tenant, promptTokens: list.length };
+  const { tenant: asker, extras } = options;
+  const asked = { id: undefined, tenant: asker, promptTokens: list.length, prompt: list, extras };
   const chains = context.chains.of(options.tenant, options.extras);
   const watch = context.observers.asked(asked, context.nowUs());
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
@@ -85,27 +87,37 @@ export async function begin(
  * and loaded as those of any tier. One request, which ends by its deadline; without a shared tier, nothing.
  */
 export async function findShared(
-  { remote, manager, blockTokens, nowUs }: RequestContext,
+  context: RequestContext,
   groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],
   tokens: number,
   owner: number,
   signals: readonly AbortSignal[],
 ): Promise<void> {
-  if (remote === undefined) return;
+  const { shared, manager, nowUs } = context;
+  const parts = partsToFind(context, groups, tokens);
+  if (shared === undefined || parts === undefined) return;
+  const found = await unlessAborted(signals, () => shared.tier.lookup(parts));
+  for (const block of found.flat()) {
+    const place = manager.adoptFound(shared.position, { ...block, owner }, nowUs());
+    if (place !== undefined) shared.tier.believe(place, block.key);
+  }
+}
+
+/** Blocks of a prompt that the shared tier is to be asked for; undefined where there are none, or is no such tier. */
+export function partsToFind(
+  { shared, manager, blockTokens }: RequestContext,
+  groups: readonly Pick<GroupTable, 'keys' | 'sizeClass'>[],
+  tokens: number,
+): ChainPart[] | undefined {
+  if (shared === undefined) return undefined;
   const to = Math.floor(Math.max(tokens - 1, 0) / blockTokens);
   const parts = groups.map(({ keys: { words }, sizeClass }) => {
     return { keys: words, from: manager.matchLength(words, to), to, sizeClass };
   });
-  if (parts.every(({ from }) => from >= to)) return;
-  const found = await unlessAborted(signals, () => remote.lookup(parts));
-  const position = manager.tiers.indexOf(remote.tier);
-  for (const block of found.flat()) {
-    const place = manager.adoptFound(position, { ...block, owner }, nowUs());
-    if (place !== undefined) remote.believe(place, block.key);
-  }
+  return parts.every(({ from }) => from >= to) ? undefined : parts;
 }
 
-/** The sequence's blocks are in HBM, cached or open. */
+/** The sequence's blocks are in the top tier, cached or open. */
 async function fill(
   context: RequestContext,
   sequence: SequenceState,
@@ -159,7 +171,7 @@ async function bringWithTail(
 }
 
 /**
- * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
+ * Every block of the sequence is brought to the top tier or opened to be computed: once, and again for as long as
  * losses and errors undo it.
  * @param hasRoom whether its loads and openings were begun by the caller: the first attempt then only waits
  * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
@@ -186,7 +198,7 @@ export async function bring(
   throw new TierKVError(
     'TKV_DEVICE',
     `the device has undone ${blocks} blocks ${ATTEMPTS_MAX} times. Give it more memory, or try again later.`,
-    { field: 'hbmBytes' },
+    { field: context.stores.sizeField },
   );
 }
 
@@ -204,8 +216,8 @@ export interface BeginOptions extends WaitOptions {
   /** Lower numbers are served first when requests wait for room. Default 0. */
   readonly priority?: number | undefined;
   /**
-   * Wait for room instead of being refused with TKV_FULL. While most of HBM is held, what lies below DDR is
-   * read into DDR before room is taken. Default false.
+   * Wait for room instead of being refused with TKV_FULL. While most of the top tier is held, what lies far below is
+   * read into the tier under it before room is taken. Default false.
    */
   readonly wait?: boolean | undefined;
   /**

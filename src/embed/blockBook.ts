@@ -44,7 +44,10 @@ interface Line {
 
 /** The key that `keyToHex` wrote. */
 export function keyFromHex(hex: string): Uint32Array {
-  return new Uint32Array(Uint8Array.from(Buffer.from(hex, 'hex')).buffer);
+  const bytes = Uint8Array.from({ length: hex.length / 2 }, (_, i) =>
+    Number.parseInt(hex.slice(2 * i, 2 * i + 2), 16),
+  );
+  return new Uint32Array(bytes.buffer);
 }
 
 function bookedBlock(key: string, { parent, tokens, bytes, tiers, text }: Line): BookedBlock {

@@ -11,12 +11,11 @@
  * The nonce is random: 2^32 notes under one secret keep the odds of a repeated one below 2^-32.
  */
 
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
-import type { FileStore } from '../backends/file/fileStore.ts';
+import type { DurableTier } from '../backends/tierRow.ts';
 import { keyToHex } from '../runtime/index.ts';
 import type { BlockBook, BlockText } from './blockBook.ts';
+import { NoteCipher } from './noteCipher.ts';
 
-const CIPHER = 'aes-256-gcm';
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const NOTE_VERSION = 1;
@@ -26,27 +25,23 @@ const HEAD_BYTES = 6;
 const TENANT_BYTES_MAX = 1024;
 
 export class BlockNotes {
-  readonly #key: Uint8Array;
+  readonly #cipher: NoteCipher;
 
   constructor(secretKey: Uint8Array) {
-    this.#key = new Uint8Array(
-      hkdfSync('sha256', secretKey, new Uint8Array(0), 'tierkv notes of records', 32),
-    );
+    this.#cipher = new NoteCipher(secretKey);
   }
 
   /** The note for a block; undefined for a tenant whose name is too long. */
   seal(blockKey: Uint32Array, text: BlockText): Uint8Array | undefined {
     const plain = plainText(text);
     if (plain === undefined) return undefined;
-    const nonce = randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv(CIPHER, this.#key, nonce);
-    cipher.setAAD(bytesOf(blockKey));
-    const sealed = Buffer.concat([cipher.update(plain), cipher.final()]);
+    const nonce = crypto.getRandomValues(new Uint8Array(NONCE_BYTES));
+    const { sealed, tag } = this.#cipher.seal(nonce, bytesOf(blockKey), plain);
     // Records keep whole words: the length before them tells what is padding.
     const note = new Uint8Array(4 + NONCE_BYTES + TAG_BYTES + sealed.byteLength);
     new DataView(note.buffer).setUint32(0, sealed.byteLength, true);
     note.set(nonce, 4);
-    note.set(cipher.getAuthTag(), 4 + NONCE_BYTES);
+    note.set(tag, 4 + NONCE_BYTES);
     note.set(sealed, 4 + NONCE_BYTES + TAG_BYTES);
     return note;
   }
@@ -57,15 +52,13 @@ export class BlockNotes {
     if (note.byteLength < from) return undefined;
     const length = new DataView(note.buffer, note.byteOffset).getUint32(0, true);
     if (length < HEAD_BYTES || from + length > note.byteLength) return undefined;
-    try {
-      const cipher = createDecipheriv(CIPHER, this.#key, note.subarray(4, 4 + NONCE_BYTES));
-      cipher.setAAD(bytesOf(blockKey));
-      cipher.setAuthTag(note.subarray(4 + NONCE_BYTES, from));
-      const plain = Buffer.concat([cipher.update(note.subarray(from, from + length)), cipher.final()]);
-      return textIn(plain);
-    } catch {
-      return undefined; // not ours, or changed
-    }
+    const plain = this.#cipher.open(
+      note.subarray(4, 4 + NONCE_BYTES),
+      note.subarray(4 + NONCE_BYTES, from),
+      bytesOf(blockKey),
+      note.subarray(from, from + length),
+    );
+    return plain === undefined ? undefined : textIn(plain); // undefined: not ours, or changed
   }
 }
 
@@ -78,26 +71,34 @@ function plainText({ tokenIds, tenant, group }: BlockText): Uint8Array | undefin
   if (name.byteLength > TENANT_BYTES_MAX) return undefined;
   const largest = tokenIds.reduce((max, id) => Math.max(max, id), 0);
   const width = largest < 2 ** 16 ? 2 : largest < 2 ** 24 ? 3 : 4;
-  const plain = Buffer.alloc(HEAD_BYTES + name.byteLength + width * tokenIds.length);
-  plain.writeUInt8(NOTE_VERSION, 0);
-  plain.writeUInt8(width, 1);
-  plain.writeUInt16LE(group, 2);
-  plain.writeUInt16LE(name.byteLength, 4);
+  const plain = new Uint8Array(HEAD_BYTES + name.byteLength + width * tokenIds.length);
+  const view = new DataView(plain.buffer);
+  view.setUint8(0, NOTE_VERSION);
+  view.setUint8(1, width);
+  view.setUint16(2, group, true);
+  view.setUint16(4, name.byteLength, true);
   plain.set(name, HEAD_BYTES);
   tokenIds.forEach((id, i) => {
-    plain.writeUIntLE(id, HEAD_BYTES + name.byteLength + i * width, width);
+    const at = HEAD_BYTES + name.byteLength + i * width;
+    for (let byte = 0; byte < width; byte++) plain[at + byte] = id >>> (8 * byte);
   });
   return plain;
 }
 
 /** Undefined for a note of a later version. It was authenticated, so its lengths are right. */
-function textIn(plain: Buffer): BlockText | undefined {
-  if (plain.readUInt8(0) !== NOTE_VERSION) return undefined;
-  const width = plain.readUInt8(1);
-  const from = HEAD_BYTES + plain.readUInt16LE(4);
+function textIn(plain: Uint8Array): BlockText | undefined {
+  const view = new DataView(plain.buffer, plain.byteOffset, plain.byteLength);
+  if (view.getUint8(0) !== NOTE_VERSION) return undefined;
+  const width = view.getUint8(1);
+  const from = HEAD_BYTES + view.getUint16(4, true);
   const tokenIds = new Uint32Array((plain.byteLength - from) / width);
-  for (let i = 0; i < tokenIds.length; i++) tokenIds[i] = plain.readUIntLE(from + i * width, width);
-  return { tokenIds, tenant: plain.toString('utf8', HEAD_BYTES, from), group: plain.readUInt16LE(2) };
+  for (let i = 0; i < tokenIds.length; i++) {
+    let id = 0;
+    for (let byte = width - 1; byte >= 0; byte--) id = id * 256 + plain[from + i * width + byte];
+    tokenIds[i] = id;
+  }
+  const tenant = new TextDecoder().decode(plain.subarray(HEAD_BYTES, from));
+  return { tokenIds, tenant, group: view.getUint16(2, true) };
 }
 
 /** The note of a cached block, for the file store. */
@@ -121,19 +122,19 @@ const READERS = 8;
  * @param notice gets a line when the disk does not answer: what is left is not read then
  */
 export async function readNotes(
-  store: Pick<FileStore, 'records' | 'note'>,
+  tier: Pick<DurableTier, 'records' | 'notes'>,
   notes: BlockNotes,
   signal: AbortSignal,
   restored: (key: string, text: BlockText) => void,
   notice: (line: string) => void,
 ): Promise<void> {
-  const entries = store.records();
+  const entries = [...tier.records()];
   let isTold = false;
   const reader = async (): Promise<void> => {
     for (let entry = entries.pop(); entry !== undefined && !signal.aborted; entry = entries.pop()) {
       let note: Uint8Array | undefined;
       try {
-        note = await store.note(entry);
+        note = await tier.notes.read(entry);
       } catch (error) {
         if (!isTold) {
           isTold = true;

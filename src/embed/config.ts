@@ -1,7 +1,7 @@
 /** What an embedder gives, and the pools that follow from it. */
 
-import type { EngineStores } from '../backends/engine/transferEngine.ts';
-import { type RemoteStoreOptions, remoteStoreOptionsNames } from '../backends/remote/remoteStore.ts';
+import type { TierRow, TierWish } from '../backends/tierRow.ts';
+import { type EngineStores, type TierOptions, tierRows } from '../backends/tierRows.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { requireKVLayout } from '../runtime/geometry/layout.ts';
 import {
@@ -11,11 +11,13 @@ import {
   type ManagerConfig,
   type OffloadChoice,
   TierKVError,
+  type TierName,
   type TierSize,
-  type WriteBudgetConfig,
+  TOP,
 } from '../runtime/index.ts';
 import { resolveOffload } from '../runtime/manager/offloadPolicies.ts';
 import {
+  described,
   oneOf,
   optionNames,
   requireFlag,
@@ -27,10 +29,11 @@ import {
 import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/useTable.ts';
 import type { MigratorOptions } from '../views/index.ts';
 import { checkMigratorOptions } from '../views/kvMigrator.ts';
+import { type ExplainMemory, explainMemoryNames } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './tenancy.ts';
 
-export interface KVRuntimeConfig {
+export interface KVRuntimeConfig extends TierOptions {
   /**
    * Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`.
    */
@@ -39,7 +42,7 @@ export interface KVRuntimeConfig {
    * Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers.
    */
   readonly layerGroups?: readonly LayerGroup[];
-  /** Blocks of a page. Compaction of HBM frees whole pages. Default 1. */
+  /** Blocks of a page. Compaction of the top tier frees whole pages. Default 1. */
   readonly blocksPerPage?: number;
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
@@ -51,38 +54,12 @@ export interface KVRuntimeConfig {
   readonly extras?: KeyNamespace['extras'];
   /** Tenants that share KV, by the name of their group. Default: each tenant is alone. */
   readonly sharingGroups?: Readonly<Record<string, readonly string[]>>;
-  /** GPU memory for blocks. */
-  readonly hbmBytes: number;
-  /** Locked host memory for blocks that GPU memory has no room for. Default 0: off. */
-  readonly ddrBytes?: number;
-  /** Files for blocks that host memory has no room for. The directory must exist. Default: off. */
-  readonly nvme?: {
-    readonly dir: string;
-    readonly bytes: number;
-    /**
-     * `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them.
-     * Default `warm`.
-     */
-    readonly restart?: 'warm' | 'empty';
-    /** Bounds what is written to the files by what is read from them. Default: no bound. */
-    readonly writeBudget?: WriteBudgetConfig;
-    /**
-     * `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is
-     * needed. Default `whole`.
-     */
-    readonly allocation?: 'whole' | 'extents';
-  };
-  /**
-   * A Valkey or Redis that several runtimes share: what one of them computed, the others load. It needs the package
-   * `@valkey/valkey-glide`. Default: off.
-   */
-  readonly remote?: RemoteConfig;
   /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
   readonly eviction?: EvictionChoice;
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
-   * Share of HBM and of DDR that may be on its way down at a time. A block that is evicted beyond it is
+   * Share of each tier that may be on its way down at a time. A block that is evicted beyond it is
    * dropped: a slow disk then costs cached blocks, and no request waits for it. Where blocks take more than 50 ms
    * on their way, the bound is half of the tier's landing room, and one block at least, whatever the share.
    * Default 1/2; 1: no bound at all.
@@ -98,15 +75,21 @@ export interface KVRuntimeConfig {
    * then tells them, also of blocks that an earlier run left. Routers need them. Default false.
    */
   readonly tokenIds?: boolean;
+  /**
+   * Whether blocks and requests are remembered, so that `explain` can say why a request missed what it missed: true, or how
+   * much is remembered. Default false.
+   */
+  readonly explain?: boolean | ExplainMemory;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
   /**
-   * When cached blocks of a tier go to the tier below. Default: HBM by `offloadThreshold`, DDR when its room
-   * is needed; with `remote`, both `eager`, so that others find a block soon after it was computed.
+   * When cached blocks of a tier go to the tier below, by the name of the tier. Default: the top tier by
+   * `offloadThreshold`, the others when their room is needed; above a tier that others read, such as `remote`, all of
+   * them `eager`, so that others find a block soon after it was computed.
    */
-  readonly offload?: { readonly hbm?: OffloadChoice; readonly ddr?: OffloadChoice };
+  readonly offload?: { readonly [name in TierName]?: OffloadChoice };
   /**
-   * Share of HBM above which a release offloads cached blocks, by the eviction policy. Default 1, since
+   * Share of the top tier above which a release offloads cached blocks, by the eviction policy. Default 1, since
    * `migration` does it by temperature; 0.9 where that is off.
    */
   readonly offloadThreshold?: number;
@@ -120,20 +103,13 @@ export interface KVRuntimeConfig {
    * Milliseconds after which a transfer is given up, and its block computed instead. Default 10,000.
    */
   readonly transferDeadlineMs?: number;
-  /** Which adapter to use; see `openDevice`. */
-  readonly adapter?: string;
-  /**
-   * How this process waits for the device: `sleep` leaves the core to others after eight milliseconds, `spin`
-   * keeps it busy and looks in every turn of the event loop; see `openDevice`. Default `sleep`.
-   */
-  readonly wait?: 'spin' | 'sleep';
   /** Stands between the engine and the stores, to count or to inject faults. */
   readonly wrapStores?: (stores: EngineStores) => EngineStores;
   /** Receives lines that a person should see. */
   readonly notice?: (line: string) => void;
 }
 
-export const kvRuntimeConfigNames: readonly string[] = optionNames<KVRuntimeConfig>({
+export const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig, keyof TierOptions>>({
   layout: true,
   layerGroups: true,
   blocksPerPage: true,
@@ -142,84 +118,50 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<KVRuntimeConf
   epoch: true,
   extras: true,
   sharingGroups: true,
-  hbmBytes: true,
-  ddrBytes: true,
-  nvme: true,
-  remote: true,
   eviction: true,
   lowerCopy: true,
   leavingShare: true,
   log: true,
   tokenIds: true,
+  explain: true,
   scrub: true,
   offload: true,
   offloadThreshold: true,
   migration: true,
   transferDeadlineMs: true,
-  adapter: true,
-  wait: true,
   wrapStores: true,
   notice: true,
 });
-
-export interface RemoteConfig
-  extends Omit<RemoteStoreOptions, 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs'> {
-  /** Bytes of blocks on the server that this runtime keeps in mind; the server may hold more, or fewer. */
-  readonly bytes: number;
-  /** Bounds what is written to the server by what is read from it. Default: no bound. */
-  readonly writeBudget?: WriteBudgetConfig;
-}
-
-const remoteNames: readonly string[] = [
-  ...optionNames<Pick<RemoteConfig, 'bytes' | 'writeBudget'>>({ bytes: true, writeBudget: true }),
-  ...remoteStoreOptionsNames.filter(
-    (name) => !['secretKey', 'layout', 'generation', 'notice', 'computeMs'].includes(name),
-  ),
-];
-
-const nvmeNames = optionNames<NonNullable<KVRuntimeConfig['nvme']>>({
-  dir: true,
-  bytes: true,
-  restart: true,
-  writeBudget: true,
-  allocation: true,
-});
-const offloadNames = optionNames<NonNullable<KVRuntimeConfig['offload']>>({ hbm: true, ddr: true });
 
 /**
  * That every setting is known and of its kind, before anything is made of it.
  * @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown
  */
 export function checkRuntimeConfig(config: KVRuntimeConfig): void {
-  requireOptions(config, kvRuntimeConfigNames, 'config', 'TKV_CONFIG');
-  const { nvme, offload, migration, lowerCopy, wait, sharingGroups } = config;
+  const names = [...kvRuntimeConfigNames, ...tierRows.flatMap((row) => row.optionNames)];
+  requireOptions(config, names, 'config', 'TKV_CONFIG');
+  const { offload, migration, lowerCopy, sharingGroups } = config;
   requireKVLayout(config.layout);
-  if (nvme !== undefined) {
-    requireOptions(nvme, nvmeNames, 'nvme', 'TKV_CONFIG');
-    requireText(nvme.dir, 'nvme.dir', 'Name a directory that exists.', 'TKV_CONFIG');
-    if (nvme.restart !== undefined) oneOf('nvme.restart', nvme.restart, ['warm', 'empty']);
-    if (nvme.allocation !== undefined) oneOf('nvme.allocation', nvme.allocation, ['whole', 'extents']);
+  for (const row of tierRows) row.check(config);
+  if (offload !== undefined) {
+    const upper = tierRows.slice(0, -1).map(({ name }) => name);
+    requireOptions(offload, upper, 'offload', 'TKV_CONFIG');
   }
-  if (config.remote !== undefined) {
-    requireOptions(config.remote, remoteNames, 'remote', 'TKV_CONFIG');
-    requireText(config.remote.url, 'remote.url', 'Write it as redis://host:6379.', 'TKV_CONFIG');
-  }
-  if (offload !== undefined) requireOptions(offload, offloadNames, 'offload', 'TKV_CONFIG');
   if (migration !== undefined && migration !== false) checkMigratorOptions(migration);
   if (lowerCopy !== undefined) oneOf('lowerCopy', lowerCopy, ['keep', 'move']);
-  if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
   if (sharingGroups !== undefined) requireObject(sharingGroups, 'sharingGroups', 'TKV_CONFIG');
   if (config.extras !== undefined) requireObject(config.extras, 'extras', 'TKV_CONFIG');
   requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
   requireFlag(config.tokenIds, 'tokenIds', 'TKV_CONFIG');
+  const { explain } = config;
+  if (typeof explain === 'object') requireOptions(explain, explainMemoryNames, 'explain', 'TKV_CONFIG');
+  else requireFlag(explain, 'explain', 'TKV_CONFIG');
   for (const name of ['wrapStores', 'notice'] as const) {
     const given = config[name];
     if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
   }
-  for (const name of ['adapter', 'log'] as const) {
-    const given = config[name];
-    if (given !== undefined) requireText(given, name, 'Leave it out for the default.', 'TKV_CONFIG');
-  }
+  const { log } = config;
+  if (log !== undefined) requireText(log, 'log', 'Leave it out for the default.', 'TKV_CONFIG');
 }
 
 /** Room for blocks in flight beside each tier's capacity: a share of it, and at most 64 MiB. */
@@ -245,31 +187,31 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     }
     return { capacityBytes: bytes - landingBytes, landingBytes };
   };
-  const { ddrBytes = 0, nvme } = config;
-  requireInteger('ddrBytes', ddrBytes, 0);
-  const { remote } = config;
-  const migrates = config.migration !== false && (ddrBytes > 0 || nvme !== undefined);
+  const wishes = tierRows.flatMap((row): AskedTier[] => {
+    const wish = row.wish(config);
+    return wish === undefined ? [] : [{ row, wish }];
+  });
+  const [top] = wishes;
+  if (top === undefined || !top.row.canBeTop) throw noTopTier(config);
+  const sharedFrom = wishes.findIndex(({ row }) => row.isShared === true);
+  const sizes = wishes.map(({ row: { name }, wish: { field, bytes, writeBudget } }, position) => [
+    name,
+    {
+      ...size(field, bytes),
+      ...offloadOf(name, position === TOP, position < sharedFrom, config),
+      ...(writeBudget === undefined ? {} : { writeBudget }),
+    },
+  ]);
+  const migrates = config.migration !== false && wishes.filter(({ row }) => row.isShared !== true).length > 1;
   const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {
     unitBytes: units.unitBytes,
     pageBytes,
-    hbm: { ...size('hbmBytes', config.hbmBytes), ...offloadOf('hbm', config) },
-    ...(ddrBytes === 0 ? {} : { ddr: { ...size('ddrBytes', ddrBytes), ...offloadOf('ddr', config) } }),
-    ...(nvme === undefined
-      ? {}
-      : {
-          nvme: {
-            ...size('nvme.bytes', nvme.bytes),
-            ...budgetOf(nvme),
-            ...(remote === undefined ? {} : { offload: { policy: 'eager' } }),
-          },
-        }),
-    ...(remote === undefined
-      ? {}
-      : { remote: { ...size('remote.bytes', remote.bytes), ...budgetOf(remote) } }),
+    ...Object.fromEntries(sizes),
     ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
     ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
-    ...(config.offload?.hbm === undefined && (remote === undefined || config.offloadThreshold !== undefined)
+    ...(config.offload?.[top.row.name] === undefined &&
+    (sharedFrom === -1 || config.offloadThreshold !== undefined)
       ? { offloadThreshold: config.offloadThreshold ?? (migrates ? 1 : 0.9) }
       : {}),
     ...(migrates ? { useHalfLifeUs: HALF_LIFE_US_DEFAULT } : {}),
@@ -280,37 +222,41 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
   };
 }
 
-function offloadOf(tier: 'hbm' | 'ddr', config: KVRuntimeConfig): Pick<TierSize, 'offload'> {
-  const isShared = config.remote !== undefined && !(tier === 'hbm' && config.offloadThreshold !== undefined);
-  const offload = config.offload?.[tier] ?? (isShared ? { policy: 'eager' } : undefined);
+interface AskedTier {
+  readonly row: TierRow<TierOptions>;
+  readonly wish: TierWish;
+}
+
+/** No tier is on that sequences can read and write in: the options that would give one. */
+function noTopTier(config: KVRuntimeConfig): TierKVError {
+  const fields = tierRows.filter(({ canBeTop }) => canBeTop).map(({ optionNames: [name] }) => name);
+  const [field] = fields;
+  const given = Reflect.get(config, field);
+  return configError(field, `is ${described(given)}`, `Give bytes to ${fields.join(' or to ')}.`);
+}
+
+function offloadOf(
+  tier: TierName,
+  isTop: boolean,
+  isAboveShared: boolean,
+  config: KVRuntimeConfig,
+): Pick<TierSize, 'offload'> {
+  const isEager = isAboveShared && !(isTop && config.offloadThreshold !== undefined);
+  const offload = config.offload?.[tier] ?? (isEager ? { policy: 'eager' } : undefined);
   if (offload === undefined) return {};
   resolveOffload(`offload.${tier}`, offload);
-  if (tier === 'hbm' && config.offloadThreshold !== undefined) {
-    throw configError('offloadThreshold', 'is given beside offload.hbm', 'Leave one of them out.');
+  if (isTop && config.offloadThreshold !== undefined) {
+    throw configError('offloadThreshold', `is given beside offload.${tier}`, 'Leave one of them out.');
   }
   return { offload };
 }
 
-function budgetOf({ writeBudget }: Pick<TierSize, 'writeBudget'>): Pick<TierSize, 'writeBudget'> {
-  return writeBudget === undefined ? {} : { writeBudget };
-}
-
 // Faults of the stores, in the names that the configuration has for their settings.
-
-/** What the stores call their settings, in the words of the configuration. */
-const configNames: Readonly<Record<string, string>> = {
-  'hbm.capacityBytes': 'hbmBytes',
-  'ddr.capacityBytes': 'ddrBytes',
-  'nvme.capacityBytes': 'nvme.bytes',
-  'remote.capacityBytes': 'remote.bytes',
-  dir: 'nvme.dir',
-  restart: 'nvme.restart',
-  allocation: 'nvme.allocation',
-};
 
 export function inConfigNames(error: unknown): unknown {
   if (!(error instanceof TierKVError) || error.field === undefined) return error;
-  const name = configNames[error.field];
+  const { field } = error;
+  const name = tierRows.map(({ fieldNames }) => fieldNames[field]).find((each) => each !== undefined);
   if (name === undefined) return error;
   const word = new RegExp(`(?<![\\w./-])${error.field.replaceAll('.', '\\.')}(?![\\w/-])`, 'g');
   const message = error.message.replace(word, name);

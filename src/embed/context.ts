@@ -1,6 +1,6 @@
 /** The parts of one runtime that calls on sequences work with, and the steps that several calls share. */
 
-import type { RemoteStore } from '../backends/remote/remoteStore.ts';
+import type { SharedTier } from '../backends/tierRow.ts';
 import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import {
@@ -13,6 +13,9 @@ import {
   requireElements,
   type Sequence,
   TierKVError,
+  TOP,
+  tierName,
+  tierTitle,
 } from '../runtime/index.ts';
 import type { BlockMoves, SharingGroups } from '../views/index.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
@@ -21,6 +24,7 @@ import type { ManagerLoop } from './managerLoop.ts';
 import type { RuntimeMigration } from './migration.ts';
 import type { RequestObservers } from './requestObserver.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
+import type { OpenStores } from './stores.ts';
 import type { TenantChains, TenantOwners } from './tenancy.ts';
 
 export interface RequestContext {
@@ -34,15 +38,18 @@ export interface RequestContext {
   readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
-  /** What several runtimes share; undefined where that is off. */
-  readonly remote: RemoteStore | undefined;
+  /** The tier that several runtimes share, and its position; undefined where none is on. */
+  readonly shared: { readonly tier: SharedTier; readonly position: number } | undefined;
+  /** Full blocks of prefixes whose states were stored; undefined where an earlier run may have stored others. */
+  readonly stateBlocks: Set<number> | undefined;
   /** How long parts of prefills take. */
   readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */
   readonly scrubs: boolean;
-  /** The device's pool: another one after a loss. */
-  hbm(): DevicePool;
-  /** The device that holds it. */
+  readonly stores: OpenStores;
+  /** The device's pool: another one after a loss. @throws TKV_STATE without a device */
+  pool(): DevicePool;
+  /** The device that holds it. @throws TKV_STATE without a device */
   device(): GPUDevice;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
@@ -140,31 +147,37 @@ export function tokensToFind(
 }
 
 /** Rejects a request that no release could ever make room for. @throws TKV_CAPACITY */
-export function requireFits({ manager, units }: RequestContext, blocks: number): void {
+export function requireFits({ manager, units, stores }: RequestContext, blocks: number): void {
   const bytes = bytesOf(units, blocks);
-  const { capacityBytes } = manager.config.tiers[0].shape;
+  const { capacityBytes } = manager.config.tiers[TOP].shape;
   if (bytes <= capacityBytes) return;
+  const { sizeField } = stores;
   throw new TierKVError(
     'TKV_CAPACITY',
-    `${blocks} blocks take ${bytes} bytes, more than the ${capacityBytes} of HBM. ` +
-      'Send a shorter request, or raise hbmBytes.',
-    { field: 'hbmBytes' },
+    `${blocks} blocks take ${bytes} bytes, more than the ${capacityBytes} of ${topTitle(manager)}. ` +
+      `Send a shorter request, or raise ${sizeField}.`,
+    { field: sizeField },
   );
 }
 
 /** No room now: others hold it. */
-export function full({ manager }: RequestContext, blocks: number): TierKVError {
-  const { residentBytes, cachedBytes, slots } = manager.usage(0);
-  const { capacityBytes } = manager.config.tiers[0].shape;
+export function full({ manager, stores }: RequestContext, blocks: number): TierKVError {
+  const { residentBytes, cachedBytes, slots } = manager.usage(TOP);
+  const { capacityBytes } = manager.config.tiers[TOP].shape;
   const late =
     manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
-    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
+    `${blocks} blocks find no room in ${topTitle(manager)} now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
       `are in use${late}. ` +
       'Try again when a sequence was released, or let begin wait.',
-    { field: 'hbmBytes' },
+    { field: stores.sizeField },
   );
+}
+
+/** How the top tier is called in messages. */
+function topTitle(manager: KVManager): string {
+  return tierTitle(tierName(manager.tiers[TOP]));
 }
 
 export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {
@@ -179,11 +192,13 @@ export function freshKeys(blocks: number): BlockKeys {
 // into `slabs`) and the offset in it: two words a block.
 
 export interface DeviceBlockTable {
-  /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. */
+  /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. Empty without a device. */
   readonly slabs: readonly GPUBuffer[];
-  /** Slab and offset in bytes of each block, in order. */
+  /** Slab and offset in bytes of each block, in order. Empty without a device. */
   readonly entries: Uint32Array;
   readonly blocks: number;
+  /** Without a device: the bytes of each block, in order, where they lie. Good while the blocks are held. */
+  readonly views?: readonly Uint8Array[];
 }
 
 /**
@@ -194,17 +209,22 @@ export function readableBlocks(manager: KVManager, table: Sequence, blocks: numb
   const found = new BlockTable();
   for (let i = 0; i < blocks; i++) {
     const block = manager.readableBlock(table, i);
-    if (block === undefined) throw notInHbm(i);
+    if (block === undefined) throw notOnTop({ manager }, i);
     found.append(block);
   }
   return found;
 }
 
-/** Where blocks lie that are in HBM, in the order given. */
-export function deviceTable(
-  pool: DevicePool,
+/** Where blocks lie that are in the top tier, in the order given. */
+export function placesIn(
+  { stores: { host }, pool: poolOf }: Pick<RequestContext, 'stores' | 'pool'>,
   blocks: readonly Pick<ReadableBlock, 'slot' | 'sizeClass'>[],
 ): DeviceBlockTable {
+  if (host !== undefined) {
+    const views = blocks.map(({ slot, sizeClass }) => host.view(slot, sizeClass));
+    return { slabs: [], entries: new Uint32Array(0), blocks: blocks.length, views };
+  }
+  const pool = poolOf();
   const entries = new Uint32Array(blocks.length * 2);
   blocks.forEach(({ slot, sizeClass }, i) => {
     const { slab, offsetBytes } = pool.locate(slot, sizeClass);
@@ -214,16 +234,17 @@ export function deviceTable(
   return { slabs: pool.slabs, entries, blocks: blocks.length };
 }
 
-export function notInHbm(index: number): TierKVError {
+/** A block of a sequence is not where sequences read. */
+export function notOnTop({ manager }: Pick<RequestContext, 'manager'>, index: number | string): TierKVError {
   return new TierKVError(
     'TKV_STATE',
-    `block ${String(index)} is not in HBM. Await begin, append or step first; recover the sequence when it ` +
+    `block ${index} is not in ${topTitle(manager)}. Await begin, append or step first; recover the sequence when it ` +
       `was interrupted.`,
     { field: 'index' },
   );
 }
 
-// Requests that wait for room in HBM, first come first served within a priority. The first one looks for room
+// Requests that wait for room in the top tier, first come first served within a priority. The first one looks for room
 // again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and
 // the requests behind it go ahead meanwhile.
 

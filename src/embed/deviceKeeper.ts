@@ -1,14 +1,12 @@
 /**
- * Replaces a lost device. The manager is told that HBM is empty, transfers under way end, and another device
+ * Replaces a lost device. Host memory as the top tier is never lost. The manager is told that the top tier is empty, transfers under way end, and another device
  * is requested. Jobs are held meanwhile; if no device is available they end as refused, and the next caller
  * that needs one retries. No timer polls.
  */
 
-import type { KVManager } from '../runtime/index.ts';
+import { type KVManager, TOP } from '../runtime/index.ts';
 import type { ManagerLoop } from './managerLoop.ts';
 import type { OpenStores } from './stores.ts';
-
-const HBM_POSITION = 0;
 
 export class DeviceKeeper {
   readonly #manager: KVManager;
@@ -51,9 +49,10 @@ export class DeviceKeeper {
   }
 
   #watch(): void {
-    const { hbm } = this.#stores;
-    void hbm.lost.then((reason) => {
-      if (this.present && !this.#closed && this.#stores.hbm === hbm) this.#lose(reason);
+    if (!this.#stores.hasDevice) return;
+    const { device, deviceLost } = this.#stores;
+    void deviceLost.then((reason) => {
+      if (this.present && !this.#closed && this.#stores.device === device) this.#lose(reason);
     });
   }
 
@@ -70,7 +69,7 @@ export class DeviceKeeper {
     this.#lostReason = reason;
     this.#losses++;
     this.#loop.carrier.hold();
-    const { replicas, lost } = this.#manager.loseTier(HBM_POSITION, this.#stores.engine.nowUs());
+    const { replicas, lost } = this.#manager.loseTier(TOP, this.#stores.engine.nowUs());
     // `ready` rejects with the reason where a caller waits for the device.
     this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
     this.#notice(

@@ -1,8 +1,10 @@
 /** The runtime as embedders use it. */
 
+export type { RemoteConfig } from '../backends/remote/remoteTier.ts';
 export type { Room } from './admission.ts';
 export type { BeginOptions, RetentionHint } from './begin.ts';
-export type { KVRuntimeConfig, RemoteConfig } from './config.ts';
+export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './blockPort.ts';
+export type { KVRuntimeConfig } from './config.ts';
 export type { DeviceBlockTable, StepEnd } from './context.ts';
 export type { EntryEnd, StepEntry } from './grow.ts';
 export {

@@ -14,6 +14,7 @@
  */
 
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
+import type { CacheExplanation } from '../explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import {
@@ -38,7 +39,7 @@ import {
 import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
 import type { CrossRequestKVCache } from '../views/index.ts';
 import { type Room, roomOf } from './admission.ts';
-import { assembleRuntime, type RuntimeParts, saveToFiles } from './assembly.ts';
+import { assembleRuntime, type RuntimeParts, saveDurably } from './assembly.ts';
 import {
   type BeginOptions,
   begin,
@@ -48,18 +49,21 @@ import {
   retain,
   signalsOf,
 } from './begin.ts';
+import { type BlockFiller, eachBlock, requireOpen, type TopPlace, viewOf, writeBytes } from './blockBytes.ts';
+import { BlockPort } from './blockPort.ts';
 import { fork, truncate } from './branch.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import {
   type DeviceBlockTable,
-  deviceTable,
-  notInHbm,
+  notOnTop,
+  placesIn,
   type RequestContext,
   readableBlocks,
   requireLive,
   type StepEnd,
   tokensToFind,
 } from './context.ts';
+import { RuntimeExplainer, type TokensToExplain } from './explaining.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './grow.ts';
 import { throwIfAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { metricsOf, type RuntimeMetrics } from './metrics.ts';
@@ -73,6 +77,7 @@ import {
 } from './observability.ts';
 import { PagedAttentionCache } from './pagedAttentionCache.ts';
 import { dropTail, nextPart, PART_TOKENS, type ReadyLayers, readyLayers } from './partialPrefill.ts';
+import { type FoundState, getState, putState, type StateOptions } from './prefixStates.ts';
 import type { RequestObserver } from './requestObserver.ts';
 import {
   type CrossRequestOptions,
@@ -169,6 +174,8 @@ export class KVRuntime implements AsyncDisposable {
   readonly #log: DecisionLogFile | null;
   readonly #restored: Promise<void>;
   readonly #closing: AbortController;
+  /** Null unless the runtime was opened with `explain`. */
+  readonly #explainer: RuntimeExplainer | null;
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
 
@@ -193,6 +200,9 @@ export class KVRuntime implements AsyncDisposable {
     this.#events = events;
     this.#log = log;
     this.#closing = closing;
+    const { explain = false, model } = config;
+    const memory = explain === true ? {} : explain;
+    this.#explainer = memory === false ? null : new RuntimeExplainer(context, model, memory);
   }
 
   // A sequence from `begin` to `release`.
@@ -358,6 +368,105 @@ export class KVRuntime implements AsyncDisposable {
     state.watch?.ended(this.nowUs(), 'cancelled');
   }
 
+  // The bytes of a sequence's blocks, for a process that computes KV itself.
+
+  /**
+   * The bytes of block `index` where they lie: a view of host memory, good while the sequence is held and its tokens are
+   * not taken back. Nothing is copied. Others read the same bytes: change them only in open blocks.
+   * @throws TKV_STATE for a block that is not in place, and in a runtime with a device
+   */
+  read(sequence: KVSequence, index: number, group = 0): Uint8Array {
+    return viewOf(this.#context, this.#readable(sequence, index, group), 'read');
+  }
+
+  /**
+   * Fills open block `index`, whole.
+   * @param bytes all its bytes, or a function that is called with them in place before `write` returns
+   * @throws TKV_INPUT for bytes of another length, TKV_STATE for a block that is not open, and in a runtime with a device
+   */
+  write(sequence: KVSequence, index: number, bytes: BlockFiller, group = 0): void {
+    const place = this.#writable(sequence, index, group);
+    viewOf(this.#context, place, 'write');
+    writeBytes(this.#context, place, bytes);
+  }
+
+  /**
+   * A copy of the bytes of block `index`, from a device or from host memory.
+   * @throws TKV_STATE for a block that is not in place, TKV_DEVICE when the device is lost meanwhile
+   */
+  async readBlock(sequence: KVSequence, index: number, group = 0): Promise<Uint8Array> {
+    let copy = new Uint8Array(0);
+    await eachBlock(this.#context, [this.#readable(sequence, index, group)], (bytes) => {
+      copy = bytes.slice();
+    });
+    return copy;
+  }
+
+  /**
+   * Hands the bytes of the first `blocks` blocks to `take`, in order; from a device many are copied at a time. The bytes
+   * are valid during the call of `take` alone.
+   * @throws TKV_STATE for a block that is not in place, TKV_DEVICE when the device is lost meanwhile
+   */
+  async readBlocks(
+    sequence: KVSequence,
+    blocks: number,
+    take: (bytes: Uint8Array, index: number) => void,
+    group = 0,
+  ): Promise<void> {
+    requireFunction(take, 'take');
+    const places = Array.from({ length: blocks }, (_, index) => this.#readable(sequence, index, group));
+    await eachBlock(this.#context, places, take);
+  }
+
+  /**
+   * Copies the bytes into open block `index`. On a device that happens ahead of all work that is submitted later, so
+   * `seal` may follow at once.
+   * @param bytes all its bytes, or a function that is called with a block to fill before `writeBlock` returns
+   * @throws TKV_INPUT for bytes of another length, TKV_STATE for a block that is not open
+   */
+  writeBlock(sequence: KVSequence, index: number, bytes: BlockFiller, group = 0): void {
+    writeBytes(this.#context, this.#writable(sequence, index, group), bytes);
+  }
+
+  #readable(sequence: KVSequence, index: number, group: number): TopPlace {
+    const { table } = groupOf(this.#context, sequence, group);
+    requireBlock(stateOf(this.#context, sequence), index);
+    const block = this.manager.readableBlock(table, index);
+    if (block === undefined) throw notOnTop(this.#context, index);
+    return block;
+  }
+
+  #writable(sequence: KVSequence, index: number, group: number): TopPlace {
+    const place = this.#readable(sequence, index, group);
+    requireOpen(groupOf(this.#context, sequence, group).table.state[index], index);
+    return place;
+  }
+
+  // Opaque states of whole prefixes.
+
+  /**
+   * Stores the state of a prefix as one piece, such as what llama.cpp writes of a sequence; see `getState`. A whole state
+   * that the prefix has already stays, whatever its bytes.
+   * @param state of any size up to what the tiers hold together
+   * @returns whether the prefix has a whole state now; false where its first parts had to leave for the last ones
+   * @throws TKV_INPUT for malformed tokens, state or options, TKV_CAPACITY for a state that the tiers can never hold,
+   * TKV_FULL when its blocks find no room now and `wait` is not set, TKV_DEVICE when the device is lost meanwhile,
+   * TKV_STATE when the runtime is closed, and the reason of `signal`
+   */
+  async putState(tokens: KeyElements, state: Uint8Array, options: StateOptions): Promise<boolean> {
+    return putState(this.#context, tokens, state, options);
+  }
+
+  /**
+   * A copy of the state of the longest prefix of `tokens` that has one. Its blocks are verified as all blocks are. With a
+   * tier that several runtimes share, what another one stored is found under the same `tokens` alone.
+   * @returns undefined where no prefix has a whole state
+   * @throws as `putState`
+   */
+  async getState(tokens: KeyElements, options: StateOptions): Promise<FoundState | undefined> {
+    return getState(this.#context, tokens, options);
+  }
+
   // Where the blocks of a sequence lie, for kernels.
 
   /** How the bytes of a block lie. */
@@ -383,11 +492,8 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_STATE for a block in another state
    */
   slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
-    const { table } = groupOf(this.#context, sequence, group);
-    requireBlock(stateOf(this.#context, sequence), index);
-    const block = this.manager.readableBlock(table, index);
-    if (block === undefined) throw notInHbm(index);
-    return this.stores.hbm.buffer(block.slot, block.sizeClass);
+    const { slot, sizeClass } = this.#readable(sequence, index, group);
+    return this.#context.pool().buffer(slot, sizeClass);
   }
 
   /**
@@ -401,7 +507,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** `blockTable` as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
   deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
-    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
+    return placesIn(this.#context, this.blockTable(sequence, group).blocks);
   }
 
   /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
@@ -529,6 +635,11 @@ export class KVRuntime implements AsyncDisposable {
     return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
+  /** What hands blocks over to other runtimes, and takes theirs: for `tierkv/handoff`. */
+  blockPort(): BlockPort {
+    return new BlockPort(this.#context, this.stores, this.#config);
+  }
+
   // What the runtime tells.
 
   /**
@@ -543,6 +654,47 @@ export class KVRuntime implements AsyncDisposable {
     return () => {
       for (const stop of stops) stop?.();
     };
+  }
+
+  /**
+   * What a request found, block by block, and why the rest was missing. It names other tenants: it is for operators.
+   * @param request the id of a request of the scheduler, a sequence, or its number
+   * @throws TKV_STATE unless the runtime was opened with `explain`, TKV_UNKNOWN_ID for a request that is not remembered
+   */
+  explain(request: string | number | KVSequence): CacheExplanation;
+
+  /**
+   * What a request for these tokens would find now.
+   * @param options.others other runtimes of this process, where the tokens may lie under another model
+   * @throws TKV_INPUT for invalid tokens or an invalid tenant
+   */
+  explain(
+    tokens: KeyElements,
+    options: TokensToExplain & { readonly others?: readonly KVRuntime[] | undefined },
+  ): CacheExplanation;
+
+  explain(
+    asked: string | number | KVSequence | KeyElements,
+    options?: TokensToExplain & { readonly others?: readonly KVRuntime[] | undefined },
+  ): CacheExplanation {
+    const explainer = this.#requireExplainer();
+    if (typeof asked === 'string' || typeof asked === 'number') return explainer.request(asked);
+    if ('groups' in asked) return explainer.request(stateOf(this.#context, asked).groups[0].table.id);
+    const { others = [], ...rest } = options ?? ({} as TokensToExplain & { others?: readonly KVRuntime[] });
+    return explainer.tokens(
+      asked,
+      rest,
+      others.map((other) => other.#requireExplainer()),
+    );
+  }
+
+  #requireExplainer(): RuntimeExplainer {
+    if (this.#explainer !== null) return this.#explainer;
+    throw new TierKVError(
+      'TKV_STATE',
+      'the runtime remembers nothing to explain by. Open it with explain: true.',
+      { field: 'explain' },
+    );
   }
 
   /** The open scheduler, or the one that was closed last. */
@@ -588,7 +740,7 @@ export class KVRuntime implements AsyncDisposable {
       runtime: {
         overdueTransfers: this.manager.jobsOverdue,
         devicesLost: keeper.losses,
-        devicePresent: keeper.present,
+        devicePresent: this.stores.hasDevice && keeper.present,
       },
     };
   }
@@ -611,8 +763,7 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_IO when the disk refuses to make it durable, or a file of the directory was removed or replaced
    */
   async save(): Promise<number> {
-    const { nvme } = this.stores;
-    return nvme === undefined ? 0 : saveToFiles(this.#context, nvme);
+    return saveDurably(this.#context, this.stores);
   }
 
   /**

@@ -4,8 +4,7 @@
  * the oldest ones and sees the gap.
  */
 
-import fs from 'node:fs';
-import { openToWrite } from '../backends/host/posix.ts';
+import { openTextLog, type TextLog } from '../backends/host/posix.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import {
   type DecisionSink,
@@ -255,9 +254,9 @@ export interface DecisionLogFile {
 
 /** @throws TKV_IO when the file cannot be made */
 export function openDecisionLog(path: string, config: ManagerConfig): DecisionLogFile {
-  let file: number;
+  let file: TextLog;
   try {
-    file = openToWrite(path, 'w', 0o600);
+    file = openTextLog(path);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new TierKVError(
@@ -270,12 +269,12 @@ export function openDecisionLog(path: string, config: ManagerConfig): DecisionLo
       },
     );
   }
-  const writer = new LogWriter(config, { log: (text) => fs.writeSync(file, text) });
+  const writer = new LogWriter(config, { log: (text) => file.write(text) });
   return {
     sink: writer,
     close: () => {
       writer.end();
-      fs.closeSync(file);
+      file.close();
     },
   };
 }

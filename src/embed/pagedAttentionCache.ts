@@ -6,9 +6,10 @@
 import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
+import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
 import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../views/index.ts';
-import { type DeviceBlockTable, deviceTable, type RequestContext } from './context.ts';
+import { type DeviceBlockTable, placesIn, type RequestContext } from './context.ts';
 import { Scrubbing } from './tails.ts';
 
 export interface BlockHalves {
@@ -132,6 +133,7 @@ export class PagedAttentionCache
 
   /** @throws TKV_CONFIG for a runtime with layer groups */
   constructor(context: RequestContext, layout: KVLayout) {
+    requirePairedLayout(layout, 'the paged cache');
     const { manager, units } = context;
     if (units.groups.length > 1) {
       throw configError('layerGroups', 'are several, and a paged cache takes one', 'Open without them.');
@@ -207,8 +209,8 @@ export class PagedAttentionCache
    */
   blockTable(blocks: readonly number[]): DeviceBlockTable {
     this.#requirePlaced(blocks);
-    return deviceTable(
-      this.#context.hbm(),
+    return placesIn(
+      this.#context,
       blocks.map((index) => this.#placeOf(index)),
     );
   }
@@ -217,7 +219,7 @@ export class PagedAttentionCache
   async getBlockData(index: number): Promise<CacheBlockData> {
     await this.ready([index]);
     const { slot, sizeClass } = this.#placeOf(index);
-    const place = this.#context.hbm().buffer(slot, sizeClass);
+    const place = this.#context.pool().buffer(slot, sizeClass);
     const halves = await readBlock(this.#context.device(), place, this.#layout);
     return { blockIndex: index, ...halves, tokenCount: this.#tokens.get(index) ?? 0 };
   }
@@ -233,7 +235,7 @@ export class PagedAttentionCache
     requireInteger('tokenCount', data.tokenCount, 0, this.#layout.blockTokens);
     await this.ready([index]);
     const { slot, sizeClass } = this.#placeOf(index);
-    writeBlock(this.#context.device(), this.#context.hbm().buffer(slot, sizeClass), this.#layout, data);
+    writeBlock(this.#context.device(), this.#context.pool().buffer(slot, sizeClass), this.#layout, data);
     this.#tokens.set(index, data.tokenCount);
   }
 

@@ -3,13 +3,16 @@
  * runtime's clock, in microseconds; of one request they never go back.
  */
 
-import type { SequenceId, ServingRequest, StepPlan } from '../runtime/index.ts';
+import type { RequestExtras, SequenceId, ServingRequest, StepPlan } from '../runtime/index.ts';
 
 export interface AskedRequest {
   /** As the scheduler knows it; undefined for a sequence of `begin`. */
   readonly id: string | undefined;
   readonly tenant: string;
   readonly promptTokens: number;
+  /** Its tokens: the first `promptTokens` of `words`. Copy what is to be kept. */
+  readonly prompt: { readonly words: Uint32Array };
+  readonly extras: RequestExtras | undefined;
 }
 
 export interface RequestObserver {

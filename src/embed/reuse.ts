@@ -18,7 +18,7 @@ import { described, optionNames, requireFlag, requireOptions } from '../runtime/
 import { CrossRequestKVCache } from '../views/index.ts';
 import {
   type DeviceBlockTable,
-  deviceTable,
+  placesIn,
   type RequestContext,
   readableBlocks,
   tokensToFind,
@@ -65,9 +65,10 @@ export async function ready(context: RequestContext, table: Sequence): Promise<v
   scrubbing.submit();
 }
 
-export function placesOf({ manager, hbm }: RequestContext, table: Sequence): DeviceBlockTable {
+export function placesOf(context: RequestContext, table: Sequence): DeviceBlockTable {
+  const { manager } = context;
   manager.requireOwn(table);
-  return deviceTable(hbm(), readableBlocks(manager, table, table.length).blocks);
+  return placesIn(context, readableBlocks(manager, table, table.length).blocks);
 }
 
 export function setQuota(

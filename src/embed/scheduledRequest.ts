@@ -12,7 +12,7 @@ import {
   TierKVError,
 } from '../runtime/index.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
-import type { DeviceBlockTable, RequestContext } from './context.ts';
+import { type DeviceBlockTable, notOnTop, placesIn, type RequestContext, readableBlocks } from './context.ts';
 import type { RequestWatch } from './requestObserver.ts';
 import { requireTokenIds, TokenList } from './tenancy.ts';
 
@@ -105,9 +105,13 @@ export class ScheduledRequest implements ServingRequest {
     if (this.tokenList.length % this.#blockTokens === 0) this.#hashFullBlocks();
   }
 
-  /** Slab and offset of the first `blocks` blocks, all of which are in HBM. Only blocks that are new cost. */
-  blockTable({ manager, hbm }: RequestContext, sequence: Sequence, blocks: number): DeviceBlockTable {
-    const pool = hbm();
+  /** Where the first `blocks` blocks lie, all of which are in the top tier. On a device only new blocks cost. */
+  blockTable(context: RequestContext, sequence: Sequence, blocks: number): DeviceBlockTable {
+    const { manager } = context;
+    if (!context.stores.hasDevice) {
+      return placesIn(context, readableBlocks(manager, sequence, blocks).blocks);
+    }
+    const pool = context.pool();
     const isOther =
       sequence !== this.#sequence ||
       sequence.disturbances !== this.#disturbances ||
@@ -121,7 +125,7 @@ export class ScheduledRequest implements ServingRequest {
     }
     for (let i = known; i < blocks; i++) {
       const place = manager.readableBlock(sequence, i);
-      if (place === undefined) throw new TierKVError('TKV_STATE', `block ${i} of ${this.id} is not in HBM.`);
+      if (place === undefined) throw notOnTop(context, `${i} of ${this.id}`);
       const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
       this.#entries[2 * i] = slab;
       this.#entries[2 * i + 1] = offsetBytes;

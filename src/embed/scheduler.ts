@@ -10,6 +10,7 @@
 
 import { runningClock } from '../backends/runningClock.ts';
 import { resolveSchedulerConfig, schedulerConfigNames } from '../runtime/batching/config.ts';
+import { idInUse } from '../runtime/batching/scheduler.ts';
 import { configError } from '../runtime/errors.ts';
 import {
   type AbortResult,
@@ -30,6 +31,7 @@ import {
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
+import { LookupQueue } from './lookupQueue.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
 import { tellOfPlan, tellOfTokens } from './requestObserver.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
@@ -47,6 +49,8 @@ export class KVScheduler {
   readonly #scheduler: Scheduler<ScheduledRequest>;
   readonly #requests: Map<string, ScheduledRequest> = new Map();
   readonly #stopListening: () => void;
+  /** Requests that wait for an answer of the shared tier. */
+  readonly #asking: LookupQueue;
   #plan: StepPlan<ScheduledRequest> | undefined;
   #step = 0;
   /** While a step is computed, the time in which the process stands is left out of what is learnt of it. */
@@ -83,6 +87,7 @@ export class KVScheduler {
     const sink = log?.scheduler?.({ ...resolved, ...places }, context.nowUs()) ?? null;
     this.#context = context;
     this.#scheduler = new Scheduler<ScheduledRequest>(resolved, port, sink);
+    this.#asking = new LookupQueue(context, (request, rank) => this.#join(request, rank));
     const stopRoom = context.loop.onRoom(() => this.#tellNews());
     const stopSettled = context.loop.onSettled(() => {
       this.#hasSettled = true;
@@ -96,7 +101,7 @@ export class KVScheduler {
 
   /** Requests that have not ended. */
   get size(): number {
-    return this.#scheduler.size;
+    return this.#scheduler.size + this.#asking.size;
   }
 
   get runningCount(): number {
@@ -104,7 +109,7 @@ export class KVScheduler {
   }
 
   get waitingCount(): number {
-    return this.#scheduler.waitingCount;
+    return this.#scheduler.waitingCount + this.#asking.size;
   }
 
   get counters(): Readonly<SchedulerCounters> {
@@ -121,7 +126,8 @@ export class KVScheduler {
   }
 
   /**
-   * A request joins the waiting queue.
+   * A request joins the waiting queue. With a shared tier, `remote`, the server is asked first for the blocks that
+   * this runtime has not: the request waits for the answer, for `remote.lookupMs` at the most, and keeps its turn.
    * @throws TKV_INPUT or TKV_CONFIG naming the field at fault, TKV_INPUT for an id in use, TKV_CAPACITY for a
    * prompt that can never run, TKV_STATE when the scheduler is closed
    */
@@ -130,16 +136,28 @@ export class KVScheduler {
     const { observers, nowUs } = this.#context;
     const askedUs = nowUs();
     const scheduled = new ScheduledRequest(this.#context, request);
-    this.#scheduler.add(scheduled, nowUs());
+    if (this.#asking.holds(scheduled.id)) throw idInUse(scheduled.id);
+    this.#scheduler.requireAddable(scheduled);
     this.#requests.set(scheduled.id, scheduled);
-    scheduled.watch = observers.asked(scheduled, askedUs);
+    const { id, tenant, promptTokens, tokenList: prompt } = scheduled;
+    const asked = { id, tenant, promptTokens, prompt, extras: request.extras };
+    scheduled.watch = observers.asked(asked, askedUs);
     scheduled.watch?.hashed(nowUs());
+    if (!this.#asking.take(scheduled)) this.#join(scheduled, undefined);
+  }
+
+  #join(request: ScheduledRequest, rank: number | undefined): void {
+    if (this.#isClosed) return;
+    const nowUs = this.#context.nowUs();
+    this.#scheduler.add(request, nowUs);
+    if (rank !== undefined) this.#scheduler.rerank([{ id: request.id, rank }], nowUs);
     this.#tellNews();
   }
 
   /** Ends a request. `endsWithStep`: a step is computing it; `stepEnded` names it among the finished. */
   abort(id: string): AbortResult {
-    const result = this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
+    const isAsking = this.#asking.remove(id) !== undefined;
+    const result = isAsking ? 'ended' : this.#asOneCall((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
     if (request !== undefined) request.isAborted = true;
     if (result === 'ended') {
@@ -158,7 +176,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
-    this.#asOneCall((nowUs) => this.#scheduler.rerank(ranks, nowUs));
+    this.#asking.rank(ranks, (others) => this.#asOneCall((nowUs) => this.#scheduler.rerank(others, nowUs)));
     this.#tellNews();
   }
 
@@ -281,7 +299,9 @@ export class KVScheduler {
 
   /** How far a request is, or undefined when it has ended. */
   progress(id: string): RequestProgress | undefined {
-    return this.#scheduler.progress(id);
+    const asking = this.#asking.holds(id) ? this.#requests.get(id) : undefined;
+    if (asking === undefined) return this.#scheduler.progress(id);
+    return { knownTokens: asking.promptTokens, computedTokens: 0, preemptions: 0 };
   }
 
   /** Ends all requests. Calls that wait in `next` go on; no other call is taken from now on. */
@@ -293,6 +313,7 @@ export class KVScheduler {
       watch?.ended(this.#context.nowUs(), 'aborted');
     }
     this.#requests.clear();
+    this.#asking.dropAll();
     this.#isClosed = true;
     this.#stopListening();
     this.#tellNews();

@@ -1,30 +1,40 @@
 /**
- * Opens the stores of a configuration and the engine over them, and closes them again: first the stores that do
- * the work, then the host memory between them, and that not at all while an I/O that never ended may still
- * touch it. The device and its pool can be replaced, since a device can be lost.
+ * Opens the tiers of a configuration by their rows and the engine over them, and closes them again: first the stores that
+ * do the work, then the host memory between them, and that not at all while an I/O that never ended may still
+ * touch it. The top tier may be a device, which can be lost and replaced, or host memory.
  */
 
-import { statfs } from 'node:fs/promises';
 import { StagingSlots } from '../backends/engine/stagedBatch.ts';
-import { type EngineStores, TransferEngine } from '../backends/engine/transferEngine.ts';
-import { FileStore } from '../backends/file/fileStore.ts';
-import type { FileStoreOptions } from '../backends/file/opening.ts';
+import { type StoresByTier, type TierLinks, TransferEngine } from '../backends/engine/transferEngine.ts';
 import { guarded } from '../backends/guarded.ts';
-import { MemoryStore } from '../backends/host/memoryStore.ts';
-import { RemoteStore, type RemoteStoreOptions } from '../backends/remote/remoteStore.ts';
-import { openDevice } from '../backends/webgpu/adapter.ts';
-import type { DeviceErrors, LiveDevice } from '../backends/webgpu/device.ts';
-import { HbmStore } from '../backends/webgpu/hbmStore.ts';
-import type { DeviceOptions, DevicePool } from '../backends/webgpu/types.ts';
+import { availableMemoryBytes } from '../backends/host/posix.ts';
+import {
+  type DurableTier,
+  noDevice,
+  type OpenedTier,
+  type SharedTier,
+  type TierFacts,
+  type TierRow,
+} from '../backends/tierRow.ts';
+import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
+import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import { configError } from '../runtime/errors.ts';
-import { type KVManager, type ManagerConfig, type PoolShape, Tier, type TierSize } from '../runtime/index.ts';
+import {
+  type HostTierStore,
+  isHostStore,
+  type KVManager,
+  type ManagerConfig,
+  type TierName,
+  type TierSize,
+  TOP,
+  tierName,
+} from '../runtime/index.ts';
+import { configuredTiers } from '../runtime/manager/config.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 
-export interface StoreConfig {
-  readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
-  readonly remote?: RemoteStoreOptions | undefined;
-  readonly adapter?: string | undefined;
-  readonly wait?: DeviceOptions['wait'] | undefined;
+export interface StoreConfig extends TierOptions {
+  /** What tiers must know whose blocks outlive the process or are shared. Default: nothing outlives it. */
+  readonly facts?: TierFacts | undefined;
   readonly notice?: ((line: string) => void) | undefined;
   /**
    * Stands between the engine and the stores, to count or to inject faults; called again for a new device.
@@ -32,27 +42,35 @@ export interface StoreConfig {
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
 
-export const storeConfigNames: readonly string[] = optionNames<StoreConfig>({
-  nvme: true,
-  remote: true,
-  adapter: true,
-  wait: true,
+export const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
+  facts: true,
   notice: true,
   wrapStores: true,
 });
 
-export interface OpenStores extends AsyncDisposable {
+export interface OpenStores extends AsyncDisposable, TierStores {
+  /** The tiers that are on, by name, from fast to slow. */
+  readonly tiers: ReadonlyMap<TierName, OpenedTier>;
+  /** Whether the top tier is a device. */
+  readonly hasDevice: boolean;
+  /** The option that says how large the top tier is, for errors. */
+  readonly sizeField: string;
+  /** The top tier where it is host memory; undefined where it is a device. */
+  readonly host: HostTierStore | undefined;
+  /** @throws TKV_STATE in a runtime without a device */
   readonly device: GPUDevice;
-  /** Waits on the device as `StoreConfig.wait` says. */
+  /** Waits on the device as `wait` says. */
   waitFor<T>(start: () => Promise<T>): Promise<T>;
   /** What the device has reported of work that failed. */
   readonly deviceErrors: DeviceErrors;
   /** Why the device is gone, from the moment of its loss on; empty while it lives. */
   readonly deviceLoss: string;
-  readonly hbm: DevicePool;
-  readonly ddr: MemoryStore | undefined;
-  readonly nvme: FileStore | undefined;
-  readonly remote: RemoteStore | undefined;
+  /** Fulfilled with the reason when the present device is lost; never without a device. */
+  readonly deviceLost: Promise<string>;
+  /** The first tier whose blocks the next start finds; undefined where none is on. */
+  readonly durable: DurableTier | undefined;
+  /** The first tier that others write too, and its position; undefined where none is on. */
+  readonly shared: { readonly tier: SharedTier; readonly position: number } | undefined;
   readonly engine: TransferEngine;
   readonly describe: () => Record<string, Record<string, string | number | boolean>>;
   /**
@@ -63,13 +81,16 @@ export interface OpenStores extends AsyncDisposable {
   replaceDevice(): Promise<void>;
 }
 
+const NO_ERRORS: DeviceErrors = { count: 0, last: '' };
+
 /**
  * @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is
  * closed again
  */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
-  const shapeOf = (tier: Tier) => manager.config.tiers.find((each) => each.tier === tier)?.shape;
-  requireOptions(config, storeConfigNames, 'config', 'TKV_CONFIG');
+  const rows = tierRows;
+  const known = [...storeConfigNames, ...rows.flatMap((row) => row.optionNames)];
+  requireOptions(config, known, 'config', 'TKV_CONFIG');
   const notice = guarded(config.notice);
   const wrap = config.wrapStores ?? ((stores) => stores);
   let engine: TransferEngine | undefined;
@@ -80,92 +101,89 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     else notice(`tierkv: ${engine.overdue} transfers never ended; their host memory is not given back`);
   });
 
-  let pool = await openPool(config, shapeOf(Tier.HBM)!);
-  opened.defer(() => pool[Symbol.asyncDispose]());
-  const ddrShape = shapeOf(Tier.DDR);
-  const ddr = ddrShape === undefined ? undefined : memory.use(await MemoryStore.open(ddrShape));
-  if (ddr?.describe().locked === false) {
-    notice('DDR: the operating system did not lock the memory (see "ulimit -l"); it may be paged out');
-  }
-  const nvmeShape = shapeOf(Tier.NVME);
-  const nvme =
-    nvmeShape === undefined || config.nvme === undefined
-      ? undefined
-      : opened.use(await FileStore.open(config.nvme.dir, nvmeShape, config.nvme.options));
-  const remoteShape = shapeOf(Tier.REMOTE);
-  const remote =
-    remoteShape === undefined || config.remote === undefined
-      ? undefined
-      : opened.use(await RemoteStore.open(remoteShape, { ...config.remote, notice }));
-  const files = nvme?.describe() ?? {};
-  if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
-  if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
-    notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
+  const tiers = new Map<TierName, OpenedTier>();
+  for (const [position, { tier, shape }] of manager.config.tiers.entries()) {
+    const row = rowOf(rows, tierName(tier));
+    const { facts } = config;
+    const part = await row.open({ options: config, shape, isTop: position === TOP, facts, notice });
+    tiers.set(row.name, (row.isHostMemory === true ? memory : opened).use(part));
   }
   const unitBytes = Math.max(...manager.config.unitBytes);
-  const staging =
-    nvme === undefined && remote === undefined
-      ? null
-      : memory.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)));
-  const wrapped = (hbm: HbmStore): EngineStores =>
-    wrap({
-      hbm,
-      ...(ddr === undefined ? {} : { ddr }),
-      ...(nvme === undefined ? {} : { nvme }),
-      ...(remote === undefined ? {} : { remote }),
-    });
-  engine = new TransferEngine(wrapped(pool.hbm), staging);
+  const isStaged = [...tiers.values()].filter(({ store }) => !isHostStore(store)).length > 1;
+  const staging = isStaged
+    ? memory.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)))
+    : null;
+  const wrapped = (): StoresByTier =>
+    wrap(Object.fromEntries([...tiers].map(([name, { store }]) => [name, store])));
+  engine = new TransferEngine(wrapped(), staging, undefined, undefined, linksOf(rows));
 
+  const top = tierName(manager.config.tiers[TOP].tier);
+  const { device, store } = tiers.get(top) ?? {};
   const stack = opened.move();
-  return {
+  const parts = [...tiers.values()];
+  const position = parts.findIndex(({ shared }) => shared !== undefined);
+  const tier = parts[position]?.shared;
+  const stores: Omit<OpenStores, keyof TierStores> = {
+    tiers,
+    sizeField: rowOf(rows, top).fieldNames[`${top}.capacityBytes`] ?? `${top}.capacityBytes`,
+    hasDevice: device !== undefined,
+    host: store !== undefined && isHostStore(store) ? store : undefined,
     get device() {
-      return pool.live.device;
+      if (device === undefined) throw noDevice('device');
+      return device.live.device;
     },
     get deviceErrors() {
-      return pool.live.deviceErrors;
+      return device?.live.deviceErrors ?? NO_ERRORS;
     },
     get deviceLoss() {
-      return pool.live.lostReason;
+      return device?.live.lostReason ?? '';
     },
-    waitFor: (start) => pool.live.waitFor(start),
-    get hbm() {
-      return pool.hbm;
+    get deviceLost() {
+      return device?.live.lost ?? new Promise<string>(() => {});
     },
-    ddr,
-    nvme,
-    remote,
+    waitFor: (start) => (device === undefined ? start() : device.live.waitFor(start)),
+    durable: parts.find(({ durable }) => durable !== undefined)?.durable,
+    shared: tier === undefined ? undefined : { tier, position },
     engine,
-    describe: () => ({
-      hbm: pool.hbm.describe(),
-      ...(ddr === undefined ? {} : { ddr: ddr.describe() }),
-      ...(nvme === undefined ? {} : { nvme: nvme.describe() }),
-      ...(remote === undefined ? {} : { remote: remote.describe() }),
-    }),
+    describe: () => Object.fromEntries([...tiers].map(([name, { store }]) => [name, store.describe()])),
     replaceDevice: async () => {
-      const next = await openPool(config, shapeOf(Tier.HBM)!);
-      const lost = pool;
-      pool = next;
-      engine.replaceDevice(wrapped(next.hbm).hbm);
+      if (device === undefined) throw noDevice('replaceDevice');
+      const lost = await device.replace();
+      const next = wrapped()[top];
+      if (next !== undefined) engine.replaceStore(top, next);
       await lost[Symbol.asyncDispose]();
     },
     [Symbol.asyncDispose]: () => stack[Symbol.asyncDispose](),
   };
+  return withStores(stores, rows, tiers);
 }
 
-interface Pool extends AsyncDisposable {
-  readonly live: LiveDevice;
-  readonly hbm: HbmStore;
+/** The stores by the names of their tiers, as they are when they are asked for. */
+function withStores(
+  stores: Omit<OpenStores, keyof TierStores>,
+  rows: readonly TierRow<TierOptions>[],
+  tiers: OpenStores['tiers'],
+): OpenStores {
+  for (const { name, isDevice } of rows) {
+    const get = (): unknown => {
+      const store = tiers.get(name)?.store;
+      if (store === undefined && isDevice === true) throw noDevice(`stores.${name}`);
+      return store;
+    };
+    Object.defineProperty(stores, name, { get, enumerable: false });
+  }
+  return stores as OpenStores;
 }
 
-async function openPool(
-  { adapter, wait = 'sleep', notice = () => {} }: StoreConfig,
-  shape: PoolShape,
-): Promise<Pool> {
-  await using opened = new OpenParts();
-  const live = opened.use(await openDevice({ notice, wait, ...(adapter === undefined ? {} : { adapter }) }));
-  const hbm = opened.use(await HbmStore.open(live, shape));
-  const stack = opened.move();
-  return { live, hbm, [Symbol.asyncDispose]: () => stack[Symbol.asyncDispose]() };
+function rowOf(rows: readonly TierRow<TierOptions>[], name: TierName): TierRow<TierOptions> {
+  const row = rows.find((each) => each.name === name);
+  if (row !== undefined) return row;
+  const known = rows.map((each) => each.name).join(', ');
+  throw configError(name, 'has no store that could be opened', `Use ${known}, or register a row for it.`);
+}
+
+function linksOf(rows: readonly TierRow<TierOptions>[]): TierLinks {
+  return Object.fromEntries(rows.flatMap(({ name, links }) => (links === undefined ? [] : [[name, links]])));
 }
 
 // What is opened one after the other, and closed together in the opposite order. Node 22 has no
@@ -215,49 +233,36 @@ const TABLE_BYTES_OF_SLOT = 256;
 const MEMORY_SHARE = 0.95;
 
 /** @throws TKV_CONFIG naming `hbm.capacityBytes` and the like, as stores do */
-export async function requireMachineHolds(manager: ManagerConfig, dir?: string): Promise<void> {
-  const availableBytes = process.availableMemory();
+export async function requireMachineHolds(manager: ManagerConfig, options: TierOptions): Promise<void> {
+  const availableBytes = availableMemoryBytes();
   const smallest = Math.min(...manager.unitBytes);
   const bytesOf = ({ capacityBytes, landingBytes = 0 }: TierSize): number => capacityBytes + landingBytes;
+  const asked = configuredTiers(manager).map((name) => ({
+    row: rowOf(tierRows, name),
+    bytes: bytesOf(manager[name] as TierSize),
+  }));
   let tables = 0;
-  for (const name of ['hbm', 'ddr', 'nvme', 'remote'] as const) {
-    const size = manager[name];
-    if (size === undefined) continue;
-    const slots = Math.floor(bytesOf(size) / smallest);
+  for (const { row, bytes } of asked) {
+    const slots = Math.floor(bytes / smallest);
     tables += slots * TABLE_BYTES_OF_SLOT;
     if (tables > availableBytes * MEMORY_SHARE) {
       throw configError(
-        `${name}.capacityBytes`,
+        `${row.name}.capacityBytes`,
         `is room for ${slots} blocks of ${smallest} bytes, whose tables take ${slots * TABLE_BYTES_OF_SLOT} ` +
           `bytes of host memory where ${availableBytes} are available`,
-        `Lower ${name}.capacityBytes, or use larger blocks.`,
+        `Lower ${row.name}.capacityBytes, or use larger blocks.`,
       );
     }
   }
-  const ddrBytes = manager.ddr === undefined ? 0 : bytesOf(manager.ddr);
-  if (ddrBytes + tables > availableBytes * MEMORY_SHARE) {
-    throw configError(
-      'ddr.capacityBytes',
-      `asks for ${ddrBytes} bytes of host memory, and ${tables} go to tables, where ${availableBytes} are ` +
-        'available',
-      'Lower ddr.capacityBytes.',
-    );
+  for (const { row, bytes } of asked) {
+    if (row.isHostMemory === true && bytes + tables > availableBytes * MEMORY_SHARE) {
+      throw configError(
+        `${row.name}.capacityBytes`,
+        `asks for ${bytes} bytes of host memory, and ${tables} go to tables, where ${availableBytes} are ` +
+          'available',
+        `Lower ${row.name}.capacityBytes.`,
+      );
+    }
   }
-  if (dir !== undefined && manager.nvme !== undefined) await requireDiskHolds(bytesOf(manager.nvme), dir);
-}
-
-/**
- * No file is larger than its disk. Whether that much is free is for the store to see, which knows its own
- * files; and what is wrong with a directory that cannot be looked at.
- */
-async function requireDiskHolds(bytes: number, dir: string): Promise<void> {
-  const disk = await statfs(dir).catch(() => undefined);
-  if (disk === undefined || disk.blocks === 0) return;
-  const diskBytes = disk.blocks * disk.bsize;
-  if (bytes <= diskBytes) return;
-  throw configError(
-    'nvme.capacityBytes',
-    `asks for ${bytes} bytes in ${dir}, on a disk of ${diskBytes}`,
-    'Lower nvme.capacityBytes, or name a directory on a larger disk.',
-  );
+  for (const { row, bytes } of asked) await row.requireRoom?.(bytes, options);
 }

@@ -131,7 +131,8 @@ export async function takeTail(
 }
 
 // A slot that passes to another tenant is cleared before that tenant can read it. The command goes into the
-// device's queue at once, ahead of all work that the embedder submits later, so no call waits for it.
+// device's queue at once, ahead of all work that the embedder submits later, so no call waits for it. Host memory is
+// cleared in the call.
 
 /** Clears the foreign slots among the sequence's open blocks from `from` on. */
 export function scrub(context: RequestContext, sequence: SequenceState, from: number): void {
@@ -151,14 +152,17 @@ export class Scrubbing {
 
   /** The foreign slots among the table's open blocks [from, to). */
   clear(table: Sequence, from: number, to: number): void {
-    const { scrubs, keeper, manager, hbm, device } = this.#context;
+    const { scrubs, keeper, manager, stores, pool, device } = this.#context;
     if (!scrubs || !keeper.present) return;
     for (let i = from; i < to; i++) {
       const block = manager.openBlock(table, i);
       if (block === undefined || !block.foreign) continue;
-      const { buffer, offsetBytes, sizeBytes } = hbm().buffer(block.slot, block.sizeClass);
-      this.#encoder ??= device().createCommandEncoder({ label: 'tierkv.scrub' });
-      this.#encoder.clearBuffer(buffer, offsetBytes, sizeBytes);
+      if (stores.host !== undefined) stores.host.view(block.slot, block.sizeClass).fill(0);
+      else {
+        const { buffer, offsetBytes, sizeBytes } = pool().buffer(block.slot, block.sizeClass);
+        this.#encoder ??= device().createCommandEncoder({ label: 'tierkv.scrub' });
+        this.#encoder.clearBuffer(buffer, offsetBytes, sizeBytes);
+      }
       manager.cleared(table, i);
     }
   }

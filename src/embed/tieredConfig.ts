@@ -5,6 +5,8 @@
 
 import { guarded } from '../backends/guarded.ts';
 import { hostDigest } from '../backends/host/hostDigest.ts';
+import type { OpenedTier } from '../backends/tierRow.ts';
+import type { TierOptions } from '../backends/tierRows.ts';
 import {
   configError,
   nearestName,
@@ -21,6 +23,7 @@ import {
   type StoreResult,
   TierKVError,
   type TierStore,
+  tierName,
 } from '../runtime/index.ts';
 import { described, optionNames, requireArray, requireObject, requireOptions } from '../runtime/options.ts';
 import {
@@ -31,7 +34,7 @@ import {
   type UnitPlace,
 } from '../views/index.ts';
 import { resolvePoolConfig } from '../views/poolConfig.ts';
-import { adoptRecovered, nvmeIdentity } from './assembly.ts';
+import { adoptRecovered, storeIdentity } from './assembly.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
@@ -186,21 +189,16 @@ export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers>
     deviceId: hbm.deviceId ?? 0,
     privateKeyWords: config.pool.privateKeyWords ?? [a, b],
   };
-  await requireMachineHolds(resolvePoolConfig(poolConfig).manager, nvme?.path);
+  await requireMachineHolds(resolvePoolConfig(poolConfig).manager, { nvme: filesOf(nvme) });
   const pool = new MultiGranularKVPool(poolConfig, config.sink ?? null);
   const { manager } = pool;
   const stores = await openStores(storeConfig(config, pool, nvme), manager);
   const loop = new ManagerLoop(manager, stores.engine, { also: pool.listener });
   const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
-  if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, stores.engine.nowUs());
-  const all: readonly (() => TierStore | undefined)[] = [
-    () => stores.hbm,
-    () => stores.ddr,
-    () => stores.nvme,
-  ];
-  const backends = manager.config.tiers.map(({ tier }, position) => {
-    const store = (): TierStore => all[tier]() as TierStore; // a configured tier has a store
-    return new StoreBackend(store, manager, position);
+  adoptRecovered(manager, stores, stores.engine.nowUs());
+  const backends = manager.tiers.map((tier, position) => {
+    const opened = stores.tiers.get(tierName(tier)) as OpenedTier; // a configured tier has a store
+    return new StoreBackend(() => opened.store, manager, position);
   });
   return { set, pool, stores, loop, keeper, backends };
 }
@@ -213,14 +211,19 @@ function storeConfig(
   const { secretKey, model } = poolConfig;
   const { layout, manager } = pool;
   const extras = { 'tierkv.units': manager.config.unitBytes.join(' ') };
-  const identity = nvmeIdentity({ model, layout, secretKey, extras });
+  const identity = storeIdentity({ model, layout, secretKey, extras });
   return {
     adapter,
     wait,
     notice,
     wrapStores,
-    nvme: nvme?.path === undefined ? undefined : { dir: nvme.path, options: { restart, identity } },
+    facts: { identity, secretKey },
+    nvme: filesOf(nvme, restart),
   };
+}
+
+function filesOf(nvme: TierConfig | undefined, restart?: 'warm' | 'empty'): TierOptions['nvme'] {
+  return nvme?.path === undefined ? undefined : { dir: nvme.path, bytes: nvme.capacityBytes, restart };
 }
 
 // What holds the bytes of one tier, as the original notes ask for it: read, write, free space. Places are

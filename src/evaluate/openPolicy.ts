@@ -5,7 +5,8 @@ import { bindBundle } from '../evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { preset, withItsScheduler } from '../evolve/bundle/presets.ts';
 import { parseBundle } from '../evolve/bundle/readBundle.ts';
-import { readBytes, readText, unreadable } from '../files/inputs.ts';
+import { unreadable } from '../files/inputErrors.ts';
+import { readBytes, readText } from '../files/inputs.ts';
 import { TierKVError, unknownName } from '../runtime/errors.ts';
 import type { PolicyLanguage } from '../sandbox/program.ts';
 

@@ -21,7 +21,8 @@ import {
   scalarisers,
   scoreModes,
 } from '../evolve/fitness/objectives.ts';
-import { inputError, readText, systemReason } from '../files/inputs.ts';
+import { inputError, systemReason } from '../files/inputErrors.ts';
+import { readText } from '../files/inputs.ts';
 import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
@@ -33,13 +34,18 @@ import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.t
 /** Where their workloads lie. */
 export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
-const machine: DeploymentSpec = { model: 'qwen/qwen2.5-7b-instruct', hardware: 'H100', tp: 1 };
-/** Reports are 5 s old: what a router then knows is worth something. */
+/**
+ * What decides times stands here, and is no default of another room: published results of searches are those of these
+ * plans. Reports are 5 s old: what a router then knows is worth something.
+ */
 const cluster: DeploymentSpec = {
-  ...machine,
+  model: 'qwen/qwen2.5-7b-instruct',
+  hardware: 'H100',
+  tp: 1,
+  latency: { floor: false },
   pools: { instances: 4 },
   control: { snapshotUs: 5_000_000 },
-  engine: { kvBlocks: 20_000 },
+  engine: { kvBlocks: 20_000, preemptionMode: 'restart' },
 };
 
 const latency: ObjectiveSpec = { name: 'latency', metric: 'latency_ms', direction: 'min', weight: 0.6 };
@@ -354,9 +360,15 @@ function seenFrom(folder: string, deployment: DeploymentSpec): DeploymentSpec {
     ...(control?.policyFile === undefined
       ? {}
       : { control: { ...control, policyFile: at(control.policyFile) } }),
-    ...(tiers?.offloadConfig === undefined
+    ...(tiers === undefined
       ? {}
-      : { tiers: { ...tiers, offloadConfig: at(tiers.offloadConfig) } }),
+      : {
+          tiers: {
+            ...tiers,
+            ...(tiers.offloadConfig === undefined ? {} : { offloadConfig: at(tiers.offloadConfig) }),
+            ...(tiers.sharedTier === undefined ? {} : { sharedTier: at(tiers.sharedTier) }),
+          },
+        }),
     ...(latency?.coefficients === undefined
       ? {}
       : { latency: { ...latency, coefficients: at(latency.coefficients) } }),

@@ -3,7 +3,6 @@
  * ends in `.json` is a path instead, so that a new model or GPU can be tried before it is added.
  */
 
-import fs from 'node:fs';
 import path from 'node:path';
 import { dataFolder } from '../packageFiles.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
@@ -24,7 +23,7 @@ import {
   parseModelConfig,
   requireKnownName,
 } from '../sim/latency/modelConfig.ts';
-import { readText as readFileText } from './inputs.ts';
+import { exists, namesInFolder, readText as readFileText } from './inputs.ts';
 
 const data: URL = dataFolder();
 
@@ -51,15 +50,25 @@ function readShipped<T>(name: string, parse: (text: string, file: string) => T):
 
 const namesIn = new Map<string, readonly string[]>();
 
-function names(folder: string): readonly string[] {
+/** Names of the models or GPUs that ship. */
+export function dataFileNames(folder: 'models' | 'hardware'): readonly string[] {
   const known = namesIn.get(folder);
   if (known !== undefined) return known;
-  const found = fs
-    .readdirSync(new URL(`${folder}/`, data))
+  const found = namesInFolder(new URL(`${folder}/`, data))
     .filter((name) => name.endsWith('.json'))
     .map((name) => name.slice(0, -'.json'.length));
   namesIn.set(folder, found);
   return found;
+}
+
+/** Names of the models that are shipped. */
+export function modelNames(): readonly string[] {
+  return dataFileNames('models');
+}
+
+/** Names of the GPUs that are shipped. */
+export function hardwareNames(): readonly string[] {
+  return dataFileNames('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware).name);
 }
 
 /**
@@ -80,7 +89,7 @@ export function loadModel(asked: string): ModelConfig {
     throw configError('model', `is ${JSON.stringify(asked)}, neither a name nor a .json file`, remedy);
   }
   const wanted = modelFileName(asked);
-  const known = names('models');
+  const known = dataFileNames('models');
   const longer = known.filter((name) => name.startsWith(`${wanted}-`));
   const remedy = "Put its config.json into data/models, or give that file's path.";
   const name =
@@ -98,7 +107,7 @@ function isPath(asked: string): boolean {
 /** A GPU by name or alias, or by the path of its file. */
 export function loadHardware(asked: string): Hardware {
   if (asked.endsWith('.json')) return parseHardware(readText(asked), asked);
-  const all = names('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware));
+  const all = dataFileNames('hardware').map((name) => readShipped(`hardware/${name}.json`, parseHardware));
   const byAlias = all.find(({ aliases }) =>
     aliases.some((alias) => alias.toLowerCase() === asked.toLowerCase()),
   );
@@ -111,6 +120,15 @@ export function loadHardware(asked: string): Hardware {
     remedy,
   );
   return all.find((hardware) => hardware.name === name)!;
+}
+
+function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): string {
+  return backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+}
+
+/** Whether coefficients that were fitted on this GPU are shipped. */
+export function isCalibrated(hardware: Hardware): boolean {
+  return exists(latencyDataFile(shippedCoefficients('calibrated', hardware)));
 }
 
 /** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
@@ -127,14 +145,13 @@ export function loadCoefficients(
     });
   };
   if (file !== undefined) return checked(parseCoefficients(readText(file), file), file);
-  const shippedName =
-    backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
-  if (!fs.existsSync(latencyDataFile(shippedName))) {
+  const shippedName = shippedCoefficients(backend, hardware);
+  if (!exists(latencyDataFile(shippedName))) {
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
     throw new TierKVError(
       'TKV_CONFIG',
       `there are no coefficients for ${what}. Give a file of tierkv latency fit as --coefficients, ` +
-        `or choose another --backend.`,
+        `or choose another --latency-model.`,
       { field: '--coefficients' },
     );
   }

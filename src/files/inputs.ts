@@ -14,6 +14,20 @@ import { fileURLToPath } from 'node:url';
 import zlib from 'node:zlib';
 import { withoutMark } from '../runtime/boundedJson.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { givenFile } from './givenFiles.ts';
+import {
+  fileTooLarge,
+  inputError,
+  lineTooLong,
+  maxEmptyLines,
+  maxLineBytes,
+  maxPipeBytes,
+  maxTextBytes,
+  maxTextLines,
+  maxUnpackedBytes,
+  unpacksTooLarge,
+  unreadable,
+} from './inputErrors.ts';
 import { temporaryDirectory } from './temporaryDirectory.ts';
 
 /** Bytes of one read. */
@@ -90,6 +104,11 @@ export function hashOfFolders(folders: readonly string[]): string {
 const newline = 0x0a;
 
 function* chunksOf(file: string): Generator<Buffer> {
+  const given = givenFile(file);
+  if (given !== undefined) {
+    yield Buffer.from(given);
+    return;
+  }
   if (isCompressed(file)) {
     yield unpackedTrace(file);
     return;
@@ -177,51 +196,6 @@ export function firstLine(file: string): string {
   return '';
 }
 
-// Limits. They lie far above what traces, specs and measurements hold: the longest line of the published traces
-// is 0.4 MB.
-
-const mib = 2 ** 20;
-
-/** Of a line of a trace. */
-export const maxLineBytes: number = 16 * mib;
-/** Of a file that is read as a whole: a spec, coefficients, a table of measurements. */
-export const maxTextBytes: number = 64 * mib;
-/** Lines of such a file. */
-export const maxTextLines: number = 2 ** 20;
-/** Of a compressed trace once it is unpacked, where that happens in memory. */
-export const maxUnpackedBytes: number = 256 * mib;
-/** Of a trace that comes through a pipe; it is kept in a file until the run ends. */
-export const maxPipeBytes: number = 4096 * mib;
-
-/** Empty lines of a trace; a file of nothing else is refused before it is read to its end. */
-export const maxEmptyLines: number = 2 ** 16;
-
-/** `problem` and `remedy` about the file, or about one line of it. */
-export function inputError(
-  path: string,
-  problem: string,
-  remedy: string,
-  facts: { line?: number; cause?: unknown } = {},
-): TierKVError {
-  const at = facts.line === undefined ? path : `${path}:${facts.line}:`;
-  return new TierKVError('TKV_INPUT', `${at} ${problem}. ${remedy}`, { path, ...facts });
-}
-
-export function lineTooLong(path: string, line: number): TierKVError {
-  const problem = `is longer than ${maxLineBytes / mib} MiB, the most that a line of a trace may have`;
-  return inputError(path, problem, 'Name a trace with one request a line.', { line });
-}
-
-export function fileTooLarge(path: string, maxBytes: number): TierKVError {
-  const problem = `holds more than ${maxBytes / mib} MiB, the most that is read of such a file`;
-  return inputError(path, problem, 'Name the right file, or split it.');
-}
-
-export function unpacksTooLarge(path: string): TierKVError {
-  const problem = `unpacks to more than ${maxUnpackedBytes / mib} MiB, the most that is unpacked in memory`;
-  return inputError(path, problem, 'Unpack it to a file and name that file.');
-}
-
 // A trace that comes through a pipe: standard input, a process substitution, a FIFO. A replay reads its trace
 // twice, so the pipe is copied to a temporary file first. Waiting for a writer holds no thread, and a stop
 // ends it.
@@ -302,19 +276,6 @@ export function aboutPipe(error: unknown, kept: KeptPipe, pipe: string): unknown
 // size is not known before: compressed data that unpack to a thousand times their size. A byte-order mark is
 // left out.
 
-/** The system's word on why it refused, without the path, which the message names anyway. */
-export function systemReason(cause: unknown): string {
-  return cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
-}
-
-export function unreadable(file: string, cause: unknown): TierKVError {
-  if (cause instanceof TierKVError) return cause;
-  return new TierKVError('TKV_IO', `${file} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
-    path: file,
-    cause,
-  });
-}
-
 /**
  * Opens a file that can be read to its end without waiting for another process.
  * @throws {TierKVError} TKV_IO for a file that cannot be opened; TKV_INPUT for a directory, pipe or device
@@ -357,6 +318,8 @@ export function refuseWideText(name: string, head: Buffer): void {
 
 /** The bytes of the file, at most `maxBytes`. */
 export function readBytes(file: string | URL, name: string, maxBytes: number = maxTextBytes): Buffer {
+  const given = givenFile(file);
+  if (given !== undefined) return Buffer.from(given);
   const handle = openRegular(file, name);
   try {
     if (fs.fstatSync(handle).size > maxBytes) throw fileTooLarge(name, maxBytes);
@@ -391,7 +354,7 @@ function unpackZstd(packed: Buffer, maxBytes: number, tooLarge: () => TierKVErro
     };
     left -= buffer.length;
     if (left < 0) throw tooLarge();
-    if (engine.bytesWritten === 0) throw new Error('the data after a frame are none');
+    if (engine.bytesWritten === 0) throw new Error('the data after a frame cannot be unpacked');
     at += engine.bytesWritten;
     frames.push(buffer);
   }
@@ -484,4 +447,41 @@ export function filesReadBy(act: () => void): readonly string[] {
   }
   for (const file of own) before?.add(file);
   return [...own];
+}
+
+// Folders and file names as the readers of workloads and of data files want them.
+
+export function isFolder(file: string): boolean {
+  if (givenFile(file) !== undefined) return false;
+  try {
+    return fs.statSync(file).isDirectory();
+  } catch (cause) {
+    throw unreadable(file, cause);
+  }
+}
+
+/** Paths in a folder whose names match, in the order of their names. */
+export function folderFiles(folder: string, pattern: RegExp): string[] {
+  try {
+    const files = fs
+      .readdirSync(folder)
+      .filter((name) => pattern.test(name))
+      .sort()
+      .map((name) => path.join(folder, name));
+    for (const file of files) noteRead(file);
+    return files;
+  } catch (cause) {
+    throw unreadable(folder, cause);
+  }
+}
+
+export function exists(file: string | URL): boolean {
+  if (givenFile(file) !== undefined) return true;
+  noteRead(file); // what is found there is read later, and what is missing may come
+  return fs.existsSync(file);
+}
+
+/** Names of the files of a folder of the package. */
+export function namesInFolder(folder: URL): readonly string[] {
+  return fs.readdirSync(folder);
 }

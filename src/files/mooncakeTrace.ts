@@ -10,14 +10,8 @@ import zlib from 'node:zlib';
 import { maxLineValues, parseJson, withoutMark } from '../runtime/boundedJson.ts';
 import { requireInteger, TierKVError } from '../runtime/errors.ts';
 import { maxRecordedBlocks, shown } from '../sim/workload/traceLines.ts';
-import {
-  inputError,
-  lineTooLong,
-  maxEmptyLines,
-  maxLineBytes,
-  refuseHiddenCompression,
-  refuseWideText,
-} from './inputs.ts';
+import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from './inputErrors.ts';
+import { refuseHiddenCompression, refuseWideText } from './inputs.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -322,7 +316,7 @@ export async function* readMooncakeTrace(
   }
   if (requests === 0) {
     const why = skipped === 0 ? 'is empty' : `has no good line among ${skipped}`;
-    throw new TierKVError('TKV_INPUT', `${path} ${why}: there is no request to replay. Name another trace.`, {
+    throw new TierKVError('TKV_INPUT', `${path} ${why}: it has no request to replay. Name another trace.`, {
       path,
     });
   }

@@ -3,7 +3,6 @@
  * its requests. Only this file knows which reader belongs to which format.
  */
 
-import fs from 'node:fs';
 import path from 'node:path';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { parseWorkloadSpec } from '../sim/description/readWorkload.ts';
@@ -46,7 +45,8 @@ import {
 import { CsvHeader, numbered, splitCsv, TakenColumns, TraceLine } from '../sim/workload/traceLines.ts';
 import { readTraceHeader, recordedRequests, traceRecords, traceV2Columns } from '../sim/workload/traceV2.ts';
 import { generateWorkload, type Workload } from '../sim/workload/workload.ts';
-import { fileLines, firstLine, inputError, noteRead, readText, unreadable } from './inputs.ts';
+import { inputError } from './inputErrors.ts';
+import { exists, fileLines, firstLine, folderFiles, isFolder, readText } from './inputs.ts';
 
 export const FORMATS = [
   'spec',
@@ -123,7 +123,7 @@ export function formatOf(file: string): Format {
   }
   if (/\.ya?ml(\.gz|\.zst)?$/.test(file)) return isTraceHeader(file) ? 'tracev2' : 'spec';
   const line = firstLine(file);
-  if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
+  if (line === '') throw inputError(file, 'is empty: it has no request', 'Name another file.');
   if (isObjectFile(file)) {
     const object = wholeObject(file);
     // a trace of one line is an object too
@@ -476,34 +476,4 @@ function servegenChunks(folder: string): ServeGenChunk[] {
       },
     ];
   });
-}
-
-//  Folders and file names as the workload readers want them. What is in the files is read by `../input`.
-
-export function isFolder(file: string): boolean {
-  try {
-    return fs.statSync(file).isDirectory();
-  } catch (cause) {
-    throw unreadable(file, cause);
-  }
-}
-
-/** Paths in a folder whose names match, in the order of their names. */
-export function folderFiles(folder: string, pattern: RegExp): string[] {
-  try {
-    const files = fs
-      .readdirSync(folder)
-      .filter((name) => pattern.test(name))
-      .sort()
-      .map((name) => path.join(folder, name));
-    for (const file of files) noteRead(file);
-    return files;
-  } catch (cause) {
-    throw unreadable(folder, cause);
-  }
-}
-
-export function exists(file: string): boolean {
-  noteRead(file); // what is found there is read later, and what is missing may come
-  return fs.existsSync(file);
 }

@@ -9,6 +9,7 @@ import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { makeDirectories, openToWrite, requireReader } from '../backends/host/posix.ts';
+import { packageVersion } from '../packageFiles.ts';
 import { TierKVError } from '../runtime/errors.ts';
 
 export interface Result {
@@ -153,6 +154,22 @@ export function writeText(target: string, text: string): void {
  */
 export function writeJsonFile(target: string, value: unknown): void {
   writeText(target, `${JSON.stringify(value, undefined, 2)}\n`);
+}
+
+//  What --json of any command writes has one shape: `docs/reference/result.schema.json`.
+
+/** Version of that shape. */
+export const resultSchema = 'tierkv.result/1';
+
+/** @param command with its subcommand, as `workload describe` */
+export function resultJson(command: string, result: object): string {
+  const shape = { schema: resultSchema, command, tierkv: packageVersion(), result };
+  return `${JSON.stringify(shape, undefined, 2)}\n`;
+}
+
+/** What `--json` asks for. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
+export function writeResultJson(target: string, command: string, result: object): void {
+  writeText(target, resultJson(command, result));
 }
 
 // Directories that an option names, made where they are missing.

@@ -75,7 +75,7 @@ export function measuredRun(
   const dp = requireInteger('--dp', by.dp, 1, 1024);
   const isMoe = model.experts > 0;
   const kvBlocks = by.kvBlocks ?? blocksOf(model, hardware, by);
-  const blockTokens = requireInteger('--block-size', by.blockSize, 1, 65_536);
+  const blockTokens = requireInteger('--block-tokens', by.blockSize, 1, 65_536);
   const ranks = isMoe ? dp : 1; // of one engine, which its batch is spread over
   return {
     requests,
@@ -161,7 +161,7 @@ function requireRoomFor(
   const longest = Math.max(...requests.map(({ promptTokens, outputTokens }) => promptTokens + outputTokens));
   if (longest <= (limits.kvTokens ?? Infinity)) return;
   const problem = `is ${kvBlocks} of ${options.blockSize} tokens, and a request of ${options.requests} has ${longest} tokens`;
-  throw configError('--kv-blocks', problem, 'Give the number of blocks that the log of the engine says.');
+  throw configError('--hbm', problem, 'Give the number of blocks that the log of the engine says.');
 }
 
 function requireGoodFit(
@@ -176,7 +176,7 @@ function requireGoodFit(
     'TKV_INPUT',
     `${options.requests}: the fit does not fit: it is off by ${(100 * error).toFixed(0)}% on the very requests it was ` +
       `fitted to, more than ${100 * mostError}%. The run was served in another way than was said: compare --model, --gpu, ` +
-      '--tp, --dp, --max-num-seqs, --max-num-batched-tokens and --kv-blocks with the log of the engine, and see that the ' +
+      '--tp, --dp, --max-num-seqs, --max-num-batched-tokens and --hbm with the log of the engine, and see that the ' +
       'file has cached_tokens where the prefix cache was on',
     { path: options.requests },
   );

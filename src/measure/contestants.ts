@@ -5,7 +5,7 @@
 
 import { constants, type FileHandle, open } from 'node:fs/promises';
 import type { StagingSlots } from '../backends/engine/stagedBatch.ts';
-import { type EngineStores, TransferEngine } from '../backends/engine/transferEngine.ts';
+import { type StoresByTier, TransferEngine } from '../backends/engine/transferEngine.ts';
 import type { FileStore } from '../backends/file/fileStore.ts';
 import { fileLayout, recordOffset } from '../backends/file/record.ts';
 import { hostDigest } from '../backends/host/hostDigest.ts';
@@ -294,7 +294,7 @@ export class LinkRig {
   #job = 1;
 
   /** @param ddr where the blocks lie */
-  constructor(slots: readonly number[], ddr: MemoryStore, stores: EngineStores, staging: StagingSlots) {
+  constructor(slots: readonly number[], ddr: MemoryStore, stores: StoresByTier, staging: StagingSlots) {
     this.slots = slots;
     this.#ddr = ddr;
     this.#engine = new TransferEngine({ ...stores, ddr }, staging);

@@ -24,6 +24,8 @@ export interface Watched {
     readonly devicesLost: number;
     readonly devicePresent: boolean;
     readonly waitingForRoom: number;
+    /** Of the tier that runtimes share: what its breaker does, and how often it opened. */
+    readonly breaker?: { readonly state: 'closed' | 'onTrial' | 'open'; readonly openings: number };
   };
   /** Owners by the names of their tenants. */
   owners(): ReadonlyMap<string, number>;

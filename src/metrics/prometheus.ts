@@ -76,7 +76,12 @@ export async function prometheus(
       ...shown,
       values: metric.read(watched).flatMap((s) => rows(s, name, labels)),
     });
-    registry.registerMetric({ ...shown, get, reset: () => {} } as unknown as Parameters<
+    const series = new SeriesLabels(name, labels);
+    const getForPromString = async (): Promise<unknown> => ({
+      ...shown,
+      values: metric.read(watched).flatMap((sample) => series.rows(sample)),
+    });
+    registry.registerMetric({ ...shown, get, getForPromString, reset: () => {} } as unknown as Parameters<
       Registry['registerMetric']
     >[0]);
   }
@@ -92,6 +97,60 @@ interface Row {
   readonly metricName: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
+}
+
+/** A row of the page whose labels `prom-client` keeps as text, since they are one object at every scrape. */
+interface SharedRow {
+  readonly metricName: string;
+  readonly sharedLabels: Readonly<Record<string, string>>;
+  readonly value: number;
+}
+
+/** The labels of one series, with one more for each bucket of a histogram. */
+interface LabelsOfSeries {
+  readonly plain: Readonly<Record<string, string>>;
+  readonly buckets: readonly Readonly<Record<string, string>>[];
+}
+
+/**
+ * The labels of a metric's series, made once: to write them anew for each bucket at each scrape took most of a scrape. There
+ * are as many as there are series, which the metrics bound.
+ */
+class SeriesLabels {
+  readonly #name: string;
+  readonly #more: Readonly<Record<string, string>>;
+  readonly #known: Map<string, LabelsOfSeries> = new Map();
+
+  constructor(name: string, more: Readonly<Record<string, string>>) {
+    this.#name = name;
+    this.#more = more;
+  }
+
+  rows({ labels, value }: MetricSample): SharedRow[] {
+    const name = this.#name;
+    const { plain, buckets } = this.#of(labels, value);
+    if (!(value instanceof ValueHistogram)) return [{ metricName: name, sharedLabels: plain, value }];
+    const found: SharedRow[] = [];
+    let count = 0;
+    for (const [i, sharedLabels] of buckets.entries()) {
+      count += value.counts[i];
+      found.push({ metricName: `${name}_bucket`, sharedLabels, value: count });
+    }
+    found.push({ metricName: `${name}_sum`, sharedLabels: plain, value: value.sum });
+    found.push({ metricName: `${name}_count`, sharedLabels: plain, value: count });
+    return found;
+  }
+
+  #of(labels: MetricSample['labels'], value: MetricSample['value']): LabelsOfSeries {
+    const key = Object.values(labels).join('\0');
+    const known = this.#known.get(key);
+    if (known !== undefined) return known;
+    const plain = { ...this.#more, ...labels };
+    const bounds = value instanceof ValueHistogram ? [...value.bounds.map(String), '+Inf'] : [];
+    const made = { plain, buckets: bounds.map((le) => ({ ...plain, le })) };
+    this.#known.set(key, made);
+    return made;
+  }
 }
 
 function rows({ labels, value }: MetricSample, name: string, more: Readonly<Record<string, string>>): Row[] {

@@ -1,6 +1,14 @@
 /** The metrics of requests, of tenants and of the runtime's health. */
 
-import { alone, type Metric, type MetricSample, metric, type ReadMetric, type Watched } from './metric.ts';
+import {
+  alone,
+  type Metric,
+  type MetricSample,
+  metric,
+  type ReadMetric,
+  tier,
+  type Watched,
+} from './metric.ts';
 import { OTHER_TENANTS, type TenantMeasures } from './requestMeasures.ts';
 
 function byTenant(read: (tenant: TenantMeasures) => number): ReadMetric {
@@ -246,4 +254,33 @@ export const healthMetrics: readonly Metric[] = [
     '1 while there is a device, 0 while another one is looked for.',
     (w) => alone(w.health().devicePresent ? 1 : 0),
   ),
+  metric(
+    'gauge',
+    'tierkv_breaker_state',
+    '1',
+    tier,
+    "Of the shared tier's server: 0 while it is asked, 1 while one call tries it, 2 while it is left out.",
+    (w) => {
+      const { breaker } = w.health();
+      return breaker === undefined ? [] : ofShared(breakerStates.indexOf(breaker.state));
+    },
+  ),
+  metric(
+    'counter',
+    'tierkv_breaker_openings_total',
+    '{opening}',
+    tier,
+    'How often the breaker of the shared tier began to leave its server out.',
+    (w) => {
+      const { breaker } = w.health();
+      return breaker === undefined ? [] : ofShared(breaker.openings);
+    },
+  ),
 ];
+
+const breakerStates = ['closed', 'onTrial', 'open'] as const;
+
+/** A sample of the tier that runtimes share. */
+function ofShared(value: number): readonly MetricSample[] {
+  return [{ labels: { tier: 'remote' }, value }];
+}

@@ -45,8 +45,13 @@ export class RuntimeWatch implements Watched {
 
   health(): ReturnType<Watched['health']> {
     const { kv } = this;
-    const { devicePresent } = kv.describe().runtime;
+    const { runtime, remote } = kv.describe();
+    const { devicePresent } = runtime;
+    const { state, leftOut } = remote ?? {};
     return {
+      ...(state === 'closed' || state === 'onTrial' || state === 'open'
+        ? { breaker: { state, openings: Number(leftOut) } }
+        : {}),
       devicesLost: kv.devicesLost,
       devicePresent: devicePresent === true,
       waitingForRoom: kv.room.waiting,

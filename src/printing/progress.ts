@@ -5,6 +5,7 @@
  */
 
 import cliProgress from 'cli-progress';
+import { coloured, hasColours } from './colours.ts';
 import { formatCount, formatCounted, formatSeconds } from './text.ts';
 
 export interface ProgressState {
@@ -96,7 +97,8 @@ export function startProgressBar(
   const endLines = isTerminal ? () => {} : clock.every(LINE_MS, writeLine);
 
   const say = (line: string): void => {
-    stream.write(isTerminal ? `\r\u{1b}[K${line}\n` : `${line}\n`);
+    const shown = hasColours(stream) ? coloured(line) : line;
+    stream.write(isTerminal ? `\r\u{1b}[K${shown}\n` : `${line}\n`);
   };
   return {
     update(state) {

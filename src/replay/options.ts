@@ -29,6 +29,8 @@ export interface ReplayOptions {
   readonly blockTokens: number;
   /** Stop after this many requests. Absent: the whole trace. */
   readonly requests?: number;
+  /** A Valkey or Redis below all tiers, which runs share, and the blocks of it to keep in mind. Only with `driver: 'real'`. */
+  readonly remote?: { readonly url: string; readonly blocks: number };
   /** Directory for the NVMe tier's files. It exists, is writable, and is the caller's to remove. */
   readonly dir: string;
   readonly driver: DriverName;
@@ -99,9 +101,9 @@ export const maxUniqueBlocks: number = 2 ** 22;
 
 /** The option that says `all`, if one does. */
 function optionOfAll({ hbmBlocks, ddrBlocks, nvmeBlocks }: ReplayOptions): string | undefined {
-  if (hbmBlocks === 'all') return '--hbm-blocks';
-  if (ddrBlocks === 'all') return '--ddr-blocks';
-  return nvmeBlocks === 'all' ? '--nvme-blocks' : undefined;
+  if (hbmBlocks === 'all') return '--hbm';
+  if (ddrBlocks === 'all') return '--ddr';
+  return nvmeBlocks === 'all' ? '--nvme' : undefined;
 }
 
 /**
@@ -122,7 +124,7 @@ export async function surveyTrace(options: ReplayOptions, signal: AbortSignal): 
     for (const id of request.hashIds) ids.add(id);
     if (ids.size > maxUniqueBlocks) {
       const problem = `is all, and the trace has more than ${maxUniqueBlocks} blocks`;
-      throw configError(all, problem, `Give ${all} a number, or stop earlier with --requests.`);
+      throw configError(all, problem, `Give ${all} a number, or stop earlier with --num-requests.`);
     }
   }
   return { requests, blockLookups, uniqueBlocks: ids.size, longestRequest };

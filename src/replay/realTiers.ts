@@ -1,5 +1,6 @@
 /** A replay on real bytes: a WebGPU device, host memory and files behind the transfer engine. */
 
+import type { TierFacts } from '../backends/tierRow.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import { openStores } from '../embed/index.ts';
 import { type KVManager, Outcome } from '../runtime/index.ts';
@@ -13,16 +14,17 @@ export async function openTiers(
   options: ReplayOptions,
   listener: TraceReplayListener,
 ): Promise<ReplayTiers> {
-  const stores = await openStores({ nvme: { dir: options.dir }, notice: listener.notice }, manager).catch(
-    (error) => {
-      throw inOptionNames(optionOf, error);
-    },
-  );
-  const { engine, hbm } = stores;
+  const nvme = { dir: options.dir, bytes: 0 }; // its size is in the manager's configuration
+  const remote = options.remote === undefined ? {} : { remote: { url: options.remote.url, bytes: 0 }, facts };
+  const stores = await openStores({ nvme, notice: listener.notice, ...remote }, manager).catch((error) => {
+    throw inOptionNames(optionOf, error);
+  });
+  const { engine, hbm, shared } = stores;
   return {
     driver: engine,
     advance: null,
     bytes: patternBytes(hbm),
+    shared,
     adapter: { name: hbm.adapter.name, software: hbm.adapter.software },
     describe: stores.describe,
     bytesMoved: () => [...engine.traffic().values()].reduce((sum, link) => sum + link.bytes, 0),
@@ -31,13 +33,22 @@ export async function openTiers(
   };
 }
 
+/** Blocks of a replay are patterns of the trace's ids: all replays share them, and there is nothing to hide. */
+const facts: TierFacts = {
+  identity: { model: 'replay', layout: 'replay', secretKey: '', extras: '', epoch: 0 },
+  secretKey: new TextEncoder().encode('tierkv replay, not a secret'),
+};
+
 const optionOf: Readonly<Record<string, string>> = {
-  'hbm.capacityBytes': '--hbm-blocks',
-  hbmBytes: '--hbm-blocks',
-  'ddr.capacityBytes': '--ddr-blocks',
-  ddrBytes: '--ddr-blocks',
+  'hbm.capacityBytes': '--hbm',
+  hbmBytes: '--hbm',
+  'ddr.capacityBytes': '--ddr',
+  ddrBytes: '--ddr',
   'nvme.dir': '--dir',
   dir: '--dir',
+  'remote.url': '--remote',
+  'remote.capacityBytes': '--remote-blocks',
+  remote: '--remote',
 };
 
 /** Blocks whose bytes the device generates from the trace's id, so that only this block can have them. */

@@ -12,6 +12,11 @@ export const linkNames = [
   'nvmeToDdr',
   'hbmToNvme',
   'nvmeToHbm',
+  'hbmToRemote',
+  'ddrToRemote',
+  'nvmeToRemote',
+  'remoteToHbm',
+  'remoteToDdr',
 ] as const;
 export type LinkName = (typeof linkNames)[number];
 
@@ -20,7 +25,15 @@ export interface ReplayReport {
   /** Hash ids of all requests together. */
   readonly blockLookups: number;
   /** Blocks of the leading hit of each request, by the tier in which they lay at lookup. */
-  readonly hits: { readonly hbm: number; readonly ddr: number; readonly nvme: number };
+  readonly hits: {
+    readonly hbm: number;
+    readonly ddr: number;
+    readonly nvme: number;
+    /** Only of a run with a shared tier. */
+    readonly remote?: number;
+  };
+  /** Blocks that HBM alone would have served; absent where there is no lower tier, and of a modeled driver. */
+  readonly hbmAloneHits?: number;
   /** sha256, in hex, over the hits of every request in order, each as a decimal number with one newline. */
   readonly hitDigest: string;
   /** Blocks that left a tier downwards. `dropped` left the last tier. */

@@ -87,6 +87,7 @@ export async function runReplay(
   }
   return {
     ...figures(manager.counters, tiers, sizes.config),
+    ...(await hbmAlone(options, listener)),
     requests,
     blockLookups: survey.blockLookups,
     hitDigest: hits.digest('hex'),
@@ -97,6 +98,19 @@ export async function runReplay(
     driver: options.driver,
     skippedLines,
   };
+}
+
+/** The same requests without the tiers below HBM: no bytes move, and the manager decides as it would on real ones. */
+async function hbmAlone(
+  options: ReplayOptions,
+  { signal }: TraceReplayListener,
+): Promise<Pick<ReplayReport, 'hbmAloneHits'>> {
+  const { logPath: _log, jsonPath: _json, linksPath: _links, remote, ...same } = options;
+  const hasLower = same.ddrBlocks !== 0 || same.nvmeBlocks !== 0 || remote !== undefined;
+  if (same.driver === 'modeled' || !hasLower) return {};
+  const alone: ReplayOptions = { ...same, driver: 'modeled', ddrBlocks: 0, nvmeBlocks: 0 };
+  const { hits } = await runReplay(alone, { signal, notice: () => {}, progress: () => {} });
+  return { hbmAloneHits: hits.hbm };
 }
 
 /** Only a real run loads the GPU's binding. */
@@ -154,7 +168,12 @@ function figures(
   tiers: ReplayTiers,
   config: ManagerConfig,
 ): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers' | 'policy'> {
-  const order: Tier[] = [Tier.HBM, ...(config.ddr ? [Tier.DDR] : []), ...(config.nvme ? [Tier.NVME] : [])];
+  const order: Tier[] = [
+    Tier.HBM,
+    ...(config.ddr ? [Tier.DDR] : []),
+    ...(config.nvme ? [Tier.NVME] : []),
+    ...(config.remote ? [Tier.REMOTE] : []),
+  ];
   const at = (values: Float64Array, tier: Tier): number => {
     const position = order.indexOf(tier);
     return position === -1 ? 0 : values[position];
@@ -164,6 +183,7 @@ function figures(
       hbm: at(counters.hits, Tier.HBM),
       ddr: at(counters.hits, Tier.DDR),
       nvme: at(counters.hits, Tier.NVME),
+      ...(config.remote ? { remote: at(counters.hits, Tier.REMOTE) } : {}),
     },
     demotions: {
       hbmToDdr: config.ddr ? at(counters.demotions, Tier.HBM) : 0,
@@ -192,6 +212,7 @@ export class ReplaySession {
   readonly #driver: OrderedEnds;
   readonly #advance: ReplayTiers['advance'];
   readonly #bytes: BlockBytes | null;
+  readonly #shared: ReplayTiers['shared'];
   readonly #chain: ExternalKeys = new ExternalKeys({ tenant: 'replay', epoch: 0 });
   readonly #keys: BlockKeys = new BlockKeys(256);
   readonly #blockTokens: number;
@@ -201,13 +222,14 @@ export class ReplaySession {
   /** @param window most blocks that are brought or computed at a time when a request is larger than HBM */
   constructor(
     manager: KVManager,
-    tiers: Pick<ReplayTiers, 'driver' | 'bytes' | 'advance'>,
+    tiers: Pick<ReplayTiers, 'driver' | 'bytes' | 'advance' | 'shared'>,
     sizes: { blockTokens: number; hbmBlocks: number; window: number },
   ) {
     this.manager = manager;
     this.#driver = new OrderedEnds(tiers.driver);
     this.#advance = tiers.advance;
     this.#bytes = tiers.bytes;
+    this.#shared = tiers.shared;
     const carrier = new JobCarrier(manager, this.#driver);
     manager.listen({ jobsIssued: () => carrier.submit() });
     this.#blockTokens = sizes.blockTokens;
@@ -223,6 +245,7 @@ export class ReplaySession {
     const count = hashIds.length;
     this.#driver.arrivedAt(arrivalUs);
     this.#chain.hashBlocks(hashIds, 0, this.#keys);
+    await this.#findShared(count);
     const sequence = this.manager.open(this.#keys.words, count, this.#driver.nowUs());
     const window = count <= this.#hbmBlocks ? count : this.#window;
     for (let to = count; to > 0; to -= window) {
@@ -231,6 +254,20 @@ export class ReplaySession {
     this.manager.release(sequence, this.#driver.nowUs());
     await this.#until(() => this.manager.jobsInFlight === 0);
     return sequence.matched;
+  }
+
+  /** Makes known which blocks of the request other runs left in the shared tier. */
+  async #findShared(count: number): Promise<void> {
+    const { manager } = this;
+    const { words } = this.#keys;
+    const from = manager.matchLength(words, count);
+    if (this.#shared === undefined || from >= count) return;
+    const { tier, position } = this.#shared;
+    const found = await tier.lookup([{ keys: words, from, to: count, sizeClass: 0 }]);
+    for (const block of found.flat()) {
+      const place = manager.adoptFound(position, { ...block, owner: 0 }, this.#driver.nowUs());
+      if (place !== undefined) tier.believe(place, block.key);
+    }
   }
 
   /**

@@ -7,7 +7,7 @@
  */
 
 import { setImmediate } from 'node:timers/promises';
-import { inputError } from '../files/inputs.ts';
+import { inputError } from '../files/inputErrors.ts';
 import { type Format, formatOf, openWorkload } from '../files/openWorkload.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import {

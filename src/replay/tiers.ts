@@ -2,6 +2,7 @@
 
 import fs from 'node:fs';
 import os from 'node:os';
+import type { SharedTier } from '../backends/tierRow.ts';
 import { formatBytes } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { KVManager, ManagerConfig, TransferDriver } from '../runtime/index.ts';
@@ -13,6 +14,8 @@ export interface ReplayTiers extends AsyncDisposable {
   /** Moves virtual time on to the next end; null where time passes by itself. */
   readonly advance: (() => void) | null;
   readonly bytes: BlockBytes | null;
+  /** The tier that other runs write too, and its position. */
+  readonly shared?: { readonly tier: SharedTier; readonly position: number } | undefined;
   readonly adapter: ReplayReport['adapter'];
   describe(): ReplayReport['tiers'];
   bytesMoved(): number;
@@ -59,12 +62,12 @@ export function requireHoldable(
   sizes: Pick<ReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes'>,
 ): void {
   const tiers = [
-    ['--hbm-blocks', sizes.hbmBlocks],
-    ['--ddr-blocks', sizes.ddrBlocks],
-    ['--nvme-blocks', sizes.nvmeBlocks],
+    ['--hbm', sizes.hbmBlocks],
+    ['--ddr', sizes.ddrBlocks],
+    ['--nvme', sizes.nvmeBlocks],
   ] as const;
   let total = 0;
-  let largest: readonly [option: string, blocks: number] = ['--hbm-blocks', 0];
+  let largest: readonly [option: string, blocks: number] = ['--hbm', 0];
   for (const [option, blocks] of tiers) {
     if (blocks === 'all') continue;
     total += blocks;
@@ -100,10 +103,10 @@ export function requireRoom(
     const problem = `asks for ${formatBytes(blocks * sizes.blockBytes)}, and ${where} ${formatBytes(bytes)}`;
     throw configError(option, problem, `Lower ${option} or --block-bytes.`);
   };
-  require('--ddr-blocks', sizes.ddrBlocks, os.totalmem(), 'this machine has a memory of');
+  require('--ddr', sizes.ddrBlocks, os.totalmem(), 'this machine has a memory of');
   const dir = sizes.dir ?? os.tmpdir();
   const { bavail, bsize } = fs.statfsSync(dir);
-  require('--nvme-blocks', sizes.nvmeBlocks, bavail * bsize, `${dir} has free`);
+  require('--nvme', sizes.nvmeBlocks, bavail * bsize, `${dir} has free`);
 }
 
 export interface ReplaySizes {
@@ -123,6 +126,8 @@ export function replaySizes(options: ReplayOptions, survey: TraceSurvey): Replay
     landingBytes: survey.longestRequest * blockBytes,
   });
   const hbmBlocks = blocks(options.hbmBlocks);
+  // what others shall find goes down at once
+  const eager = options.remote === undefined ? {} : { offload: { policy: 'eager' } };
   const largest = Math.max(hbmBlocks, blocks(options.ddrBlocks), blocks(options.nvmeBlocks));
   if ((largest + survey.longestRequest + window) * blockBytes > Number.MAX_SAFE_INTEGER) {
     const problem = `is ${blockBytes}, and tiers of ${largest} such blocks cannot be addressed`;
@@ -133,13 +138,14 @@ export function replaySizes(options: ReplayOptions, survey: TraceSurvey): Replay
     window,
     config: {
       unitBytes: [blockBytes],
-      hbm: { capacityBytes: hbmBlocks * blockBytes, landingBytes: window * blockBytes },
-      ...(options.ddrBlocks === 0 ? {} : { ddr: lower(options.ddrBlocks) }),
-      ...(options.nvmeBlocks === 0 ? {} : { nvme: lower(options.nvmeBlocks) }),
-      lowerCopy: 'move',
+      hbm: { capacityBytes: hbmBlocks * blockBytes, landingBytes: window * blockBytes, ...eager },
+      ...(options.ddrBlocks === 0 ? {} : { ddr: { ...lower(options.ddrBlocks), ...eager } }),
+      ...(options.nvmeBlocks === 0 ? {} : { nvme: { ...lower(options.nvmeBlocks), ...eager } }),
+      ...(options.remote === undefined ? {} : { remote: lower(options.remote.blocks) }),
+      lowerCopy: options.remote === undefined ? 'move' : 'keep',
       chainedKeys: false,
       eviction: options.eviction,
-      offloadThreshold: options.offloadThreshold,
+      ...(options.remote === undefined ? { offloadThreshold: options.offloadThreshold } : {}),
       maxJobs: Math.max(16_384, 4 * survey.longestRequest),
     },
   };

@@ -207,18 +207,21 @@ export {
 } from './tier/driver.ts';
 export { SlotLocks, type SlotUse } from './tier/slotLedger.ts';
 export {
+  addTierName,
   linkName,
   Outcome,
   type OutcomeName,
   outcomeNames,
   Tier,
   type TierName,
+  type TierTitles,
+  TOP,
   tierName,
   tierNames,
+  tierTitle,
 } from './tier/tier.ts';
 export type {
   CopyItem,
-  DeviceTierStore,
   HostTierStore,
   ItemEnded,
   SealItem,
@@ -226,4 +229,6 @@ export type {
   StoreItem,
   StoreResult,
   TierStore,
+  TopTierStore,
 } from './tier/tierStore.ts';
+export { isHostStore, isTopStore } from './tier/tierStore.ts';

@@ -384,6 +384,7 @@ export {
   TransferTimeline,
 } from './links/modeledDriver.ts';
 export { ModeledTier } from './links/modeledTier.ts';
+export { SharedServer, type SharedServerConfig, type SharedServerCounts } from './links/sharedServer.ts';
 export { RequestTable, Status, statusNames, ValueCounts } from './metrics/requestTable.ts';
 export {
   classOf,

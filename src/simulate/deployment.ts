@@ -24,6 +24,7 @@ import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
+import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { makeScaling, type PlannedScaling } from './built.ts';
 import {
   type EngineHardware,
@@ -31,9 +32,10 @@ import {
   engineSetup,
   type MakeTiers,
   offloadTiersOf,
+  sharedTierOf,
 } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues } from './optionTable.ts';
+import { flagOf, type OptionValues, optionNameOf } from './optionTable.ts';
 
 const stages = [
   'admission',
@@ -177,6 +179,7 @@ export function camel(name: string): string {
 // it. Keys of both are the options of `tierkv simulate` with underscores, and are checked as those are.
 
 const modelKeys = [
+  'gpu',
   'hardware',
   'tp',
   'dp',
@@ -184,10 +187,15 @@ const modelKeys = [
   'coefficients',
   'moe_comm_backend',
   'floor',
+  'kv_cache_dtype',
 ] as const;
 const engineKeys = [
+  'block_tokens',
   'block_size_in_tokens',
+  'hbm',
   'total_kv_blocks',
+  'ddr',
+  'nvme',
   'gpu_memory_utilization',
   'max_model_len',
   'max_num_seqs',
@@ -213,9 +221,14 @@ interface Model {
   readonly options: OptionValues;
 }
 
+/** The option behind a key: `max_num_seqs` is `--max-num-seqs`. */
+function nameOf(key: string): string {
+  return optionNameOf(`--${key.replaceAll('_', '-')}`);
+}
+
 /** Those of the options that the keys of a mapping can say. */
 function sayable(options: OptionValues, keys: readonly string[]): OptionValues {
-  return Object.fromEntries(keys.map((key) => [camel(key), options[camel(key)]]));
+  return Object.fromEntries(keys.map((key) => [nameOf(key), options[nameOf(key)]]));
 }
 
 export interface DeployedPool {
@@ -239,9 +252,14 @@ function optionsOf(
   const places = new Map<string, FieldPlace>();
   if (node === undefined) return { given, placeOf: () => undefined };
   for (const key of keys) {
-    places.set(flagOf(camel(key)), [node, key]);
-    if (!node.has(key)) continue;
-    given[camel(key)] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
+    const name = nameOf(key);
+    if (!node.says(key)) {
+      if (!Object.hasOwn(given, name)) places.set(flagOf(name), [node, key]);
+      continue;
+    }
+    if (Object.hasOwn(given, name)) throw node.error(key, 'is said under two names', 'Keep one');
+    places.set(flagOf(name), [node, key]);
+    given[name] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
   }
   return { given, placeOf: (flag) => places.get(flag) };
 }
@@ -252,12 +270,13 @@ function readModel(node: SpecNode, base: OptionValues): Model {
   const { given, placeOf } = optionsOf(node, modelKeys);
   const config = node.text('config', name);
   node.close();
-  const options = { ...base, floor: undefined, ...given, model: config };
+  const options = { ...base, ...given, model: config };
   const machine = inFile(
     (field) => placeOf(field) ?? (field === '--model' || field === 'model' ? [node, 'name'] : undefined),
     () => withOptionNames(optionNames, () => engineHardware(options)),
   );
-  return { name, machine, options: sayable(options, modelKeys) };
+  const known = { ...options, latencyModel: machine.coefficients.backend };
+  return { name, machine, options: sayable(known, modelKeys) };
 }
 
 /** @param base every option of `tierkv simulate` with its default */
@@ -265,7 +284,10 @@ export function readPools(root: SpecNode, base: OptionValues): DeployedPool[] {
   const models = root.list('models').map((node) => readModel(node, base));
   if (models.length === 0) throw root.error('models', 'is empty', 'Name a model with its hardware');
   requireUnique(root, 'models', models);
-  const pools = root.list('pools').map((node) => readPool(node, base, models));
+  const sharedNode = root.section('shared_tier');
+  const shared = sharedNode === undefined ? undefined : sharedTierOf(sharedNode);
+  sharedNode?.close();
+  const pools = root.list('pools').map((node) => readPool(node, base, models, shared));
   if (pools.length === 0) throw root.error('pools', 'is empty', 'Give a pool with replicas');
   requireUnique(root, 'pools', pools);
   requirePairs(root, pools);
@@ -296,7 +318,12 @@ function requirePairs(root: SpecNode, pools: readonly DeployedPool[]): void {
   }
 }
 
-function readPool(node: SpecNode, base: OptionValues, models: readonly Model[]): DeployedPool {
+function readPool(
+  node: SpecNode,
+  base: OptionValues,
+  models: readonly Model[],
+  shared: SharedServerConfig | undefined,
+): DeployedPool {
   const name = node.text('name');
   if (name === '') throw node.error('name', 'is missing', 'Give the pool a name');
   const names = models.map((model) => model.name);
@@ -309,7 +336,7 @@ function readPool(node: SpecNode, base: OptionValues, models: readonly Model[]):
   const { given, placeOf } = optionsOf(engineNode, engineKeys);
   const options: OptionValues = { ...base, ...given };
   const { engine, limits } = inFile(placeOf, () =>
-    withOptionNames(optionNames, () => engineSetup(options, machine, {}, tiersOf(node, given))),
+    withOptionNames(optionNames, () => engineSetup(options, machine, {}, tiersOf(node, given, shared))),
   );
   engineNode?.close();
   const autoscaling = node.section('autoscaling');
@@ -353,18 +380,31 @@ function readReplicas(node: SpecNode): {
 }
 
 /** Tiers as `--kv-offload-config` has them, and links as `tierkv calibrate` measures them. */
-function tiersOf(node: SpecNode, given: OptionValues): MakeTiers | undefined {
+function tiersOf(
+  node: SpecNode,
+  given: OptionValues,
+  shared: SharedServerConfig | undefined,
+): MakeTiers | undefined {
   const tiers = node.section('tiers');
-  if (tiers === undefined) return undefined;
-  if (given.kvCpuBlocks !== undefined) {
-    throw node.error('tiers', 'excludes engine.kv_cpu_blocks', 'Keep one of them');
+  const withShared = shared === undefined ? {} : { shared };
+  if (tiers === undefined) {
+    if (shared === undefined) return undefined;
+    for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+      if (given[nameOf(key)] === undefined) continue;
+      throw node.error('engine', `has ${key} beside shared_tier`, 'Say its tiers under tiers');
+    }
+    return () => ({ lowerTiers: [], loads: { kind: 'deferred', links: {}, prefetch: true }, ...withShared });
+  }
+  for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+    if (given[nameOf(key)] === undefined) continue;
+    throw node.error('tiers', `excludes engine.${key}`, 'Keep one of them');
   }
   return (blockBytes) => {
     const links = readLinks(tiers) ?? {};
     const made = offloadTiersOf(tiers, blockBytes);
-    if (made.loads.kind !== 'deferred') return made;
+    if (made.loads.kind !== 'deferred') return { ...made, ...withShared };
     const merged: Record<string, LinkProfile> = { ...made.loads.links, ...links };
-    return { ...made, loads: { ...made.loads, links: merged } };
+    return { ...made, loads: { ...made.loads, links: merged }, ...withShared };
   };
 }
 

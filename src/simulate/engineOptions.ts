@@ -1,8 +1,15 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
 import path from 'node:path';
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
+import {
+  isCalibrated,
+  loadCoefficients,
+  loadHardware,
+  loadModel,
+  modelDefaults,
+} from '../files/dataFiles.ts';
 import { readText } from '../files/inputs.ts';
+import { parseBlocks } from '../printing/text.ts';
 import {
   type PreemptionMode,
   preemptionNames,
@@ -17,13 +24,21 @@ import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
 import type { Coefficients } from '../sim/latency/coefficients.ts';
+import { engineMemory, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
 import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
-import { type Hardware, type ModelConfig, parseUpstreamHardware } from '../sim/latency/modelConfig.ts';
+import {
+  type Hardware,
+  kvElementBytesOf,
+  type ModelConfig,
+  parseUpstreamHardware,
+} from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
-import { numbersOption, real, textOption, whole, wholeOption } from './options.ts';
-import type { OptionValues } from './optionTable.ts';
+import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
+import { shownPlain } from '../sim/workload/traceLines.ts';
+import { blocksOption, numbersOption, real, textOption, whole, wholeOption } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
 
 export interface EngineSetup {
   readonly engine: EngineConfig;
@@ -32,6 +47,8 @@ export interface EngineSetup {
 
 /** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
 const BLOCKS_FALLBACK = 1_000_000;
+/** Most blocks of a tier. */
+const BLOCKS_MAX = 2 ** 24;
 
 /** Where a deployment file has tiers of its own. */
 export type MakeTiers = (blockBytes: number) => Tiers;
@@ -49,10 +66,12 @@ export function engineSetup(
   const scheduler = textOption(options, 'scheduler') ?? fallback.scheduler ?? 'fcfs';
   const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
   const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
-  const blockBytes = Math.trunc(kvBytesPerToken(machine.model, machine.tp) * blockTokens);
+  const blockBytes = blockBytesOf(options, machine, blockTokens);
   const hbmBlocks =
-    wholeOption(options, 'totalKvBlocks', 1, 2 ** 24) ?? fittingBlocks(options, machine, blockTokens);
-  const { lowerTiers, loads } = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
+    blocksOption(options, 'totalKvBlocks', blockBytes * machine.tp, 1, BLOCKS_MAX) ??
+    fittingBlocks(options, machine, blockTokens);
+  const own = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes, machine.tp);
+  const { lowerTiers, loads, shared } = withShared(own, sharedFile(options), blockBytes);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
@@ -67,6 +86,7 @@ export function engineSetup(
       hbmBlocks,
       lowerTiers,
       loads,
+      ...(shared === undefined ? {} : { shared }),
       computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
       eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
@@ -100,9 +120,25 @@ function computeUsPerToken(latency: LatencyModel): number {
   return (stepUs(1024) - stepUs(1)) / 1023;
 }
 
+/** Bytes of a block on one GPU. */
+function blockBytesOf(options: OptionValues, { model, tp }: EngineHardware, blockTokens: number): number {
+  // upstream shares heads out evenly, also over more GPUs than there are heads
+  const tokenBytes =
+    options.asUpstream === true
+      ? kvBytesPerToken(model, tp)
+      : localKvBytesPerToken(model, tp, kvElementBytesOf(model));
+  return Math.trunc(tokenBytes * blockTokens);
+}
+
 function fittingBlocks(options: OptionValues, machine: EngineHardware, blockTokens: number): number {
   const { model, hardware, tp, dp } = machine;
   const memoryUtilization = real(options, 'gpuMemoryUtilization', 1e-6, 1);
+  if (options.asUpstream !== true) {
+    const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
+    const maxBatchedTokens = whole(options, 'maxNumBatchedTokens', 1);
+    const shape = { tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens };
+    return Math.min(engineMemory(model, hardware, shape).blocks, BLOCKS_MAX);
+  }
   try {
     return automaticBlockCount(model, hardware, { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 });
   } catch (error) {
@@ -122,11 +158,97 @@ function modelTokens(options: OptionValues, { model }: EngineHardware, capacityT
 export interface Tiers {
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
+  /** The tier that instances share. */
+  readonly shared?: SharedServerConfig;
 }
 
-function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number): Tiers {
-  const cpuBlocks = whole(options, 'kvCpuBlocks', 0, 2 ** 24);
+// `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
+// `tierkv calibrate --remote` writes.
+
+/** Most blocks that an instance keeps in mind of the shared tier. */
+const SHARED_BLOCKS_MAX = 2 ** 20;
+
+function sharedFile(options: OptionValues): SharedServerConfig | undefined {
+  const file = textOption(options, 'sharedTier');
+  if (file === undefined) return undefined;
+  const root = readYaml(readText(file), file);
+  const shared = sharedTierOf(root);
+  root.close();
+  return shared;
+}
+
+/** @param node what a file has of it, or has under `shared_tier` */
+export function sharedTierOf(node: SpecNode): SharedServerConfig {
+  for (const key of ['schema', 'date', 'server']) node.has(key);
+  if (!node.has('capacity_bytes')) {
+    throw node.error('capacity_bytes', 'is missing', 'Give the bytes of blocks that the server holds');
+  }
+  const rate = (key: string): number => {
+    const given = node.optionalNumber(key, { above: 0, max: 1e6 });
+    if (given === undefined) throw node.error(key, 'is missing', 'Give the rate of the server in GB/s');
+    return given * 1e9;
+  };
+  const time = { min: 0, max: 1e9 };
+  const instanceGb = node.optionalNumber('instance_gb_per_s', { above: 0, max: 1e6 });
+  return {
+    capacityBytes: node.integer('capacity_bytes', { min: 1 }, 1),
+    readBytesPerS: rate('read_gb_per_s'),
+    writeBytesPerS: rate('write_gb_per_s'),
+    lookupUs: node.number('lookup_us', time, 300),
+    delayUs: node.number('delay_us', time, 200),
+    ...(instanceGb === undefined ? {} : { instanceBytesPerS: instanceGb * 1e9 }),
+  };
+}
+
+/** The tiers of an instance with the shared one below them. */
+function withShared(own: Tiers, asked: SharedServerConfig | undefined, blockBytes: number): Tiers {
+  const shared = asked ?? own.shared;
+  if (shared === undefined) return own;
+  const { lowerTiers, loads } = own;
+  if (loads.kind === 'billed' && lowerTiers.length > 0) {
+    const remedy = 'Say the tiers with --kv-offload-config.';
+    throw configError(
+      '--shared-tier',
+      'goes with loads that requests wait for, not with billed ones',
+      remedy,
+    );
+  }
+  if (lowerTiers.some(({ tier }) => tier === 'remote')) {
+    const remedy = 'Leave out the second secondary tier.';
+    throw configError('--shared-tier', 'takes the place of a tier that the instances have', remedy);
+  }
+  checkSharedServer(shared, blockBytes);
+  const links = loads.kind === 'deferred' ? loads.links : {};
+  const { read, write } = instanceLinks(shared);
+  const above = ['hbm', ...lowerTiers.map(({ tier }) => tier)];
+  return {
+    lowerTiers: [
+      ...lowerTiers,
+      { tier: 'remote', blocks: Math.min(SHARED_BLOCKS_MAX, Math.floor(shared.capacityBytes / blockBytes)) },
+    ],
+    loads: {
+      kind: 'deferred',
+      prefetch: true,
+      links: {
+        ...Object.fromEntries(above.map((tier) => [`${tier}ToRemote`, write])),
+        remoteToHbm: read,
+        remoteToDdr: read,
+        ...links,
+      },
+    },
+    shared,
+  };
+}
+
+function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number, tp: number): Tiers {
+  const sized = sizedTiers(options, blockBytes * tp);
+  const cpuBlocks = whole(options, 'kvCpuBlocks', 0, BLOCKS_MAX);
   const file = textOption(options, 'kvOffloadConfig');
+  if (sized !== undefined) {
+    const other = file !== undefined ? 'kvOffloadConfig' : cpuBlocks > 0 ? 'kvCpuBlocks' : undefined;
+    if (other === undefined) return sized;
+    throw configError(flagOf(other), 'excludes --ddr and --nvme', 'Say tiers in one way.');
+  }
   if (file !== undefined) {
     if (cpuBlocks > 0) {
       throw configError('--kv-cpu-blocks', 'excludes --kv-offload-config', 'Keep one of them.');
@@ -139,7 +261,28 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number)
   return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: 'ddr', blocks: cpuBlocks }], loads };
 }
 
-//  The model of time of an instance, from `--model`, `--hardware`, `--tp` and what else decides it.
+/** Host memory and disk by their sizes alone, over the links of a usual machine. */
+function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
+  const ddr = blocksOption(options, 'ddr', bytesPerBlock, 0, BLOCKS_MAX);
+  const nvme = blocksOption(options, 'nvme', bytesPerBlock, 0, BLOCKS_MAX);
+  if (ddr === undefined && nvme === undefined) return undefined;
+  const [readRate, writeRate, baseLatencyUs] = deviceClasses.nvme_gen4;
+  const link = (rate: number): LinkProfile => ({ baseLatencyUs, bandwidthBytesPerS: rate * 1e6 });
+  const [read, write] = [link(readRate), link(writeRate)];
+  const hasDdr = (ddr ?? 0) > 0;
+  const hasNvme = (nvme ?? 0) > 0;
+  const lowerTiers: LowerTier[] = [
+    ...(hasDdr ? [{ tier: 'ddr' as const, blocks: ddr ?? 0 }] : []),
+    ...(hasNvme ? [{ tier: 'nvme' as const, blocks: nvme ?? 0 }] : []),
+  ];
+  const links = {
+    ...(hasDdr ? { hbmToDdr: pcie, ddrToHbm: pcie } : {}),
+    ...(hasNvme ? { [hasDdr ? 'ddrToNvme' : 'hbmToNvme']: write, nvmeToHbm: read, nvmeToDdr: read } : {}),
+  };
+  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
+}
+
+//  The model of time of an instance, from `--model`, `--gpu`, `--tp` and what else decides it.
 
 /** Model and machine of the engines of one pool, as plain data. */
 export interface PlannedMachine {
@@ -150,6 +293,8 @@ export interface PlannedMachine {
   /** Whether steps are held above what the hardware needs. */
   readonly floor: boolean;
   readonly coefficients: Coefficients;
+  /** Whether the model of time was chosen for want of a calibrated one for the GPU. */
+  readonly standsIn: boolean;
   /** How experts exchange tokens, where it was said. */
   readonly moeCommBackend?: MoeCommBackend;
 }
@@ -178,14 +323,14 @@ export function engineHardware(options: OptionValues): EngineHardware {
   const hardware = hardwareOf(options, defaults?.gpu ?? 'H100');
   const tp = wholeOption(options, 'tp', 1, 1024) ?? defaults?.tp ?? 1;
   const dp = wholeOption(options, 'dp', 1, 1024) ?? 1;
-  const coefficients = coefficientsOf(options, hardware);
+  const { coefficients, standsIn } = coefficientsOf(options, hardware);
   const comm = textOption(options, 'moeCommBackend');
   const moeCommBackend: MoeCommBackend | undefined =
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
   refuseIdleParallelism(model, dp, coefficients.backend, comm);
-  const floor = options.floor === true;
+  const floor = options.floor === undefined ? options.asUpstream !== true : options.floor === true;
   const comms = moeCommBackend === undefined ? {} : { moeCommBackend };
-  return withLatency({ model, hardware, tp, dp, floor, coefficients, ...comms });
+  return withLatency({ model, hardware, tp, dp, floor, coefficients, standsIn, ...comms });
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */
@@ -208,7 +353,9 @@ function refuseIdleParallelism(
 
 function loadModelOf(options: OptionValues): ModelConfig {
   const folder = textOption(options, 'modelConfigFolder');
-  return loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
+  const model = loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
+  const kept = oneOf('--kv-cache-dtype', String(options.kvCacheDtype ?? 'auto'), ['auto', 'fp8']);
+  return kept === 'fp8' ? { ...model, kvElementBytes: 1 } : model;
 }
 
 function hardwareOf(options: OptionValues, fallback: string): Hardware {
@@ -217,25 +364,40 @@ function hardwareOf(options: OptionValues, fallback: string): Hardware {
   if (file === undefined) return loadHardware(asked);
   const all = parseUpstreamHardware(readText(file), file);
   const name = oneOf(
-    '--hardware',
+    '--gpu',
     asked,
     all.map((hardware) => hardware.name),
   );
   return all.find((hardware) => hardware.name === name) as Hardware;
 }
 
-function coefficientsOf(options: OptionValues, hardware: Hardware): Coefficients {
-  const backend: LatencyBackend = oneOf('--latency-model', String(options.latencyModel), latencyBackends);
+interface ChosenCoefficients {
+  readonly coefficients: Coefficients;
+  readonly standsIn: boolean;
+}
+
+/**
+ * Of the model of time that is named; else of the one in the file that is named; else of the calibrated one of the GPU,
+ * and where there is none, of trained-physics.
+ */
+function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
+  const named = textOption(options, 'latencyModel');
+  const backend = named === undefined ? undefined : oneOf('--latency-model', named, latencyBackends);
   const alpha = numbersOption(options, 'alphaCoeffs');
   const beta = numbersOption(options, 'betaCoeffs');
-  if (alpha === undefined && beta === undefined) {
-    return loadCoefficients(backend, hardware, textOption(options, 'coefficients'));
+  const file = textOption(options, 'coefficients');
+  if (alpha !== undefined || beta !== undefined) {
+    if (alpha === undefined || beta === undefined || (backend ?? 'trained-physics') !== 'trained-physics') {
+      const message = '--alpha-coeffs and --beta-coeffs go together, with --latency-model trained-physics.';
+      throw new TierKVError('TKV_CONFIG', `${message} Give both, or neither.`, { field: '--alpha-coeffs' });
+    }
+    return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
   }
-  if (alpha === undefined || beta === undefined || backend !== 'trained-physics') {
-    const message = '--alpha-coeffs and --beta-coeffs go together, with --latency-model trained-physics.';
-    throw new TierKVError('TKV_CONFIG', `${message} Give both, or neither.`, { field: '--alpha-coeffs' });
-  }
-  return { backend, values: { alpha, beta } };
+  const standsIn = backend === undefined && file === undefined && !isCalibrated(hardware);
+  return {
+    coefficients: loadCoefficients(backend ?? (standsIn ? 'trained-physics' : 'calibrated'), hardware, file),
+    standsIn,
+  };
 }
 
 // Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
@@ -268,6 +430,15 @@ export function offloadTiers(
   return tiers;
 }
 
+/** A number of bytes, plain or with a unit. */
+function bytesIn(node: SpecNode, key: string): number {
+  const text = node.has(key) ? node.plain(key) : undefined;
+  if (typeof text !== 'string') return node.integer(key, { min: 0 }, 0);
+  const bytes = parseBlocks(text, 1);
+  if (Number.isSafeInteger(bytes)) return bytes;
+  throw node.error(key, `is "${shownPlain(text)}", not a size`, 'Write bytes, or 64GiB');
+}
+
 /** @param node what a file has under `kv_offload` */
 export function offloadTiersOf(
   node: SpecNode,
@@ -276,7 +447,7 @@ export function offloadTiersOf(
   if (!node.has('cpu_bytes_to_use')) {
     throw node.error('cpu_bytes_to_use', 'is missing', 'Give bytes of host memory, 0 for none');
   }
-  const cpuBytes = node.integer('cpu_bytes_to_use', { min: 0 }, 0);
+  const cpuBytes = bytesIn(node, 'cpu_bytes_to_use');
   const cpuBlocks = Math.floor(cpuBytes / blockBytes);
   if (cpuBytes > 0 && cpuBlocks < 1) {
     const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
@@ -336,7 +507,7 @@ function secondaryTier(
   const writeBandwidth = figure('write_bandwidth', write);
   const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
   const isSized = node.has('capacity_bytes');
-  const capacity = node.integer('capacity_bytes', { min: 0 }, 0);
+  const capacity = bytesIn(node, 'capacity_bytes');
   node.close();
   return {
     read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },

@@ -5,10 +5,10 @@
  */
 
 import { configError } from '../runtime/errors.ts';
+import { isConversation } from '../sim/workload/presets.ts';
 import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
-import { type AskedSimulation, defaultOptions, flagOf, type OptionValues } from './optionTable.ts';
-import type { OpenedFacts } from './workloadOptions.ts';
+import { type AskedSimulation, flagOf, type OptionValues, withDefaults } from './optionTable.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
@@ -40,7 +40,9 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     counts: textOption(options, 'concurrencyKind') ?? 'requests',
     hasRoles: ['prefillInstances', 'decodeInstances'].some((name) => positive(options, name)),
-    hasLowerTiers: positive(options, 'kvCpuBlocks') || options.kvOffloadConfig !== undefined,
+    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'sharedTier', 'ddr', 'nvme'].some(
+      (name) => options[name] !== undefined && Number(options[name]) !== 0,
+    ),
     scales: interval === undefined ? (bundle.autoscaler?.intervalUs ?? 0) > 0 : Number(interval) > 0,
     isFlag: (name) => options[name] !== undefined,
   };
@@ -172,9 +174,12 @@ const rules: readonly Rule[] = [
   ],
   [
     ['thinkTimeMs'],
-    ({ options }) => positive(options, 'concurrency') || options.sessionMode === 'closed-loop',
+    ({ options }) =>
+      positive(options, 'concurrency') ||
+      options.sessionMode === 'closed-loop' ||
+      isConversation(options.workload),
     'is the pause of users in closed loop, and this run has none',
-    `Add --concurrency, ${whatever}`,
+    `Add --workload chat or --concurrency, ${whatever}`,
   ],
   [
     ['pdPrefixThreshold'],
@@ -201,12 +206,12 @@ const rules: readonly Rule[] = [
     ['kvOffloadThreshold', 'kvLoad'],
     ({ hasLowerTiers }) => hasLowerTiers,
     'is for tiers below GPU memory, and this run has none',
-    `Add --kv-cpu-blocks or --kv-offload-config, ${whatever}`,
+    `Add --ddr, --nvme or --kv-offload-config, ${whatever}`,
   ],
   [
     ['gpuMemoryUtilization'],
     ({ isFlag }) => !isFlag('totalKvBlocks'),
-    'says how many blocks fit, and --total-kv-blocks says it already',
+    'says how many blocks fit, and --hbm says it already',
     'Leave one of them out.',
   ],
   [
@@ -278,31 +283,28 @@ function refuseIdleKeys(asked: Asked): void {
 
 /**
  * To be called once everything was read, so that a wrong value is told before a needless option.
+ * @param isRecorded whether the workload was recorded, not generated
  * @throws TKV_CONFIG with the first option or key that would do nothing
  */
 export function refuseIdleOptions(
   { options, given }: AskedSimulation,
   policyFile: PolicyFile,
-  opened: OpenedFacts,
+  isRecorded: boolean,
 ): void {
   const isGiven = (name: string): boolean => given.has(name);
   for (const name of ['timeout', 'profile']) {
-    if (!opened.isRecorded || !isGiven(name)) continue;
+    if (!isRecorded || !isGiven(name)) continue;
     throw configError(
       flagOf(name),
       'changes a specification, and this workload was recorded',
       'Leave it out.',
     );
   }
-  if (isGiven('asUpstream') && !opened.hasSessions() && options.flowControl !== true) {
-    const problem =
-      'is about the conversations of a closed loop and about --flow-control, and this run has neither';
-    throw configError('--as-upstream', problem, 'Leave it out.');
-  }
+  const defaults = withDefaults(options.asUpstream === true ? { asUpstream: true } : {});
   const refuse = (asked: Asked, ofDeployment: boolean): void => {
     for (const [names, acts, lacks, remedy] of rules) {
       for (const name of names) {
-        if (!isGiven(name) || asked.options[name] === defaultOptions[name]) continue;
+        if (!isGiven(name) || asked.options[name] === defaults[name]) continue;
         // live signals are what a run has whose policies read none
         if (liveAtZero.includes(name) && Number(asked.options[name]) === 0) continue;
         if (ofDeployment && !besideDeployment.includes(name)) continue;
@@ -315,7 +317,7 @@ export function refuseIdleOptions(
     return;
   }
   const asked = askedOf(options, policyFile);
-  if (!opened.isRecorded) {
+  if (!isRecorded) {
     const targets = textOption(options, 'sloTargets') ?? '';
     const names = targets === '' ? [] : targets.split(',').map((entry) => entry.split('=')[0]);
     requireKnownClasses('--slo-targets', names);

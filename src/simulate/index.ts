@@ -2,5 +2,12 @@
 
 export type { Conservation } from '../sim/cluster/core.ts';
 export type { MetricsOutput } from '../sim/report/metricsOutput.ts';
-export { type SimulationResult, simulate } from './simulate.ts';
+export type { CacheMetrics, OccupancySample } from '../sim/report/tierMetrics.ts';
+export {
+  type SimulateOptions,
+  type SimulationDetail,
+  type SimulationResult,
+  simulate,
+  simulationChoices,
+} from './simulate.ts';
 export type { ChosenPolicy, DeploymentSpec, LengthChoice } from './spec.ts';

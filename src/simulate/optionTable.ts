@@ -1,34 +1,66 @@
 /**
- * The options of `tierkv simulate` as rows. Names and defaults are upstream's, so that a BLIS command line works as
- * it is; what upstream does not have stands apart. The command makes its options of these rows, and the arguments
- * of a plan or a grid are read by them.
+ * The options of `tierkv simulate` as rows. Upstream's names are known, so that a BLIS command line works as it is; where
+ * upstream's default is another one, it stands beside ours and holds under `--as-upstream`. The command makes its options
+ * of these rows, and the arguments of a plan or a grid are read by them.
  */
 
 import { configError, nearestName } from '../runtime/errors.ts';
 
-/** An option: how it is written, with `<what>` where it takes a value, what it is for, and its default. */
-export type OptionRow = readonly [flags: string, about: string, otherwise?: string];
+/**
+ * An option: how it is written, with `<what>` where it takes a value, what it is for, its default, and upstream's default
+ * where that is another one (null for none).
+ */
+export type OptionRow = readonly [
+  flags: string,
+  about: string,
+  otherwise?: string | undefined,
+  upstreams?: string | null,
+];
 
 /** Options by camel-case name as they were written; absent ones are undefined. */
 export type OptionValues = Readonly<Record<string, string | boolean | undefined>>;
 
+// An option has one name in all commands. Inside, some keep the names that upstream and deployment files have.
+
+const ownNames: Readonly<Record<string, string>> = {
+  '--gpu': 'hardware',
+  '--hbm': 'totalKvBlocks',
+  '--block-tokens': 'blockSizeInTokens',
+};
+const ownFlags: ReadonlyMap<string, string> = new Map(
+  Object.entries(ownNames).map(([flag, name]) => [name, flag]),
+);
+
+/** Other names of options, by the name that help shows: upstream's and those of earlier versions. */
+export const simulateAliases: Readonly<Record<string, string>> = {
+  '--hardware': '--gpu',
+  '--total-kv-blocks': '--hbm',
+  '--block-size-in-tokens': '--block-tokens',
+};
+
 /** The option behind a camel-case name: `maxNumSeqs` is `--max-num-seqs`. */
 export function flagOf(name: string): string {
-  return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  return ownFlags.get(name) ?? `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** The name of an option: of `--max-num-seqs <n>` it is `maxNumSeqs`. */
+/** The name of an option: of `--max-num-seqs <n>` it is `maxNumSeqs`, of `--no-floor` it is `floor`. */
 export function optionNameOf(flags: string): string {
   const [flag] = flags.split(' ');
-  return flag.slice(2).replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+  const own = ownNames[simulateAliases[flag] ?? flag];
+  return (
+    own ?? flag.replace(/^--(no-)?/, '').replace(/-([a-z0-9])/g, (_, letter: string) => letter.toUpperCase())
+  );
 }
 
 /** Options that shape a preset. */
 export const presetRows: readonly OptionRow[] = [
-  ['--workload <name>', 'chatbot, contentgen, summarization, multidoc or distribution, instead of a file'],
-  ['--rate <n>', 'requests a second'],
+  [
+    '--workload <name>',
+    'chat (conversations), chatbot, contentgen, summarization, multidoc or distribution, instead of a file',
+  ],
+  ['--rate <n>', 'requests a second; of conversations all rounds count'],
   ['--concurrency <n>', 'users in closed loop, instead of --rate'],
-  ['--think-time-ms <n>', 'pause of such a user'],
+  ['--think-time-ms <time>', 'pause of such a user, as 2s, or in milliseconds'],
   ['--prefix-tokens <n>', 'length of a shared prefix'],
   ...['prompt', 'output'].flatMap((side): OptionRow[] => [
     [`--${side}-tokens <n>`, `mean ${side} length`],
@@ -45,34 +77,50 @@ export const traceRows: readonly OptionRow[] = [
   ['--sort', 'sort the rows of a trace by time'],
 ];
 
+/** The ones that most runs need, by their flags. */
+const firstFlags: readonly string[] = [
+  ...['--model', '--gpu', '--tp', '--num-instances', '--workload', '--rate', '--num-requests'],
+  ...['--ddr', '--nvme', '--json'],
+];
+
 const engineRows: readonly OptionRow[] = [
   ['--model <name>', 'model, with or without organisation, or the path of a config.json'],
-  ['--hardware <name>', "GPU or the path of its file (default: the model's, else H100)"],
+  ['--gpu <name>', "GPU or the path of its file (default: the model's, else H100)"],
   ['--tp <n>', "tensor parallel GPUs (default: the model's, else 1)"],
   ['--dp <n>', 'data parallel ranks of a mixture of experts'],
-  ['--latency-model <name>', 'trained-physics, roofline, linear, blackbox or calibrated', 'trained-physics'],
+  [
+    '--latency-model <name>',
+    'calibrated, trained-physics, roofline, linear or blackbox (default: calibrated where the GPU was, else trained-physics)',
+    undefined,
+    'trained-physics',
+  ],
   ['--coefficients <file>', 'coefficients of the latency model (default: as shipped)'],
   ['--alpha-coeffs <list>', 'three queueing and overhead times of trained-physics, with --beta-coeffs'],
   ['--beta-coeffs <list>', 'seven or more coefficients of trained-physics'],
   ['--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only'],
-  ['--floor', 'no step is shorter than the hardware needs'],
+  ['--floor', 'no step is shorter than the hardware needs: so it is, but under --as-upstream'],
+  ['--no-floor', 'also take times that the hardware cannot reach'],
   ['--max-model-len <n>', "most tokens of a request (default: the model's)"],
   ['--model-config-folder <dir>', 'folder with the config.json of the model'],
   ['--hardware-config <file>', "upstream's hardware_config.json"],
 ];
 
 const kvRows: readonly OptionRow[] = [
-  ['--total-kv-blocks <n>', 'blocks in GPU memory (default: what fits)'],
-  ['--block-size-in-tokens <n>', 'tokens of a block', '16'],
+  ['--hbm <size>', 'GPU memory of an instance for KV, as 64GiB or in blocks (default: what fits)'],
+  ['--ddr <size>', 'host memory of an instance for KV, as 256GiB or in blocks (default: none)'],
+  ['--nvme <size>', 'disk of an instance for KV, as 2TiB or in blocks (default: none)'],
+  ['--block-tokens <n>', 'tokens of a block', '16'],
+  ['--kv-cache-dtype <name>', "precision of KV: auto (the model's) or fp8 (a byte an element)", 'auto'],
   ['--gpu-memory-utilization <share>', 'share of GPU memory that may be used', '0.9'],
   ['--max-num-seqs <n>', 'most requests in a batch', '256'],
   ['--max-num-batched-tokens <n>', 'most tokens of a step', '2048'],
   ['--long-prefill-token-threshold <n>', 'most prompt tokens of a request in a step, 0: no limit', '0'],
-  ['--kv-cpu-blocks <n>', 'blocks in host memory; loads are billed to the step', '0'],
+  ['--kv-cpu-blocks <n>', "blocks in host memory as upstream's, loads of which are billed to the step", '0'],
   ['--kv-offload-threshold <share>', 'share of GPU memory above which cached blocks move down', '1'],
   ['--kv-transfer-bandwidth <n>', 'of the billed loads, in tokens a microsecond', '100'],
-  ['--kv-transfer-base-latency <us>', 'of the billed loads, for each block', '0'],
+  ['--kv-transfer-base-latency <time>', 'of the billed loads, for each block', '0'],
   ['--kv-offload-config <file>', 'host and disk tiers; requests wait for their loads'],
+  ['--shared-tier <file>', 'a server whose blocks all instances share'],
   [
     '--kv-load <when>',
     'blocks below GPU memory are loaded when-faster than computed, or always',
@@ -83,7 +131,8 @@ const kvRows: readonly OptionRow[] = [
   ['--preemption-policy <name>', 'who gives way: fcfs or priority (default: fcfs)'],
   [
     '--preemption-mode <name>',
-    'what a request keeps that gives way: restart (nothing, as upstream), recompute (its tokens), offload',
+    'what a request keeps that gives way: recompute (its tokens, as vLLM), offload (its blocks), restart (nothing)',
+    'recompute',
     'restart',
   ],
 ];
@@ -93,17 +142,17 @@ const clusterRows: readonly OptionRow[] = [
   ['--policy-config <file>', 'policies in YAML; options go before it'],
   ['--admission-policy <name>', 'which requests come in (default: always-admit)'],
   ['--admission-parameters <list>', 'of the admission policy, as kind=tokens,tokensPerInstance=50000'],
-  ['--admission-latency <us>', 'from arrival to admission', '0'],
+  ['--admission-latency <time>', 'from arrival to admission', '0'],
   ['--token-bucket-capacity <n>', 'tokens (default: 10000)'],
   ['--token-bucket-refill-rate <n>', 'tokens a second (default: 1000)'],
-  ['--routing-latency <us>', 'from admission to routing', '0'],
+  ['--routing-latency <time>', 'from admission to routing', '0'],
   ['--routing-policy <name>', 'which instance takes a request (default: round-robin)'],
   ['--routing-scorers <list>', 'of the weighted policy, as precise-prefix-cache:1,active-requests:2'],
   ['--routing-parameters <list>', 'of the routing policy, as prefixCacheAffinity=true,maxInFlight=64'],
-  ['--snapshot-refresh-interval <us>', 'age of what routers know of instances, 0: live', '50000'],
-  ['--cache-signal-delay <us>', 'age of what routers know of caches, 0: live', '50000'],
+  ['--snapshot-refresh-interval <time>', 'age of what routers know of instances, 0: live', '50000'],
+  ['--cache-signal-delay <time>', 'age of what routers know of caches, 0: live', '50000'],
   ['--shadow-kv <model>', "the router's own prediction of caches: none, approximate, events, speculative"],
-  ['--model-autoscaler-interval-us <us>', "how often the autoscaler looks (default: the bundle's; 0: off)"],
+  ['--model-autoscaler-interval-us <time>', "how often the autoscaler looks (default: the bundle's; 0: off)"],
   ['--counterfactual-k <n>', 'candidates kept in the record of a decision', '0'],
 ];
 
@@ -122,8 +171,8 @@ const gatewayRows: readonly OptionRow[] = [
   ['--max-gateway-queue-depth <n>', 'most requests in the queue, 0 for no limit', '0'],
   ['--per-band-capacity <n>', 'most requests of one priority, 0 for no limit', '0'],
   ['--usage-limit-threshold <share>', 'saturation up to which the last band is served (default: 1)'],
-  ['--request-ttl <us>', 'longest wait in the queue, 0 for no limit', '0'],
-  ['--dispatch-tick-interval <us>', 'how often the queue is looked at', '1000'],
+  ['--request-ttl <time>', 'longest wait in the queue, 0 for no limit', '0'],
+  ['--dispatch-tick-interval <time>', 'how often the queue is looked at', '1000'],
   ['--queue-shedding', 'a full queue puts out a less urgent sheddable request'],
 ];
 
@@ -136,7 +185,7 @@ const handoffRows: readonly OptionRow[] = [
   ['--prefill-routing-scorers <list>', 'weighted routing of the prefill instances'],
   ['--decode-routing-scorers <list>', 'weighted routing of the decode instances'],
   ['--pd-transfer-bandwidth <GB/s>', 'of the link of a prefill instance', '25'],
-  ['--pd-transfer-base-latency <ms>', 'of each transfer of a hand-off', '0.05'],
+  ['--pd-transfer-base-latency <time>', 'of each transfer of a hand-off', '0.05'],
   [
     '--pd-transfer-granularity <name>',
     'what one transfer of a hand-off is: request, chunk (of a prefill step), block, stream',
@@ -158,8 +207,8 @@ const workloadRows: readonly OptionRow[] = [
   ['--simulation-seed <n>', 'what routing and admission draw from (default: as --seed)'],
   ['--jitter-seed <n>', 'what delays of machines that come are drawn from (default: the same)'],
   ['--num-requests <n>', 'most requests'],
-  ['--horizon <us>', 'end of the simulation'],
-  ['--timeout <s>', 'deadline of every request in seconds; negative: none'],
+  ['--horizon <time>', 'end of the simulation, as 10m, or in microseconds'],
+  ['--timeout <time>', 'deadline of every request, as 30s, or in seconds; negative: none'],
   ['--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600'],
   [
     '--session-mode <name>',
@@ -168,12 +217,14 @@ const workloadRows: readonly OptionRow[] = [
   ],
   [
     '--as-upstream',
-    'what upstream forms otherwise: the last token of an answer is left out of its conversation, ratios of ' +
-      'a cluster are means over instances, and --flow-control replaces the admission policy',
+    "upstream's defaults and text: its model of time without a floor, its preemption, its memory of a GPU; the last token " +
+      'of an answer is left out of its conversation, ratios of a cluster are means over instances, and --flow-control ' +
+      'replaces the admission policy',
   ],
 ];
 
 const outputRows: readonly OptionRow[] = [
+  ['--json [file]', 'write the result as JSON, to standard output unless a file is named'],
   ['--slo-ttft <list>', 'targets of goodput by class, as critical=100ms,standard=500ms'],
   ['--slo-itl <list>', 'the same for the mean time between tokens'],
   ['--slo-e2e <list>', 'the same for the whole request'],
@@ -187,6 +238,7 @@ const outputRows: readonly OptionRow[] = [
   ['--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto'],
   ['--chrome-trace-events <n>', 'most events of that file', '200000'],
   ['--plot <file.svg>', 'draw latencies, and how full the tiers are over time'],
+  ['--report <file.html>', 'write a page for people who decide'],
   ['--log <level>', 'accepted for upstream; nothing is logged'],
 ];
 
@@ -199,14 +251,43 @@ const deployedRows: readonly OptionRow[] = [
   ...handoffRows,
 ];
 
-/** All options that help names, in its order. */
-export const simulateRows: readonly OptionRow[] = [
-  ['--deployment <file>', 'whole deployment in YAML, in place of all options that describe one'],
-  ['--set <field=value>', 'a field of the deployment, as pools[0].replicas=4; repeatable'],
-  ...deployedRows,
-  ...workloadRows,
-  ...outputRows,
+export interface OptionGroup {
+  readonly title: string;
+  readonly rows: readonly OptionRow[];
+}
+
+const byTopic: readonly OptionGroup[] = [
+  { title: 'Model and time', rows: engineRows },
+  { title: 'Memory and batches', rows: kvRows },
+  { title: 'Instances and routing', rows: clusterRows },
+  { title: 'Gateway queue', rows: gatewayRows },
+  { title: 'Prefill and decode instances', rows: handoffRows },
+  { title: 'Workload', rows: workloadRows },
+  {
+    title: 'A whole deployment',
+    rows: [
+      ['--deployment <file>', 'whole deployment in YAML, in place of all options that describe one'],
+      ['--set <field=value>', 'a field of the deployment, as pools[0].replicas=4; repeatable'],
+    ],
+  },
+  { title: 'Output', rows: outputRows },
 ];
+
+const isFirst = ([flags]: OptionRow): boolean => firstFlags.includes(flags.split(' ')[0]);
+
+/** All options that help names, in its groups: first those that most runs need. */
+export const simulateGroups: readonly OptionGroup[] = [
+  {
+    title: 'First of all',
+    rows: firstFlags.flatMap((flag) =>
+      byTopic.flatMap(({ rows }) => rows.filter(([flags]) => flags.split(' ')[0] === flag)),
+    ),
+  },
+  ...byTopic.map(({ title, rows }) => ({ title, rows: rows.filter((row) => !isFirst(row)) })),
+];
+
+/** All options that help names, in its order. */
+export const simulateRows: readonly OptionRow[] = simulateGroups.flatMap(({ rows }) => rows);
 
 /** The option that may be given several times; its values are lines. */
 export const REPEATED = 'set';
@@ -303,11 +384,29 @@ export interface AskedSimulation {
 }
 
 /** The defaults of all options that have one. */
-export const defaultOptions: OptionValues = Object.fromEntries(
-  simulateRows.flatMap(([flags, , otherwise]) =>
-    otherwise === undefined ? [] : [[optionNameOf(flags), otherwise]],
+export const defaultOptions: OptionValues = {
+  ...Object.fromEntries(
+    simulateRows.flatMap(([flags, , otherwise]) =>
+      otherwise === undefined ? [] : [[optionNameOf(flags), otherwise]],
+    ),
   ),
-);
+  floor: true,
+};
+
+const upstreamsDefaults: OptionValues = {
+  ...defaultOptions,
+  ...Object.fromEntries(
+    simulateRows.flatMap(([flags, , , upstreams]) =>
+      upstreams === undefined ? [] : [[optionNameOf(flags), upstreams ?? undefined]],
+    ),
+  ),
+  floor: undefined,
+};
+
+/** What was given, and of the rest the defaults. @param given among them `asUpstream`, which says whose */
+export function withDefaults(given: OptionValues): OptionValues {
+  return { ...(given.asUpstream === true ? upstreamsDefaults : defaultOptions), ...given };
+}
 
 /** @throws TKV_CONFIG where the deployment is missing or said twice, or an option has no part here */
 export function checkAsked(asked: AskedSimulation): AskedSimulation {
@@ -330,7 +429,7 @@ export function checkAsked(asked: AskedSimulation): AskedSimulation {
 }
 
 const takesValue: ReadonlyMap<string, boolean> = new Map(
-  [...simulateRows, ...hiddenRows].map(([flags]) => [flags.split(' ')[0], flags.includes('<')]),
+  [...simulateRows, ...hiddenRows].map(([flags]) => [flags.split(' ')[0], /[<[]/.test(flags)]),
 );
 
 /** Words of a command line by their kind. */
@@ -358,12 +457,12 @@ export function readWords(args: readonly string[]): ReadWords {
       continue;
     }
     const [, flag, inside] = /^([^=]*)(?:=(.*))?$/s.exec(word) as RegExpExecArray;
-    const takes = takesValue.get(flag);
+    const takes = takesValue.get(simulateAliases[flag] ?? flag);
     if (takes === undefined) throw unknownOption(flag);
     const name = optionNameOf(flag);
     if (!takes) {
       if (inside !== undefined) throw configError(flag, 'takes no value', `Write ${flag} alone.`);
-      options[name] = true;
+      options[name] = !flag.startsWith('--no-');
       continue;
     }
     const value = inside ?? args[++i];
@@ -406,7 +505,7 @@ export function askedBy(...parts: readonly ReadWords[]): AskedSimulation {
   }
   return checkAsked({
     workload: words[0],
-    options: { ...defaultOptions, ...options },
+    options: withDefaults(options),
     given: new Set(Object.keys(options)),
   });
 }

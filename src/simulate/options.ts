@@ -1,5 +1,6 @@
 /** Values out of options, each checked with a message that names the option and says what to write instead. */
 
+import { formatBytes, formatCount, parseBlocks } from '../printing/text.ts';
 import { configError, nearestName } from '../runtime/errors.ts';
 import { SLO_CLASSES, type WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import type { Targets, TargetsByClass } from '../sim/metrics/statistics.ts';
@@ -39,6 +40,33 @@ export function real(options: OptionValues, name: string, min: number, max: numb
 export function textOption(options: OptionValues, name: string): string | undefined {
   const value = options[name];
   return typeof value === 'string' ? value : undefined;
+}
+
+/**
+ * The size of a tier in blocks, or undefined when the option was not given.
+ * @param bytesPerBlock of an instance, which a size in bytes is divided by
+ */
+export function blocksOption(
+  options: OptionValues,
+  name: string,
+  bytesPerBlock: number,
+  min: number,
+  max: number,
+): number | undefined {
+  const text = textOption(options, name);
+  if (text === undefined) return undefined;
+  const flag = flagOf(name);
+  const blocks = parseBlocks(text, bytesPerBlock);
+  if (Number.isNaN(blocks)) {
+    throw configError(flag, `is "${text}", not a size`, 'Write a number of blocks, or bytes as 64GiB.');
+  }
+  if (blocks >= min && blocks <= max) return blocks;
+  const each = `${formatCount(blocks)} blocks of ${formatBytes(bytesPerBlock)}`;
+  throw configError(
+    flag,
+    `is ${text}${String(blocks) === text.trim() ? '' : `, which is ${each}`}`,
+    `Set it to an integer from ${min} to ${max} blocks, or to as many bytes.`,
+  );
 }
 
 /** A list of numbers separated by commas. */

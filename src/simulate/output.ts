@@ -5,6 +5,7 @@ import { formatBytes, printable } from '../printing/text.ts';
 import { conservationOf } from '../sim/cluster/core.ts';
 import type { Simulation } from '../sim/cluster/simulation.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
+import type { SharedServer } from '../sim/links/sharedServer.ts';
 import { type RequestTable, Status, statusNames } from '../sim/metrics/requestTable.ts';
 import type { Summary } from '../sim/metrics/statistics.ts';
 import { type DecisionSummary, headOfLineBlocking, priorityInversions } from '../sim/report/decisions.ts';
@@ -57,13 +58,25 @@ function distribution(what: string, valuesUs: Float64Array): CdfPoint[] {
   });
 }
 
-function knownValues(table: RequestTable, valueOfRow: (row: number) => number): Float64Array {
-  const values: number[] = [];
-  for (let row = 0; row < table.size; row++) {
-    const value = valueOfRow(row);
-    if (value >= 0) values.push(value);
-  }
-  return Float64Array.from(values);
+/** The three latencies of the requests that have them, in microseconds, in the order of arrival. */
+export function latenciesOf(table: RequestTable): {
+  readonly firstToken: Float64Array;
+  readonly betweenTokens: Float64Array;
+  readonly wholeRequest: Float64Array;
+} {
+  const known = (valueOfRow: (row: number) => number): Float64Array => {
+    const values: number[] = [];
+    for (let row = 0; row < table.size; row++) {
+      const value = valueOfRow(row);
+      if (value >= 0) values.push(value);
+    }
+    return Float64Array.from(values);
+  };
+  return {
+    firstToken: known((row) => table.firstTokenUs[row]),
+    betweenTokens: known((row) => (table.e2eUs[row] >= 0 ? table.meanGapUs(row) : -1)),
+    wholeRequest: known((row) => table.e2eUs[row]),
+  };
 }
 
 export function simulationChart(
@@ -72,20 +85,11 @@ export function simulationChart(
   samples: readonly OccupancySample[],
   tiers: readonly string[],
 ): VegaLiteSpec {
-  const isComplete = (row: number): boolean => table.e2eUs[row] >= 0;
+  const { firstToken, betweenTokens, wholeRequest } = latenciesOf(table);
   const latencies = [
-    ...distribution(
-      'first token',
-      knownValues(table, (row) => table.firstTokenUs[row]),
-    ),
-    ...distribution(
-      'between tokens',
-      knownValues(table, (row) => (isComplete(row) ? table.meanGapUs(row) : -1)),
-    ),
-    ...distribution(
-      'whole request',
-      knownValues(table, (row) => table.e2eUs[row]),
-    ),
+    ...distribution('first token', firstToken),
+    ...distribution('between tokens', betweenTokens),
+    ...distribution('whole request', wholeRequest),
   ];
   const occupancy = samples.flatMap(({ timeUs, shares }) =>
     shares.map((share, i) => ({ s: timeUs / 1e6, tier: tiers[i], share })),
@@ -363,10 +367,23 @@ function tierSection({ simulation }: SummaryInput): string {
     ({ link, bytes, busyUs }) => `  ${link}: ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(3)} s\n`,
   );
   const { lookups, misses } = cacheMetrics(simulation.instances);
+  const shared = sharedLine(simulation.shared);
   return (
-    `=== KV Tiers ===\n${rows.join('')}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
+    `=== KV Tiers ===\n${rows.join('')}${shared}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
     `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
     `billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s\n`
+  );
+}
+
+/** What the server did that all instances share. */
+function sharedLine(shared: SharedServer | null): string {
+  if (shared === null) return '';
+  const { counts, config, residentBytes } = shared;
+  return (
+    `  shared: ${formatBytes(residentBytes)} of ${formatBytes(config.capacityBytes)}, ` +
+    `${counts.found} blocks found in ${counts.lookups} lookups, read=${formatBytes(counts.readBytes)}, ` +
+    `written=${formatBytes(counts.writtenBytes)}, forgotten=${counts.evictions}, ` +
+    `missing=${counts.missing}, there already=${counts.writtenByOthers}\n`
   );
 }
 
@@ -446,19 +463,26 @@ function decisionSection({ simulation, decisions }: SummaryInput): string {
   );
 }
 
+/** Sections that tables for people do not have already. */
+const sections: readonly ((input: SummaryInput) => string)[] = [
+  classSection,
+  tenantSection,
+  sessionSection,
+  handoffSection,
+  scalingSection,
+  decisionSection,
+];
+
+/** Sections under a plain heading. */
+export function sectionsText(input: SummaryInput): string {
+  const text = [anomalySection, ...sections].map((section) => section(input)).join('');
+  return text.replace(/^=== (.*) ===$/gm, '\n$1');
+}
+
+/** As upstream prints it. */
 export function summaryText(input: SummaryInput): string {
   const { cluster, perInstance } = input;
-  const sections = [
-    anomalySection,
-    kvSection,
-    classSection,
-    tenantSection,
-    sessionSection,
-    handoffSection,
-    scalingSection,
-    decisionSection,
-    tierSection,
-  ];
   const metrics = [...perInstance, cluster].map(metricsSection).join('');
-  return metrics + sections.map((section) => section(input)).join('');
+  const all = [anomalySection, kvSection, ...sections, tierSection];
+  return metrics + all.map((section) => section(input)).join('');
 }

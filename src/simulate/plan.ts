@@ -127,7 +127,7 @@ function planOptions(trace: string | undefined, options: OptionValues): Simulati
     workload,
     policyFile: bundle,
     named: bundle.autoscaler ?? null,
-    options,
+    options: { ...options, latencyModel: hardware.coefficients.backend },
   };
 }
 

@@ -7,7 +7,7 @@ import { buildPlanned, runToEnd } from './build.ts';
 import { refuseIdleOptions } from './idleOptions.ts';
 import type { AskedSimulation } from './optionTable.ts';
 import { planSimulation, type SimulationPlan } from './plan.ts';
-import { openPlanned } from './workloadOptions.ts';
+import { stepsLine } from './runText.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
@@ -17,6 +17,8 @@ export interface SweepPoint {
 
 export interface PointResult {
   readonly values: Readonly<Record<string, string>>;
+  /** What the times of its steps stand on, a line for each machine. */
+  readonly steps: readonly string[];
   readonly gpus: number;
   readonly completed: number;
   readonly injected: number;
@@ -60,10 +62,7 @@ export interface PlannedPoint {
 /** @throws {TierKVError} for options that are wrong, or cannot act beside the others */
 export function planPoint({ values, asked }: SweepPoint): PlannedPoint {
   const plan = planSimulation(asked.workload, asked.options);
-  refuseIdleOptions(asked, plan.policyFile, {
-    isRecorded: plan.workload.kind === 'trace',
-    hasSessions: () => openPlanned(plan.workload, plan.options).workload.sessions !== undefined,
-  });
+  refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
   return { values, plan };
 }
 
@@ -86,7 +85,7 @@ export function answerPoint(point: PlannedPoint): SweptPoint {
 
 export function runPoint({ values, plan }: PlannedPoint): PointResult {
   let spread = new Spread();
-  const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {
+  const { simulation, gpus, scaling, machine, pools } = runToEnd((skipsKeys) => {
     spread = new Spread();
     return buildPlanned(plan, { skipsKeys, observer: spread });
   });
@@ -94,6 +93,7 @@ export function runPoint({ values, plan }: PlannedPoint): PointResult {
   const metrics = clusterMetrics(table, instances, {}, false);
   return {
     values,
+    steps: [...new Set((pools ?? [{ machine }]).map((pool) => stepsLine(pool.machine)))],
     gpus: gpus(),
     completed: metrics.completed_requests,
     injected: table.size,

@@ -35,6 +35,7 @@ const outputs: ReadonlySet<string> = new Set([
   'chromeTrace',
   'chromeTraceEvents',
   'plot',
+  'report',
   'log',
 ]);
 

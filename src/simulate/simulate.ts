@@ -1,12 +1,27 @@
 /** One call from a description to what a simulation of it came to. */
 
+import path from 'node:path';
+import { dataFileNames } from '../files/dataFiles.ts';
+import { withGivenFiles } from '../files/givenFiles.ts';
 import { formatCount } from '../printing/text.ts';
+import { queueOrderNames, RANKED } from '../runtime/batching/config.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
+import { requireOptions } from '../runtime/options.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
+import { admissionPolicies } from '../sim/control/admission.ts';
+import { routingPolicies } from '../sim/control/routing/routing.ts';
 import { clusterMetrics, type MetricsOutput, metricsOutput } from '../sim/report/metricsOutput.ts';
+import {
+  type CacheMetrics,
+  cacheMetrics,
+  Occupancy,
+  type OccupancySample,
+} from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import { goodputTargets, requireKnownTargets } from './options.ts';
+import { latenciesOf } from './output.ts';
 import { planSimulation } from './plan.ts';
 import { askedFor, type DeploymentSpec, inFieldNames } from './spec.ts';
 
@@ -19,17 +34,51 @@ export interface SimulationResult {
   readonly conservation: Conservation;
   /** GPUs of all instances. */
   readonly gpus: number;
+  /** Where it was asked for. */
+  readonly detail?: SimulationDetail;
+}
+
+/** What charts of a run are drawn from. Times are in microseconds. */
+export interface SimulationDetail {
+  /** A value a request that has one, in the order of arrival. */
+  readonly latencies: ReturnType<typeof latenciesOf>;
+  /** Names of the tiers, HBM first. */
+  readonly tiers: readonly string[];
+  /** How full the tiers were and what was found in them, over time. */
+  readonly samples: readonly OccupancySample[];
+  readonly cache: CacheMetrics;
+}
+
+export interface SimulateOptions {
+  /** Texts of files that the description names, by their names: they go before files of the disk. */
+  readonly files?: Readonly<Record<string, string>>;
+  /** Whether the result has `detail`. Default false. */
+  readonly detail?: boolean;
 }
 
 /**
  * Simulates a deployment under its workload, on virtual time: the same description gives the same result.
  * @throws {TierKVError} TKV_CONFIG with the field at fault; TKV_CAPACITY where no request has room
  */
-export function simulate(spec: DeploymentSpec): SimulationResult {
+export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
+  requireOptions(options, ['files', 'detail']);
+  const { files = {}, detail = false } = options;
+  // names beside a deployment file are looked up as whole paths
+  const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);
+  return withGivenFiles({ ...files, ...Object.fromEntries(whole) }, () => run(spec, detail));
+}
+
+function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
   return inFieldNames(() => {
     const plan = planSimulation(undefined, askedFor(spec).options);
     const { options } = plan;
-    const built = runToEnd((skipsKeys) => buildPlanned(plan, { skipsKeys }));
+    let occupancy: Occupancy | undefined;
+    const built = runToEnd((skipsKeys) => {
+      let begun: BuiltSimulation | undefined;
+      occupancy = detail ? new Occupancy(() => begun?.simulation.instances ?? []) : undefined;
+      begun = buildPlanned(plan, { skipsKeys, ...(occupancy === undefined ? {} : { observer: occupancy }) });
+      return begun;
+    });
     requireKnownTargets(options, built.opened.spec === undefined ? classesOf(built) : []);
     requireRoom(built);
     const { table, instances } = built.simulation;
@@ -38,8 +87,30 @@ export function simulate(spec: DeploymentSpec): SimulationResult {
       instances: instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
       conservation: built.conservation,
       gpus: built.gpus(),
+      ...(occupancy === undefined ? {} : { detail: detailOf(built, occupancy) }),
     };
   });
+}
+
+function detailOf({ simulation }: BuiltSimulation, { samples }: Occupancy): SimulationDetail {
+  const cache = cacheMetrics(simulation.instances);
+  const tiers = Object.keys(cache.hitsByTier);
+  return { latencies: latenciesOf(simulation.table), tiers, samples, cache };
+}
+
+/** Names that a description may use: what comes with the package, and the policies that need no parameters. */
+export function simulationChoices(): Readonly<
+  Record<'models' | 'hardware' | 'routing' | 'admission' | 'scheduler' | 'eviction', readonly string[]>
+> {
+  return {
+    models: dataFileNames('models'),
+    hardware: dataFileNames('hardware'),
+    routing: routingPolicies.names,
+    admission: admissionPolicies.names,
+    // an order by rank needs a policy that gives ranks
+    scheduler: queueOrderNames.filter((name) => name !== RANKED),
+    eviction: evictionPolicyNames,
+  };
 }
 
 /** Classes of the requests that a run had. */
@@ -62,8 +133,8 @@ export function requireRoom({
   throw new TierKVError(
     'TKV_CAPACITY',
     `none of ${formatCount(injected)} requests fits: an instance has ${sizes.join(', or ')}, and each request ` +
-      'needs more, or is longer than the model takes. Give more KV blocks (--total-kv-blocks, total_kv_blocks) or ' +
+      'needs more, or is longer than the model takes. Give more KV blocks (--hbm) or ' +
       'a larger --max-model-len, or serve shorter prompts.',
-    { field: '--total-kv-blocks' },
+    { field: '--hbm' },
   );
 }

@@ -8,12 +8,12 @@ import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import {
   type AskedSimulation,
   checkAsked,
-  defaultOptions,
   flagOf,
   hiddenRows,
   optionNameOf,
   REPEATED,
   simulateRows,
+  withDefaults,
 } from './optionTable.ts';
 
 /** A mean length in tokens, or how lengths are spread. */
@@ -49,13 +49,13 @@ export interface DeploymentSpec {
     readonly model?: LatencyBackend;
     /** File of coefficients. */
     readonly coefficients?: string;
-    /** Whether no step is shorter than the hardware needs. */
+    /** Whether no step is shorter than the hardware needs; true unless set. */
     readonly floor?: boolean;
   };
   readonly engine?: {
     readonly blockTokens?: number;
-    /** Blocks in GPU memory. Default: what fits. */
-    readonly kvBlocks?: number;
+    /** KV in GPU memory of an instance: blocks, or bytes as `64GiB`. Default: what fits. */
+    readonly kvBlocks?: number | string;
     /** Share of GPU memory that may be used. */
     readonly memoryUtilization?: number;
     readonly maxModelTokens?: number;
@@ -69,10 +69,15 @@ export interface DeploymentSpec {
   };
   /** Tiers below GPU memory. */
   readonly tiers?: {
+    /** Host memory and disk of an instance: blocks, or bytes as `256GiB`; requests wait for their loads. */
+    readonly ddr?: number | string;
+    readonly nvme?: number | string;
     /** Blocks in host memory; their loads are billed to the step. */
     readonly hostBlocks?: number;
     /** File with host and disk tiers, whose loads requests wait for. */
     readonly offloadConfig?: string;
+    /** File with the server whose blocks all instances share. */
+    readonly sharedTier?: string;
     /** Share of GPU memory above which cached blocks move down. */
     readonly offloadThreshold?: number;
     /** Tokens a microsecond of billed loads, and microseconds of each block. */
@@ -170,8 +175,11 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'engine.preemptionPolicy': ['preemptionPolicy'],
   'engine.preemptionMode': ['preemptionMode'],
   'engine.eviction': ['eviction'],
+  'tiers.ddr': ['ddr'],
+  'tiers.nvme': ['nvme'],
   'tiers.hostBlocks': ['kvCpuBlocks'],
   'tiers.offloadConfig': ['kvOffloadConfig'],
+  'tiers.sharedTier': ['sharedTier'],
   'tiers.offloadThreshold': ['kvOffloadThreshold'],
   'tiers.loadTokensPerUs': ['kvTransferBandwidth'],
   'tiers.loadBaseUs': ['kvTransferBaseLatency'],
@@ -253,7 +261,7 @@ function fill(values: Filled, object: object, path: string): void {
 }
 
 const optionsByName: ReadonlyMap<string, boolean> = new Map(
-  [...simulateRows, ...hiddenRows].map(([flags]) => [optionNameOf(flags), flags.includes('<')]),
+  [...simulateRows, ...hiddenRows].map(([flags]) => [optionNameOf(flags), /[<[]/.test(flags)]),
 );
 
 function fillMore(values: Filled, more: unknown): void {
@@ -271,7 +279,7 @@ function fillMore(values: Filled, more: unknown): void {
         'Change it.',
       );
     }
-    if (value !== false) values[name] = plain(value);
+    if (value !== false || name === 'floor') values[name] = plain(value);
   }
 }
 
@@ -309,7 +317,7 @@ export function askedFor(spec: DeploymentSpec): AskedSimulation {
     throw configError('model', 'is missing', 'Name a model.');
   return checkAsked({
     workload: undefined,
-    options: { ...defaultOptions, ...written },
+    options: withDefaults(written),
     given: new Set(Object.keys(written)),
   });
 }

@@ -53,7 +53,12 @@ const SEED = 42n;
  * A workload as plain data: a specification is read, a recorded trace is named. What options say of a preset, and of
  * how a trace is served, is read when it is opened.
  */
-export type PlannedWorkload =
+export type PlannedWorkload = WorkloadSource & {
+  /** Requests come this many times as fast; 1 where it is left out. Sessions keep their pauses. */
+  readonly load?: number;
+};
+
+type WorkloadSource =
   | { readonly kind: 'preset' }
   | {
       readonly kind: 'spec';
@@ -98,7 +103,9 @@ export function openPlanned(
   options: OptionValues,
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
 ): OpenedSimulation {
-  const opened = openSource(planned, options, adjust);
+  const { load = 1 } = planned;
+  const faster: Adjust = (spec) => (load === 1 ? spec : atLoad(spec, load));
+  const opened = openSource(planned, options, (spec) => adjust(faster(spec)));
   const file = planned.kind === 'preset' ? undefined : planned.file;
   if (opened.taken === undefined) refuseTraceOptions(options, file ?? 'the workload');
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
@@ -112,7 +119,7 @@ export function openPlanned(
   const sessions = opened.workload?.sessions ?? loop?.sessions;
   return {
     workload: {
-      stream: loop?.stream ?? limited(opened, limit),
+      stream: sooner(loop?.stream ?? limited(opened, limit), opened.workload === undefined ? load : 1),
       sessions,
       sharesNothing: sharesNothing(opened),
     },
@@ -239,14 +246,26 @@ function limited(opened: OpenedWorkload, limit: number): RequestStream {
   };
 }
 
-/** What is known of the workload once it is open. */
-export interface OpenedFacts {
-  /** Whether it was recorded, not generated. */
-  readonly isRecorded: boolean;
-  /** Whether requests come when others have ended. */
-  readonly hasSessions: () => boolean;
+/** The specification with `load` times the requests a second. */
+function atLoad(spec: WorkloadSpec, load: number): WorkloadSpec {
+  if (!(spec.aggregateRate > 0)) {
+    const problem = 'has no aggregate_rate, so that its load cannot be raised';
+    throw configError('workload', problem, 'Give it a rate.');
+  }
+  return { ...spec, aggregateRate: spec.aggregateRate * load };
 }
 
-export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {
-  return { isRecorded: spec === undefined, hasSessions: () => workload.sessions !== undefined };
+/** Recorded requests at `load` times their pace. */
+function sooner(stream: RequestStream, load: number): RequestStream {
+  if (load === 1) return stream;
+  return {
+    next(): WorkloadRequest | undefined {
+      const request = stream.next();
+      if (request === undefined) return undefined;
+      const arrivalUs = Math.round(request.arrivalUs / load);
+      const { deadlineUs } = request;
+      const untilUs = deadlineUs === 0 ? 0 : deadlineUs - request.arrivalUs + arrivalUs;
+      return { ...request, arrivalUs, deadlineUs: untilUs };
+    },
+  };
 }

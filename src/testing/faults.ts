@@ -13,7 +13,6 @@ import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../runtime
 import { Outcome, Tier } from '../runtime/tier/tier.ts';
 import type {
   CopyItem,
-  DeviceTierStore,
   HostTierStore,
   ItemEnded,
   SealItem,
@@ -21,6 +20,7 @@ import type {
   StoreItem,
   StoreResult,
   TierStore,
+  TopTierStore,
 } from '../runtime/tier/tierStore.ts';
 import { SeededRandom } from './patternItems.ts';
 
@@ -134,7 +134,7 @@ export class StandInDisk extends ByteStore {
 }
 
 /** Stands in for a GPU's memory. Writes to `bytesAt` stand in for kernels. */
-export class StandInDevice extends ByteStore implements DeviceTierStore {
+export class StandInDevice extends ByteStore implements TopTierStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
@@ -563,12 +563,12 @@ const sameEnd = (end: StoreResult): StoreResult => end;
  * A device that can run out of memory and be lost. After the loss every call, also one under way, ends as
  * refused.
  */
-export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTierStore {
+export class FaultDevice extends FaultStore<TopTierStore> implements TopTierStore {
   readonly lost: Promise<string>;
   #lostReason = '';
   #announce: (reason: string) => void = () => {};
 
-  constructor(inner: DeviceTierStore, surroundings: FaultSurroundings) {
+  constructor(inner: TopTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'device');
     this.lost = new Promise((resolve) => {
       this.#announce = resolve;
@@ -634,9 +634,24 @@ export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTi
 }
 
 /** Host memory in which bits flip after they were written. */
-export class FaultHost extends FaultStore<HostTierStore> implements HostTierStore {
-  constructor(inner: HostTierStore, surroundings: FaultSurroundings) {
+export class FaultHost
+  extends FaultStore<HostTierStore & TopTierStore>
+  implements HostTierStore, TopTierStore
+{
+  constructor(inner: HostTierStore & TopTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'host');
+  }
+
+  seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
+    return this.inner.seal(items);
+  }
+
+  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    return this.inner.copy(items);
+  }
+
+  clear(items: readonly SealItem[]): Promise<readonly StoreResult[]> {
+    return this.inner.clear(items);
   }
 
   view(slot: number, sizeClass: number): Uint8Array {

@@ -19,6 +19,7 @@ import {
   type KVLayoutConfig,
   kvLayout,
   kvLayoutNames,
+  requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
@@ -252,6 +253,7 @@ function columnShapes(
   requireInteger('headUnit.heads', headUnit.heads, 1, layout.kvHeads);
   requireDivides('headUnit.layers', headUnit.layers, layout.layers);
   requireDivides('headUnit.heads', headUnit.heads, layout.kvHeads);
+  requirePairedLayout(layout, 'a pool of boxes');
   const { blockTokens, rowBytes, layerStrideBytes, tokenBytes, blockBytes } = layout;
   const unitBytes = [blockBytes];
   if (granularities.includes(Granularity.BLOCK)) {

@@ -62,7 +62,7 @@ function planOf(kind: TaskKind, task: AnyTask): SimulationPlan {
 }
 
 function withPlan(kind: TaskKind, task: AnyTask, plan: unknown): object {
-  if (kind === 'point') return { ...task, plan };
+  if (kind !== 'case') return { ...task, plan };
   const each = task as Tasks['case']['task'];
   return { ...each, case: { ...each.case, plan } };
 }

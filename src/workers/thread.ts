@@ -1,11 +1,12 @@
 /**
- * A thread that runs tasks, one after the other, as the pool hands them out: cases of a suite, and points of a
- * sweep.
+ * A thread that runs tasks, one after the other, as the pool hands them out: cases of a suite, points of a sweep, and
+ * trials of a plan.
  */
 
 import { parentPort } from 'node:worker_threads';
 import { Binder, type CaseTask, runTask, type TaskResult } from '../evaluate/runCase.ts';
 import type { EvaluationError } from '../evolve/fitness/evaluation.ts';
+import { runTrial, type TrialAnswer, type TrialTask } from '../plan/trial.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import { answerPoint, type PlannedPoint, type SweptPoint } from '../simulate/point.ts';
@@ -16,6 +17,7 @@ export type CaseAnswer = { readonly result: TaskResult } | { readonly error: Eva
 export interface Tasks {
   readonly case: { readonly task: CaseTask; readonly answer: CaseAnswer };
   readonly point: { readonly task: PlannedPoint; readonly answer: SweptPoint };
+  readonly trial: { readonly task: TrialTask; readonly answer: TrialAnswer };
 }
 
 type Message = {
@@ -44,7 +46,17 @@ function errorOf(error: unknown): EvaluationError {
     : { kind: 'policy_runtime', message: `the simulation failed: ${message}` };
 }
 
+function answerOf(message: Message): Promise<CaseAnswer> | SweptPoint | TrialAnswer {
+  switch (message.kind) {
+    case 'case':
+      return answerCase(message.task);
+    case 'point':
+      return answerPoint(message.task);
+    case 'trial':
+      return runTrial(message.task);
+  }
+}
+
 parentPort?.on('message', async (message: Message) => {
-  const answer = message.kind === 'case' ? await answerCase(message.task) : answerPoint(message.task);
-  parentPort?.postMessage(answer);
+  parentPort?.postMessage(await answerOf(message));
 });

@@ -4,11 +4,18 @@
  * skipped with what it says where Chromium cannot start.
  */
 
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import chromium, { inflate } from '@sparticuz/chromium';
-import { type Browser, chromium as launcher, type Page } from 'playwright-core';
+import {
+  type Browser,
+  type BrowserContext,
+  type LaunchOptions,
+  chromium as launcher,
+  type Page,
+} from 'playwright-core';
 
 export interface BrowserOptions {
   /** Start with a software device for WebGPU. Default false. */
@@ -27,12 +34,11 @@ const withWebGpu = [
   ...['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
 ];
 
-/** Close it: the process and its profile go with it. @throws where Chromium does not start */
-export async function openBrowser({ webgpu = false }: BrowserOptions = {}): Promise<Browser> {
+async function launchOptions({ webgpu = false }: BrowserOptions): Promise<LaunchOptions> {
   const executablePath = await chromium.executablePath();
   const archives = join(dirname(createRequire(import.meta.url).resolve('@sparticuz/chromium')), '..', 'bin');
   const libraries = join(await inflate(join(archives, 'al2023.tar.br')), 'lib');
-  return await launcher.launch({
+  return {
     executablePath,
     args: [...(webgpu ? withWebGpu : plain)],
     env: { ...process.env, ...(existsSync(libraries) ? { LD_LIBRARY_PATH: libraries } : {}) } as Record<
@@ -40,7 +46,27 @@ export async function openBrowser({ webgpu = false }: BrowserOptions = {}): Prom
       string
     >,
     timeout: 60_000,
-  });
+  };
+}
+
+/** Close it: the process and its profile go with it. @throws where Chromium does not start */
+export async function openBrowser(options: BrowserOptions = {}): Promise<Browser> {
+  return await launcher.launch(await launchOptions(options));
+}
+
+/** A browser with a profile on the disk, in which an origin's files are as in a user's browser; gone when closed. */
+export async function openProfile(
+  options: BrowserOptions = {},
+): Promise<{ readonly context: BrowserContext; close(): Promise<void> }> {
+  const profile = mkdtempSync(join(tmpdir(), 'tierkv-profile-'));
+  const context = await launcher.launchPersistentContext(profile, await launchOptions(options));
+  return {
+    context,
+    async close() {
+      await context.close();
+      rmSync(profile, { recursive: true, force: true });
+    },
+  };
 }
 
 let problem: Promise<string | undefined> | undefined;

@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { simulateCommand } from '../../src/cli/simulate/command.ts';
 import { workloadCommand } from '../../src/cli/workload/command.ts';
+import { resultOf } from '../resultSchema.ts';
 import { printedBy } from './printed.ts';
 
 let folder = '';
@@ -56,7 +57,10 @@ describe('tierkv workload', () => {
   it('describes as table, JSON and picture', async () => {
     const { out } = await run('describe', spec, '--json', file('d.json'), '--plot', file('d.svg'));
     expect(out).toMatch(/tenant-batch .* 185 /);
-    const json = JSON.parse(readFileSync(file('d.json'), 'utf8')) as { requests: number; tenants: unknown[] };
+    const json = resultOf<{ requests: number; tenants: unknown[] }>(
+      'workload describe',
+      readFileSync(file('d.json'), 'utf8'),
+    );
     expect(json.requests).toBe(600);
     expect(json.tenants).toHaveLength(3);
     expect(readFileSync(file('d.svg'), 'utf8')).toMatch(/^<svg[\s\S]*requests a second[\s\S]*tenant-rt/);
@@ -138,10 +142,8 @@ clients:
     );
     const { out } = await run('describe', file('rounds.yaml'), '--json', file('r.json'));
     const [, begun, most] = says.exec(out)!;
-    const { requests, sessions, requestsPerS } = JSON.parse(readFileSync(file('r.json'), 'utf8')) as Record<
-      string,
-      number
-    >;
+    const { requests, sessions, requestsPerS } = JSON.parse(readFileSync(file('r.json'), 'utf8'))
+      .result as Record<string, number>;
     if (more !== '') {
       expect(requests).toBe(600);
       expect(requestsPerS).toBeGreaterThan(30);
@@ -150,7 +152,7 @@ clients:
     expect(sessions).toBe(Number(begun));
     expect(requestsPerS).toBeCloseTo(5, 0);
     const printed = await printedBy(simulateCommand(), file('rounds.yaml'), '--model', 'qwen3-14b');
-    const served = Number(/"injected_requests": (\d+)/.exec(printed)![1]);
+    const served = Number(/ of ([\d,]+) requests completed/.exec(printed)![1].replaceAll(',', ''));
     expect(served).toBe(8 * sessions);
     expect(served).toBe(Number(most.replace(',', '')));
     expect((await run('generate', file('rounds.yaml'))).err).toMatch(says);
@@ -191,7 +193,7 @@ clients:
     ] as const) {
       writeFileSync(file(name), text);
       await expect(run('describe', file(name))).rejects.toThrow(
-        `${file(name)} is empty: there is no request in it. Name another file.`,
+        `${file(name)} is empty: it has no request. Name another file.`,
       );
     }
   });

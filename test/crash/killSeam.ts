@@ -9,7 +9,8 @@
 
 import { existsSync, fstatSync, openSync, readSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import type { DataFile, DirectoryOps, NodeDataFile } from '../../src/backends/file/dataFile.ts';
+import type { DataFile, DirectoryOps } from '../../src/backends/file/dataFile.ts';
+import type { NodeDataFile } from '../../src/backends/file/posixFolder.ts';
 import type { SeededRandom } from '../../src/testing/index.ts';
 
 /** `head`, `tail`, `some`: only the first half of the bytes, only the second, or blocks here and there. */

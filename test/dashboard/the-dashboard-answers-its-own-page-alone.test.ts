@@ -1,7 +1,7 @@
 /** Who gets an answer: by Host, Origin, address and token; what a slow or a many-headed reader costs; what the command prints. */
 
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,6 +10,7 @@ import {
   type Dashboard,
   type DashboardServer,
   dashboard,
+  followedLogDashboard,
   framesOfLog,
   logDashboard,
   serveDashboard,
@@ -169,6 +170,56 @@ async function wholeLog(): Promise<string[]> {
   await writing.close();
   return readFileSync(own, 'utf8').trimEnd().split('\n');
 }
+
+it('a log that is still written is followed to its end, line by line', async () => {
+  const lines = await wholeLog();
+  const growing = join(folder, 'growing.log');
+  const half = lines.length >> 1;
+  const text = `${lines.slice(0, half).join('\n')}\n`;
+  writeFileSync(growing, text + lines[half].slice(0, 9)); // the next line is half there
+  let end: (error?: unknown) => void = () => {};
+  const ended = new Promise<unknown>((resolve) => {
+    end = resolve;
+  });
+  const open = await serveDashboard(
+    (access) => followedLogDashboard(growing, { ...access, everyMs: 50, onEnd: end }),
+    { host: '127.0.0.1', port: 0 },
+  );
+  type Page = { head: { isWritten: boolean }; frames: readonly { readonly ended: number; at: number }[] };
+  const page = async (): Promise<Page> => JSON.parse((await ask(`${open.url}frames.json`)).text);
+  try {
+    const before = await page();
+    expect(before.head.isWritten).toBe(true);
+    expect(before.frames.at(-1)).not.toEqual(framesOfLog(lines, growing).frames.at(-1));
+    appendFileSync(growing, `${lines[half].slice(9)}\n${lines.slice(half + 1).join('\n')}\n`);
+    expect(await ended).toBeUndefined();
+    const after = await page();
+    expect(after.head.isWritten).toBe(false);
+    const {
+      evictions: _e,
+      returns: _r,
+      requests: _q,
+      ...last
+    } = (after.frames.at(-1) ?? {}) as Record<string, unknown>;
+    expect(JSON.parse(JSON.stringify(framesOfLog(lines, growing).frames.at(-1)))).toMatchObject(last);
+  } finally {
+    await open.close();
+  }
+});
+
+it('of a log that is damaged while it is followed the page keeps what was there', async () => {
+  const lines = await wholeLog();
+  const growing = join(folder, 'damaged.log');
+  writeFileSync(growing, `${lines.slice(0, 20).join('\n')}\n`);
+  let end: (error?: unknown) => void = () => {};
+  const ended = new Promise<unknown>((resolve) => {
+    end = resolve;
+  });
+  const board = await followedLogDashboard(growing, { everyMs: 50, onEnd: end });
+  appendFileSync(growing, `${lines[22]}\n`);
+  expect(String(await ended)).toMatch(/damaged\.log:21 .*cut or edited/);
+  board.close();
+});
 
 it('serve-dashboard prints its address, answers there, and ends with Ctrl+C; a cut log is one line', async () => {
   const lines = await wholeLog();

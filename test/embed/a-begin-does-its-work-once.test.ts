@@ -2,17 +2,32 @@
 
 import { expect, it, vi } from 'vitest';
 import { KeyChain } from '../../src/runtime/index.ts';
-import { ask, blocks, cacheBelow, openRuntime, prompt, tenant, write } from './liveRuntime.ts';
+import { Core } from '../../src/runtime/manager/core.ts';
+import { ask, blocks, cacheBelow, openRuntime, prompt, promptBlocks, tenant, write } from './liveRuntime.ts';
 
-it('takes room for its loads and its open blocks in one input of the manager each', async () => {
+it('takes room for its loads and its open blocks in one input of the manager', async () => {
   await using kv = await openRuntime({ ddrBytes: blocks(20) });
   await cacheBelow(kv, 1, 1);
-  const inputs = (['openIfFits', 'load', 'allocate'] as const).map((name) => vi.spyOn(kv.manager, name));
+  const inputs = (['admit', 'openIfFits', 'load', 'allocate'] as const).map((name) =>
+    vi.spyOn(kv.manager, name),
+  );
   const sequence = await kv.begin(prompt(1), { tenant });
   expect(sequence.cachedTokens).toBe(64);
   expect(write(kv, sequence, 1)).toEqual([4]);
-  expect(inputs.map(({ mock }) => mock.calls.length)).toEqual([1, 1, 1]);
+  expect(inputs.map(({ mock }) => mock.calls.length)).toEqual([1, 0, 0, 0]);
   kv.release(sequence);
+});
+
+it('gives loaded blocks to their waiter without offering them for eviction before', async () => {
+  await using kv = await openRuntime({ ddrBytes: blocks(20) });
+  await cacheBelow(kv, 1, 1);
+  const offers = vi.spyOn(Core.prototype, 'makeEvictable');
+  const sequence = await kv.begin(prompt(1), { tenant });
+  expect(sequence.cachedTokens).toBe(64);
+  expect(offers.mock.calls.filter(([, tier]) => tier === 0)).toEqual([]);
+  kv.release(sequence);
+  expect(offers.mock.calls.filter(([, tier]) => tier === 0)).toHaveLength(promptBlocks);
+  offers.mockRestore();
 });
 
 it('looks for a tail only where one of that length was sealed', async () => {

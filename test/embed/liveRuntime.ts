@@ -1,11 +1,10 @@
 /**
- * A KVRuntime on the software device, and what tests do with it: compute a prompt, push it down, look at its
+ * A KVRuntime on the software device, or on host memory alone, and what tests do with it: compute a prompt, push it down, look at its
  * bytes.
  */
 
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
 import { type KVLayout, kvLayout, TierKVError } from '../../src/runtime/index.ts';
-import { deviceBytes } from './deviceBytes.ts';
 
 export const layout: KVLayout = kvLayout({
   layers: 2,
@@ -33,20 +32,24 @@ export function openRuntime(config: Partial<KVRuntimeConfig>): Promise<KVRuntime
   });
 }
 
+/** Host memory as the top tier, and no device. */
+export function openHostRuntime(config: Partial<KVRuntimeConfig> = {}): Promise<KVRuntime> {
+  return openRuntime({ hbmBytes: undefined, ddrBytes: blocks(20), ...config });
+}
+
 /** Writes the sequence's open blocks. @returns their numbers */
 export function write(kv: KVRuntime, sequence: KVSequence, seed: number): number[] {
   const written: number[] = [];
   for (const { index } of kv.openBlocks(sequence)) {
-    const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
-    kv.device.queue.writeBuffer(buffer, offsetBytes, new Uint8Array(sizeBytes).fill(seed + index));
+    kv.writeBlock(sequence, index, (block) => block.fill(seed + index));
     written.push(index);
   }
   return written;
 }
 
-/** The byte that fills block `index` in HBM now; -1 where it holds several. */
+/** The byte that fills block `index` in the top tier now; -1 where it holds several. */
 export async function byteOf(kv: KVRuntime, sequence: KVSequence, index: number, group = 0): Promise<number> {
-  const bytes = await deviceBytes(kv.device, kv.slot(sequence, index, group));
+  const bytes = await kv.readBlock(sequence, index, group);
   return bytes.every((one) => one === bytes[0]) ? bytes[0] : -1;
 }
 

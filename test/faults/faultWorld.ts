@@ -8,14 +8,7 @@
 import { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
 import { MemoryStore } from '../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../src/embed/managerLoop.ts';
-import {
-  type DeviceTierStore,
-  type HostTierStore,
-  KVManager,
-  type Sequence,
-  Tier,
-  type Transfer,
-} from '../../src/runtime/index.ts';
+import { KVManager, type Sequence, Tier, type TopTierStore, type Transfer } from '../../src/runtime/index.ts';
 import {
   FaultClock,
   FaultDevice,
@@ -151,7 +144,7 @@ export class FaultWorld {
   async #build(stack: AsyncDisposableStack): Promise<void> {
     const hostShape = this.#shape(Tier.DDR);
     const diskShape = this.#shape(Tier.NVME);
-    const stores: { hbm: DeviceTierStore; ddr?: HostTierStore; nvme?: FaultStore } = {
+    const stores: { hbm: TopTierStore; ddr?: FaultHost; nvme?: FaultStore } = {
       hbm: this.#device.store,
     };
     if (hostShape !== undefined) {
@@ -236,7 +229,7 @@ export class FaultWorld {
     this.#accounts.lossNoticed();
     await this.clock.wait(this.random.below(2 * deadlineUs));
     this.#device = this.#newDevice();
-    this.#engine.replaceDevice(this.#device.store);
+    this.#engine.replaceStore('hbm', this.#device.store);
     this.#deviceless = false;
     this.#loop.carrier.resume();
     for (const wake of this.#onDevice.splice(0)) wake();

@@ -1,7 +1,7 @@
 /** The real engine, with every submit and end reported to an observer. */
 
 import type { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
-import { type EngineStores, TransferEngine } from '../../src/backends/engine/transferEngine.ts';
+import { type StoresByTier, TransferEngine } from '../../src/backends/engine/transferEngine.ts';
 import type { Completion, EndListener, Transfer } from '../../src/runtime/index.ts';
 
 export interface EngineObserver {
@@ -14,7 +14,7 @@ export class ObservedEngine extends TransferEngine {
   readonly #observer: EngineObserver;
 
   constructor(
-    stores: EngineStores,
+    stores: StoresByTier,
     staging: StagingSlots | null,
     clockMs: () => number,
     observer: EngineObserver,

@@ -48,7 +48,7 @@ it(`${REQUESTS} requests over a GPU's memory, host memory and files that fail: e
     nvme: { dir, bytes: blocks(24) },
     transferDeadlineMs: 200,
     wrapStores: ({ hbm, ddr, nvme }) => ({
-      hbm: new FaultDevice(hbm, surroundings),
+      hbm: new FaultDevice(hbm!, surroundings),
       ddr: new FaultHost(ddr!, surroundings),
       nvme: new FaultStore(nvme!, surroundings),
     }),

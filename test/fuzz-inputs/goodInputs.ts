@@ -198,7 +198,7 @@ export const inputKinds: readonly InputKind[] = [
       output_length: 20 + i,
       hash_ids: [0, 2 * i + 1, 2 * i + 2],
     })),
-    commands: [replay, (file) => [...replay(file), '--skip-bad', '--nvme-blocks', 'all'], describe, convert],
+    commands: [replay, (file) => [...replay(file), '--skip-bad', '--nvme', 'all'], describe, convert],
   },
   {
     name: 'gateway trace',

@@ -284,13 +284,22 @@ class World {
     return keys;
   }
 
+  #anyChain(): { keys: Uint32Array; blocks: number } {
+    const blocks = this.#random.between(1, 12);
+    return { keys: this.#chain(blocks), blocks };
+  }
+
   #open(): void {
     this.last = 'open';
     if (this.#requests.length >= 6) return;
-    const blocks = this.#random.between(1, 12);
-    const keys = this.#chain(blocks);
+    const { keys, blocks } = this.#anyChain();
     const limit = this.#random.chance(0.3) ? blocks - 1 : blocks;
-    const sequence = this.#manager.open(keys, blocks, this.#nowUs, limit, this.#random.below(3));
+    const owner = this.#random.below(3);
+    const sizeClass = this.#random.below(this.#classes);
+    const sequence = this.#random.chance(0.8)
+      ? this.#manager.open(keys, blocks, this.#nowUs, limit, owner)
+      : this.#manager.admit(keys, blocks, this.#nowUs, limit, blocks, sizeClass, owner);
+    if (sequence === null) return;
     this.#requests.push({ sequence, keys, blocks });
   }
 
@@ -371,9 +380,9 @@ class World {
 
   #move(): void {
     this.last = 'move';
-    const blocks = this.#random.between(1, 12);
-    const keys = this.#chain(blocks);
-    const at = this.#random.below(blocks) * 4;
+    const { keys, blocks } = this.#anyChain();
+    // a lower tier has the first blocks of a chain most often
+    const at = this.#random.below(this.#random.chance(0.8) ? Math.min(blocks, 2) : blocks) * 4;
     const tier = this.#random.below(this.#manager.config.tiers.length);
     this.#manager.move(keys.slice(at, at + 4), tier, this.#random.below(5) as JobPriority, this.#nowUs);
   }

@@ -1,4 +1,4 @@
-/** The lines that count, and those that ran, of a source that is known. */
+/** The lines that count, and the lines that ran, of a source that is known. */
 
 import { expect, it } from 'vitest';
 import { addRuns, linesOf, withoutComments } from './lines.ts';

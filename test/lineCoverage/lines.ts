@@ -20,7 +20,7 @@ export interface LineCoverage {
   readonly ran: ReadonlySet<number>;
 }
 
-/** Adds what one process ran of a source of so many characters to `ran`, by character. */
+/** Marks in `ran`, one entry a character of the source, what one process ran. */
 export function addRuns(ran: Uint8Array, functions: readonly V8Function[]): void {
   const counts = new Int32Array(ran.length);
   // A function comes before those within it, and a range before those within it.

@@ -120,7 +120,7 @@ describe('evaluate', () => {
   it('gives the evaluation that the command writes', async () => {
     const name = 'routing/least-loaded';
     const evaluation = await evaluate(preset(name), plan, { workers: 1 });
-    const report = JSON.parse(tierkv('evaluate', name, '--plan', plan, '--workers', '1', '--json'));
+    const report = JSON.parse(tierkv('evaluate', name, '--plan', plan, '--workers', '1', '--json')).result;
     expect(evaluation.error).toBe(undefined);
     expect(evaluation.cases?.length).toBe(2);
     expect(report.results[0]).toMatchObject(asJson(evaluation) as object);

@@ -21,14 +21,17 @@ const manifest = JSON.parse(text('package.json')) as Manifest;
 /** Names of packages that a source file imports, and whether it can do without them until it needs them. */
 function importsOf(path: string): { name: string; lazy: boolean }[] {
   const found = text(path).matchAll(/^\s*(?:import|export)\b[^;]*?from '([^']+)'|\bimport\('([^']+)'\)/gm);
-  return [...found]
-    .filter(([whole]) => !/^\s*(import|export) type\b/.test(whole))
-    .map(([, eager, lazy]) => ({ specifier: eager ?? lazy, lazy: lazy !== undefined }))
-    .filter(({ specifier }) => !specifier.startsWith('.') && !isBuiltin(specifier))
-    .map(({ specifier, lazy }) => ({
-      name: /^(@[^/]+\/)?[^/]+/.exec(specifier)![0],
-      lazy,
-    }));
+  return (
+    [...found]
+      .filter(([whole]) => !/^\s*(import|export) type\b/.test(whole))
+      .map(([, eager, lazy]) => ({ specifier: eager ?? lazy, lazy: lazy !== undefined }))
+      // `tierkv:` is made by the build for browsers
+      .filter(({ specifier }) => !/^(\.|tierkv:)/.test(specifier) && !isBuiltin(specifier))
+      .map(({ specifier, lazy }) => ({
+        name: /^(@[^/]+\/)?[^/]+/.exec(specifier)![0],
+        lazy,
+      }))
+  );
 }
 
 describe('the exports map', () => {
@@ -46,9 +49,15 @@ describe('the exports map', () => {
       './gateway': 'gateway/index',
       './compute': 'compute/index',
       './events': 'gateway/events/index',
+      './handoff': 'handoff/index',
       './metrics': 'metrics/index',
       './dashboard': 'dashboard/index',
+      './explain': 'explain/index',
+      './report': 'report/index',
       './transformers': 'adapters/transformers/index',
+      './browser': 'browser/index',
+      './browser/simulate': 'browser/simulate',
+      './browser/compute': 'browser/compute',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

@@ -1,6 +1,6 @@
 /**
  * The load at any length: `npm run campaign -- server --seconds 600 --seed 1`. The clients are divided over three
- * servers, whose models have tokenizers of three kinds, or those that `--tokenizers` names, separated by
+ * servers, whose models have tokenizers of three kinds, or the ones that `--tokenizers` names, separated by
  * commas. It fails for a wrong answer, for blocks that are held at the end, and for a heap that grows: by
  * more than 4 MiB an hour, and surely. So that growth is what the server keeps, and nothing that only fills:
  *

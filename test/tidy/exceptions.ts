@@ -17,6 +17,8 @@ const rooms = [
     'gateway',
     'metrics',
     'dashboard',
+    'explain',
+    'report',
   ],
   'testing',
 ];
@@ -27,6 +29,12 @@ export const rules: TidyRules = {
   doors: [
     'src/index.ts',
     'src/adapters/transformers/index.ts',
+    // doors of pages, and what a build for browsers puts in the place of a module
+    ...['index', 'simulate', 'compute', 'adapter', 'blockPort', 'inputs', 'noteCipher', 'opfsFolder'].map(
+      (name) => `src/browser/${name}.ts`,
+    ),
+    ...['packageFiles', 'paths', 'posix', 'remoteTier'].map((name) => `src/browser/${name}.ts`),
+    'src/embed/noteCipher.ts',
     'src/testing/contract.ts',
     'src/embed/kvRuntime.ts',
     'src/nodeVersion.ts',

@@ -52,7 +52,7 @@ it('no import of a unit test leads to WebGPU, a process, a thread or a socket', 
   expect(ways, 'take the import out, or add the test to `live` in vitest.config.ts').toEqual([]);
 });
 
-it('control: a way out is found through other files, and a type is no way', () => {
+it('control: a way out is found through other files, and a type import does not count', () => {
   const texts: Record<string, string> = {
     'test/a.test.ts': "import { b } from '../src/b.ts';\n",
     'src/b.ts': "import type { Worker } from 'node:worker_threads';\nexport * from './c.ts';\n",

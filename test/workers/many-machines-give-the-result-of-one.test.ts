@@ -17,6 +17,7 @@ import { serveQueue } from '../../src/workers/remoteWorker.ts';
 import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { main } from '../command.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
+import { resultOf } from '../resultSchema.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-machines-'));
 const at = (name: string): string => path.join(folder, name);
@@ -91,7 +92,10 @@ describe.runIf(hasRedis)('a sweep of 200 points', () => {
   let local: Ended;
   beforeAll(async () => {
     local = await sweep('local', '2');
-    expect([local.status, JSON.parse(read('local.json')).results.length]).toEqual([0, 200]);
+    expect([
+      local.status,
+      resultOf<{ results: unknown[] }>('sweep', read('local.json')).results.length,
+    ]).toEqual([0, 200]);
   });
 
   it('equals the one of a single machine, and what is there is not run again', async () => {

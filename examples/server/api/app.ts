@@ -5,11 +5,13 @@ import fs from 'node:fs';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { type Dashboard, dashboard } from '../../../src/dashboard/index.ts'; // in your project: 'tierkv/dashboard'
 import type { Answer, Engine } from '../engine/index.ts';
-import { ChatTemplate } from '../engine/text/index.ts';
+import { ChatTemplate, type Decoder } from '../engine/text/index.ts';
+import type { AccessLog } from './accessLog.ts';
 import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodies.ts';
 import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { parseBody } from './fields.ts';
+import type { Handoffs } from './handoffs.ts';
 import { metricsPage } from './metricsText.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
@@ -26,8 +28,12 @@ export interface AppOptions {
   readonly patienceMs?: number;
   /** After this time without text a stream says that it is alive. Default 15 s. */
   readonly keepAliveMs?: number;
+  /** What this server does with `kv_transfer_params`. Default: it refuses them. */
+  readonly handoffs?: Handoffs;
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;
+  /** Where a line goes for each request that ended. Default: nowhere. */
+  readonly accessLog?: AccessLog;
   /**
    * Origins whose pages may call the API and read its answers, or `*` for all. Default: none, and browsers
    * keep other pages away.
@@ -39,7 +45,7 @@ export interface AppOptions {
 const requestMs = 60_000;
 
 export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
-  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20 } = options;
+  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20, handoffs } = options;
   const { patienceMs = 60_000, keepAliveMs = 15_000, allowedOrigins = [] } = options;
   const log = options.log ?? (() => {});
   const text: ModelText = {
@@ -48,6 +54,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     template: new ChatTemplate(engine.tokenizer.settings),
     contextTokens: engine.contextTokens,
     vocabulary: engine.checkpoint.config.vocabulary,
+    ...(handoffs === undefined ? {} : { legOf: (value: unknown) => handoffs.leg(value) }),
   };
   const created = Math.floor(Date.now() / 1000);
   const app = fastify({
@@ -57,6 +64,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     clientErrorHandler: answerBroken,
     return503OnClosing: false, // the error below has the API's form
   });
+  options.accessLog?.watch(app);
   let isStopping = false;
   app.addHook('preClose', (done) => {
     isStopping = true;
@@ -107,37 +115,58 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
       'invalid_api_key',
     );
   };
-  const submit = (request: FastifyRequest, wanted: Wanted): Answer => {
-    if (engine.size - engine.running >= maxWaiting) {
+  const submit = (request: FastifyRequest, wanted: Wanted): Answer[] => {
+    if (engine.size - engine.running + wanted.count - 1 >= maxWaiting) {
       const message = `${maxWaiting} requests wait already. Try again later.`;
       throw new ApiError(429, message, null, 'rate_limit_exceeded');
     }
-    return engine.submit({ ...wanted, tenant: tenantOf(request) });
+    const tenant = tenantOf(request);
+    const answers = engine.submitSeveral({ ...wanted, tenant }, wanted.count);
+    options.accessLog?.note(request, { tenant, answers, stream: wanted.stream });
+    return answers;
   };
   const answer = async (
     kind: Kind,
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<object | undefined> => {
-    tenantOf(request);
+    const tenant = tenantOf(request);
     const wanted = kind === 'chat' ? chatRequest(request.body, text) : completionRequest(request.body, text);
-    const running = submit(request, wanted);
-    reply.raw.on('close', () => engine.cancel(running));
+    const gone = new AbortController();
+    reply.raw.on('close', () => gone.abort());
     const name: AnswerName = {
       id: `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${randomUUID()}`,
       created: Math.floor(Date.now() / 1000),
       model,
     };
-    if (!wanted.stream) {
-      const whole = await running.text();
-      const cut = cutError(running);
+    const { leg, prompt } = wanted;
+    if (handoffs !== undefined && leg === 'prefill') {
+      const start = (): Answer => submit(request, wanted)[0];
+      const { running, params, isWhole } = await handoffs.prefill(prompt, tenant, start, gone.signal);
+      const cut = isWhole ? cutError(running) : undefined;
       if (cut !== undefined) throw cut;
-      return wholeBody(kind, name, running, whole);
+      return { ...wholeBody(kind, name, [running], [''], engine.tokenizer), kv_transfer_params: params };
+    }
+    if (handoffs !== undefined && typeof leg === 'object') {
+      await handoffs.receive(leg.decode, prompt, tenant, gone.signal);
+    }
+    await engine.cache.findShared(prompt, tenant);
+    const running = submit(request, wanted);
+    const cancel = (): void => {
+      for (const each of running.toReversed()) engine.cancel(each); // the first would let the others begin
+    };
+    if (gone.signal.aborted) cancel();
+    reply.raw.on('close', cancel);
+    if (!wanted.stream) {
+      const texts = await Promise.all(running.map((each) => each.text()));
+      const cut = running.map(cutError).find((error) => error !== undefined);
+      if (cut !== undefined) throw cut;
+      return wholeBody(kind, name, running, texts, engine.tokenizer);
     }
     reply.hijack();
     const headers = { 'x-request-id': request.id, ...crossOrigin(request, allowedOrigins) };
     const events = new EventStream(reply.raw, { headers, patienceMs, keepAliveMs });
-    await stream(events, kind, name, running, wanted.includeUsage);
+    await stream(events, kind, name, running, wanted.includeUsage, engine.tokenizer);
     return undefined;
   };
 
@@ -159,6 +188,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     running: engine.running,
     waiting: engine.size - engine.running,
   }));
+  app.get('/handoffs', () => handoffs?.describe() ?? { role: null });
   const metrics = metricsPage(engine, model);
   app.get('/metrics', async (_request, reply) =>
     reply.type('text/plain; version=0.0.4; charset=utf-8').send(await metrics()),
@@ -213,19 +243,28 @@ async function stream(
   events: EventStream,
   kind: Kind,
   name: AnswerName,
-  answer: Answer,
+  answers: readonly Answer[],
   includeUsage: boolean,
+  words: Decoder,
 ): Promise<void> {
-  const chunks = new ChunkBodies(kind, name, includeUsage);
-  const first = chunks.first();
-  if (first !== undefined) await events.send(first);
-  for await (const text of answer) await events.send(chunks.text(text));
-  const cut = cutError(answer);
+  const choices = answers.map((answer, i) => new ChunkBodies(kind, name, includeUsage, i, answer, words));
+  for (const chunks of choices) {
+    const first = chunks.first();
+    if (first !== undefined) await events.send(first);
+  }
+  const cuts = await Promise.all(
+    answers.map(async (answer, i) => {
+      for await (const text of answer) await events.send(choices[i].text(text));
+      const cut = cutError(answer);
+      if (cut === undefined) await events.send(choices[i].last(answer));
+      return cut;
+    }),
+  );
+  const cut = cuts.find((error) => error !== undefined);
   if (cut !== undefined) {
     await events.send(cut.body);
   } else {
-    await events.send(chunks.last(answer));
-    if (includeUsage) await events.send(chunks.usage(answer));
+    if (includeUsage) await events.send(choices[0].usage(answers));
     await events.send('[DONE]');
   }
   events.end();

@@ -3,6 +3,7 @@
 import { parseArgs } from 'node:util';
 import { TierKVError } from '../../../src/index.ts';
 import { tinyModelDirectory } from '../tinyModel/make.ts';
+import { type HandoffOptions, type Role, roles } from './handoffs.ts';
 
 export interface ServerOptions {
   readonly directory: string;
@@ -20,11 +21,19 @@ export interface ServerOptions {
   readonly maxWaiting: number;
   readonly steps: string | undefined;
   readonly log: string | undefined;
+  /** A file, or `-`; undefined: none. */
+  readonly accessLog: string | undefined;
   readonly apiKeys: ReadonlyMap<string, string>;
   /** Origins whose pages may call the API; `*`: all. */
   readonly allowedOrigins: readonly string[];
   /** How long requests under way may take at the stop. */
   readonly graceMs: number;
+  /** A file with the secret of the keys, which servers share; undefined: a secret of this server's own. */
+  readonly secretFile: string | undefined;
+  /** A tier that servers share. */
+  readonly remote: { readonly url: string; readonly bytes: number } | undefined;
+  /** Which legs of requests this server takes; undefined: it answers requests alone. */
+  readonly handoffs: HandoffOptions | undefined;
 }
 
 export const usage = `usage: npm run server -- [options]
@@ -43,7 +52,19 @@ export const usage = `usage: npm run server -- [options]
   --max-waiting N       most requests that wait; others get 429 (default 256)
   --grace-seconds N     how long requests under way may take at the stop (default 10)
   --allowed-origins O   origins whose pages may call the API, separated by commas, or * (default: none)
+  --secret-file FILE    16 to 32 secret bytes, the same for servers that share KV (default: a secret of its own)
+  --remote URL          Valkey or Redis that servers share, such as redis://127.0.0.1:6380 (needs --secret-file)
+  --remote-mib N        what this server keeps in mind of it (default 1024)
+  --role ROLE           prefill, decode or both: take the legs of requests that two servers answer (needs --secret-file)
+  --handoff-port PORT   where a prefill server gives its KV to decode servers (0: any that is free; default: it goes
+                        by the server of --remote)
+  --handoff-host HOST   address of this machine for it (default 127.0.0.1)
+  --handoff-advertise H what decode servers reach it by (default: --handoff-host)
+  --handoff-answer WHEN early, while the prompt is computed, or whole (default early; whole by --remote)
+  --handoff-lease-seconds N
+                        how long KV is held for the server that fetches it (default 30)
   --steps FILE          where step times are written at the end, for "tierkv latency fit --steps FILE"
+  --access-log FILE     a line of JSON for each request that ended; - for standard output (default: none)
   --log FILE            decision log, for "tierkv replay --inputs FILE"
 
   TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, all clients are one tenant`;
@@ -89,10 +110,63 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     maxWaiting: integer('max-waiting', 256, 0, 2 ** 20),
     steps: text('steps'),
     log: text('log'),
+    accessLog: text('access-log'),
     apiKeys: keysOf(env.TIERKV_API_KEYS ?? ''),
     allowedOrigins: originsOf(text('allowed-origins') ?? ''),
     graceMs: integer('grace-seconds', 10, 0, 86_400) * 1000,
+    ...sharing(values, text, integer),
   };
+}
+
+/** What servers share, and the legs that this one takes. */
+function sharing(
+  values: Readonly<Record<string, string | undefined>>,
+  text: (name: string) => string | undefined,
+  integer: (name: string, otherwise: number, min: number, max: number) => number,
+): Pick<ServerOptions, 'secretFile' | 'remote' | 'handoffs'> {
+  const needs = (name: string, other: string, remedy: string): void => {
+    if (values[name] === undefined || values[other] !== undefined) return;
+    throw optionError(`--${name}`, `is given, and --${other} is not`, remedy);
+  };
+  for (const name of ['remote', 'role']) {
+    needs(name, 'secret-file', 'Name a file with 32 secret bytes, the same on all servers');
+  }
+  needs('remote-mib', 'remote', 'Name the server with --remote');
+  for (const name of [
+    'handoff-port',
+    'handoff-host',
+    'handoff-advertise',
+    'handoff-answer',
+    'handoff-lease-seconds',
+  ]) {
+    needs(name, 'role', 'Give --role prefill, or leave it out');
+  }
+  const url = text('remote');
+  const remote =
+    url === undefined ? undefined : { url, bytes: integer('remote-mib', 1024, 1, 2 ** 24) * mib };
+  const choice = <Name extends string>(name: string, names: readonly Name[], otherwise: Name): Name => {
+    const given = text(name) ?? otherwise;
+    if ((names as readonly string[]).includes(given)) return given as Name;
+    throw optionError(`--${name}`, `is ${given}`, `Give one of ${names.join(', ')}`);
+  };
+  const secretFile = text('secret-file');
+  if (values.role === undefined) return { secretFile, remote, handoffs: undefined };
+  const role: Role = choice('role', roles, 'both');
+  const answer = choice('handoff-answer', ['early', 'whole'], remote === undefined ? 'early' : 'whole');
+  const leaseMs = integer('handoff-lease-seconds', 30, 1, 86_400) * 1000;
+  const host = text('handoff-host') ?? '127.0.0.1';
+  const advertise = text('handoff-advertise') ?? host;
+  const hasPort = values['handoff-port'] !== undefined;
+  if (!hasPort && remote === undefined && role !== 'decode') {
+    const remedy =
+      'Give the port at which decode servers fetch its KV, or a server that they share with --remote';
+    throw optionError('--handoff-port', `is missing for --role ${role}`, remedy);
+  }
+  if (role === 'decode' && hasPort) {
+    throw optionError('--handoff-port', 'is given for --role decode, which gives no KV away', 'Leave it out');
+  }
+  const listen = hasPort ? { host, port: integer('handoff-port', 0, 0, 65_535), advertise } : undefined;
+  return { secretFile, remote, handoffs: { role, answer: hasPort ? answer : 'whole', leaseMs, listen } };
 }
 
 const optionNames = [
@@ -109,8 +183,18 @@ const optionNames = [
   'max-waiting',
   'grace-seconds',
   'allowed-origins',
+  'secret-file',
+  'remote',
+  'remote-mib',
+  'role',
+  'handoff-port',
+  'handoff-host',
+  'handoff-advertise',
+  'handoff-answer',
+  'handoff-lease-seconds',
   'steps',
   'log',
+  'access-log',
 ] as const;
 
 function parse(args: readonly string[]): Readonly<Record<string, string | undefined>> {
@@ -159,6 +243,12 @@ const optionOf: Readonly<Record<string, string>> = {
   'nvme.bytes': '--nvme-mib',
   'nvme.capacityBytes': '--nvme-mib',
   'nvme.dir': '--state',
+  'remote.url': '--remote',
+  'remote.bytes': '--remote-mib',
+  'remote.capacityBytes': '--remote-mib',
+  secretKey: '--secret-file',
+  'listen.port': '--handoff-port',
+  'listen.host': '--handoff-host',
   contextTokens: '--context',
   maxSequences: '--max-sequences',
   log: '--log',

@@ -5,6 +5,7 @@ import type { SamplingOptions } from '../engine/index.ts';
 import type { ChatMessage, ChatTemplate, TextTokenizer } from '../engine/text/index.ts';
 import { ApiError } from './apiError.ts';
 import { Fields, show } from './fields.ts';
+import type { Leg } from './handoffs.ts';
 
 export interface Wanted {
   readonly prompt: readonly number[];
@@ -14,6 +15,12 @@ export interface Wanted {
   readonly ignoreEnd: boolean;
   readonly stream: boolean;
   readonly includeUsage: boolean;
+  /** Of a request that two servers answer. */
+  readonly leg: Leg;
+  /** Answers to the prompt. */
+  readonly count: number;
+  /** Most likely tokens told beside each; absent: nothing is told. */
+  readonly logprobs?: number;
 }
 
 export interface ModelText {
@@ -22,6 +29,8 @@ export interface ModelText {
   readonly template: ChatTemplate;
   readonly contextTokens: number;
   readonly vocabulary: number;
+  /** What `kv_transfer_params` asks for, where this server takes them. @throws {ApiError} */
+  readonly legOf?: (value: unknown) => Leg;
 }
 
 /** Tokens of an answer when the request names no limit. */
@@ -81,7 +90,6 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   store: [],
   cache_salt: [''],
   cache_prompt: [true],
-  kv_transfer_params: [],
   vllm_xargs: [],
   truncate_prompt_tokens: [],
   lora_path: [''],
@@ -89,7 +97,6 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
 };
 const neutralCompletionValues: Readonly<Record<string, readonly unknown[]>> = {
   suffix: [''],
-  logprobs: [],
   add_special_tokens: [true],
 };
 const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
@@ -97,8 +104,6 @@ const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
   tool_choice: ['none', 'auto'],
   functions: [],
   function_call: ['none', 'auto'],
-  logprobs: [],
-  top_logprobs: [0],
   audio: [],
   prediction: [],
   web_search_options: [],
@@ -144,8 +149,22 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   requireModel(fields, model);
   refuseAll(fields, neutralCompletionValues);
   const prompt = promptTokens(fields, model);
+  if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
   const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
-  return wanted(fields, model, prompt, most);
+  const isAsked = (fields.get('logprobs') ?? false) !== false;
+  const logprobs = isAsked ? fields.integer('logprobs', 0, 0, LOGPROBS_MOST) : undefined;
+  return wanted(fields, model, prompt, most, logprobs);
+}
+
+/** Most likely tokens that may be asked for beside each. */
+const LOGPROBS_MOST = 20;
+
+/** `logprobs: true`, with `top_logprobs` beside it. */
+function chatLogprobs(fields: Fields): number | undefined {
+  const top = fields.integer('top_logprobs', 0, 0, LOGPROBS_MOST);
+  if (fields.boolean('logprobs')) return top;
+  if (top === 0) return undefined;
+  throw fields.error('top_logprobs', 'top_logprobs is only for logprobs: true. Leave it out.');
 }
 
 export function chatRequest(body: unknown, model: ModelText): Wanted {
@@ -161,14 +180,20 @@ export function chatRequest(body: unknown, model: ModelText): Wanted {
   const otherwise = Math.min(chatTokensDefault, left);
   const old = fields.integer('max_tokens', otherwise, 1, model.contextTokens);
   const most = fields.integer('max_completion_tokens', old, 1, model.contextTokens);
-  return wanted(fields, model, prompt, most);
+  return wanted(fields, model, prompt, most, chatLogprobs(fields));
 }
 
 function isTextOnly(value: unknown): boolean {
   return Array.isArray(value) && value.length === 1 && value[0] === 'text';
 }
 
-function wanted(fields: Fields, model: ModelText, prompt: readonly number[], maxTokens: number): Wanted {
+function wanted(
+  fields: Fields,
+  model: ModelText,
+  prompt: readonly number[],
+  maxTokens: number,
+  logprobs: number | undefined,
+): Wanted {
   const stream = fields.boolean('stream');
   const streaming = fields.object('stream_options');
   const includeUsage = streaming?.boolean('include_usage') ?? false;
@@ -178,17 +203,22 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
   if (streaming !== undefined && !stream) {
     throw fields.error('stream_options', 'stream_options is only for stream: true. Leave it out.');
   }
-  if (fields.integer('n', 1, 1, 128) !== 1) {
-    throw fields.error('n', 'n is above 1, which this server does not support. Send several requests.');
-  }
+  const count = fields.integer('n', 1, 1, 128);
   if (!isTextFormat(fields.get('response_format'))) fields.refuse('response_format');
   requireNoBias(fields);
-  refuseAll(fields, neutralValues);
+  const leg = legOf(fields, model);
+  if (leg === 'prefill' && stream) {
+    throw fields.error('stream', 'stream is true, and a prefill leg has one answer. Leave it out.');
+  }
+  if (leg === 'prefill' && fields.get('min_tokens') === 1)
+    refuseAll(fields, { ...neutralValues, min_tokens: [1] });
+  else refuseAll(fields, neutralValues);
   fields.ignore(...withoutEffect);
   const topK = fields.integer('top_k', 0, -1, Number.MAX_SAFE_INTEGER);
   const result = {
     prompt,
-    maxTokens,
+    maxTokens: leg === 'prefill' ? 1 : maxTokens,
+    leg,
     sampling: {
       temperature: fields.number('temperature', 1, 0, 2),
       topP: fields.number('top_p', 1, 0, 1),
@@ -199,6 +229,9 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
     ignoreEnd: fields.boolean('ignore_eos'),
     stream,
     includeUsage,
+    // A prefill leg has one token for all answers, which proxies drop.
+    count: leg === 'prefill' ? 1 : count,
+    ...(logprobs === undefined || leg === 'prefill' ? {} : { logprobs }),
   };
   fields.requireKnown();
   if (prompt.length + maxTokens > model.contextTokens) {
@@ -208,6 +241,18 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
     throw fields.error('prompt', message, 'context_length_exceeded');
   }
   return result;
+}
+
+/** Proxies have one token of a prefill leg generated, and drop it. */
+function legOf(fields: Fields, model: ModelText): Leg {
+  if (model.legOf !== undefined) return model.legOf(fields.get('kv_transfer_params'));
+  fields.refuse('kv_transfer_params');
+  return 'whole';
+}
+
+function isPrefillLeg(fields: Fields): boolean {
+  const params = fields.get('kv_transfer_params');
+  return typeof params === 'object' && (params as Record<string, unknown>).do_remote_decode === true;
 }
 
 /** `{ type: 'text' }` is what this server gives anyway. */

@@ -11,7 +11,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TierKVError } from '../../../src/index.ts';
 import { Engine } from '../engine/index.ts';
+import { AccessLog } from './accessLog.ts';
 import { makeApp } from './app.ts';
+import { Handoffs } from './handoffs.ts';
 import { asOptionError, optionError, type ServerOptions } from './options.ts';
 
 /** How long the last bytes of answers may take at the stop. */
@@ -21,14 +23,23 @@ export class Serving {
   readonly engine: Engine;
   readonly app: FastifyInstance;
   readonly url: string;
+  /** What it does with the legs of requests that two servers answer. */
+  readonly handoffs: Handoffs | undefined;
   readonly #options: ServerOptions;
   #stopped: Promise<number> | undefined;
 
-  private constructor(engine: Engine, app: FastifyInstance, url: string, options: ServerOptions) {
+  private constructor(
+    engine: Engine,
+    app: FastifyInstance,
+    url: string,
+    options: ServerOptions,
+    handoffs: Handoffs | undefined,
+  ) {
     this.engine = engine;
     this.app = app;
     this.url = url;
     this.#options = options;
+    this.handoffs = handoffs;
   }
 
   /**
@@ -38,13 +49,24 @@ export class Serving {
     const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
     if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
     await requireFree(host, port);
+    const accessLog = options.accessLog === undefined ? undefined : new AccessLog(options.accessLog, log);
     const engine = await openEngine(options, log);
-    const app = makeApp(engine, { model: name, apiKeys, maxWaiting, allowedOrigins, log });
+    const handoffs = await openHandoffs(engine, options, log);
+    const app = makeApp(engine, {
+      model: name,
+      apiKeys,
+      maxWaiting,
+      allowedOrigins,
+      log,
+      ...(handoffs === undefined ? {} : { handoffs }),
+      ...(accessLog === undefined ? {} : { accessLog }),
+    });
     try {
       const url = await app.listen({ host, port });
-      return new Serving(engine, app, url, options);
+      return new Serving(engine, app, url, options, handoffs);
     } catch (error) {
       await app.close();
+      await handoffs?.close();
       await engine.close();
       throw listenError(error, host, port);
     }
@@ -60,6 +82,7 @@ export class Serving {
     const { steps, directory, graceMs } = this.#options;
     const closing = this.app.close();
     for (let waited = 0; this.engine.size > 0 && waited < graceMs; waited += 20) await sleep(20);
+    await this.handoffs?.close();
     const saved = await this.engine.close();
     // Answers that were cut are told so; a client that does not read is not waited for.
     await Promise.race([closing, sleep(farewellMs, undefined, { ref: false })]);
@@ -86,7 +109,8 @@ async function openEngine(options: ServerOptions, log: (line: string) => void): 
     return Engine.open({
       directory,
       cache: {
-        secretKey: state === undefined ? randomBytes(32) : secretIn(state, log),
+        secretKey: secretOf(options, log),
+        ...(options.remote === undefined ? {} : { remote: options.remote }),
         hbmBytes,
         ddrBytes,
         notice,
@@ -195,6 +219,39 @@ function directoryIn(state: string, name: string): string {
     throw new TierKVError('TKV_IO', problem, { field: '--state', path: state, cause });
   }
   return directory;
+}
+
+async function openHandoffs(
+  engine: Engine,
+  { handoffs }: ServerOptions,
+  log: (line: string) => void,
+): Promise<Handoffs | undefined> {
+  if (handoffs === undefined) return undefined;
+  try {
+    return await Handoffs.open(engine, handoffs, log);
+  } catch (error) {
+    await engine.close(false);
+    throw asOptionError(error);
+  }
+}
+
+function secretOf({ state, secretFile }: ServerOptions, log: (line: string) => void): Uint8Array {
+  if (secretFile !== undefined) return sharedSecret(secretFile);
+  return state === undefined ? randomBytes(32) : secretIn(state, log);
+}
+
+/** @throws TKV_CONFIG */
+function sharedSecret(path: string): Uint8Array {
+  const remedy = `Make one with: head -c ${secretBytes} /dev/urandom > ${path}`;
+  let found: Buffer;
+  try {
+    found = fs.readFileSync(path);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw optionError('--secret-file', `cannot be read (${why})`, remedy, error);
+  }
+  if (found.length >= 16 && found.length <= secretBytes) return new Uint8Array(found);
+  throw optionError('--secret-file', `${path} has ${found.length} bytes, not 16 to ${secretBytes}`, remedy);
 }
 
 const secretBytes = 32;

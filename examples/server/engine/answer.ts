@@ -3,6 +3,7 @@
  * engine never waits for a reader: what is not read yet is kept, and is bounded by the request's own length.
  */
 
+import type { SampledLogprob } from './logprobs.ts';
 import type { SamplingOptions } from './sampling.ts';
 import { type Decoder, Detokenizer, StopStrings } from './text/index.ts';
 
@@ -15,6 +16,8 @@ export interface GenerationRequest {
   readonly stop: readonly string[];
   /** Tokens that the answer has, whatever the model would say: for traffic whose answers are recorded. */
   readonly recorded?: ArrayLike<number>;
+  /** How many of the most likely tokens are told beside each token of the answer. Default: nothing is told. */
+  readonly logprobs?: number;
   /** Go on where the model would end its answer. */
   readonly ignoreEnd?: boolean;
 }
@@ -47,6 +50,10 @@ export class Answer {
   readonly tokens: number[] = [];
   /** Tokens of the prompt whose KV was found; known from the first token on. */
   cachedTokens = 0;
+  /** Tokens of the prompt by the tier in which they were found, where it is known; when it has ended. */
+  cachedByTier: Readonly<Record<string, number>> = {};
+  /** One for each token, where they were asked for; without the token that ends the answer. */
+  readonly logprobs: SampledLogprob[] = [];
   /** Tokens computed since it was admitted, until there is a first token. */
   prefilledTokens = 0;
   /** undefined while it goes on. */

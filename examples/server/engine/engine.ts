@@ -17,6 +17,7 @@ import { Answer, type AnswerFailure, type FinishReason, type GenerationRequest }
 import { type Checkpoint, identified, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';
 import { KvCache, type PlannedStep } from './kvCache.ts';
+import { sampledLogprob } from './logprobs.ts';
 import { Decoder, type DecoderLimits, shadersDigest } from './model/index.ts';
 import { areFinite, sampleToken } from './sampling.ts';
 import { StepTimes, shapeOf } from './stepTimes.ts';
@@ -68,6 +69,8 @@ export class Engine {
   readonly #limits: DecoderLimits;
   readonly #ends: ReadonlySet<number>;
   readonly #answers: Map<string, Answer> = new Map();
+  /** By the answer that computes their prompt: answers that begin when its blocks are there. */
+  readonly #followers: Map<string, Answer[]> = new Map();
   /** Of requests that leave with the step that runs. */
   readonly #failures: Map<string, AnswerFailure> = new Map();
   #decoder: Decoder;
@@ -93,7 +96,16 @@ export class Engine {
     this.#vocabulary = checkpoint.config.vocabulary;
     this.contextTokens = limits.contextTokens;
     this.#ends = new Set(checkpoint.config.endTokens);
-    watchRuntime(cache.kv);
+    const { requests, cache: found } = watchRuntime(cache.kv);
+    requests.onEnd.add(({ id, story }) => {
+      const answer = this.#answers.get(id ?? '');
+      if (answer === undefined || story === undefined) return;
+      const { blockTokens } = cache.layout;
+      const byTier = found.tiers.map(
+        ({ tier }, i) => [tier, (story.foundByTier[i] ?? 0) * blockTokens] as const,
+      );
+      answer.cachedByTier = Object.fromEntries(byTier.filter(([, tokens]) => tokens > 0));
+    });
   }
 
   /** @throws {TierKVError} for a model that is not whole or not supported, and as `KVRuntime.open` */
@@ -117,7 +129,7 @@ export class Engine {
         },
       );
       const { kv } = cache;
-      requireSlabs(kv, options.cache.hbmBytes);
+      requireSlabs(kv, options.cache.hbmBytes ?? 0);
       const contextTokens = contextOf(options.contextTokens, checkpoint, kv.room.blocks * blockTokens);
       const entries = maxSequences * Math.ceil(contextTokens / blockTokens);
       const limits = { rows: stepTokens, samples: maxSequences, entries, contextTokens };
@@ -132,7 +144,9 @@ export class Engine {
 
   /** Requests that have not ended. */
   get size(): number {
-    return this.#answers.size;
+    let size = this.#answers.size;
+    for (const followers of this.#followers.values()) size += followers.length;
+    return size;
   }
 
   /** Of these, requests in the batch. */
@@ -146,7 +160,31 @@ export class Engine {
    * an empty prompt, TKV_STATE when the engine closes
    */
   submit(request: GenerationRequest): Answer {
-    const { prompt, maxTokens } = request;
+    this.#requireFits(request);
+    const answer = this.#newAnswer(request);
+    this.#add(answer);
+    return answer;
+  }
+
+  /**
+   * Several answers to one prompt. The first computes it; when its blocks are there, the others begin, and find all of
+   * them: they share its full blocks, and compute the last, partial one for themselves.
+   * @param count from 1 on. The seed of each answer is one more than that of the answer before
+   * @throws as `submit`
+   */
+  submitSeveral(request: GenerationRequest, count: number): Answer[] {
+    const [first, ...others] = Array.from({ length: count }, (_, i): GenerationRequest => {
+      const { seed } = request.sampling;
+      const own = Number.isSafeInteger(Number(seed) + i) ? Number(seed) + i : BigInt(seed) + BigInt(i);
+      return { ...request, sampling: { ...request.sampling, seed: own } };
+    });
+    const leader = this.submit(first);
+    const followers = others.map((each) => this.#newAnswer(each));
+    if (followers.length > 0) this.#followers.set(leader.id, followers);
+    return [leader, ...followers];
+  }
+
+  #requireFits({ prompt, maxTokens }: GenerationRequest): void {
     if (prompt.length + maxTokens > this.contextTokens) {
       throw new TierKVError(
         'TKV_CAPACITY',
@@ -155,20 +193,37 @@ export class Engine {
         { field: 'max_tokens' },
       );
     }
-    const id = `${++this.#requests}`;
+  }
+
+  #newAnswer(request: GenerationRequest): Answer {
+    return new Answer(`${++this.#requests}`, request, this.tokenizer, performance.now());
+  }
+
+  #add(answer: Answer): void {
+    const { id, request } = answer;
+    const { prompt, maxTokens } = request;
     const tenant = this.#options.reuse === false ? `request ${id}` : request.tenant;
     this.cache.scheduler.add({ id, tokens: prompt, tenant, maxTokens });
-    const answer = new Answer(id, request, this.tokenizer, performance.now());
     this.#answers.set(id, answer);
     this.counters.promptTokens += prompt.length;
     this.#loop ??= this.#serve();
-    return answer;
+  }
+
+  /** The prompt of the answer is computed, or never will be by it: those that waited for it begin. */
+  #release(leader: Answer): void {
+    const followers = this.#followers.get(leader.id) ?? [];
+    this.#followers.delete(leader.id);
+    for (const answer of followers) {
+      if (answer.finish === undefined) this.#add(answer);
+    }
   }
 
   /** The client has left: the blocks of its request are free with the step that runs now, or at once. */
   cancel(answer: Answer): void {
-    if (answer.finish !== undefined || !this.#answers.has(answer.id)) return;
-    if (this.cache.scheduler.abort(answer.id) === 'ended') this.#end(answer, 'cancelled');
+    if (answer.finish !== undefined) return;
+    if (!this.#answers.has(answer.id))
+      this.#end(answer, 'cancelled'); // it had not begun
+    else if (this.cache.scheduler.abort(answer.id) === 'ended') this.#end(answer, 'cancelled');
   }
 
   /**
@@ -177,6 +232,7 @@ export class Engine {
    * @returns blocks that the files hold
    */
   async close(saves = true): Promise<number> {
+    for (const answer of [...this.#followers.values()].flat()) this.cancel(answer);
     for (const answer of [...this.#answers.values()]) this.cancel(answer);
     await this.#loop;
     const saved = await this.cache.close(saves);
@@ -237,6 +293,7 @@ export class Engine {
       });
     });
     this.#finish(this.cache.ended(sampled));
+    for (const answer of answers) if (answer.tokens.length > 0) this.#release(answer);
     this.steps.record(shape, performance.now() - startMs);
   }
 
@@ -292,7 +349,10 @@ export class Engine {
     this.#options.onLogits?.(answer.id, index, logits);
     if (index === answer.tokens.length) {
       const token = answer.request.recorded?.[index] ?? sampleToken(logits, answer.request.sampling, index);
-      answer.take(token, !answer.request.ignoreEnd && this.#ends.has(token));
+      const isEnd = !answer.request.ignoreEnd && this.#ends.has(token);
+      const { logprobs: top } = answer.request;
+      if (top !== undefined && !isEnd) answer.logprobs.push(sampledLogprob(logits, token, top));
+      answer.take(token, isEnd);
       this.counters.noteToken(answer, nowMs);
     }
     return { token: answer.tokens[index], stop: answer.isComplete };
@@ -328,6 +388,7 @@ export class Engine {
     this.#answers.delete(answer.id);
     answer.end(reason, performance.now(), failure);
     this.counters.noteEnd(answer);
+    this.#release(answer);
   }
 
   /** Another device has other buffers: the weights go up again. */
@@ -392,5 +453,8 @@ function failureOf(error: unknown): AnswerFailure {
 }
 
 function delay<T>(ms: number, value: T): Promise<T> {
-  return new Promise((resolve) => setTimeout(resolve, ms, value).unref());
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms, value);
+    if (typeof timer === 'object') timer.unref(); // a browser has numbers for timers
+  });
 }

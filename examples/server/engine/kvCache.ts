@@ -11,6 +11,7 @@
  */
 
 import {
+  type BlockPort,
   type KVLayout,
   KVRuntime,
   type KVRuntimeConfig,
@@ -34,11 +35,13 @@ export class KvCache {
   readonly kv: KVRuntime;
   readonly scheduler: KVScheduler;
   readonly layout: KVLayout;
+  readonly #port: BlockPort;
 
   private constructor(kv: KVRuntime, layout: KVLayout, scheduling: KVSchedulerConfig) {
     this.kv = kv;
     this.layout = layout;
     this.scheduler = kv.scheduler(scheduling);
+    this.#port = kv.blockPort();
   }
 
   /** @throws {TierKVError} naming the field, as `KVRuntime.open` and `KVRuntime.scheduler` */
@@ -50,6 +53,11 @@ export class KvCache {
       await kv.close();
       throw error;
     }
+  }
+
+  /** What other servers computed of the prompt is found from now on, where there is a tier that they share. */
+  async findShared(prompt: readonly number[], tenant: string): Promise<void> {
+    if (this.#port.hasShared) await this.#port.findShared(prompt, { tenant });
   }
 
   /** The next step, or null while there is nothing to compute: all requests wait for blocks on their way. */

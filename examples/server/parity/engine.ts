@@ -140,7 +140,7 @@ function submit(engine: Engine, request: WorkloadRequest, ids: TokenIds, own: nu
   const { inputTokens, outputTokens } = request;
   if (inputTokens + outputTokens > engine.contextTokens) {
     const problem = `holds no request of ${inputTokens} and ${outputTokens} tokens`;
-    throw configError('--hbm-blocks', problem, 'Raise it, or serve shorter prompts.');
+    throw configError('--hbm', problem, 'Raise it, or serve shorter prompts.');
   }
   return engine.submit({
     prompt: known(ids.prompt(request, own)),

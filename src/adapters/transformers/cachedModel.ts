@@ -6,6 +6,7 @@
  * are malformed end a call.
  */
 
+import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
 import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
@@ -55,16 +56,13 @@ export interface PrefixCacheOptions extends PrefixScope, Partial<OwnRuntime> {
   readonly notice?: ((line: string) => void) | undefined;
 }
 
-const ownNames = optionNames<Required<OwnRuntime>>({
+const settingNames = optionNames<Required<Omit<OwnRuntime, keyof TierOptions>>>({
   blocksPerPage: true,
   secretKey: true,
   epoch: true,
-  hbmBytes: true,
   sharingGroups: true,
-  ddrBytes: true,
-  nvme: true,
-  remote: true,
   tokenIds: true,
+  explain: true,
   eviction: true,
   lowerCopy: true,
   leavingShare: true,
@@ -74,10 +72,13 @@ const ownNames = optionNames<Required<OwnRuntime>>({
   offloadThreshold: true,
   migration: true,
   transferDeadlineMs: true,
-  adapter: true,
-  wait: true,
   wrapStores: true,
 });
+
+/** Names of `OwnRuntime`: settings, and the options of every tier. */
+function ownNames(): string[] {
+  return [...settingNames, ...tierRows.flatMap((row) => row.optionNames)];
+}
 
 const cacheNames = optionNames<Omit<PrefixCacheOptions, keyof OwnRuntime>>({
   tenant: true,
@@ -113,7 +114,7 @@ export async function withPrefixCache<Model extends DecoderModel>(
   model: Model,
   options: PrefixCacheOptions,
 ): Promise<CachedModel<Model>> {
-  requireOptions(options, [...cacheNames, ...ownNames], 'options', 'TKV_CONFIG');
+  requireOptions(options, [...cacheNames, ...ownNames()], 'options', 'TKV_CONFIG');
   const { runtime: given, liveCaches = 1, revision, notice = () => {}, report } = options;
   for (const name of ['report', 'notice'] as const) {
     if (options[name] !== undefined) requireFunction(options[name], name, 'TKV_CONFIG');
@@ -167,7 +168,7 @@ function openRuntime(
 ): Promise<KVRuntime> {
   const { blockTokens = 16, notice } = options;
   const settings = Object.fromEntries(
-    Object.entries(options).filter(([name]) => ownNames.includes(name)),
+    Object.entries(options).filter(([name]) => ownNames().includes(name)),
   ) as unknown as OwnRuntime;
   if (settings.secretKey === undefined) {
     throw configError('secretKey', 'is missing', 'Give 16 to 32 secret bytes, and keep them over restarts.');
@@ -181,7 +182,7 @@ function openRuntime(
 }
 
 function checkedRuntime(runtime: KVRuntime, options: PrefixCacheOptions, shape: ModelShape): KVRuntime {
-  const own = [...ownNames, 'blockTokens'].find((name) => name in options);
+  const own = [...ownNames(), 'blockTokens'].find((name) => name in options);
   if (own !== undefined) {
     throw configError(
       own,

@@ -12,15 +12,7 @@ import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
 import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
-import {
-  bytesOfEntries,
-  copyBlockIn,
-  copyBlockOut,
-  denseLayers,
-  readBlocks,
-  requireEntries,
-  writeOpenBlock,
-} from './blockCopies.ts';
+import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers, requireEntries } from './blockCopies.ts';
 import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
 
@@ -189,7 +181,7 @@ export class PrefixCache implements AsyncDisposable {
         const blocks = Math.floor(sequence.cachedTokens / blockTokens);
         tokens = blocks * blockTokens;
         const layers = denseLayers(layout, tokens);
-        await readBlocks(this.runtime, sequence, blocks, (bytes, i) =>
+        await this.runtime.readBlocks(sequence, blocks, (bytes, i) =>
           copyBlockOut(layout, bytes, layers, tokens, i),
         );
         if (blocks > 0) cache.update(this.#tensors(layers, tokens));
@@ -238,9 +230,7 @@ export class PrefixCache implements AsyncDisposable {
       const sequence = await this.#beginWithin(ids, blocks, 0, scope);
       try {
         for (const { index } of runtime.openBlocks(sequence)) {
-          writeOpenBlock(runtime, sequence, index, (bytes) =>
-            copyBlockIn(layout, bytes, layers, tokens, index),
-          );
+          runtime.writeBlock(sequence, index, (bytes) => copyBlockIn(layout, bytes, layers, tokens, index));
           savedBlocks++;
         }
         if ((await runtime.seal(sequence)) !== 'done') savedBlocks = 0;

@@ -6,15 +6,18 @@
 
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
-import { refused } from '../../runtime/tier/slotLedger.ts';
-import { linkName, Outcome, Tier, tierName, tierNames } from '../../runtime/tier/tier.ts';
-import type {
-  DeviceTierStore,
-  HostTierStore,
-  StoreItem,
-  StoreResult,
-  TierStore,
+import { corrupt, loaded, refused } from '../../runtime/tier/slotLedger.ts';
+import { linkName, Outcome, type Tier, type TierName, tierName } from '../../runtime/tier/tier.ts';
+import {
+  type HostTierStore,
+  isHostStore,
+  isTopStore,
+  type StoreItem,
+  type StoreResult,
+  type TierStore,
+  type TopTierStore,
 } from '../../runtime/tier/tierStore.ts';
+import { hostDigest } from '../host/hostDigest.ts';
 import { runningClock } from '../runningClock.ts';
 import { type LinkLimits, LinkMeter, LinkQueue, type LinkTraffic } from './linkQueue.ts';
 import { moveStaged, type StagedBlock, type StagingSlots } from './stagedBatch.ts';
@@ -27,22 +30,29 @@ interface JobFlight {
 
 const MIB = 1024 * 1024;
 /**
- * Links to or from host memory. Enough bytes to keep a store busy, few enough that an urgent job waits
+ * Of a tier whose row says nothing else. Enough bytes to keep a store busy, few enough that an urgent job waits
  * briefly.
  */
-const directLimits: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
-/** Links through staging memory. Small batches, so that several alternate between reading and writing. */
-const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 4 * MIB };
+export const LINK_LIMITS: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
+/**
+ * Links through staging memory have this share of it. Small batches, so that several alternate between reading and
+ * writing.
+ */
+const STAGED_SHARE = 1 / 2;
+
+/** Of each tier: what may be under way on a link to or from it. Of two tiers the smaller one counts. */
+export type TierLinks = { readonly [name in TierName]?: LinkLimits };
 
 export class TransferEngine implements TransferDriver {
-  #stores: EngineStores;
+  #stores: StoresByTier;
   readonly #moves: BatchMoves<JobFlight>;
   readonly #clockMs: () => number;
   readonly #startMs: number;
   readonly #meter: LinkMeter;
   readonly #flights: Set<JobFlight> = new Set();
-  /** Index: source tier * number of tiers + target tier. */
-  readonly #queues: (LinkQueue<JobFlight> | undefined)[] = [];
+  /** By link: `linkName` of source and target. */
+  readonly #queues: Map<string, LinkQueue<JobFlight>> = new Map();
+  readonly #links: TierLinks;
   #listener: EndListener = () => {};
   readonly #watch: () => () => void;
   #unwatch: (() => void) | undefined;
@@ -50,13 +60,16 @@ export class TransferEngine implements TransferDriver {
   /**
    * @param staging needed for links that do not touch host memory, else null
    * @param watch called when the first job comes under way; the function it returns is called after the last
+   * @param links of tiers whose links are not as usual
    */
   constructor(
-    stores: EngineStores,
+    stores: StoresByTier,
     staging: StagingSlots | null,
     clockMs: () => number = () => runningClock.nowMs(),
     watch: () => () => void = () => runningClock.watch(),
+    links: TierLinks = {},
   ) {
+    this.#links = links;
     this.#watch = watch;
     this.#stores = stores;
     this.#moves = new BatchMoves(() => this.#stores, staging);
@@ -81,14 +94,14 @@ export class TransferEngine implements TransferDriver {
   /** Ends jobs that did not begin by their deadline, and frees the window of jobs that did. */
   expire(): void {
     const nowUs = this.nowUs();
-    for (const queue of this.#queues) queue?.expire(nowUs);
+    for (const queue of this.#queues.values()) queue.expire(nowUs);
   }
 
   /**
-   * Puts a new, empty store in place of the one whose device was lost. Jobs under way find no bytes in it.
+   * Puts a new, empty store in place of a tier's lost one. Jobs under way find no bytes in it.
    */
-  replaceDevice(hbm: DeviceTierStore): void {
-    this.#stores = { ...this.#stores, hbm };
+  replaceStore(tier: TierName, store: TierStore): void {
+    this.#stores = { ...this.#stores, [tier]: store };
   }
 
   nowUs(): number {
@@ -113,7 +126,7 @@ export class TransferEngine implements TransferDriver {
       this.#flights.add(flight);
       const { source, target } = transfer;
       if (source === null) seals.push(flight);
-      else if (source.tier === Tier.HBM && target.tier === Tier.HBM) copies.push(flight);
+      else if (source.tier === target.tier) copies.push(flight);
       else {
         const queue = this.#queueOf(source.tier, target.tier);
         queue.push(flight);
@@ -127,22 +140,35 @@ export class TransferEngine implements TransferDriver {
   }
 
   #queueOf(from: Tier, to: Tier): LinkQueue<JobFlight> {
-    const at = from * tierNames.length + to;
-    let queue = this.#queues[at];
+    const link = linkName(from, to);
+    let queue = this.#queues.get(link);
     if (queue === undefined) {
-      const staged = from !== Tier.DDR && to !== Tier.DDR;
       queue = new LinkQueue(
-        staged ? stagedLimits : directLimits,
+        this.#limitsOf(from, to),
         () => this.nowUs(),
-        (flights) => this.#carryOut(flights, (batch) => this.#move(linkName(from, to), batch)),
+        (flights) => this.#carryOut(flights, (batch) => this.#move(link, batch)),
         (flight) => {
           const reason = 'its deadline passed before it began';
           queueMicrotask(() => this.#end(flight, { outcome: Outcome.TIMED_OUT, reason }));
         },
       );
-      this.#queues[at] = queue;
+      this.#queues.set(link, queue);
     }
     return queue;
+  }
+
+  #limitsOf(from: Tier, to: Tier): LinkLimits {
+    const ends = [from, to].map(tierName);
+    const limits = ends.map((name) => this.#links[name] ?? LINK_LIMITS);
+    const isStaged = ends.every((name) => {
+      const store = this.#stores[name];
+      return store === undefined || !isHostStore(store);
+    });
+    const share = isStaged ? STAGED_SHARE : 1;
+    return {
+      windowBytes: share * Math.min(...limits.map(({ windowBytes }) => windowBytes)),
+      batchBytes: share * Math.min(...limits.map(({ batchBytes }) => batchBytes)),
+    };
   }
 
   /** Stores must not reject. If one does, the jobs of its batch end as refused instead of hanging. */
@@ -172,14 +198,14 @@ export class TransferEngine implements TransferDriver {
 
   async #seal(batch: readonly JobFlight[]): Promise<void> {
     const items = batch.map(({ transfer: { target, sizeClass } }) => ({ ...target, sizeClass }));
-    const ends = await this.#stores.hbm.seal(items);
+    const ends = await this.#topOf(batch).seal(items);
     for (const [i, flight] of batch.entries()) {
       this.#end(flight, ends[i], ends[i].digest.lo, ends[i].digest.hi);
     }
   }
 
   async #copy(batch: readonly JobFlight[]): Promise<void> {
-    const ends = await this.#stores.hbm.copy(
+    const ends = await this.#topOf(batch).copy(
       batch.map(({ transfer: { source, target, sizeClass, unsealed } }) => ({
         sizeClass,
         unsealed,
@@ -190,6 +216,14 @@ export class TransferEngine implements TransferDriver {
       })),
     );
     for (const [i, flight] of batch.entries()) this.#end(flight, ends[i]);
+  }
+
+  /** The store in which jobs of one tier are carried out: a manager has them for its top tier only. */
+  #topOf(batch: readonly JobFlight[]): TopTierStore {
+    const { tier } = batch[0].transfer.target;
+    const store = storeOf(this.#stores, tier);
+    if (!isTopStore(store)) throw new Error(`the ${tierName(tier)} store cannot be the top tier`);
+    return store;
   }
 
   async #move(link: string, batch: readonly JobFlight[]): Promise<void> {
@@ -210,76 +244,87 @@ export class TransferEngine implements TransferDriver {
 
 // ---- how a batch crosses its link
 //
-// Blocks move directly between the host arena and a store. Between device and file they pass a staging slot.
+// Blocks move directly between host memory and a store. Where neither end is host memory they pass a staging slot.
 //
-//     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
-//      ^                                                                    ^
-//      +------------------------------ staging ----------------------------+
+//     device <--- rings of mapped buffers ---> host arena <--- direct I/O ---> file
+//      ^                                                                       ^
+//      +------------------------------ staging -------------------------------+
 
-export interface EngineStores {
-  readonly hbm: DeviceTierStore;
-  readonly ddr?: HostTierStore;
-  readonly nvme?: TierStore;
-  readonly remote?: TierStore;
-}
+/** Stores by the name of their tier. */
+export type StoresByTier = { readonly [name in TierName]?: TierStore | undefined };
 
 /** Called once for each job of a batch, when it ends. */
 export type MoveEnded<Job> = (job: Job, end: StoreResult) => void;
 
 export class BatchMoves<Job extends { readonly transfer: Transfer }> {
-  readonly #stores: () => EngineStores;
+  readonly #stores: () => StoresByTier;
   readonly #staging: StagingSlots | null;
 
   /** @param stores called at each move, since a device can be replaced */
-  constructor(stores: () => EngineStores, staging: StagingSlots | null) {
+  constructor(stores: () => StoresByTier, staging: StagingSlots | null) {
     this.#stores = stores;
     this.#staging = staging;
   }
 
   /** @param batch jobs of one link */
   move(batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
-    const source = batch[0].transfer.source!.tier;
-    const target = batch[0].transfer.target.tier;
-    if (source !== Tier.DDR && target !== Tier.DDR) return this.#staged(source, target, batch, ended);
-    if (source !== Tier.DDR) return this.#toHost(source, batch, ended);
-    if (target !== Tier.DDR) return this.#fromHost(target, batch, ended);
-    this.#withinHost(batch, ended);
-    return Promise.resolve();
+    const source = this.#store(batch[0].transfer.source!.tier);
+    const target = this.#store(batch[0].transfer.target.tier);
+    if (isHostStore(source)) {
+      if (!isHostStore(target)) return this.#fromHost(source, target, batch, ended);
+      this.#withinHost(source, target, batch, ended);
+      return Promise.resolve();
+    }
+    if (isHostStore(target)) return this.#toHost(source, target, batch, ended);
+    return this.#staged(source, target, batch, ended);
   }
 
-  #withinHost(batch: readonly Job[], ended: MoveEnded<Job>): void {
-    const ddr = this.#host();
-    for (const job of this.#readable(ddr, batch, ended)) {
+  /** Between two tiers of host memory. */
+  #withinHost(from: HostTierStore, to: HostTierStore, batch: readonly Job[], ended: MoveEnded<Job>): void {
+    for (const job of this.#readable(from, batch, ended)) {
       const { source, target, sizeClass } = job.transfer;
-      ddr.view(target.slot, sizeClass).set(ddr.view(source!.slot, sizeClass));
-      ddr.markWritten(target.slot, target.generation);
-      ended(job, { outcome: Outcome.LOADED, reason: '' });
+      const view = to.view(target.slot, sizeClass);
+      view.set(from.view(source!.slot, sizeClass));
+      ended(job, arrivedInHost(job.transfer, to, view));
     }
   }
 
-  async #fromHost(to: Tier, batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
-    const ddr = this.#host();
-    const good = this.#readable(ddr, batch, ended);
+  async #fromHost(
+    from: HostTierStore,
+    to: TierStore,
+    batch: readonly Job[],
+    ended: MoveEnded<Job>,
+  ): Promise<void> {
+    const good = this.#readable(from, batch, ended);
     const items = good.map(({ transfer }) =>
-      itemOf(transfer, transfer.target, ddr.view(transfer.source!.slot, transfer.sizeClass)),
+      itemOf(transfer, transfer.target, from.view(transfer.source!.slot, transfer.sizeClass)),
     );
-    await this.#store(to).write(items, (i, end) => ended(good[i], end));
+    await to.write(items, (i, end) => ended(good[i], end));
   }
 
-  async #toHost(from: Tier, batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
-    const ddr = this.#host();
-    const items = batch.map(({ transfer }) =>
-      itemOf(transfer, transfer.source!, ddr.view(transfer.target.slot, transfer.sizeClass)),
-    );
-    await this.#store(from).read(items, (i, end) => {
-      const { slot, generation } = batch[i].transfer.target;
-      if (end.outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
-      ended(batch[i], end);
+  async #toHost(
+    from: TierStore,
+    to: HostTierStore,
+    batch: readonly Job[],
+    ended: MoveEnded<Job>,
+  ): Promise<void> {
+    const checkedLater = to.verifies.onWrite;
+    const items = batch.map(({ transfer }) => ({
+      ...itemOf(transfer, transfer.source!, to.view(transfer.target.slot, transfer.sizeClass)),
+      checkedLater,
+    }));
+    await from.read(items, (i, end) => {
+      const { transfer } = batch[i];
+      ended(batch[i], end.outcome === Outcome.LOADED ? arrivedInHost(transfer, to, items[i].bytes) : end);
     });
   }
 
-  async #staged(from: Tier, to: Tier, batch: readonly Job[], ended: MoveEnded<Job>): Promise<void> {
-    const [source, target] = [this.#store(from), this.#store(to)];
+  async #staged(
+    source: TierStore,
+    target: TierStore,
+    batch: readonly Job[],
+    ended: MoveEnded<Job>,
+  ): Promise<void> {
     const checkedLater = target.verifies.onWrite;
     const blocks = batch.map((job): StagedBlock => {
       const { transfer } = job;
@@ -290,31 +335,44 @@ export class BatchMoves<Job extends { readonly transfer: Transfer }> {
         ended: (end) => ended(job, end),
       };
     });
-    if (this.#staging === null) throw new Error(`${linkName(from, to)} needs staging memory`);
+    if (this.#staging === null) {
+      throw new Error(`${linkName(source.tier, target.tier)} needs staging memory`);
+    }
     await moveStaged(this.#staging, source, target, blocks);
   }
 
   /** The jobs whose source slot holds the expected generation. The other jobs end here. */
-  #readable(ddr: HostTierStore, batch: readonly Job[], ended: MoveEnded<Job>): Job[] {
+  #readable(store: HostTierStore, batch: readonly Job[], ended: MoveEnded<Job>): Job[] {
     return batch.filter((job) => {
       const { source } = job.transfer;
-      const found = ddr.generationOf(source!.slot);
+      const found = store.generationOf(source!.slot);
       if (found === source!.generation) return true;
       ended(job, staleBytes(source!, found));
       return false;
     });
   }
 
-  #host(): HostTierStore {
-    return this.#store(Tier.DDR) as HostTierStore;
-  }
-
   #store(tier: Tier): TierStore {
-    const { hbm, ddr, nvme, remote } = this.#stores();
-    const store = [hbm, ddr, nvme, remote][tier];
-    if (store === undefined) throw new Error(`the engine has no ${tierName(tier) ?? `tier ${tier}`} store`);
-    return store;
+    return storeOf(this.#stores(), tier);
   }
+}
+
+function storeOf(stores: StoresByTier, tier: Tier): TierStore {
+  const store = stores[tierName(tier)];
+  if (store === undefined) throw new Error(`the engine has no ${tierName(tier) ?? `tier ${tier}`} store`);
+  return store;
+}
+
+/** The end of a block whose bytes are in host memory. Where sequences read them in place, they are compared now. */
+function arrivedInHost({ target, digest }: Transfer, to: HostTierStore, bytes: Uint8Array): StoreResult {
+  if (to.verifies.onWrite) {
+    const found = hostDigest(bytes);
+    if (found.lo !== digest.lo || found.hi !== digest.hi) {
+      return corrupt(`slot ${target.slot} was sent other bytes than its digest says`);
+    }
+  }
+  to.markWritten(target.slot, target.generation);
+  return loaded;
 }
 
 function staleBytes(place: Place, found: number): StoreResult {

@@ -5,10 +5,7 @@
  * at `DataFile` and crashes also at `DirectoryOps`.
  */
 
-import * as fs from 'node:fs';
-import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
-import type { Libc } from '../host/posix.ts';
 
 /** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
 export const BLOCK_BYTES = 4096;
@@ -58,103 +55,6 @@ export function isFull(errno: string): boolean {
   return errno === 'ENOSPC' || errno === 'EDQUOT' || errno === 'EFBIG';
 }
 
-export class NodeDirectoryOps implements DirectoryOps {
-  readonly #dir: string;
-
-  constructor(dir: string) {
-    this.#dir = dir;
-  }
-
-  rename(from: string, to: string): Promise<void> {
-    return fs.promises.rename(join(this.#dir, from), join(this.#dir, to));
-  }
-
-  remove(name: string): Promise<void> {
-    return fs.promises.rm(join(this.#dir, name), { force: true });
-  }
-
-  async sync(): Promise<void> {
-    const handle = await fs.promises.open(this.#dir, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-  }
-}
-
-type Vectored = typeof fs.readv | typeof fs.writev;
-
-export class NodeDataFile implements DataFile {
-  readonly fd: number;
-  readonly #libc: Libc | undefined;
-  #closing: Promise<void> | undefined;
-
-  /** @param libc allocates disk space; undefined: the file is sparse and only grows */
-  constructor(fd: number, libc: Libc | undefined) {
-    this.fd = fd;
-    this.#libc = libc;
-  }
-
-  readv(parts: readonly Uint8Array[], positionBytes: number): Promise<void> {
-    return transfer(fs.readv, 'readv', this.fd, parts, positionBytes);
-  }
-
-  writev(parts: readonly Uint8Array[], positionBytes: number): Promise<void> {
-    return transfer(fs.writev, 'writev', this.fd, parts, positionBytes);
-  }
-
-  async allocate(positionBytes: number, bytes: number): Promise<void> {
-    if (this.#libc === undefined) return this.#growTo(positionBytes + bytes);
-    const error = await this.#libc.allocate(this.fd, positionBytes, bytes);
-    if (error !== '') throw new IoError(error, 'fallocate');
-  }
-
-  sync(): Promise<void> {
-    return new Promise((resolve, reject) =>
-      fs.fdatasync(this.fd, (error) => (error ? reject(error) : resolve())),
-    );
-  }
-
-  close(): Promise<void> {
-    this.#closing ??= new Promise((resolve, reject) =>
-      fs.close(this.fd, (error) => (error ? reject(error) : resolve())),
-    );
-    return this.#closing;
-  }
-
-  #growTo(bytes: number): Promise<void> {
-    return new Promise((resolve, reject) =>
-      fs.fstat(this.fd, (error, stats) => {
-        if (error) return reject(error);
-        if (stats.size >= bytes) return resolve();
-        fs.ftruncate(this.fd, bytes, (failure) => (failure ? reject(failure) : resolve()));
-      }),
-    );
-  }
-}
-
-function transfer(
-  call: Vectored,
-  name: string,
-  fd: number,
-  parts: readonly Uint8Array[],
-  positionBytes: number,
-): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const step = (left: readonly Uint8Array[], position: number): void =>
-      call(fd, left, position, (error, moved) => {
-        if (error) return reject(error);
-        const rest = remaining(left, moved);
-        if (rest.length === 0) return resolve();
-        if (moved === 0)
-          return reject(new IoError(name === 'readv' ? 'EOF' : 'ENOSPC', `${name} moved nothing`));
-        step(rest, position + moved);
-      });
-    step(parts, positionBytes);
-  });
-}
-
 /** `parts` without their first `moved` bytes. */
 export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
   let done = moved;
@@ -177,20 +77,21 @@ export interface RangedFile {
   readonly ranges: DataRanges;
 }
 
+/** Offset of the next byte of data or of the next hole, from `at` on; an errno where the system does not say. */
+export type SeekRange = (at: number, what: 'data' | 'hole') => number | string;
+
 export class DataRanges {
   readonly fileBytes: number;
-  readonly #fd: number;
-  readonly #libc: Libc | undefined;
+  readonly #seek: SeekRange | undefined;
   /** The last answer: zeros from `#from` to `#start`, data from `#start` to `#end`. */
   #from = 0;
   #start = 0;
   #end = 0;
 
   /** Describes the file as it is now: it must not be written to while the ranges are in use. */
-  constructor(fd: number, fileBytes: number, libc: Libc | undefined) {
+  constructor(fileBytes: number, seek: SeekRange | undefined) {
     this.fileBytes = fileBytes;
-    this.#fd = fd;
-    this.#libc = libc;
+    this.#seek = seek;
   }
 
   /** Offset of the first byte at or after `at` that may differ from zero; Infinity if all are zero. */
@@ -201,10 +102,10 @@ export class DataRanges {
   }
 
   #find(at: number): void {
-    const start = this.#libc?.seek(this.#fd, at, 'data') ?? at;
+    const start = this.#seek?.(at, 'data') ?? at;
     this.#from = at;
     this.#start = start === 'ENXIO' ? Number.POSITIVE_INFINITY : typeof start === 'string' ? at : start;
-    const end = this.#start < this.fileBytes ? this.#libc?.seek(this.#fd, this.#start, 'hole') : undefined;
+    const end = this.#start < this.fileBytes ? this.#seek?.(this.#start, 'hole') : undefined;
     this.#end = typeof end === 'number' ? end : Number.POSITIVE_INFINITY;
   }
 }
@@ -295,48 +196,6 @@ export class Extents {
   }
 }
 
-// ---- the file system of the directory
-
-/**
- * @param haveBytes bytes that the tier's files take already
- * @throws TKV_IO on `dir` if the tier does not fit
- */
-export function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
-  const { blocks, bavail, bsize } = fs.statfsSync(dir);
-  const freeBytes = bavail * bsize + haveBytes;
-  // A file system without size, such as ramfs, reports no blocks.
-  if (blocks === 0 || bytes <= freeBytes) return;
-  throw new TierKVError(
-    'TKV_IO',
-    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ` +
-      'Lower the number of blocks, or name a directory on a larger disk.',
-    { field: 'dir', path: dir },
-  );
-}
-
-/** Bytes that a file takes on the disk, 0 if it does not exist. */
-export function bytesOnDisk(path: string): number {
-  return (fs.statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
-}
-
-/** Names by the type that statfs(2) gives. */
-const filesystems: Record<number, string> = {
-  61267: 'ext4',
-  1481003842: 'xfs',
-  2435016766: 'btrfs',
-  16914836: 'tmpfs',
-  2035054128: 'overlay',
-  801189825: 'zfs',
-  26985: 'nfs',
-  1702057286: 'fuse',
-};
-
-/** The file system's name, or its type as a number if the name is unknown. */
-export function filesystemName(dir: string): string {
-  const { type } = fs.statfsSync(dir);
-  return filesystems[type] ?? `0x${type.toString(16)}`;
-}
-
 // ---- errors
 
 const remedies: Record<string, string> = {
@@ -354,16 +213,77 @@ const remedies: Record<string, string> = {
 };
 
 /** `error` as a TKV_IO error about the directory, with a remedy. A TierKVError is returned as it is. */
-export function dirError(dir: string, doing: string, error: unknown): TierKVError {
+export function dirError(
+  dir: string,
+  doing: string,
+  error: unknown,
+  remedyOf: (errno: string) => string | undefined = () => undefined,
+): TierKVError {
   if (error instanceof TierKVError) return error;
   const errno = errnoOf(error);
-  const takesNone = errno === 'ENOENT' && fs.existsSync(dir);
-  const remedy = takesNone
-    ? 'The file system there takes no new files: name a directory on a disk.'
-    : (remedies[errno] ?? 'Name another directory.');
+  const remedy = remedyOf(errno) ?? remedies[errno] ?? 'Name another directory.';
   return new TierKVError('TKV_IO', `dir ${dir}: ${doing} failed with ${errno}. ${remedy}`, {
     field: 'dir',
     path: dir,
     cause: error,
   });
+}
+
+// ---- the file system of a store, as far as the store needs it: in Node (posixFolder.ts) and in a browser's private files
+
+/** Where a probe of direct I/O may read and write, in bytes from the start of the file. */
+export interface ProbeOffsets {
+  /** A block that may be overwritten at any time. */
+  readonly scratchAt: number;
+  /** The first record of the file. */
+  readonly recordAt: number;
+  /** Length of the longest record. */
+  readonly recordBytes: number;
+  /** Whether the file has records, which the probe must not overwrite. */
+  readonly holdsRecords: boolean;
+}
+
+/** Where a probe finds memory that direct I/O reaches. */
+export interface ProbeMemory {
+  take(bytes: number): Uint8Array | undefined;
+  give(taken: Uint8Array): void;
+}
+
+/** An open file of a folder. It keeps its contents when the folder gives it another name. */
+export interface FolderFile extends DataFile {
+  readonly sizeBytes: number;
+  truncate(bytes: number): void;
+  /** The ranges as they are now. */
+  ranges(): DataRanges;
+  /** Tries to give the first block disk space. From then on `allocate` does so. @returns why it cannot be; empty if it is */
+  tryAllocate(): string;
+  /** Goes on with direct I/O, past any cache of the system. @returns why it cannot be; empty if it is */
+  tryDirect(offsets: ProbeOffsets, memory: ProbeMemory): string;
+}
+
+/** A directory that holds one store. Names are plain, without a path. */
+export interface StoreFolder {
+  readonly path: string;
+  readonly filesystem: string;
+  readonly ops: DirectoryOps;
+  /** @throws where it is not a directory */
+  requireDirectory(): Promise<void>;
+  /** Makes the caller the only owner, until the returned function is called. @throws TKV_LOCKED */
+  lock(): Promise<() => void>;
+  pathOf(name: string): string;
+  has(name: string): Promise<boolean>;
+  /** The first block of a file; undefined if it does not exist, a sentence if it is not a plain file. */
+  headOf(name: string): Promise<Uint8Array | string | undefined>;
+  /** `kept`: it exists. `made`: it must not exist. `replaced`: it is empty then, whether it existed or not. */
+  open(name: string, how: 'kept' | 'made' | 'replaced'): Promise<FolderFile>;
+  /** @throws TKV_IO if there is no room for `bytes`, where these files give up theirs */
+  requireFreeSpace(bytes: number, names: readonly string[]): Promise<void>;
+  /** Bytes that these files take, as far as they exist. */
+  bytesOf(names: readonly string[]): number;
+  /** What tells the file from another one under its name; empty if it does not exist. */
+  identityOf(name: string): Promise<string>;
+  /** Whether direct I/O reaches these bytes where they lie. */
+  isAligned(bytes: Uint8Array): boolean;
+  /** The error with the remedy for this file system. A TierKVError is returned as it is. */
+  problem(doing: string, error: unknown): TierKVError;
 }

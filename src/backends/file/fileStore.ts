@@ -9,18 +9,16 @@
  * - An I/O past its deadline ends as `timedOut` when it retires. Until then `describe().stuck` counts it.
  */
 
-import * as fs from 'node:fs';
-import { dirname, join } from 'node:path';
 import { requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { guarded } from '../guarded.ts';
-import { type Libc, loadLibc } from '../host/posix.ts';
 import { runningClock } from '../runningClock.ts';
-import { BLOCK_BYTES, bytesOnDisk, dirError, errnoOf } from './dataFile.ts';
+import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
 import { StagingPool } from './ioQueue.ts';
 import {
+  BLOCKS_NAME,
   checkedOptions,
   type FileStoreOptions,
   type FileStoreSettings,
@@ -29,6 +27,7 @@ import {
   openDataFile,
   type StuckIo,
 } from './opening.ts';
+import { folderAt } from './posixFolder.ts';
 import { type FileLayout, fileLayout, hasNotes, recordBytesMax } from './record.ts';
 import { longestIoBytes, noteReadBytes, readNote } from './recordIo.ts';
 import { RequestFlow } from './requestFlow.ts';
@@ -52,8 +51,8 @@ export class FileStore implements TierStore {
   #noteStaging: Promise<StagingPool> | undefined;
   readonly #notesUnderWay: Set<Promise<unknown>> = new Set();
   readonly #flow: RequestFlow;
-  /** Device and inode of each file when it was opened, by path. */
-  readonly #inodes: ReadonlyMap<string, string>;
+  /** What each file was when it was opened, by name. */
+  readonly #identities: ReadonlyMap<string, string>;
   #disposing: Promise<void> | undefined;
 
   private constructor(
@@ -61,7 +60,7 @@ export class FileStore implements TierStore {
     layout: FileLayout,
     settings: FileStoreSettings,
     staging: StagingPool,
-    libc: Libc | undefined,
+    identities: ReadonlyMap<string, string>,
     onStuck: (stuck: StuckIo) => void,
     noteOf: FileStoreOptions['noteOf'],
   ) {
@@ -71,12 +70,9 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
-    const index = join(dirname(opened.path), INDEX_NAME);
-    this.#inodes = new Map(
-      [opened.path, ...(opened.warm === undefined ? [] : [index])].map((path) => [path, inodeOf(path)]),
-    );
+    this.#identities = identities;
     const kept = this.records();
-    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, noteOf, kept });
+    this.#flow = new RequestFlow({ opened, layout, settings, staging, onStuck, noteOf, kept });
   }
 
   /**
@@ -90,17 +86,19 @@ export class FileStore implements TierStore {
     const settings = checkedOptions(options);
     requireInteger('pages', shape.pages, 1);
     const layout = fileLayout(shape);
-    const libc = settings.native ? await loadLibc() : 'native calls are switched off';
+    const folder = await folderAt(dir, settings.native);
     const longestBytes = Math.max(longestIoBytes(settings.ioBytes), recordBytesMax(layout));
     const stagingBytes = Math.max(STAGING_BYTES_MIN, STAGED_IOS * longestBytes);
     const staging = await StagingPool.open(stagingBytes, settings.native);
     try {
       const wrapFile = options.wrapFile ?? ((file) => file);
       const wrapDirectory = options.wrapDirectory ?? ((ops) => ops);
-      const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile, wrapDirectory });
-      const native = typeof libc === 'string' ? undefined : libc;
+      const opened = await openDataFile({ folder, layout, settings, staging, wrapFile, wrapDirectory });
+      const names = opened.warm === undefined ? [BLOCKS_NAME] : [BLOCKS_NAME, INDEX_NAME];
+      const identities = new Map<string, string>();
+      for (const name of names) identities.set(name, await folder.identityOf(name));
       const onStuck = guarded(options.onStuck);
-      return new FileStore(opened, layout, settings, staging, native, onStuck, options.noteOf);
+      return new FileStore(opened, layout, settings, staging, identities, onStuck, options.noteOf);
     } catch (error) {
       staging[Symbol.dispose]();
       throw error;
@@ -122,7 +120,7 @@ export class FileStore implements TierStore {
       deadlineMs: this.#settings.deadlineMs,
       verifyReads: this.#settings.verifyReads,
       ...this.#flow.facts(),
-      physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
+      physicalBytes: this.#opened.folder.bytesOf([BLOCKS_NAME, INDEX_NAME]),
       ...describeWarm(this.#opened),
     };
     // Empty facts are left out.
@@ -176,7 +174,7 @@ export class FileStore implements TierStore {
     try {
       await this.#opened.warm?.durability.sync();
     } catch (error) {
-      throw dirError(dirname(this.#opened.path), 'making writes durable', error);
+      throw this.#opened.folder.problem('making writes durable', error);
     }
   }
 
@@ -202,7 +200,7 @@ export class FileStore implements TierStore {
     try {
       await this.#opened.warm?.checkpoint();
     } catch (error) {
-      throw dirError(dirname(this.#opened.path), 'writing a checkpoint', error);
+      throw this.#opened.folder.problem('writing a checkpoint', error);
     }
   }
 
@@ -214,13 +212,14 @@ export class FileStore implements TierStore {
   }
 
   /** @throws TKV_IO if a file was removed or replaced, since no later start would find its blocks */
-  requireInPlace(): void {
-    const dir = dirname(this.#opened.path);
-    for (const [path, inode] of this.#inodes) {
-      if (inodeOf(path) === inode) continue;
+  async requireInPlace(): Promise<void> {
+    const { folder } = this.#opened;
+    for (const [name, identity] of this.#identities) {
+      if ((await folder.identityOf(name)) === identity) continue;
+      const path = folder.pathOf(name);
       throw new TierKVError(
         'TKV_IO',
-        `dir ${dir}: ${path} was removed or replaced while it was in use, and its blocks are gone with it. ` +
+        `dir ${folder.path}: ${path} was removed or replaced while it was in use, and its blocks are gone with it. ` +
           'Close the store and open it again, and keep others out of the directory.',
         { field: 'dir', path },
       );
@@ -240,12 +239,6 @@ export class FileStore implements TierStore {
     await Promise.race([closed, patience.promise]);
     stop();
   }
-}
-
-/** Device and inode of the file at `path`; empty if it does not exist. */
-function inodeOf(path: string): string {
-  const stats = fs.statSync(path, { throwIfNoEntry: false });
-  return stats === undefined ? '' : `${stats.dev}:${stats.ino}`;
 }
 
 /** Facts about the start and the index. */

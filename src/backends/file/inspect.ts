@@ -8,12 +8,13 @@ import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, poolShape } from '../../runtime/tables/slotPool.ts';
 import { type Libc, loadLibc } from '../host/posix.ts';
-import { bytesOnDisk, DataRanges, dirError, NodeDataFile, type RangedFile } from './dataFile.ts';
+import type { RangedFile } from './dataFile.ts';
 import { requireUnowned } from './directoryLock.ts';
 import { BlockKind } from './indexBlocks.ts';
 import { type IndexFault, storedGeometry } from './indexFile.ts';
 import { StagingPool } from './ioQueue.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './opening.ts';
+import { bytesOnDisk, dirProblem, headOf, NodeDataFile } from './posixFolder.ts';
 import {
   DATA_START_BYTES,
   type FileLayout,
@@ -95,7 +96,10 @@ export class StoreView implements AsyncDisposable {
       const libc = await loadLibc();
       const native = typeof libc === 'string' ? undefined : libc;
       requireUnowned(dir, native);
-      const facts = storeThere(dir);
+      const facts = await storeThere({
+        headOf: async (name) => headOf(join(dir, name)),
+        pathOf: (name) => join(dir, name),
+      });
       if (facts === undefined) {
         const problem = `dir ${dir} holds no ${BLOCKS_NAME}. Name a directory of a disk tier.`;
         throw new TierKVError('TKV_IO', problem, { field: 'dir', path: dir });
@@ -118,7 +122,7 @@ export class StoreView implements AsyncDisposable {
       await blocks?.file.close();
       await index?.file.close();
       staging?.[Symbol.dispose]();
-      throw dirError(dir, 'reading it', error);
+      throw dirProblem(dir, 'reading it', error);
     }
   }
 
@@ -214,5 +218,6 @@ function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void
 
 function openReading(path: string, libc: Libc | undefined): RangedFile {
   const fd = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
-  return { file: new NodeDataFile(fd, undefined), ranges: new DataRanges(fd, fs.fstatSync(fd).size, libc) };
+  const file = new NodeDataFile(fd, path, { libc, allocates: false });
+  return { file, ranges: file.ranges() };
 }

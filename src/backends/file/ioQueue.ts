@@ -1,6 +1,6 @@
 /**
  * Runs the I/Os of a store: a queue with a bounded number in flight, deadlines for other I/Os, scratch
- * memory, and a probe for direct I/O. Waiting I/Os begin first in, first out. Reads and writes have queues of
+ * and memory. Waiting I/Os begin first in, first out. Reads and writes have queues of
  * their own and begin in turn, so a read never waits behind many writes.
  *
  * The deadline of an I/O counts from its beginning, in time in which the process ran. An I/O past its
@@ -9,12 +9,10 @@
  * of hanging.
  */
 
-import * as fs from 'node:fs';
 import { invariant } from '../../runtime/errors.ts';
-import { fillPattern } from '../../runtime/pattern.ts';
 import { HostArena } from '../host/hostArena.ts';
 import { type RunningClock, runningClock, TICK_MS } from '../runningClock.ts';
-import { BLOCK_BYTES, type DataFile, errnoOf, IoError } from './dataFile.ts';
+import { BLOCK_BYTES, type DataFile, IoError } from './dataFile.ts';
 
 export type IoKind = 'read' | 'write';
 
@@ -248,67 +246,5 @@ export class StagingPool implements Disposable {
 
   [Symbol.dispose](): void {
     this.#arena[Symbol.dispose]();
-  }
-}
-
-// ---- probe: does the file system do direct I/O the way the store will use it?
-//
-// In an empty file the probe writes and reads the largest record where a record lies, header and payload in
-// one vectored call. In a file with records it writes and reads the scratch block, and reads the largest
-// record. An error counts as a refusal, and so do bytes that come back changed.
-
-/** Where the probe may read and write, in bytes from the start of the file. */
-export interface ProbeOffsets {
-  /** A block that may be overwritten at any time. */
-  readonly scratchAt: number;
-  /** The first record of the file. */
-  readonly recordAt: number;
-  /** Length of the longest record. */
-  readonly recordBytes: number;
-  /** Whether the file has records, which the probe must not overwrite. */
-  readonly holdsRecords: boolean;
-}
-
-/** A descriptor for direct I/O, or a sentence that says why direct I/O does not work. */
-export function probeDirectIo(path: string, offsets: ProbeOffsets, staging: StagingPool): number | string {
-  const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
-  if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
-  let fd: number;
-  try {
-    fd = fs.openSync(path, O_RDWR | O_DIRECT | O_NOFOLLOW);
-  } catch (error) {
-    return `open with O_DIRECT failed with ${errnoOf(error)}`;
-  }
-  const { scratchAt, recordAt, recordBytes, holdsRecords } = offsets;
-  const why = holdsRecords
-    ? tryIo(fd, scratchAt, BLOCK_BYTES, true, staging) || tryIo(fd, recordAt, recordBytes, false, staging)
-    : tryIo(fd, recordAt, recordBytes, true, staging);
-  if (why === '') return fd;
-  fs.closeSync(fd);
-  return why;
-}
-
-/** Reads `bytes` at `at`, and first writes them if `writes`. @returns what went wrong, empty for nothing */
-function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: StagingPool): string {
-  const memory = staging.take(bytes);
-  if (memory === undefined) return 'no aligned memory for the probe';
-  const words = new Uint32Array(memory.buffer, memory.byteOffset, bytes / 4);
-  const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)];
-  if (bytes === BLOCK_BYTES) parts.pop();
-  try {
-    if (!writes) {
-      fs.readvSync(fd, parts, at);
-      return '';
-    }
-    fillPattern(words, bytes, 0);
-    const written = words.slice();
-    if (fs.writevSync(fd, parts, at) !== bytes) return 'a direct write was cut short';
-    words.fill(0);
-    if (fs.readvSync(fd, parts, at) !== bytes) return 'a direct read was cut short';
-    return Buffer.compare(Buffer.from(written.buffer), memory) === 0 ? '' : 'direct I/O returned other bytes';
-  } catch (error) {
-    return `direct I/O of ${bytes} bytes failed with ${errnoOf(error)}`;
-  } finally {
-    staging.give(memory);
   }
 }

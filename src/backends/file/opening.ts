@@ -7,32 +7,22 @@
  * checks.
  */
 
-import * as fs from 'node:fs';
-import { join } from 'node:path';
 import type { Digest } from '../../runtime/digest.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { oneOf, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
-import type { Libc } from '../host/posix.ts';
 import {
-  BLOCK_BYTES,
-  bytesOnDisk,
   type DataFile,
-  DataRanges,
   type DirectoryOps,
-  dirError,
   Extents,
-  filesystemName,
+  type FolderFile,
   IoError,
   isFull,
-  NodeDataFile,
-  NodeDirectoryOps,
   type RangedFile,
-  requireFreeSpace,
+  type StoreFolder,
   type WrapFile,
 } from './dataFile.ts';
-import { DirectoryLock } from './directoryLock.ts';
 import { geometryOf } from './indexBlocks.ts';
-import { probeDirectIo, type StagingPool } from './ioQueue.ts';
+import type { StagingPool } from './ioQueue.ts';
 import {
   DATA_START_BYTES,
   decodeSuperblock,
@@ -50,8 +40,6 @@ import {
 } from './record.ts';
 import { type Recovered, type WarmStarted, type WarmState, warmStart } from './warmState.ts';
 
-const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
-
 /**
  * @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG if `mode` is 'direct' and direct I/O does not work
  */
@@ -61,21 +49,19 @@ export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
     return await opening.run();
   } catch (error) {
     await opening.undo();
-    throw dirError(request.dir, opening.doing, error);
+    throw request.folder.problem(opening.doing, error);
   }
 }
 
 class Opening {
   doing = 'opening the directory';
   readonly #request: OpenRequest;
-  readonly #native: Libc | undefined;
   readonly #ops: DirectoryOps;
   readonly #undo: (() => void | Promise<void>)[] = [];
 
   constructor(request: OpenRequest) {
     this.#request = request;
-    this.#native = typeof request.libc === 'string' ? undefined : request.libc;
-    this.#ops = request.wrapDirectory(new NodeDirectoryOps(request.dir));
+    this.#ops = request.wrapDirectory(request.folder.ops);
   }
 
   async undo(): Promise<void> {
@@ -83,38 +69,32 @@ class Opening {
   }
 
   async run(): Promise<OpenedFile> {
-    const { dir, layout, settings } = this.#request;
-    if (!fs.statSync(dir).isDirectory()) throw new IoError('ENOTDIR', 'stat');
+    const { folder, layout, settings } = this.#request;
+    await folder.requireDirectory();
     this.doing = 'locking it';
-    const lock = await DirectoryLock.acquire(dir, this.#native);
-    this.#undo.push(() => lock.release());
+    const unlock = await folder.lock();
+    this.#undo.push(unlock);
 
     this.doing = `opening ${BLOCKS_NAME}`;
-    const found = this.#keptFacts();
+    const found = await this.#keptFacts();
     const kept = found !== undefined;
     const facts = found ?? factsOf(drawStoreId(), settings.identity, layout, settings.restart);
     if (!kept) await this.#removeOld();
-    const path = join(dir, BLOCKS_NAME);
-    const from = kept ? path : path + NEW_SUFFIX;
-    const fd = fs.openSync(from, O_RDWR | O_NOFOLLOW | (kept ? 0 : O_CREAT | O_EXCL), 0o600);
-    if (!kept) this.#undo.push(() => fs.rmSync(from, { force: true }));
-    let current = fd;
-    this.#undo.push(() => fs.closeSync(current));
+    const path = folder.pathOf(BLOCKS_NAME);
+    const from = kept ? BLOCKS_NAME : BLOCKS_NAME + NEW_SUFFIX;
+    const opened = await folder.open(from, kept ? 'kept' : 'made');
+    if (!kept) this.#undo.push(() => folder.ops.remove(from));
+    this.#undo.push(() => opened.close());
 
     const family = familyOf(facts);
-    const { allocator, spaceReason } = await this.#reserve(fd, kept, facts);
+    const spaceReason = await this.#reserve(opened, kept, facts);
     this.doing = 'trying direct I/O';
-    const probed = this.#probe(from, kept);
-    if (typeof probed === 'number') {
-      fs.closeSync(fd);
-      current = probed;
-    }
-    const modeReason = typeof probed === 'string' ? probed : '';
-    const file = this.#request.wrapFile(new NodeDataFile(current, allocator), 'blocks');
+    const modeReason = this.#probe(opened, kept);
+    const file = this.#request.wrapFile(opened, 'blocks');
 
     this.doing = 'reading what it holds';
-    const ranges = new DataRanges(current, fs.fstatSync(current).size, this.#native);
-    const blocks = { file, ranges, family, kept, allocator };
+    const ranges = opened.ranges();
+    const blocks = { file, ranges, family, kept };
     const started =
       settings.restart === 'warm'
         ? await openIndex(this.#request, blocks, this.#ops, (step) => this.#undo.push(step))
@@ -122,10 +102,10 @@ class Opening {
     this.doing = `naming ${BLOCKS_NAME}`;
     if (!kept) {
       if (started !== undefined) await file.sync();
-      this.#undo.push(() => fs.rmSync(path, { force: true }));
+      this.#undo.push(() => folder.ops.remove(BLOCKS_NAME));
       await this.#ops.rename(BLOCKS_NAME + NEW_SUFFIX, BLOCKS_NAME);
       if (started !== undefined) await this.#ops.sync();
-    } else if (ranges.fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
+    } else if (ranges.fileBytes > layout.fileBytes) opened.truncate(layout.fileBytes);
 
     const { pages } = layout.shape;
     const rows = { startBytes: DATA_START_BYTES, strideBytes: layout.pageStrideBytes, pages };
@@ -134,13 +114,14 @@ class Opening {
       file,
       extents: new Extents(file, rows, settings.extentBytes, reserved),
       family,
+      folder,
       path,
       facts: {
         mode: modeReason === '' ? 'direct' : 'buffered',
         modeReason,
-        space: allocator === undefined ? 'sparse' : 'fallocate',
+        space: spaceReason === '' ? 'fallocate' : 'sparse',
         spaceReason,
-        filesystem: filesystemName(dir),
+        filesystem: folder.filesystem,
       },
       warm: started?.warm,
       recovered: started?.recovered,
@@ -150,19 +131,19 @@ class Opening {
           await started?.index.close();
           await file.close();
         } finally {
-          lock.release();
+          unlock();
         }
       },
     };
   }
 
   /** Facts of the store in the directory if its records are kept, else undefined. @throws TKV_MISMATCH */
-  #keptFacts(): StoreFacts | undefined {
-    const { dir, layout, settings } = this.#request;
-    const there = storeThere(dir);
+  async #keptFacts(): Promise<StoreFacts | undefined> {
+    const { folder, layout, settings } = this.#request;
+    const there = await storeThere(folder);
     if (there === undefined || settings.restart !== 'warm') return undefined;
     const wanted = factsOf(there.storeId, settings.identity, layout, settings.restart);
-    requireSameMeaning(there, wanted, dir, join(dir, BLOCKS_NAME));
+    requireSameMeaning(there, wanted, folder.path, folder.pathOf(BLOCKS_NAME));
     return there.identity.epoch === settings.identity.epoch ? there : undefined;
   }
 
@@ -172,33 +153,28 @@ class Opening {
     }
   }
 
-  /** Reserves disk space, and writes the superblock of a new file. */
-  async #reserve(
-    fd: number,
-    kept: boolean,
-    facts: StoreFacts,
-  ): Promise<{ allocator: Libc | undefined; spaceReason: string }> {
-    const { dir, layout, settings, libc, wrapFile } = this.#request;
+  /** Reserves disk space, and writes the superblock of a new file. @returns why files are sparse; empty if they are not */
+  async #reserve(opened: FolderFile, kept: boolean, facts: StoreFacts): Promise<string> {
+    const { folder, layout, settings, wrapFile } = this.#request;
     this.doing = 'reserving disk space';
     const firstBytes = DATA_START_BYTES + recordBytesMax(layout);
     const bytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
     const indexBytes = settings.restart === 'warm' ? geometryOf(layout).fileBytes : 0;
-    const haveBytes = bytesOnDisk(join(dir, INDEX_NAME)) + fs.fstatSync(fd).blocks * 512;
-    requireFreeSpace(dir, bytes + indexBytes, haveBytes);
-    const refusal = this.#native === undefined ? String(libc) : this.#native.tryAllocate(fd, BLOCK_BYTES);
+    const own = kept ? BLOCKS_NAME : BLOCKS_NAME + NEW_SUFFIX;
+    await folder.requireFreeSpace(bytes + indexBytes, [own, INDEX_NAME]);
+    const refusal = opened.tryAllocate();
     if (isFull(refusal)) throw new IoError(refusal, 'fallocate');
-    const allocator = refusal === '' ? this.#native : undefined;
-    const file = wrapFile(new NodeDataFile(fd, allocator), 'blocks');
+    const file = wrapFile(opened, 'blocks');
     await file.allocate(0, bytes);
     if (!kept) {
       this.doing = 'writing the superblock';
       await file.writev([encodeSuperblock(facts)], 0);
     }
-    return { allocator, spaceReason: refusal };
+    return refusal;
   }
 
-  /** A descriptor for direct I/O, or why it is not used. @throws TKV_CONFIG if `mode` demands direct I/O */
-  #probe(path: string, kept: boolean): number | string {
+  /** @returns why I/O is buffered; empty if it is direct @throws TKV_CONFIG if `mode` demands direct I/O */
+  #probe(opened: FolderFile, kept: boolean): string {
     const { layout, settings, staging } = this.#request;
     if (settings.mode === 'buffered') return "mode is 'buffered'";
     const offsets = {
@@ -207,12 +183,12 @@ class Opening {
       recordBytes: recordBytesMax(layout),
       holdsRecords: kept,
     };
-    const probed = probeDirectIo(path, offsets, staging);
-    if (typeof probed === 'string' && settings.mode === 'direct') {
+    const refusal = opened.tryDirect(offsets, staging);
+    if (refusal !== '' && settings.mode === 'direct') {
       const remedy = "Set it to 'auto', or use another file system.";
-      throw configError('mode', `is 'direct', but ${probed}`, remedy);
+      throw configError('mode', `is 'direct', but ${refusal}`, remedy);
     }
-    return probed;
+    return refusal;
   }
 }
 
@@ -227,8 +203,6 @@ export interface BlocksFile extends RangedFile {
   readonly family: RecordFamily;
   /** True for the file of an earlier run, false for a file that is being made. */
   readonly kept: boolean;
-  /** Allocates disk space; undefined if files are sparse. */
-  readonly allocator: Libc | undefined;
 }
 
 /**
@@ -241,28 +215,25 @@ export async function openIndex(
   ops: DirectoryOps,
   undo: (step: () => void | Promise<void>) => void,
 ): Promise<WarmStarted> {
-  const { dir, layout, settings, staging, libc, wrapFile } = request;
-  const native = typeof libc === 'string' ? undefined : libc;
-  const open = (name: string, flags: number): RangedFile => {
-    const path = join(dir, name);
-    const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
-    if (flags !== 0) undo(() => fs.rmSync(path, { force: true }));
-    const file = wrapFile(new NodeDataFile(fd, blocks.allocator), 'index');
+  const { folder, layout, settings, staging, wrapFile } = request;
+  const open = async (name: string, how: 'kept' | 'replaced'): Promise<RangedFile> => {
+    const opened = await folder.open(name, how);
+    if (how !== 'kept') undo(() => folder.ops.remove(name));
+    const file = wrapFile(opened, 'index');
     undo(() => file.close().catch(() => {}));
-    return { file, ranges: new DataRanges(fd, fs.fstatSync(fd).size, native) };
+    return { file, ranges: opened.ranges() };
   };
-  const path = join(dir, INDEX_NAME);
   const started = await warmStart({
     blocks,
     layout,
     family: blocks.family,
     settings,
     staging,
-    kept: !blocks.kept ? 'new' : fs.existsSync(path) ? open(INDEX_NAME, 0) : 'none',
-    create: async () => open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC).file,
+    kept: !blocks.kept ? 'new' : (await folder.has(INDEX_NAME)) ? await open(INDEX_NAME, 'kept') : 'none',
+    create: async () => (await open(INDEX_NAME + NEW_SUFFIX, 'replaced')).file,
   });
   if (started.created) {
-    if (!blocks.kept) undo(() => fs.rmSync(path, { force: true }));
+    if (!blocks.kept) undo(() => folder.ops.remove(INDEX_NAME));
     await ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
     await ops.sync();
   }
@@ -275,6 +246,7 @@ export interface OpenedFile {
   readonly file: DataFile;
   readonly extents: Extents;
   readonly family: RecordFamily;
+  readonly folder: StoreFolder;
   readonly path: string;
   readonly facts: OpenFacts;
   /** Undefined if the store begins empty at each start. */
@@ -298,12 +270,10 @@ export interface OpenFacts {
 }
 
 export interface OpenRequest {
-  readonly dir: string;
+  readonly folder: StoreFolder;
   readonly layout: FileLayout;
   readonly settings: FileStoreSettings;
   readonly staging: StagingPool;
-  /** The C library, or why it is not usable. */
-  readonly libc: Libc | string;
   readonly wrapFile: WrapFile;
   readonly wrapDirectory: (ops: DirectoryOps) => DirectoryOps;
 }
@@ -316,36 +286,24 @@ export const INDEX_NAME = 'tierkv.index';
 export const NEW_SUFFIX = '.new';
 
 /** Facts of the store in the directory, if it holds one. @throws TKV_MISMATCH if one of our names is taken */
-export function storeThere(dir: string): StoreFacts | undefined {
+export async function storeThere(
+  folder: Pick<StoreFolder, 'headOf' | 'pathOf'>,
+): Promise<StoreFacts | undefined> {
   for (const name of [INDEX_NAME, INDEX_NAME + NEW_SUFFIX, BLOCKS_NAME + NEW_SUFFIX]) {
-    const path = join(dir, name);
-    const head = headOf(path);
-    if (typeof head === 'string') throw foreign(path, head);
+    const head = await folder.headOf(name);
+    if (typeof head === 'string') throw foreign(folder.pathOf(name), head);
     // A crash may leave a file that was being made empty, full of zeros or complete.
     const unwritten = head === undefined || head.every((byte) => byte === 0);
     const magic = head === undefined ? '' : new TextDecoder().decode(head.subarray(0, 4));
-    if (!unwritten && magic !== 'TKVI' && magic !== 'TKVS') throw foreign(path, 'is not a tierkv file');
+    if (!unwritten && magic !== 'TKVI' && magic !== 'TKVS')
+      throw foreign(folder.pathOf(name), 'is not a tierkv file');
   }
-  const path = join(dir, BLOCKS_NAME);
-  const head = headOf(path);
+  const path = folder.pathOf(BLOCKS_NAME);
+  const head = await folder.headOf(BLOCKS_NAME);
   if (head === undefined || head.length === 0) return undefined;
   const facts = typeof head === 'string' ? head : decodeSuperblock(head);
   if (typeof facts === 'string') throw foreign(path, facts);
   return facts;
-}
-
-/** The first block of a file; undefined if the file does not exist, a sentence if it is not a plain file. */
-function headOf(path: string): Uint8Array | string | undefined {
-  const stats = fs.lstatSync(path, { throwIfNoEntry: false });
-  if (stats === undefined) return undefined;
-  if (!stats.isFile()) return 'is not a regular file';
-  const fd = fs.openSync(path, 'r');
-  try {
-    const head = new Uint8Array(BLOCK_BYTES);
-    return head.subarray(0, fs.readSync(fd, head, 0, BLOCK_BYTES, 0));
-  } finally {
-    fs.closeSync(fd);
-  }
 }
 
 function foreign(path: string, why: string): TierKVError {

@@ -30,13 +30,13 @@
  *      +------------+---------------------+---------+
  */
 
-import { createHash } from 'node:crypto';
 import { type Digest, digestBytes, digestWords } from '../../runtime/digest.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { optionNames } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../runtime/tier/tierStore.ts';
 import { BLOCK_BYTES } from './dataFile.ts';
+import { sha256 } from './sha256.ts';
 
 export const HEADER_BYTES = 128;
 /** Versions of records and superblock that are read. A store is written on in the version that it began with. */
@@ -434,8 +434,12 @@ export function layoutFingerprint(
   meaning: string,
 ): Digest {
   const facts = JSON.stringify([version, pageBytes, slotBytes, meaning]);
-  const hash = createHash('sha256').update(facts).digest();
-  return { lo: hash.readUInt32LE(0), hi: hash.readUInt32LE(4) };
+  const [first, second] = sha256(new TextEncoder().encode(facts));
+  return { lo: swapped(first), hi: swapped(second) };
+}
+
+function swapped(word: number): number {
+  return ((word << 24) | ((word & 0xff00) << 8) | ((word >>> 8) & 0xff00) | (word >>> 24)) >>> 0;
 }
 
 // ---- numbers, digests and parents as 32-bit words of records and of the index

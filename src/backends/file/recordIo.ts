@@ -16,6 +16,7 @@ import { corrupt, loaded, refused } from '../../runtime/tier/slotLedger.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import { hostDigest } from '../host/hostDigest.ts';
+import { nextTurn } from '../runningClock.ts';
 import { BLOCK_BYTES, type DataFile, type Extents, errnoOf, type RangedFile } from './dataFile.ts';
 import type { IoKind, QueuedIo, StagingPool } from './ioQueue.ts';
 import {
@@ -536,7 +537,7 @@ export async function readNote(
   const shape = layout.records[sizeClass];
   const bytes = shape.apart ? shape.payloadOffset : shape.recordBytes;
   let staged = staging.take(bytes);
-  for (; staged === undefined; staged = staging.take(bytes)) await new Promise(setImmediate);
+  for (; staged === undefined; staged = staging.take(bytes)) await nextTurn();
   try {
     const memory = staged.subarray(0, bytes);
     await file.readv([memory], recordOffset(layout, slot, sizeClass));

@@ -12,8 +12,6 @@ import { invariant } from '../../runtime/errors.ts';
 import { refused, SlotLedger, SlotLocks } from '../../runtime/tier/slotLedger.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
-import { startsAtPage } from '../host/hostArena.ts';
-import type { Libc } from '../host/posix.ts';
 import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
 import { type IoKind, IoQueue, type StagingPool } from './ioQueue.ts';
 import type { FileStoreOptions, FileStoreSettings, OpenedFile, StuckIo } from './opening.ts';
@@ -26,7 +24,6 @@ export interface FlowParts {
   readonly layout: FileLayout;
   readonly settings: FileStoreSettings;
   readonly staging: StagingPool;
-  readonly libc: Libc | undefined;
   readonly onStuck: (stuck: StuckIo) => void;
   readonly noteOf: FileStoreOptions['noteOf'];
   /** Records that an earlier run left in the slots. */
@@ -46,7 +43,6 @@ export class RequestFlow {
   #notesLeftOut = 0;
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
-  readonly #libc: Libc | undefined;
   readonly #layout: FileLayout;
   readonly #queue: IoQueue;
   readonly #ledger: SlotLedger;
@@ -63,12 +59,11 @@ export class RequestFlow {
   #onIdle: () => void = () => {};
 
   constructor(parts: FlowParts) {
-    const { opened, layout, settings, staging, libc, onStuck, kept } = parts;
+    const { opened, layout, settings, staging, onStuck, kept } = parts;
     this.#parts = parts;
     this.#opened = opened;
     this.#layout = layout;
     this.#settings = settings;
-    this.#libc = libc;
     this.#queue = new IoQueue(settings.queueDepth, settings.deadlineMs);
     this.#ledger = new SlotLedger(layout.shape);
     for (const record of kept) {
@@ -202,7 +197,7 @@ export class RequestFlow {
   #reachable(bytes: Uint8Array): boolean {
     if (bytes.byteLength % BLOCK_BYTES !== 0) return false;
     if (this.#opened.facts.mode === 'buffered') return bytes.byteOffset % 4 === 0;
-    return startsAtPage(bytes, this.#libc);
+    return this.#opened.folder.isAligned(bytes);
   }
 
   #thisTurn(): IoBatch {

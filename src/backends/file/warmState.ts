@@ -13,6 +13,7 @@
 
 import { invariant } from '../../runtime/errors.ts';
 import type { StoreItem } from '../../runtime/tier/tierStore.ts';
+import { letProcessEnd } from '../runningClock.ts';
 import { type DataFile, errnoOf, type RangedFile } from './dataFile.ts';
 import {
   bytesOf,
@@ -478,7 +479,7 @@ export class Durability {
   #arm(): void {
     if (this.#timer !== undefined) return;
     this.#timer = setTimeout(() => this.#take(), this.#settings.syncMs);
-    this.#timer.unref();
+    letProcessEnd(this.#timer);
   }
 
   /** Takes a point, unless a waiting point will cover everything written so far. */

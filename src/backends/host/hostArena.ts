@@ -8,11 +8,18 @@
  * object, so a forgotten view or a system call under way finds zeros there, never the bytes of another owner.
  */
 
-import { readFileSync } from 'node:fs';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { configError } from '../../runtime/errors.ts';
 import { optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
-import { Advice, type Libc, loadLibc } from './posix.ts';
+import { nextTurn } from '../runningClock.ts';
+import {
+  type AddressRange,
+  Advice,
+  availableMemoryBytes,
+  hugePageBytesIn,
+  type Libc,
+  loadLibc,
+} from './posix.ts';
+import { memoryOf, wasmBytes } from './wasmMemory.ts';
 
 export interface ArenaOptions {
   /** Sizes of the chunks in bytes. Each is a buffer of at least that size that starts at a page boundary. */
@@ -43,12 +50,6 @@ export interface ArenaFacts {
   readonly notGranted: string;
 }
 
-/** Addresses of a chunk in the process. */
-interface AddressRange {
-  readonly address: bigint;
-  readonly bytes: number;
-}
-
 const PAGE_BYTES = 4096;
 /** Bytes populated in one step: populating blocks the event loop. */
 const POPULATE_STEP_BYTES = 128 * 1024 * 1024;
@@ -72,7 +73,7 @@ export class HostArena implements Disposable {
     const { chunkBytes, field, resident = true, native = true } = options;
     const bytes = chunkBytes.reduce((sum, one) => sum + one, 0);
     if (bytes === 0) throw configError(field, 'asks for no memory at all', `Raise ${field}.`);
-    const availableBytes = process.availableMemory();
+    const availableBytes = availableMemoryBytes();
     if (resident && bytes > availableBytes * 0.95) throw tooLittle(field, bytes, availableBytes);
     const libc = native ? await loadLibc() : 'native calls are switched off';
     const chunks = allocate(chunkBytes, field, libc);
@@ -174,25 +175,6 @@ function touchPages(chunk: ArrayBuffer): void {
   for (let at = 0; at < bytes.length; at += PAGE_BYTES) bytes[at] = 0;
 }
 
-/** Bytes that the kernel backs with huge pages, from /proc/self/smaps; 0 if it does not say. */
-function hugePageBytesIn(ranges: readonly AddressRange[]): number {
-  let kibibytes = 0;
-  let inside = false;
-  try {
-    for (const line of readFileSync('/proc/self/smaps', 'utf8').split('\n')) {
-      const range = /^([0-9a-f]+)-([0-9a-f]+) /.exec(line);
-      if (range !== null) {
-        const start = BigInt(`0x${range[1]}`);
-        const end = BigInt(`0x${range[2]}`);
-        inside = ranges.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
-      } else if (inside && line.startsWith('AnonHugePages:')) kibibytes += Number(/\d+/.exec(line)![0]);
-    }
-  } catch {
-    return 0;
-  }
-  return kibibytes * 1024;
-}
-
 function tooLittle(field: string, wantedBytes: number, availableBytes: number): Error {
   return configError(
     field,
@@ -241,46 +223,3 @@ export async function tableMemory(): Promise<(bytes: number) => ArrayBuffer> {
     return mapped ?? new ArrayBuffer(bytes);
   };
 }
-
-// ---- WebAssembly memories, which WebAssembly can read in place; their buffers start at a page
-
-/** The memories by their buffers. */
-const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
-
-/** Zeroed memory of at least `bytes`, not yet backed by pages; undefined if it cannot be allocated. */
-export function wasmBytes(bytes: number): ArrayBuffer | undefined {
-  if (wasm === undefined || bytes > WASM_MEMORY_BYTES_MAX) return undefined;
-  const pages = Math.ceil(bytes / WASM_PAGE_BYTES);
-  try {
-    const memory = new wasm.Memory({ initial: pages, maximum: pages });
-    memories.set(memory.buffer, memory);
-    return memory.buffer;
-  } catch (cause) {
-    if (cause instanceof RangeError) return undefined;
-    throw cause;
-  }
-}
-
-/** The WebAssembly memory of the buffer; undefined if `wasmBytes` did not make it. */
-export function memoryOf(buffer: ArrayBufferLike): WasmMemory | undefined {
-  return memories.get(buffer);
-}
-
-// ---- the part of the `WebAssembly` global that neither the ES library nor @types/node declares
-
-export interface WasmMemory {
-  readonly buffer: ArrayBuffer;
-}
-
-interface WebAssemblyLike {
-  readonly Memory: new (descriptor: { readonly initial: number; readonly maximum: number }) => WasmMemory;
-  readonly Module: new (bytes: Uint8Array) => object;
-  readonly Instance: new (module: object, imports: object) => { readonly exports: object };
-}
-
-export const wasm: WebAssemblyLike | undefined = (globalThis as { WebAssembly?: WebAssemblyLike })
-  .WebAssembly;
-
-export const WASM_PAGE_BYTES = 65536;
-/** Most bytes of a memory: one page below 4 GiB, so that the end of every range is a 32-bit address. */
-export const WASM_MEMORY_BYTES_MAX: number = 65535 * WASM_PAGE_BYTES;

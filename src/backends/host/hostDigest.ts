@@ -7,7 +7,7 @@
  */
 
 import { type Digest, digestWordsFrom } from '../../runtime/digest.ts';
-import { memoryOf, type WasmMemory, wasm, wasmBytes } from './hostArena.ts';
+import { memoryOf, type WasmMemory, wasm, wasmBytes } from './wasmMemory.ts';
 
 type Digester = (bytes: Uint8Array, firstWord: number) => Digest;
 

@@ -3,22 +3,34 @@
  * in which they are made, and a slot is never busy. Only the reports come later: `ended` is called after the
  * call has returned. Chunks of the arena hold whole pages, so a slot never straddles two chunks.
  *
- * Bytes are not checked here unless `verifyReads` is set: the device checks what it receives, and bytes from
- * a file were checked when they were read.
+ * Below a device, bytes are not checked here unless `verifyReads` is set: the device checks what it receives, and bytes
+ * from a file were checked when they were read. As the top tier (`verifyWrites`) the store compares what arrives,
+ * because sequences read it in place; a seal is the digest of the bytes as they lie, and there is no fence to wait for.
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
-import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
+import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../../runtime/tier/slotLedger.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
-import type { HostTierStore, ItemEnded, StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
+import type {
+  CopyItem,
+  HostTierStore,
+  ItemEnded,
+  SealItem,
+  SealResult,
+  StoreItem,
+  StoreResult,
+  TopTierStore,
+} from '../../runtime/tier/tierStore.ts';
 import { HostArena } from './hostArena.ts';
 import { hostDigest } from './hostDigest.ts';
 
 export interface MemoryStoreOptions {
   /** Whether each read is compared with the item's digest. Default false. */
   readonly verifyReads?: boolean;
+  /** Whether what arrives is compared with the item's digest: for the top tier. Default false. */
+  readonly verifyWrites?: boolean;
   /** Whether native calls (mmap, mlock, huge pages) may be used. Default true. */
   readonly native?: boolean;
   /** Bytes of the largest buffer, at least one page. Default 1 GiB. */
@@ -29,6 +41,7 @@ export interface MemoryStoreOptions {
 
 export const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStoreOptions>({
   verifyReads: true,
+  verifyWrites: true,
   native: true,
   chunkBytes: true,
   field: true,
@@ -36,7 +49,7 @@ export const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStor
 
 const CHUNK_BYTES_DEFAULT = 1024 ** 3;
 
-export class MemoryStore implements HostTierStore {
+export class MemoryStore implements HostTierStore, TopTierStore {
   readonly tier: Tier = Tier.DDR;
   readonly capacityBytes: number;
   readonly verifies: HostTierStore['verifies'];
@@ -48,22 +61,27 @@ export class MemoryStore implements HostTierStore {
   readonly #viewedClass: Uint8Array;
   #disposed = false;
 
-  private constructor(shape: PoolShape, arena: HostArena, pagesPerChunk: number, verifyReads: boolean) {
+  private constructor(
+    shape: PoolShape,
+    arena: HostArena,
+    pagesPerChunk: number,
+    verifies: HostTierStore['verifies'],
+  ) {
     this.#shape = shape;
     this.#arena = arena;
     this.#pagesPerChunk = pagesPerChunk;
     this.#ledger = new SlotLedger(shape);
     this.#viewedClass = new Uint8Array(shape.slotLimit);
     this.capacityBytes = shape.capacityBytes;
-    this.verifies = { onWrite: false, onRead: verifyReads };
+    this.verifies = verifies;
   }
 
   /** @throws TKV_CONFIG if memory is too little, or slots to be verified are not whole 32-bit words */
   static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
     requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
-    const verifyReads = options.verifyReads ?? false;
+    const { verifyReads: onRead = false, verifyWrites: onWrite = false } = options;
     const oddClass = shape.slotBytes.findIndex((bytes) => bytes % 4 !== 0);
-    if (verifyReads && oddClass >= 0) {
+    if ((onRead || onWrite) && oddClass >= 0) {
       const problem = `is ${shape.slotBytes[oddClass]}, not a multiple of 4`;
       throw configError(`slotBytes[${oddClass}]`, problem, 'Digests need whole 32-bit words: pad the slot.');
     }
@@ -78,7 +96,7 @@ export class MemoryStore implements HostTierStore {
       native: options.native ?? true,
       field: options.field ?? 'ddr.capacityBytes',
     });
-    return new MemoryStore(shape, arena, pagesPerChunk, verifyReads);
+    return new MemoryStore(shape, arena, pagesPerChunk, { onRead, onWrite });
   }
 
   describe(): Record<string, string | number | boolean> {
@@ -119,6 +137,33 @@ export class MemoryStore implements HostTierStore {
     this.#ledger.fill(place);
   }
 
+  seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
+    const results = items.map((item): SealResult => {
+      const refusal = this.#refusePlace(item) ?? this.#ledger.refuseWrite(item);
+      if (refusal !== undefined) return { ...refusal, digest: { lo: 0, hi: 0 } };
+      this.#ledger.take(item);
+      this.#ledger.fill(item);
+      return { ...loaded, digest: hostDigest(this.#bytesOf(item.slot, item.sizeClass)) };
+    });
+    return Promise.resolve(results);
+  }
+
+  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    return Promise.resolve(items.map((item) => this.#copy(item)));
+  }
+
+  clear(items: readonly SealItem[]): Promise<readonly StoreResult[]> {
+    const results = items.map((item): StoreResult => {
+      const refusal = this.#refusePlace(item) ?? this.#ledger.refuseWrite(item);
+      if (refusal !== undefined) return refusal;
+      this.#ledger.take(item);
+      this.#bytesOf(item.slot, item.sizeClass).fill(0);
+      this.#ledger.fill(item);
+      return loaded;
+    });
+    return Promise.resolve(results);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#disposed = true;
     this.#arena[Symbol.dispose]();
@@ -128,8 +173,28 @@ export class MemoryStore implements HostTierStore {
     const refusal = this.#refuse(item) ?? this.#ledger.refuseWrite(item);
     if (refusal !== undefined) return refusal;
     this.#ledger.take(item);
-    this.#bytesOf(item.slot, item.sizeClass).set(item.bytes);
+    const bytes = this.#bytesOf(item.slot, item.sizeClass);
+    bytes.set(item.bytes);
+    if (this.verifies.onWrite && !isRight(bytes, item)) {
+      return corrupt(`slot ${item.slot} was sent other bytes than its digest says`);
+    }
     this.#ledger.fill(item);
+    return loaded;
+  }
+
+  #copy({ sizeClass, fromSlot, fromGeneration, toSlot, toGeneration, unsealed }: CopyItem): StoreResult {
+    const source = { slot: fromSlot, sizeClass, generation: fromGeneration };
+    const target = { slot: toSlot, sizeClass, generation: toGeneration };
+    if (fromSlot === toSlot) return refused(`slot ${fromSlot} cannot be copied onto itself`);
+    // An unsealed source may be newer than the generation that the store knows, but not older.
+    const refusal =
+      this.#refusePlace(source) ??
+      (unsealed === true ? this.#ledger.refuseWrite(source) : this.#ledger.refuseRead(source)) ??
+      this.#ledger.refuseWrite(target);
+    if (refusal !== undefined) return refusal;
+    this.#ledger.take(target);
+    this.#bytesOf(toSlot, sizeClass).set(this.#bytesOf(fromSlot, sizeClass));
+    this.#ledger.fill(target);
     return loaded;
   }
 
@@ -137,14 +202,16 @@ export class MemoryStore implements HostTierStore {
     const refusal = this.#refuse(item) ?? this.#ledger.refuseRead(item);
     if (refusal !== undefined) return refusal;
     const bytes = this.#bytesOf(item.slot, item.sizeClass);
-    if (this.verifies.onRead && item.checkedLater !== true) {
-      const found = hostDigest(bytes);
-      if (found.lo !== item.digest.lo || found.hi !== item.digest.hi) {
-        return corrupt(`slot ${item.slot} holds other bytes than its digest says`);
-      }
+    if (this.verifies.onRead && item.checkedLater !== true && !isRight(bytes, item)) {
+      return corrupt(`slot ${item.slot} holds other bytes than its digest says`);
     }
     item.bytes.set(bytes);
     return loaded;
+  }
+
+  /** Why a call without bytes of its own must be refused. */
+  #refusePlace(place: SlotPlace): StoreResult | undefined {
+    return this.#disposed ? refused('the store is disposed') : this.#ledger.misplaced(place);
   }
 
   #refuse(item: StoreItem): StoreResult | undefined {
@@ -160,6 +227,11 @@ export class MemoryStore implements HostTierStore {
     const chunk = this.#arena.chunks[Math.floor(offset / chunkBytes)];
     return new Uint8Array(chunk, offset % chunkBytes, this.#shape.slotBytes[sizeClass]);
   }
+}
+
+function isRight(bytes: Uint8Array, { digest }: StoreItem): boolean {
+  const found = hostDigest(bytes);
+  return found.lo === digest.lo && found.hi === digest.hi;
 }
 
 /** Reports results that are known already, after their call has returned. */

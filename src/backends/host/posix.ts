@@ -182,3 +182,51 @@ export function requireReader(file: string): void {
     throw Object.assign(new Error('it is a pipe, and no program reads it'), { code: 'ENXIO' });
   }
 }
+
+//  What the system says of memory.
+
+/** Addresses of memory in the process. */
+export interface AddressRange {
+  readonly address: bigint;
+  readonly bytes: number;
+}
+
+/** Bytes that the kernel backs with huge pages, from /proc/self/smaps; 0 if it does not say. */
+export function hugePageBytesIn(ranges: readonly AddressRange[]): number {
+  let kibibytes = 0;
+  let inside = false;
+  try {
+    for (const line of fs.readFileSync('/proc/self/smaps', 'utf8').split('\n')) {
+      const range = /^([0-9a-f]+)-([0-9a-f]+) /.exec(line);
+      if (range !== null) {
+        const start = BigInt(`0x${range[1]}`);
+        const end = BigInt(`0x${range[2]}`);
+        inside = ranges.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
+      } else if (inside && line.startsWith('AnonHugePages:')) kibibytes += Number(/\d+/.exec(line)![0]);
+    }
+  } catch {
+    return 0;
+  }
+  return kibibytes * 1024;
+}
+
+/** Bytes of memory that this process can still take. */
+export function availableMemoryBytes(): number {
+  return process.availableMemory();
+}
+
+/** Whether memory can be kept from being paged out at all. */
+export const locksMemory = true;
+
+//  A log of text lines that grows with each call.
+
+export interface TextLog {
+  write(text: string): void;
+  close(): void;
+}
+
+/** @throws where the file cannot be made */
+export function openTextLog(file: string): TextLog {
+  const fd = openToWrite(file, 'w', 0o600);
+  return { write: (text) => void fs.writeSync(fd, text), close: () => fs.closeSync(fd) };
+}

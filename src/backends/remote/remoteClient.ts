@@ -42,6 +42,8 @@ export interface RemoteClient {
   /** In place of what was there. */
   replace(name: string, value: Buffer, expiryMs: number): Promise<void>;
   remove(name: string): Promise<void>;
+  /** Bytes that the server may hold: its `maxmemory`, or where it has none all of its machine. Of a cluster, the sum. */
+  memoryBytes(): Promise<number>;
   close(): void;
 }
 
@@ -98,14 +100,17 @@ export async function connectRemote(options: ConnectOptions): Promise<RemoteClie
   try {
     if (url.kind === 'cluster') {
       const client = await glide.GlideClusterClient.createClient(settings);
-      return new GlideRemote(client, glide, (names, bytes) => {
+      const info = (): Promise<unknown> =>
+        client.customCommand(['INFO', 'memory'], { route: 'allPrimaries' });
+      return new GlideRemote(client, glide, info, (names, bytes) => {
         const batch = new glide.ClusterBatch(false);
         for (const name of names) batch.customCommand(['GETRANGE', name, '0', String(bytes - 1)]);
         return client.exec(batch, false, { decoder: glide.Decoder.Bytes });
       });
     }
     const client = await glide.GlideClient.createClient({ ...settings, databaseId: url.database });
-    return new GlideRemote(client, glide, (names, bytes) => {
+    const info = (): Promise<unknown> => client.customCommand(['INFO', 'memory']);
+    return new GlideRemote(client, glide, info, (names, bytes) => {
       const batch = new glide.Batch(false);
       for (const name of names) batch.customCommand(['GETRANGE', name, '0', String(bytes - 1)]);
       return client.exec(batch, false, { decoder: glide.Decoder.Bytes });
@@ -118,6 +123,7 @@ export async function connectRemote(options: ConnectOptions): Promise<RemoteClie
 class GlideRemote implements RemoteClient {
   readonly #client: GlideClient | GlideClusterClient;
   readonly #glide: Glide;
+  readonly #info: () => Promise<unknown>;
   readonly #ranges: (names: readonly string[], bytes: number) => Promise<unknown>;
   #underWay = 0;
   #isClosing = false;
@@ -125,10 +131,12 @@ class GlideRemote implements RemoteClient {
   constructor(
     client: GlideClient | GlideClusterClient,
     glide: Glide,
+    info: () => Promise<unknown>,
     ranges: (names: readonly string[], bytes: number) => Promise<unknown>,
   ) {
     this.#client = client;
     this.#glide = glide;
+    this.#info = info;
     this.#ranges = ranges;
   }
 
@@ -180,6 +188,16 @@ class GlideRemote implements RemoteClient {
     await this.#call(() => this.#client.unlink([name]));
   }
 
+  async memoryBytes(): Promise<number> {
+    const text = textOf(await this.#call(this.#info));
+    const sum = (field: string): number =>
+      [...text.matchAll(new RegExp(`^${field}:(\\d+)`, 'gm'))].reduce(
+        (all, [, bytes]) => all + Number(bytes),
+        0,
+      );
+    return sum('maxmemory') || sum('total_system_memory');
+  }
+
   /** Closed once what is under way has ended, each call by its time-out: the client warns of anything else. */
   close(): void {
     this.#isClosing = true;
@@ -206,12 +224,22 @@ function isOfAnotherType({ message }: RemoteFault): boolean {
   return message.includes('WRONGTYPE');
 }
 
+/** All text in an answer of one server or several. */
+function textOf(answer: unknown): string {
+  if (typeof answer === 'string') return answer;
+  if (typeof answer !== 'object' || answer === null) return '';
+  return Object.values(answer).map(textOf).join('\n');
+}
+
 function describeValue(value: unknown): string {
   return value === null ? 'nothing' : Array.isArray(value) ? `${value.length} answers` : `a ${typeof value}`;
 }
 
 const kinds: readonly (readonly [RegExp, RemoteFaultKind])[] = [
-  [/WRONGPASS|NOAUTH|NOPERM|invalid username-password|authentication/i, 'denied'],
+  [
+    /WRONGPASS|NOAUTH|NOPERM|PermissionDenied|no permissions|invalid username-password|authentication/i,
+    'denied',
+  ],
   [/READONLY/i, 'readOnly'],
   [/\bOOM\b|MISCONF|maxmemory|NOREPLICAS/i, 'full'],
   [/WRONGTYPE|unknown command|MOVED|CROSSSLOT|Multi-?plexed.*parse|parse|protocol/i, 'foreign'],
@@ -278,7 +306,7 @@ export function configFault(fault: RemoteFault, url: RemoteUrl): TierKVError | u
     return configError(
       'remote.url',
       `is not let in by ${url.shown}: ${fault.message}`,
-      'Check user and password.',
+      'Check user and password, and that the user may get, getrange, set and unlink tierkv:*.',
     );
   }
   if (fault.kind === 'foreign') {

@@ -25,6 +25,8 @@ import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { guarded } from '../guarded.ts';
 import { runningClock } from '../runningClock.ts';
+import type { ChainPart } from '../tierRow.ts';
+import { loadNativeCipher } from './nativeCipher.ts';
 import { RemoteFault } from './remoteClient.ts';
 import { RemoteLink, type RemoteLinkOptions } from './remoteLink.ts';
 import { parseRemoteUrl, type RemoteUrl } from './remoteUrl.ts';
@@ -100,14 +102,6 @@ const MS_MAX = 2 ** 31 - 1;
 /** Redis takes no value above this. */
 const VALUE_BYTES_MAX = 512 * 1024 * 1024;
 
-/** Keys [from, to) of one chain, four words each, and the size class of their blocks. */
-export interface ChainPart {
-  readonly keys: Uint32Array;
-  readonly from: number;
-  readonly to: number;
-  readonly sizeClass: number;
-}
-
 /** What the server has of a chain. */
 export interface SharedRecord extends SharedFacts {
   readonly key: Uint32Array;
@@ -176,7 +170,8 @@ export class RemoteStore implements TierStore {
         else if (state === 'closed') notice(`remote: ${url.shown} is back`);
       },
     });
-    return new RemoteStore(shape, opened, new RecordCodec(identity), settings);
+    const codec = new RecordCodec(identity, await loadNativeCipher());
+    return new RemoteStore(shape, opened, codec, settings);
   }
 
   describe(): Record<string, string | number | boolean> {
@@ -187,6 +182,7 @@ export class RemoteStore implements TierStore {
       kind: url.kind,
       tls: url.tls,
       encrypted: this.#settings.encrypt,
+      cipher: this.#codec.isNative ? 'native' : 'node',
       state: breaker.state,
       ...(breaker.reason === '' ? {} : { leftOutBecause: breaker.reason }),
       leftOut: breaker.openings,
@@ -345,7 +341,7 @@ export class RemoteStore implements TierStore {
   }
 
   async #take(name: string, record: Uint8Array | undefined, item: StoreItem): Promise<StoreResult> {
-    const facts = this.#codec.open(record ?? new Uint8Array(0), item.key, item.bytes);
+    const facts = await this.#codec.openBeside(record ?? new Uint8Array(0), item.key, item.bytes);
     if (!('fault' in facts)) {
       if (facts.digest.lo === item.digest.lo && facts.digest.hi === item.digest.hi) {
         this.#counts.loaded++;
@@ -418,7 +414,7 @@ export class RemoteStore implements TierStore {
       done();
       return refused('the store is disposed');
     }
-    const record = this.#codec.seal(item);
+    const record = await this.#codec.sealBeside(item);
     const { deadlineMs, expiryMs } = this.#settings;
     const isEmpty = head.byteLength === 0;
     try {

@@ -22,13 +22,16 @@
  * The record's name is a keyed hash of the block's key, the layout and the generation. It says nothing, and records
  * of other layouts and generations have other names.
  *
- * - `open` writes into the destination while it decrypts; unless it answers `undefined`, what is there is void.
+ * - `open` and `openBeside` write into the destination while they decrypt; where they answer a fault, what is there
+ *   is void. `seal` and `open` do their work at once; `sealBeside` and `openBeside` have it done on another thread,
+ *   where the codec was given a native cipher, and at once where that fails.
  * - The same record under its own name is the same bytes whenever it is read: identity is content.
  */
 
 import { createCipheriv, createDecipheriv, hkdfSync, randomFillSync } from 'node:crypto';
 import type { Digest } from '../../runtime/digest.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
+import type { NativeCipher } from './nativeCipher.ts';
 
 export const HEADER_BYTES = 128;
 const TAG_BYTES = 16;
@@ -88,8 +91,13 @@ export class RecordCodec {
   readonly #generation: number;
   readonly #encrypt: boolean;
   readonly #prefix: string;
+  readonly #native: NativeCipher | undefined;
 
-  constructor({ secretKey, layout, generation, encrypt = true }: RecordIdentity) {
+  /** @param native does the work of `sealBeside` and `openBeside`. Default: Node's own cipher, on this thread */
+  constructor(
+    { secretKey, layout, generation, encrypt = true }: RecordIdentity,
+    native: NativeCipher | undefined = undefined,
+  ) {
     const derived = (purpose: string): Uint8Array =>
       new Uint8Array(hkdfSync('sha256', secretKey, 'tierkv shared record', purpose, 32));
     this.#nameKey = derived('name');
@@ -98,6 +106,7 @@ export class RecordCodec {
     this.#generation = generation;
     this.#encrypt = encrypt;
     this.#prefix = `tierkv:${RECORD_VERSION}:`;
+    this.#native = native;
   }
 
   /** The name under which the block lies on the server. */
@@ -109,8 +118,54 @@ export class RecordCodec {
     return this.#prefix + Buffer.from(blake2s(named, 16, this.#nameKey)).toString('hex');
   }
 
+  /** Whether payloads go through a native cipher. */
+  get isNative(): boolean {
+    return this.#native !== undefined;
+  }
+
   /** The block as a record: new memory, so the block's own may be used again at once. */
-  seal({ key, parent, tokens = 0, digest, bytes }: SealedBlock): Buffer {
+  seal(block: SealedBlock): Buffer {
+    const { bytes } = block;
+    const { record, recordKey } = this.#sealedHead(block);
+    const body = createCipheriv(CIPHER, recordKey, PAYLOAD_NONCE);
+    body.setAAD(record.subarray(0, HEADER_BYTES));
+    if (this.#encrypt) {
+      for (let at = 0; at < bytes.byteLength; at += PART_BYTES) {
+        body.update(bytes.subarray(at, at + PART_BYTES)).copy(record, HEADER_BYTES + at);
+      }
+    } else {
+      record.set(bytes, HEADER_BYTES);
+      body.setAAD(bytes);
+    }
+    body.final();
+    body.getAuthTag().copy(record, HEADER_BYTES + bytes.byteLength);
+    return record;
+  }
+
+  /** As `seal`. The block's memory must stay as it is until the record is there. */
+  async sealBeside(block: SealedBlock): Promise<Buffer> {
+    if (this.#native === undefined) return this.seal(block);
+    const { record, recordKey } = this.#sealedHead(block);
+    const payload = record.subarray(HEADER_BYTES, HEADER_BYTES + block.bytes.byteLength);
+    if (!this.#encrypt) payload.set(block.bytes);
+    const job = {
+      key: recordKey,
+      nonce: PAYLOAD_NONCE,
+      header: record.subarray(0, HEADER_BYTES),
+      from: this.#encrypt ? block.bytes : payload,
+      into: this.#encrypt ? payload : undefined,
+    };
+    const tag = await this.#native.seal(job).catch(() => undefined);
+    if (tag === undefined) return this.seal(block);
+    tag.copy(record, HEADER_BYTES + payload.length);
+    return record;
+  }
+
+  /** A record with its header, whose payload is to come. */
+  #sealedHead({ key, parent, tokens = 0, digest, bytes }: SealedBlock): {
+    record: Buffer;
+    recordKey: Uint8Array;
+  } {
     const record = Buffer.allocUnsafe(RECORD_OVERHEAD_BYTES + bytes.byteLength);
     record.writeUInt32LE(MAGIC, 0);
     record.writeUInt16LE(RECORD_VERSION, 4);
@@ -134,28 +189,21 @@ export class RecordCodec {
     head.update(facts).copy(record, FACTS_AT);
     head.final();
     head.getAuthTag().copy(record, FACTS_AT + FACTS_BYTES);
-
-    const body = createCipheriv(CIPHER, recordKey, PAYLOAD_NONCE);
-    body.setAAD(record.subarray(0, HEADER_BYTES));
-    if (this.#encrypt) {
-      for (let at = 0; at < bytes.byteLength; at += PART_BYTES) {
-        body.update(bytes.subarray(at, at + PART_BYTES)).copy(record, HEADER_BYTES + at);
-      }
-    } else {
-      record.set(bytes, HEADER_BYTES);
-      body.setAAD(bytes);
-    }
-    body.final();
-    body.getAuthTag().copy(record, HEADER_BYTES + bytes.byteLength);
-    return record;
+    return { record, recordKey };
   }
 
   /** What the first bytes of a record say of the block of `key`, if they are ours. */
   openHeader(head: Uint8Array, key: Uint32Array, at = 0): SharedFacts | RecordFault {
+    const opened = this.#openedHead(head, key, at);
+    return 'fault' in opened ? opened : opened.facts;
+  }
+
+  #openedHead(head: Uint8Array, key: Uint32Array, at: number): OpenedHead | RecordFault {
     const fault = shapeFault(head);
     if (fault !== undefined) return fault;
     const record = Buffer.from(head.buffer, head.byteOffset, HEADER_BYTES);
-    const decipher = createDecipheriv(CIPHER, this.#recordKey(record, key, at), HEADER_NONCE);
+    const recordKey = this.#recordKey(record, key, at);
+    const decipher = createDecipheriv(CIPHER, recordKey, HEADER_NONCE);
     decipher.setAAD(record.subarray(0, FACTS_AT));
     decipher.setAuthTag(record.subarray(FACTS_AT + FACTS_BYTES, HEADER_BYTES));
     const facts = decipher.update(record.subarray(FACTS_AT, FACTS_AT + FACTS_BYTES));
@@ -175,10 +223,13 @@ export class RecordCodec {
     const parent = new Uint32Array(4);
     for (let i = 0; i < 4; i++) parent[i] = facts.readUInt32LE(16 + 4 * i);
     return {
-      parent: facts.readUInt32LE(68) === 1 ? parent : undefined,
-      tokens: facts.readUInt32LE(52),
-      digest: { lo: facts.readUInt32LE(56), hi: facts.readUInt32LE(60) },
-      payloadBytes: facts.readUInt32LE(64),
+      recordKey,
+      facts: {
+        parent: facts.readUInt32LE(68) === 1 ? parent : undefined,
+        tokens: facts.readUInt32LE(52),
+        digest: { lo: facts.readUInt32LE(56), hi: facts.readUInt32LE(60) },
+        payloadBytes: facts.readUInt32LE(64),
+      },
     };
   }
 
@@ -187,21 +238,14 @@ export class RecordCodec {
    * @returns what it says of the block, or why `into` holds nothing
    */
   open(record: Uint8Array, key: Uint32Array, into: Uint8Array): SharedFacts | RecordFault {
-    const facts = this.openHeader(record, key);
-    if ('fault' in facts) return facts;
-    const end = HEADER_BYTES + facts.payloadBytes;
-    if (record.byteLength !== end + TAG_BYTES) {
-      return foreign(`it has ${record.byteLength} bytes, and its header says ${end + TAG_BYTES}`);
-    }
-    if (facts.payloadBytes !== into.byteLength) {
-      return foreign(`its payload has ${facts.payloadBytes} bytes, not ${into.byteLength}`);
-    }
-    const whole = Buffer.from(record.buffer, record.byteOffset, record.byteLength);
-    const payload = whole.subarray(HEADER_BYTES, end);
-    const decipher = createDecipheriv(CIPHER, this.#recordKey(whole, key), PAYLOAD_NONCE);
+    const opened = this.#openedWhole(record, key, into);
+    if ('fault' in opened) return opened;
+    const { facts, recordKey, payload, whole } = opened;
+    const decipher = createDecipheriv(CIPHER, recordKey, PAYLOAD_NONCE);
     decipher.setAAD(whole.subarray(0, HEADER_BYTES));
-    decipher.setAuthTag(whole.subarray(end));
-    if ((whole.readUInt16LE(6) & ENCRYPTED) !== 0) {
+    decipher.setAuthTag(whole.subarray(HEADER_BYTES + payload.length));
+    const isEncrypted = (whole.readUInt16LE(6) & ENCRYPTED) !== 0;
+    if (isEncrypted) {
       for (let at = 0; at < payload.length; at += PART_BYTES) {
         into.set(decipher.update(payload.subarray(at, at + PART_BYTES)), at);
       }
@@ -211,8 +255,54 @@ export class RecordCodec {
     } catch {
       return foreign('its payload has no authenticator of ours');
     }
-    if ((whole.readUInt16LE(6) & ENCRYPTED) === 0) into.set(payload);
+    if (!isEncrypted) into.set(payload);
     return facts;
+  }
+
+  /** As `open`. `record` and `into` must stay where they are until it has ended. */
+  async openBeside(
+    record: Uint8Array,
+    key: Uint32Array,
+    into: Uint8Array,
+  ): Promise<SharedFacts | RecordFault> {
+    if (this.#native === undefined) return this.open(record, key, into);
+    const opened = this.#openedWhole(record, key, into);
+    if ('fault' in opened) return opened;
+    const { facts, recordKey, payload, whole } = opened;
+    const isEncrypted = (whole.readUInt16LE(6) & ENCRYPTED) !== 0;
+    const job = {
+      key: recordKey,
+      nonce: PAYLOAD_NONCE,
+      header: whole.subarray(0, HEADER_BYTES),
+      from: payload,
+      into: isEncrypted ? into : undefined,
+    };
+    const tag = whole.subarray(HEADER_BYTES + payload.length);
+    const isOurs = await this.#native.open(job, tag).catch(() => undefined);
+    if (isOurs === undefined) return this.open(record, key, into);
+    if (!isOurs) return foreign('its payload has no authenticator of ours');
+    if (!isEncrypted) into.set(payload);
+    return facts;
+  }
+
+  /** The record with its header opened, of the length that its header says and `into` has. */
+  #openedWhole(
+    record: Uint8Array,
+    key: Uint32Array,
+    into: Uint8Array,
+  ): (OpenedHead & { payload: Buffer; whole: Buffer }) | RecordFault {
+    const opened = this.#openedHead(record, key, 0);
+    if ('fault' in opened) return opened;
+    const { payloadBytes } = opened.facts;
+    const end = HEADER_BYTES + payloadBytes;
+    if (record.byteLength !== end + TAG_BYTES) {
+      return foreign(`it has ${record.byteLength} bytes, and its header says ${end + TAG_BYTES}`);
+    }
+    if (payloadBytes !== into.byteLength) {
+      return foreign(`its payload has ${payloadBytes} bytes, not ${into.byteLength}`);
+    }
+    const whole = Buffer.from(record.buffer, record.byteOffset, record.byteLength);
+    return { ...opened, whole, payload: whole.subarray(HEADER_BYTES, end) };
   }
 
   #recordKey(record: Buffer, key: Uint32Array, at = 0): Uint8Array {
@@ -221,6 +311,11 @@ export class RecordCodec {
     for (let i = 0; i < 4; i++) drawn.writeUInt32LE(key[at + i], SALT_BYTES + 4 * i);
     return blake2s(drawn, 32, this.#sealKey);
   }
+}
+
+interface OpenedHead {
+  readonly facts: SharedFacts;
+  readonly recordKey: Uint8Array;
 }
 
 function shapeFault(head: Uint8Array): RecordFault | undefined {

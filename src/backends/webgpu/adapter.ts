@@ -16,15 +16,11 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { digestWords } from '../../runtime/digest.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { described, oneOf, requireFunction, requireOptions } from '../../runtime/options.ts';
-import { fillPattern } from '../../runtime/pattern.ts';
-import { poolShape } from '../../runtime/tables/slotPool.ts';
-import { Outcome } from '../../runtime/tier/tier.ts';
 import { guarded } from '../guarded.ts';
 import { LiveDevice } from './device.ts';
-import { HbmStore } from './hbmStore.ts';
+import { deviceFault, deviceWish, reportOf } from './selfTest.ts';
 import {
   anyManifest,
   hasSystemLoader,
@@ -35,7 +31,7 @@ import {
   systemSoftwareIcd,
   unpackSoftwareDriver,
 } from './softwareAdapter.ts';
-import { type AdapterReport, type AdapterSource, type DeviceOptions, deviceOptionsNames } from './types.ts';
+import { type AdapterSource, type DeviceOptions, deviceOptionsNames } from './types.ts';
 
 /** The last choice: choices change the environment for a moment, so they run one after the other. */
 let previousChoice: Promise<unknown> = Promise.resolve();
@@ -65,20 +61,6 @@ function checkDeviceOptions(options: DeviceOptions): void {
     if (value === undefined || typeof value === 'string') continue;
     throw configError(field, `must be a text, not ${described(value)}`, 'Leave it out for the default.');
   }
-}
-
-/** Takes a device of the embedder, who keeps the device and the object that `create` returned alive. */
-export async function adoptDevice(
-  device: GPUDevice,
-  adapter: Omit<AdapterReport, 'source'>,
-): Promise<LiveDevice> {
-  const live = new LiveDevice(device, { ...adapter, source: 'embedder' }, undefined);
-  const fault = await deviceFault(live);
-  if (fault === '') return live;
-  throw new TierKVError(
-    'TKV_DEVICE',
-    `The device given does not work: ${fault}. Give one that copies and computes.`,
-  );
 }
 
 class AdapterChoice {
@@ -262,26 +244,6 @@ class AdapterChoice {
   }
 }
 
-// ---- adapters
-
-/** The fields of a `GPUAdapterInfo` that are read. */
-export type AdapterInfo = Pick<GPUAdapterInfo, 'vendor' | 'device' | 'description' | 'isFallbackAdapter'>;
-
-export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterReport {
-  const name = nameOf(info) || 'unnamed adapter';
-  return { name, vendor: info.vendor || 'unknown', software: isSoftwareAdapter(info), source };
-}
-
-/** Whether the adapter computes on the host's own cores. */
-export function isSoftwareAdapter(info: AdapterInfo): boolean {
-  return info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|warp/i.test(nameOf(info));
-}
-
-function nameOf({ device, description }: AdapterInfo): string {
-  const model = device.replace(/-+$/, '');
-  return model === '' || description === '' ? model || description : `${model} (${description})`;
-}
-
 // ---- one Dawn instance, and one device from it, under a chosen Vulkan driver
 //
 // The Vulkan loader reads the environment when the adapter is requested. So the driver is named in the
@@ -291,18 +253,6 @@ function nameOf({ device, description }: AdapterInfo): string {
 // off.
 
 const TOGGLES = 'disable-dawn-features=timestamp_quantization';
-const WANTED_FEATURES: readonly GPUFeatureName[] = ['timestamp-query', 'shader-f16', 'subgroups'];
-const WANTED_LIMITS = [
-  'maxBufferSize',
-  'maxStorageBufferBindingSize',
-  'maxStorageBuffersPerShaderStage',
-  'maxComputeInvocationsPerWorkgroup',
-  'maxComputeWorkgroupSizeX',
-  'maxComputeWorkgroupSizeY',
-  'maxComputeWorkgroupStorageSize',
-  'maxComputeWorkgroupsPerDimension',
-] as const;
-
 export interface InstanceRequest {
   readonly source: AdapterSource;
   /** The ICD manifest to use, in place of the environment's. */
@@ -332,9 +282,7 @@ export async function requestDevice(
       }),
     );
     if (adapter === null) return 'no adapter';
-    const requiredLimits = Object.fromEntries(WANTED_LIMITS.map((name) => [name, adapter.limits[name]]));
-    const requiredFeatures = WANTED_FEATURES.filter((name) => adapter.features.has(name));
-    const device = await adapter.requestDevice({ label: 'tierkv', requiredLimits, requiredFeatures });
+    const device = await adapter.requestDevice(deviceWish(adapter));
     return new LiveDevice(device, reportOf(adapter.info, request.source), instance, notice);
   } catch (error) {
     return firstLine(error instanceof Error ? error.message : String(error));
@@ -359,54 +307,4 @@ async function withIcd<T>(icdPath: string | undefined, act: () => Promise<T>): P
 
 function firstLine(message: string): string {
   return message.split('\n')[0];
-}
-
-// ---- self-test: a device must copy, compute and return bytes that are not zero
-//
-// Some devices accept every call and move nothing (Dawn's null backend, broken drivers); a cache on them
-// would serve zeros. The test runs a real pool of a few slots, so it tests the code that runs later.
-
-const SLOT_BYTES = 4100;
-const SLOTS = 3;
-const SEED = 0x7e57;
-
-/** What is wrong with the device; empty if it works. */
-export async function deviceFault(live: LiveDevice): Promise<string> {
-  const shape = poolShape(1, SLOTS * SLOT_BYTES, [SLOT_BYTES]);
-  const store = await HbmStore.open(live, shape, {
-    label: 'tierkv.selfTest',
-    stagingBytes: 8192,
-    stagingBuffers: 2,
-    verifyWrites: 'kernel',
-  }).catch((error: Error) => error);
-  if (store instanceof Error) return store.message;
-  try {
-    return await poolFault(store);
-  } finally {
-    await store[Symbol.asyncDispose]();
-  }
-}
-
-async function poolFault(store: HbmStore): Promise<string> {
-  const words = new Uint32Array(SLOT_BYTES / 4);
-  fillPattern(words, SEED, 0);
-  const digest = digestWords(words);
-  const uploaded = { slot: 0, sizeClass: 0, generation: 1, seedLo: SEED, seedHi: 0 };
-  const generated = { ...uploaded, slot: 2 };
-
-  const item = { ...uploaded, key: new Uint32Array(4), digest, bytes: new Uint8Array(words.buffer) };
-  const [write] = await store.write([item]);
-  if (write.outcome !== Outcome.LOADED) return `its uploads do not arrive (${write.reason})`;
-
-  const [fill] = await store.fillPattern([generated]);
-  const [check] = await store.countMismatches([generated]);
-  const [seal] = await store.seal([generated]);
-  if (fill.outcome !== Outcome.LOADED || check.mismatchedWords !== 0) return 'its kernels do not compute';
-  if (seal.digest.lo !== digest.lo || seal.digest.hi !== digest.hi) return 'its kernels compute wrong sums';
-
-  const landed = new Uint32Array(words.length);
-  const [read] = await store.read([{ ...item, ...generated, bytes: new Uint8Array(landed.buffer) }]);
-  if (read.outcome !== Outcome.LOADED) return `its readbacks do not arrive (${read.reason})`;
-  if (landed.some((word, index) => word !== words[index])) return 'its readbacks bring wrong bytes';
-  return '';
 }

@@ -6,6 +6,7 @@
 
 import { BufferUsage, type LiveDevice } from './device.ts';
 import { type KernelSpec, type KernelTable, SlabKernel, shaderSource } from './kernels.ts';
+import { storeShaders } from './shaderTexts.ts';
 import { type BoxPath, type BoxPlan, inUnitsOf, type SlotLocation } from './types.ts';
 
 export const VECTOR_BYTES = 16;
@@ -51,7 +52,7 @@ export async function openBoxKernels(
   const open = (direction: 'gather' | 'scatter', form: BoxForm): Promise<SlabKernel> => {
     const spec: KernelSpec = {
       name: `${direction}.${form}`,
-      code: shaderSource('boxes', direction),
+      code: shaderSource(storeShaders, 'boxes', direction),
       entryPoint: form,
       constants: { workgroupSize, sharersMax },
       slab: direction === 'gather' ? 'read' : 'write',

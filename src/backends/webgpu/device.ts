@@ -159,6 +159,12 @@ export class LiveDevice implements AsyncDisposable {
     this.device.destroy();
   }
 
+  /** Ends this object, and leaves the device to its owner. */
+  release(): void {
+    this.#end('the device was given back to its owner');
+    this.device.removeEventListener('uncapturederror', this.#onError);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#end('the device was disposed of');
     this.device.destroy();

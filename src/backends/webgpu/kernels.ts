@@ -14,7 +14,7 @@
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
-import { shaderTexts } from './shaderTexts.ts';
+import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
 
 export type BufferAccess = 'read' | 'write';
@@ -235,18 +235,20 @@ function rowsTo(words: number): number {
 
 // ---- texts of shaders, which are part of the program (shaderTexts.ts) so that a bundle needs no other file
 
-/** The texts of the named files, joined: the shared files first, then the kernel. */
-export function shaderSource(...names: readonly string[]): string {
-  return names.map(textOf).join('\n');
-}
-
-/** @throws TKV_INPUT naming the unknown shader */
-function textOf(name: string): string {
-  if (Object.hasOwn(shaderTexts, name)) return shaderTexts[name];
-  const known = Object.keys(shaderTexts).join(', ');
-  throw new TierKVError('TKV_INPUT', `Unknown shader ${String(name)}. Use one of ${known}.`, {
-    field: 'names',
-  });
+/**
+ * The texts of the named files, joined: the shared files first, then the kernel.
+ * @throws TKV_INPUT naming the unknown shader
+ */
+export function shaderSource(texts: Readonly<Record<string, string>>, ...names: readonly string[]): string {
+  return names
+    .map((name) => {
+      if (Object.hasOwn(texts, name)) return texts[name];
+      const known = Object.keys(texts).join(', ');
+      throw new TierKVError('TKV_INPUT', `Unknown shader ${String(name)}. Use one of ${known}.`, {
+        field: 'names',
+      });
+    })
+    .join('\n');
 }
 
 // ---- compiled kernels
@@ -432,7 +434,7 @@ export class SlotKernels {
 function specOf(kernel: SlotKernel, shape: SlotKernelShape): KernelSpec {
   return {
     name: kernel,
-    code: shaderSource('slots', kernel),
+    code: shaderSource(storeShaders, 'slots', kernel),
     entryPoint: kernel === 'digest' ? shape.digest : 'scattered',
     constants: { workgroupSize: shape.workgroupSize },
     slab: kernel === 'fill' ? 'write' : 'read',

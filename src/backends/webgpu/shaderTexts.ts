@@ -1,9 +1,365 @@
 /**
- * The WGSL of `shaders/*.wgsl` by name. Made from those files, and held to them, by
+ * The WGSL of `shaders/*.wgsl` by name: of the stores, and of `tierkv/compute`. Made from those files, and held to them, by
  * test/backends/webgpu/kernels/shader-texts-are-those-of-the-files.test.ts.
  */
 
-export const shaderTexts: Readonly<Record<string, string>> = {
+export const storeShaders: Readonly<Record<string, string>> = {
+  boxes: `// Shared by the kernels over boxes. In its slot a box is runs of equal length at regular distances. Packed,
+// the runs follow each other without gaps:
+//
+//     slab     | . . a a . . b b . . | . . c c . . d d . . |       a b: runs of one layer, c d: of the next
+//     packed   | a a b b c c d d |
+//
+// A dispatch covers \`workgroups.y\` items of one slab, with \`workgroups.x\` workgroups for each. All numbers of
+// an item are in the kernel's unit: vectors of 16 bytes if every run begins and ends at a vector, else words.
+
+struct Item {
+  // Offset of the box's run 0 in the slab, and of the item's first run in the packed bytes.
+  slab: u32,
+  packed: u32,
+  // The item is \`runs\` runs of the box, from run \`firstRun\` on.
+  firstRun: u32,
+  runs: u32,
+  runUnits: u32,
+  runsPerLayer: u32,
+  runStride: u32,
+  layerStride: u32,
+}
+
+@group(0) @binding(1) var<storage, read> items: array<Item>;
+
+// Invocations of a workgroup, and how many of them at most share a run. Both are powers of two.
+override workgroupSize: u32 = 64u;
+override sharersMax: u32 = 64u;
+
+// The runs of its item, and the units of each run, that an invocation moves.
+struct Walk {
+  run: u32,
+  runStep: u32,
+  unit: u32,
+  unitStep: u32,
+}
+
+fn walkOf(item: Item, group: u32, groups: u32, invocation: u32) -> Walk {
+  let sharers = min(sharersMax, 1u << firstLeadingBit(item.runUnits));
+  let runsAtOnce = workgroupSize / sharers;
+  return Walk(group * runsAtOnce + invocation / sharers, groups * runsAtOnce, invocation % sharers, sharers);
+}
+
+fn slabUnit(item: Item, run: u32) -> u32 {
+  let number = item.firstRun + run;
+  let layer = number / item.runsPerLayer;
+  return item.slab + layer * item.layerStride + (number - layer * item.runsPerLayer) * item.runStride;
+}
+
+fn packedUnit(item: Item, run: u32) -> u32 {
+  return item.packed + run * item.runUnits;
+}
+`,
+  check: `// Counts the words of every item that differ from its pattern (src/runtime/pattern.ts) in results[2 i], which
+// must be zero before.
+
+@group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
+
+@compute @workgroup_size(workgroupSize)
+fn scattered(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  let item = items[group.y];
+  let split = splitOf(item);
+  let range = rangeOf(split.vectors, group.x, groups.x);
+  var wrong = vec4(0u);
+  for (var at = range.x + invocation; at < range.y; at += workgroupSize) {
+    let wanted = patternOf(item, vec4(split.head + 4u * at) + vec4(0u, 1u, 2u, 3u));
+    wrong += select(vec4(0u), vec4(1u), slab[split.vector + at] != wanted);
+  }
+  var count = wrong.x + wrong.y + wrong.z + wrong.w;
+  if (group.x == 0u) {
+    for (var edge = invocation; edge < edges; edge += workgroupSize) {
+      let index = edgeWord(split, edge);
+      let at = item.wordOffset + index;
+      if (index < item.wordCount && slab[at >> 2u][at & 3u] != patternOf(item, vec4(index)).x) {
+        count += 1u;
+      }
+    }
+  }
+  if (count > 0u) {
+    atomicAdd(&results[2u * group.y], count);
+  }
+}
+`,
+  digest: `// The digest (src/runtime/digest.ts) of every item: results[2 i] = lo, results[2 i + 1] = hi, which must be
+// zero before.
+//
+// Sums modulo 2^32 commute, so the order of invocations does not matter. Each steps through its workgroup's
+// vectors by \`workgroupSize\`, and updates i * golden and 2 i + 1 of a vector's first word by addition. A
+// vector of words (x, y, z, w) whose first word has the weight W adds (x + y + z + w) W + 2 y + 4 z + 6 w to
+// \`hi\`.
+
+@group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
+
+fn spreadWords(value: vec4<u32>) -> vec4<u32> {
+  let x = (value ^ (value >> vec4(16u))) * 0x21f0aaadu;
+  return x ^ (x >> vec4(15u));
+}
+
+var<workgroup> partial: array<vec2<u32>, workgroupSize>;
+
+const steps = vec4(0u, golden, 2u * golden, 3u * golden);
+
+fn digestOf(item: Item, group: u32, groups: u32, invocation: u32) -> vec2<u32> {
+  let split = splitOf(item);
+  let range = rangeOf(split.vectors, group, groups);
+  var lo = 0u;
+  var hi = 0u;
+  let first = split.head + 4u * (range.x + invocation);
+  var position = first * golden;
+  var weight = 2u * first + 1u;
+  for (var at = range.x + invocation; at < range.y; at += workgroupSize) {
+    let spread = spreadWords(slab[split.vector + at] ^ (vec4(position) + steps));
+    let sum = spread.x + spread.y + spread.z + spread.w;
+    lo += sum;
+    hi += sum * weight + 2u * (spread.y + spread.w + 2u * (spread.z + spread.w));
+    position += workgroupSize * 4u * golden;
+    weight += workgroupSize * 8u;
+  }
+  if (group == 0u) {
+    for (var edge = invocation; edge < edges; edge += workgroupSize) {
+      let index = edgeWord(split, edge);
+      if (index < item.wordCount) {
+        let at = item.wordOffset + index;
+        let spread = spreadWords(vec4(slab[at >> 2u][at & 3u] ^ (index * golden))).x;
+        lo += spread;
+        hi += spread * (2u * index + 1u);
+      }
+    }
+  }
+  return vec2(lo, hi);
+}
+
+fn add(item: u32, digest: vec2<u32>) {
+  atomicAdd(&results[2u * item], digest.x);
+  atomicAdd(&results[2u * item + 1u], digest.y);
+}
+
+// Each invocation adds its own part: for devices on which a barrier costs more than an atomic.
+@compute @workgroup_size(workgroupSize)
+fn scattered(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  add(group.y, digestOf(items[group.y], group.x, groups.x, invocation));
+}
+
+// Each workgroup adds once, after a tree of sums in its memory. \`workgroupSize\` must be a power of two.
+@compute @workgroup_size(workgroupSize)
+fn reduced(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  partial[invocation] = digestOf(items[group.y], group.x, groups.x, invocation);
+  for (var half = workgroupSize / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (invocation < half) {
+      partial[invocation] += partial[invocation + half];
+    }
+  }
+  if (invocation == 0u) {
+    add(group.y, partial[0]);
+  }
+}
+`,
+  fill: `// Fills every item with its pattern (src/runtime/pattern.ts). Words are stored one by one, four a step: a
+// vector may belong to two slots, and two invocations that rewrite it as a whole would lose words.
+
+@group(0) @binding(0) var<storage, read_write> slab: array<u32>;
+
+@compute @workgroup_size(workgroupSize)
+fn scattered(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  let item = items[group.y];
+  let fours = item.wordCount / 4u;
+  let range = rangeOf(fours, group.x, groups.x);
+  for (var four = range.x + invocation; four < range.y; four += workgroupSize) {
+    let words = patternOf(item, vec4(4u * four) + vec4(0u, 1u, 2u, 3u));
+    let at = item.wordOffset + 4u * four;
+    slab[at] = words.x;
+    slab[at + 1u] = words.y;
+    slab[at + 2u] = words.z;
+    slab[at + 3u] = words.w;
+  }
+  if (group.x == 0u) {
+    for (var index = 4u * fours + invocation; index < item.wordCount; index += workgroupSize) {
+      slab[item.wordOffset + index] = patternOf(item, vec4(index)).x;
+    }
+  }
+}
+`,
+  gather: `// Packs boxes: copies the runs of every item from its slot into the packed bytes. Each packed unit is written
+// once.
+
+@group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
+@group(1) @binding(0) var<storage, read_write> packed: array<vec4<u32>>;
+
+// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
+// rewrite the whole vector, whose other words belong to other invocations.
+@group(0) @binding(0) var<storage, read> slabWords: array<u32>;
+@group(1) @binding(0) var<storage, read_write> packedWords: array<u32>;
+
+@compute @workgroup_size(workgroupSize)
+fn vectors(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  let item = items[group.y];
+  let walk = walkOf(item, group.x, groups.x, invocation);
+  for (var run = walk.run; run < item.runs; run += walk.runStep) {
+    let slabAt = slabUnit(item, run);
+    let packedAt = packedUnit(item, run);
+    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
+      packed[packedAt + unit] = slab[slabAt + unit];
+    }
+  }
+}
+
+@compute @workgroup_size(workgroupSize)
+fn words(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  let item = items[group.y];
+  let walk = walkOf(item, group.x, groups.x, invocation);
+  for (var run = walk.run; run < item.runs; run += walk.runStep) {
+    let slabAt = slabUnit(item, run);
+    let packedAt = packedUnit(item, run);
+    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
+      packedWords[packedAt + unit] = slabWords[slabAt + unit];
+    }
+  }
+}
+`,
+  scatter: `// Unpacks boxes: copies the runs of every item from the packed bytes into its slot, and writes nothing
+// outside of a run. The boxes of a dispatch must not overlap.
+
+@group(0) @binding(0) var<storage, read_write> slab: array<vec4<u32>>;
+@group(1) @binding(0) var<storage, read> packed: array<vec4<u32>>;
+
+// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
+// rewrite the whole vector, whose other words belong to other runs or to the neighbouring slot.
+@group(0) @binding(0) var<storage, read_write> slabWords: array<u32>;
+@group(1) @binding(0) var<storage, read> packedWords: array<u32>;
+
+@compute @workgroup_size(workgroupSize)
+fn vectors(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  let item = items[group.y];
+  let walk = walkOf(item, group.x, groups.x, invocation);
+  for (var run = walk.run; run < item.runs; run += walk.runStep) {
+    let slabAt = slabUnit(item, run);
+    let packedAt = packedUnit(item, run);
+    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
+      slab[slabAt + unit] = packed[packedAt + unit];
+    }
+  }
+}
+
+@compute @workgroup_size(workgroupSize)
+fn words(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+  @builtin(local_invocation_index) invocation: u32,
+) {
+  let item = items[group.y];
+  let walk = walkOf(item, group.x, groups.x, invocation);
+  for (var run = walk.run; run < item.runs; run += walk.runStep) {
+    let slabAt = slabUnit(item, run);
+    let packedAt = packedUnit(item, run);
+    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
+      slabWords[slabAt + unit] = packedWords[packedAt + unit];
+    }
+  }
+}
+`,
+  slots: `// Shared by the kernels over whole slots. An item is one slot. A dispatch covers \`workgroups.y\` items of one
+// slab, with \`workgroups.x\` workgroups for each. Words are numbered from the start of their slot, which may
+// be any word of the slab.
+
+struct Item {
+  wordOffset: u32,
+  wordCount: u32,
+  seedLo: u32,
+  seedHi: u32,
+}
+
+@group(0) @binding(1) var<storage, read> items: array<Item>;
+
+// Two words for each item: the two halves of a digest, or a count and zero.
+@group(0) @binding(2) var<storage, read_write> results: array<atomic<u32>>;
+
+// Invocations of a workgroup.
+override workgroupSize: u32 = 64u;
+
+const golden = 0x9E3779B1u;
+
+// The 32-bit finalizer of MurmurHash3 (Appleby, public domain), as in src/runtime/pattern.ts.
+fn mixWords(value: vec4<u32>) -> vec4<u32> {
+  var x = value;
+  x = (x ^ (x >> vec4(16u))) * 0x85ebca6bu;
+  x = (x ^ (x >> vec4(13u))) * 0xc2b2ae35u;
+  return x ^ (x >> vec4(16u));
+}
+
+// Words \`index\` of the pattern of the item's seeds.
+fn patternOf(item: Item, index: vec4<u32>) -> vec4<u32> {
+  return mixWords(mixWords(vec4(item.seedLo) ^ (index * golden)) + vec4(item.seedHi));
+}
+
+// The half-open range of units, of \`count\`, for workgroup \`group\` of \`groups\`.
+fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
+  let share = (count + groups - 1u) / groups;
+  let first = group * share;
+  return vec2(min(first, count), min(first + share, count));
+}
+
+// The slot of an item as whole vectors of 4 words of the slab, and at most 3 words before and 3 after them:
+//
+//     | n n n h | v v v v | v v v v | t t n n |       n: words of the neighbouring slots
+struct Split {
+  // The first whole vector, numbered within the slab, and the number of whole vectors.
+  vector: u32,
+  vectors: u32,
+  // Number of words before the first whole vector.
+  head: u32,
+}
+
+fn splitOf(item: Item) -> Split {
+  let first = (item.wordOffset + 3u) >> 2u;
+  let end = max(first, (item.wordOffset + item.wordCount) >> 2u);
+  return Split(first, end - first, min(item.wordCount, 4u * first - item.wordOffset));
+}
+
+const edges = 6u;
+
+// The item's word number \`edge\` among its words outside of whole vectors, if it has that many.
+fn edgeWord(split: Split, edge: u32) -> u32 {
+  return select(4u * split.vectors + edge, edge, edge < split.head);
+}
+`,
+};
+
+export const computeShaders: Readonly<Record<string, string>> = {
   attend: `// Paged attention, first part. One invocation attends with some query heads that share a KV head, for one row
 // over one split, which is 128 tokens at absolute positions. It loads each vector of K and V once for all of
 // these heads. It has no barrier and no workgroup memory, so it runs well on every device.
@@ -258,92 +614,6 @@ override blockRows: u32; // rows of K and V, over all layers and heads
 @group(0) @binding(0) var<storage, read> pairs: array<Pair>;
 @group(0) @binding(1) var<uniform> count: vec4<u32>; // number of pairs, then unused
 `,
-  boxes: `// Shared by the kernels over boxes. In its slot a box is runs of equal length at regular distances. Packed,
-// the runs follow each other without gaps:
-//
-//     slab     | . . a a . . b b . . | . . c c . . d d . . |       a b: runs of one layer, c d: of the next
-//     packed   | a a b b c c d d |
-//
-// A dispatch covers \`workgroups.y\` items of one slab, with \`workgroups.x\` workgroups for each. All numbers of
-// an item are in the kernel's unit: vectors of 16 bytes if every run begins and ends at a vector, else words.
-
-struct Item {
-  // Offset of the box's run 0 in the slab, and of the item's first run in the packed bytes.
-  slab: u32,
-  packed: u32,
-  // The item is \`runs\` runs of the box, from run \`firstRun\` on.
-  firstRun: u32,
-  runs: u32,
-  runUnits: u32,
-  runsPerLayer: u32,
-  runStride: u32,
-  layerStride: u32,
-}
-
-@group(0) @binding(1) var<storage, read> items: array<Item>;
-
-// Invocations of a workgroup, and how many of them at most share a run. Both are powers of two.
-override workgroupSize: u32 = 64u;
-override sharersMax: u32 = 64u;
-
-// The runs of its item, and the units of each run, that an invocation moves.
-struct Walk {
-  run: u32,
-  runStep: u32,
-  unit: u32,
-  unitStep: u32,
-}
-
-fn walkOf(item: Item, group: u32, groups: u32, invocation: u32) -> Walk {
-  let sharers = min(sharersMax, 1u << firstLeadingBit(item.runUnits));
-  let runsAtOnce = workgroupSize / sharers;
-  return Walk(group * runsAtOnce + invocation / sharers, groups * runsAtOnce, invocation % sharers, sharers);
-}
-
-fn slabUnit(item: Item, run: u32) -> u32 {
-  let number = item.firstRun + run;
-  let layer = number / item.runsPerLayer;
-  return item.slab + layer * item.layerStride + (number - layer * item.runsPerLayer) * item.runStride;
-}
-
-fn packedUnit(item: Item, run: u32) -> u32 {
-  return item.packed + run * item.runUnits;
-}
-`,
-  check: `// Counts the words of every item that differ from its pattern (src/runtime/pattern.ts) in results[2 i], which
-// must be zero before.
-
-@group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
-
-@compute @workgroup_size(workgroupSize)
-fn scattered(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  let item = items[group.y];
-  let split = splitOf(item);
-  let range = rangeOf(split.vectors, group.x, groups.x);
-  var wrong = vec4(0u);
-  for (var at = range.x + invocation; at < range.y; at += workgroupSize) {
-    let wanted = patternOf(item, vec4(split.head + 4u * at) + vec4(0u, 1u, 2u, 3u));
-    wrong += select(vec4(0u), vec4(1u), slab[split.vector + at] != wanted);
-  }
-  var count = wrong.x + wrong.y + wrong.z + wrong.w;
-  if (group.x == 0u) {
-    for (var edge = invocation; edge < edges; edge += workgroupSize) {
-      let index = edgeWord(split, edge);
-      let at = item.wordOffset + index;
-      if (index < item.wordCount && slab[at >> 2u][at & 3u] != patternOf(item, vec4(index)).x) {
-        count += 1u;
-      }
-    }
-  }
-  if (count > 0u) {
-    atomicAdd(&results[2u * group.y], count);
-  }
-}
-`,
   convertBlocks: `// Converts the first tokens of blocks into blocks of another pool, whose format has no scales. An invocation
 // converts one vector of 4 elements.
 
@@ -430,163 +700,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   var value = Stored();
   if (pair.fromSlab == SLABu) { value = slabSLAB[pair.fromUnit + unit]; } // each slab
   if (pair.toSlab == SLABu) { slabSLAB[pair.toUnit + unit] = value; } // each slab
-}
-`,
-  digest: `// The digest (src/runtime/digest.ts) of every item: results[2 i] = lo, results[2 i + 1] = hi, which must be
-// zero before.
-//
-// Sums modulo 2^32 commute, so the order of invocations does not matter. Each steps through its workgroup's
-// vectors by \`workgroupSize\`, and updates i * golden and 2 i + 1 of a vector's first word by addition. A
-// vector of words (x, y, z, w) whose first word has the weight W adds (x + y + z + w) W + 2 y + 4 z + 6 w to
-// \`hi\`.
-
-@group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
-
-fn spreadWords(value: vec4<u32>) -> vec4<u32> {
-  let x = (value ^ (value >> vec4(16u))) * 0x21f0aaadu;
-  return x ^ (x >> vec4(15u));
-}
-
-var<workgroup> partial: array<vec2<u32>, workgroupSize>;
-
-const steps = vec4(0u, golden, 2u * golden, 3u * golden);
-
-fn digestOf(item: Item, group: u32, groups: u32, invocation: u32) -> vec2<u32> {
-  let split = splitOf(item);
-  let range = rangeOf(split.vectors, group, groups);
-  var lo = 0u;
-  var hi = 0u;
-  let first = split.head + 4u * (range.x + invocation);
-  var position = first * golden;
-  var weight = 2u * first + 1u;
-  for (var at = range.x + invocation; at < range.y; at += workgroupSize) {
-    let spread = spreadWords(slab[split.vector + at] ^ (vec4(position) + steps));
-    let sum = spread.x + spread.y + spread.z + spread.w;
-    lo += sum;
-    hi += sum * weight + 2u * (spread.y + spread.w + 2u * (spread.z + spread.w));
-    position += workgroupSize * 4u * golden;
-    weight += workgroupSize * 8u;
-  }
-  if (group == 0u) {
-    for (var edge = invocation; edge < edges; edge += workgroupSize) {
-      let index = edgeWord(split, edge);
-      if (index < item.wordCount) {
-        let at = item.wordOffset + index;
-        let spread = spreadWords(vec4(slab[at >> 2u][at & 3u] ^ (index * golden))).x;
-        lo += spread;
-        hi += spread * (2u * index + 1u);
-      }
-    }
-  }
-  return vec2(lo, hi);
-}
-
-fn add(item: u32, digest: vec2<u32>) {
-  atomicAdd(&results[2u * item], digest.x);
-  atomicAdd(&results[2u * item + 1u], digest.y);
-}
-
-// Each invocation adds its own part: for devices on which a barrier costs more than an atomic.
-@compute @workgroup_size(workgroupSize)
-fn scattered(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  add(group.y, digestOf(items[group.y], group.x, groups.x, invocation));
-}
-
-// Each workgroup adds once, after a tree of sums in its memory. \`workgroupSize\` must be a power of two.
-@compute @workgroup_size(workgroupSize)
-fn reduced(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  partial[invocation] = digestOf(items[group.y], group.x, groups.x, invocation);
-  for (var half = workgroupSize / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (invocation < half) {
-      partial[invocation] += partial[invocation + half];
-    }
-  }
-  if (invocation == 0u) {
-    add(group.y, partial[0]);
-  }
-}
-`,
-  fill: `// Fills every item with its pattern (src/runtime/pattern.ts). Words are stored one by one, four a step: a
-// vector may belong to two slots, and two invocations that rewrite it as a whole would lose words.
-
-@group(0) @binding(0) var<storage, read_write> slab: array<u32>;
-
-@compute @workgroup_size(workgroupSize)
-fn scattered(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  let item = items[group.y];
-  let fours = item.wordCount / 4u;
-  let range = rangeOf(fours, group.x, groups.x);
-  for (var four = range.x + invocation; four < range.y; four += workgroupSize) {
-    let words = patternOf(item, vec4(4u * four) + vec4(0u, 1u, 2u, 3u));
-    let at = item.wordOffset + 4u * four;
-    slab[at] = words.x;
-    slab[at + 1u] = words.y;
-    slab[at + 2u] = words.z;
-    slab[at + 3u] = words.w;
-  }
-  if (group.x == 0u) {
-    for (var index = 4u * fours + invocation; index < item.wordCount; index += workgroupSize) {
-      slab[item.wordOffset + index] = patternOf(item, vec4(index)).x;
-    }
-  }
-}
-`,
-  gather: `// Packs boxes: copies the runs of every item from its slot into the packed bytes. Each packed unit is written
-// once.
-
-@group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
-@group(1) @binding(0) var<storage, read_write> packed: array<vec4<u32>>;
-
-// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
-// rewrite the whole vector, whose other words belong to other invocations.
-@group(0) @binding(0) var<storage, read> slabWords: array<u32>;
-@group(1) @binding(0) var<storage, read_write> packedWords: array<u32>;
-
-@compute @workgroup_size(workgroupSize)
-fn vectors(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  let item = items[group.y];
-  let walk = walkOf(item, group.x, groups.x, invocation);
-  for (var run = walk.run; run < item.runs; run += walk.runStep) {
-    let slabAt = slabUnit(item, run);
-    let packedAt = packedUnit(item, run);
-    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
-      packed[packedAt + unit] = slab[slabAt + unit];
-    }
-  }
-}
-
-@compute @workgroup_size(workgroupSize)
-fn words(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  let item = items[group.y];
-  let walk = walkOf(item, group.x, groups.x, invocation);
-  for (var run = walk.run; run < item.runs; run += walk.runStep) {
-    let slabAt = slabUnit(item, run);
-    let packedAt = packedUnit(item, run);
-    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
-      packedWords[packedAt + unit] = slabWords[slabAt + unit];
-    }
-  }
 }
 `,
   halfBits: `// Converts 32-bit floats to 16-bit floats by integers: to the nearest, ties to even. So the bytes are the
@@ -796,116 +909,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     out /= total;
   }
   attended[row * outStride + head * headDim4 + dim] = out;
-}
-`,
-  scatter: `// Unpacks boxes: copies the runs of every item from the packed bytes into its slot, and writes nothing
-// outside of a run. The boxes of a dispatch must not overlap.
-
-@group(0) @binding(0) var<storage, read_write> slab: array<vec4<u32>>;
-@group(1) @binding(0) var<storage, read> packed: array<vec4<u32>>;
-
-// The same buffers as words. A kernel uses either vectors or words: a store to a component of a vector may
-// rewrite the whole vector, whose other words belong to other runs or to the neighbouring slot.
-@group(0) @binding(0) var<storage, read_write> slabWords: array<u32>;
-@group(1) @binding(0) var<storage, read> packedWords: array<u32>;
-
-@compute @workgroup_size(workgroupSize)
-fn vectors(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  let item = items[group.y];
-  let walk = walkOf(item, group.x, groups.x, invocation);
-  for (var run = walk.run; run < item.runs; run += walk.runStep) {
-    let slabAt = slabUnit(item, run);
-    let packedAt = packedUnit(item, run);
-    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
-      slab[slabAt + unit] = packed[packedAt + unit];
-    }
-  }
-}
-
-@compute @workgroup_size(workgroupSize)
-fn words(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) invocation: u32,
-) {
-  let item = items[group.y];
-  let walk = walkOf(item, group.x, groups.x, invocation);
-  for (var run = walk.run; run < item.runs; run += walk.runStep) {
-    let slabAt = slabUnit(item, run);
-    let packedAt = packedUnit(item, run);
-    for (var unit = walk.unit; unit < item.runUnits; unit += walk.unitStep) {
-      slabWords[slabAt + unit] = packedWords[packedAt + unit];
-    }
-  }
-}
-`,
-  slots: `// Shared by the kernels over whole slots. An item is one slot. A dispatch covers \`workgroups.y\` items of one
-// slab, with \`workgroups.x\` workgroups for each. Words are numbered from the start of their slot, which may
-// be any word of the slab.
-
-struct Item {
-  wordOffset: u32,
-  wordCount: u32,
-  seedLo: u32,
-  seedHi: u32,
-}
-
-@group(0) @binding(1) var<storage, read> items: array<Item>;
-
-// Two words for each item: the two halves of a digest, or a count and zero.
-@group(0) @binding(2) var<storage, read_write> results: array<atomic<u32>>;
-
-// Invocations of a workgroup.
-override workgroupSize: u32 = 64u;
-
-const golden = 0x9E3779B1u;
-
-// The 32-bit finalizer of MurmurHash3 (Appleby, public domain), as in src/runtime/pattern.ts.
-fn mixWords(value: vec4<u32>) -> vec4<u32> {
-  var x = value;
-  x = (x ^ (x >> vec4(16u))) * 0x85ebca6bu;
-  x = (x ^ (x >> vec4(13u))) * 0xc2b2ae35u;
-  return x ^ (x >> vec4(16u));
-}
-
-// Words \`index\` of the pattern of the item's seeds.
-fn patternOf(item: Item, index: vec4<u32>) -> vec4<u32> {
-  return mixWords(mixWords(vec4(item.seedLo) ^ (index * golden)) + vec4(item.seedHi));
-}
-
-// The half-open range of units, of \`count\`, for workgroup \`group\` of \`groups\`.
-fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
-  let share = (count + groups - 1u) / groups;
-  let first = group * share;
-  return vec2(min(first, count), min(first + share, count));
-}
-
-// The slot of an item as whole vectors of 4 words of the slab, and at most 3 words before and 3 after them:
-//
-//     | n n n h | v v v v | v v v v | t t n n |       n: words of the neighbouring slots
-struct Split {
-  // The first whole vector, numbered within the slab, and the number of whole vectors.
-  vector: u32,
-  vectors: u32,
-  // Number of words before the first whole vector.
-  head: u32,
-}
-
-fn splitOf(item: Item) -> Split {
-  let first = (item.wordOffset + 3u) >> 2u;
-  let end = max(first, (item.wordOffset + item.wordCount) >> 2u);
-  return Split(first, end - first, min(item.wordCount, 4u * first - item.wordOffset));
-}
-
-const edges = 6u;
-
-// The item's word number \`edge\` among its words outside of whole vectors, if it has that many.
-fn edgeWord(split: Split, edge: u32) -> u32 {
-  return select(4u * split.vectors + edge, edge, edge < split.head);
 }
 `,
   writeKv: `// Writes K and V of each row into its token's place in the sequence's blocks. An invocation writes one unit.

@@ -13,6 +13,7 @@
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
+import { availableMemoryBytes } from '../host/posix.ts';
 import { BufferUsage, type LiveDevice } from './device.ts';
 import type { SlotBuffer, SlotLocation } from './types.ts';
 
@@ -82,7 +83,7 @@ export class Slabs {
 
 /** @throws TKV_CONFIG if a software device, which uses host memory, would need more than is available */
 function requireHostMemory(live: LiveDevice, bytes: number): void {
-  const availableBytes = process.availableMemory();
+  const availableBytes = availableMemoryBytes();
   if (!live.adapter.software || bytes <= availableBytes) return;
   const problem = `asks for ${bytes} bytes of a software device, and ${availableBytes} of host memory are available`;
   throw configError('hbm.capacityBytes', problem, 'Lower hbm.capacityBytes.');

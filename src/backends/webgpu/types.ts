@@ -19,7 +19,7 @@ import {
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import { countRuns } from '../../runtime/geometry/runs.ts';
 import { optionNames } from '../../runtime/options.ts';
-import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/tier/tierStore.ts';
+import type { SealItem, StoreResult, TopTierStore } from '../../runtime/tier/tierStore.ts';
 
 /** Where the adapter comes from: a Vulkan driver and how it was found, or the platform's own backend. */
 export type AdapterSource =
@@ -142,7 +142,7 @@ export interface SlotLocation {
  * refused. While `write` or `writeBoxes` works on a slot, each call on it is refused. `read`, `readBoxes` and
  * `countMismatches` may share a slot. The source of a `copy` may be shared with everything but a write.
  */
-export interface DevicePool extends DeviceTierStore {
+export interface DevicePool extends TopTierStore {
   readonly adapter: AdapterReport;
   /** Fulfilled with the reason when the device is lost. Calls under way and later calls end as `refused`. */
   readonly lost: Promise<string>;

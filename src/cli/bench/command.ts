@@ -2,22 +2,38 @@
 
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import type { LinkRow } from '../../measure/links.ts';
+import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, renderTable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 
 interface BenchOptions {
   readonly json?: string;
   readonly plot?: string;
+  readonly report?: string;
   readonly dir?: string;
   readonly adapter?: string;
   readonly quick: boolean;
   readonly sustained: boolean;
   readonly fio?: string;
+  readonly remote?: string;
+}
+
+interface LinksFound {
+  readonly adapter?: { readonly name: string; readonly software: boolean };
+  readonly sustained?: boolean;
+  readonly links?: readonly LinkRow[];
+}
+
+interface ManagerFound {
+  readonly manager?: readonly ManagerRow[];
 }
 
 const helpEnd = `
@@ -25,12 +41,15 @@ links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the
          the slowest part of the machine has done (limit), one block at a time by plain calls (single), all
          in one plain transfer (bulk); what tierkv moved, in which time, and half the distance of its slowest
          round from its fastest (±)
+remote   a Valkey or Redis (--remote URL): whole blocks with authenticators, and lookups
 manager  allocations, lookups, garbage and memory of the manager, without moving a byte
-all      both
+all      links and manager, and remote where --remote is given
 
 Short samples flatter a disk, which takes up bursts. --sustained measures its links for 15 seconds each, and
 --fio writes the job with which fio measures the same: compare its figures with the stages read and write.
 `;
+
+type Measured = 'links' | 'manager' | 'remote' | 'all';
 
 /** I/Os that run at once: the 16 that the store gives, where libuv has 16 threads. */
 const ioAtOnce = (): number => Math.min(16, Number(process.env.UV_THREADPOOL_SIZE ?? 4));
@@ -38,39 +57,67 @@ const ioAtOnce = (): number => Math.min(16, Number(process.env.UV_THREADPOOL_SIZ
 export function benchCommand(): Command {
   return new Command('bench')
     .description('Measure the links of this machine, beside their limits, and the manager.')
-    .addArgument(new Argument('<what>').choices(['links', 'manager', 'all']))
-    .option('--json <file>', 'write the rows as JSON')
+    .addArgument(new Argument('<what>').choices(['links', 'manager', 'remote', 'all']))
+    .addOption(jsonOption())
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
+    .option(reportFlags, reportAbout)
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
     .option('--quick', 'fewer sizes and rounds, short bursts: for a first look', false)
     .option('--sustained', 'links of the disk under load, for seconds each', false)
     .option('--fio <file>', 'with --sustained: write the job with which fio measures the same')
+    .option('--remote <url>', 'the server that bench remote measures')
     .addHelpText('after', helpEnd)
-    .action(async (what: 'links' | 'manager' | 'all', options: BenchOptions) => {
+    .action(async (what: Measured, options: BenchOptions) => {
       refuseIdle(what, options);
       for (const file of [options.json, options.plot, options.fio])
         if (file !== undefined) requireWritableTarget(file);
-      const links = what === 'manager' ? {} : await linksAsAsked(options);
-      const manager = what === 'links' ? {} : await managerAsAsked(options.quick);
+      await checkReport(options.report);
+      const has = (part: Measured): boolean => what === part || what === 'all';
+      const links: LinksFound = has('links') ? await linksAsAsked(options) : {};
+      const manager: ManagerFound = has('manager') ? await managerAsAsked(options.quick) : {};
+      const { remote: url } = options;
+      const remote = url === undefined ? {} : { remote: await remoteAsAsked(url, options.quick) };
       const about = { date: new Date().toISOString(), node: process.version, quick: options.quick };
-      if (options.json !== undefined) writeJsonFile(options.json, { ...about, ...links, ...manager });
+      if (options.json !== undefined)
+        writeResultJson(options.json, 'bench', { ...about, ...links, ...manager, ...remote });
+      if (options.report !== undefined) {
+        const { benchReport } = await import('../../report/benchReport.ts');
+        await reportTo(options.report, (command) => benchReport({ ...links, ...manager, command }));
+      }
     });
 }
 
+async function remoteAsAsked(url: string, quick: boolean): Promise<object> {
+  const { measureSharedServer, renderSharedServer } = await import('../../measure/sharedServer.ts');
+  using bar = startProgressBar('rounds');
+  const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
+    bar.update({ share: done / all, done });
+  });
+  printText(renderSharedServer(figures, rows));
+  return { ...figures, rows };
+}
+
 /** @throws TKV_CONFIG for an option that would do nothing */
-function refuseIdle(what: string, { plot, quick, sustained, fio }: BenchOptions): void {
-  if (what === 'manager' && plot !== undefined) {
-    throw configError('--plot', 'draws links, of which bench manager has none', 'Leave it out.');
+function refuseIdle(what: Measured, { plot, quick, sustained, fio, remote }: BenchOptions): void {
+  const hasLinks = what === 'links' || what === 'all';
+  if (!hasLinks && plot !== undefined) {
+    throw configError('--plot', `draws links, of which bench ${what} has none`, 'Leave it out.');
   }
-  if (what === 'manager' && sustained) {
-    throw configError('--sustained', 'is about links, of which bench manager has none', 'Leave it out.');
+  if (!hasLinks && sustained) {
+    throw configError('--sustained', `is about links, of which bench ${what} has none`, 'Leave it out.');
+  }
+  if (what === 'remote' && remote === undefined) {
+    throw configError('--remote', 'is missing', 'Name the server, as redis://host:6379.');
+  }
+  if (remote !== undefined && what !== 'remote' && what !== 'all') {
+    throw configError('--remote', `is not measured by bench ${what}`, 'Use bench remote, or bench all.');
   }
   if (quick && sustained) throw configError('--sustained', 'excludes --quick', 'Keep one of them.');
   if (fio !== undefined && !sustained) throw configError('--fio', 'has no --sustained', 'Add it.');
 }
 
-async function linksAsAsked(options: BenchOptions): Promise<object> {
+async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
   const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
   const bench = await import('../../measure/links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
@@ -93,7 +140,7 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
   return { adapter, sustained, links: rows };
 }
 
-async function managerAsAsked(quick: boolean): Promise<object> {
+async function managerAsAsked(quick: boolean): Promise<ManagerFound> {
   const { benchManager } = await import('../../measure/manager.ts');
   const { tableMemory } = await import('../../backends/host/hostArena.ts');
   const manager = benchManager(quick, await tableMemory());

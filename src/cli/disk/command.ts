@@ -4,7 +4,8 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson } from '../../files/results.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
 export function diskCommand(): Command {
@@ -15,19 +16,19 @@ export function diskCommand(): Command {
     .command('stat')
     .description('what the store is, how full it is, and what a start would find')
     .argument('<dir>', 'directory of the disk tier')
-    .option('--json <file>', 'write it as JSON')
+    .addOption(jsonOption())
     .action(async (dir: string, { json }: { json?: string }) => {
       if (json !== undefined) requireWritableTarget(json);
       const { describeStore, renderDescription } = await import('./run.ts');
       const description = await describeStore(dir);
-      if (json !== undefined) writeJsonFile(json, description);
+      if (json !== undefined) writeResultJson(json, 'disk stat', description);
       printText(renderDescription(description));
     });
   command
     .command('fsck')
     .description('read every record and the whole index, and list what is wrong')
     .argument('<dir>', 'directory of the disk tier')
-    .option('--json <file>', 'write the report as JSON')
+    .addOption(jsonOption())
     .addHelpText(
       'after',
       `
@@ -41,7 +42,7 @@ Last line: faults N`,
       if (json !== undefined) requireWritableTarget(json);
       const { checkStore, renderCheck } = await import('./run.ts');
       const report = await checkStore(dir);
-      if (json !== undefined) writeJsonFile(json, report);
+      if (json !== undefined) writeResultJson(json, 'disk fsck', report);
       printText(renderCheck(report));
       if (report.faults.length > 0) process.exitCode = 1;
     });

@@ -9,10 +9,12 @@ import { configError } from '../../runtime/errors.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
+import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
 import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
-type Given = OptionValues & { readonly json?: string | boolean };
+type Given = OptionValues & { readonly json?: string };
 
 const helpEnd = `
 A POLICY is a bundle (.json), a program for one slot (.star, .wasm, .js with --slot), or a preset such as
@@ -55,7 +57,8 @@ export function evaluateCommand(): Command {
     .option('--cache <folder>', 'keep results there')
     .option(workersFlags, workersAbout)
     .option('--limit <s>', 'longest time of one simulation', '120')
-    .option('--json [file]', 'write the evaluations as JSON; without a file, print them in place of the page')
+    .addOption(jsonOption())
+    .option(reportFlags, reportAbout)
     .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
     .option('--http <port>', 'with --serve: over HTTP instead; 0 for any free port')
     .option('--host <name>', 'with --http', '127.0.0.1')
@@ -82,6 +85,7 @@ export function evaluateCommand(): Command {
       for (const target of [options.json, options.trace]) {
         if (typeof target === 'string') requireWritableTarget(target);
       }
+      await checkReport(options.report);
       const { runEvaluate } = await import('./run.ts');
       await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits, server);
     });

@@ -10,7 +10,7 @@ import { GAIN_MIN } from '../../evolve/fitness/objectives.ts';
 import { hypervolume } from '../../evolve/search/selection.ts';
 import { defaultSummary, summaryStrategies } from '../../evolve/summary.ts';
 import { traceLevels } from '../../evolve/trace/records.ts';
-import { writeJsonFile, writeText } from '../../files/results.ts';
+import { writeResultJson, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
 import { hasOwnCoefficients, latencyBackends } from '../../sim/latency/makeModel.ts';
@@ -19,6 +19,7 @@ import type { OptionValues } from '../../simulate/optionTable.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { printText } from '../output.ts';
+import { reportTo } from '../reportOption.ts';
 import { withRunner } from '../workersOption.ts';
 import {
   evaluationTable,
@@ -86,6 +87,14 @@ export async function runEvaluate(
     const text = await pageOf(named, evaluations, suite, evaluator, options);
     signal.throwIfAborted();
     writeResults(named, evaluations, evaluator, options, text);
+    if (typeof options.report !== 'string') return;
+    const { evaluationReport } = await import('../../report/evaluationReport.ts');
+    const policies = named.map(({ name }, i) => ({ name, evaluation: evaluations[i] }));
+    const { objectiveNames } = evaluator;
+    const { summary } = text;
+    await reportTo(options.report, (command) =>
+      evaluationReport({ policies, suite, objectiveNames, summary, command }),
+    );
   });
 }
 
@@ -116,14 +125,9 @@ function writeResults(
   writeReport(report, options, page.text);
 }
 
-/** `--json`: into a file beside the page, or printed in its place. */
-function writeReport(report: unknown, options: OptionValues, text: string): void {
-  const json: unknown = options.json;
-  if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
-  else {
-    if (typeof json === 'string') writeJsonFile(json, report);
-    printText(text);
-  }
+function writeReport(report: object, options: OptionValues, text: string): void {
+  if (typeof options.json === 'string') writeResultJson(options.json, 'evaluate', report);
+  printText(text);
 }
 
 function tablesOf(entries: readonly RankedBundle[], objectiveNames: readonly string[]): string {

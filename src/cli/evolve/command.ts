@@ -1,8 +1,11 @@
 /** `tierkv evolve`: a search for policies that beat every preset, without any language model. */
 
 import { Command } from 'commander';
+import { requireWritableTarget } from '../../files/results.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';
 import { workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
@@ -30,6 +33,7 @@ export interface EvolveOptions {
   readonly out: string;
   readonly resume: boolean;
   readonly plots: boolean;
+  readonly report: string | undefined;
   readonly generations: number;
   /** For presets, generations, validation and judging together; Infinity for no limit. */
   readonly minutes: number;
@@ -41,6 +45,8 @@ export interface EvolveOptions {
   readonly islands: number;
   readonly finalists: number;
   readonly wallMs: number;
+  /** Where the report goes too. */
+  readonly json: string | undefined;
 }
 
 export function evolveCommand(): Command {
@@ -62,8 +68,11 @@ export function evolveCommand(): Command {
     .option('--wall-ms <ms>', 'longest time of one simulation (default: 60000)')
     .option('--resume', 'go on from the state in the directory')
     .option('--no-plots', 'draw nothing')
+    .addOption(jsonOption())
+    .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (policies: string[], given: Record<string, string | boolean | undefined>) => {
+      await checkReport(given.report);
       const texts = given as Record<string, string | undefined>;
       const whole = (name: string, flag: string, otherwise: number, min: number, max: number): number =>
         numberWithin(texts, name, flag, { min, max, whole: true }) ?? otherwise;
@@ -76,6 +85,7 @@ export function evolveCommand(): Command {
         out: String(given.out),
         resume: given.resume === true,
         plots: given.plots !== false,
+        report: texts.report,
         generations: whole('generations', '--generations', 30, 1, 100_000),
         minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
         population: whole('population', '--population', 32, 4, 10_000),
@@ -84,7 +94,9 @@ export function evolveCommand(): Command {
         islands: whole('islands', '--islands', 3, 1, 100),
         finalists: whole('finalists', '--finalists', 12, 1, 1000),
         wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),
+        json: texts.json,
       };
+      if (options.json !== undefined) requireWritableTarget(options.json);
       const { evolve } = await import('./run.ts');
       await interruptible((signal) => evolve(options, signal));
     });

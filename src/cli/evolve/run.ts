@@ -21,13 +21,14 @@ import {
 import { SearchBudget, TimeIsUp } from '../../evolve/search/budget.ts';
 import { Search } from '../../evolve/search/search.ts';
 import { firstPolicies, slotGuides } from '../../evolve/search/seeds.ts';
-import { makeDirectory, writeText } from '../../files/results.ts';
+import { makeDirectory, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCounted } from '../../printing/text.ts';
 import { configError, unknownName } from '../../runtime/errors.ts';
 import { openRunner } from '../../workers/openRunner.ts';
 import { printText } from '../output.ts';
+import { reportTo } from '../reportOption.ts';
 import type { EvolveOptions } from './command.ts';
 import {
   archiveChart,
@@ -205,6 +206,14 @@ async function conclude(
     directory.write('fitness.svg', await renderSvg(fitnessChart(search.state)));
     directory.write('archive.svg', await renderSvg(archiveChart(search.state)));
     directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
+  }
+  if (options.json !== undefined) writeResultJson(options.json, 'evolve', report);
+  if (options.report !== undefined) {
+    const { searchReport } = await import('../../report/searchReport.ts');
+    const tried = search.state.individuals.filter(({ error }) => error === undefined);
+    await reportTo(options.report, (command) =>
+      searchReport({ outcome: report, individuals: tried, command, folder: options.out }),
+    );
   }
   printText(reportText(report, presets.length));
   if (budget === undefined) return;

@@ -4,7 +4,7 @@
  */
 
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeJsonFile, writeResultJson, writeText } from '../../files/results.ts';
 import type { FitRequestsOptions } from '../../fitting/fitRequests.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { formatCounted, printable } from '../../printing/text.ts';
@@ -12,6 +12,7 @@ import { configError } from '../../runtime/errors.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
 import { latencyBackends } from '../../sim/latency/makeModel.ts';
 import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
+import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
 function numberOption(text: string): number {
@@ -34,14 +35,16 @@ const defaultBatches = [
 ];
 
 function predictCommand(): Command {
-  return new Command('predict')
+  const command = new Command('predict')
     .description('Say how long batches take, what that is made of, and how many KV blocks fit.')
     .requiredOption('--model <name>', 'model, with or without organisation, or the path of a config.json')
     .option('--gpu <name>', "GPU or the path of its file (default: the model's, else H100)")
     .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)", numberOption)
     .option('--dp <n>', 'data parallel ranks of a mixture of experts', numberOption, 1)
     .addOption(
-      new Option('--backend <name>', 'model of time').choices([...latencyBackends]).default('calibrated'),
+      new Option('--latency-model <name>', 'model of time')
+        .choices([...latencyBackends])
+        .default('calibrated'),
     )
     .option('--coefficients <file>', 'coefficients (default: as shipped for the backend and GPU)')
     .addOption(
@@ -56,27 +59,30 @@ function predictCommand(): Command {
       [],
     )
     .option('--no-floor', 'also give times that the hardware cannot reach, as upstream does')
-    .option('--block-size <tokens>', 'tokens of a KV block', numberOption, 16)
+    .option('--block-tokens <n>', 'tokens of a KV block', numberOption, 16)
     .option('--gpu-memory-utilization <share>', 'share of the memory that may be used', numberOption, 0.9)
-    .option('--json <file>', 'write the report as JSON')
+    .addOption(jsonOption())
     .action(async (raw) => {
       const { predict, renderPrediction } = await import('./predict.ts');
       const report = predict({
         ...raw,
         batch: raw.batch.length > 0 ? raw.batch : defaultBatches,
-        blockTokens: raw.blockSize,
+        backend: raw.latencyModel,
         memoryUtilization: raw.gpuMemoryUtilization,
       });
-      if (raw.json !== undefined) writeJsonFile(raw.json, report);
+      if (raw.json !== undefined) writeResultJson(raw.json, 'latency predict', report);
       printText(renderPrediction(report));
     });
+  return addAliases(command, { '--backend': '--latency-model', '--block-size': '--block-tokens' });
 }
 
 function fitOptions(): Command {
   return new Command('fit')
     .description('Fit coefficients to measured steps and write them as a file.')
     .addOption(
-      new Option('--backend <name>', 'what to fit').choices(['calibrated', 'linear']).default('calibrated'),
+      new Option('--latency-model <name>', 'what to fit')
+        .choices(['calibrated', 'linear'])
+        .default('calibrated'),
     )
     .option('--gpu <name>', 'GPU on which the steps were measured, or the path of its file', 'H100')
     .option(
@@ -94,37 +100,51 @@ function fitOptions(): Command {
 
 /** How a run was served, for fits and comparisons. */
 export function servedOptions(command: Command, when: string): Command {
-  return command
+  command
     .option('--model <name>', `${when}the model that was served`)
     .option('--tp <n>', `${when}tensor parallel GPUs`, numberOption, 1)
     .option('--dp <n>', `${when}data parallel ranks, or engines that requests go to in turn`, numberOption, 1)
     .option('--max-num-seqs <n>', `${when}requests in a batch`, numberOption, 128)
     .option('--max-num-batched-tokens <n>', `${when}tokens of a step`, numberOption, 2048)
     .option(
-      '--kv-blocks <n>',
+      '--hbm <blocks>',
       `${when}KV blocks of the engine, as its log has them (default: what fits)`,
       numberOption,
     )
-    .option('--block-size <tokens>', `${when}tokens of a KV block`, numberOption, 16)
+    .option('--block-tokens <n>', `${when}tokens of a KV block`, numberOption, 16)
     .option(
       '--gpu-memory-utilization <share>',
       `${when}share of the memory that may be used`,
       numberOption,
       0.9,
     );
+  return addAliases(command, { '--kv-blocks': '--hbm', '--block-size': '--block-tokens' });
+}
+
+/** The options under the names that the library has. */
+export function servedBy<T extends { readonly hbm?: number; readonly blockTokens: number }>({
+  hbm,
+  blockTokens,
+  ...rest
+}: T): Omit<T, 'hbm' | 'blockTokens'> & { readonly kvBlocks?: number; readonly blockSize: number } {
+  return { ...rest, blockSize: blockTokens, ...(hbm === undefined ? {} : { kvBlocks: hbm }) };
 }
 
 function fitCommand(): Command {
-  return servedOptions(fitOptions(), 'with --requests: ')
+  const command = servedOptions(fitOptions(), 'with --requests: ')
     .option('--fit-share <share>', 'with --requests: first share that the fit sees', numberOption, 0.5)
     .requiredOption('--out <file>', 'where the coefficients go')
+    .addOption(jsonOption())
     .action(async (raw, self: Command) => {
       requireWritableTarget(raw.out);
+      if (raw.json !== undefined) requireWritableTarget(raw.json);
       refuseOtherFit(self, raw.requests !== undefined);
-      if (raw.requests !== undefined) return fitOneRun(raw);
+      if (raw.requests !== undefined) return fitOneRun({ ...servedBy(raw), out: raw.out });
       const { fitCoefficients } = await import('../../fitting/fit.ts');
-      const { file, fitted, heldOut } = fitCoefficients(raw);
+      const { file, fitted, heldOut } = fitCoefficients({ ...raw, backend: raw.latencyModel });
       writeJsonFile(raw.out, file);
+      if (raw.json !== undefined)
+        writeResultJson(raw.json, 'latency fit', { coefficients: file, fitted, heldOut: heldOut ?? null });
       const line = (what: string, score: typeof fitted): string =>
         `${what}: ${score.count} steps, MAPE ${score.mapePercent.toFixed(2)}%, bias ` +
         `${score.biasPercent.toFixed(2)}%\n`;
@@ -132,10 +152,11 @@ function fitCommand(): Command {
       if (heldOut !== undefined) printText(line('held out', heldOut));
       printText(`wrote ${raw.out}\n`);
     });
+  return addAliases(command, { '--backend': '--latency-model' });
 }
 
 const ofRequests = [
-  ...['--model', '--tp', '--dp', '--max-num-seqs', '--max-num-batched-tokens', '--kv-blocks', '--block-size'],
+  ...['--model', '--tp', '--dp', '--max-num-seqs', '--max-num-batched-tokens', '--hbm', '--block-tokens'],
   ...['--gpu-memory-utilization', '--fit-share'],
 ];
 const ofSteps = ['--steps', '--runs', '--hold-out', '--links'];
@@ -145,8 +166,8 @@ function refuseOtherFit(command: Command, byRequests: boolean): void {
   for (const option of command.options) {
     const flag = option.long ?? option.flags;
     if (command.getOptionValueSource(option.attributeName()) !== 'cli') continue;
-    if (byRequests && (ofSteps.includes(flag) || command.getOptionValue('backend') !== 'calibrated')) {
-      const name = ofSteps.includes(flag) ? flag : '--backend';
+    if (byRequests && (ofSteps.includes(flag) || command.getOptionValue('latencyModel') !== 'calibrated')) {
+      const name = ofSteps.includes(flag) ? flag : '--latency-model';
       throw configError(name, 'is for a fit to steps, and --requests is given', 'Leave one of them out.');
     }
     if (!byRequests && ofRequests.includes(flag)) {
@@ -155,13 +176,17 @@ function refuseOtherFit(command: Command, byRequests: boolean): void {
   }
 }
 
-async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Promise<void> {
+async function fitOneRun(
+  raw: Partial<FitRequestsOptions> & { readonly out: string; readonly json?: string },
+): Promise<void> {
   if (raw.model === undefined) {
     throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
   }
   const { fitToRequests } = await import('../../fitting/fitRequests.ts');
   const { file, fitted, judged, read, kvBlocks } = fitToRequests(raw as FitRequestsOptions);
   writeJsonFile(raw.out, file);
+  if (raw.json !== undefined)
+    writeResultJson(raw.json, 'latency fit', { coefficients: file, fitted, judged });
   printText(`${runText(String(raw.requests), read, kvBlocks)}\n`);
   printText(`fitted on ${formatCounted(fitted, 'requests')}\n`);
   for (const { what, measuredMeanMs, meanErrorPercent, p90ErrorPercent } of judged) {
@@ -193,7 +218,7 @@ function checkCommand(): Command {
     .option('--steps <file>', "step log of vLLM's scheduler or step records (default: H100, as shipped)")
     .option('--runs <file>', 'totals of whole runs, .csv')
     .option('--plot <file>', 'draw predicted against measured as SVG')
-    .option('--json <file>', 'write the report as JSON')
+    .addOption(jsonOption())
     .action(async (raw) => {
       if (raw.plot !== undefined) requireWritableTarget(raw.plot);
       if (raw.json !== undefined) requireWritableTarget(raw.json);
@@ -203,7 +228,7 @@ function checkCommand(): Command {
       if (raw.plot !== undefined) {
         writeText(raw.plot, await renderSvg(checkChart(report)));
       }
-      if (raw.json !== undefined) writeJsonFile(raw.json, report);
+      if (raw.json !== undefined) writeResultJson(raw.json, 'latency check', report);
       printText(renderCheck(report));
     });
 }

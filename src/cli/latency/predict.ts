@@ -82,7 +82,7 @@ function predictBatches(options: PredictOptions): PredictReport {
     };
   });
   let blocks: { kvBlocks: number } | { kvBlocksProblem: string };
-  const blockTokens = requireInteger('--block-size', options.blockTokens, 1, 2 ** 20);
+  const blockTokens = requireInteger('--block-tokens', options.blockTokens, 1, 2 ** 20);
   const memoryUtilization = requireFraction(
     '--gpu-memory-utilization',
     requirePositive('--gpu-memory-utilization', options.memoryUtilization),

@@ -6,7 +6,7 @@
 import { existsSync, statSync } from 'node:fs';
 import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
 import { type EngineSetting, loadEngine, type ParityEngine } from '../../parity/engine.ts';
 import { defaultSpec, type ServedTraffic, trafficOf } from '../../parity/traffic.ts';
@@ -20,13 +20,14 @@ import { type KVLayout, kvLayout } from '../../runtime/index.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
 import { engineHardware, oneOf } from '../../simulate/engineOptions.ts';
-import { real, textOption, whole, wholeOption } from '../../simulate/options.ts';
+import { blocksOption, real, textOption, whole, wholeOption } from '../../simulate/options.ts';
 import { type OptionValues, presetRows } from '../../simulate/optionTable.ts';
 import { refusePresetOptions, seedOption } from '../../simulate/presetOptions.ts';
 import { openSimulation } from '../../simulate/workloadOptions.ts';
-import { addRows } from '../optionRows.ts';
+import { addAliases, addRows, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import type { StandInConfig } from './standIn.ts';
 
 const helpEnd = `
@@ -54,6 +55,7 @@ export function parityCommand(): Command {
   return addParityOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (trace: string | undefined, given: OptionValues) => {
+      await checkReport(given.report);
       const named = textOption(given, 'engine');
       const engine = named === undefined ? undefined : await loadEngine(named);
       const options = parseParityOptions(trace, given, engine);
@@ -72,8 +74,12 @@ export function parityCommand(): Command {
           progress: (done) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
         }),
       );
-      if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, report);
+      if (options.jsonPath !== undefined) writeResultJson(options.jsonPath, 'parity', report);
       if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
+      if (typeof given.report === 'string') {
+        const { parityReport } = await import('../../report/parityReport.ts');
+        await reportTo(given.report, (command) => parityReport(report, command));
+      }
       printText(renderParity(report));
       if (!report.exact.identical || report.wrongBlocks > 0) process.exitCode = 1;
     });
@@ -105,7 +111,7 @@ export function addParityOptions(command: Command): Command {
     .option('--speed <n>', 'how many times as fast requests arrive', '1');
   command
     .option('--model <name>', 'model whose steps are stood in for, or its config.json', 'qwen/qwen3-14b')
-    .option('--hardware <name>', "GPU that it runs on, or its file (default: the model's, else H100)")
+    .option('--gpu <name>', "GPU that it runs on, or its file (default: the model's, else H100)")
     .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)")
     .option(
       '--latency-model <name>',
@@ -113,11 +119,11 @@ export function addParityOptions(command: Command): Command {
       'calibrated',
     )
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)');
-  return command
+  command
     .option('--engine <module>', 'engine that serves, in place of a stand-in for a model')
-    .option('--hbm-blocks <n>', 'blocks in GPU memory', '400')
-    .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', '600')
-    .option('--nvme-blocks <n>', 'blocks on disk, 0 for none', '4000')
+    .option('--hbm <size>', 'GPU memory, in blocks or as 64MiB', '400')
+    .option('--ddr <size>', 'host memory, in blocks or as 64MiB, 0 for none', '600')
+    .option('--nvme <size>', 'disk, in blocks or as 1GiB, 0 for none', '4000')
     .option('--block-bytes <size>', 'bytes of a block that move', '64KiB')
     .option('--block-tokens <n>', `tokens of a block (default: 16; ${mooncakeBlockTokens} for block traces)`)
     .option('--max-num-seqs <n>', 'most requests in a batch', '64')
@@ -128,8 +134,15 @@ export function addParityOptions(command: Command): Command {
     .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
     .option('--links <file>', 'link profile of tierkv calibrate (default: measured before the run)')
     .option('--log <file>', 'keep the decision log of the real run')
-    .option('--json <file>', 'write the report as JSON')
-    .option('--plot <file.svg>', 'draw both runs');
+    .addOption(jsonOption())
+    .option('--plot <file.svg>', 'draw both runs')
+    .option(reportFlags, reportAbout);
+  return addAliases(command, {
+    '--hardware': '--gpu',
+    '--hbm-blocks': '--hbm',
+    '--ddr-blocks': '--ddr',
+    '--nvme-blocks': '--nvme',
+  });
 }
 
 /** @throws {TierKVError} naming the option at fault */
@@ -138,7 +151,7 @@ export function parseParityOptions(
   given: OptionValues,
   engine?: ParityEngine,
 ): ParityOptions {
-  const options: OptionValues = { ...given, timeout: '-1' };
+  const options: OptionValues = { ...given, hardware: given.gpu, timeout: '-1' };
   for (const name of ['log', 'json', 'plot']) {
     const target = textOption(options, name);
     if (target !== undefined) requireWritableTarget(target);
@@ -156,11 +169,11 @@ export function parseParityOptions(
   const machine = engineHardware(options);
   const layout = engine?.layout ?? layoutOf(options, open);
   const bytesOf = (name: string, min: number): number =>
-    whole(options, name, min, BLOCKS_MAX) * layout.blockBytes;
+    (blocksOption(options, name, layout.blockBytes, min, BLOCKS_MAX) ?? 0) * layout.blockBytes;
   const tierBytes = {
-    hbm: bytesOf('hbmBlocks', 1),
-    ddr: bytesOf('ddrBlocks', 0),
-    nvme: bytesOf('nvmeBlocks', 0),
+    hbm: bytesOf('hbm', 1),
+    ddr: bytesOf('ddr', 0),
+    nvme: bytesOf('nvme', 0),
   };
   const modes = preemptionNames.filter((name) => name !== 'restart');
   const { latency, model, hardware, tp } = machine;

@@ -11,7 +11,7 @@ import {
   type ServedTraffic,
 } from '../../parity/traffic.ts';
 import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { defaultEviction, type ManagerConfig, type SchedulerHead } from '../../runtime/index.ts';
+import { defaultEviction, type ManagerConfig, type SchedulerHead, tierName } from '../../runtime/index.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
 import { PolicyControlPlane } from '../../sim/control/plane.ts';
 import { newSimulation } from '../../sim/description/deployment.ts';
@@ -167,14 +167,14 @@ function engineOf({ config, scheduler: head }: Recorded, links: LinkProfiles): E
   const { blockTokens, sizeClass, ...scheduler } = head;
   const blockBytes = config.unitBytes[sizeClass];
   const blocks = (bytes: number): number => Math.floor(bytes / blockBytes);
-  const lowerTiers = (['ddr', 'nvme', 'remote'] as const).flatMap((tier): LowerTier[] => {
-    const size = config[tier];
-    return size === undefined ? [] : [{ tier, blocks: blocks(size.capacityBytes) }];
+  const [top, ...lower] = resolveConfig(config).tiers;
+  const lowerTiers = lower.map(({ tier, capacityBytes }): LowerTier => {
+    return { tier: tierName(tier), blocks: blocks(capacityBytes) };
   });
   return {
     blockTokens,
     blockBytes,
-    hbmBlocks: blocks(config.hbm.capacityBytes),
+    hbmBlocks: blocks(top.capacityBytes),
     lowerTiers,
     loads: { kind: 'deferred', links, prefetch: false },
     computeUsPerToken: Infinity, // the runtime loads whatever is there

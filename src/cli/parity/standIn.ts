@@ -140,7 +140,7 @@ class Serving {
     } catch (error) {
       if (!(error instanceof TierKVError && error.code === 'TKV_CAPACITY')) throw error;
       const problem = `holds no prompt of ${request.inputTokens} tokens`;
-      throw configError('--hbm-blocks', problem, 'Raise it, or serve shorter prompts.');
+      throw configError('--hbm', problem, 'Raise it, or serve shorter prompts.');
     }
     this.#open.set(id, { request, answer, generated: 0, firstTokenUs: -1, decodesAt: -1 });
   }

@@ -6,16 +6,19 @@
 
 import { Command } from 'commander';
 import { aboutPipe, keepPipe } from '../../files/inputs.ts';
-import { writeJsonFile } from '../../files/results.ts';
+import { writeResultJson } from '../../files/results.ts';
 import { type TemporaryDirectory, temporaryDirectory } from '../../files/temporaryDirectory.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatBytesPerS } from '../../printing/text.ts';
 import type { ReplayOptions, TraceReplayListener } from '../../replay/options.ts';
 import type { ReplayReport } from '../../replay/report.ts';
 import type { Study } from '../../replay/study.ts';
+import type { ReplayedTrace } from '../../report/replayReport.ts';
 import { configError } from '../../runtime/errors.ts';
+import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
 import { renderReport } from './report.ts';
 import {
@@ -33,31 +36,67 @@ present in any tier; all blocks of a request then become the most recent in HBM,
 moves down to the next.
 Every block is real bytes that only this block can have, and each one that comes back is verified.
 
-With --policy, a table shows what the policies find beside LRU and the clairvoyant optimum: every request is
+With --eviction, a table shows what the policies find beside LRU and the clairvoyant optimum: every request is
 looked up and computed whole, then HBM is trimmed once, and no bytes move. For one policy at one capacity the
 replay runs as well, under that policy; for "all", "optimum", several names, several capacities
-(--hbm-blocks 1000,3000) or a trace in another format (WEKA, token ids) there is the table alone.
-One pool alone: --ddr-blocks 0 --nvme-blocks 0.
+(--hbm 1000,3000) or a trace in another format (WEKA, token ids) there is the table alone.
+One pool alone: --ddr 0 --nvme 0.
 
 Exit code: 0 when every block was right, 1 when one was not, 2 for a mistake in the call or the trace.
 Last line: verifyFailures N
 `;
 
+/** Names of earlier versions. */
+const aliases = {
+  '--hbm-blocks': '--hbm',
+  '--ddr-blocks': '--ddr',
+  '--nvme-blocks': '--nvme',
+  '--policy': '--eviction',
+  '--requests': '--num-requests',
+};
+
+type ReplayWords = Omit<RawReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'policy' | 'requests'> &
+  RawStudyOptions & {
+    readonly hbm: string;
+    readonly ddr: string;
+    readonly nvme: string;
+    readonly eviction?: string;
+    readonly numRequests?: string;
+  };
+
+function rawOf({
+  hbm,
+  ddr,
+  nvme,
+  eviction,
+  numRequests,
+  ...rest
+}: ReplayWords): RawReplayOptions & RawStudyOptions {
+  return {
+    ...rest,
+    hbmBlocks: hbm,
+    ddrBlocks: ddr,
+    nvmeBlocks: nvme,
+    ...(eviction === undefined ? {} : { policy: eviction }),
+    ...(numRequests === undefined ? {} : { requests: numRequests }),
+  };
+}
+
 export function replayCommand(): Command {
-  return new Command('replay')
+  const command = new Command('replay')
     .description(
       'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
     )
     .argument('[trace]', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
     .option(
-      '--hbm-blocks <n>',
-      'blocks in GPU memory, at least 1; with --policy, a list',
+      '--hbm <size>',
+      'GPU memory, in blocks (at least 1) or as 64MiB; with --eviction, a list',
       replayDefaults.hbmBlocks,
     )
-    .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', replayDefaults.ddrBlocks)
+    .option('--ddr <size>', 'host memory, in blocks or as 1GiB, 0 for none', replayDefaults.ddrBlocks)
     .option(
-      '--nvme-blocks <n>',
-      'blocks on disk, 0 for none; the last tier may be "all"',
+      '--nvme <size>',
+      'disk, in blocks or as 10GiB, 0 for none; the last tier may be "all"',
       replayDefaults.nvmeBlocks,
     )
     .option(
@@ -70,8 +109,10 @@ export function replayCommand(): Command {
       'tokens of a block, by which the hash ids were cut',
       replayDefaults.blockTokens,
     )
-    .option('--requests <n>', 'stop after this many requests')
+    .option('--num-requests <n>', 'stop after this many requests')
     .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
+    .option('--remote <url>', 'a Valkey or Redis below the other tiers, which runs share')
+    .option('--remote-blocks <n>', 'with --remote: its blocks to keep in mind (default: 20000)')
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
     .option(
       '--link-gbps <n>',
@@ -88,7 +129,7 @@ export function replayCommand(): Command {
       replayDefaults.offloadThreshold,
     )
     .option(
-      '--policy <name>',
+      '--eviction <policy>',
       'eviction policy, a list of them, "all", or "optimum" (default: hazard, no table)',
     )
     .option('--plot <file.svg>', 'with --policy: draw the table')
@@ -97,46 +138,52 @@ export function replayCommand(): Command {
       '--inputs <file>',
       'with --driver modeled, in place of a trace: the inputs that --log of a run wrote',
     )
-    .option('--json <file>', 'write the report as JSON')
+    .addOption(jsonOption())
+    .option(reportFlags, reportAbout)
     .option('--skip-bad', 'leave malformed trace lines out and count them', false)
     .addHelpText('after', helpEnd)
-    .action(
-      async (tracePath: string | undefined, raw: RawReplayOptions & RawStudyOptions, command: Command) => {
-        if (tracePath === undefined && raw.inputs === undefined) {
-          command.error("error: missing required argument 'trace'");
-        }
-        const usual = command.getOptionValueSource('blockTokens') === 'default';
-        const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
-        if (study !== undefined && tracePath === undefined) {
-          throw configError('--policy', 'needs a trace', 'Name the trace beside it.');
-        }
-        const studied = study === undefined || tracePath === undefined ? undefined : { study, tracePath };
-        if (studied !== undefined && !movesBytes(studied.tracePath, studied.study)) {
-          await interruptible((signal) => studyAlone(studied.tracePath, studied.study, signal));
-          return;
-        }
-        let scratch: TemporaryDirectory | undefined;
-        const makeScratch = (): string => {
-          scratch = temporaryDirectory('tierkv-replay-');
-          return scratch.path;
-        };
-        try {
-          const options = parseReplayOptions(tracePath, raw, makeScratch);
-          const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
-          const found =
-            studied === undefined
-              ? undefined
-              : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
-          if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
-          printText(
-            `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
-          );
-          if (report.verifyFailures > 0) process.exitCode = 1;
-        } finally {
-          scratch?.[Symbol.dispose]();
-        }
-      },
-    );
+    .action(async (tracePath: string | undefined, given: ReplayWords, command: Command) => {
+      const raw = rawOf(given);
+      if (tracePath === undefined && raw.inputs === undefined) {
+        command.error("error: missing required argument 'trace'");
+      }
+      await checkReport(command.getOptionValue('report'));
+      const usual = command.getOptionValueSource('blockTokens') === 'default';
+      const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
+      if (study !== undefined && tracePath === undefined) {
+        throw configError('--eviction', 'needs a trace', 'Name the trace beside it.');
+      }
+      const studied = study === undefined || tracePath === undefined ? undefined : { study, tracePath };
+      if (studied !== undefined && !movesBytes(studied.tracePath, studied.study)) {
+        const found = await interruptible((s) => studyAlone(studied.tracePath, studied.study, s));
+        await writeFound(command, { study: found.policies });
+        return;
+      }
+      let scratch: TemporaryDirectory | undefined;
+      const makeScratch = (): string => {
+        scratch = temporaryDirectory('tierkv-replay-');
+        return scratch.path;
+      };
+      try {
+        const options = parseReplayOptions(tracePath, raw, makeScratch);
+        const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
+        const found =
+          studied === undefined
+            ? undefined
+            : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
+        if (options.jsonPath !== undefined)
+          writeResultJson(options.jsonPath, 'replay', { ...report, ...found });
+        await writeFound(command, {
+          replay: report,
+          ...(found === undefined ? {} : { study: found.policies }),
+        });
+        printText(`${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`);
+        if (report.verifyFailures > 0) process.exitCode = 1;
+      } finally {
+        scratch?.[Symbol.dispose]();
+      }
+    });
+  return addAliases(command, aliases);
 }
 
 interface StudyReport {
@@ -148,10 +195,20 @@ async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal):
 }
 
 /** A study alone: its table is all that is shown. */
-async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<void> {
+async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<StudyReport> {
   const found = await studyOf(tracePath, study, signal);
-  if (study.jsonPath !== undefined) writeJsonFile(study.jsonPath, found);
+  if (study.jsonPath !== undefined) writeResultJson(study.jsonPath, 'replay', found);
   printText(renderStudy(found.policies));
+  return found;
+}
+
+/** `--report`: what was found, as a page. */
+async function writeFound(command: Command, found: Pick<ReplayedTrace, 'replay' | 'study'>): Promise<void> {
+  const target: unknown = command.getOptionValue('report');
+  if (typeof target !== 'string') return;
+  const { replayReport } = await import('../../report/replayReport.ts');
+  const trace = command.args[0] ?? String(command.getOptionValue('inputs'));
+  await reportTo(target, (typed) => replayReport({ ...found, trace, command: typed }));
 }
 
 /**

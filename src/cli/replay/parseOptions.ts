@@ -6,10 +6,10 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { systemReason } from '../../files/inputs.ts';
+import { systemReason } from '../../files/inputErrors.ts';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget } from '../../files/results.ts';
-import { parseBytes } from '../../printing/text.ts';
+import { parseBlocks, parseBytes } from '../../printing/text.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from '../../replay/options.ts';
 import { maxBlocks, requireHoldable, requireRoom } from '../../replay/tiers.ts';
 import {
@@ -39,6 +39,8 @@ export interface RawReplayOptions {
   readonly linkLatencyUs?: string;
   readonly requests?: string;
   readonly dir?: string;
+  readonly remote?: string;
+  readonly remoteBlocks?: string;
   readonly links?: string;
   readonly log?: string;
   readonly inputs?: string;
@@ -88,8 +90,13 @@ function integer(option: string, text: string, min: number, max?: number): numbe
   return requireInteger(option, value, min, max);
 }
 
-function budget(option: string, text: string, min: number): BlockBudget {
-  return text.trim() === 'all' ? 'all' : integer(option, text, min, maxBlocks);
+/** @param text a number of blocks, bytes with a unit, or all */
+function budget(option: string, text: string, min: number, blockBytes: number): BlockBudget {
+  if (text.trim() === 'all') return 'all';
+  const blocks = /[a-z]$/i.test(text.trim()) ? parseBlocks(text, blockBytes) : Number.NaN;
+  return Number.isNaN(blocks)
+    ? integer(option, text, min, maxBlocks)
+    : requireInteger(option, blocks, min, maxBlocks);
 }
 
 function requireAllOnlyLast(budgets: readonly (readonly [option: string, budget: BlockBudget])[]): void {
@@ -120,7 +127,7 @@ function blockBytesOf(text: string): number {
 function evictionOf(policy: string | undefined): EvictionChoice {
   const choice = policy === undefined ? defaultEviction : singlePolicy(policy);
   if (choice !== undefined) return resolvePolicy(choice);
-  throw configError('--policy', `is ${JSON.stringify(policy)}`, 'Name one policy for a replay.');
+  throw configError('--eviction', `is ${JSON.stringify(policy)}`, 'Name one policy for a replay.');
 }
 
 function driverOf(text: string): DriverName {
@@ -182,6 +189,22 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
 }
 
 /** The trace, or the recorded inputs that are read in its place. */
+/** Blocks of a shared tier that a replay keeps in mind, unless it is told otherwise. */
+const REMOTE_BLOCKS = '20000';
+
+function remoteOf(raw: RawReplayOptions, driver: DriverName): ReplayOptions['remote'] {
+  if (raw.remote === undefined) {
+    if (raw.remoteBlocks === undefined) return undefined;
+    throw configError('--remote-blocks', 'is given without --remote', 'Name the server, or leave it out.');
+  }
+  if (driver === 'modeled') {
+    throw configError('--remote', 'names a server, and a modeled driver has none', 'Use --driver real.');
+  }
+  const blocks = integer('--remote-blocks', raw.remoteBlocks ?? REMOTE_BLOCKS, 1);
+  if (blocks > maxBlocks) throw configError('--remote-blocks', `is ${blocks}`, `Keep it to ${maxBlocks}.`);
+  return { url: raw.remote, blocks };
+}
+
 function sourceOf(tracePath: string | undefined, inputs: string | undefined): string {
   if (tracePath !== undefined && inputs !== undefined) {
     throw configError('--inputs', 'is read in place of a trace', `Leave ${tracePath} out, or --inputs.`);
@@ -204,18 +227,18 @@ export function parseReplayOptions(
 ): ReplayOptions {
   const source = sourceOf(tracePath, raw.inputs);
   // Sequences write and read KV in HBM, so it is never off.
-  const hbmBlocks = budget('--hbm-blocks', raw.hbmBlocks, 1);
-  const ddrBlocks = budget('--ddr-blocks', raw.ddrBlocks, 0);
-  const nvmeBlocks = budget('--nvme-blocks', raw.nvmeBlocks, 0);
-  requireAllOnlyLast([
-    ['--hbm-blocks', hbmBlocks],
-    ['--ddr-blocks', ddrBlocks],
-    ['--nvme-blocks', nvmeBlocks],
-  ]);
   const blockBytes = blockBytesOf(raw.blockBytes);
+  const hbmBlocks = budget('--hbm', raw.hbmBlocks, 1, blockBytes);
+  const ddrBlocks = budget('--ddr', raw.ddrBlocks, 0, blockBytes);
+  const nvmeBlocks = budget('--nvme', raw.nvmeBlocks, 0, blockBytes);
+  requireAllOnlyLast([
+    ['--hbm', hbmBlocks],
+    ['--ddr', ddrBlocks],
+    ['--nvme', nvmeBlocks],
+  ]);
   requireHoldable({ hbmBlocks, ddrBlocks, nvmeBlocks, blockBytes });
   const blockTokens = integer('--block-tokens', raw.blockTokens, 1);
-  const requests = raw.requests === undefined ? undefined : integer('--requests', raw.requests, 1);
+  const requests = raw.requests === undefined ? undefined : integer('--num-requests', raw.requests, 1);
 
   const driver = driverOf(raw.driver);
   requireModelFile('--inputs', raw.inputs, driver, '--log of a run');
@@ -223,6 +246,7 @@ export function parseReplayOptions(
   if (raw.linkGbps !== undefined) requireModeled('--link-gbps', driver);
   if (raw.linkLatencyUs !== undefined) requireModeled('--link-latency-us', driver);
 
+  const remote = remoteOf(raw, driver);
   const offloadThreshold = requireFraction(
     '--offload-threshold',
     decimal('--offload-threshold', raw.offloadThreshold),
@@ -267,6 +291,7 @@ export function parseReplayOptions(
     linkBaseLatencyUs: linkLatencyUs,
     dir: raw.dir ?? scratchDir(),
     skipBad: raw.skipBad,
+    ...(remote === undefined ? {} : { remote }),
     ...(requests === undefined ? {} : { requests }),
     ...(raw.links === undefined ? {} : { linksPath: raw.links }),
     ...(raw.log === undefined ? {} : { logPath: raw.log }),

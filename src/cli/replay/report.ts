@@ -15,8 +15,8 @@ import {
 } from '../../printing/text.ts';
 import { type LinkName, linkNames, type ReplayReport } from '../../replay/report.ts';
 
-const tierOrder = ['hbm', 'ddr', 'nvme'] as const;
-const tierTitles = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe' } as const;
+const tierOrder = ['hbm', 'ddr', 'nvme', 'remote'] as const;
+const tierTitles = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' } as const;
 
 const linkTitles: Readonly<Record<LinkName, string>> = {
   hbmToDdr: 'HBM -> DDR',
@@ -25,6 +25,11 @@ const linkTitles: Readonly<Record<LinkName, string>> = {
   nvmeToDdr: 'NVMe -> DDR',
   hbmToNvme: 'HBM -> NVMe',
   nvmeToHbm: 'NVMe -> HBM',
+  hbmToRemote: 'HBM -> Remote',
+  ddrToRemote: 'DDR -> Remote',
+  nvmeToRemote: 'NVMe -> Remote',
+  remoteToHbm: 'Remote -> HBM',
+  remoteToDdr: 'Remote -> DDR',
 };
 
 const lineWidth = 110;
@@ -38,7 +43,7 @@ function factText(name: string, fact: string | number | boolean): string {
 /** `title` and its facts, broken into lines under each other. Facts without a value are left out. */
 function storeLines(title: string, facts: Readonly<Record<string, string | number | boolean>>): string {
   const indent = ' '.repeat(6);
-  const lines = [title.padEnd(indent.length)];
+  const lines = [`${title} `.padEnd(indent.length)];
   for (const text of Object.entries(facts).flatMap(([name, fact]) =>
     fact === '' ? [] : factText(name, fact),
   )) {
@@ -67,12 +72,14 @@ function tierTable(report: ReplayReport): string {
     formatCount(blocks),
     formatShare(blocks, blockLookups),
   ];
-  const tiers = tierOrder.filter((tier) => tier in report.tiers || hits[tier] > 0);
+  const hitsOf = (tier: (typeof tierOrder)[number]): number => hits[tier] ?? 0;
+  const tiers = tierOrder.filter((tier) => tier in report.tiers || hitsOf(tier) > 0);
+  const found = tierOrder.reduce((sum, tier) => sum + hitsOf(tier), 0);
   return renderTable(
     [{ title: 'served by' }, { title: 'blocks', align: 'right' }, { title: 'of lookups', align: 'right' }],
     [
-      ...tiers.map((tier) => row(tierTitles[tier], hits[tier])),
-      row('prefill', blockLookups - hits.hbm - hits.ddr - hits.nvme),
+      ...tiers.map((tier) => row(tierTitles[tier], hitsOf(tier))),
+      row('prefill', blockLookups - found),
       row('all', blockLookups),
     ],
   );
@@ -98,7 +105,17 @@ function linkTable(report: ReplayReport): string {
   );
 }
 
-/** The report as lines of text, the last of which is `verifyFailures N`. */
+/** What the tiers below HBM were good for, in a sentence; nothing where there are none. */
+function worthLine({ hbmAloneHits, hits, blockLookups, tiers }: ReplayReport): string {
+  if (hbmAloneHits === undefined || blockLookups === 0) return '';
+  const below = tierOrder.filter((tier) => tier !== 'hbm' && (tier in tiers || (hits[tier] ?? 0) > 0));
+  const names = below.map((tier) => tierTitles[tier]).join(' and ');
+  const percent = (blocks: number): string => `${Math.round((100 * blocks) / blockLookups)} %`;
+  const found = tierOrder.reduce((sum, tier) => sum + (hits[tier] ?? 0), 0);
+  return `Without ${names} ${percent(hbmAloneHits)} of the blocks would have been found, with them ${percent(found)}.\n`;
+}
+
+/** The report as lines of text. The last ones are `verifyFailures N` and what the lower tiers were good for. */
 export function renderReport(report: ReplayReport): string {
   const { demotions, adapter } = report;
   const facts: [name: string, value: string][] = [
@@ -128,6 +145,6 @@ export function renderReport(report: ReplayReport): string {
     ...(Object.keys(report.bytesMoved).length > 0 ? [linkTable(report)] : []),
     ...(Object.keys(report.tiers).length > 0 ? [storesText(report)] : []),
     facts.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(''),
-    `verifyFailures ${report.verifyFailures}\n`,
+    `verifyFailures ${report.verifyFailures}\n${worthLine(report)}`,
   ].join('\n');
 }

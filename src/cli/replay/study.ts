@@ -29,7 +29,7 @@ export function parsePolicies(text: string): readonly string[] {
     if (known.includes(word)) continue;
     const near = nearestName(word, known);
     const remedy = near === undefined ? `Known: ${known.join(', ')}.` : `Did you mean ${near}?`;
-    throw configError('--policy', `names ${JSON.stringify(word)}, which is not known`, remedy);
+    throw configError('--eviction', `names ${JSON.stringify(word)}, which is not known`, remedy);
   }
   if (words.includes(ALL)) return evictionPolicyNames.filter((name) => name !== NEEDS_OWNERS);
   return [...new Set(words.filter((word) => word !== OPTIMUM))];
@@ -42,7 +42,7 @@ export function singlePolicy(text: string): EvictionChoice | undefined {
 
 /** Capacities as a list. @throws TKV_CONFIG for one that must be a count of blocks */
 export function parseCapacities(text: string, most: number): readonly number[] {
-  return [...new Set(text.split(',').map((word) => blocksOf('--hbm-blocks', word, 1, most)))];
+  return [...new Set(text.split(',').map((word) => blocksOf('--hbm', word, 1, most)))];
 }
 
 /** A count of blocks. @throws TKV_CONFIG naming the option */
@@ -89,16 +89,16 @@ export interface StudyRun extends StudyOptions {
 export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
   const { policy, plot, hbmBlocks, json, requests, blockTokens } = raw;
   if (policy === undefined) {
-    if (plot !== undefined) throw configError('--plot', 'has nothing to draw', 'Add --policy all.');
+    if (plot !== undefined) throw configError('--plot', 'has nothing to draw', 'Add --eviction all.');
     if (!hbmBlocks.includes(',')) return undefined;
-    throw configError('--hbm-blocks', `is the list ${hbmBlocks}`, 'Add --policy all to compare capacities.');
+    throw configError('--hbm', `is the list ${hbmBlocks}`, 'Add --eviction all to compare capacities.');
   }
   const policies = parsePolicies(policy);
   const needsReplay = raw.log !== undefined ? '--log' : raw.inputs !== undefined ? '--inputs' : undefined;
   // `all` is as many blocks as the trace has: where nothing is evicted, there is nothing to compare.
   if ([hbmBlocks, raw.ddrBlocks, raw.nvmeBlocks].some((blocks) => blocks.trim() === 'all')) {
     throw configError(
-      '--policy',
+      '--eviction',
       'compares nothing where a tier holds all blocks',
       'Give each tier a number.',
     );
@@ -109,13 +109,10 @@ export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
   return {
     policies,
     capacities,
-    lower: [
-      blocksOf('--ddr-blocks', raw.ddrBlocks, 0, maxBlocks),
-      blocksOf('--nvme-blocks', raw.nvmeBlocks, 0, maxBlocks),
-    ],
+    lower: [blocksOf('--ddr', raw.ddrBlocks, 0, maxBlocks), blocksOf('--nvme', raw.nvmeBlocks, 0, maxBlocks)],
     single: singlePolicy(policy) !== undefined && capacities.length === 1,
     ...(blockTokens === '' ? {} : { blockTokens: blocksOf('--block-tokens', blockTokens, 1) }),
-    ...(requests === undefined ? {} : { requests: blocksOf('--requests', requests, 1) }),
+    ...(requests === undefined ? {} : { requests: blocksOf('--num-requests', requests, 1) }),
     ...(plot === undefined ? {} : { plotPath: plot }),
     ...(json === undefined ? {} : { jsonPath: json }),
     ...(needsReplay === undefined ? {} : { needsReplay }),

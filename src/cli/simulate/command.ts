@@ -8,12 +8,11 @@ import { requireWritableTarget } from '../../files/results.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
+import { checkReport } from '../reportOption.ts';
 
 const helpEnd = `
-Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
-times, some of which no hardware reaches: --floor holds every step above what the GPU needs, and
---latency-model calibrated was fitted to real steps. --preemption-mode recompute keeps the tokens of requests
-that give way, as vLLM does.
+Sizes take units (64GiB, 2TB) or count blocks; times take units (500ms, 10m). Names of BLIS (inference-sim) for
+these options work too, and --as-upstream has its defaults and its text.
 `;
 
 export function simulateCommand(): Command {
@@ -25,10 +24,19 @@ export function simulateCommand(): Command {
     .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
       const asked = askedOf(self, workload);
       const { options } = asked;
-      for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
+      for (const name of [
+        'json',
+        'metricsPath',
+        'requests',
+        'resultsPath',
+        'decisions',
+        'chromeTrace',
+        'plot',
+      ]) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
       }
+      await checkReport(options.report);
       if (typeof options.traceOutput === 'string') {
         const stem = traceStem('--trace-output', options.traceOutput);
         for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);

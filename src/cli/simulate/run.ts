@@ -1,9 +1,12 @@
 /** Runs a simulation and writes what came of it. */
 
-import { writeResults, writeText } from '../../files/results.ts';
+import { resultJson, writeResults, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCount, formatSeconds, printable } from '../../printing/text.ts';
+import { writeReport } from '../../report/index.ts';
+import { simulationReport } from '../../report/simulationReport.ts';
+import { SimulationTimeline } from '../../report/simulationTimeline.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
 import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
@@ -28,9 +31,10 @@ import {
 } from '../../simulate/output.ts';
 import { planSimulation } from '../../simulate/plan.ts';
 import { provenanceOf } from '../../simulate/provenance.ts';
+import { headText, runText } from '../../simulate/runText.ts';
 import { classesOf, requireRoom } from '../../simulate/simulate.ts';
-import { factsOf } from '../../simulate/workloadOptions.ts';
 import { printText, traceStem } from '../output.ts';
+import { typedCommand } from '../reportOption.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
 
 /** What watches a run for its outputs. */
@@ -41,6 +45,7 @@ class Watchers {
   readonly decisions: Decisions | undefined;
   readonly scaling: ScalingReport = new ScalingReport();
   readonly spread: Spread = new Spread();
+  readonly timeline: SimulationTimeline | undefined;
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
@@ -54,14 +59,16 @@ class Watchers {
       all.push(this.chrome);
     }
     if (options.plot !== undefined) {
-      const tiers = (): ReturnType<BuiltSimulation['simulation']['instances'][0]['engine']['tiers']>[] =>
-        (this.built?.simulation.instances ?? []).map(({ engine }) => engine.tiers());
-      this.occupancy = new Occupancy(tiers);
+      this.occupancy = new Occupancy(() => this.built?.simulation.instances ?? []);
       all.push(this.occupancy);
     }
     if (options.decisions !== undefined || options.summarizeTrace === true) {
       this.decisions = new Decisions(options.decisions !== undefined);
       all.push(this.decisions);
+    }
+    if (options.report !== undefined) {
+      this.timeline = new SimulationTimeline(() => this.built?.simulation.instances ?? []);
+      all.push(this.timeline);
     }
     this.observer = observers(all);
   }
@@ -77,7 +84,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
       watchers = new Watchers(options);
       watchers.built = buildPlanned(plan, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
-      refuseIdleOptions(asked, plan.policyFile, factsOf(watchers.built.opened));
+      refuseIdleOptions(asked, plan.policyFile, watchers.built.opened.spec === undefined);
       if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.options);
       return watchers.built;
     },
@@ -101,21 +108,20 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const scaling = watchers.scaling.of(simulation.nowUs);
 
   const files: [target: string, parts: Iterable<string>][] = [];
+  const tierkv = {
+    provenance,
+    conservation: built.conservation,
+    cache: cacheMetrics(instances),
+    ...(Object.keys(targets).length === 0 ? {} : { slo: attainedOf(table, targets) }),
+    transfers: transferMetrics(instances),
+    ...(scaling.length === 0 ? {} : { scaling }),
+  };
   const metricsPath = textOption(options, 'metricsPath');
-  if (metricsPath !== undefined) {
-    const { conservation } = built;
-    const scaled = scaling.length === 0 ? {} : { scaling };
-    const slo = Object.keys(targets).length === 0 ? {} : { slo: attainedOf(table, targets) };
-    const cache = cacheMetrics(instances);
-    const tierkv = {
-      provenance,
-      conservation,
-      cache,
-      ...slo,
-      transfers: transferMetrics(instances),
-      ...scaled,
-    };
-    files.push([metricsPath, [metricsText(cluster, tierkv)]]);
+  if (metricsPath !== undefined) files.push([metricsPath, [metricsText(cluster, tierkv)]]);
+  const json = textOption(options, 'json');
+  if (json !== undefined) {
+    const { requests: _rows, ...metrics } = cluster;
+    files.push([json, [resultJson('simulate', { metrics, instances: perInstance, ...tierkv })]]);
   }
   const requests = textOption(options, 'requests');
   if (requests !== undefined) {
@@ -151,37 +157,31 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
     bar.say(`wrote ${printable(plot)}`);
   }
   writeResults(files.map(([target, parts]) => ({ target, parts })));
-  for (const [target] of files) bar.say(`wrote ${printable(target)}`);
+  for (const [target] of files) if (target !== '-') bar.say(`wrote ${printable(target)}`);
 
   const scaled = new Set(built.scaling.map(({ configId }) => configId));
-  for (const warning of watchers.spread.warnings(instances, scaled))
-    bar.say(`warning: ${printable(warning)}`);
+  const ofShared = simulation.shared?.warnings() ?? [];
+  const warnings = [...watchers.spread.warnings(instances, scaled), ...ofShared];
+  for (const warning of warnings) bar.say(`warning: ${printable(warning)}`);
+  const { timeline } = watchers;
+  if (timeline !== undefined) {
+    const run = { built, cluster, targets, timeline, command: typedCommand(), warnings };
+    await writeReport(simulationReport(run), String(options.report));
+    bar.say(`wrote ${printable(String(options.report))}`);
+  }
 
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
   const asUpstream = options.asUpstream === true;
   const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling, asUpstream };
-  printText(summaryText(shown));
+  printText(asUpstream ? summaryText(shown) : headText(built) + runText(shown));
   const { file = '', source } = opened;
   // what was taken of a recorded trace, or what the rate of a specification counts
   const taken = source.taken === undefined ? sessionsText(source) : takenText(file, source);
   if (taken !== '') bar.say(taken);
-  const optimistic = optimisticText(built);
-  if (optimistic !== '') bar.say(optimistic);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);
-}
-
-/** That upstream's models of time go below what the hardware needs, and what to ask for instead; '' where they do not. */
-function optimisticText({ machine, options }: BuiltSimulation): string {
-  const model = machine.latency.backend;
-  const upstreams = model === 'trained-physics' || model === 'roofline';
-  if (!upstreams || options.floor === true || options.asUpstream === true) return '';
-  return (
-    `warning: steps of ${model} may be shorter than ${machine.hardware.name} can make them: ` +
-    '--latency-model calibrated was fitted to real steps, --floor holds each above what the hardware needs'
-  );
 }
 
 /** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */

@@ -4,11 +4,14 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
+import type { PointResult } from '../../simulate/point.ts';
 import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
 
 const helpEnd = `
@@ -32,17 +35,22 @@ export function sweepCommand(): Command {
       collect,
       [],
     )
-    .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
-    .option('--target-itl <ms>', 'the same for the time between tokens')
-    .option('--target-e2e <ms>', 'the same for the whole request')
+    .option(
+      '--target-ttft <time>',
+      'bound on the 99th percentile of the time to the first token, as 500ms or in milliseconds',
+    )
+    .option('--target-itl <time>', 'the same for the time between tokens')
+    .option('--target-e2e <time>', 'the same for the whole request')
     .option(workersFlags, workersAbout)
-    .option('--json <file>', 'write the results as JSON')
+    .addOption(jsonOption())
     .option('--plot <file.svg>', 'draw them')
+    .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
       for (const target of [options.json, options.plot]) {
         if (target !== undefined) requireWritableTarget(target);
       }
+      await checkReport(options.report);
       const { grid, ...rest } = options;
       const bound = (name: string, flag: string): number | undefined =>
         numberWithin(rest, name, flag, { min: 0, max: 1e12 });
@@ -59,8 +67,17 @@ export function sweepCommand(): Command {
 
       const { readWords } = await import('../../simulate/optionTable.ts');
       const { pointsOf, runPoints } = await import('../../simulate/sweep.ts');
-      const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
-        await import('./report.ts');
+      const {
+        cheapest,
+        meets,
+        failedPoints,
+        failureLines,
+        pointText,
+        stepsText,
+        sweepChart,
+        sweepTable,
+        sweepWarnings,
+      } = await import('./report.ts');
       const points = pointsOf(grid, readWords(args));
       using bar = startProgressBar('points');
       const limits = { workers, wallMs: Infinity };
@@ -69,11 +86,23 @@ export function sweepCommand(): Command {
         runPoints(points, runner, (done) => bar.update({ share: done / points.length, done })),
       );
       const best = hasTargets ? cheapest(results, targets) : undefined;
-      if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
+      if (options.json !== undefined)
+        writeResultJson(options.json, 'sweep', { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
+      if (options.report !== undefined) {
+        const { sweepReport } = await import('../../report/sweepReport.ts');
+        const grid = {
+          results,
+          targets: shown,
+          best,
+          meets: (point: PointResult) => meets(point, targets),
+          nameOf: pointText,
+        };
+        await reportTo(options.report, (command) => sweepReport({ ...grid, command }));
+      }
       for (const line of sweepWarnings(results)) bar.say(line);
-      printText(sweepTable(results, shown) + failureLines(results));
+      printText(stepsText(results) + sweepTable(results, shown) + failureLines(results));
       const failed = failedPoints(results);
       // as elsewhere: 1 is a fault of tierkv or the machine, 2 is one of the call
       if (failed.length > 0) process.exitCode = failed.some(({ error }) => error.code === undefined) ? 1 : 2;

@@ -80,6 +80,14 @@ export function sweepTable(results: readonly SweptPoint[], targets: SweepTargets
   );
 }
 
+/** What times of steps stand on, each thing once. */
+export function stepsText(results: readonly SweptPoint[]): string {
+  const lines = new Set(results.filter(hasRun).flatMap(({ steps }) => steps));
+  const text = [...lines].map((line) => `${printable(line)}\n`).join('');
+  if (lines.size < 2) return text;
+  return `${text}warning: these points stand on different models of time: what one takes longer than another may be the model's part\n`;
+}
+
 /** A line for each warning of a point. */
 export function sweepWarnings(results: readonly SweptPoint[]): string[] {
   return results

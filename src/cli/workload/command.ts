@@ -11,7 +11,7 @@ import {
   readSpec,
   servegenSpec,
 } from '../../files/openWorkload.ts';
-import { requireWritableTarget, writeJsonFile, writeResults, writeText } from '../../files/results.ts';
+import { requireWritableTarget, writeResultJson, writeResults, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { printable } from '../../printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
@@ -27,7 +27,7 @@ import {
   presetSpec,
   seedOption,
 } from '../../simulate/presetOptions.ts';
-import { addRows } from '../optionRows.ts';
+import { addRows, jsonOption } from '../optionRows.ts';
 import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';
 import { addCommonOptions, openFrom, refuseIdleShaping } from './options.ts';
@@ -128,7 +128,12 @@ async function describe(file: string | undefined, options: OptionValues): Promis
           leftOver: opened.taken.columns.leftOver,
         };
   if (typeof options.json === 'string')
-    writeJsonFile(options.json, { format: opened.format, ...taken, digest: digest.toString(), ...summary });
+    writeResultJson(options.json, 'workload describe', {
+      format: opened.format,
+      ...taken,
+      digest: digest.toString(),
+      ...summary,
+    });
   printText(renderSummary(summary));
   if (file !== undefined && opened.taken !== undefined) printText(`${takenText(file, opened)}\n`);
   if (opened.format === 'miniswe')
@@ -236,7 +241,7 @@ export function workloadCommand(): Command {
     .description('Show arrivals, lengths, prefix sharing and tenants of a spec, a trace or a preset.')
     .argument('[workload]', 'spec, trace or folder')
     .option('--plot <file.svg>', 'draw it')
-    .option('--json <file>', 'write the numbers as JSON')
+    .addOption(jsonOption())
     .action(action(describe));
 
   addCommonOptions(command.command('convert'))

@@ -9,6 +9,7 @@ import {
   openWorkload,
 } from '../../files/openWorkload.ts';
 import { configError } from '../../runtime/errors.ts';
+import { isConversation } from '../../sim/workload/presets.ts';
 import { type OptionValues, traceRows } from '../../simulate/optionTable.ts';
 import {
   adjustmentOf,
@@ -54,7 +55,8 @@ export function openFrom(file: string | undefined, options: OptionValues): Opene
     return opened;
   }
   refuseIdleShaping(options, 'a preset', 'spec');
-  if (options.concurrency === undefined && options.thinkTimeMs !== undefined) {
+  const hasUsers = options.concurrency !== undefined || isConversation(options.workload);
+  if (!hasUsers && options.thinkTimeMs !== undefined) {
     const problem = 'is the pause of users in closed loop, and this workload has none';
     throw configError('--think-time-ms', problem, 'Add --concurrency, or leave it out.');
   }

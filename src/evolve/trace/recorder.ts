@@ -4,7 +4,7 @@
  */
 
 import { keyToHex } from '../../runtime/keys/keyChain.ts';
-import { HBM } from '../../runtime/tier/tier.ts';
+import { TOP } from '../../runtime/tier/tier.ts';
 import type { Handoff, HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
 import type { ReplicaChange, ScaleChange } from '../../sim/cluster/scaling.ts';
@@ -272,16 +272,16 @@ class MovedBlocks {
   stored(tier: number, key: Uint32Array): void {
     const block = blockName(key);
     const before = this.#below.get(block);
-    if (tier !== HBM) this.#below.set(block, tier);
+    if (tier !== TOP) this.#below.set(block, tier);
     // in HBM it is new, unless it was below
     else if (before === undefined) return;
     if (this.#moved.length === NAMED) return;
     const names = this.#tiers();
-    this.#moved.push({ block, fromTier: names[before ?? HBM], toTier: names[tier] });
+    this.#moved.push({ block, fromTier: names[before ?? TOP], toTier: names[tier] });
   }
 
   removed(tier: number, key: Uint32Array): void {
-    if (tier === HBM) return;
+    if (tier === TOP) return;
     const block = blockName(key);
     if (this.#below.get(block) === tier) this.#below.delete(block);
   }

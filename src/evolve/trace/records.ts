@@ -3,7 +3,7 @@
  * microseconds.
  */
 
-import { HBM } from '../../runtime/tier/tier.ts';
+import { TOP } from '../../runtime/tier/tier.ts';
 import type { HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { ReplicaChange } from '../../sim/cluster/scaling.ts';
 import { kvUtilization } from '../../sim/control/admission.ts';
@@ -273,7 +273,7 @@ export function clusterContext(control: ControlPlane, nowUs: number): ClusterCon
 }
 
 export function engineContext({ engine }: Instance): EngineContext {
-  const { usedBlocks, capacityBlocks } = engine.tiers()[HBM];
+  const { usedBlocks, capacityBlocks } = engine.tiers()[TOP];
   return {
     queueDepth: engine.waitingCount,
     batchSize: engine.runningCount,

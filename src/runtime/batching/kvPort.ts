@@ -9,7 +9,7 @@ import type { KVManager } from '../manager/manager.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
 import { optionNames, requireOptions } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
-import { HBM } from '../tier/tier.ts';
+import { TOP } from '../tier/tier.ts';
 
 export interface KVPort {
   readonly blockTokens: number;
@@ -114,7 +114,7 @@ export class ManagerPort implements KVPort {
     this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0, unitBytes.length - 1);
     this.#afterCall = config.afterCall ?? null;
     this.blockBytes = unitBytes[this.#sizeClass];
-    this.capacityBlocks = Math.floor(tiers[HBM].capacityBytes / this.blockBytes);
+    this.capacityBlocks = Math.floor(tiers[TOP].capacityBytes / this.blockBytes);
     this.hasLowerTier = tiers.length > 1;
   }
 
@@ -135,7 +135,7 @@ export class ManagerPort implements KVPort {
   }
 
   mayTakeFrom(other: number, owner: number): boolean {
-    return this.#manager.mayTakeFrom(other, owner, HBM);
+    return this.#manager.mayTakeFrom(other, owner, TOP);
   }
 
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0, room = 0): Sequence {

@@ -118,13 +118,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
    */
   add(request: R, nowUs: number): void {
     const core = this.#core;
-    checkRequest(request);
-    if (core.requests.has(request.id)) {
-      throw new TierKVError('TKV_INPUT', `id ${request.id} is in use. Give each request an id of its own.`, {
-        field: 'id',
-      });
-    }
-    const limit = limitTokens(request, this.config, core.port);
+    const limit = this.requireAddable(request);
     this.#tell(nowUs);
     const state = new RequestState(request, ++this.#added, limit, nowUs);
     core.sink?.input(
@@ -140,6 +134,18 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.sink?.done?.();
     core.requests.set(request.id, state);
     core.waiting.append(state);
+  }
+
+  /**
+   * What `add` would refuse.
+   * @returns most tokens that the request may have
+   * @throws as `add`
+   */
+  requireAddable(request: R): number {
+    const { requests, port } = this.#core;
+    checkRequest(request);
+    if (requests.has(request.id)) throw idInUse(request.id);
+    return limitTokens(request, this.config, port);
   }
 
   /** Ends a request. What it published stays cached; loads that only it waits for are cancelled. */
@@ -548,4 +554,9 @@ function limitTokens(
     `promptTokens is ${promptTokens}, but at most ${most - 1} can run. Shorten it, or raise ${bound}.`,
     { field: 'promptTokens' },
   );
+}
+
+export function idInUse(id: string): TierKVError {
+  const message = `id ${id} is in use. Give each request an id of its own.`;
+  return new TierKVError('TKV_INPUT', message, { field: 'id' });
 }

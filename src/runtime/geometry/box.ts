@@ -93,16 +93,17 @@ export function boxShape(box: KVBox): BoxShape {
 export function boxBytes(layout: KVLayout, box: KVBox): number {
   const cells =
     (box.layerEnd - box.layerStart) * (box.headEnd - box.headStart) * (box.tokenEnd - box.tokenStart);
-  return cells * 2 * layout.rowBytes;
+  return cells * (layout.rowBytes + layout.valueRowBytes);
 }
 
 /** Strides of the packed bytes of `box`; for those inside a block ask with `blockBox`. */
 export function boxStrides(layout: KVLayout, box: KVBox): BoxStrides {
-  const kvBytes = (box.tokenEnd - box.tokenStart) * layout.rowBytes;
+  const tokens = box.tokenEnd - box.tokenStart;
+  const headBytes = tokens * (layout.rowBytes + layout.valueRowBytes);
   return {
-    layerBytes: (box.headEnd - box.headStart) * 2 * kvBytes,
-    headBytes: 2 * kvBytes,
-    kvBytes,
+    layerBytes: (box.headEnd - box.headStart) * headBytes,
+    headBytes,
+    kvBytes: tokens * layout.rowBytes,
     tokenBytes: layout.rowBytes,
     elementBytes: layout.bytesPerElement,
   };
@@ -119,8 +120,14 @@ export function rowOffsetBytes(
 ): number {
   const heads = box.headEnd - box.headStart;
   const tokens = box.tokenEnd - box.tokenStart;
-  const column = ((layer - box.layerStart) * heads + (head - box.headStart)) * 2 + kv;
-  return (column * tokens + (token - box.tokenStart)) * layout.rowBytes;
+  const { rowBytes, valueRowBytes } = layout;
+  const column = (layer - box.layerStart) * heads + (head - box.headStart);
+  const row = kv === 0 ? 0 : tokens * rowBytes;
+  return (
+    column * tokens * (rowBytes + valueRowBytes) +
+    row +
+    (token - box.tokenStart) * (kv === 0 ? rowBytes : valueRowBytes)
+  );
 }
 
 export function sameBox(a: KVBox, b: KVBox): boolean {
@@ -283,7 +290,7 @@ export function unitSpec(layout: KVLayout, config: UnitConfig): UnitSpec {
     headsPerUnit,
     tokensPerUnit,
     unitsPerTokenRange: Math.ceil(regionLayers / layersPerUnit) * Math.ceil(regionHeads / headsPerUnit),
-    unitBytes: layersPerUnit * headsPerUnit * tokensPerUnit * 2 * layout.rowBytes,
+    unitBytes: layersPerUnit * headsPerUnit * tokensPerUnit * (layout.rowBytes + layout.valueRowBytes),
   });
 }
 

@@ -25,18 +25,27 @@ export interface KVLayoutConfig {
   readonly kvHeads: number;
   /** Elements of one head's K (and of its V) for one token. */
   readonly headDim: number;
+  /**
+   * Elements of one head's V where it has another width than K; 0 where there is no V, as for MLA, whose latent is the K
+   * of one head. Such blocks are stored, moved and verified like others. Kernels, boxes and views that pair K with V
+   * refuse them. Default `headDim`.
+   */
+  readonly valueDim?: number | undefined;
   readonly dtype: KVDtype;
   /** Tokens of one block. */
   readonly blockTokens: number;
 }
 
 export interface KVLayout extends KVLayoutConfig {
+  readonly valueDim: number;
   /** Grows whenever the meaning of a layout's fields changes. */
   readonly version: number;
   readonly order: 'layer.head.kv.token.dim';
   readonly bytesPerElement: number;
   /** One token's K, or V, of one head. Tokens are this far apart, in a block and in any box. */
   readonly rowBytes: number;
+  /** One token's V of one head: `rowBytes` unless there is a `valueDim`. */
+  readonly valueRowBytes: number;
   /** Distance from K to V of one head in a block. */
   readonly kvStrideBytes: number;
   /** Distance between heads in a block. */
@@ -52,12 +61,14 @@ export const kvLayoutNames: readonly string[] = optionNames<KVLayout>({
   layers: true,
   kvHeads: true,
   headDim: true,
+  valueDim: true,
   dtype: true,
   blockTokens: true,
   version: true,
   order: true,
   bytesPerElement: true,
   rowBytes: true,
+  valueRowBytes: true,
   kvStrideBytes: true,
   headStrideBytes: true,
   layerStrideBytes: true,
@@ -74,10 +85,11 @@ export const blockBytesLimit: number = 2 ** 31 - 1;
  */
 export function kvLayout(config: KVLayoutConfig): KVLayout {
   requireOptions(config, kvLayoutNames, 'config', 'TKV_CONFIG');
-  const { layers, kvHeads, headDim, dtype, blockTokens } = config;
+  const { layers, kvHeads, headDim, valueDim = headDim, dtype, blockTokens } = config;
   requireInteger('layers', layers, 1);
   requireInteger('kvHeads', kvHeads, 1);
   requireInteger('headDim', headDim, 1);
+  requireInteger('valueDim', valueDim, 0);
   requireInteger('blockTokens', blockTokens, 1);
   if (!Object.hasOwn(dtypeBytes, dtype)) {
     const known = Object.keys(dtypeBytes).join(', ');
@@ -85,16 +97,21 @@ export function kvLayout(config: KVLayoutConfig): KVLayout {
   }
   const bytesPerElement = dtypeBytes[dtype];
   const rowBytes = headDim * bytesPerElement;
-  if (rowBytes % 4 !== 0) {
+  const valueRowBytes = valueDim * bytesPerElement;
+  for (const [field, dim, bytes] of [
+    ['headDim', headDim, rowBytes],
+    ['valueDim', valueDim, valueRowBytes],
+  ] as const) {
+    if (bytes % 4 === 0) continue;
     throw configError(
-      'headDim',
-      `is ${headDim}, which makes rows of ${rowBytes} bytes, but GPU copies and digests need whole ` +
+      field,
+      `is ${dim}, which makes rows of ${bytes} bytes, but GPU copies and digests need whole ` +
         `32-bit words`,
-      `Pad headDim to a multiple of ${4 / bytesPerElement}.`,
+      `Pad ${field} to a multiple of ${4 / bytesPerElement}.`,
     );
   }
   const kvStrideBytes = blockTokens * rowBytes;
-  const headStrideBytes = 2 * kvStrideBytes;
+  const headStrideBytes = kvStrideBytes + blockTokens * valueRowBytes;
   const layerStrideBytes = kvHeads * headStrideBytes;
   const blockBytes = layers * layerStrideBytes;
   if (!(blockBytes <= blockBytesLimit)) {
@@ -110,16 +127,28 @@ export function kvLayout(config: KVLayoutConfig): KVLayout {
     layers,
     kvHeads,
     headDim,
+    valueDim,
     dtype,
     blockTokens,
     bytesPerElement,
     rowBytes,
+    valueRowBytes,
     kvStrideBytes,
     headStrideBytes,
     layerStrideBytes,
     tokenBytes: blockBytes / blockTokens,
     blockBytes,
   });
+}
+
+/** @throws TKV_CONFIG for a layout whose V is not as wide as its K, which `what` pairs */
+export function requirePairedLayout(layout: KVLayout, what: string, field = 'layout.valueDim'): void {
+  if (layout.valueDim === layout.headDim) return;
+  throw configError(
+    field,
+    `is ${layout.valueDim} beside a headDim of ${layout.headDim}, and ${what} needs V as wide as K`,
+    'Use a runtime without it: blocks of such layouts are stored and moved as they are.',
+  );
 }
 
 /** What `kvLayout` made. @throws TKV_CONFIG for anything else, such as the plain settings of a layout */
@@ -152,7 +181,10 @@ const fingerprintFields = [
  * into every key and every record.
  */
 export function layoutFingerprint(layout: KVLayout): string {
-  return `kv-layout ${fingerprintFields.map((field) => `${field}=${layout[field]}`).join(' ')}`;
+  const fields = fingerprintFields.map((field) => `${field}=${layout[field]}`);
+  // Only where it differs, so that layouts of equal widths keep the fingerprint that they have always had.
+  if (layout.valueDim !== layout.headDim) fields.push(`valueDim=${layout.valueDim}`);
+  return `kv-layout ${fields.join(' ')}`;
 }
 
 /** @throws TKV_MISMATCH naming the first field in which a stored fingerprint differs from `layout`. */
@@ -161,7 +193,7 @@ export function requireLayout(layout: KVLayout, storedFingerprint: string, path?
   const stored = storedFingerprint.split(' ');
   for (let i = 0; i < Math.max(expected.length, stored.length); i++) {
     if (expected[i] === stored[i]) continue;
-    const field = i > 0 ? fingerprintFields[i - 1] : undefined;
+    const field = i > 0 ? (fingerprintFields[i - 1] ?? 'valueDim') : undefined;
     throw new TierKVError(
       'TKV_MISMATCH',
       `the stored KV was written with ${stored[i] ?? 'no more fields'}, this layout has ` +

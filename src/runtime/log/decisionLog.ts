@@ -136,6 +136,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.LOAD_BACK]: [3, false],
   [InputOp.RECOMPUTE]: [4, false],
   [InputOp.FOUND]: [3, true],
+  [InputOp.ADMIT]: [5, true],
 };
 
 export class LogReader {
@@ -150,6 +151,11 @@ export class LogReader {
   /** @param path the log's name in errors */
   constructor(path: string) {
     this.#path = path;
+  }
+
+  /** Whether the end of the log was read. */
+  get hasEnded(): boolean {
+    return this.#ended;
   }
 
   /** Number of the line read last, from 1. */

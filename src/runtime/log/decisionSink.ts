@@ -32,6 +32,7 @@ export const InputOp = {
   LOAD_BACK: 21,
   RECOMPUTE: 22,
   FOUND: 23,
+  ADMIT: 24,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -59,6 +60,7 @@ export const inputOpNames = [
   'loadBack',
   'recompute',
   'found',
+  'admit',
 ] as const;
 
 /** The comments give the numbers that follow. A tier is its position in the configuration, 0 = HBM. */
@@ -118,7 +120,7 @@ export interface SchedulerHead extends ResolvedSchedulerConfig {
 // The decision log as text, one line an event: `>` for an input of the manager, `<` for its decision. The head names
 // version, configuration and policies, so the log alone suffices to repeat the run.
 //
-//     # tierkv decision log 3 {"unitBytes":[16384],...} 5d1f02aa
+//     # tierkv decision log 4 {"unitBytes":[16384],...} 5d1f02aa
 //     > 0 open 14 14 0 0 0 <keys in hex> 91c0be77
 //     < match 1 14 0 0 0 03a9d1c4
 //     # end 3 7f30aa12
@@ -129,7 +131,7 @@ export interface SchedulerHead extends ResolvedSchedulerConfig {
 // begins. The check finds damage, not forgery. Decisions carry no time: runs that differ only in speed have equal
 // decisions.
 
-export const LOG_VERSION = 3;
+export const LOG_VERSION = 4;
 export const logMagic = '# tierkv decision log ';
 export const endMagic = '# end ';
 

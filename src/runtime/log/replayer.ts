@@ -57,7 +57,7 @@ export class LogReplayer {
   #apply({ op, nowUs, args, words }: RecordedInput): void {
     const { manager } = this;
     const [a, b, c, d] = args;
-    if (op === InputOp.OPEN) this.#open(nowUs, args, words);
+    if (op === InputOp.OPEN || op === InputOp.ADMIT) this.#open(op, nowUs, args, words);
     else if (op === InputOp.LOAD) manager.load(this.#sequence(a), nowUs, b, c);
     else if (op === InputOp.LOAD_BACK) manager.loadFromBack(this.#sequence(a), b, c, nowUs);
     else if (op === InputOp.RECOMPUTE) manager.recompute(this.#sequence(a), b, c, nowUs, d);
@@ -90,14 +90,17 @@ export class LogReplayer {
   }
 
   #open(
+    op: InputOp,
     nowUs: number,
     [count, matchLimit, owner, units, sizeClass]: readonly number[],
     keys: Uint32Array,
   ): void {
-    const sequence =
-      units === 0
-        ? this.manager.open(keys, count, nowUs, matchLimit, owner)
-        : this.manager.openIfFits(keys, count, nowUs, matchLimit, units, sizeClass, owner);
+    const { manager } = this;
+    let sequence: Sequence | null;
+    if (op === InputOp.ADMIT)
+      sequence = manager.admit(keys, count, nowUs, matchLimit, units, sizeClass, owner);
+    else if (units === 0) sequence = manager.open(keys, count, nowUs, matchLimit, owner);
+    else sequence = manager.openIfFits(keys, count, nowUs, matchLimit, units, sizeClass, owner);
     if (sequence === null) return;
     this.#sequences.set(sequence.id, sequence);
     this.#listener.opened?.(sequence, count);

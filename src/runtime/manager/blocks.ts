@@ -6,7 +6,7 @@
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
 import { JobKind, JobPriority } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { HBM, Outcome } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { fastestIncoming, forget, join, letGo, remember, setIncomingResident } from './holds.ts';
 import { claim, issue } from './jobs.ts';
@@ -19,24 +19,24 @@ export function matchBlock(core: Core, sequence: Sequence, i: number, content: n
   const { replicas, counters } = core;
   remember(core, sequence, i, content);
   core.touch(sequence, content);
-  const ready = core.readyIn(content, HBM);
+  const ready = core.readyIn(content, TOP);
   if (ready !== -1) {
     core.hold(ready);
     sequence.replica[i] = ready;
     sequence.state[i] = Entry.READY;
-    counters.hits[HBM]++;
-    core.observer?.found?.(content, HBM);
+    counters.hits[TOP]++;
+    core.observer?.found?.(content, TOP);
     return;
   }
-  if (core.incomingTo(content, HBM) !== -1) {
-    counters.hits[HBM]++;
-    core.observer?.found?.(content, HBM);
+  if (core.incomingTo(content, TOP) !== -1) {
+    counters.hits[TOP]++;
+    core.observer?.found?.(content, TOP);
     counters.joined++;
-    join(core, sequence, i, core.incomingTo(content, HBM));
+    join(core, sequence, i, core.incomingTo(content, TOP));
     return;
   }
   sequence.state[i] = Entry.MATCHED;
-  const lower = core.fastestReady(content, HBM + 1);
+  const lower = core.fastestReady(content, TOP + 1);
   if (lower !== -1) {
     const tier = replicas.tierOf(lower);
     counters.hits[tier]++;
@@ -67,8 +67,8 @@ function parentOf(sequence: Sequence, i: number): number {
 export function openBlock(core: Core, sequence: Sequence, i: number, sizeClass: number): void {
   const { jobs } = core;
   forget(core, sequence, i);
-  makeRoom(core, HBM, core.unitBytes(sizeClass), sequence.owner);
-  const replica = core.claims[HBM].size === 0 ? core.reserve(HBM, sizeClass, sequence.owner) : -1;
+  makeRoom(core, TOP, core.unitBytes(sizeClass), sequence.owner);
+  const replica = core.claims[TOP].size === 0 ? core.reserve(TOP, sizeClass, sequence.owner) : -1;
   if (replica !== -1) {
     core.setResident(replica, 1);
     core.replicas.become(replica, ReplicaState.OPEN);
@@ -77,7 +77,7 @@ export function openBlock(core: Core, sequence: Sequence, i: number, sizeClass: 
     sequence.state[i] = Entry.OPEN;
     return;
   }
-  const row = jobs.create(JobKind.OPEN, HBM, sizeClass, -1, JobPriority.DEMAND_LOAD, sequence.owner);
+  const row = jobs.create(JobKind.OPEN, TOP, sizeClass, -1, JobPriority.DEMAND_LOAD, sequence.owner);
   if (row === -1) {
     fail(core, sequence, i, Outcome.REFUSED);
     return;
@@ -104,12 +104,12 @@ export function sealBlock(
 ): void {
   const { replicas, contents, jobs } = core;
   const replica = sequence.replica[i];
-  const sizeClass = core.sizeClassOf(replica, HBM);
+  const sizeClass = core.sizeClassOf(replica, TOP);
   const parent = parentOf(sequence, i);
   const content = contents.intern(keys, at, sizeClass, tokens, parent, sequence.owner);
   if (core.config.chainedKeys) contents.learnParent(content, parent);
   contents.hold(content);
-  const row = jobs.create(JobKind.SEAL, HBM, sizeClass, content, JobPriority.DEMAND_LOAD, sequence.owner);
+  const row = jobs.create(JobKind.SEAL, TOP, sizeClass, content, JobPriority.DEMAND_LOAD, sequence.owner);
   if (row === -1) {
     contents.unhold(content);
     fail(core, sequence, i, Outcome.REFUSED);
@@ -118,7 +118,7 @@ export function sealBlock(
   replicas.become(replica, ReplicaState.SEALED);
   jobs.target[row] = replica;
   jobs.targetGeneration[row] = core.generationOf(replica);
-  if (core.incomingTo(content, HBM) === -1 && core.readyIn(content, HBM) === -1)
+  if (core.incomingTo(content, TOP) === -1 && core.readyIn(content, TOP) === -1)
     core.addIncoming(content, row);
   replicas.become(replica, ReplicaState.VERIFYING);
   remember(core, sequence, i, content);
@@ -143,8 +143,8 @@ export function sealBlock(
 export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, into: number): boolean {
   const { jobs, replicas } = core;
   const source = from.replica[at];
-  const sizeClass = core.sizeClassOf(source, HBM);
-  const row = jobs.create(JobKind.COPY, HBM, sizeClass, -1, JobPriority.DEMAND_LOAD, to.owner);
+  const sizeClass = core.sizeClassOf(source, TOP);
+  const row = jobs.create(JobKind.COPY, TOP, sizeClass, -1, JobPriority.DEMAND_LOAD, to.owner);
   if (row === -1) return false;
   jobs.source[row] = source;
   jobs.sourceGeneration[row] = core.generationOf(source);
@@ -158,7 +158,7 @@ export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, 
   to.state[into] = Entry.WAITING;
   to.pending++;
   core.setJobResident(row, 1);
-  makeRoom(core, HBM, 0, to.owner);
+  makeRoom(core, TOP, 0, to.owner);
   claim(core, row);
   return true;
 }

@@ -11,7 +11,7 @@ import { described, oneOf, optionNames, requireOptions } from '../options.ts';
 import { type PoolShape, poolShape } from '../tables/slotPool.ts';
 import type { TableMemory } from '../tables/tableMemory.ts';
 import { type UseRates, useRates } from '../tables/useTable.ts';
-import { Tier, tierName } from '../tier/tier.ts';
+import { type Tier, type TierName, TOP, tierName, tierNames } from '../tier/tier.ts';
 import {
   checkedBudget,
   type OffloadChoice,
@@ -41,15 +41,14 @@ export const tierSizeNames: readonly string[] = optionNames<TierSize>({
   writeBudget: true,
 });
 
-export interface ManagerConfig {
+/** What each tier may hold, by its name. The fastest of those that are named is the top tier. */
+export type TierSizes = { [name in TierName]?: TierSize };
+
+export interface ManagerConfig extends TierSizes {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
   unitBytes: readonly number[];
   /** Bytes of a large page, of which slots are cut. Default: the largest unit. */
   pageBytes?: number;
-  hbm: TierSize;
-  ddr?: TierSize;
-  nvme?: TierSize;
-  remote?: TierSize;
   /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
   eviction?: EvictionChoice;
   /** Owners that `open` may name, whose bytes are counted apart: 0 up to this number less one. Default 1. */
@@ -67,8 +66,8 @@ export interface ManagerConfig {
    */
   whenLowerFull?: 'evict' | 'refuse';
   /**
-   * Short for `hbm.offload: { policy: 'threshold', share }`: the share of HBM, in use or cached, above which
-   * a release offloads cached blocks. Default 1: only when room is needed.
+   * Short for `offload: { policy: 'threshold', share }` of the top tier: the share of it, in use or cached, above
+   * which a release offloads cached blocks. Default 1: only when room is needed.
    */
   offloadThreshold?: number;
   /**
@@ -101,13 +100,9 @@ export interface ManagerConfig {
   tableMemory?: TableMemory;
 }
 
-export const managerConfigNames: readonly string[] = optionNames<ManagerConfig>({
+export const managerConfigNames: readonly string[] = optionNames<Omit<ManagerConfig, TierName>>({
   unitBytes: true,
   pageBytes: true,
-  hbm: true,
-  ddr: true,
-  nvme: true,
-  remote: true,
   eviction: true,
   owners: true,
   sharedOwner: true,
@@ -152,7 +147,7 @@ export interface ResolvedConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong */
 export function resolveConfig(config: ManagerConfig): ResolvedConfig {
-  requireOptions(config, managerConfigNames, 'config', 'TKV_CONFIG');
+  requireOptions(config, [...managerConfigNames, ...tierNames], 'config', 'TKV_CONFIG');
   const { unitBytes } = config;
   if (!Array.isArray(unitBytes))
     throw configError('unitBytes', 'must be an array', 'Name the bytes of a block.');
@@ -164,16 +159,14 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     Math.max(...unitBytes),
   );
 
-  const tiers: ResolvedTier[] = [];
-  const sizes = [
-    [Tier.HBM, config.hbm],
-    [Tier.DDR, config.ddr],
-    [Tier.NVME, config.nvme],
-    [Tier.REMOTE, config.remote],
-  ] as const;
-  for (const [tier, size] of sizes) {
-    if (size !== undefined || tier === Tier.HBM) tiers.push(resolveTier(tier, size, pageBytes, unitBytes));
+  const configured = configuredTiers(config);
+  if (configured.length === 0) {
+    const [first] = tierNames;
+    throw configError(first, `is ${described(config[first])}`, `Give it ${first}.capacityBytes.`);
   }
+  const tiers = configured.map((name, position) =>
+    resolveTier(name, config[name], position === TOP, pageBytes, unitBytes),
+  );
 
   return {
     tiers,
@@ -199,30 +192,34 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
   };
 }
 
-/** @throws TKV_CONFIG where HBM's policy is given twice */
+/** The tiers that the configuration names, from fast to slow. */
+export function configuredTiers(config: TierSizes): TierName[] {
+  return tierNames.filter((name) => config[name] !== undefined);
+}
+
+/** @throws TKV_CONFIG where the top tier's policy is given twice */
 function offloadOf(config: ManagerConfig, tiers: readonly ResolvedTier[]): ResolvedOffload[] {
   const { offloadThreshold } = config;
   const share = requireFraction('offloadThreshold', offloadThreshold ?? 1);
-  if (offloadThreshold !== undefined && config.hbm.offload !== undefined) {
-    throw configError('offloadThreshold', 'is given beside hbm.offload', 'Leave one of them out.');
-  }
-  return tiers.map(({ tier }) => {
+  return tiers.map(({ tier }, position) => {
     const name = tierName(tier);
-    const size = { hbm: config.hbm, ddr: config.ddr, nvme: config.nvme, remote: config.remote }[name];
-    const choice = size?.offload;
+    const choice = config[name]?.offload;
+    if (position === TOP && offloadThreshold !== undefined && choice !== undefined) {
+      throw configError('offloadThreshold', `is given beside ${name}.offload`, 'Leave one of them out.');
+    }
     if (choice !== undefined) return resolveOffload(`${name}.offload`, choice);
-    const byThreshold = tier === Tier.HBM && share < 1;
+    const byThreshold = position === TOP && share < 1;
     return resolveOffload(name, byThreshold ? { policy: 'threshold', share } : { policy: 'lazy' });
   });
 }
 
 function resolveTier(
-  tier: Tier,
+  name: TierName,
   size: TierSize | undefined,
+  isTop: boolean,
   pageBytes: number,
   unitBytes: readonly number[],
 ): ResolvedTier {
-  const name = tierName(tier);
   if (typeof size !== 'object' || size === null) {
     throw configError(name, `is ${described(size)}`, `Give it ${name}.capacityBytes.`);
   }
@@ -234,7 +231,7 @@ function resolveTier(
     throw configError(
       `${name}.capacityBytes`,
       `is ${size.capacityBytes}, less than one page of ${pageBytes} bytes`,
-      `Give ${name} at least ${pageBytes} bytes${tier === Tier.HBM ? '' : ', or leave it out'}.`,
+      `Give ${name} at least ${pageBytes} bytes${isTop ? '' : ', or leave it out'}.`,
     );
   }
   const landing = Math.ceil((size.landingBytes ?? 0) / pageBytes);
@@ -247,5 +244,6 @@ function resolveTier(
     );
   }
   const writeBudget = checkedBudget(name, size.writeBudget);
+  const tier = tierNames.indexOf(name);
   return { tier, shape, capacityBytes: pages * pageBytes, writeBudget };
 }

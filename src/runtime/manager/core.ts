@@ -227,8 +227,11 @@ export class Core {
     return replica;
   }
 
-  /** Lookups find the replica from now on: the last step of every way in. */
-  publish(replica: number, content: number): void {
+  /**
+   * Lookups find the replica from now on: the last step of every way in.
+   * @param isAwaited its waiters take it in the same call, so that it need not be evictable before
+   */
+  publish(replica: number, content: number, isAwaited = false): void {
     const { replicas, contents } = this;
     const tier = replicas.tierOf(replica);
     replicas.become(replica, ReplicaState.READY);
@@ -238,7 +241,16 @@ export class Core {
     this.#link(replica, content, tier);
     this.logReplica(DecisionOp.PUBLISH, replica);
     this.observer?.published?.(replica, content, tier);
-    if (replicas.refs[replica] === 0) this.makeEvictable(replica, tier);
+    if (!isAwaited) this.offerUnheld(replica);
+  }
+
+  /** A published replica without a holder may be evicted. */
+  offerUnheld(replica: number): void {
+    const { replicas } = this;
+    const isIdle = replicas.refs[replica] === 0 && replicas.evictable[replica] === 0;
+    if (isIdle && replicas.state[replica] === ReplicaState.READY) {
+      this.makeEvictable(replica, replicas.tierOf(replica));
+    }
   }
 
   /** Lookups no longer find the replica. Its slot stays taken until readers and holders are gone. */

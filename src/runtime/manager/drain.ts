@@ -5,7 +5,7 @@
  */
 
 import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
-import { HBM, Outcome } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { cancelWaiting } from './holds.ts';
 import { claim, firstClaim, grantClaims, start } from './jobs.ts';
@@ -48,7 +48,7 @@ export function serveEnded(core: Core): void {
     const row = jobs.rowOfAny(id);
     const content = jobs.content[row];
     serveWaiters(core, row);
-    if (content !== -1 && jobs.targetTier[row] !== HBM)
+    if (content !== -1 && jobs.targetTier[row] !== TOP)
       feedWaitingLoad(core, content, jobs.outcome[row] as Outcome);
     if (jobs.kind[row] === JobKind.MOVE && jobs.told[row] === 0 && core.listener.moved !== undefined) {
       jobs.told[row] = 1;
@@ -64,14 +64,14 @@ export function serveEnded(core: Core): void {
 /** A load that waits for a lower copy to arrive gets it as its source, or fails with it. */
 function feedWaitingLoad(core: Core, content: number, outcome: Outcome): void {
   const { jobs, replicas } = core;
-  const row = core.incomingTo(content, HBM);
+  const row = core.incomingTo(content, TOP);
   const waits =
     row !== -1 &&
     jobs.kind[row] === JobKind.MOVE &&
     jobs.state[row] === JobState.WAITING &&
     jobs.source[row] === -1;
   if (!waits) return;
-  const source = core.fastestReady(content, HBM + 1);
+  const source = core.fastestReady(content, TOP + 1);
   if (source !== -1) {
     jobs.source[row] = source;
     jobs.sourceGeneration[row] = core.generationOf(source);
@@ -79,7 +79,7 @@ function feedWaitingLoad(core: Core, content: number, outcome: Outcome): void {
     if (jobs.target[row] !== -1) start(core, row);
     return;
   }
-  for (let tier = HBM + 1; tier < core.tiers; tier++) if (core.incomingTo(content, tier) !== -1) return;
+  for (let tier = TOP + 1; tier < core.tiers; tier++) if (core.incomingTo(content, tier) !== -1) return;
   cancelWaiting(core, row, outcome === Outcome.LOADED ? Outcome.MISSING : outcome);
 }
 

@@ -7,7 +7,7 @@ import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { HBM, Outcome } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
@@ -78,9 +78,10 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
   if (replicas.state[source] === ReplicaState.READY) {
     if (outcome === Outcome.CORRUPT || outcome === Outcome.MISSING) {
       core.logReplica(DecisionOp.QUARANTINE, source);
+      core.observer?.damaged?.(replicas.content[source], replicas.tierOf(source), outcome);
       core.unpublish(source);
       core.setResident(source, 0);
-      if (source < replicas.base[HBM + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);
+      if (source < replicas.base[TOP + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);
     } else if (replicas.refs[source] === 0) {
       settleIdle(core, source);
     }
@@ -94,7 +95,7 @@ export function settleIdle(core: Core, replica: number): void {
   if (replicas.readers[replica] !== 0 && replicas.resident[replica] === 0) return;
   const tier = replicas.tierOf(replica);
   const content = replicas.content[replica];
-  if (core.config.moveOnReload && tier !== HBM && core.readyIn(content, HBM) !== -1) {
+  if (core.config.moveOnReload && tier !== TOP && core.readyIn(content, TOP) !== -1) {
     core.unpublish(replica);
     core.setResident(replica, 0);
     return;
@@ -131,7 +132,7 @@ function stopWaitingForRoom(core: Core, sequence: Sequence, i: number): void {
 export function bytesOfLoneLoad(core: Core, sequence: Sequence, i: number): number {
   if (sequence.state[i] !== Entry.LOADING) return 0;
   const { jobs, waiters } = core;
-  const row = core.incomingTo(sequence.content[i], HBM);
+  const row = core.incomingTo(sequence.content[i], TOP);
   if (row === -1 || jobs.kind[row] !== JobKind.MOVE) return 0;
   const waiter = jobs.waiter[row];
   const isAlone =
@@ -153,7 +154,7 @@ function stopLoading(core: Core, sequence: Sequence, i: number, cancel: boolean)
   const content = sequence.content[i];
   core.stoppedWaiting(sequence);
   stopWaitingBelow(core, sequence, i, content);
-  const row = core.incomingTo(content, HBM);
+  const row = core.incomingTo(content, TOP);
   if (row === -1 || !waiters.remove(jobs.waiter, row, sequence.id, i) || jobs.waiter[row] !== -1) return;
   if (cancel && jobs.kind[row] === JobKind.MOVE) callOff(core, row);
 }
@@ -161,7 +162,7 @@ function stopLoading(core: Core, sequence: Sequence, i: number, cancel: boolean)
 /** An entry that no longer needs a copy in a lower tier does not wait for one to arrive there. */
 export function stopWaitingBelow(core: Core, sequence: Sequence, i: number, content: number): void {
   const { jobs, waiters } = core;
-  for (let tier = core.tiers - 1; tier > HBM; tier--) {
+  for (let tier = core.tiers - 1; tier > TOP; tier--) {
     const row = core.incomingTo(content, tier);
     if (row === -1 || !waiters.remove(jobs.waiter, row, sequence.id, i)) continue;
     if (jobs.waiter[row] !== -1) continue;
@@ -205,6 +206,6 @@ export function detach(core: Core, row: number, outcome: Outcome): void {
 /** A load that failed, or a demotion that did. */
 export function countFailure(core: Core, row: number, outcome: Outcome): void {
   if (core.jobs.content[row] === -1) return;
-  if (core.jobs.targetTier[row] === HBM) core.counters.loadsFailed[outcome]++;
+  if (core.jobs.targetTier[row] === TOP) core.counters.loadsFailed[outcome]++;
   else core.counters.demotionsFailed++;
 }

@@ -6,7 +6,7 @@
 import { invariant } from '../errors.ts';
 import { JobState } from '../tables/jobTable.ts';
 import { ReplicaState, STATES, stateNames } from '../tables/replicaTable.ts';
-import { HBM } from '../tier/tier.ts';
+import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { checkSpeculative } from './loads.ts';
 import { Entry, type Sequence } from './sequence.ts';
@@ -182,7 +182,7 @@ function checkReferences(core: Core): void {
           s === ReplicaState.READY || s === ReplicaState.PRIVATE,
           'a sequence reads ready replicas only',
         );
-        invariant(replicas.tierOf(replica) === HBM, 'a sequence reads from HBM only');
+        invariant(replicas.tierOf(replica) === TOP, 'a sequence reads from HBM only');
       }
     }
     invariant(pending === sequence.pending, 'a sequence knows how many of its blocks wait');
@@ -236,7 +236,7 @@ function checkContents(core: Core): void {
         jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED,
         'an incoming job is alive',
       );
-      invariant(tier === HBM || core.readyIn(content, tier) === -1, 'a lower tier is not sent what it has');
+      invariant(tier === TOP || core.readyIn(content, tier) === -1, 'a lower tier is not sent what it has');
       copies[content]++;
     }
   }

@@ -8,7 +8,7 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import type { LinkPace } from '../planning/pace.ts';
 import { JobKind, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { HBM, Outcome } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { countFailure, releaseSource } from './holds.ts';
 import type { ManagerObserver } from './observer.ts';
@@ -120,7 +120,7 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
   core.removeIncoming(content, row);
   if (outcome === Outcome.LOADED) {
     replicas.become(target, ReplicaState.VERIFYING);
-    core.publish(target, content);
+    core.publish(target, content, jobs.waiter[row] !== -1);
     if (jobs.targetTier[row] < replicas.tierOf(jobs.source[row])) countRead(core, row);
   } else {
     countFailure(core, row, outcome);
@@ -147,7 +147,7 @@ function finishSeal(core: Core, row: number, target: number, outcome: Outcome, l
   if (outcome !== Outcome.LOADED) {
     discard(core, target, outcome);
   } else if (same) {
-    if (core.fastestReady(content, HBM) !== -1) counters.aliases++;
+    if (core.fastestReady(content, TOP) !== -1) counters.aliases++;
     contents.sealed[content] = 1;
     contents.digestLo[content] = lo;
     contents.digestHi[content] = hi;
@@ -205,7 +205,7 @@ export function loadEnded(core: Core, row: number, arrived: boolean): void {
 }
 
 function linkOf({ jobs, replicas, links }: Core, row: number): LinkPace | undefined {
-  const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === HBM;
+  const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === TOP;
   return isLoad ? links[replicas.tierOf(jobs.source[row])] : undefined;
 }
 

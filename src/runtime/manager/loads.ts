@@ -8,7 +8,7 @@ import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { HBM, Outcome } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import {
   cancelWaiting,
@@ -29,7 +29,7 @@ import { Entry, type Sequence } from './sequence.ts';
  */
 export function loadBlock(core: Core, sequence: Sequence, i: number): boolean {
   const content = sequence.content[i];
-  const ready = core.readyIn(content, HBM);
+  const ready = core.readyIn(content, TOP);
   if (ready !== -1) {
     core.hold(ready);
     stopWaitingBelow(core, sequence, i, content);
@@ -38,15 +38,15 @@ export function loadBlock(core: Core, sequence: Sequence, i: number): boolean {
     sequence.state[i] = Entry.READY;
     return true;
   }
-  const incoming = core.incomingTo(content, HBM);
+  const incoming = core.incomingTo(content, TOP);
   if (incoming !== -1) {
     join(core, sequence, i, incoming);
     return true;
   }
-  const row = createLoad(core, content, sequence.replica[i], HBM, JobPriority.DEMAND_LOAD);
+  const row = createLoad(core, content, sequence.replica[i], TOP, JobPriority.DEMAND_LOAD);
   if (row === -1) return false;
   join(core, sequence, i, row);
-  makeRoom(core, HBM, 0, core.contents.owner[content]);
+  makeRoom(core, TOP, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
 }
@@ -60,7 +60,7 @@ export function joinSpeculative(core: Core, sequence: Sequence, from: number, to
   let bytes = 0;
   for (let i = from; i < to; i++) {
     if (sequence.state[i] !== Entry.MATCHED) continue;
-    const row = core.incomingTo(sequence.content[i], HBM);
+    const row = core.incomingTo(sequence.content[i], TOP);
     if (row === -1 || !isSpeculative(core, row, sequence.owner)) continue;
     join(core, sequence, i, row);
     bytes += core.unitBytes(core.jobs.sizeClass[row]);
@@ -99,24 +99,24 @@ export function createLoad(
     replicas.readers[from]++;
   }
   core.setJobResident(row, 1);
-  if (tier !== HBM) {
+  if (tier !== TOP) {
     counters.promotions[tier]++;
     return row;
   }
-  counters.reloads[from === -1 ? fastestIncomingBelow(core, content, HBM) : replicas.tierOf(from)]++;
+  counters.reloads[from === -1 ? fastestIncomingBelow(core, content, TOP) : replicas.tierOf(from)]++;
   if (core.nowUs - contents.offloadedAtUs[content] <= core.config.thrashingWindowUs) counters.thrashed++;
   return row;
 }
 
 /** Loads a content speculatively. @returns false when it is in HBM or on its way, or no job is to be had */
 export function prefetchContent(core: Core, content: number, priority: JobPriority): boolean {
-  if (core.readyIn(content, HBM) !== -1 || core.incomingTo(content, HBM) !== -1) return false;
-  const source = core.fastestReady(content, HBM + 1);
+  if (core.readyIn(content, TOP) !== -1 || core.incomingTo(content, TOP) !== -1) return false;
+  const source = core.fastestReady(content, TOP + 1);
   if (source === -1) return false;
-  const row = createLoad(core, content, source, HBM, priority);
+  const row = createLoad(core, content, source, TOP, priority);
   if (row === -1) return false;
   noteSpeculative(core, row);
-  makeRoom(core, HBM, 0, core.contents.owner[content]);
+  makeRoom(core, TOP, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
 }
@@ -138,12 +138,13 @@ export function serveWaiters(core: Core, row: number): void {
     if (outcome === Outcome.LOADED) settleLoaded(core, row, sequence, block);
     else settleFailed(core, row, sequence, block, outcome);
   }
+  if (outcome === Outcome.LOADED) core.offerUnheld(jobs.target[row]); // a waiter may have left
 }
 
 function settleLoaded(core: Core, row: number, sequence: Sequence, i: number): void {
   const { jobs } = core;
   const replica = jobs.target[row];
-  if (jobs.targetTier[row] !== HBM) {
+  if (jobs.targetTier[row] !== TOP) {
     core.hold(replica);
     sequence.replica[i] = replica;
     return;
@@ -164,7 +165,7 @@ function settleLoaded(core: Core, row: number, sequence: Sequence, i: number): v
 }
 
 function settleFailed(core: Core, row: number, sequence: Sequence, i: number, outcome: Outcome): void {
-  if (core.jobs.targetTier[row] !== HBM) {
+  if (core.jobs.targetTier[row] !== TOP) {
     if (sequence.state[i] === Entry.MATCHED) repinOrFail(core, sequence, i, outcome);
     return;
   }
@@ -183,7 +184,7 @@ function settleFailed(core: Core, row: number, sequence: Sequence, i: number, ou
 
 export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
   const content = sequence.content[i];
-  const other = core.fastestReady(content, HBM);
+  const other = core.fastestReady(content, TOP);
   if (other === -1) {
     fail(core, sequence, i, outcome);
     return;
@@ -197,6 +198,7 @@ export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: 
 /** The block cannot be brought: it is to be computed. */
 export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
   const replica = sequence.replica[i];
+  core.observer?.failed?.(sequence.id, i, sequence.content[i], outcome);
   if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
   forget(core, sequence, i);
   sequence.state[i] = Entry.FAILED;
@@ -225,14 +227,14 @@ export function noteSpeculative(core: Core, row: number): void {
   const { jobs, speculativeLoads } = core;
   const priority = jobs.priority[row];
   const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
-  if (jobs.targetTier[row] === HBM && isBesideAll) speculativeLoads.add(jobs.idOf(row));
+  if (jobs.targetTier[row] === TOP && isBesideAll) speculativeLoads.add(jobs.idOf(row));
 }
 
 /** Whether the load may be cancelled for the owner. Loads of others within a quota may not. */
 export function isSpeculative(core: Core, row: number, owner: number): boolean {
   const { jobs, speculativeLoads, quotas } = core;
   if (jobs.waiter[row] !== -1 || !speculativeLoads.has(jobs.idOf(row))) return false;
-  return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], HBM) ?? null) === null;
+  return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], TOP) ?? null) === null;
 }
 
 /** Bytes of HBM that the owner gets by cancelling speculative loads. */
@@ -250,9 +252,9 @@ export function speculativeBytes(core: Core, owner: number): number {
  * Bytes that HBM lacks for `bytes` more of the owner, beside what cannot be evicted for it; 0 where they fit.
  */
 export function lackingBytes(core: Core, bytes: number, owner: number): number {
-  const kept = core.quotas?.protectedFrom(owner, HBM) ?? 0;
-  const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM] + kept;
-  return Math.max(0, fixed + bytes - core.pools[HBM].shape.capacityBytes);
+  const kept = core.quotas?.protectedFrom(owner, TOP) ?? 0;
+  const fixed = core.residentBytes[TOP] - core.cachedBytes[TOP] + kept;
+  return Math.max(0, fixed + bytes - core.pools[TOP].shape.capacityBytes);
 }
 
 /** Cancels speculative loads until `bytes` more of the owner fit: first the loads that the driver has not seen. */
@@ -274,7 +276,7 @@ export function cancelSpeculative(core: Core, bytes: number, owner: number): voi
 export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
   for (const job of speculativeLoads) {
     const row = jobs.rowOf(job);
-    const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === HBM;
+    const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === TOP;
     const isUnderWay = jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED;
     invariant(isLoad && isUnderWay, 'a speculative load is under way to HBM');
   }
@@ -304,7 +306,7 @@ export function moveContent(core: Core, content: number, tier: number, priority:
     return 'there';
   }
   if (core.incomingTo(content, tier) !== -1) return 'pending';
-  const source = core.fastestReady(content, HBM);
+  const source = core.fastestReady(content, TOP);
   if (source === -1) return 'absent';
   return core.replicas.tierOf(source) > tier
     ? moveUp(core, content, source, tier, priority)
@@ -346,7 +348,7 @@ function moveDown(
 
 function giveUpAbove(core: Core, content: number, tier: number): void {
   const { replicas } = core;
-  for (let replica = core.fastestReady(content, HBM); replica !== -1; ) {
+  for (let replica = core.fastestReady(content, TOP); replica !== -1; ) {
     const next = replicas.alias[replica];
     const position = replicas.tierOf(replica);
     if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);

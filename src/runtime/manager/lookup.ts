@@ -7,7 +7,7 @@ import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { UseHistory } from '../tables/useTable.ts';
 import type { Tier } from '../tier/tier.ts';
-import { HBM } from '../tier/tier.ts';
+import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { fastestIncoming, fastestIncomingBelow } from './holds.ts';
 import { Entry, type Sequence } from './sequence.ts';
@@ -32,7 +32,7 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
   for (; i < count; i++) {
     const content = core.contents.find(keys, i * 4);
     if (content === -1) break;
-    const ready = core.fastestReady(content, HBM);
+    const ready = core.fastestReady(content, TOP);
     const arriving = fastestIncoming(core, content);
     if (ready === -1 && arriving === -1) break;
     const tier = ready === -1 ? arriving : core.replicas.tierOf(ready);
@@ -113,9 +113,9 @@ export function loadEstimate(
   }
   let startUs = 0;
   let behindCompute = 0;
-  let allBytes = bytes[HBM];
-  let seconds = bytes[HBM] / SEAL_BYTES_PER_S;
-  for (let tier = HBM + 1; tier < core.tiers; tier++) {
+  let allBytes = bytes[TOP];
+  let seconds = bytes[TOP] / SEAL_BYTES_PER_S;
+  for (let tier = TOP + 1; tier < core.tiers; tier++) {
     if (bytes[tier] === 0) continue;
     const link = core.links[tier].estimate(nowUs, ownBytes[tier]);
     startUs += link.startUs;
@@ -131,10 +131,10 @@ function tierItComesFrom(core: Core, sequence: Sequence, i: number): number {
   const { replicas, jobs } = core;
   const held = sequence.replica[i];
   if (held !== -1) return replicas.tierOf(held);
-  const row = core.incomingTo(sequence.content[i], HBM);
+  const row = core.incomingTo(sequence.content[i], TOP);
   if (row !== -1 && jobs.source[row] !== -1) return replicas.tierOf(jobs.source[row]);
-  const below = fastestIncomingBelow(core, sequence.content[i], HBM);
-  return below === -1 ? HBM : below;
+  const below = fastestIncomingBelow(core, sequence.content[i], TOP);
+  return below === -1 ? TOP : below;
 }
 
 // A tier's books: where its slots are in their lives, and how full it is.

@@ -16,7 +16,7 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
 import { type JobId, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import { HBM, Outcome } from '../tier/tier.ts';
+import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { serveEnded } from './drain.ts';
 import { cancelWaiting, detach, letGo } from './holds.ts';
@@ -134,7 +134,7 @@ function settleEntry(core: Core, { sequence, block, generation }: HeldAtLoss, ti
   sequence.state[block] = Entry.MATCHED;
   core.disturb(sequence);
   const content = sequence.content[block];
-  const arriving = core.fastestReady(content, HBM) === -1 ? arrivingBelow(core, content) : -1;
+  const arriving = core.fastestReady(content, TOP) === -1 ? arrivingBelow(core, content) : -1;
   if (arriving === -1) {
     repinOrFail(core, sequence, block, Outcome.REFUSED);
     return;
@@ -145,7 +145,7 @@ function settleEntry(core: Core, { sequence, block, generation }: HeldAtLoss, ti
 }
 
 function arrivingBelow(core: Core, content: number): number {
-  for (let tier = HBM + 1; tier < core.tiers; tier++) {
+  for (let tier = TOP + 1; tier < core.tiers; tier++) {
     if (core.incomingTo(content, tier) !== -1) return core.incomingTo(content, tier);
   }
   return -1;

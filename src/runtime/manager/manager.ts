@@ -17,7 +17,7 @@ import type { StateVisitor } from '../snapshot.ts';
 import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
-import { HBM, Outcome, type Tier } from '../tier/tier.ts';
+import { Outcome, type Tier, TOP } from '../tier/tier.ts';
 import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
 import { Core, type ManagerListener } from './core.ts';
@@ -193,7 +193,7 @@ export class KVManager {
   /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
   locate(key: Uint32Array): BlockPlace | undefined {
     const content = this.#core.contents.find(key, 0);
-    const replica = content === -1 ? -1 : this.#core.fastestReady(content, HBM);
+    const replica = content === -1 ? -1 : this.#core.fastestReady(content, TOP);
     return replica === -1 ? undefined : placeOf(this.#core, replica);
   }
 
@@ -280,7 +280,7 @@ export class KVManager {
     const core = this.#core;
     let held = 0;
     for (let i = 0; i < matched; i++) {
-      const ready = core.readyIn(this.#found[i], HBM);
+      const ready = core.readyIn(this.#found[i], TOP);
       if (ready !== -1 && core.replicas.refs[ready] > 0) held++;
     }
     return held;
@@ -387,9 +387,9 @@ export class KVManager {
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
     const core = this.#core;
     return {
-      slot: core.replicas.slotOf(replica, HBM),
+      slot: core.replicas.slotOf(replica, TOP),
       generation: core.generationOf(replica),
-      sizeClass: core.sizeClassOf(replica, HBM),
+      sizeClass: core.sizeClassOf(replica, TOP),
     };
   }
 
@@ -445,22 +445,42 @@ export class KVManager {
     return this.#open(keys, count, nowUs, { matchLimit, owner, units, sizeClass, room: units });
   }
 
+  /**
+   * As `openIfFits`, and takes the room in the same call: loads of what lower tiers hold begin, and the blocks
+   * behind the matched ones are opened up to `units`. Where the loads find no room after all, the table is as
+   * `openIfFits` gives it, and `load` and `allocate` try again.
+   * @returns null, with nothing changed, when the table would not fit
+   */
+  admit(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    units: number,
+    sizeClass = 0,
+    owner = 0,
+  ): Sequence | null {
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    const wish = { matchLimit, owner, units, sizeClass, room: units };
+    const sequence = this.#open(keys, count, nowUs, wish, InputOp.ADMIT);
+    if (sequence === null) return null;
+    this.#core.observer?.asked?.(InputOp.ADMIT, sequence.id); // what follows is done for it
+    if (this.#load(sequence, 0, sequence.length, false)) this.#allocate(sequence, 0, units, sizeClass);
+    return sequence;
+  }
+
   #open(
     keys: Uint32Array,
     count: number,
     nowUs: number,
     { matchLimit, owner, units, sizeClass, room }: TableWish,
+    op: typeof InputOp.OPEN | typeof InputOp.ADMIT = InputOp.OPEN,
   ): Sequence | null {
     const core = this.#core;
     invariant(keys.length >= count * 4, 'four key words a block');
     requireInteger('owner', owner, 0, this.config.owners - 1);
-    this.#now(nowUs);
-    core.sink?.input(
-      InputOp.OPEN,
-      nowUs,
-      [count, matchLimit, owner, units, sizeClass],
-      keys.subarray(0, count * 4),
-    );
+    this.#now(nowUs, op);
+    core.sink?.input(op, nowUs, [count, matchLimit, owner, units, sizeClass], keys.subarray(0, count * 4));
     const matched = this.#match(keys, Math.min(count, matchLimit));
     if (units > 0 && !this.canAllocate(units - this.#heldAlready(matched), sizeClass, owner)) {
       this.#refuse(0, 0, units);
@@ -497,7 +517,7 @@ export class KVManager {
   load(sequence: Sequence, nowUs: number, from = 0, to: number = sequence.matched): boolean {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.LOAD, sequence.id);
     core.sink?.input(InputOp.LOAD, nowUs, [sequence.id, from, to]);
     return this.#load(sequence, from, to, false);
   }
@@ -506,7 +526,7 @@ export class KVManager {
   loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.LOAD_BACK, sequence.id);
     core.sink?.input(InputOp.LOAD_BACK, nowUs, [sequence.id, from, to]);
     return this.#load(sequence, from, to, true);
   }
@@ -547,7 +567,7 @@ export class KVManager {
       const isAway = isVacant(sequence, i) || state === Entry.MATCHED || state === Entry.LOADING;
       if (!isAway) throw wrongState(i, 'is in HBM or has its slot. Compute what is not.');
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RECOMPUTE, sequence.id);
     core.sink?.input(InputOp.RECOMPUTE, nowUs, [sequence.id, from, to, sizeClass]);
     let bytes = (to - from) * core.unitBytes(sizeClass);
     for (let i = from; i < to; i++) bytes -= bytesOfLoneLoad(core, sequence, i);
@@ -558,7 +578,7 @@ export class KVManager {
       openBlock(core, sequence, i, sizeClass);
     }
     core.counters.recomputed += to - from;
-    core.observer?.recomputed?.(sequence.id, to - from);
+    core.observer?.recomputed?.(sequence.id, to - from, from);
     this.#end(true);
     return true;
   }
@@ -572,8 +592,13 @@ export class KVManager {
     const core = this.#core;
     this.#live(sequence);
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.ALLOCATE, sequence.id);
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
+    return this.#allocate(sequence, from, to, sizeClass);
+  }
+
+  #allocate(sequence: Sequence, from: number, to: number, sizeClass: number): boolean {
+    const core = this.#core;
     let units = 0;
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
     const bytes = units * core.unitBytes(sizeClass);
@@ -601,9 +626,9 @@ export class KVManager {
     if (!unshares && (into > to.length || !isVacant(to, into))) {
       throw wrongState(into, 'is not vacant. Copy into the first free block of the sequence.');
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.COPY, to.id);
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
-    const sizeClass = core.sizeClassOf(from.replica[at], HBM);
+    const sizeClass = core.sizeClassOf(from.replica[at], TOP);
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.#refuse(to.id, into, into + 1);
     cancelSpeculative(core, core.unitBytes(sizeClass), to.owner);
     to.extendTo(into + 1);
@@ -633,7 +658,7 @@ export class KVManager {
         throw wrongState(i, 'is not open. Seal a block once, after it was allocated.');
       }
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.SEAL, sequence.id);
     core.sink?.input(
       InputOp.SEAL,
       nowUs,
@@ -663,7 +688,7 @@ export class KVManager {
     const core = this.#core;
     this.#live(sequence);
     requireInteger('position', position, 0, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.KEEP, sequence.id);
     core.sink?.input(InputOp.KEEP, nowUs, [sequence.id, from, to, position]);
     let kept = 0;
     for (let i = from; i < Math.min(to, sequence.length); i++) {
@@ -687,7 +712,7 @@ export class KVManager {
       const remedy = 'Name a time to come, or 0 for none.';
       throw new TierKVError('TKV_INPUT', `${problem}. ${remedy}`, { field: 'retention.keepUntilUs' });
     }
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RETAIN, sequence.id);
     core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
     sequence.retention = { ...retention };
     for (let i = 0; i < sequence.length; i++) {
@@ -699,7 +724,7 @@ export class KVManager {
   releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RELEASE, sequence.id);
     core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, from, to]);
     for (let i = Math.min(to, sequence.length) - 1; i >= from; i--) releaseBlock(core, sequence, i, false);
     this.#end(true);
@@ -713,7 +738,7 @@ export class KVManager {
     const core = this.#core;
     this.#live(sequence);
     requireInteger('length', length, 0, sequence.length);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.TRUNCATE, sequence.id);
     core.sink?.input(InputOp.TRUNCATE, nowUs, [sequence.id, length]);
     for (let i = sequence.length - 1; i >= length; i--) releaseBlock(core, sequence, i, true);
     sequence.shortenTo(length);
@@ -723,7 +748,7 @@ export class KVManager {
   /** Ends the sequence. What it computed or loaded stays cached; loads in flight go on. */
   release(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.RELEASE, sequence.id);
     this.#core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, 0, -1]);
     this.#close(sequence, false);
   }
@@ -731,7 +756,7 @@ export class KVManager {
   /** Ends the sequence and cancels its loads that have no other waiter. */
   cancel(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.CANCEL, sequence.id);
     this.#core.sink?.input(InputOp.CANCEL, nowUs, [sequence.id]);
     this.#close(sequence, true);
   }
@@ -739,7 +764,7 @@ export class KVManager {
   /** Ends the sequence because others need its room: as `release`, and counted as a preemption. */
   preempt(sequence: Sequence, nowUs: number): void {
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.PREEMPT, sequence.id);
     this.#core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
     this.#core.counters.preemptions++;
     this.#close(sequence, false);
@@ -752,7 +777,7 @@ export class KVManager {
   demote(sequence: Sequence, nowUs: number): void {
     const core = this.#core;
     this.#live(sequence);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.DEMOTE, sequence.id);
     core.sink?.input(InputOp.DEMOTE, nowUs, [sequence.id]);
     core.counters.preemptions++;
     const replicas = sequence.replica.slice(0, sequence.length);
@@ -780,7 +805,7 @@ export class KVManager {
   ): number {
     const core = this.#core;
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.PREFETCH);
     core.sink?.input(InputOp.PREFETCH, nowUs, [count, priority], keys.subarray(0, count * 4));
     const matched = this.matchLength(keys, count);
     let started = 0;
@@ -801,7 +826,7 @@ export class KVManager {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.MOVE);
     core.sink?.input(InputOp.MOVE, nowUs, [position, priority], key.subarray(0, 4));
     const answer = moveContent(core, core.contents.find(key, 0), position, priority);
     this.#end();
@@ -818,7 +843,7 @@ export class KVManager {
     const core = this.#core;
     requireInteger('position', position, 1, core.tiers - 1);
     const { slot, generation, sizeClass } = block;
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.ADOPT);
     core.sink?.input(InputOp.ADOPT, nowUs, [position, slot, generation, sizeClass], adoptionWords(block));
     const adopted = adopt(core, position, block);
     this.#end();
@@ -833,7 +858,7 @@ export class KVManager {
   adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
     const core = this.#core;
     requireInteger('position', position, 1, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.FOUND);
     core.sink?.input(InputOp.FOUND, nowUs, [position, block.sizeClass, block.owner], adoptionWords(block));
     const replica = adoptFound(core, position, block);
     const place = replica === -1 ? undefined : placeOf(core, replica);
@@ -845,7 +870,7 @@ export class KVManager {
   evict(position: number, count: number, nowUs: number): Eviction {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.EVICT);
     core.sink?.input(InputOp.EVICT, nowUs, [position, count]);
     let evicted = 0;
     for (; evicted < count; evicted++) {
@@ -869,7 +894,7 @@ export class KVManager {
     requireInteger('position', position, 0, core.tiers - 1);
     if (bytes !== null) requireInteger('quotaBytes', bytes, 0);
     requireQuotaFits(core, owner, position, bytes ?? 0);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.QUOTA);
     core.sink?.input(InputOp.QUOTA, nowUs, [owner, position, bytes ?? -1]);
     setQuota(core, owner, position, bytes);
     this.#end(true);
@@ -899,7 +924,7 @@ export class KVManager {
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo = 0, digestHi = 0): void {
     const core = this.#core;
     const row = core.jobs.rowOf(job);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.COMPLETE);
     core.sink?.input(InputOp.COMPLETE, nowUs, [job, outcome, digestLo, digestHi]);
     finish(core, row, outcome, digestLo, digestHi);
     this.#end(true);
@@ -913,7 +938,7 @@ export class KVManager {
   tick(nowUs: number): number {
     const core = this.#core;
     const { jobs } = core;
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.TICK);
     core.sink?.input(InputOp.TICK, nowUs, []);
     let givenUp = 0;
     for (let job = core.deadlines.takeDue(nowUs); job !== 0; job = core.deadlines.takeDue(nowUs)) {
@@ -947,7 +972,7 @@ export class KVManager {
   loseTier(position: number, nowUs: number): TierLoss {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.LOSE);
     core.sink?.input(InputOp.LOSE, nowUs, [position]);
     const loss = loseTier(core, position);
     this.#end(true);
@@ -978,7 +1003,7 @@ export class KVManager {
    */
   computing(isComputing: boolean, nowUs: number): void {
     const core = this.#core;
-    this.#now(nowUs);
+    this.#now(nowUs, InputOp.TICK);
     core.computeUs = core.computedUs();
     core.computesSinceUs = isComputing ? nowUs : -1;
   }
@@ -1044,13 +1069,15 @@ export class KVManager {
     }
   }
 
-  #now(nowUs: number): void {
+  /** @param sequence whose call it is; -1 for calls of no sequence */
+  #now(nowUs: number, op: InputOp, sequence = -1): void {
     const core = this.#core;
     if (!(nowUs >= core.nowUs)) {
       const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
       throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
     }
     core.nowUs = nowUs;
+    core.observer?.asked?.(op, sequence);
   }
 
   /** Ends every input: does the deferred work, then tells the listener what came of it. */

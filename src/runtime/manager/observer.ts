@@ -4,10 +4,13 @@
  * manager's own: it may read, and makes no call that is an input. A tier is its position, 0 the fastest.
  */
 
+import type { InputOp } from '../log/decisionSink.ts';
 import type { Outcome } from '../tier/tier.ts';
 import type { SequenceId } from './sequence.ts';
 
 export interface ManagerObserver {
+  /** An input begins: until the next one, what follows is its doing. @param sequence whose call it is, or -1 */
+  asked?(op: InputOp, sequence: number): void;
   /**
    * A sequence of an owner asked for `blocks` blocks, and its first `matched` ones are found: `found` follows for each.
    * `keys` has four words a block; copy what is to be kept.
@@ -17,8 +20,16 @@ export interface ManagerObserver {
   found?(content: number, tier: number): void;
   /** A sequence has written the content and seals it. */
   sealed?(content: number): void;
-  /** Blocks of the sequence that a lower tier has, or was to bring, are computed instead. */
-  recomputed?(sequence: SequenceId, blocks: number): void;
+  /** Blocks of the sequence that a lower tier has, or was to bring, are computed instead: from block `from` on. */
+  recomputed?(sequence: SequenceId, blocks: number, from: number): void;
+  /**
+   * A block of the sequence could not be brought: it is to be computed.
+   * @param block its number in the sequence
+   * @param content what it was to hold; -1 where that is not known any more
+   */
+  failed?(sequence: SequenceId, block: number, content: number, outcome: Outcome): void;
+  /** The tier's store has no right bytes of the content: `unpublished` follows. */
+  damaged?(content: number, tier: number, outcome: Outcome): void;
   closed?(sequence: SequenceId): void;
   /** Lookups find the content in this replica from now on. */
   published?(replica: number, content: number, tier: number): void;
@@ -44,10 +55,13 @@ export interface ManagerObserver {
 }
 
 const hooks = {
+  asked: true,
   opened: true,
   found: true,
   sealed: true,
   recomputed: true,
+  failed: true,
+  damaged: true,
   closed: true,
   published: true,
   unpublished: true,

@@ -8,7 +8,7 @@
 import { configError } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobPriority } from '../tables/jobTable.ts';
-import { HBM } from '../tier/tier.ts';
+import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
 import { letGo, stopWaitingBelow } from './holds.ts';
 import { claim } from './jobs.ts';
@@ -74,7 +74,7 @@ export function giveUp(core: Core, victim: number, tier: number): void {
 
 function unpublish(core: Core, victim: number, tier: number): void {
   const content = core.replicas.content[victim];
-  if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
+  if (tier === TOP && isLastIn(core, content, victim, tier)) countOffload(core, content);
   core.unpublish(victim);
 }
 
@@ -184,7 +184,7 @@ function demote(core: Core, victim: number, tier: number, lower: number, patient
   core.jobs.madeAtUs[row] = core.nowUs;
   core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
-  if (tier === HBM) countOffload(core, content);
+  if (tier === TOP) countOffload(core, content);
   makeRoom(core, lower, 0, core.contents.owner[content], patient);
   claim(core, row);
   return true;
@@ -223,9 +223,9 @@ export function createDemotion(
 export function sendDown(core: Core, replicas: Int32Array): void {
   for (let i = replicas.length - 1; i >= 0; i--) {
     const replica = replicas[i];
-    if (replica === -1 || core.replicas.tierOf(replica) !== HBM) continue;
-    if (core.replicas.evictable[replica] === 1 && canMoveDown(core, replica, HBM)) {
-      evict(core, replica, HBM);
+    if (replica === -1 || core.replicas.tierOf(replica) !== TOP) continue;
+    if (core.replicas.evictable[replica] === 1 && canMoveDown(core, replica, TOP)) {
+      evict(core, replica, TOP);
     }
   }
 }
@@ -293,7 +293,7 @@ export function keepBlockIn(core: Core, sequence: Sequence, i: number, tier: num
   core.hold(there);
   if (held === -1) stopWaitingBelow(core, sequence, i, content);
   sequence.replica[i] = there;
-  sequence.state[i] = tier === HBM ? Entry.READY : Entry.MATCHED;
+  sequence.state[i] = tier === TOP ? Entry.READY : Entry.MATCHED;
   letGo(core, held);
   if (held === -1) return true;
   const above = replicas.tierOf(held);

@@ -1,25 +1,76 @@
-/** The tiers, ordered from fast to slow, the outcomes of a transfer, and the names of both in logs and tables. */
+/**
+ * The tiers, ordered from fast to slow, the outcomes of a transfer, and the names of both in logs and tables. Shared code
+ * goes over the tiers of a configuration; the name of one stands in its store, in its row and in the list here.
+ */
 
-export const Tier = { HBM: 0, DDR: 1, NVME: 2, REMOTE: 3 } as const;
-export type Tier = (typeof Tier)[keyof typeof Tier];
+import { configError } from '../errors.ts';
 
-/** Position of HBM in every list of tiers: the fastest tier is the first. */
-export const HBM = 0;
-
-export const tierNames = ['hbm', 'ddr', 'nvme', 'remote'] as const;
-export type TierName = (typeof tierNames)[number];
-
-export function tierName(tier: Tier): TierName {
-  return tierNames[tier];
+/**
+ * The registration of names, from the fastest tier to the slowest, each with the title that people read. A tier of an
+ * embedder's own adds its name to this interface by module augmentation, and to the list by `addTierName`.
+ */
+export interface TierTitles {
+  hbm: 'HBM';
+  ddr: 'DDR';
+  nvme: 'NVMe';
+  remote: 'Remote';
 }
 
-const links: readonly (readonly string[])[] = tierNames.map((from) =>
-  tierNames.map((to) => `${from}To${to[0].toUpperCase()}${to.slice(1)}`),
-);
+export type TierName = Extract<keyof TierTitles, string>;
+
+const titles: Record<string, string> = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' };
+const names: TierName[] = Object.keys(titles) as TierName[];
+
+/** Every tier that a configuration may name, from fast to slow. */
+export const tierNames: readonly TierName[] = names;
+
+/** A tier's number: its place in `tierNames`. */
+export type Tier = number;
+
+/** The numbers of the tiers that come with this package, for their own stores and for tests. */
+export const Tier = { HBM: 0, DDR: 1, NVME: 2, REMOTE: 3 } as const;
+
+/**
+ * Position of the top tier in every list of tiers that a configuration has: the fastest is the first, and sequences
+ * read and write there.
+ */
+export const TOP = 0;
+
+/**
+ * Adds a tier behind all others. Call it before the first configuration that names it; a second call changes nothing.
+ * @param title for tables and messages
+ * @throws TKV_CONFIG for a name that no option or link could carry
+ * @returns its number
+ */
+export function addTierName(name: TierName, title: string = name): Tier {
+  if (!/^[a-z][a-z0-9]*$/.test(name)) {
+    throw configError('name', `is ${JSON.stringify(name)}`, 'Use small letters and digits, a letter first.');
+  }
+  if (!names.includes(name)) names.push(name);
+  titles[name] = title;
+  return names.indexOf(name);
+}
+
+export function tierName(tier: Tier): TierName {
+  return names[tier];
+}
+
+/** How a tier is called in tables and messages, such as `NVMe`. */
+export function tierTitle(name: TierName): string {
+  return titles[name] ?? name;
+}
+
+const links: string[][] = [];
 
 /** The name of the link that carries blocks from one tier to another, such as `hbmToDdr`. */
 export function linkName(from: Tier, to: Tier): string {
-  return links[from][to];
+  const known = links[from]?.[to];
+  if (known !== undefined) return known;
+  const target = names[to];
+  const name = `${names[from]}To${target[0].toUpperCase()}${target.slice(1)}`;
+  links[from] ??= [];
+  links[from][to] = name;
+  return name;
 }
 
 /**

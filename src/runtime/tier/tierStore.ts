@@ -81,17 +81,28 @@ export interface HostTierStore extends TierStore {
   markWritten(slot: number, generation: number): void;
 }
 
-/** A store in GPU memory, where sequences write KV with kernels of their own. */
-export interface DeviceTierStore extends TierStore {
+/**
+ * A store that can be the top tier, where sequences write KV: GPU memory, which kernels write, or host memory, which
+ * the process writes.
+ */
+export interface TopTierStore extends TierStore {
   /**
    * Digest of what lies in each place, after all device work submitted so far; the place takes the generation
-   * named. This is the device fence that seals a block.
+   * named. This is the fence that seals a block. In host memory the bytes are those of the moment of the call.
    */
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]>;
-  /** Copies whole slots within device memory, in the order of the device's work. Nothing is verified. */
+  /** Copies whole slots within the tier, in the order of the calls and of the device's work. Nothing is verified. */
   copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]>;
   /** Fills each slot with zeros; the place takes the generation named. */
   clear(items: readonly SealItem[]): Promise<readonly StoreResult[]>;
+}
+
+export function isHostStore(store: TierStore): store is HostTierStore {
+  return 'view' in store;
+}
+
+export function isTopStore(store: TierStore): store is TopTierStore {
+  return 'seal' in store;
 }
 
 /**

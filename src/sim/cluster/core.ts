@@ -13,6 +13,7 @@ import type { SimRequest } from '../instance/simRequest.ts';
 import { VirtualClock } from '../kernel/clock.ts';
 import { EventQueue } from '../kernel/eventQueue.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
+import { SharedServer } from '../links/sharedServer.ts';
 import { RequestTable, Status, statusNames } from '../metrics/requestTable.ts';
 import { SessionManager } from '../workload/closedLoop.ts';
 import type { RequestStream, WorkloadRequest } from '../workload/request.ts';
@@ -43,6 +44,8 @@ export class ClusterCore {
   readonly handoffs: Handoffs;
   gateway: GatewayQueue | null = null;
   scaling: ScalingLoops | null = null;
+  /** The tier that instances share. */
+  readonly shared: SharedServer | null;
   /** By instance: its pool. */
   readonly poolOf: number[] = [];
   /** Requests sent to each instance and not ended. */
@@ -67,6 +70,7 @@ export class ClusterCore {
     const { workload, options } = parts;
     this.parts = parts;
     this.options = options;
+    this.shared = parts.shared === undefined ? null : new SharedServer(parts.shared);
     this.control = parts.control;
     this.observer = parts.observer ?? {};
     this.control.recordsScores = this.observer.routing !== undefined;
@@ -91,7 +95,8 @@ export class ClusterCore {
   addInstance(pool: number): Instance {
     const number = this.instances.length;
     const { control } = this;
-    const instance = this.parts.makeInstance(number, pool, this.table, this.#host, this.#timelineOf(number));
+    const timeline = this.#timelineOf(number);
+    const instance = this.parts.makeInstance(number, pool, this.table, this.#host, timeline, this.shared);
     this.instances.push(instance);
     this.poolOf.push(pool);
     this.sent.push(0);

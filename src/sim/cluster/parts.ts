@@ -14,6 +14,7 @@ import type {
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import type { PromptKeys, SimRequest } from '../instance/simRequest.ts';
 import type { Timeline } from '../links/modeledDriver.ts';
+import type { SharedServer, SharedServerConfig } from '../links/sharedServer.ts';
 import type { RequestTable, Status } from '../metrics/requestTable.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { SessionPlan } from '../workload/closedLoop.ts';
@@ -65,7 +66,10 @@ export interface SimulationParts {
     table: RequestTable,
     host: InstanceHost,
     timeline: Timeline,
+    shared: SharedServer | null,
   ): Instance;
+  /** Of the tier that instances share, where they do. */
+  readonly shared?: SharedServerConfig;
   readonly control: ControlPlane;
   readonly keys: PromptKeys;
   readonly observer?: SimulationObserver;

@@ -13,6 +13,7 @@ import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
 import type { Instance, InstanceHost } from '../instance/instance.ts';
 import { KeysNeeded, type SimRequest } from '../instance/simRequest.ts';
+import type { SharedServer } from '../links/sharedServer.ts';
 import type { RequestTable } from '../metrics/requestTable.ts';
 import { ClusterCore, type Conservation, checkConservation } from './core.ts';
 import {
@@ -111,6 +112,11 @@ export class Simulation implements InstanceHost {
 
   get key(): SimulationKey {
     return this.#core.parts.key;
+  }
+
+  /** The tier that instances share, with what it did; null where they share none. */
+  get shared(): SharedServer | null {
+    return this.#core.shared;
   }
 
   get table(): RequestTable {

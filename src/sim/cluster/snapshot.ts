@@ -50,6 +50,7 @@ function clusterState(core: ClusterCore): Stateful {
       core.handoffs.visitState(visitor, (row) => core.request(row));
       core.gateway?.visitState(visitor);
       core.scaling?.visitState(visitor);
+      core.shared?.visitState(visitor);
       core.control.visitState(visitor);
       if (visitor.restores) core.control.gateway?.adopt((row) => core.request(row));
       visitEvents(core, visitor);
@@ -113,7 +114,7 @@ function visitEvents(core: ClusterCore, visitor: StateVisitor): void {
 // of them again.
 
 /** Of the form of the data; another one for each change of what is written down. */
-export const snapshotVersion = 4;
+export const snapshotVersion = 5;
 
 export interface SnapshotData {
   readonly version: number;
@@ -139,13 +140,15 @@ export class SimulationSnapshot {
 
   /** Parts for one more simulation, without the observer and the forced decisions of this one. */
   parts(): SimulationParts {
-    const { key, options, pools, instances, makeInstance, keys, workload, control, scaling } = this.#parts;
+    const { key, options, pools, instances, makeInstance, keys, workload, control, scaling, shared } =
+      this.#parts;
     return {
       key,
       options,
       pools,
       instances,
       makeInstance,
+      ...(shared === undefined ? {} : { shared }),
       keys,
       workload: { ...workload, stream: this.#tape.fork() },
       control: control.fresh(),

@@ -22,7 +22,7 @@ import type { SnapshotData } from '../cluster/snapshot.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type { Role } from '../control/policy.ts';
-import type { EngineConfig, InstanceEngine } from '../instance/engine.ts';
+import type { EngineConfig, InstanceEngine, InstanceShare } from '../instance/engine.ts';
 import { Instance, type InstanceLimits } from '../instance/instance.ts';
 import { SchedulerEngine } from '../instance/schedulerEngine.ts';
 import { PromptKeys } from '../instance/simRequest.ts';
@@ -61,7 +61,12 @@ export interface Deployment {
 }
 
 /** Makes the engine of an instance. */
-export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => InstanceEngine;
+export type MakeEngine = (
+  pool: PoolConfig,
+  timeline: Timeline,
+  woken: () => void,
+  shared: InstanceShare | null,
+) => InstanceEngine;
 
 /** Most instances of one simulation: their numbers order events. */
 const INSTANCES_MAX = 1024;
@@ -77,6 +82,10 @@ export function checkDeployment(deployment: Deployment): Deployment {
     const { replicas, configId, engine, limits } = requireOptions(pool, poolNames, 'pool', 'TKV_CONFIG');
     requireOptions(limits, limitNames, `${configId}.limits`, 'TKV_CONFIG');
     instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
+    if (!isSameShare(engine.shared, pools[0].engine.shared)) {
+      const remedy = 'Give all pools the same one, or none.';
+      throw configError(`${configId}.shared`, 'differs from the shared tier of another pool', remedy);
+    }
     if (engine.blockTokens === pools[0].engine.blockTokens) continue;
     throw configError(
       `${configId}.blockTokens`,
@@ -89,6 +98,11 @@ export function checkDeployment(deployment: Deployment): Deployment {
     throw configError('replicas', `come to ${instances} instances`, remedy);
   }
   return deployment;
+}
+
+/** All instances share one tier, or none. */
+function isSameShare(one: EngineConfig['shared'], other: EngineConfig['shared']): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
 }
 
 export interface SimulationSetup {
@@ -209,7 +223,9 @@ function partsOf(setup: SimulationSetup): SimulationParts {
   checkSetup(setup);
   const { pools } = checkDeployment(setup.deployment);
   const makeEngine: MakeEngine =
-    setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));
+    setup.makeEngine ??
+    (({ engine }, timeline, woken, share) => new SchedulerEngine(engine, timeline, woken, null, share));
+  const { shared } = pools[0].engine;
   const scaling = checkScaling(pools, setup.scaling ?? []);
   return {
     key: setup.key ?? keyOfSeed(1n),
@@ -222,11 +238,14 @@ function partsOf(setup: SimulationSetup): SimulationParts {
     ...(scaling.length === 0 ? {} : { scaling }),
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
     ...(setup.forced === undefined ? {} : { forced: setup.forced }),
-    makeInstance(number, poolNumber, table, host, timeline) {
+    ...(shared === undefined ? {} : { shared }),
+    makeInstance(number, poolNumber, table, host, timeline, server) {
       const pool = pools[poolNumber];
       const { configId, role, model, latency, limits } = pool;
       const wake = { instance: null as Instance | null };
-      const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs));
+      const space = `${model}/${pool.engine.blockBytes}/`;
+      const share = server === null ? null : { server, space };
+      const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs), share);
       const { blockTokens } = pool.engine;
       const id = `instance_${number}`;
       const config = { id, role, model, configId, blockTokens, latency, limits };

@@ -107,6 +107,12 @@ export class SpecNode {
     return this.#value(key) !== undefined;
   }
 
+  /** Whether something stands under `key`: null, as `hardware: null` or `hardware:`, is nothing. */
+  says(key: string): boolean {
+    const value = this.#value(key);
+    return this.has(key) && !(isScalar(value) && value.value === null);
+  }
+
   text(key: string, fallback: string = ''): string {
     const value = this.#scalar(key);
     if (value === undefined || value === null) return fallback;
@@ -175,6 +181,14 @@ export class SpecNode {
     if (value === undefined || (isScalar(value) && value.value === null)) return undefined;
     if (!isMap(value)) throw this.error(key, 'is not a mapping', 'Write keys and values under it');
     return new SpecNode(this.#source, value, this.#join(key));
+  }
+
+  /** The texts in the list under `key`; none where something else stands there. */
+  texts(key: string): string[] {
+    this.#asked.add(key);
+    const value = this.#value(key);
+    const items = isSeq(value) ? value.items : [];
+    return items.flatMap((item) => (isScalar(item) && typeof item.value === 'string' ? [item.value] : []));
   }
 
   /** The mappings of the list under `key`. */

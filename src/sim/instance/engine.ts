@@ -25,9 +25,10 @@ import type { JobRoute } from '../../runtime/manager/lookup.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
-import { HBM, Tier, tierNames } from '../../runtime/tier/tier.ts';
+import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
+import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
 import type { SimRequest } from './simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
@@ -160,9 +161,9 @@ export interface InstanceEngine {
 // What an engine is made of, checked field by field: its KV tiers and the links between them, and how its
 // scheduler forms batches.
 
-/** A tier below HBM. */
+/** A tier below the top one. */
 export interface LowerTier {
-  readonly tier: 'ddr' | 'nvme' | 'remote';
+  readonly tier: TierName;
   readonly blocks: number;
 }
 
@@ -183,6 +184,8 @@ export interface EngineConfig {
   readonly hbmBlocks: number;
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
+  /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
+  readonly shared?: SharedServerConfig;
   /**
    * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that delays requests
    * no longer than to compute them. Infinity: they always are.
@@ -213,6 +216,7 @@ const engineNames = optionNames<EngineConfig>({
   hbmBlocks: true,
   lowerTiers: true,
   loads: true,
+  shared: true,
   computeUsPerToken: true,
   eviction: true,
   offloadThreshold: true,
@@ -259,6 +263,13 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
       requirePositive(`loads.links.${name}.bandwidthBytesPerS`, link.bandwidthBytesPerS);
     }
   }
+  if (config.shared !== undefined) {
+    checkSharedServer(config.shared, config.blockBytes);
+    if (kind === 'billed' || config.lowerTiers.length === 0) {
+      const remedy = 'Give it a place behind the other tiers, and loads that requests wait for.';
+      throw configError('shared', 'needs a tier of its own and deferred loads', remedy);
+    }
+  }
   return config;
 }
 
@@ -272,10 +283,13 @@ const LAG_MOST = 4;
  * How many times as long the link of the first tier below takes for a block as the engine does to compute it. 0 where
  * loads take no time of their own, or always happen.
  */
-function linkLag({ blockTokens, blockBytes, lowerTiers, loads, computeUsPerToken }: EngineConfig): number {
+function linkLag(config: EngineConfig): number {
+  const { blockTokens, blockBytes, lowerTiers, loads, computeUsPerToken, shared } = config;
+  // what others are to find goes down whatever it costs
+  if (shared !== undefined) return 0;
   if (loads.kind !== 'deferred' || lowerTiers.length === 0 || computeUsPerToken === Infinity) return 0;
   const [{ tier }] = lowerTiers;
-  const loadUs = linksOf(loads).transferUs(tierNames.indexOf(tier) as Tier, Tier.HBM, blockBytes);
+  const loadUs = linksOf(loads).transferUs(tierNames.indexOf(tier) as Tier, TOP, blockBytes);
   return loadUs / (blockTokens * computeUsPerToken);
 }
 
@@ -290,7 +304,7 @@ export function isCutOff(config: EngineConfig): boolean {
  */
 export function spareBlocksOf(config: EngineConfig): number {
   if (config.manager !== undefined || linkLag(config) < 1) return 0;
-  return (managerConfigOf(config).hbm.landingBytes ?? 0) / config.blockBytes;
+  return (managerConfigOf(config).hbm?.landingBytes ?? 0) / config.blockBytes;
 }
 
 export function linksOf(loads: LoadTiming): LinkModel {
@@ -309,14 +323,21 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
     const landing = timed ? Math.min(share, LANDING_BLOCKS_MAX, blocks) : 0;
     return { capacityBytes: blocks * blockBytes, landingBytes: landing * blockBytes };
   };
-  const lower = Object.fromEntries(lowerTiers.map(({ tier, blocks }) => [tier, size(blocks)]));
+  // as the runtime does it: what was computed goes down at once, so that others find it
+  const offload = config.shared === undefined ? {} : { offload: { policy: 'eager' } };
+  const lower = Object.fromEntries(
+    lowerTiers.map(({ tier, blocks }, i) => [
+      tier,
+      { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
+    ]),
+  );
   const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, hbmBlocks);
   return {
     unitBytes: [blockBytes],
-    hbm: size(hbmBlocks),
+    [tierNames[TOP]]: { ...size(hbmBlocks), ...offload },
     ...lower,
     eviction: config.eviction,
-    offloadThreshold: config.offloadThreshold,
+    ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),
     lowerCopy: config.lowerCopy,
     ...(timed ? { leavingShare: 0.5 } : cutOff ? { leavingShare: 0 } : {}),
     maxJobs: Math.min(2 ** 20, Math.max(16_384, 2 * total)),
@@ -325,7 +346,14 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
 
 // How the manager's jobs end. Without lower tiers, or with loads that are billed to the step, every job ends
 // in the call that issued it; otherwise what moves ends when the links have carried it, on the simulation's
-// clock. There are no bytes to go wrong, so every job ends well.
+// clock. There are no bytes to go wrong, so every job ends well, but for
+// reads of what a shared tier has forgotten.
+
+/** The server of the shared tier, and in which space the blocks of an instance lie there. */
+export interface InstanceShare {
+  readonly server: SharedServer;
+  readonly space: string;
+}
 
 export class JobEnds {
   /** Null where jobs end at once. */
@@ -333,17 +361,32 @@ export class JobEnds {
   /** To be called after each call of the manager that may have made jobs. */
   readonly afterCall: (nowUs: number) => void;
   readonly #manager: KVManager;
+  readonly #top: Tier;
+  readonly #last: Tier;
   readonly #timeline: Timeline;
   readonly #loads: LoadTiming;
   readonly #countsLoads: boolean;
   /** Of the job that is looked at. */
-  readonly #route: JobRoute = { from: null, to: Tier.HBM, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
+  readonly #route: JobRoute;
   /** Blocks that came up from lower tiers and no step has paid for yet. */
   #unbilledBlocks = 0;
+  readonly #shared: InstanceShare | null;
+  /** Reads of what the shared tier had forgotten, which are under way. */
+  readonly #missing: Set<JobId> = new Set();
 
   /** @param links of deferred loads; null where loads take no time of their own */
-  constructor(manager: KVManager, config: EngineConfig, links: LinkModel | null, timeline: Timeline) {
+  constructor(
+    manager: KVManager,
+    config: EngineConfig,
+    links: LinkModel | null,
+    timeline: Timeline,
+    shared: InstanceShare | null = null,
+  ) {
+    this.#shared = shared;
     this.#manager = manager;
+    this.#top = manager.tiers[TOP];
+    this.#last = manager.tiers[manager.tiers.length - 1];
+    this.#route = { from: null, to: this.#top, bytes: 0, keys: new Uint32Array(0), keyAt: -1 };
     this.#timeline = timeline;
     this.#loads = config.loads;
     this.#countsLoads = config.loads.kind === 'billed' && config.lowerTiers.length > 0;
@@ -365,12 +408,26 @@ export class JobEnds {
     const job = this.flights?.land(flight) ?? null;
     if (job === null) return;
     const { nowUs } = this.#timeline;
-    this.#manager.complete(job, Outcome.LOADED, nowUs);
+    const isMissing = this.#missing.delete(job);
+    if (this.#shared !== null && !isMissing) {
+      const route = this.#route;
+      this.#manager.route(job, route);
+      const { server, space } = this.#shared;
+      if (route.to === this.#last) server.store(space, route.keys, route.keyAt, route.bytes);
+    }
+    this.#manager.complete(job, isMissing ? Outcome.MISSING : Outcome.LOADED, nowUs);
     this.#carry(nowUs);
   }
 
   visitState(visitor: StateVisitor): void {
     this.flights?.visitState(visitor);
+    visitor.value(
+      () => [...this.#missing],
+      (saved) => {
+        this.#missing.clear();
+        for (const job of saved) this.#missing.add(job);
+      },
+    );
     this.#unbilledBlocks = visitor.number(this.#unbilledBlocks);
   }
 
@@ -395,17 +452,38 @@ export class JobEnds {
         const digestLo = (keys[at] ^ keys[at + 2]) >>> 0;
         manager.complete(job, Outcome.LOADED, nowUs, digestLo, (keys[at + 1] ^ keys[at + 3]) >>> 0);
       } else {
-        flights.add(job, route);
+        this.#send(job, flights, nowUs);
         moves = true;
       }
     }
     if (moves) flights.depart();
   }
 
+  /** Over the instance's own links, and where the shared tier is at their end over the server's too. */
+  #send(job: JobId, flights: Flights<JobId>, nowUs: number): void {
+    const route = this.#route;
+    const { from, to, keys, keyAt, bytes } = route;
+    if (this.#shared === null || (from !== this.#last && to !== this.#last)) {
+      flights.add(job, route);
+      return;
+    }
+    const { server, space } = this.#shared;
+    const isRead = from === this.#last;
+    const endUs = isRead
+      ? server.readEndUs(space, keys, keyAt, bytes, nowUs)
+      : server.writeEndUs(space, keys, keyAt, bytes, nowUs);
+    if (endUs !== undefined) {
+      flights.add(job, route, endUs);
+      return;
+    }
+    if (isRead) this.#missing.add(job);
+    flights.await(job, nowUs + Math.ceil(server.config.lookupUs));
+  }
+
   #isReload(job: JobId): boolean {
     this.#manager.route(job, this.#route);
     const { from, to } = this.#route;
-    return from !== null && to === Tier.HBM && from !== Tier.HBM;
+    return from !== null && to === this.#top && from !== this.#top;
   }
 }
 
@@ -415,26 +493,30 @@ export class JobEnds {
  * @param hits of requests that joined the batch, by tier; the manager's own also count requests that looked and
  * did not join, were announced or handed off
  * @param received blocks that joined from another instance, and were found nowhere
+ * @param losesLoads whether blocks may be found that are missing when they are loaded: such count as not found
  */
 export function countersOf(
   manager: KVManager,
   scheduler: Readonly<SchedulerCounters>,
   hits: readonly number[],
   received: number,
+  losesLoads: boolean = false,
 ): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
   const { offloads, reloads: byTier, thrashed } = manager.counters;
   const found = hits.reduce((sum, blocks) => sum + blocks, 0);
-  invariant(found + received === hitBlocks, 'each block that a request found was found in one tier');
+  const lost = found + received - hitBlocks;
+  invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
   const reloads = byTier.reduce((sum, blocks) => sum + blocks, 0);
   const thrashing = reloads === 0 ? 0 : thrashed / reloads;
-  return { hits: [...hits], openedBlocks, preemptions, offloads, reloads, thrashing };
+  const kept = hits.map((blocks, tier) => (tier === hits.length - 1 ? Math.max(0, blocks - lost) : blocks));
+  return { hits: kept, openedBlocks, preemptions, offloads, reloads, thrashing };
 }
 
 export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {
   return manager.tiers.map((_, position) => {
     const { capacityBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
-    const used = position === HBM ? heldBytes : residentBytes;
+    const used = position === TOP ? heldBytes : residentBytes;
     return {
       capacityBlocks: capacityBytes / blockBytes,
       usedBlocks: used / blockBytes,

@@ -13,9 +13,9 @@ import type { ManagerListener } from '../../runtime/manager/core.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
 import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import { HBM, linkName, type Tier } from '../../runtime/tier/tier.ts';
+import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
-import type { LinkModel, Timeline } from '../links/modeledDriver.ts';
+import { type LinkModel, modeledDigest, type Timeline } from '../links/modeledDriver.ts';
 import {
   type CacheListener,
   checkEngineConfig,
@@ -25,6 +25,7 @@ import {
   type EngineStep,
   type EngineTraffic,
   type InstanceEngine,
+  type InstanceShare,
   JobEnds,
   type LoadTiming,
   linksOf,
@@ -73,18 +74,28 @@ export class SchedulerEngine implements InstanceEngine {
     -readonly [K in keyof EngineStep]: EngineStep[K];
   };
 
+  readonly #shared: InstanceShare | null;
+
   /**
    * @param timeline where modeled transfers wait for their end; used with deferred loads only
    * @param sink takes what manager and scheduler are given and decide
+   * @param shared the tier that instances share, where the configuration has one
    * @throws TKV_CONFIG with the field at fault
    */
-  constructor(config: EngineConfig, timeline: Timeline, woken: Woken, sink: DecisionSink | null = null) {
+  constructor(
+    config: EngineConfig,
+    timeline: Timeline,
+    woken: Woken,
+    sink: DecisionSink | null = null,
+    shared: InstanceShare | null = null,
+  ) {
+    this.#shared = config.shared === undefined ? null : shared;
     this.config = checkEngineConfig(config);
     this.manager = new KVManager(managerConfigOf(config), sink);
     const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
     this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
-    this.#jobs = new JobEnds(this.manager, config, links, timeline);
+    this.#jobs = new JobEnds(this.manager, config, links, timeline, this.#shared);
     const { afterCall } = this.#jobs;
     const nowUs = (): number => timeline.nowUs;
     this.#hits = this.manager.tiers.map(() => 0);
@@ -94,7 +105,16 @@ export class SchedulerEngine implements InstanceEngine {
       return { loading: loading + this.#held.announced, waiting: waitingCount - loading };
     };
     const spareBlocks = spareBlocksOf(config);
-    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd, spareBlocks };
+    const estimate = {
+      loads,
+      blockBytes,
+      computeUsPerToken,
+      links,
+      nowUs,
+      crowd,
+      spareBlocks,
+      shared: this.#shared,
+    };
     const port = new ChoosingPort(
       this.manager,
       { blockTokens, afterCall },
@@ -146,7 +166,8 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   get counters(): EngineCounters {
-    return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks);
+    const losesLoads = this.#shared !== null;
+    return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks, losesLoads);
   }
 
   tiers(): TierReport[] {
@@ -163,7 +184,7 @@ export class SchedulerEngine implements InstanceEngine {
 
   cachedBlocks(keys: BlockKeys, count: number): number {
     if (this.config.lowerTiers.length === 0) return this.manager.matchLength(keys.words, count);
-    return this.manager.lookup(keys.words, count).byTier[HBM];
+    return this.manager.lookup(keys.words, count).byTier[TOP];
   }
 
   cachedByTier(keys: BlockKeys, count: number): readonly number[] {
@@ -173,11 +194,13 @@ export class SchedulerEngine implements InstanceEngine {
   announce(request: SimRequest, nowUs: number, slackUs: number): void {
     if (!this.#prefetches) return;
     this.changes++;
+    this.#findShared(request, nowUs);
     this.#held.announce(request, nowUs, slackUs);
   }
 
   add(request: SimRequest, nowUs: number): void {
     this.changes++;
+    this.#findShared(request, nowUs);
     this.#held.added(request, nowUs);
     this.#asking.set(request.keys, request);
     this.scheduler.add(request, nowUs);
@@ -265,15 +288,40 @@ export class SchedulerEngine implements InstanceEngine {
     this.manager.checkIntegrity();
   }
 
+  /** Makes known which blocks of the prompt the shared tier has, behind those that the instance has itself. */
+  #findShared({ keys, promptBlocks }: SimRequest, nowUs: number): void {
+    if (this.#shared === null) return;
+    const { manager } = this;
+    const { blockTokens } = this.config;
+    const { server, space } = this.#shared;
+    const { words } = keys;
+    const to = Math.min(promptBlocks, keys.length);
+    const from = manager.matchLength(words, to);
+    if (from >= to) return;
+    const position = manager.tiers.length - 1;
+    const found = server.find(space, words, from, to);
+    for (let i = from; i < from + found; i++) {
+      const key = words.slice(4 * i, 4 * i + 4);
+      const parent = i === 0 ? new Uint32Array(4) : words.slice(4 * i - 4, 4 * i);
+      const digest = modeledDigest(key);
+      manager.adoptFound(
+        position,
+        { key, parent, digest, tokens: blockTokens, sizeClass: 0, owner: 0 },
+        nowUs,
+      );
+    }
+    this.#jobs.afterCall(nowUs);
+  }
+
   /** A request asks to join the batch. Blocks that were loaded for it beforehand were found where they lay. */
   #noteFound(keys: BlockKeys, byTier: readonly number[]): void {
     const request = this.#asking.get(keys);
     if (request === undefined) return;
     const found = [...byTier];
     for (const [tier, blocks] of (request.announcedByTier ?? []).entries()) {
-      if (tier === HBM) continue;
-      const moved = Math.min(blocks, found[HBM]);
-      found[HBM] -= moved;
+      if (tier === TOP) continue;
+      const moved = Math.min(blocks, found[TOP]);
+      found[TOP] -= moved;
       found[tier] += moved;
     }
     request.foundByTier = found;
@@ -359,7 +407,7 @@ export class HeldBlocks {
     if (found === 0) return;
     const blocks = this.#port.worthwhile(keys, found, slackUs);
     const { byTier } = manager.lookup(keys.words, blocks);
-    if (byTier[HBM] === blocks) return;
+    if (byTier[TOP] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
     const before = this.#port.hitsByTier();
     const sequence = manager.open(keys.words, blocks, nowUs, blocks);
@@ -474,6 +522,7 @@ export interface LinkLoadEstimate {
   readonly computeUsPerToken: number;
   /** Null where loads take no time of their own. */
   readonly links: LinkModel | null;
+  readonly shared: InstanceShare | null;
   readonly nowUs: () => number;
   /** Requests by what they do: what one of them takes delays others. */
   readonly crowd: () => { readonly waiting: number; readonly loading: number };
@@ -583,7 +632,7 @@ export class ChoosingPort extends ManagerPort {
     const { computeUsPerToken, crowd } = this.#estimate;
     if (computeUsPerToken === Infinity) return found;
     const { byTier, pending } = this.#manager.lookup(keys.words, found);
-    const here = byTier[HBM] - Math.min(pending, byTier[HBM]);
+    const here = byTier[TOP] - Math.min(pending, byTier[TOP]);
     const missing = found - here;
     if (missing === 0) return found;
     const computeUs = missing * this.blockTokens * computeUsPerToken;
@@ -594,20 +643,27 @@ export class ChoosingPort extends ManagerPort {
 
   /** From now until the blocks below, and those on their way, are in HBM; and how long the links carry them. */
   #loadUs(byTier: readonly number[], pending: number): { readonly loadUs: number; readonly linkUs: number } {
-    const { loads, links, blockBytes, nowUs } = this.#estimate;
+    const { loads, links, blockBytes, nowUs, shared } = this.#estimate;
     if (loads.kind === 'billed') {
-      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === HBM ? 0 : blocks), 0);
+      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === TOP ? 0 : blocks), 0);
       const loadUs = below * Math.trunc(loads.baseUs + loads.usPerBlock);
       return { loadUs, linkUs: loadUs };
     }
     let longestUs = 0;
     let linkUs = 0;
     for (const [position, tier] of this.#manager.tiers.entries()) {
-      if (position === HBM || links === null) continue;
+      if (position === TOP || links === null) continue;
       const blocks = byTier[position];
       if (blocks === 0 && pending === 0) continue;
-      const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[HBM])) - nowUs());
-      const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[HBM], blockBytes);
+      const top = this.#manager.tiers[TOP];
+      const ownQueueUs = Math.max(0, links.freeAtUs(linkName(tier, top)) - nowUs());
+      let blockUs = links.transferUs(tier as Tier, top, blockBytes);
+      let queuedUs = ownQueueUs;
+      if (shared !== null && position === this.#manager.tiers.length - 1) {
+        queuedUs = Math.max(ownQueueUs, shared.server.readQueueUs(nowUs()));
+        blockUs = Math.max(blockUs, Math.ceil((blockBytes * 1e6) / shared.server.config.readBytesPerS));
+      }
+      const ownUs = blocks * blockUs;
       longestUs = Math.max(longestUs, queuedUs + ownUs);
       linkUs = Math.max(linkUs, ownUs);
     }
@@ -621,7 +677,7 @@ export class ChoosingPort extends ManagerPort {
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       const { byTier, pending } = this.#manager.lookup(keys.words, middle);
-      if (byTier[HBM] === middle && pending === 0) low = middle;
+      if (byTier[TOP] === middle && pending === 0) low = middle;
       else high = middle - 1;
     }
     return low;

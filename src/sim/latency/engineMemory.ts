@@ -9,7 +9,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 const gib = 2 ** 30;
 
@@ -87,7 +87,9 @@ export function localWeightBytes(model: ModelConfig, tp: number, dp: number): nu
   const experts = (moe * expert * model.experts) / (tp * dp);
   const shared = (moe * 3 * d * model.sharedExpertFfnSize) / tp;
   const router = moe * model.experts * d;
-  const quantised = (matrices + denseFfn + experts + shared) * model.weightBytes;
+  const quantised =
+    matrices * (model.keepsAttention ? model.activationBytes : model.weightBytes) +
+    (denseFfn + experts + shared) * model.weightBytes;
   const embedding = (model.vocabSize * d) / tp;
   const whole = embedding * (model.tiedEmbeddings ? 1 : 2) + router + (2 * model.layers + 1) * d;
   return quantised + whole * model.activationBytes;
@@ -138,7 +140,7 @@ export function engineMemory(
   const adaptersGib = (options.adapterBytes ?? 0) / gib;
   const usedGib = weightsGib + activationsGib + runtime + graphsGib + adaptersGib;
   const kvGib = usableGib - usedGib;
-  const kvElementBytes = options.kvElementBytes ?? model.activationBytes;
+  const kvElementBytes = options.kvElementBytes ?? kvElementBytesOf(model);
   const blockBytes = Math.trunc(localKvBytesPerToken(model, tp, kvElementBytes) * blockTokens);
   const blocks = Math.floor((kvGib * gib) / blockBytes);
   if (blocks < 1) {

@@ -22,10 +22,14 @@ export interface ModelConfig {
   readonly vocabSize: number;
   /** Width of the feed-forward block, and of one expert where `expertFfnSize` is 0. */
   readonly ffnSize: number;
-  /** Bytes of an activation or KV element. */
+  /** Bytes of an activation, and of a KV element unless that is said. */
   readonly activationBytes: number;
+  /** Bytes of a KV element where an engine keeps it in another precision: 1 for FP8. */
+  readonly kvElementBytes?: number;
   /** Bytes of a weight; below `activationBytes` for quantised models, 0.5 for 4 bits. */
   readonly weightBytes: number;
+  /** Whether a quantised model keeps attention in the precision of activations. */
+  readonly keepsAttention: boolean;
   /** 0 for a dense model, otherwise at least 2. */
   readonly experts: number;
   readonly expertsPerToken: number;
@@ -157,6 +161,15 @@ function weightBytesOf(config: Config, name: string, activationBytes: number): n
   return bits > 0 ? bits / 8 : activationBytes;
 }
 
+/** Whether quantisation left attention out: `model.layers.*.self_attn` among what was not converted. */
+function keepsAttention(config: Config): boolean {
+  const left = config
+    .holder('quantization_config')
+    .section('quantization_config')
+    ?.texts('modules_to_not_convert');
+  return left?.some((name) => name.includes('.*.self_attn')) ?? false;
+}
+
 /** Rope variants that already state the stretched length in `max_position_embeddings`. */
 const unscaledRope: readonly string[] = ['su', 'longrope', 'llama3'];
 
@@ -216,6 +229,7 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
     ffnSize,
     activationBytes,
     weightBytes: weightBytesOf(config, name, activationBytes),
+    keepsAttention: keepsAttention(config),
     experts,
     expertsPerToken,
     expertFfnSize,
@@ -237,6 +251,11 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
 /** Size of a head as upstream's step times take it, which ignore an explicit `head_dim`. */
 export function derivedHeadDim(model: ModelConfig): number {
   return Math.floor(model.hiddenSize / model.heads);
+}
+
+/** Bytes of a KV element. */
+export function kvElementBytesOf(model: ModelConfig): number {
+  return model.kvElementBytes ?? model.activationBytes;
 }
 
 /** Size of a head as the model has it. */

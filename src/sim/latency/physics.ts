@@ -4,7 +4,7 @@
  */
 
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
-import { type Hardware, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 // A model as one GPU of an engine sees it. Unlike upstream's step times this takes the true head size,
 // three feed-forward matrices, dense first layers and the output head, since `calibrated` and the physical
@@ -108,8 +108,8 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
     expertGpus: tp * dp,
     kvBytesPerToken:
       model.kvLoraRank > 0
-        ? model.layers * latent * model.activationBytes
-        : model.layers * 2 * kvSize * model.activationBytes,
+        ? model.layers * latent * kvElementBytesOf(model)
+        : model.layers * 2 * kvSize * kvElementBytesOf(model),
     attentionFlopsPerPair: model.layers * 4 * querySize,
     peakFlopsPerUs: (eightBit ? hardware.peakTflops8bit : hardware.peakTflops) * 1e6,
     peakFlops16PerUs: hardware.peakTflops * 1e6,

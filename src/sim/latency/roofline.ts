@@ -13,7 +13,7 @@ import {
   toStepTicks,
   toTicks,
 } from './latencyModel.ts';
-import { type Hardware, layerSplit, type ModelConfig } from './modelConfig.ts';
+import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig } from './modelConfig.ts';
 
 /** Upstream sizes a gated feed-forward block with two matrices here, and with three elsewhere. */
 const ffnMatrices = 2;
@@ -67,7 +67,7 @@ export class Roofline implements LatencyModel {
     this.#bytesPerExpert = ffnMatrices * d * expertFfn * moe * model.weightBytes;
     this.#experts = model.experts;
     this.#idleShare = model.experts > 0 ? (model.experts - model.expertsPerToken) / model.experts : 0;
-    this.#kvBytesPerToken = 2 * model.layers * kvSize * model.activationBytes;
+    this.#kvBytesPerToken = 2 * model.layers * kvSize * kvElementBytesOf(model);
     this.#activationBytesPerToken = model.layers * d * model.activationBytes;
   }
 

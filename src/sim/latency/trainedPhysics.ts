@@ -131,7 +131,7 @@ export class TrainedPhysics implements LatencyModel {
       (moe * k * 6 * d * expertFfn) / group +
       (moe * 6 * d * model.sharedExpertFfnSize) / (tp * dp) +
       (dense * 6 * d * denseFfn) / (tp * dp);
-    this.#kvBytesPerToken = layers * 2 * (kvSize / (tp * dp)) * 2;
+    this.#kvBytesPerToken = layers * 2 * (kvSize / (tp * dp)) * (model.kvElementBytes ?? 2);
     this.#weightUs =
       ((layers * d * (2 * d + 2 * kvSize) * model.weightBytes) / tp +
         moe * (model.experts / group) * 3 * d * expertFfn * model.weightBytes +

@@ -49,7 +49,8 @@ export class Flights<T> {
     return this.#flights.length - this.#free.length;
   }
 
-  add(transfer: T, { from, to, bytes }: Way): void {
+  /** @param notBeforeUs when it ends at the soonest, whatever its link says */
+  add(transfer: T, { from, to, bytes }: Way, notBeforeUs: number = 0): void {
     const { nowUs } = this.#timeline;
     if (from === null) {
       this.#leaving.push(transfer);
@@ -57,7 +58,7 @@ export class Flights<T> {
       return;
     }
     const name = linkName(from, to);
-    const endUs = this.#links.endUs(from, to, bytes, nowUs);
+    const endUs = Math.max(notBeforeUs, this.#links.endUs(from, to, bytes, nowUs));
     let traffic = this.traffic.get(name);
     if (traffic === undefined) {
       traffic = { bytes: 0, busyUs: 0 };
@@ -69,6 +70,12 @@ export class Flights<T> {
     this.#endsUs.push(endUs);
     const most = this.#links.batchBytes(from, to);
     if (most > 0) this.#joinCopy(name, bytes, most);
+  }
+
+  /** Adds what goes over no link: an answer that ends at that time. */
+  await(transfer: T, endUs: number): void {
+    this.#leaving.push(transfer);
+    this.#endsUs.push(endUs);
   }
 
   /** Lets the added transfers leave. */

@@ -5,7 +5,7 @@
 
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
 import type { RoutingDecision } from '../control/policy.ts';
-import type { InstanceTierMetrics, LinkMetrics, TierReport } from '../instance/engine.ts';
+import type { InstanceTierMetrics, LinkMetrics } from '../instance/engine.ts';
 import type { Instance } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
 
@@ -91,6 +91,13 @@ export interface OccupancySample {
   readonly timeUs: number;
   /** By tier, HBM first: share in use, over all instances. */
   readonly shares: readonly number[];
+  /** By tier: blocks that requests found there since the start. */
+  readonly hits: readonly number[];
+  /** Blocks that were opened to be computed since the start. */
+  readonly openedBlocks: number;
+  /** Requests outside the batches, and in them. */
+  readonly waiting: number;
+  readonly running: number;
 }
 
 /** Most samples that are kept. */
@@ -100,11 +107,11 @@ export class Occupancy implements SimulationObserver {
   #samples: OccupancySample[] = [];
   #everyUs = 1000;
   #nextUs = 0;
-  readonly #tiers: () => readonly (readonly TierReport[])[];
+  readonly #instances: () => readonly Instance[];
 
-  /** @param tiers reports of all instances */
-  constructor(tiers: () => readonly (readonly TierReport[])[]) {
-    this.#tiers = tiers;
+  /** @param instances all that there are when a step begins */
+  constructor(instances: () => readonly Instance[]) {
+    this.#instances = instances;
   }
 
   get samples(): readonly OccupancySample[] {
@@ -115,13 +122,21 @@ export class Occupancy implements SimulationObserver {
     if (startUs < this.#nextUs) return;
     const used: number[] = [];
     const capacity: number[] = [];
-    for (const tiers of this.#tiers()) {
-      for (const [i, { usedBlocks, capacityBlocks }] of tiers.entries()) {
+    const found: number[] = [];
+    let [openedBlocks, waiting, running] = [0, 0, 0];
+    for (const { engine } of this.#instances()) {
+      for (const [i, { usedBlocks, capacityBlocks }] of engine.tiers().entries()) {
         used[i] = (used[i] ?? 0) + usedBlocks;
         capacity[i] = (capacity[i] ?? 0) + capacityBlocks;
       }
+      const { counters } = engine;
+      for (const [i, hits] of counters.hits.entries()) found[i] = (found[i] ?? 0) + hits;
+      openedBlocks += counters.openedBlocks;
+      waiting += engine.waitingCount;
+      running += engine.runningCount;
     }
-    this.#samples.push({ timeUs: startUs, shares: used.map((blocks, i) => blocks / capacity[i]) });
+    const shares = used.map((blocks, i) => blocks / capacity[i]);
+    this.#samples.push({ timeUs: startUs, shares, hits: found, openedBlocks, waiting, running });
     if (this.#samples.length === SAMPLES_MAX) {
       this.#samples = this.#samples.filter((_, i) => i % 2 === 0);
       this.#everyUs *= 2;

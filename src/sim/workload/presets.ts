@@ -1,6 +1,6 @@
 /**
  * Workloads without a file: named presets, distributions given by numbers, and load profiles that change
- * the rate over time. The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
+ * the rate over time. Four presets are upstream's (Apache-2.0, `data/workload-presets/`); `chat` has conversations.
  */
 
 import { configError, nearestName, requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -30,6 +30,17 @@ export interface DistributionOptions {
   readonly seed?: bigint;
   /** Seconds until a request is given up; negative = never. */
   readonly timeoutS?: number;
+  /** Where requests are rounds of conversations, each of which repeats the rounds before. */
+  readonly conversation?: Conversation;
+}
+
+export interface Conversation {
+  /** Requests of each conversation. */
+  readonly rounds: number;
+  /** From an answer to the next question. */
+  readonly thinkTimeMs: number;
+  /** Tokens of the system prompt, which all conversations begin with. */
+  readonly systemTokens: number;
 }
 
 const range = (mean: number, stdDev: number, min: number, max: number): LengthRange => ({
@@ -53,16 +64,42 @@ export const PRESETS: Readonly<
   multidoc: { prompt: range(10240, 1200, 500, 20480), output: range(1536, 300, 50, 4096) },
 };
 
+/**
+ * Conversations, so that tiers below GPU memory have something to do: what a user reads for half a minute leaves GPU memory
+ * and is asked for again. Six rounds are ShareGPT's 5.75 (Gao et al., Cost-Efficient Large Language Model Serving for
+ * Multi-turn Conversations with CachedAttention, USENIX ATC 2024); lengths of a round are LMSYS-Chat-1M's 70 and 215 tokens
+ * (Zheng et al., 2023), rounded up. The pause and the system prompt are assumptions.
+ */
+const chat: Pick<DistributionOptions, 'prompt' | 'output' | 'conversation'> = {
+  prompt: range(100, 60, 10, 1000),
+  output: range(250, 120, 10, 1500),
+  conversation: { rounds: 6, thinkTimeMs: 30_000, systemTokens: 1024 },
+};
+
+const conversationPresets: Readonly<Record<string, typeof chat>> = { chat };
+
+/** Whether requests of a preset are rounds of conversations. */
+export function isConversation(name: unknown): boolean {
+  return typeof name === 'string' && Object.hasOwn(conversationPresets, name);
+}
+
+/** All names that `presetLengths` knows. */
+export const presetNames: readonly string[] = [
+  ...Object.keys(conversationPresets),
+  ...Object.keys(PRESETS),
+  'distribution',
+];
+
 /** The options of `distribution` mode for a preset name; `distribution` itself is the default lengths. */
-export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' | 'output'> {
+export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' | 'output' | 'conversation'> {
   if (name === 'distribution') return {};
+  if (Object.hasOwn(conversationPresets, name)) return conversationPresets[name];
   if (Object.hasOwn(PRESETS, name)) return PRESETS[name];
-  const names = [...Object.keys(PRESETS), 'distribution'];
-  const near = nearestName(name, names);
+  const near = nearestName(name, presetNames);
   throw new TierKVError(
     'TKV_CONFIG',
     `--workload is "${name}", which is not a preset. ` +
-      `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${names.join(', ')}`,
+      `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${presetNames.join(', ')}`,
     { field: '--workload' },
   );
 }
@@ -117,7 +154,20 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
       `Set it to requests per second above 0 and at most ${maxRatePerS}.`,
     );
   }
-  const prefixTokens = requireInteger('--prefix-tokens', options.prefixTokens ?? 0, 0, maxRequestTokens);
+  const { conversation } = options;
+  if (concurrency > 0 && conversation !== undefined) {
+    const problem = 'counts users of single requests, and this preset has conversations';
+    throw configError('--concurrency', problem, 'Give the load by --rate.');
+  }
+  const rounds = conversation?.rounds ?? 1;
+  const thinkTimeMs = options.thinkTimeMs ?? conversation?.thinkTimeMs ?? 0;
+  const thinkTimeUs = requireInteger('--think-time-ms', thinkTimeMs, 0, 2 ** 40) * 1000;
+  const prefixTokens = requireInteger(
+    '--prefix-tokens',
+    options.prefixTokens ?? conversation?.systemTokens ?? 0,
+    0,
+    maxRequestTokens,
+  );
   const gaussian = (lengths: LengthRange): ClientSpec['inputLength'] => ({
     type: 'gaussian',
     mean: lengths.mean,
@@ -126,13 +176,13 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
     max: lengths.max,
   });
   const client: ClientSpec = {
-    id: 'distribution',
+    id: conversation === undefined ? 'distribution' : 'chat',
     tenantId: '',
     sloClass: '',
     model: '',
     adapter: '',
     rateFraction: concurrency > 0 ? 0 : 1,
-    arrival: { process: 'constant' },
+    arrival: { process: conversation === undefined ? 'constant' : 'poisson' },
     inputLength: gaussian(prompt),
     outputLength: gaussian(output),
     prefixGroup: prefixTokens > 0 ? 'shared' : '',
@@ -141,13 +191,21 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
     sloTargetUs: 0,
     timeoutUs: timeoutUsOf(options.timeoutS ?? DEFAULT_TIMEOUT_S),
     concurrency,
-    thinkTimeUs: requireInteger('--think-time-ms', options.thinkTimeMs ?? 0, 0, 2 ** 40) * 1000,
+    thinkTimeUs: conversation === undefined ? thinkTimeUs : 0,
     windows: [],
+    ...(conversation === undefined
+      ? {}
+      : {
+          reasoning: {
+            multiTurn: { maxRounds: rounds, thinkTimeUs, accumulate: true, singleSession: false },
+          },
+        }),
   };
   return {
     seed: options.seed ?? 42n,
     category: 'language',
-    aggregateRate: concurrency > 0 ? 0 : rate,
+    // of conversations, where there are any: each brings its rounds
+    aggregateRate: concurrency > 0 ? 0 : rate / rounds,
     horizonUs: Infinity,
     numRequests: requireInteger('--num-requests', options.numRequests ?? 100, 0),
     goodputSloTargets: {},

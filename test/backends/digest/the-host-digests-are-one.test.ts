@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { wasmBytes } from '../../../src/backends/host/hostArena.ts';
 import {
   CHUNK_BYTES,
   digestEngine,
@@ -8,6 +7,7 @@ import {
   STEP_BYTES,
   simdDigester,
 } from '../../../src/backends/host/hostDigest.ts';
+import { wasmBytes } from '../../../src/backends/host/wasmMemory.ts';
 import { type Digest, digestBytes, digestWords, digestWordsFrom } from '../../../src/runtime/digest.ts';
 import { fillPattern } from '../../../src/runtime/pattern.ts';
 

@@ -87,6 +87,28 @@ export async function startRedis(...options: string[]): Promise<RedisServer> {
   };
 }
 
+/** A cluster of real nodes, with the slots divided among them. */
+export async function startCluster(nodes: number): Promise<RedisServer[]> {
+  const buses = await Promise.all(Array.from({ length: nodes }, () => freePort()));
+  const cluster: RedisServer[] = [];
+  for (const bus of buses) {
+    cluster.push(await startRedis('--cluster-enabled', 'yes', '--cluster-port', String(bus)));
+  }
+  for (const [i, node] of cluster.entries()) {
+    const [from, to] = [i, i + 1].map((at) => Math.floor((16_384 * at) / nodes));
+    await node.ask('CLUSTER', 'ADDSLOTSRANGE', String(from), String(to - 1));
+    if (i > 0) await cluster[0].ask('CLUSTER', 'MEET', '127.0.0.1', String(node.port), String(buses[i]));
+  }
+  const isWhole = async (node: RedisServer): Promise<boolean> => {
+    const info = (await node.ask('CLUSTER', 'INFO')).toString();
+    return info.includes('cluster_state:ok') && info.includes(`cluster_known_nodes:${nodes}`);
+  };
+  while (!(await Promise.all(cluster.map(isWhole))).every((whole) => whole)) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return cluster;
+}
+
 /** A command and its raw reply: of a bulk string the bytes, of everything else the line with its first letter. */
 export async function askRedis(port: number, ...words: (string | Buffer)[]): Promise<Buffer> {
   const socket = connect(port, '127.0.0.1');

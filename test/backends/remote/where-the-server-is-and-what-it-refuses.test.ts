@@ -5,13 +5,30 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Breaker } from '../../../src/backends/remote/breaker.ts';
+import { loadNativeCipher } from '../../../src/backends/remote/nativeCipher.ts';
 import { RemoteStore, type RemoteStoreOptions } from '../../../src/backends/remote/remoteStore.ts';
 import { parseRemoteUrl } from '../../../src/backends/remote/remoteUrl.ts';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
-import { emptyItem, mismatchedWords, patternItem, patternKey } from '../../../src/testing/index.ts';
-import { askRedis, freePort, hasRedis, sayRedisIsAbsent, startRedis } from './redisServer.ts';
+import {
+  emptyItem,
+  mismatchedWords,
+  patternItem,
+  patternKey,
+  SeededRandom,
+  testSeed,
+} from '../../../src/testing/index.ts';
+import { FaultProxy } from './faultProxy.ts';
+import {
+  askRedis,
+  freePort,
+  hasRedis,
+  type RedisServer,
+  sayRedisIsAbsent,
+  startCluster,
+  startRedis,
+} from './redisServer.ts';
 
 const shape = poolShape(8, 8192, [8192]);
 const secretKey = new Uint8Array(32).fill(7);
@@ -120,6 +137,33 @@ describe('a record', () => {
     });
   }
 
+  it('is the same by OpenSSL called beside, which Node and it open for each other', async () => {
+    const native = await loadNativeCipher();
+    if (native === undefined) return void console.log('SKIPPED: koffi is not installed: npm install koffi');
+    for (const bytes of [0, 1, 8192, 100_001]) {
+      for (const encrypt of [true, false]) {
+        const block = { ...item, bytes: new Uint8Array(bytes).map((_, i) => (i * 31) >>> 2) };
+        const by = [
+          new RecordCodec({ ...identity, encrypt }, native),
+          new RecordCodec({ ...identity, encrypt }),
+        ];
+        for (const writer of by) {
+          const record = await writer.sealBeside(block);
+          for (const reader of by) {
+            const into = new Uint8Array(bytes);
+            expect(await reader.openBeside(record, item.key, into)).toHaveProperty('payloadBytes', bytes);
+            expect(Buffer.compare(into, block.bytes)).toBe(0);
+            for (const at of [130, 128 + (bytes >> 1), record.length - 1]) {
+              const changed = Buffer.from(record);
+              changed[at] ^= 1;
+              expect(await reader.openBeside(changed, item.key, into)).toHaveProperty('fault', 'foreign');
+            }
+          }
+        }
+      }
+    }
+  });
+
   it('of another version is taken for a foreign value, never for a wrong block', () => {
     const record = codec.seal(item);
     record.writeUInt16LE(2, 4);
@@ -183,14 +227,147 @@ describe.skipIf(!hasRedis)('servers', () => {
     await expect(open(server.url)).rejects.toMatchObject({ code: 'TKV_CONFIG' });
   });
 
-  it('as a cluster', async () => {
-    await using server = await startRedis('--cluster-enabled', 'yes');
-    await server.ask('CLUSTER', 'ADDSLOTSRANGE', '0', '16383');
-    while (!(await server.ask('CLUSTER', 'INFO')).includes('cluster_state:ok')) {
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-    await using store = await open(`redis+cluster://127.0.0.1:${server.port}`);
+  it('as a user with few rights, and without a right it needs says which', async () => {
+    await using server = await startRedis();
+    const rights = [
+      '~tierkv:*',
+      '+get',
+      '+getrange',
+      '+set',
+      '+unlink',
+      '+client',
+      '+hello',
+      '+info',
+      '+select',
+    ];
+    await server.ask('ACL', 'SETUSER', 'kv', 'on', '>pass', ...rights);
+    await using store = await open(`redis://kv:pass@127.0.0.1:${server.port}`);
     await roundTrip(store);
+    await server.ask('ACL', 'SETUSER', 'kv', '-set');
+    const [end] = await store.write([patternItem(shape, 5, 0, 1)]);
+    expect(end.outcome).toBe(Outcome.REFUSED);
+    expect(end.reason).toMatch(/set/i);
+    await server.ask('ACL', 'SETUSER', 'blind', 'on', '>pass', '-@all', '+client', '+hello', '+info');
+    await expect(open(`redis://blind:pass@127.0.0.1:${server.port}`)).rejects.toMatchObject({
+      code: 'TKV_CONFIG',
+      field: 'remote.url',
+    });
+  });
+
+  it('as a cluster of three, also while slots move between its nodes', async () => {
+    await using nodes = new AsyncDisposableStack();
+    const cluster = await startCluster(3);
+    for (const node of cluster) nodes.use(node);
+    await using store = await open(
+      `redis+cluster://127.0.0.1:${cluster[0].port},127.0.0.1:${cluster[1].port}`,
+    );
+    await roundTrip(store);
+    const codec = new RecordCodec({ secretKey, layout: 'a layout', generation: 0 });
+    const held = await Promise.all(
+      cluster.map(async (node) => (await node.ask('EVAL', "return #redis.call('KEYS','*')", '0')).toString()),
+    );
+    expect(held.reduce((sum, count) => sum + Number(count.slice(1)), 0)).toBe(4);
+    // each slot of a name goes to the next node, behind the client's back: it is told MOVED
+    const items = [4, 5, 6, 7].map((slot) => patternItem(shape, slot, 0, 1));
+    const ids = await Promise.all(
+      cluster.map(async (node) => (await node.ask('CLUSTER', 'MYID')).toString()),
+    );
+    for (const { key } of items) {
+      const slot = Number(
+        (await cluster[0].ask('CLUSTER', 'KEYSLOT', codec.nameOf(key))).toString().slice(1),
+      );
+      const owner = Math.floor((slot * 3) / 16_384 + 1e-9);
+      const next = (owner + 1) % 3;
+      for (const node of [cluster[next], ...cluster]) {
+        await node.ask('CLUSTER', 'SETSLOT', String(slot), 'NODE', ids[next]);
+      }
+    }
+    expect((await store.write(items)).map(({ reason }) => reason)).toEqual(['', '', '', '']);
+    const targets = items.map((item) => emptyItem(item));
+    expect((await store.read(targets)).map(({ reason }) => reason)).toEqual(['', '', '', '']);
+    for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  });
+
+  it('after a failover: a replica that was the primary is left for the one that sentinels name', async () => {
+    await using one = await startRedis();
+    await using other = await startRedis();
+    await using sentinel = await startRedis('--sentinel');
+    const monitor = (server: RedisServer): Promise<Buffer> =>
+      sentinel.ask('SENTINEL', 'MONITOR', 'main', '127.0.0.1', String(server.port), '1');
+    await monitor(one);
+    await using store = await open(`redis+sentinel://127.0.0.1:${sentinel.port}/main`);
+    await roundTrip(store);
+    await one.ask('REPLICAOF', '127.0.0.1', String(other.port));
+    await sentinel.ask('SENTINEL', 'REMOVE', 'main');
+    await monitor(other);
+    const item = patternItem(shape, 4, 0, 1);
+    let [end] = await store.write([item]);
+    expect(end.outcome).toBe(Outcome.REFUSED);
+    expect(end.reason).toMatch(/read ?only/i);
+    for (let generation = 2; end.outcome !== Outcome.LOADED; generation++) {
+      [end] = await store.write([{ ...item, generation }]); // the breaker may want a pause first
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    const codec = new RecordCodec({ secretKey, layout: 'a layout', generation: 0 });
+    expect((await other.ask('EXISTS', codec.nameOf(item.key))).toString()).toBe(':1');
+  });
+
+  it('that evict by themselves: what is gone is missing, what is there is right', async () => {
+    await using server = await startRedis('--maxmemory', '3mb', '--maxmemory-policy', 'allkeys-lru');
+    const many = poolShape(400, 8192, [8192]);
+    const patient = { deadlineMs: 60_000, lookupMs: 60_000, connectMs: 20_000 };
+    const identity = { secretKey, layout: 'a layout' };
+    await using store = await RemoteStore.open(many, { url: server.url, ...identity, ...patient });
+    const items = Array.from({ length: 400 }, (_, slot) => patternItem(many, slot, 0, 1));
+    for (const { reason } of await store.write(items)) expect(reason).toBe('');
+    const targets = items.map((item) => emptyItem(item));
+    const ends = await store.read(targets);
+    const count = (outcome: Outcome): number => ends.filter((end) => end.outcome === outcome).length;
+    expect(count(Outcome.MISSING)).toBeGreaterThan(0);
+    expect(count(Outcome.LOADED)).toBeGreaterThan(0);
+    expect(count(Outcome.MISSING) + count(Outcome.LOADED)).toBe(400);
+    ends.forEach(({ outcome }, i) => {
+      if (outcome === Outcome.LOADED) expect(mismatchedWords(targets[i])).toBe(0);
+    });
+  });
+
+  it('where another version of the package wrote: its record is missing to us, and is replaced by a write', async () => {
+    await using server = await startRedis();
+    await using store = await open(server.url);
+    const codec = new RecordCodec({ secretKey, layout: 'a layout', generation: 0 });
+    const item = patternItem(shape, 0, 0, 1);
+    expect((await store.write([item]))[0].reason).toBe('');
+    const later = codec.seal(item);
+    later.writeUInt16LE(2, 4);
+    await server.ask('SET', codec.nameOf(item.key), later);
+    const [end] = await store.read([emptyItem(item)]);
+    expect(end.outcome).toBe(Outcome.MISSING);
+    expect(end.reason).toContain('version 2');
+    expect((await server.ask('GET', codec.nameOf(item.key))).equals(later)).toBe(true); // theirs to keep
+    expect((await store.write([{ ...item, generation: 2 }]))[0].reason).toBe('');
+    expect((await store.read([{ ...emptyItem(item), generation: 2 }]))[0].reason).toBe('');
+  });
+
+  it('that fall silent with the connection open: calls end, and a new connection serves', async () => {
+    await using server = await startRedis();
+    await using proxy = await FaultProxy.open(server.port, new SeededRandom(testSeed(20_403)));
+    await using store = await open(proxy.url, { deadlineMs: 200, lookupMs: 200 });
+    await store.write([patternItem(shape, 0, 0, 1)]);
+    proxy.way = 'halfOpen';
+    const targets = [0, 1, 2, 3].map(() => emptyItem(patternItem(shape, 0, 0, 1)));
+    for (const target of targets) {
+      expect((await store.read([target]))[0].outcome).not.toBe(Outcome.LOADED);
+    }
+    const before = Number(store.describe().connections);
+    proxy.way = 'pass';
+    let outcome: Outcome = Outcome.REFUSED;
+    while (outcome !== Outcome.LOADED) {
+      [{ outcome }] = await store.read([emptyItem(patternItem(shape, 0, 0, 1))]);
+      if (outcome === Outcome.MISSING) [{ outcome }] = await store.write([patternItem(shape, 0, 0, 1)]);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    expect(Number(store.describe().connections)).toBeGreaterThanOrEqual(before);
+    expect(before).toBeGreaterThan(2);
   });
 
   it('behind sentinels', async () => {

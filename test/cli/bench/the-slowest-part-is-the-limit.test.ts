@@ -70,7 +70,7 @@ describe('a row', () => {
     expect(row).toMatchObject({ link: 'ddrToHbm', unitBytes: 65_536, pattern: 'scattered', verified: false });
   });
 
-  it('has a limit that nobody passes: what moves blocks over the whole link shows what its parts can', () => {
+  it('has a limit that no run passes: what moves blocks over the whole link shows what its parts can', () => {
     for (const route of routes) {
       const slow = new Map<string, number>(
         Object.entries(gbps).map(([stage, value]) => [stage, value / 100]),

@@ -9,6 +9,7 @@ import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
 import { main } from '../../command.ts';
+import { resultOf } from '../../resultSchema.ts';
 
 const tierkv = (...args: string[]) =>
   spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 120_000 });
@@ -39,7 +40,7 @@ describe('tierkv disk', () => {
     const { stdout, status } = tierkv('stat', dir, '--json', json);
     expect(status).toBe(0);
     for (const part of ['llama@1', 'closed cleanly', '0 regions, 0 bytes']) expect(stdout).toContain(part);
-    expect(JSON.parse(readFileSync(json, 'utf8'))).toMatchObject({
+    expect(resultOf('disk stat', readFileSync(json, 'utf8'))).toMatchObject({
       model: 'llama@1',
       epoch: 2,
       records: 3,

@@ -1,5 +1,5 @@
 /**
- * A disk tier from elsewhere is data: it commands no terminal, leads nobody out of a directory, and is no
+ * A disk tier from elsewhere is data: it commands no terminal, leads out of no directory, and cannot be a
  * fault of ours.
  */
 
@@ -56,7 +56,7 @@ describe('texts out of files', () => {
     }
     rmSync(unfinished);
     expect(disk('stat', dir).stdout).toContain('llama\\u{1b}]0;owned\\u{7}');
-    expect(JSON.parse(readFileSync(json, 'utf8')).model).toBe(model);
+    expect(JSON.parse(readFileSync(json, 'utf8')).result.model).toBe(model);
   });
 
   it('are printed without terminal escapes in the error that a start of another model is', async () => {

@@ -47,7 +47,7 @@ const broken = star(
 const endless = star(
   'def score(request, cluster, instances):\n    return [[x for x in range(1 << 40)] for i in instances]',
 );
-const unreadable = { routing: { type: 'parameterized', template: 'nobody', parameters: {} } } as const;
+const unreadable = { routing: { type: 'parameterized', template: 'unknown', parameters: {} } } as const;
 
 async function evaluate(
   bundles: readonly PolicyBundle[],
@@ -172,7 +172,7 @@ test('a bundle that scales has no score where the plan scales no instances', asy
   }
 });
 
-test('results are kept by what is in files, and what is none is computed anew', () => {
+test('results are kept by what is in files, and a damaged file is computed anew', () => {
   const cache = new CaseCache(path.join(folder, 'by-content'));
   const file = path.join(folder, 'hardware.json');
   const each = (arg: string): SuiteCase => ({

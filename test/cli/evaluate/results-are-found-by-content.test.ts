@@ -209,7 +209,7 @@ test('an evaluation whose workload changes under it is refused, and nothing of i
   }
 });
 
-test('readers note what they read, and nobody pays where nobody asks', () => {
+test('readers note what they read, and reading costs nothing where no caller asks', () => {
   expect(filesReadBy(() => {})).toEqual([]);
   const file = path.join(folder, 'spec.yaml');
   expect(filesReadBy(() => void readText(file))).toEqual([file]);

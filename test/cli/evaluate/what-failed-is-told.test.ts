@@ -6,6 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { main } from '../../command.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { smallWorkload } from './smallWorkload.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-told-'));
@@ -43,10 +44,16 @@ test('a ranking has the message of each that failed, and tells the first that ra
   expect(stdout).toContain('front');
 });
 
+/** Of a policy that failed there is neither. */
+interface Compared {
+  readonly results: { readonly front: number; readonly objectives: number[] }[];
+  readonly hypervolume: number;
+}
+
 test('its JSON has the Pareto front of each that ran, and the hypervolume of all', () => {
   const { stdout } = evaluate('none.star', 'routing/lor', 'routing/llq', '--json');
-  const { results, hypervolume } = JSON.parse(stdout);
-  const fronts = results.map(({ front }: { front?: number }) => front);
+  const { results, hypervolume } = resultOf<Compared>('evaluate', stdout);
+  const fronts = results.map(({ front }) => front);
   expect(fronts[0]).toBe(undefined);
   expect(Math.min(fronts[1], fronts[2])).toBe(1);
   const volume = (objectives: number[]): number => objectives.reduce((all, gain) => all * (gain + 10), 1);
@@ -60,7 +67,8 @@ test('over several models of time as well, with JSON and without a verdict', () 
   expect(status).toBe(2);
   expect(stdout).toMatch(problem);
   expect(stdout).toContain('no verdict');
-  const json = JSON.parse(evaluate('routing/lor', '--latency', 'roofline,blackbox', '--json').stdout);
+  const out = evaluate('routing/lor', '--latency', 'roofline,blackbox', '--json').stdout;
+  const json = resultOf<{ policies: unknown; worlds: { name: string }[]; pairs: unknown }>('evaluate', out);
   expect(json.policies).toEqual(['routing/lor', 'baseline']);
   expect(json.worlds.map(({ name }: { name: string }) => name)).toEqual(['roofline', 'blackbox']);
   expect(json.pairs).toHaveLength(1);

@@ -21,7 +21,7 @@ import { runCommand, wrongWith } from '../../fuzz-inputs/judge.ts';
 
 let folder: string;
 beforeEach(() => {
-  folder = fs.mkdtempSync(join(tmpdir(), 'tierkv-nobody-'));
+  folder = fs.mkdtempSync(join(tmpdir(), 'tierkv-unwritten-'));
   onTestFinished(() => fs.rmSync(folder, { recursive: true }));
 });
 
@@ -43,7 +43,7 @@ describe.each(Object.keys(readers))('%s', (name) => {
     throw new Error('it was read');
   };
 
-  it.skipIf(process.platform === 'win32')('refuses a pipe that nobody writes, plain and packed', () => {
+  it.skipIf(process.platform === 'win32')('refuses a pipe without a writer, plain and packed', () => {
     for (const end of ['jsonl', 'yaml', 'jsonl.gz', 'csv.zst']) {
       const pipe = join(folder, `pipe.${end}`);
       execFileSync('mkfifo', [pipe]);

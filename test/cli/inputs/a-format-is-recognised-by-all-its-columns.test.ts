@@ -305,7 +305,7 @@ describe('times of a table', () => {
     expect(() => read(text('arrived_at,input,output', '1700000000,1,1'))).toThrow(/subtract the first one/);
   });
 
-  it('are drawn at a rate only where there are none, and the rate must be given', () => {
+  it('are drawn at a rate only where the file has no times, and the rate must be given', () => {
     const file = write('t.csv', 'input,output\n5,1\n6,1\n');
     expect(() => read(file)).toThrow(/^--rate is missing, and .*t\.csv has no column of times/);
     expect(read(file, { rate: 4 }).said).toContain('times: none in the file, drawn at 4 a second');

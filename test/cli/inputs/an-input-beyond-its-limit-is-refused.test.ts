@@ -70,7 +70,7 @@ describe('a line without end', () => {
     expect(await refusal('workload', 'describe', file, '--from', 'mooncake')).toContain(says);
   });
 
-  it('of a million block ids is no request, however well it is compressed', async () => {
+  it('of a million block ids is refused, however well it is compressed', async () => {
     const ids = `[${'1,'.repeat(2 ** 20)}1]`;
     const length = (2 ** 20 + 1) * 512;
     const line = `{"timestamp":0,"input_length":${length},"output_length":1,"hash_ids":${ids}}\n`;
@@ -83,7 +83,7 @@ describe('a line without end', () => {
 });
 
 it.skipIf(!fs.existsSync('/dev/zero'))(
-  'a device that never ends is no spec, no trace and no distribution',
+  'a device that never ends cannot be a spec, a trace or a distribution',
   async () => {
     expect(await refusal('workload', 'generate', '/dev/zero', '--from', 'spec')).toContain(
       '/dev/zero is a pipe or a device',
@@ -142,8 +142,8 @@ it('more different blocks than can be told apart are an error that says what to 
   };
   const file = at('wide.jsonl', ...lines());
   expect(
-    await refusal('replay', file, '--driver', 'modeled', '--block-tokens', '1', '--nvme-blocks', 'all'),
-  ).toMatch(/--nvme-blocks is all, and the trace has more than 4194304 blocks\. Give --nvme-blocks a number/);
+    await refusal('replay', file, '--driver', 'modeled', '--block-tokens', '1', '--nvme', 'all'),
+  ).toMatch(/--nvme is all, and the trace has more than 4194304 blocks\. Give --nvme a number/);
   expect(await refusal('workload', 'describe', file, '--block-tokens', '1')).toMatch(
     /:5: hash_ids brings the trace to more than 4194304 different blocks/,
   );

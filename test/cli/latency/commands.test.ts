@@ -4,7 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { PredictReport } from '../../../src/cli/latency/predict.ts';
 import { endingOf } from '../../../src/cli/process.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -41,7 +43,7 @@ describe('predict', () => {
       json,
     );
     expect(out).toContain('llama-3.1-70b-instruct on H100 x 4, calibrated');
-    const report = JSON.parse(fs.readFileSync(json, 'utf8'));
+    const report = resultOf<PredictReport>('latency predict', fs.readFileSync(json, 'utf8'));
     expect(report.batches).toHaveLength(6);
     for (const { stepUs, floorUs } of report.batches) expect(stepUs).toBeGreaterThanOrEqual(floorUs);
     expect(report.kvBlocks).toBeGreaterThan(1000);
@@ -51,7 +53,7 @@ describe('predict', () => {
     const args = [
       '--model',
       'llama-3.1-8b-instruct',
-      '--backend',
+      '--latency-model',
       'trained-physics',
       '--batch',
       'prefill=8192',
@@ -64,7 +66,7 @@ describe('predict', () => {
     const json = at('mixed.json');
     const batch = 'prefill=512@1024/4096, decode=3@100';
     await printed('predict', '--model', 'qwen3-14b', '--batch', batch, '--json', json);
-    expect(JSON.parse(fs.readFileSync(json, 'utf8')).batches[0].stepUs).toBeGreaterThan(10_000);
+    expect(JSON.parse(fs.readFileSync(json, 'utf8')).result.batches[0].stepUs).toBeGreaterThan(10_000);
   });
 
   it('takes a model and a GPU that are only files', async () => {
@@ -82,7 +84,7 @@ describe('predict', () => {
       model,
       '--gpu',
       hardware,
-      '--backend',
+      '--latency-model',
       'roofline',
       '--batch',
       'decode=1@1',
@@ -102,7 +104,7 @@ describe('predict', () => {
     [['--model', 'qwen3-14b', '--batch', 'prefill=9@1/5'], /more than its prompt of 5 tokens/],
     [['--model', 'qwen3-14b', '--batch', 'decod=1'], /"decod=1" that must be a prefill or a decode/],
     [['--model', 'nowhere.json'], /nowhere\.json cannot be read: ENOENT/],
-    [['--model', 'qwen3-14b', '--backend', 'magic'], /Allowed choices are trained-physics/],
+    [['--model', 'qwen3-14b', '--latency-model', 'magic'], /Allowed choices are trained-physics/],
     [[], /required option '--model/],
   ])('%j ends in one line', async (args, message) => {
     const { exitCode, text } = await failure('predict', ...args);
@@ -145,8 +147,8 @@ describe('fit', () => {
 
   it('fits the regression too', async () => {
     const out = at('linear.json');
-    await printed('fit', '--backend', 'linear', '--out', out);
-    const args = ['--backend', 'linear', '--coefficients', out, '--batch', 'decode=8@512'];
+    await printed('fit', '--latency-model', 'linear', '--out', out);
+    const args = ['--latency-model', 'linear', '--coefficients', out, '--batch', 'decode=8@512'];
     expect(await printed('predict', '--model', 'llama-2-70b-hf', ...args)).toContain('linear');
   });
 
@@ -155,7 +157,7 @@ describe('fit', () => {
     [['--gpu', 'H1'], /unknown GPU "H1"/],
     [['--tp', '4'], /--tp is for a fit to requests\. Add --requests/],
     [['--requests', 'x.csv', '--steps', 'y.csv'], /--steps is for a fit to steps, and --requests is given/],
-    [['--requests', 'x.csv', '--backend', 'linear'], /--backend is for a fit to steps/],
+    [['--requests', 'x.csv', '--latency-model', 'linear'], /--latency-model is for a fit to steps/],
     [['--requests', 'x.csv'], /--model is missing\. With --requests/],
   ])('%j ends in one line', async (args, message) => {
     const { exitCode, text } = await failure('fit', '--out', at('never.json'), ...args);
@@ -192,7 +194,9 @@ describe('check', () => {
     ]) {
       expect(out).toContain(word);
     }
-    expect(JSON.parse(fs.readFileSync(json, 'utf8')).steps).toHaveLength(1967);
+    expect(resultOf<{ steps: unknown }>('latency check', fs.readFileSync(json, 'utf8')).steps).toHaveLength(
+      1967,
+    );
     const svg = fs.readFileSync(plot, 'utf8');
     expect(svg).toMatch(/^<svg/);
     expect(svg).toContain('predicted ms');

@@ -1,5 +1,5 @@
 /**
- * Data files whose numbers nobody measured: refused where they stand, and no NaN or Infinity in any result.
+ * Data files whose numbers cannot have been measured: refused where they stand, and no NaN or Infinity in any result.
  */
 
 import fs from 'node:fs';
@@ -95,16 +95,16 @@ describe('measurements', () => {
     [{ us: 'x'.repeat(100_000) }, /measured_us is "x{39}\.\.\.\. Write|has 1 cells/],
   ])('of a step with %j are refused with their line', async (change, message) => {
     const steps = at('steps.csv', `${header}\n${step(change)}\n`);
-    expect(await refusal('fit', '--backend', 'linear', '--steps', steps, '--out', `${folder}/o`)).toMatch(
-      message,
-    );
+    expect(
+      await refusal('fit', '--latency-model', 'linear', '--steps', steps, '--out', `${folder}/o`),
+    ).toMatch(message);
   });
 
   it('without a step are nothing to fit to, and of one experiment nothing to check', async () => {
     const none = at('none.csv', `${header}\n`);
-    expect(await refusal('fit', '--backend', 'linear', '--steps', none, '--out', `${folder}/o`)).toMatch(
-      /--steps holds no step to fit to/,
-    );
+    expect(
+      await refusal('fit', '--latency-model', 'linear', '--steps', none, '--out', `${folder}/o`),
+    ).toMatch(/--steps holds no step to fit to/);
     const one = at('one.csv', `${header}\n${step({})}\n`);
     expect(await refusal('check', '--steps', one)).toMatch(/--steps has steps of 1 experiments/);
     expect(fs.existsSync(path.join(folder, 'o'))).toBe(false);
@@ -119,12 +119,12 @@ describe('measurements', () => {
           '2,1771300000012345678,0,4,0,900,800,e,qwen3-14b,1\n',
       );
     for (const ns of ['1e18', '1.5', '-3', '']) {
-      expect(await refusal('fit', '--backend', 'linear', '--steps', log(ns), '--out', `${folder}/o`)).toMatch(
-        /log\.csv:2: step\.ts_start_ns is ".*"\. Write a whole number/,
-      );
+      expect(
+        await refusal('fit', '--latency-model', 'linear', '--steps', log(ns), '--out', `${folder}/o`),
+      ).toMatch(/log\.csv:2: step\.ts_start_ns is ".*"\. Write a whole number/);
     }
     const said = await printed(
-      ...['fit', '--backend', 'linear', '--steps', log('1771300000002345678'), '--out', `${folder}/o`],
+      ...['fit', '--latency-model', 'linear', '--steps', log('1771300000002345678'), '--out', `${folder}/o`],
     );
     expect(said).toMatch(/fitted on: 1 steps, MAPE \d+\.\d\d%/);
   });
@@ -165,7 +165,7 @@ describe('measurements', () => {
       'runs.csv',
       'experiment,model,tp,prompt_tokens,output_tokens,requests_per_s,e2e_ms,ttft_ms\na,qwen3-14b,1,700,1,6,20,20\n',
     );
-    expect(await refusal('fit', '--backend', 'linear', '--runs', runs, '--out', `${folder}/o`)).toMatch(
+    expect(await refusal('fit', '--latency-model', 'linear', '--runs', runs, '--out', `${folder}/o`)).toMatch(
       /runs\.csv:2: output_tokens is 1\. /,
     );
   });
@@ -174,14 +174,14 @@ describe('measurements', () => {
 describe('an error about an option names the option', () => {
   it.each([
     [['--tp', '3'], /^tierkv: --tp is 3, which does not divide/],
-    [['--block-size', '0'], /^tierkv: --block-size is 0.* Set --block-size to/],
+    [['--block-tokens', '0'], /^tierkv: --block-tokens is 0.* Set --block-tokens to/],
     [['--gpu-memory-utilization', '1.5'], /^tierkv: --gpu-memory-utilization is 1\.5/],
   ])('%j', async (args, message) => {
     expect(await refusal('predict', '--model', 'qwen3-14b', ...args)).toMatch(message);
   });
 
   it('whatever the library calls it, and nothing else is renamed', () => {
-    const names = { 'hbm.capacityBytes': '--hbm-blocks', tp: '--tp' };
+    const names = { 'hbm.capacityBytes': '--hbm', tp: '--tp' };
     const renamed = (act: () => unknown): unknown => {
       try {
         return act();
@@ -190,15 +190,14 @@ describe('an error about an option names the option', () => {
       }
     };
     expect(renamed(() => requireInteger('hbm.capacityBytes', 0, 1))).toMatchObject({
-      field: '--hbm-blocks',
-      message:
-        '--hbm-blocks is 0, not an integer of at least 1. Set --hbm-blocks to an integer of at least 1.',
+      field: '--hbm',
+      message: '--hbm is 0, not an integer of at least 1. Set --hbm to an integer of at least 1.',
     });
     const other = configError('dp', 'is 2, but tp is 1', 'Change it.');
     expect(inOptionNames(names, other)).toBe(other);
-    const mention = new TierKVError('TKV_INPUT', 'there is no tp "x". Set tp', { field: 'tp' });
+    const mention = new TierKVError('TKV_INPUT', 'an unknown tp "x". Set tp', { field: 'tp' });
     expect(inOptionNames(names, mention)).toMatchObject({
-      message: 'there is no tp "x". Set tp',
+      message: 'an unknown tp "x". Set tp',
       field: '--tp',
     });
   });

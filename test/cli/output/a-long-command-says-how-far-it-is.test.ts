@@ -1,4 +1,4 @@
-/** Where stderr is no terminal a long command writes a line a minute, by a clock of its own. */
+/** Without a terminal at stderr a long command writes a line a minute, by a clock of its own. */
 
 import { PassThrough } from 'node:stream';
 import { expect, it } from 'vitest';
@@ -91,7 +91,7 @@ it('work that goes on evenly has a time left that falls', () => {
   expect(left).toEqual([9, 8, 7, 6, 5, 4, 3, 2, 1].map((minutes) => `${minutes} min 0 s`).concat('0.0 s'));
 });
 
-it('the name of the program stands before a notice once, whoever put it there', () => {
+it('the name of the program stands before a notice once, in whichever part of the program it was put there', () => {
   expect(noticeLine('running on a device')).toBe('tierkv: running on a device');
   expect(noticeLine('tierkv: running on a device')).toBe('tierkv: running on a device');
 });

@@ -10,7 +10,7 @@ function terminal(isTTY: boolean): { stream: PassThrough & { isTTY: boolean }; t
   return { stream, text: () => seen.join('') };
 }
 
-it('writes nothing to a stream that is no terminal', async () => {
+it('writes nothing to a stream other than a terminal', async () => {
   const { stream, text } = terminal(false);
   {
     using bar = startProgressBar('requests', stream);
@@ -20,7 +20,7 @@ it('writes nothing to a stream that is no terminal', async () => {
   expect(text()).toBe('');
 });
 
-it('notices reach a stream that is no terminal as plain lines', () => {
+it('notices reach a stream other than a terminal as plain lines', () => {
   const { stream, text } = terminal(false);
   using bar = startProgressBar('requests', stream);
   bar.say('software adapter');

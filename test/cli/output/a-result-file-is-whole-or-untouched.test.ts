@@ -20,7 +20,7 @@ describe('writing a result file', () => {
     expect(fs.readdirSync(dir)).toEqual(['report.json']);
   });
 
-  it('keeps the old file when the value is no JSON', () => {
+  it('keeps the old file when the value cannot be written as JSON', () => {
     const file = join(dir, 'report.json');
     fs.writeFileSync(file, 'old');
     expect(() => writeJsonFile(file, { requests: 2n })).toThrow(TypeError);
@@ -38,7 +38,7 @@ describe('writing a result file', () => {
     expect(fs.lstatSync(link).isSymbolicLink()).toBe(true);
   });
 
-  it('writes through a target that is no regular file instead of replacing it', () => {
+  it('writes through a target other than a regular file instead of replacing it', () => {
     requireWritableTarget('/dev/null');
     writeJsonFile('/dev/null', 1);
     expect(fs.statSync('/dev/null').isCharacterDevice()).toBe(true);

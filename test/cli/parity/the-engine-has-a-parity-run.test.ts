@@ -10,6 +10,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
 import type { ParityReport } from '../../../src/cli/parity/report.ts';
 import { loadEngine } from '../../../src/parity/engine.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 
 const engine = path.join(import.meta.dirname, '../../../examples/server/parity/engine.ts');
@@ -43,11 +44,11 @@ afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 it('the engine computes the traffic, and its run is replayed and predicted', async () => {
   const json = path.join(folder, 'report.json');
-  const sizes = ['--hbm-blocks', '20', '--ddr-blocks', '200', '--nvme-blocks', '0'];
+  const sizes = ['--hbm', '20', '--ddr', '200', '--nvme', '0'];
   const files = ['--links', path.join(folder, 'links.json'), '--json', json];
   const args = [path.join(folder, 'spec.yaml'), '--engine', engine, '--max-num-batched-tokens', '128'];
   await printedBy(parityCommand(), ...args, ...sizes, ...files);
-  const report = JSON.parse(fs.readFileSync(json, 'utf8')) as ParityReport;
+  const report = resultOf<ParityReport>('parity', fs.readFileSync(json, 'utf8'));
   expect(report.runner).toContain('examples/server');
   expect(report.latencyModel).toMatch(/^linear, fitted to the \d+ steps/);
   expect(report.exact).toMatchObject({ identical: true, firstDifference: null });

@@ -11,6 +11,7 @@ import { parityCommand } from '../../../src/cli/parity/command.ts';
 import { replayExactly } from '../../../src/cli/parity/links.ts';
 import type { ParityReport } from '../../../src/cli/parity/report.ts';
 import { endingOf } from '../../../src/cli/process.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 
 let folder: string;
@@ -54,22 +55,13 @@ it('replays to the same log, and predicts what is found', async () => {
   fs.writeFileSync(file, spec);
   const json = path.join(folder, 'report.json');
   const log = path.join(folder, 'run.log');
-  const sizes = [
-    '--hbm-blocks',
-    '48',
-    '--ddr-blocks',
-    '64',
-    '--nvme-blocks',
-    '1024',
-    '--block-bytes',
-    '4KiB',
-  ];
+  const sizes = ['--hbm', '48', '--ddr', '64', '--nvme', '1024', '--block-bytes', '4KiB'];
   const where = ['--links', path.join(folder, 'links.json'), '--adapter', 'software'];
   const out = await parity(file, ...sizes, ...where, '--json', json, '--log', log);
   expect(out.trimEnd().split('\n').at(-1)).toMatch(
     /^exact replay: identical \([\d,]+ lines, [\d,]+ bytes\)$/,
   );
-  const report = JSON.parse(fs.readFileSync(json, 'utf8')) as ParityReport;
+  const report = resultOf<ParityReport>('parity', fs.readFileSync(json, 'utf8'));
   expect(report.exact.identical).toBe(true);
   expect(report.exact.bytes).toBe(fs.statSync(log).size);
   expect(report.requests).toBeGreaterThanOrEqual(8);
@@ -90,7 +82,7 @@ it('replays to the same log, and predicts what is found', async () => {
 
 describe('a mistake is one line', () => {
   it.each([
-    [['--hbm-blocks', '0'], /--hbm-blocks is 0/],
+    [['--hbm', '0'], /--hbm is 0/],
     [['--block-bytes', '100'], /--block-bytes is 100 for 16 tokens. Set it to a multiple of 128/],
     [['--speed', '-1'], /--speed is -1/],
     [['--model', 'qwen3-41b'], /qwen3-14b/],

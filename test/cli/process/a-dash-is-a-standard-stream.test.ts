@@ -4,9 +4,11 @@ import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { afterAll, expect, it } from 'vitest';
 import { main } from '../../command.ts';
+import { resultProblems } from '../../resultSchema.ts';
 import { smallWorkload } from '../evaluate/smallWorkload.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-dash-'));
@@ -23,7 +25,7 @@ fs.writeFileSync(path.join(folder, 'trace.jsonl'), mooncake);
 
 const lor = JSON.stringify({ routing: { type: 'parameterized', template: 'lor', parameters: {} } });
 
-function run(args: readonly string[], input: string | Buffer = ''): ReturnType<typeof spawnSync> {
+function call(args: readonly string[], input: string | Buffer = ''): ReturnType<typeof spawnSync> {
   return spawnSync(process.execPath, [main, ...args], { cwd: folder, input, encoding: 'utf8' });
 }
 
@@ -37,11 +39,16 @@ const machine = [
   '--latency-model',
   'roofline',
 ];
+/** A run that was measured. */
+const run = fileURLToPath(new URL('../../../data/latency/rtx-pro-6000-run.csv', import.meta.url));
 const few = [...machine, '--workload-spec', 'small.yaml'];
 
 it.each([
   [['workload', 'describe', 'small.yaml', '--json', '-']],
   [['replay', 'trace.jsonl', '--driver', 'modeled', '--json', '-']],
+  [['simulate', ...few, '--json']],
+  [['compare', run, '--gpu', 'RTX-PRO-6000', '--model', 'llama-3.1-8b-instruct', '--json']],
+  [['bench', 'manager', '--quick', '--json']],
   [['simulate', ...few, '--metrics-path', '-']],
   [['simulate', ...few, '--results-path', '-']],
   [
@@ -62,10 +69,11 @@ it.each([
   [['evaluate', 'routing/lor', '--plan', 'plan.json', '--regrets', '0', '--json', '-']],
   [['latency', 'predict', '--model', 'qwen2.5-7b-instruct', '--gpu', 'H100', '--json', '-']],
 ])('its JSON is all of standard output, and what people read is on stderr: %j', (args) => {
-  const { status, stdout, stderr } = run(args);
+  const { status, stdout, stderr } = call(args);
   expect(stderr).not.toContain('[TKV');
   expect(status).toBe(0);
-  expect(() => JSON.parse(String(stdout))).not.toThrow();
+  if (args.includes('--json')) expect(resultProblems(String(stdout))).toEqual([]);
+  else expect(() => JSON.parse(String(stdout))).not.toThrow();
   expect(String(stderr).length).toBeGreaterThan(100);
   expect(fs.existsSync(path.join(folder, '-'))).toBe(false);
 });
@@ -83,7 +91,7 @@ it.each([
     'def score(request, cluster, instances):\n    return [0.0 - i.inFlight for i in instances]\n',
   ],
 ])('reads %s from standard input', (_, args, input) => {
-  const { status, stderr } = run(args, input);
+  const { status, stderr } = call(args, input);
   expect(stderr).not.toContain('[TKV');
   expect(status).toBe(0);
 });
@@ -102,7 +110,7 @@ it.each([
   ],
   [['simulate', ...few, '--trace-output', '-'], '', /--trace-output is -, and cannot be a stream/],
 ])('a mistake is one line: %j', (args, input, message) => {
-  const { status, stderr } = run(args, input);
+  const { status, stderr } = call(args, input);
   expect(String(stderr).trim().split('\n')).toHaveLength(1);
   expect(stderr).toMatch(message);
   expect(status).toBe(2);

@@ -25,8 +25,8 @@ describe('the tierkv binary', () => {
     [['disk', 'stat'], /missing required argument 'dir'\. See tierkv disk stat --help\.$/],
     [['workload', 'nonsense'], /^tierkv: unknown command 'nonsense'.* See tierkv workload --help\.$/],
     [['workload'], /^tierkv: name one of the commands\. See tierkv workload --help\.$/],
-    [['replay', 'x', '--hbm-block', '5'], /^tierkv: unknown option .* \(Did you mean --hbm-blocks\?\)/],
-    [['replay', 'x', '--hbm-blocks', '-5'], /^tierkv: --hbm-blocks is -5, .* \[TKV_CONFIG\]$/],
+    [['replay', 'x', '--hbn', '5'], /^tierkv: unknown option .* \(Did you mean --hbm\?\)/],
+    [['replay', 'x', '--hbm', '-5'], /^tierkv: --hbm is -5, .* \[TKV_CONFIG\]$/],
     [['evolve', '--out', '/proc/x'], /^tierkv: --out \/proc\/x cannot be made: ENOENT/],
     [
       ['evaluate', 'routing/lor', '--cache', '/dev/null/x'],
@@ -174,7 +174,7 @@ describe('the tierkv binary', () => {
         'data',
         'mooncake-conversation-excerpt.jsonl.gz',
       );
-      const to = ['--driver', 'modeled', '--requests', '5', '--log', '/dev/full'];
+      const to = ['--driver', 'modeled', '--num-requests', '5', '--log', '/dev/full'];
       const { status, stderr } = tierkv(['replay', trace, ...to]);
       expect(stderr).toMatch(/^tierkv: the system refused: ENOSPC: [^\n]*\n$/);
       expect(status).toBe(2);

@@ -75,7 +75,7 @@ describe('a replay of a pipe', () => {
 
   it('that holds nothing is empty', () => {
     const run = spawnSync(process.execPath, args('/dev/stdin'), { input: '', encoding: 'utf8', env: env() });
-    expect(run.stderr).toMatch(/^tierkv: \/dev\/stdin is empty: there is no request to replay/);
+    expect(run.stderr).toMatch(/^tierkv: \/dev\/stdin is empty: it has no request to replay/);
     expect(run.status).toBe(2);
   });
 });

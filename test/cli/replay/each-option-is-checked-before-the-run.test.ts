@@ -130,11 +130,11 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     '99999999999999999999',
   ];
   const counts: [option: string, name: keyof RawReplayOptions][] = [
-    ['--hbm-blocks', 'hbmBlocks'],
-    ['--ddr-blocks', 'ddrBlocks'],
-    ['--nvme-blocks', 'nvmeBlocks'],
+    ['--hbm', 'hbmBlocks'],
+    ['--ddr', 'ddrBlocks'],
+    ['--nvme', 'nvmeBlocks'],
     ['--block-tokens', 'blockTokens'],
-    ['--requests', 'requests'],
+    ['--num-requests', 'requests'],
   ];
   const bad: [option: string, change: Partial<RawReplayOptions>, says: RegExp][] = [
     ...counts.flatMap(([option, name]) =>
@@ -144,25 +144,21 @@ describe('a bad option is an error that names it, and no scratch directory is ma
         /not an? (number|integer)/,
       ]),
     ),
-    ['--hbm-blocks', { hbmBlocks: '0' }, /from 1 to/],
-    ['--hbm-blocks', { hbmBlocks: '2147483648' }, /from 1 to 16777216/],
-    ['--nvme-blocks', { nvmeBlocks: '1e12' }, /is 1000000000000, not an integer from 0 to 16777216/],
-    ['--nvme-blocks', { nvmeBlocks: '1000000000', driver: 'modeled' }, /not an integer from 0 to 16777216/],
-    ['--nvme-blocks', { nvmeBlocks: '16777216' }, /all tiers together would have 16782216 blocks, more than/],
-    [
-      '--ddr-blocks',
-      { ddrBlocks: '16000000', blockBytes: '1GiB', nvmeBlocks: '0' },
-      /more than can be addressed/,
-    ],
-    ['--ddr-blocks', { ddrBlocks: '8000000', blockBytes: '1GiB' }, /this machine has a memory of/],
-    ['--nvme-blocks', { ddrBlocks: '0', nvmeBlocks: '8000000', blockBytes: '1GiB' }, /has free/],
-    ['--requests', { requests: '0' }, /at least 1/],
-    ['--requests', { requests: 'all' }, /not a number/],
+    ['--hbm', { hbmBlocks: '0' }, /from 1 to/],
+    ['--hbm', { hbmBlocks: '2147483648' }, /from 1 to 16777216/],
+    ['--nvme', { nvmeBlocks: '1e12' }, /is 1000000000000, not an integer from 0 to 16777216/],
+    ['--nvme', { nvmeBlocks: '1000000000', driver: 'modeled' }, /not an integer from 0 to 16777216/],
+    ['--nvme', { nvmeBlocks: '16777216' }, /all tiers together would have 16782216 blocks, more than/],
+    ['--ddr', { ddrBlocks: '16000000', blockBytes: '1GiB', nvmeBlocks: '0' }, /more than can be addressed/],
+    ['--ddr', { ddrBlocks: '8000000', blockBytes: '1GiB' }, /this machine has a memory of/],
+    ['--nvme', { ddrBlocks: '0', nvmeBlocks: '8000000', blockBytes: '1GiB' }, /has free/],
+    ['--num-requests', { requests: '0' }, /at least 1/],
+    ['--num-requests', { requests: 'all' }, /not a number/],
     ['--block-tokens', { blockTokens: '0' }, /at least 1/],
-    ['--hbm-blocks', { hbmBlocks: 'all' }, /turn the lower tier off with --ddr-blocks 0/],
-    ['--hbm-blocks', { hbmBlocks: 'all', ddrBlocks: '0' }, /turn the lower tier off with --nvme-blocks 0/],
-    ['--ddr-blocks', { ddrBlocks: 'all' }, /nothing would ever reach the tier of --nvme-blocks/],
-    ['--nvme-blocks', { nvmeBlocks: '10000000', blockBytes: '1GiB' }, /more than can be addressed/],
+    ['--hbm', { hbmBlocks: 'all' }, /turn the lower tier off with --ddr 0/],
+    ['--hbm', { hbmBlocks: 'all', ddrBlocks: '0' }, /turn the lower tier off with --nvme 0/],
+    ['--ddr', { ddrBlocks: 'all' }, /nothing would ever reach the tier of --nvme/],
+    ['--nvme', { nvmeBlocks: '10000000', blockBytes: '1GiB' }, /more than can be addressed/],
     ['--block-bytes', { blockBytes: '0' }, /not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '6' }, /is 6, not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '-4' }, /not a size/],
@@ -220,7 +216,7 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     expect(() => parseReplayOptions(undefined, raw, neverScratch)).toThrow(/^TRACE is missing/);
   });
 
-  it.skipIf(!fs.existsSync('/proc/self'))('--dir where nobody can make a file', () => {
+  it.skipIf(!fs.existsSync('/proc/self'))('--dir where no file can be made', () => {
     expect(() => parse({ dir: '/proc' })).toThrow(
       expect.objectContaining({
         code: 'TKV_IO',

@@ -166,16 +166,16 @@ describe('what is asked', () => {
   });
 
   it.each([
-    [{ policy: 'hazzard' }, '--policy', 'Did you mean hazard?'],
-    [{ policy: 'optimun' }, '--policy', 'Did you mean optimum?'],
-    [{ policy: 'lru,' }, '--policy', 'Known: lru'],
-    [{ policy: 'all', hbmBlocks: '10,x' }, '--hbm-blocks', 'whole numbers'],
-    [{ policy: 'all', hbmBlocks: '0' }, '--hbm-blocks', 'from 1'],
-    [{ policy: 'all', ddrBlocks: '-1' }, '--ddr-blocks', 'whole numbers'],
-    [{ policy: 'all', nvmeBlocks: 'all' }, '--policy', 'Give each tier a number'],
-    [{ hbmBlocks: '1,2' }, '--hbm-blocks', 'Add --policy all'],
-    [{ plot: join(dir, 'x.svg') }, '--plot', 'Add --policy all'],
-    [{ policy: 'all', requests: '0' }, '--requests', 'at least 1'],
+    [{ policy: 'hazzard' }, '--eviction', 'Did you mean hazard?'],
+    [{ policy: 'optimun' }, '--eviction', 'Did you mean optimum?'],
+    [{ policy: 'lru,' }, '--eviction', 'Known: lru'],
+    [{ policy: 'all', hbmBlocks: '10,x' }, '--hbm', 'whole numbers'],
+    [{ policy: 'all', hbmBlocks: '0' }, '--hbm', 'from 1'],
+    [{ policy: 'all', ddrBlocks: '-1' }, '--ddr', 'whole numbers'],
+    [{ policy: 'all', nvmeBlocks: 'all' }, '--eviction', 'Give each tier a number'],
+    [{ hbmBlocks: '1,2' }, '--hbm', 'Add --eviction all'],
+    [{ plot: join(dir, 'x.svg') }, '--plot', 'Add --eviction all'],
+    [{ policy: 'all', requests: '0' }, '--num-requests', 'at least 1'],
   ])('%o is refused by %s', (change, option, remedy) => {
     expect(() => parseStudyRun(raw(change))).toThrow(expect.objectContaining({ field: option }));
     expect(() => parseStudyRun(raw(change))).toThrow(remedy);

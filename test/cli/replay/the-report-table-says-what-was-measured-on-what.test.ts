@@ -36,6 +36,18 @@ it('ends with verifyFailures and the number', () => {
   expect(renderReport({ ...report, verifyFailures: 17 }).endsWith('\nverifyFailures 17\n')).toBe(true);
 });
 
+it('says in its last line what the tiers below HBM were good for', () => {
+  const last = (change: Partial<ReplayReport>): string | undefined =>
+    renderReport({ ...report, hbmAloneHits: 2182, ...change })
+      .trimEnd()
+      .split('\n')
+      .at(-1);
+  expect(last({})).toBe('Without DDR and NVMe 4 % of the blocks would have been found, with them 28 %.');
+  const { nvme: _, ...tiers } = report.tiers;
+  expect(last({ tiers, hits: { hbm: 2218, ddr: 4106, nvme: 0 } })).toContain('Without DDR 4 %');
+  expect(last({ blockLookups: 0 })).toBe('verifyFailures 0');
+});
+
 it('gives each tier its hits and their share', () => {
   const text = renderReport(report);
   expect(lineWith(text, '│ HBM ')).toMatch(/ 2,218 │ +4\.07 % │$/);

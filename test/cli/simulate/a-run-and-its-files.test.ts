@@ -4,6 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { BatchSums } from '../../../src/sim/latency/latencyModel.ts';
+import { engineHardware } from '../../../src/simulate/engineOptions.ts';
+import { resultOf } from '../../resultSchema.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -20,13 +23,82 @@ const small = ['--model', 'qwen/qwen3-14b', '--workload', 'chatbot', '--rate', '
 
 describe('tierkv simulate', () => {
   it('prints metrics, and writes them with where they come from', async () => {
-    const out = await printed(...small, '--metrics-path', at('metrics.json'));
-    expect(out).toMatch(/^=== Simulation Metrics ===\n\{\n {2}"instance_id": "cluster",/);
+    const out = await printed(...small, '--metrics-path', at('metrics.json'), '--json', at('result.json'));
+    expect(out).toMatch(
+      /^qwen3-14b on 1 x H100, 1 instance\nKV of an instance: hbm 17,\d+ blocks \([\d.]+ GiB\) of 16 tokens, no tier below\n/,
+    );
+    expect(out).toMatch(/\nworkload: chatbot, 20 a second, at most 40 requests, seed 42\n/);
+    expect(out).toMatch(
+      /\nsteps: calibrated on H100, no step shorter than the hardware needs\nleft out: time before/,
+    );
     const metrics = JSON.parse(read('metrics.json'));
+    const ttft = [metrics.ttft_mean_ms, metrics.ttft_p90_ms, metrics.ttft_p99_ms].map((ms) => ms.toFixed(1));
+    expect(out).toMatch(new RegExp(`first token.*${ttft[0]} .*${ttft[1]} .*${ttft[2]}`));
+    expect(out).toMatch(/\n40 of 40 requests completed in /);
+    const { requests: _rows, tierkv, ...figures } = metrics;
+    expect(resultOf('simulate', read('result.json'))).toEqual({ metrics: figures, instances: [], ...tierkv });
     expect(metrics.completed_requests).toBe(40);
     expect(metrics.requests).toHaveLength(40);
-    expect(metrics.tierkv.provenance).toMatchObject({ model: 'qwen3-14b', latencyModel: 'trained-physics' });
+    expect(metrics.tierkv.provenance).toMatchObject({ model: 'qwen3-14b', latencyModel: 'calibrated' });
     expect(metrics.tierkv.conservation).toMatchObject({ injected: 40, completed: 40 });
+  });
+
+  it('prints as upstream under --as-upstream', async () => {
+    expect(await printed(...small, '--as-upstream')).toMatch(
+      /^=== Simulation Metrics ===\n\{\n {2}"instance_id": "cluster",/,
+    );
+  });
+
+  it.each([
+    [
+      'H200',
+      [],
+      /\nsteps: trained-physics, no step shorter than the hardware needs, since nothing measured on H200/,
+    ],
+    ['H200', ['--no-floor'], /\nsteps: trained-physics, WITHOUT the physical floor, since nothing/],
+    ['H100', ['--latency-model', 'roofline'], /\nsteps: roofline, no step shorter than the hardware needs\n/],
+  ])('says what times of %s with %j stand on', async (gpu, more, says) => {
+    expect(await printed(...small, '--gpu', gpu, ...more)).toMatch(says);
+  });
+
+  it('takes sizes of tiers in bytes, of all GPUs of an instance', async () => {
+    const sized = ['--tp', '2', '--hbm', '4GiB', '--ddr', '8GiB', '--nvme', '0.5TiB'];
+    const out = await printed(...small, ...sized, '--metrics-path', at('bytes.json'));
+    // 40 layers of 8 heads of 128, keys and values in 2 bytes
+    const blockBytes = 16 * 40 * 2 * 8 * 128 * 2;
+    const counts = [2 ** 32, 2 ** 33, 2 ** 39].map((bytes) => Math.floor(bytes / blockBytes));
+    const tiers = JSON.parse(read('bytes.json')).tierkv.transfers.tiers;
+    expect(tiers.map(({ capacityBlocks }: { capacityBlocks: number }) => capacityBlocks)).toEqual(counts);
+    expect(out).toMatch(/hbm 1,638 blocks \(4 GiB\), ddr 3,276 blocks \(7\.?\d* GiB|8 GiB\)/);
+    const blocks = [...counts.entries()].flatMap(([i, n]) => [['--hbm', '--ddr', '--nvme'][i], String(n)]);
+    expect(await printed(...small, '--tp', '2', ...blocks)).toBe(out);
+  });
+
+  it('conversations of chat find in host memory what left GPU memory', async () => {
+    const talk = ['--model', 'qwen3-14b', '--workload', 'chat', '--rate', '12', '--num-requests', '300'];
+    const shareOf = async (...more: string[]): Promise<number> =>
+      Number(/ ([\d.]+) % of the blocks found/.exec(await printed(...talk, '--hbm', '4GiB', ...more))?.[1]);
+    expect(await shareOf('--ddr', '64GiB')).toBeGreaterThan(10 + (await shareOf()));
+  });
+
+  it('keeps KV in FP8: twice the blocks, and half of what decodes read', async () => {
+    const blocksOf = async (...more: string[]): Promise<number> =>
+      Number(/hbm ([\d,]+) blocks/.exec(await printed(...small, ...more))?.[1].replaceAll(',', ''));
+    expect(
+      Math.abs((await blocksOf('--kv-cache-dtype', 'fp8')) - 2 * (await blocksOf())),
+    ).toBeLessThanOrEqual(1);
+    expect(await blocksOf('--hbm', '1GiB', '--kv-cache-dtype', 'fp8')).toBe(
+      Math.floor(2 ** 30 / (16 * 40 * 2 * 8 * 128)),
+    );
+    // what a step of 64 decodes with 4,096 tokens each reads, by the same model of time
+    const batch = new BatchSums();
+    batch.addDecodes(64, 64 * 4096);
+    const attentionUs = (dtype: string): number => {
+      const machine = engineHardware({ model: 'qwen3-14b', kvCacheDtype: dtype });
+      return machine.latency.explain(batch).find(({ part }) => part === 'attention')?.us ?? 0;
+    };
+    expect(attentionUs('fp8') / attentionUs('auto')).toBeCloseTo(0.5, 9);
+    await expect(printed(...small, '--kv-cache-dtype', 'fp4')).rejects.toThrow(/^--kv-cache-dtype is "fp4"/);
   });
 
   it('writes a row a request as JSON lines and as CSV', async () => {
@@ -100,13 +172,13 @@ describe('tierkv simulate', () => {
       }
     };
     const cut = await run('--trace-data', at('short.csv'));
-    expect(cut.out).toContain('"completed_requests": 0');
+    expect(cut.out).toContain('0 of 2 requests completed');
     expect(cut.err).toContain('read ');
     expect(cut.err).toMatch(
       /--trace-data ends the run at 0\.2 s, twice the last arrival, as upstream: 2 of 2 requests had not ended/,
     );
     const whole = await run(at('short.csv'));
-    expect(whole.out).toContain('"completed_requests": 2');
+    expect(whole.out).toContain('2 of 2 requests completed');
     expect(whole.err).not.toContain('twice the last arrival');
     const asked = await run('--trace-data', at('short.csv'), '--horizon', '200000');
     expect(asked.err).not.toContain('twice the last arrival');

@@ -54,7 +54,7 @@ describe('a sweep', () => {
     expect(good).toMatchObject({ values: { 'total-kv-blocks': '100' }, injected: 60 });
     expect(failed).toMatchObject({
       values: { 'total-kv-blocks': '-1' },
-      error: { code: 'TKV_CONFIG', field: '--total-kv-blocks' },
+      error: { code: 'TKV_CONFIG', field: '--hbm' },
     });
     expect(cheapest([good, failed], {})).toBe(good);
     expect(() => pointsOf(['rate'], args)).toThrow(/--grid is "rate"/);

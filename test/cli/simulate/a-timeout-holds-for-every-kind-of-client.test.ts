@@ -85,7 +85,7 @@ function deadlinesOf(spec: object, ...more: string[]): { waits: number[]; ended:
 }
 
 describe.each(Object.keys(kinds))('%s', (name) => {
-  it('has the deadlines of --timeout, and misses those that are too short', () => {
+  it('has the deadlines of --timeout, and misses the ones that are too short', () => {
     const { waits, ended, completed } = deadlinesOf({ aggregate_rate: 8, ...kinds[name] }, '--timeout', '1');
     expect(waits.length).toBeGreaterThan(0);
     expect(new Set(waits)).toEqual(new Set([1_000_000]));

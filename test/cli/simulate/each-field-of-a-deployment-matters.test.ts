@@ -97,7 +97,28 @@ control:
 workload: {preset: chatbot, rate: 4, num_requests: 30}
 `;
 
-const bases = { plain, split, scaled, two };
+/** Instances that share a server too small for all, and that take turns. */
+const shared = `version: 1
+models:
+  - {name: qwen3-14b, hardware: H100, tp: 2}
+shared_tier:
+  capacity_bytes: 100000000
+  read_gb_per_s: 2
+  write_gb_per_s: 2
+  instance_gb_per_s: 1
+  lookup_us: 300
+  delay_us: 200
+pools:
+  - name: chat
+    replicas: 2
+    engine: {total_kv_blocks: 120, max_num_seqs: 8, max_num_batched_tokens: 256, kv_load: always}
+control:
+  routing: {policy: round-robin}
+seed: 5
+workload: {preset: chatbot, rate: 12, num_requests: 60, prefix_tokens: 600}
+`;
+
+const bases = { plain, split, scaled, two, shared };
 
 interface Row {
   readonly field: string;
@@ -124,10 +145,16 @@ const scaling = 'pools[0].autoscaling';
 const rows: readonly Row[] = [
   row('plain', 'models[0].config=llama-3.1-8b-instruct'),
   row('plain', 'models[0].hardware=A100-80'),
+  row('plain', 'models[0].gpu=A100-80', 'models[0].hardware=null'),
+  row('plain', 'pools[0].engine.hbm=0.2GiB', 'pools[0].engine.total_kv_blocks=null', ...pressed),
+  row('plain', 'pools[0].engine.block_tokens=32', 'pools[0].engine.total_kv_blocks=60', ...pressed),
+  row('plain', 'pools[0].engine.ddr=1GiB', ...small),
+  row('plain', 'pools[0].engine.nvme=300', ...small),
   row('plain', 'models[0].tp=4'),
+  row('plain', 'models[0].kv_cache_dtype=fp8'),
   row('plain', 'models[0].dp=2', 'models[0].config=mixtral-8x7b-v0.1'),
   row('plain', 'models[0].latency_model=roofline'),
-  row('plain', 'models[0].floor=true', 'models[0].latency_model=roofline'),
+  row('plain', 'models[0].floor=false', 'models[0].latency_model=roofline'),
   row('plain', 'pools[0].replicas=3'),
   row('scaled', 'pools[0].replicas.min=2'),
   row('scaled', 'pools[0].replicas.max=2'),
@@ -142,10 +169,15 @@ const rows: readonly Row[] = [
   row('plain', 'pools[0].engine.max_num_batched_tokens=64'),
   row('plain', 'pools[0].engine.long_prefill_token_threshold=64'),
   row('plain', 'pools[0].engine.scheduler=sjf', ...pressed),
-  row('plain', 'pools[0].engine.preemption_mode=recompute', ...small),
+  row('plain', 'pools[0].engine.preemption_mode=restart', ...small),
   row('plain', 'pools[0].engine.eviction=fifo', ...small),
   row('plain', 'pools[0].engine.kv_offload_threshold=0.3', ...pressed),
-  row('plain', 'pools[0].engine.kv_load=always', ...pressed),
+  row(
+    'plain',
+    'pools[0].engine.kv_load=always',
+    'pools[0].tiers.links.ddrToHbm.bandwidthBytesPerS=1.0e8',
+    ...pressed,
+  ),
   row('plain', 'pools[0].engine.kv_cpu_blocks=30', ...host),
   row('plain', 'pools[0].engine.kv_transfer_bandwidth=0.5', ...host, 'pools[0].engine.kv_load=always'),
   row('plain', 'pools[0].engine.kv_transfer_base_latency=9000', ...host, 'pools[0].engine.kv_load=always'),
@@ -202,6 +234,12 @@ const rows: readonly Row[] = [
   trigger('utilization_low=0.9'),
   trigger('rate_change=1.1'),
   trigger('sustained_us=4000000', `${scaling}.triggers.utilization_high=0.0001`),
+  row('shared', 'shared_tier.capacity_bytes=30000000'),
+  row('shared', 'shared_tier.read_gb_per_s=0.1'),
+  row('shared', 'shared_tier.write_gb_per_s=0.1'),
+  row('shared', 'shared_tier.instance_gb_per_s=0.1'),
+  row('shared', 'shared_tier.lookup_us=90000'),
+  row('shared', 'shared_tier.delay_us=90000'),
   row('plain', 'seed=6'),
   row('plain', 'horizon_us=2000000'),
   row('plain', 'workload.preset=summarization'),
@@ -216,6 +254,9 @@ const rows: readonly Row[] = [
 /** Fields that change no run, or that no run of these files can show, each with its reason. */
 const inert: Readonly<Record<string, string>> = {
   version: 'one version there is',
+  'shared_tier.schema': 'what wrote the figures',
+  'shared_tier.date': 'when they were measured',
+  'shared_tier.server': 'on what they were measured',
   'models[].name': 'how requests name it; a name without a pool is refused',
   'models[].coefficients': 'a file of a latency model, which has tests of its own',
   'models[].moe_comm_backend': 'of mixtures of experts, whose latency model has tests of its own',
@@ -277,7 +318,8 @@ describe('each field of a deployment file', () => {
       for (const [i, name] of methods.entries()) SpecNode.prototype[name] = kept[i] as never;
     }
     const known = new Set([...rows.map(({ field }) => field), ...Object.keys(inert)]);
-    const own = /^(version|models\[\]|pools|control|handoff|autoscaling|workload|slo|seed|horizon_us)\b/;
+    const own =
+      /^(version|models\[\]|pools|control|handoff|shared_tier|autoscaling|workload|slo|seed|horizon_us)\b/;
     const leaves = [...asked].filter((field) => {
       const isParent = [...asked, ...known].some(
         (other) => other.startsWith(`${field}.`) || other.startsWith(`${field}[`),

@@ -32,11 +32,17 @@ describe('a mistake', () => {
     ['--scheduler sfj', /--scheduler is "sfj".*'sjf'/],
     ['--preemption-policy prioritty', /--preemption-policy .*'priority'/],
     ['--eviction lur', /--eviction is "lur".*'lru'/],
-    ['--total-kv-blocks -5', /--total-kv-blocks is -5. Set it to an integer from 1/],
+    ['--total-kv-blocks -5', /--hbm is "-5", not a size. Write a number of blocks/],
+    ['--hbm 0', /--hbm is 0. Set it to an integer from 1/],
+    ['--hbm 1KiB', /--hbm is 1KiB, which is 0 blocks of 2.5 MiB/],
+    ['--ddr 4Gb', /--ddr is "4Gb", not a size/],
+    ['--ddr 4GiB --kv-cpu-blocks 5', /--kv-cpu-blocks excludes --ddr and --nvme/],
+    ['--horizon 5parsecs', /--horizon is "5parsecs", not a time. Set --horizon to a time, as 500ms/],
+    ['--gpu H100 --hardware H100', /--hardware is another name of --gpu, which is given too. Keep one/],
     ['--pd-transfer-granularity chnk', /--pd-transfer-granularity is "chnk".*'chunk'/],
     ['--pd-transfer-pipelined', /--pd-transfer-pipelined has nothing to send .* Use chunk, block or stream/],
-    ['--total-kv-blocks 1.5', /--total-kv-blocks is 1.5/],
-    ['--block-size-in-tokens 0', /--block-size-in-tokens is 0/],
+    ['--total-kv-blocks 1.5', /--hbm is "1.5"/],
+    ['--block-size-in-tokens 0', /--block-tokens is 0/],
     ['--num-instances 0', /--num-instances is 0/],
     ['--gpu-memory-utilization 2', /--gpu-memory-utilization is 2/],
     ['--kv-cpu-blocks x', /--kv-cpu-blocks is "x", not a number/],
@@ -87,6 +93,24 @@ describe('a mistake', () => {
     expect(text).toMatch(says);
     expect(text.split('\n')).toHaveLength(1);
     expect(exitCode).toBe(2);
+  });
+
+  it('a shared tier with an unknown key, without a rate, too small, or beside billed loads', async () => {
+    const file = path.join(folder, 'shared.yaml');
+    const good = 'capacity_bytes: 1000000000\nread_gb_per_s: 1\nwrite_gb_per_s: 1\n';
+    fs.writeFileSync(file, `${good}delay_ms: 1\n`);
+    expect((await failure(`--shared-tier ${file}`)).text).toMatch(/delay_ms.*delay_us/);
+    fs.writeFileSync(file, 'capacity_bytes: 1000000000\nread_gb_per_s: 1\n');
+    expect((await failure(`--shared-tier ${file}`)).text).toMatch(/write_gb_per_s is missing/);
+    fs.writeFileSync(file, good.replace('1000000000', '1000'));
+    expect((await failure(`--shared-tier ${file}`)).text).toMatch(/less than a block/);
+    fs.writeFileSync(file, good);
+    expect((await failure(`--shared-tier ${file} --kv-cpu-blocks 10`)).text).toMatch(/--kv-offload-config/);
+    const tiers = path.join(folder, 'tiers.yaml');
+    const disk = '{type: fs, device_class: nvme_gen4}';
+    fs.writeFileSync(tiers, `kv_offload: {cpu_bytes_to_use: 0, secondary_tiers: [${disk}, ${disk}]}\n`);
+    const both = `--shared-tier ${file} --kv-offload-config ${tiers}`;
+    expect((await failure(both)).text).toMatch(/takes the place of a tier/);
   });
 
   it('an offload file with an unknown key, or a tier too small for a block', async () => {

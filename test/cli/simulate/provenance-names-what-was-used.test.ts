@@ -31,14 +31,23 @@ describe('of options', () => {
     ['a gateway', ['--flow-control'], [...gateway, 'gpuMemoryUtilization']],
     ['roles', roles, [...handoff, 'gpuMemoryUtilization']],
     ['a tier that is billed', ['--kv-cpu-blocks', '500'], [...billed, ...tiered, 'gpuMemoryUtilization']],
-  ])('with %s, those that have nothing to act on are left out', (_name, args, named) => {
+  ])('with %s, options without effect are left out', (_name, args, named) => {
     const { options } = provenance(...plain, ...args);
     expect(
       Object.keys(options)
         .filter((name) => all.includes(name))
         .sort(),
     ).toEqual([...named].sort());
-    expect(options).toMatchObject({ latencyModel: 'trained-physics', preemptionMode: 'restart' });
+    expect(options).toMatchObject({ latencyModel: 'calibrated', floor: true, preemptionMode: 'recompute' });
+  });
+
+  it.each([
+    ['a GPU that was not calibrated', ['--hardware', 'H200'], 'trained-physics', true, 'recompute'],
+    ['upstream', ['--as-upstream'], 'trained-physics', undefined, 'restart'],
+  ])('of %s', (_name, args, latencyModel, floor, preemptionMode) => {
+    const of = provenance(...plain, ...args);
+    expect(of.options).toMatchObject({ latencyModel, preemptionMode });
+    expect([of.options.floor, of.floor, of.latencyModel]).toEqual([floor, floor ?? false, latencyModel]);
   });
 
   it('a recorded trace has a session mode', () => {
@@ -89,7 +98,7 @@ workload: {preset: chatbot, rate: 12, num_requests: 3}
     });
     expect(Object.keys(front.options).filter((name) => tiered.includes(name))).toEqual([]);
     expect(back.options).toMatchObject({
-      preemptionMode: 'restart',
+      preemptionMode: 'recompute',
       maxNumSeqs: '256',
       totalKvBlocks: '4000',
       kvLoad: 'always',

@@ -47,7 +47,7 @@ describe('a file that cannot be read to its end is an error', () => {
       ['empty.jsonl.zst', zstdCompressSync('')],
     ] as const) {
       const error = await inputErrorOf(readAll(traceFile(name, content)));
-      expect(error.message).toMatch(/is empty: there is no request to replay/);
+      expect(error.message).toMatch(/is empty: it has no request to replay/);
     }
   });
 

@@ -9,11 +9,11 @@ import { TransferEngine } from '../../../src/backends/engine/transferEngine.ts';
 import { MemoryStore } from '../../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../../src/embed/managerLoop.ts';
 import {
-  type DeviceTierStore,
   KVManager,
   type ManagerConfig,
   type Sequence,
   type TierStore,
+  type TopTierStore,
 } from '../../../src/runtime/index.ts';
 import { FaultClock, StandInDevice, StandInDisk, settled } from '../../../src/testing/faults.ts';
 
@@ -50,7 +50,7 @@ class World implements AsyncDisposable {
 
   private constructor(
     manager: KVManager,
-    hbm: DeviceTierStore,
+    hbm: TopTierStore,
     rest: AsyncDisposable[],
     make: (world: World) => TransferEngine,
   ) {

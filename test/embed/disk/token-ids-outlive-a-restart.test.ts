@@ -20,6 +20,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { StoreView } from '../../../src/backends/file/inspect.ts';
 import { encodeSuperblock, fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
+import type { SlotEntry } from '../../../src/backends/file/slotTable.ts';
 import type { BlockText } from '../../../src/embed/blockBook.ts';
 import { BlockNotes, readNotes } from '../../../src/embed/blockNotes.ts';
 import type { CacheEvent, KVRuntime } from '../../../src/embed/index.ts';
@@ -298,7 +299,10 @@ describe('a disk that does not answer', () => {
     hangs = true;
     const notes = new BlockNotes(new Uint8Array(32));
     await readNotes(
-      { records: () => [...store.records(), ...store.records()], note: (entry) => store.note(entry) },
+      {
+        records: () => [...store.records(), ...store.records()],
+        notes: { missing: undefined, read: (entry: SlotEntry) => store.note(entry) },
+      },
       notes,
       new AbortController().signal,
       () => {},

@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
 import { KVRuntime, type KVRuntimeConfig } from '../../../src/embed/index.ts';
-import { LogReader, LogWriter, layoutFingerprint, replayLog } from '../../../src/runtime/index.ts';
+import { type MetricSample, metrics, watchRuntime } from '../../../src/metrics/index.ts';
+import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { FaultProxy } from '../../backends/remote/faultProxy.ts';
 import {
@@ -57,6 +58,46 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     await using other = await open({ ddrBytes: 0 });
     await ask(one, 2);
     expect(await ask(other, 2)).toEqual({ cachedTokens: whole, right: true });
+  });
+
+  it('goes with a disk of its own: what lies in both is read from the disk, and from the server where that is gone', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'tierkv-both-'));
+    try {
+      const nvme = { dir, bytes: blocks(40) };
+      await using one = await open({ ddrBytes: 0, nvme });
+      expect((await ask(one, 6)).right).toBe(true);
+      const tierOf = (name: string): number => one.manager.tiers.findIndex((tier) => tierName(tier) === name);
+      for (const name of ['nvme', 'remote']) {
+        expect(one.manager.usage(tierOf(name)).slots.ready, name).toBe(promptBlocks);
+      }
+      one.manager.evict(0, 20, one.nowUs());
+      await one.idle();
+      const before = one.describe();
+      expect(await ask(one, 6)).toEqual({ cachedTokens: whole, right: true });
+      expect(one.describe().remote.lookups).toBe(before.remote.lookups);
+      expect(one.describe().remote.loaded).toBe(before.remote.loaded);
+      one.manager.evict(0, 20, one.nowUs());
+      await one.idle();
+      one.manager.evict(tierOf('nvme'), 40, one.nowUs());
+      await one.idle();
+      expect(await ask(one, 6)).toEqual({ cachedTokens: whole, right: true });
+      expect(one.describe().remote.loaded).toBe(promptBlocks);
+    } finally {
+      rmSync(dir, { recursive: true, force: true });
+    }
+  });
+
+  it('begins on blocks of its own without a word to the server, however silent that is', async () => {
+    await using silent = await startRedis();
+    await using proxy = await FaultProxy.open(silent.port, new SeededRandom(testSeed(20_404)));
+    await using one = await open({}, { url: proxy.url });
+    await ask(one, 7);
+    await ask(one, 8);
+    const { lookups, loaded } = one.describe().remote;
+    proxy.way = 'stall'; // `patient`: a call that went to the server would hold the test for a minute
+    for (const seed of [7, 8, 7]) expect(await ask(one, seed)).toEqual({ cachedTokens: whole, right: true });
+    expect(one.describe().remote).toMatchObject({ lookups, loaded });
+    proxy.way = 'pass';
   });
 
   it('finds nothing of another secret, tenant, model, layout or epoch', async () => {
@@ -182,9 +223,15 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     await using mortal = await startRedis();
     const remote = { url: mortal.url, deadlineMs: 300, lookupMs: 300, connectMs: 300 };
     await using one = await open({}, remote);
+    const read = (name: string): readonly MetricSample[] | undefined =>
+      metrics.find((metric) => metric.name === name)?.read(watchRuntime(one));
+    const labels = { tier: 'remote' };
+    expect(read('tierkv_breaker_state')).toEqual([{ labels, value: 0 }]);
     await mortal.kill();
     for (let seed = 70; seed < 76; seed++) await ask(one, seed);
     expect(one.describe().remote.state).not.toBe('closed');
+    expect(read('tierkv_breaker_state')?.[0].value).not.toBe(0);
+    expect(read('tierkv_breaker_openings_total')?.[0].value).toBeGreaterThan(0);
     await mortal.restart();
     let seed = 80;
     while (one.describe().remote.state !== 'closed') {

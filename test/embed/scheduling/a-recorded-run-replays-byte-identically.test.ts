@@ -26,12 +26,13 @@ afterAll(() => rmSync(dir, { recursive: true }));
 const seed = Number(process.env.TIERKV_SEED ?? 1);
 
 /** Random requests on three tiers that all overflow, with calls to the runtime itself in between. */
-async function record(log: string, preemption: string, rule = 'fcfs'): Promise<void> {
+async function record(log: string, preemption: string, rule = 'fcfs', hasDevice = true): Promise<void> {
   const random = new SeededRandom(seed);
   const disk = mkdtempSync(join(dir, 'disk-'));
   await using kv = await openRuntime({
-    hbmBytes: blocks(18),
-    ddrBytes: blocks(12),
+    ...(hasDevice
+      ? { hbmBytes: blocks(18), ddrBytes: blocks(12) }
+      : { hbmBytes: undefined, ddrBytes: blocks(18) }),
     nvme: { dir: disk, bytes: blocks(64) },
     log,
   });
@@ -66,7 +67,7 @@ async function record(log: string, preemption: string, rule = 'fcfs'): Promise<v
         Array.from({ length: 60 }, (_, i) => 100 + i),
         { tenant: 't0' },
       );
-    if (step === 60) kv.device.destroy();
+    if (step === 60 && hasDevice) kv.device.destroy();
   });
 }
 
@@ -86,12 +87,14 @@ function replay(log: string): string {
 }
 
 it.each([
-  ['recompute', 'fcfs'],
-  ['offload', 'fcfs'],
-  ['offload', 'ranked'],
-])('with preemption by %s, %s', async (preemption, rule) => {
-  const log = join(dir, `${preemption}-${rule}.log`);
-  await record(log, preemption, rule);
+  ['recompute', 'fcfs', 'a device'],
+  ['offload', 'fcfs', 'a device'],
+  ['offload', 'ranked', 'a device'],
+  ['offload', 'fcfs', 'host memory'],
+])('with preemption by %s, %s, on %s', async (preemption, rule, top) => {
+  const hasDevice = top === 'a device';
+  const log = join(dir, `${preemption}-${rule}-${hasDevice}.log`);
+  await record(log, preemption, rule, hasDevice);
   const text = readFileSync(log, 'utf8');
   for (const word of [
     '( ',
@@ -100,8 +103,7 @@ it.each([
     '| defer',
     '| finish',
     ' keys ',
-    ' stepFailed ',
-    ' lose ',
+    ...(hasDevice ? [' stepFailed ', ' lose '] : []),
     ...(rule === 'ranked' ? [' rerank '] : []),
   ]) {
     expect(text.includes(word), `the run had ${word} (seed ${seed})`).toBe(true);

@@ -42,7 +42,7 @@ describe('a seal that fails', () => {
       hbmBytes: blocks(40),
       wrapStores: (stores) => ({
         ...stores,
-        hbm: new Proxy(stores.hbm, {
+        hbm: new Proxy(stores.hbm!, {
           get: (store, name) => {
             const value = Reflect.get(store, name);
             if (name !== 'seal' || fails > 0) return typeof value === 'function' ? value.bind(store) : value;

@@ -1,6 +1,6 @@
 /**
  * An engine without weights. The KV of a token is its number in every row of its place, written where the
- * block table says; the next token is a sum over the KV of all tokens before it, read back from the device.
+ * block table says, on a device or in host memory; the next token is a sum over the KV of all tokens before it, read back.
  * One wrong or missing row changes the whole answer.
  */
 
@@ -44,20 +44,28 @@ export class ReadingEngine {
 
   #write({ tokens, start, end, blockTable }: PlannedRequest): void {
     const { blockTokens, rowBytes } = layout;
-    const { slabs, entries } = blockTable;
+    const { slabs, entries, views } = blockTable;
     for (let at = start; at < end; at++, this.written++) {
       const block = Math.floor(at / blockTokens);
-      const offset = entries[2 * block + 1] + (at % blockTokens) * rowBytes;
       const row = new Uint32Array(rowBytes / 4).fill(tokens[at]);
-      this.#kv.device.queue.writeBuffer(slabs[entries[2 * block]], offset, row);
+      const inBlock = (at % blockTokens) * rowBytes;
+      if (views !== undefined) views[block].set(new Uint8Array(row.buffer), inBlock);
+      else
+        this.#kv.device.queue.writeBuffer(slabs[entries[2 * block]], entries[2 * block + 1] + inBlock, row);
     }
   }
 
   /** What attention sees: the rows of all tokens up to the last, as the device has them. */
-  async #read({ id, end, blockTable: { slabs, entries, blocks } }: PlannedRequest): Promise<SampledToken> {
+  async #read({ id, end, blockTable }: PlannedRequest): Promise<SampledToken> {
     const { blockTokens, rowBytes } = layout;
-    const { device } = this.#kv;
+    const { slabs, entries, blocks, views } = blockTable;
     const bytes = blockTokens * rowBytes;
+    if (views !== undefined) {
+      const all = new Uint8Array(blocks * bytes);
+      views.forEach((view, block) => void all.set(view.subarray(0, bytes), block * bytes));
+      return { id, token: nextToken(seenIn(new Uint32Array(all.buffer), end)) };
+    }
+    const { device } = this.#kv;
     const read = device.createBuffer({ size: blocks * bytes, usage: MAP_READ | COPY_DST });
     const encoder = device.createCommandEncoder();
     for (let block = 0; block < blocks; block++) {
@@ -68,7 +76,11 @@ export class ReadingEngine {
     await read.mapAsync(MAP_READ);
     const words = new Uint32Array(read.getMappedRange().slice(0));
     read.destroy();
-    const seen = Array.from({ length: end }, (_, at) => words[(at * rowBytes) / 4]);
-    return { id, token: nextToken(seen) };
+    return { id, token: nextToken(seenIn(words, end)) };
   }
+}
+
+/** The tokens whose rows lie one behind the other. */
+function seenIn(words: Uint32Array, end: number): number[] {
+  return Array.from({ length: end }, (_, at) => words[(at * layout.rowBytes) / 4]);
 }

@@ -57,7 +57,7 @@ test('one that delays each request once goes on', async () => {
 test.each([
   ['starlark', 'def admit(request, cluster, instances):\n    return ("delay", -5)\n'],
   ['javascript', 'function admit() { return ["delay", -5]; }'],
-])('a delay that is below 0 is no decision, in %s', async (language, source) => {
+])('a delay below 0 is refused as a decision, in %s', async (language, source) => {
   const policy = await policyOf({ type: 'code', language, source });
   expect(() => policy.decide(request({ id: 'request_7' }), priority, router(), state)).toThrow(
     /^invalid_decision: admission, request request_7, at \d+ µs: the delay is -5 µs\. Give one of at least 0$/,

@@ -103,7 +103,7 @@ describe('a decision tree takes one decision', () => {
     // 8 and 4 tokens before 12
     ['make_batch', [0, 1, 2, 4, 3]],
     ['on_arrival', [0, 1, 2, 4, 3]],
-    // those that wait go by the rank of their class
+    // waiting requests go by the rank of their class
     ['select_preemption_victim', [0, 1, 2, 3, 4]],
   ])('%s', async (entrypoint, joined) => {
     const bundle = tree(entrypoint, { condition: short, trueChild: rank(0), falseChild: rank(1) });
@@ -125,7 +125,7 @@ describe('a decision tree takes one decision', () => {
     const byLength = { condition: short, trueChild: rank(0), falseChild: rank(1) };
     const never = tree('make_batch', { condition: full, trueChild: rank(0), falseChild: byLength });
     const { joined } = await orderOf(never, waiting, { maxSequences: 1 });
-    // nobody runs when a seat is free and the queue is asked about
+    // no request runs when a seat is free and the queue is asked about
     expect(joined).toEqual([0, 1, 2, 4, 3]);
   });
 
@@ -138,14 +138,14 @@ describe('a decision tree takes one decision', () => {
 });
 
 describe('one function does not need the others', () => {
-  test('make_batch alone: those that run go by priority', async () => {
+  test('make_batch alone: running requests go by priority', async () => {
     const { scheduler } = await bindBundle(
       program('def make_batch(requests, instance):\n  return [0 for r in requests]'),
     );
     expect(scheduler).toEqual({ queueOrder: 'ranked', victimRule: 'priority' });
   });
 
-  test('select_preemption_victim alone: those that wait go by priority', async () => {
+  test('select_preemption_victim alone: waiting requests go by priority', async () => {
     const { scheduler } = await bindBundle(
       program('def select_preemption_victim(requests, instance):\n  return [0 for r in requests]'),
     );
@@ -198,7 +198,7 @@ test('make_batch is asked when something changed, select_preemption_victim when 
   await expect(tight).rejects.toThrow(/, line 7, at \d+ µs: .*asked of victims/);
 });
 
-describe('a decision that is none names slot, time and remedy', () => {
+describe('an invalid decision names slot, time and remedy', () => {
   const batch = (returns: string): PolicyBundle =>
     program(`def make_batch(requests, instance):\n  return ${returns}`);
   test.each([

@@ -84,7 +84,7 @@ describe('admission', () => {
     expect(decide()).toBe('reject');
   });
 
-  test('an answer that is none names slot, request and remedy', async () => {
+  test('an invalid answer names slot, request and remedy', async () => {
     const policy = await admissionOf(star('admission', 'def admit(r, c, i):\n  return "yes"'));
     expect(() => policy.decide(request({ number: 7 }), priority, router({ nowUs: 12 }), busy)).toThrow(
       /^invalid_decision: admission, request request_7, at 12 µs: admit returns "yes"\. Return one of "admit"/,

@@ -103,7 +103,7 @@ test(`a small run forked after each few events (seeds from ${firstSeed})`, async
       output: 1 + random.below(8),
       stream: random.below(3),
     })).sort((a, b) => a.atUs - b.atUs);
-    // loads are slow, so that steps go by in which nobody can compute
+    // loads are slow, so that steps go by in which no request can compute
     const { engine, ...rest } = smallPool({ hbmBlocks: 14, ddrBlocks: 60, maxSequences: 3 });
     const loads = { kind: 'deferred', links: { ddrToHbm: slow }, prefetch: false } as const;
     const setupOf = (observer: SimulationObserver): SimulationSetup =>

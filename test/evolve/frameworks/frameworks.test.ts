@@ -37,7 +37,7 @@ function reportOf(output: string): Record<string, unknown> {
 
 const noPython = lacks(
   'import sys; assert sys.version_info >= (3, 10)',
-  'there is no Python of at least 3.10 here for the adapters',
+  'the adapters need a Python of at least 3.10',
 );
 const noOpenEvolve = lacks('import openevolve', 'openevolve is not here (pip install openevolve==0.4.1)');
 const noGepa = lacks('import gepa', 'gepa is not here (pip install gepa==0.1.4)');

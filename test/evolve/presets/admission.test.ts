@@ -58,7 +58,7 @@ const threeQuarters = [instance(0, { used: 600 })]; // 0.6 / 0.8
 const inFlight = (...each: readonly number[]): InstanceSnapshot[] =>
   each.map((count, i) => instance(i, { inFlight: count }));
 
-/** With so many uncached tokens before it, one in flight, and half of its KV held. */
+/** With the given uncached tokens before it, one in flight, and half of its KV held. */
 const ahead = (inFlightTokens: number, fields: Parameters<typeof instance>[1] = {}): InstanceSnapshot =>
   instance(0, { inFlight: 1, used: 500, inFlightTokens, ...fields });
 

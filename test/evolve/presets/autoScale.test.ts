@@ -93,7 +93,7 @@ const rows: readonly Row[] = [
     wanted: [
       [{ concurrency: even(200) }, 3], // 2.86
       [{ concurrency: [20, 500] }, 8], // 7.14: 8 / 2 is 4
-      [{ concurrency: [20, 200] }, 1], // 3 / 2 is no panic; (27 x 20 + 3 x 200) / 30 = 38
+      [{ concurrency: [20, 200] }, 1], // 3 / 2 is below panic; (27 x 20 + 3 x 200) / 30 = 38
       [{ ready: 8, concurrency: even(10) }, 4], // no less than a half
     ],
   },
@@ -119,7 +119,7 @@ const rows: readonly Row[] = [
       [{ concurrency: even(2000) }, 4], // 40, of which 2 x 2
       [{ ready: 8, concurrency: even(10) }, 4], // no less than a half
       [{ concurrency: [20, 500] }, 4], // 500 / 68: 10, of which 2 x 2
-      [{ ready: 3, concurrency: [150, 290] }, 3], // 290 / 164 is no panic; 164 / 150
+      [{ ready: 3, concurrency: [150, 290] }, 3], // 290 / 164 is below panic; 164 / 150
       [{ ready: 6, concurrency: [10, 100] }, 6], // 100 / 19: 2 and 3, but it does not shrink
       [{ concurrency: even(0) }, 1],
     ],

@@ -56,7 +56,8 @@ const rows: readonly Row[] = [
   },
   {
     template: 'slo-deadline',
-    formula: 'rank = arrival + target - 1 s x class, a target of an hour where there is none; score = -rank',
+    formula:
+      'rank = arrival + target - 1 s x class, a target of an hour where it has no target; score = -rank',
     given: [
       // 1000 + 500000 - 4000000
       [{ sloClass: 'critical', arrivalUs: 1000, sloTargetUs: 500_000 }, 3_499_000, -3_499_000, false],

@@ -32,7 +32,7 @@ const decayed = 0.5 / (1 + 0.6 * 2);
 
 const llmD = [(0 + 2 + 1) / 7, (1.5 + 1 + 1.5) / 7, 0];
 
-/** What the second choice of a run draws; the first is that of the request before. */
+/** What the second choice of a run draws; the first belongs to the request before. */
 function drawn(template: string, scores: readonly number[]): number {
   const stream = new PartitionedRandom(42n).stream('router');
   const wants = {

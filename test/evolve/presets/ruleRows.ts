@@ -321,7 +321,7 @@ export const ruleRows: readonly RoutingRow[] = [
   },
   {
     template: 'llm-d-latency',
-    formula: '-(0.8 TTFT + 0.2 TPOT) of the head room, scaled over those that have both',
+    formula: '-(0.8 TTFT + 0.2 TPOT) of the head room, scaled over the instances with both',
     // 1991, 3982 and 7964 tokens at 15928 a second: 125, 250 and 500 ms
     candidates: [
       instance(0, { inFlight: 1, inFlightTokens: 1831, recentTpotUs: 10_000 }),
@@ -344,7 +344,7 @@ export const ruleRows: readonly RoutingRow[] = [
   },
   {
     template: 'llm-d-latency',
-    formula: 'the most head room of those that miss TPOT alone, before those that miss TTFT',
+    formula: 'the most head room of the instances that miss TPOT alone, before the ones that miss TTFT',
     candidates: [
       instance(0, { inFlight: 1, inFlightTokens: 7804 }),
       instance(1, { inFlight: 1, inFlightTokens: 1831, recentTpotUs: 70_000 }),

@@ -1,11 +1,10 @@
 /** A device that takes each block a little later, so that there is something to compute meanwhile. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EngineStores } from '../../../src/backends/engine/transferEngine.ts';
-import type { StoreResult } from '../../../src/runtime/index.ts';
+import type { StoreResult, TopTierStore } from '../../../src/runtime/index.ts';
 
-export function slowed(hbm: EngineStores['hbm'], msPerBlock: number): EngineStores['hbm'] {
-  const write: EngineStores['hbm']['write'] = async (items, ended = () => {}) => {
+export function slowed(hbm: TopTierStore, msPerBlock: number): TopTierStore {
+  const write: TopTierStore['write'] = async (items, ended = () => {}) => {
     const ends: StoreResult[] = [];
     for (const [i, item] of items.entries()) {
       await sleep(msPerBlock);

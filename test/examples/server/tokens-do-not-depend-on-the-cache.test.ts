@@ -148,7 +148,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
       ddrBytes: 40 * blockBytes,
       nvme: { dir: directory(), bytes: 1200 * blockBytes },
       wrapStores: ({ hbm, ddr, nvme }) => ({
-        hbm: new FaultDevice(hbm, surroundings),
+        hbm: new FaultDevice(hbm!, surroundings),
         ...(ddr === undefined ? {} : { ddr: new FaultHost(ddr, surroundings) }),
         ...(nvme === undefined ? {} : { nvme }),
       }),
@@ -170,7 +170,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
         hbmBytes: 60 * blockBytes,
         ddrBytes: 1200 * blockBytes,
         wrapStores: ({ hbm, ddr }) => ({
-          hbm: slowed(new FaultDevice(hbm, surroundings), 2),
+          hbm: slowed(new FaultDevice(hbm!, surroundings), 2),
           ...(ddr === undefined ? {} : { ddr }),
         }),
       },

@@ -45,6 +45,7 @@ const model: ModelConfig = {
   ffnSize: 4 * 4096,
   activationBytes: 2,
   weightBytes: 2,
+  keepsAttention: false,
   experts: 0,
   expertsPerToken: 0,
   expertFfnSize: 0,

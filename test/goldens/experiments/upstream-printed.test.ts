@@ -61,7 +61,7 @@ describe('what is printed', () => {
   it.each(names)('%s', (name) => {
     const theirs = sectionsOf(readFileSync(new URL(`cases/${name}/stdout.txt`, root), 'utf8'));
     const golden = loadCase(root, name) as WholeCase;
-    const ours = printedCase([...golden.args, '--as-upstream'], engineFor(golden));
+    const ours = printedCase(golden.args, engineFor(golden));
     expect([...ours.keys()].sort()).toEqual([...theirs.keys()].sort());
     for (const [title, lines] of theirs) {
       const known = explained[name]?.[title];

@@ -28,7 +28,7 @@ describe('whole runs with lower tiers, as upstream', () => {
   });
 
   it.each(cases)('$name', (golden) => {
-    const ours = run([...golden.args, '--as-upstream'], {
+    const ours = run(golden.args, {
       makeEngine: (pool, timeline, woken) =>
         new UpstreamCaseEngine(pool, caseAsUpstream, {
           store: tieredStore(golden.args, pool.engine),

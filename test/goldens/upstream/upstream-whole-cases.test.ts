@@ -42,10 +42,10 @@ const explained: Readonly<Record<string, readonly (keyof CaseRepairs)[]>> = {
 const notCounted = 'kv_allocation_failures';
 
 function account(golden: WholeCase): void {
-  const under = (repairs: CaseRepairs, ...more: string[]): ReturnType<typeof run> =>
-    run([...golden.args, ...more], { makeEngine: (pool) => new UpstreamCaseEngine(pool, repairs) });
+  const under = (repairs: CaseRepairs): ReturnType<typeof run> =>
+    run(golden.args, { makeEngine: (pool) => new UpstreamCaseEngine(pool, repairs) });
 
-  const upstream = under(caseAsUpstream, '--as-upstream');
+  const upstream = under(caseAsUpstream);
   expect(differences(upstream, golden.metrics).filter((found) => !found.startsWith(notCounted))).toEqual([]);
 
   const ours = run(golden.args);
@@ -88,10 +88,10 @@ describe.skipIf(!isShared)('whole runs of the shared folder', () => {
 
   it('12-multiturn: equal with conversations as upstream has them, but for blocks of last tokens (U1)', () => {
     const golden = loadCase(shared, '12-multiturn') as WholeCase;
-    const found = differences(run([...golden.args, '--as-upstream']), golden.metrics);
+    const found = differences(run(golden.args), golden.metrics);
     expect(found.map((difference) => difference.split(':')[0])).toEqual(['cache_hit_rate']);
     // D10: an answer enters the conversation whole, and prompts are longer by a token for each round before
-    const whole = run(golden.args);
+    const whole = run(golden.args.filter((arg) => arg !== '--as-upstream'));
     expect(whole.total_input_tokens - golden.metrics.total_input_tokens).toBe(2000);
     expect(whole.completed_requests).toBe(1000);
   });

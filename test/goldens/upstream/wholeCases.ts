@@ -12,7 +12,7 @@ import { askedBy, type OptionValues, readWords } from '../../../src/simulate/opt
 
 export interface WholeCase {
   readonly name: string;
-  /** Arguments behind `run` or `replay`. */
+  /** Arguments behind `run` or `replay`, and `--as-upstream`, since upstream's defaults hold. */
   readonly args: readonly string[];
   readonly metrics: MetricsOutput;
 }
@@ -26,7 +26,8 @@ export function loadCase(root: URL, name: string): WholeCase | undefined {
   const text = existsSync(plain)
     ? readFileSync(plain, 'utf8')
     : gunzipSync(readFileSync(new URL('metrics.json.gz', folder))).toString('utf8');
-  return { name, args: words.slice(2).map((word) => fileArgument(root, word)), metrics: JSON.parse(text) };
+  const args = [...words.slice(2).map((word) => fileArgument(root, word)), '--as-upstream'];
+  return { name, args, metrics: JSON.parse(text) };
 }
 
 /** Paths of a command line are relative to the folder of data. */

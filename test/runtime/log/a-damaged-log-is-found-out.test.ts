@@ -34,7 +34,7 @@ const replay = (log: readonly string[]): (() => unknown) => {
 describe('a decision log', () => {
   it('names its version, configuration and policies, and runs again', () => {
     expect(lines[0]).toMatch(
-      /^# tierkv decision log 3 \{.*"eviction":\{"behindLru":0.0025,"policy":"hazard"\}\} [0-9a-f]{8}$/,
+      /^# tierkv decision log 4 \{.*"eviction":\{"behindLru":0.0025,"policy":"hazard"\}\} [0-9a-f]{8}$/,
     );
     expect(lines.at(-1)).toMatch(/^# end \d+ [0-9a-f]{8}$/);
     const manager = replayLog(lines, 'run.log');
@@ -65,8 +65,8 @@ describe('a decision log', () => {
   });
 
   it('is refused where it is of another version, no log, or holds a configuration that no manager takes', () => {
-    expect(replay([lines[0].replace('log 3', 'log 2')])).toThrow(
-      /is of version 2, and this tierkv reads version 3/,
+    expect(replay([lines[0].replace('log 4', 'log 2')])).toThrow(
+      /is of version 2, and this tierkv reads version 4/,
     );
     expect(replay(['hello'])).toThrow(/is not the head of a tierkv decision log/);
     let text = '';

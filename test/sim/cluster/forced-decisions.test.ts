@@ -166,7 +166,7 @@ describe('a forced decision', () => {
     expect(verdicts.slice(0, 2)).toEqual(['reject', 'admit']);
   });
 
-  it('to an instance that is no candidate is refused', () => {
+  it('to an instance outside the candidates is refused', () => {
     const forced: ForcedDecisions = { routing: new Map([[0, 77]]) };
     expect(() => newSimulation({ ...randomSetup(3), forced }).run()).toThrow(
       /^forced\.routing names instance 77, which cannot take the request\. Name one of /,

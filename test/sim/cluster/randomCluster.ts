@@ -85,7 +85,7 @@ export function requestsOf(random: SeededRandom): SmallRequest[] {
   });
 }
 
-/** An autoscaler for the pool that has so many replicas at first, between 1 and 4. */
+/** An autoscaler for the pool with the given replicas at first, between 1 and 4. */
 export function scalingOf(
   random: SeededRandom,
   { configId, replicas }: Pick<PoolConfig, 'configId' | 'replicas'>,

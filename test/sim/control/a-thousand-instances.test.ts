@@ -127,7 +127,7 @@ describe('a decision about a thousand instances', () => {
 });
 
 describe('leading blocks of all instances', () => {
-  it('are those that each instance has by itself, over random calls', () => {
+  it('are the ones that each instance has by itself, over random calls', () => {
     const seed = 11n;
     const random = new PartitionedRandom(seed).stream('workload');
     const layers = [0, 0, 1].map((tier) => ({ tier, directory: new KeyDirectory() }));

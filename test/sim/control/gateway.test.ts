@@ -168,7 +168,7 @@ describe('the banded gateway', () => {
     });
   });
 
-  it('slo-deadline takes the earliest due of a flow, by its own target or that of its class', () => {
+  it("slo-deadline takes the earliest due of a flow, by its own target or its class's", () => {
     const { queue } = make({ order: 'slo-deadline', targetsUs: { standard: 500 } });
     const late = enqueue(queue, 'standard', 'a', 100).view.number; // due 600
     const none = enqueue(queue, 'other', 'a', 0).view.number;

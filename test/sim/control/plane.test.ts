@@ -173,7 +173,7 @@ describe('the control plane', () => {
     });
     expect(made.router.tenant('steady').burstDetected).toBe(false);
     expect(made.router.tenant('bursty')).toMatchObject({ activeRequests: 30, burstDetected: true });
-    expect(made.router.tenant('nobody').requestCount).toBe(0);
+    expect(made.router.tenant('unknown').requestCount).toBe(0);
     expect(made.router.history.map(({ arrivals, completions }) => [arrivals, completions])).toEqual([
       [10, 10],
       [40, 10],
@@ -204,7 +204,7 @@ describe('the control plane', () => {
     expect(saveState(two)).toEqual(saveState(one));
   });
 
-  it('has nowhere to send a request without an instance, or for a model that nobody serves', () => {
+  it('has nowhere to send a request without an instance, or for a model without a server', () => {
     const made = plane({}, []);
     expect(send(made, request(), 0)).toBeNull();
     expect(made.counters.unroutable).toBe(1);

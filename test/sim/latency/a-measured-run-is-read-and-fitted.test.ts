@@ -164,7 +164,7 @@ describe('a fit', () => {
       /run\.csv: the fit does not fit: it is off by \d+% on the very requests it was fitted to, more than 25%/,
     );
     expect(() => fitTo(run(served), { ...served, kvBlocks: 50 })).toThrow(
-      /^--kv-blocks is 50 of 16 tokens, and a request of/,
+      /^--hbm is 50 of 16 tokens, and a request of/,
     );
   });
 });

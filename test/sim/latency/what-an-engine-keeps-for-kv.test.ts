@@ -86,6 +86,14 @@ it.each([
   expect(Math.abs(localWeightBytes(model, 1, 1) / 1e9 / billions - 1)).toBeLessThan(0.015);
 });
 
+// sizes of the checkpoints as their model card has them, in GiB: experts in 4.25 bits, attention and embeddings in 16
+it.each([
+  ['gpt-oss-20b', 12.8],
+  ['gpt-oss-120b', 60.8],
+])('the weights of %s are as large as its checkpoint', (name, gibibytes) => {
+  expect(Math.abs(localWeightBytes(loadModel(name), 1, 1) / 2 ** 30 / gibibytes - 1)).toBeLessThan(0.01);
+});
+
 describe('on several GPUs', () => {
   const options = {
     tp: 1,

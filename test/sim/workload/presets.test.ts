@@ -30,6 +30,17 @@ describe('presets', () => {
       prefixLength: 10,
       timeoutUs: 300_000_000,
     });
+    const talk = distributionSpec({ ...presetLengths('chat'), rate: 12 });
+    expect(talk.aggregateRate).toBe(2);
+    expect(talk.clients[0]).toMatchObject({
+      prefixLength: 1024,
+      reasoning: {
+        multiTurn: { maxRounds: 6, thinkTimeUs: 30_000_000, accumulate: true, singleSession: false },
+      },
+    });
+    expect(() => distributionSpec({ ...presetLengths('chat'), concurrency: 5 })).toThrow(
+      /^--concurrency counts users of single requests/,
+    );
     expect(() => presetLengths('chatbto')).toThrow(/Did you mean "chatbot"\?/);
   });
 });

@@ -53,17 +53,19 @@ export class BeginTimes {
       if (admitted !== undefined && priority === JobPriority.DEMAND_LOAD) admitted.staged++;
       return move(key, position, priority, nowUs);
     };
-    const openIfFits = manager.openIfFits.bind(manager);
-    manager.openIfFits = (keys, count, nowUs, limit, ...rest) => {
-      const { byTier, pending } = manager.lookup(keys, Math.min(count, limit ?? count));
-      const table = openIfFits(keys, count, nowUs, limit, ...rest);
-      const admitted = this.#admitted.getStore();
-      if (table !== null && admitted !== undefined) {
-        const [, inDdr = 0, onDisk = 0] = byTier;
-        Object.assign(admitted, { inDdr, onDisk, pending });
-      }
-      return table;
-    };
+    for (const name of ['admit', 'openIfFits'] as const) {
+      const open = manager[name].bind(manager);
+      manager[name] = (keys, count, nowUs, limit, ...rest) => {
+        const { byTier, pending } = manager.lookup(keys, Math.min(count, limit ?? count));
+        const table = open(keys, count, nowUs, limit, ...rest);
+        const admitted = this.#admitted.getStore();
+        if (table !== null && admitted !== undefined) {
+          const [, inDdr = 0, onDisk = 0] = byTier;
+          Object.assign(admitted, { inDdr, onDisk, pending });
+        }
+        return table;
+      };
+    }
   }
 
   async #begin(kv: KVRuntime, blockTokens: number, ...args: BeginArguments): Promise<KVSequence> {

@@ -5,13 +5,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import {
-  adoptDevice,
-  deviceFault,
-  openDevice,
-  requestDevice,
-} from '../../../../src/backends/webgpu/adapter.ts';
+import { openDevice, requestDevice } from '../../../../src/backends/webgpu/adapter.ts';
 import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
+import { adoptDevice, deviceFault } from '../../../../src/backends/webgpu/selfTest.ts';
 import { softwareArchive, unpackSoftwareDriver } from '../../../../src/backends/webgpu/softwareAdapter.ts';
 import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import { patternItem } from '../../../../src/testing/index.ts';

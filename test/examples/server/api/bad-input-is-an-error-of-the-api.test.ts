@@ -75,7 +75,7 @@ const refused: readonly (readonly [
   ],
   ['no tokens', completions, completion({ max_tokens: 0 }), 400, 'max_tokens', /from 1/],
   ['half a token', completions, completion({ max_tokens: 1.5 }), 400, 'max_tokens', /integer/],
-  ['n above 1', completions, completion({ n: 2 }), 400, 'n', /not support/],
+  ['n above 128', completions, completion({ n: 129 }), 400, 'n', /from 1 to 128/],
   [
     'a temperature that is a text',
     completions,
@@ -93,7 +93,14 @@ const refused: readonly (readonly [
     'stop',
     /one to four/,
   ],
-  ['log probabilities', completions, completion({ logprobs: 3 }), 400, 'logprobs', /not supported/],
+  [
+    'log probabilities of too many',
+    completions,
+    completion({ logprobs: 21 }),
+    400,
+    'logprobs',
+    /from 0 to 20/,
+  ],
   [
     'stream options without a stream',
     completions,

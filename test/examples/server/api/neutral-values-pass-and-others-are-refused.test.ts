@@ -70,7 +70,7 @@ const everywhere: readonly Row[] = [
   ['no_repeat_ngram_size', [0], [3]],
   ['min_tokens', [0], [5]],
   ['best_of', [1], [2]],
-  ['n', [1], [2]],
+  ['n', [1], [0, 129]],
   ['use_beam_search', [false], [true]],
   ['bad_words', [[]], [['a']]],
   ['allowed_token_ids', [[]], [[1]]],
@@ -116,7 +116,7 @@ const everywhere: readonly Row[] = [
 ];
 const ofCompletions: readonly Row[] = [
   ['suffix', [''], ['end']],
-  ['logprobs', [false], [0, 1, 5, true]],
+  ['logprobs', [false], [21, -1, true]],
   ['add_special_tokens', [true], [false]],
 ];
 const ofChats: readonly Row[] = [
@@ -124,7 +124,7 @@ const ofChats: readonly Row[] = [
   ['tool_choice', ['none', 'auto'], ['required', { type: 'function', function: { name: 'f' } }]],
   ['functions', [[]], [[{ name: 'f' }]]],
   ['function_call', ['none', 'auto'], [{ name: 'f' }]],
-  ['logprobs', [false], [true]],
+  ['logprobs', [false], [1]],
   ['top_logprobs', [0], [3]],
   ['modalities', [['text'], []], [['text', 'audio'], ['audio'], 'text']],
   ['audio', [], [{ voice: 'x' }]],

@@ -53,7 +53,7 @@ describe('layers that come one by one: tokens and logits are bit-identical to th
     };
     const before = await LayeredRun.open({
       ...small,
-      wrapStores: ({ hbm, ...others }) => ({ ...others, hbm: slowed(hbm, 5) }),
+      wrapStores: ({ hbm, ...others }) => ({ ...others, hbm: slowed(hbm!, 5) }),
     });
     expectSame(await serve(before), expected, `the first time, seed ${seed}`);
     expectSame(await serve(before), expected, `the second time, seed ${seed}`);
@@ -78,7 +78,7 @@ describe('layers that come one by one: tokens and logits are bit-identical to th
       hbmBytes: blocks(40),
       ddrBytes: blocks(400),
       wrapStores: ({ hbm, ddr }) => ({
-        hbm: new FaultDevice(hbm, surroundings),
+        hbm: new FaultDevice(hbm!, surroundings),
         ...(ddr === undefined ? {} : { ddr: new FaultHost(ddr, surroundings) }),
       }),
     });

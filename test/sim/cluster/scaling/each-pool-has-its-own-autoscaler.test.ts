@@ -162,7 +162,7 @@ describe('each pool', () => {
     expect(ends(simulation)).toEqual({ completed: 45, lost: 0, all: 45 });
   });
 
-  it('counts of requests that could go to several its share of those that were routed', () => {
+  it('counts, of requests that could go to several pools, its share of the routed ones', () => {
     const [left, right]: [AutoScaleContext[], AutoScaleContext[]] = [[], []];
     const pools = [smallPool({ configId: 'left', replicas: 3 }), smallPool({ configId: 'right' })];
     const scaling = [

@@ -84,7 +84,7 @@ describe('a fork', () => {
         fork.checkIntegrity();
         expect(resultOf(runToEnd(fork, where)), where).toBe(result);
         expect([...before, ...after], where).toEqual(told);
-        // the interrupted run is none the worse, and neither is the snapshot
+        // neither the interrupted run nor the snapshot has changed
         expect(resultOf(runToEnd(run, where)), where).toBe(result);
         expect(resultOf(runToEnd(Simulation.fork(taken), where)), where).toBe(result);
       }

@@ -137,7 +137,7 @@ describe('a key', () => {
 });
 
 describe('the name of policies', () => {
-  it('is that of their data, in whatever order its fields are written', () => {
+  it('is the key of their data, in whatever order its fields are written', () => {
     const name = policiesName({ policy: 'weighted', scorers: { a: 1, b: 2 } }, { seed: 1n });
     expect(policiesName({ scorers: { b: 2, a: 1 }, policy: 'weighted' }, { seed: 1n })).toBe(name);
     expect(policiesName({ scorers: { b: 2, a: 3 }, policy: 'weighted' }, { seed: 1n })).not.toBe(name);

@@ -53,7 +53,7 @@ describe('prefix-cache-affinity', () => {
     expect(route(make({ ...on, minPrefixMatch: 0.9 }), tokens(0, 0, 0), request(), [7, 8, 10]).out).toEqual([
       0, 1,
     ]);
-    // nobody, and everybody
+    // none, and all
     expect(route(make(on), tokens(0, 0), request(), [7, 0]).out).toEqual([]);
     expect(route(make(on), tokens(0, 0), request(), [8, 9]).out).toEqual([]);
     expect(route(make(on), tokens(0), request(), [0]).out).toEqual([]);
@@ -104,7 +104,7 @@ describe('slo-headroom-tier', () => {
   /** 160 tokens of its own: 1433 ahead are 100.01 ms in all, 1432 are 99.95 ms. */
   const view = request({ sloTargetUs: 100_000 });
 
-  it('keeps those that are predicted to meet the targets', () => {
+  it('keeps the instances that are predicted to meet the targets', () => {
     const policy = make({ ...on, tierExploration: 0 });
     expect(route(policy, tokens(1433, 1432, 5000), view)).toEqual({
       out: [0, 2],
@@ -151,7 +151,7 @@ describe('concurrency', () => {
     ['requests', { concurrencyHeadroom: 0.25 }, [0, 2]],
     ['tokens', {}, [2]],
     ['hybrid', { concurrencyHeadroom: 0.25 }, [0, 2]],
-    // nobody is below 10: nobody is left out
+    // no instance is below 10: all stay
     ['requests', {}, []],
     ['hybrid', { concurrencyHeadroom: 9, maxTokenConcurrency: 40 }, [1, 2]],
   ])('%s %j', (concurrencyKind, more, out) => {
@@ -199,7 +199,7 @@ describe('filters', () => {
     });
   });
 
-  it('a pick at random is among those that are left', () => {
+  it('a pick at random is among the instances that are left', () => {
     const policy = make({ prefixCacheAffinity: true, prefixSource: 'caches' }, { ties: 'random' });
     const seen = new Set(
       Array.from({ length: 40 }, () => route(policy, tokens(0, 0, 0), request(), [0, 9, 10]).to),

@@ -213,7 +213,7 @@ describe('routing policies', () => {
       route(policy, [instance(0)], request());
       return route(policy, [instance(0, { inFlight, used }), instance(1, { inFlight: 2 })], request());
     };
-    // nobody more there than elsewhere: 0.5 x 1 + 0.5 / 3 + 0.01 / 3 against 0.5 / 3 + 0.01 / 3
+    // no more requests there than elsewhere: 0.5 x 1 + 0.5 / 3 + 0.01 / 3 against 0.5 / 3 + 0.01 / 3
     const calm = sent(2);
     expect(calm.scores?.[0]).toBeCloseTo(0.5 + 0.5 / 3 + 0.01 / 3, 12);
     expect(calm.scores?.[1]).toBeCloseTo(0.5 / 3 + 0.01 / 3, 12);

@@ -123,7 +123,7 @@ describe('sglang', () => {
     expect(choose(policy, loaded(6)).to).toBe(to === 0 ? 1 : 0);
   });
 
-  it('cache-aware: a prompt that nobody knows may go where the least is remembered', () => {
+  it('cache-aware: a prompt unknown to all may go where the least is remembered', () => {
     const policy = make({ policy: 'sglang-cache-aware', cold: 'smallest-tree' });
     const busy = [instance(0, { inFlight: 1 }), instance(1, { inFlight: 9 })];
     expect(choose(policy, busy, request({ group: 1 })).to).toBe(0);
@@ -186,7 +186,7 @@ describe('what is learned', () => {
     expect(choose(policy, four, view, router({ nowUs: 300_000_000 })).to).toBe(0);
   });
 
-  it('preble-e2: work that was sent counts for three minutes, and outputs are those that were seen', () => {
+  it('preble-e2: work that was sent counts for three minutes, and outputs are the ones seen', () => {
     const policy = make({ policy: 'preble-e2', tpotUs: 10 });
     const two = [instance(0, { inFlight: 2 }), instance(1)];
     // 10 x 320, and 2 x 128 x 10 beside it on the first
@@ -215,7 +215,7 @@ describe('what is learned', () => {
 describe('llm-d-latency', () => {
   const busy = [instance(0, { inFlight: 1, queueDepth: 4 }), instance(1, { inFlight: 1, used: 500 })];
 
-  it('goes by KV, queue and prefix where there is no target', () => {
+  it('goes by KV, queue and prefix without a target', () => {
     // (1 + 0 + 0) / 3 and (0.5 + 1 + 0) / 3
     const { scores, to } = choose(make({ policy: 'llm-d-latency', tpotUs: 0 }), busy);
     expect(scores[0]).toBeCloseTo(1 / 3, 12);

@@ -1,0 +1,105 @@
+/**
+ * The row of NVMe: files in a directory that the embedder names. What they hold is found again by the next start, also
+ * after a crash, unless `restart` is `empty`.
+ */
+
+import type { WriteBudgetConfig } from '../../runtime/index.ts';
+import { oneOf, optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
+import type { FileStoreOptions } from './opening.ts';
+import type { SlotEntry } from './slotTable.ts';
+
+export interface NvmeConfig {
+  /** It must exist. */
+  readonly dir: string;
+  readonly bytes: number;
+  /**
+   * `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them.
+   * Default `warm`.
+   */
+  readonly restart?: 'warm' | 'empty' | undefined;
+  /** Bounds what is written to the files by what is read from them. Default: no bound. */
+  readonly writeBudget?: WriteBudgetConfig | undefined;
+  /**
+   * `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is
+   * needed. Default `whole`.
+   */
+  readonly allocation?: 'whole' | 'extents' | undefined;
+}
+
+export interface NvmeOptions {
+  /** Files for blocks that host memory has no room for. Default: off. */
+  readonly nvme?: NvmeConfig | undefined;
+}
+
+const nvmeNames = optionNames<NvmeConfig>({
+  dir: true,
+  bytes: true,
+  restart: true,
+  writeBudget: true,
+  allocation: true,
+});
+
+export const nvmeTier: TierRow<NvmeOptions> = {
+  name: 'nvme',
+  title: 'NVMe',
+  optionNames: optionNames<NvmeOptions>({ nvme: true }),
+  fieldNames: {
+    'nvme.capacityBytes': 'nvme.bytes',
+    dir: 'nvme.dir',
+    restart: 'nvme.restart',
+    allocation: 'nvme.allocation',
+  },
+  canBeTop: false,
+  check({ nvme }) {
+    if (nvme === undefined) return;
+    requireOptions(nvme, nvmeNames, 'nvme', 'TKV_CONFIG');
+    requireText(nvme.dir, 'nvme.dir', 'Name a directory that exists.', 'TKV_CONFIG');
+    if (nvme.restart !== undefined) oneOf('nvme.restart', nvme.restart, ['warm', 'empty']);
+    if (nvme.allocation !== undefined) oneOf('nvme.allocation', nvme.allocation, ['whole', 'extents']);
+  },
+  wish({ nvme }) {
+    if (nvme === undefined) return undefined;
+    const { bytes, writeBudget } = nvme;
+    return { field: 'nvme.bytes', bytes, ...(writeBudget === undefined ? {} : { writeBudget }) };
+  },
+  async requireRoom(bytes, { nvme }) {
+    const { requireDiskHolds } = await import('./posixFolder.ts');
+    await requireDiskHolds(bytes, nvme?.dir ?? '');
+  },
+  open,
+};
+
+async function open({ options, shape, facts, notice }: TierRequest<NvmeOptions>): Promise<OpenedTier> {
+  const [{ FileStore }, { hasDirectIo }] = await Promise.all([
+    import('./fileStore.ts'),
+    import('./posixFolder.ts'),
+  ]);
+  const { dir, restart = 'warm', allocation = 'whole' } = options.nvme!; // the row is on
+  const { identity, noteOf } = facts ?? {};
+  const warm: FileStoreOptions = identity === undefined ? {} : { restart, identity };
+  const noted: FileStoreOptions = noteOf === undefined ? {} : { noteOf };
+  const store = await FileStore.open(dir, shape, { allocation, ...warm, ...noted });
+  const files = store.describe();
+  if (hasDirectIo && files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
+  if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
+    notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
+  }
+  return {
+    store,
+    durable: {
+      records: () => store.records(),
+      async save() {
+        await store.sync();
+        await store.requireInPlace();
+      },
+      notes: {
+        missing: store.hasNotes
+          ? undefined
+          : `nvme.dir ${dir} was made by an older tierkv, and its records carry no token ids`,
+        read: (block: SlotEntry) => store.note(block),
+      },
+    },
+    [Symbol.asyncDispose]: () => store[Symbol.asyncDispose](),
+  };
+}

@@ -1,0 +1,37 @@
+/**
+ * The row of DDR: host memory. Under a device it holds what the device has no room for. Without one it is the top tier:
+ * its bytes are the blocks themselves, and what arrives is compared with its digest.
+ */
+
+import { optionNames } from '../../runtime/options.ts';
+import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
+
+export interface DdrOptions {
+  /**
+   * Locked host memory for blocks: those that GPU memory has no room for, or, without `hbmBytes`, the blocks that
+   * sequences read and write. Default 0: off.
+   */
+  readonly ddrBytes?: number | undefined;
+}
+
+export const ddrTier: TierRow<DdrOptions> = {
+  name: 'ddr',
+  title: 'DDR',
+  optionNames: optionNames<DdrOptions>({ ddrBytes: true }),
+  fieldNames: { 'ddr.capacityBytes': 'ddrBytes' },
+  canBeTop: true,
+  isHostMemory: true,
+  check() {},
+  wish: ({ ddrBytes = 0 }) => (ddrBytes === 0 ? undefined : { field: 'ddrBytes', bytes: ddrBytes }),
+  open,
+};
+
+async function open({ shape, isTop, notice }: TierRequest<DdrOptions>): Promise<OpenedTier> {
+  const { MemoryStore } = await import('./memoryStore.ts');
+  const store = await MemoryStore.open(shape, { verifyWrites: isTop });
+  const { locksMemory } = await import('./posix.ts');
+  if (locksMemory && store.describe().locked === false) {
+    notice('DDR: the operating system did not lock the memory (see "ulimit -l"); it may be paged out');
+  }
+  return { store, [Symbol.asyncDispose]: () => store[Symbol.asyncDispose]() };
+}

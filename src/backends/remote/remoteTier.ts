@@ -1,0 +1,88 @@
+/**
+ * The row of the remote tier: a Valkey or Redis that runtimes share. The client is loaded when the tier is opened. What
+ * one runtime wrote, the others look up; the tier is left out while loading from it is slower than computing.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import type { WriteBudgetConfig } from '../../runtime/index.ts';
+import { optionNames, requireOptions, requireText } from '../../runtime/options.ts';
+import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
+import type { RemoteStoreOptions } from './remoteStore.ts';
+
+/** What the runtime says of itself: no option of the tier. */
+type FromRuntime = 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs';
+
+export interface RemoteConfig extends Omit<RemoteStoreOptions, FromRuntime> {
+  /** Bytes of blocks on the server that this runtime keeps in mind; the server may hold more, or fewer. */
+  readonly bytes: number;
+  /** Bounds what is written to the server by what is read from it. Default: no bound. */
+  readonly writeBudget?: WriteBudgetConfig | undefined;
+}
+
+export interface RemoteOptions {
+  /**
+   * A Valkey or Redis that several runtimes share: what one of them computed, the others load. It needs the package
+   * `@valkey/valkey-glide`. Default: off.
+   */
+  readonly remote?: RemoteConfig | undefined;
+}
+
+const remoteNames = optionNames<RemoteConfig>({
+  bytes: true,
+  writeBudget: true,
+  url: true,
+  encrypt: true,
+  ca: true,
+  deadlineMs: true,
+  lookupMs: true,
+  connectMs: true,
+  expiryMs: true,
+  writeBytesMax: true,
+  lookupBlocksMax: true,
+  oneConnection: true,
+});
+
+export const remoteTier: TierRow<RemoteOptions> = {
+  name: 'remote',
+  title: 'Remote',
+  optionNames: optionNames<RemoteOptions>({ remote: true }),
+  fieldNames: { 'remote.capacityBytes': 'remote.bytes' },
+  canBeTop: false,
+  isShared: true,
+  check({ remote }) {
+    if (remote === undefined) return;
+    requireOptions(remote, remoteNames, 'remote', 'TKV_CONFIG');
+    requireText(remote.url, 'remote.url', 'Write it as redis://host:6379.', 'TKV_CONFIG');
+  },
+  wish({ remote }) {
+    if (remote === undefined) return undefined;
+    const { bytes, writeBudget } = remote;
+    return { field: 'remote.bytes', bytes, ...(writeBudget === undefined ? {} : { writeBudget }) };
+  },
+  open,
+};
+
+async function open({ options, shape, facts, notice }: TierRequest<RemoteOptions>): Promise<OpenedTier> {
+  if (facts === undefined) {
+    throw configError(
+      'remote',
+      'is given without a secret key',
+      'Leave it out, or give what makes keys of blocks.',
+    );
+  }
+  const { RemoteStore } = await import('./remoteStore.ts');
+  const { bytes: _bytes, writeBudget: _writeBudget, ...settings } = options.remote!; // the row is on
+  const { identity, secretKey, computeUs } = facts;
+  const store = await RemoteStore.open(shape, {
+    ...settings,
+    secretKey,
+    layout: identity.layout,
+    generation: identity.epoch,
+    notice,
+    computeMs: (bytes) => {
+      const us = computeUs?.(bytes);
+      return us === undefined ? undefined : us / 1000;
+    },
+  });
+  return { store, shared: store, [Symbol.asyncDispose]: () => store[Symbol.asyncDispose]() };
+}

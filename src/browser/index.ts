@@ -1,0 +1,53 @@
+/**
+ * The runtime in a page or a worker: the same `KVRuntime` over the device that an engine has there, host memory in
+ * ArrayBuffers, and files in the origin's private file system (in a dedicated worker). Options are the ones of Node but
+ * `remote`, `log`, `adapter` and `wait`. docs/guide/browser.md has all.
+ *
+ *     const kv = await openInBrowser({ layout, model, secretKey, device, hbmBytes, ddrBytes, nvme: { dir: 'kv', bytes } });
+ */
+
+import { guarded } from '../backends/guarded.ts';
+import type { KVRuntimeConfig } from '../embed/config.ts';
+import { KVRuntime } from '../embed/kvRuntime.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import { oneOf } from '../runtime/options.ts';
+
+export { BufferUsage, MapMode, ShaderStage } from '../backends/webgpu/device.ts';
+export type { BeginOptions, RetentionHint } from '../embed/begin.ts';
+export type { DeviceBlockTable, StepEnd } from '../embed/context.ts';
+export type { EntryEnd, StepEntry } from '../embed/grow.ts';
+export { KVRuntime, type LookupOptions, type OpenUnit, type PrefetchOptions } from '../embed/kvRuntime.ts';
+export type { RuntimeMetrics } from '../embed/metrics.ts';
+export type { BlockUseEvent, CacheEvent, EventOptions } from '../embed/observability.ts';
+export type { KVSequence, PrefillPart } from '../embed/sequenceState.ts';
+export { type ErrorCode, type ErrorFacts, TierKVError } from '../runtime/errors.ts';
+export { type KVLayout, kvLayout } from '../runtime/geometry/layout.ts';
+export type { KeyElements, RequestExtra, RequestExtras } from '../runtime/keys/keyChain.ts';
+
+export interface BrowserRuntimeConfig extends Omit<KVRuntimeConfig, 'adapter' | 'wait' | 'remote' | 'log'> {
+  /**
+   * What happens where the files cannot be had: another tab has them, the window is private, storage is full. `fail`: the
+   * error. `without`: the runtime opens without files, and `notice` gets a line that says why. Default `fail`.
+   */
+  readonly filesElse?: 'fail' | 'without';
+}
+
+const aboutFiles: readonly string[] = ['TKV_LOCKED', 'TKV_IO', 'TKV_CONFIG'];
+
+/** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files */
+export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRuntime> {
+  const { filesElse = 'fail', ...rest } = config;
+  oneOf('filesElse', filesElse, ['fail', 'without']);
+  const { nvme, ...withoutFiles } = rest;
+  try {
+    return await KVRuntime.open(rest);
+  } catch (error) {
+    const isOfFiles =
+      error instanceof TierKVError &&
+      aboutFiles.includes(error.code) &&
+      /^(nvme|dir)/.test(error.field ?? '');
+    if (nvme === undefined || filesElse === 'fail' || !isOfFiles) throw error;
+    guarded(config.notice)(`tierkv: goes on without files. ${error.message}`);
+    return await KVRuntime.open(withoutFiles);
+  }
+}

@@ -1,0 +1,187 @@
+/** `tierkv plan`: a question in options; the library searches, and what it found is printed. */
+
+import { Command } from 'commander';
+import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { configError } from '../../runtime/errors.ts';
+import { numberWithin } from '../../simulate/presetOptions.ts';
+import { jsonOption } from '../optionRows.ts';
+import { printText } from '../output.ts';
+import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
+import { withRunner, workersAbout, workersFlags, workersOption } from '../workersOption.ts';
+
+const helpEnd = `
+A target bounds a figure: ttft, itl or e2e with _mean, _p50, _p90, _p95 or _p99, such as ttft_p99=500ms.
+A price is in USD an hour: of a GPU (--price H100=2.5), or of a GiB of host memory or disk (--price DDR=0.004,
+--price NVMe=0.0001). Without prices fewer GPUs are cheaper. Exit code 3: no deployment meets the targets.
+`;
+
+/** Exit code of a question that no deployment answers. */
+const NOT_FOUND = 3;
+
+function collect(value: string, before: readonly string[]): string[] {
+  return [...before, value];
+}
+
+interface PlanFlags {
+  readonly model: string;
+  readonly workload?: string;
+  readonly target: readonly string[];
+  readonly price: readonly string[];
+  readonly out?: string;
+  readonly json?: string;
+  readonly [name: string]: string | readonly string[] | undefined;
+}
+
+export function planCommand(): Command {
+  return new Command('plan')
+    .description('Find the cheapest deployment that meets targets, and say how sure that is.')
+    .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)')
+    .requiredOption('--model <name>', 'model, or the path of a config.json')
+    .requiredOption(
+      '--target <figure=time>',
+      'what has to be met, as ttft_p99=500ms; repeatable',
+      collect,
+      [],
+    )
+    .option('--workload <name>', 'chatbot, contentgen, summarization, multidoc or distribution')
+    .option('--rate <n>', 'requests a second of the preset')
+    .option('--num-requests <n>', 'requests of a full run (default: two minutes, 1000 to 6000)')
+    .option('--price <name=USD>', 'USD an hour of a GPU, or of a GiB of DDR or NVMe; repeatable', collect, [])
+    .option('--gpu <names>', "GPUs that may be used (default: those with a price, else the model's)")
+    .option('--tp <list>', 'tensor parallel GPUs of an instance (default: 1,2,4,8)')
+    .option('--ddr <list>', 'host memory of an instance for KV (default: 0,128GiB,512GiB)')
+    .option('--nvme <list>', 'the same of disk (default: 0,4096GiB)')
+    .option('--roles <list>', 'shared, split: whether prompts have instances of their own (default: both)')
+    .option('--max-gpus <n>', 'most GPUs (default: 64)')
+    .option('--latency-model <name>', 'model of time that decides (default: calibrated)')
+    .option('--seed <n>', 'random key (default: 42)')
+    .option('--seeds <n>', 'further seeds on which the answer has to hold (default: 3)')
+    .option('--budget <s>', 'seconds that the search may take (default: 90)')
+    .option(workersFlags, workersAbout)
+    .option('--out <file.yaml>', 'write the deployment for tierkv simulate --deployment')
+    .addOption(jsonOption())
+    .option(reportFlags, reportAbout)
+    .addHelpText('after', helpEnd)
+    .action(async (workload: string | undefined, flags: PlanFlags) => {
+      for (const target of [flags.out, flags.json]) {
+        if (target !== undefined) requireWritableTarget(target);
+      }
+      await checkReport(flags.report);
+      const { server, workers } = workersOption(scalars(flags));
+      const { parseTarget, plan } = await import('../../plan/index.ts');
+      const { answerText } = await import('./report.ts');
+      const targets = Object.fromEntries(flags.target.map((text) => parseTarget(text)));
+      if (flags.target.length === 0) {
+        throw configError('--target', 'is missing', 'Give one at least, such as ttft_p99=500ms.');
+      }
+      const question = {
+        model: flags.model,
+        targets,
+        workload: workloadOf(workload, flags),
+        ...pricesOf(flags.price),
+        ...listsOf(flags),
+        ...numbersOf(flags),
+      };
+      using bar = startProgressBar('simulations');
+      const answer = await withRunner(
+        server,
+        { workers, wallMs: Infinity },
+        (line) => bar.notice(line),
+        (runner) =>
+          plan(question, {
+            runner,
+            progress: ({ overall, simulations, stage, best }) => {
+              const note = best === undefined ? stage : `${stage}, ${best} is enough so far`;
+              bar.update({ share: overall, done: simulations, note });
+            },
+          }),
+      );
+      if (flags.json !== undefined) writeResultJson(flags.json, 'plan', answer);
+      if (flags.out !== undefined && answer.deploymentFile !== undefined) {
+        writeText(flags.out, answer.deploymentFile);
+      }
+      if (typeof flags.report === 'string') {
+        const { planReport } = await import('../../report/planReport.ts');
+        await reportTo(flags.report, (command) => planReport(answer, command, flags.out));
+      }
+      printText(answerText(answer, flags.out));
+      if (answer.choice === undefined) process.exitCode = NOT_FOUND;
+    });
+}
+
+function scalars(flags: PlanFlags): Record<string, string | undefined> {
+  return Object.fromEntries(
+    Object.entries(flags).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
+  );
+}
+
+function workloadOf(file: string | undefined, flags: PlanFlags): object {
+  const values = scalars(flags);
+  const rate = numberWithin(values, 'rate', '--rate', { min: 1e-6, max: 1e6 });
+  const requests = numberWithin(values, 'numRequests', '--num-requests', { min: 100, max: 1e6, whole: true });
+  return {
+    ...(file === undefined ? {} : { file }),
+    ...(flags.workload === undefined ? {} : { preset: flags.workload }),
+    ...(rate === undefined ? {} : { rate }),
+    ...(requests === undefined ? {} : { requests }),
+  };
+}
+
+/** `H100=2.5` by the names of GPUs, and of the tiers. */
+function pricesOf(texts: readonly string[]): object {
+  const prices: Record<string, number> = {};
+  const tiers: { ddrPrice?: number; nvmePrice?: number } = {};
+  for (const text of texts) {
+    const [, name, usd] = /^([^=]+)=\$?([\d.]+)$/.exec(text.trim()) ?? [];
+    if (name === undefined || !Number.isFinite(Number(usd))) {
+      throw configError('--price', `is "${text}"`, 'Write name=USD an hour, such as H100=2.5.');
+    }
+    if (name.toLowerCase() === 'ddr') tiers.ddrPrice = Number(usd);
+    else if (name.toLowerCase() === 'nvme') tiers.nvmePrice = Number(usd);
+    else prices[name] = Number(usd);
+  }
+  return { ...tiers, ...(Object.keys(prices).length === 0 ? {} : { prices }) };
+}
+
+function listsOf(flags: PlanFlags): object {
+  const list = (name: string): string[] | undefined => {
+    const text = flags[name];
+    return typeof text === 'string' ? text.split(',').map((each) => each.trim()) : undefined;
+  };
+  const mapped = <T>(name: string, to: string, read: (text: string) => T): object => {
+    const texts = list(name);
+    return texts === undefined ? {} : { [to]: texts.map(read) };
+  };
+  return {
+    ...mapped('gpu', 'gpus', String),
+    ...mapped('roles', 'roles', String),
+    ...mapped('tp', 'tensorParallel', Number),
+    ...mapped('ddr', 'ddrGib', (text) => gibOf('--ddr', text)),
+    ...mapped('nvme', 'nvmeGib', (text) => gibOf('--nvme', text)),
+  };
+}
+
+/** `128GiB`, `4TiB` or 0 in GiB. */
+function gibOf(flag: string, text: string): number {
+  const [, digits, unit = ''] = /^(\d+)\s*(GiB|TiB)?$/.exec(text) ?? [];
+  if (digits !== undefined && (unit !== '' || Number(digits) === 0)) {
+    return Number(digits) * (unit === 'TiB' ? 1024 : 1);
+  }
+  throw configError(flag, `has "${text}"`, 'Write sizes as 0, 128GiB or 4TiB, with commas between them.');
+}
+
+function numbersOf(flags: PlanFlags): object {
+  const values = scalars(flags);
+  const number = (name: string, flag: string, to: string, whole = true): object => {
+    const value = numberWithin(values, name, flag, { min: 0, max: 1e15, whole });
+    return value === undefined ? {} : { [to]: value };
+  };
+  return {
+    ...number('maxGpus', '--max-gpus', 'maxGpus'),
+    ...number('seed', '--seed', 'seed'),
+    ...number('seeds', '--seeds', 'seeds'),
+    ...number('budget', '--budget', 'budgetS', false),
+    ...(flags.latencyModel === undefined ? {} : { latencyModel: flags.latencyModel }),
+  };
+}

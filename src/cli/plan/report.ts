@@ -1,0 +1,151 @@
+/** The answer of a plan as text for people: the deployment in a sentence, how sure that is, and what was near. */
+
+import {
+  type NextConstraint,
+  type PlanAnswer,
+  type PlanCheck,
+  type PlanOption,
+  simulateCommandOf,
+} from '../../plan/index.ts';
+import { formatCount, formatCounted, printable, renderTable } from '../../printing/text.ts';
+
+/** Milliseconds as people say them. */
+export function formatMs(ms: number): string {
+  if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${ms >= 100 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
+}
+
+/** @param out where the deployment was written */
+export function answerText(answer: PlanAnswer, out: string | undefined): string {
+  const { choice, closest, effort } = answer;
+  const lines =
+    choice !== undefined
+      ? [`${priceText(choice)}: ${printable(choice.text)}`, '']
+      : [notFoundText(answer), ...failureLines(closest), ''];
+  const parts = [lines.join('\n')];
+  const shown = choice ?? closest;
+  if (shown !== undefined) parts.push(`${figuresTable(shown)}\n`);
+  if (choice !== undefined) parts.push(sureText(answer.checks, answer.next));
+  const table = optionsTable(answer);
+  if (table !== '') parts.push(`\n${table}`);
+  for (const { gpu, tensorParallel, reason } of answer.excluded) {
+    parts.push(`left out: ${tensorParallel} ${printable(gpu)} an instance: ${printable(reason)}\n`);
+  }
+  for (const note of answer.notes) parts.push(`note: ${printable(note)}\n`);
+  parts.push(commandText(answer, out));
+  parts.push(
+    `${formatCounted(effort.simulations, 'simulations')} of up to ${formatCount(effort.requestsEach)} requests\n`,
+  );
+  return parts.join('');
+}
+
+function notFoundText({ effort }: PlanAnswer): string {
+  if (effort.isWhole) return 'No deployment meets the targets.';
+  return 'The time ended before a deployment was found that meets the targets. Give more with --budget.';
+}
+
+/** `4 GPUs, 10.00 USD an hour`. */
+function priceText({ gpus, usdPerHour }: PlanOption): string {
+  const counted = formatCounted(gpus, 'GPUs');
+  return usdPerHour === undefined ? counted : `${counted}, ${usdPerHour.toFixed(2)} USD an hour`;
+}
+
+/** What fails at the closest, and by how much. */
+function failureLines(closest: PlanOption | undefined): string[] {
+  if (closest === undefined) return ['No machine holds the model.'];
+  const { targets, injected, completed, text } = closest;
+  const lines = targets
+    .filter(({ meets }) => !meets)
+    .map(({ figure, ms, boundMs }) => {
+      const over = Math.round(100 * (ms / boundMs - 1));
+      return `  ${figure} is ${formatMs(ms)}, ${over} % above ${formatMs(boundMs)}`;
+    });
+  if (completed < injected) {
+    lines.push(`  ${formatCount(injected - completed)} of ${formatCount(injected)} requests were not served`);
+  }
+  if (lines.length === 0) lines.push('  its queue grows: a longer run would end above any target');
+  return [`The closest is ${printable(text)} (${priceText(closest)}):`, ...lines];
+}
+
+function figuresTable({ targets, run, injected, completed }: PlanOption): string {
+  const bounded = targets.map(({ figure, ms, boundMs, meets }) => [
+    figure,
+    formatMs(ms),
+    `at most ${formatMs(boundMs)}`,
+    meets ? 'yes' : 'no',
+  ]);
+  const named = new Set(targets.map(({ figure }) => figure));
+  const others = (['ttft_p99', 'itl_p99', 'e2e_p99'] as const).filter((figure) => !named.has(figure));
+  return renderTable(
+    [{ title: 'figure' }, { title: 'measured', align: 'right' }, { title: 'target' }, { title: 'met' }],
+    [
+      ...bounded,
+      ...others.map((figure) => [figure, formatMs(run.figures[figure]), '', '']),
+      [
+        'requests served',
+        `${formatCount(completed)} of ${formatCount(injected)}`,
+        'all',
+        completed === injected ? 'yes' : 'no',
+      ],
+      ['requests a second', run.requestsPerS.toFixed(2), '', ''],
+      ['busiest instance computes', `${(100 * run.busyShare).toFixed(0)} %`, '', ''],
+      ['KV memory held, at most', `${(100 * run.kvShare).toFixed(1)} %`, '', ''],
+      ['blocks found', `${(100 * run.hitRate).toFixed(1)} %`, '', ''],
+    ],
+  );
+}
+
+function sureText(checks: readonly PlanCheck[], next: NextConstraint | undefined): string {
+  const lines = ['how sure:'];
+  const seeds = checks.filter(({ change }) => change.startsWith('seed '));
+  if (seeds.length > 0) {
+    const held = seeds.filter(({ meets }) => meets).length;
+    lines.push(`  holds on ${held} of ${formatCounted(seeds.length, 'further seeds')} (${rangeText(seeds)})`);
+  }
+  for (const check of checks.filter((one) => !seeds.includes(one))) {
+    lines.push(`  ${check.change}: ${check.meets ? 'holds' : 'does not hold'} (${rangeText([check])})`);
+  }
+  lines.push(next === undefined ? 'next constraint: none found' : `next constraint: ${next.text}`);
+  return `${lines.join('\n')}\n`;
+}
+
+/** The targets of several runs, from the least to the most. */
+function rangeText(checks: readonly PlanCheck[]): string {
+  const figures = checks[0].targets.map(({ figure }, i) => {
+    const all = checks.map(({ targets }) => targets[i].ms);
+    const [least, most] = [Math.min(...all), Math.max(...all)];
+    return `${figure} ${least === most ? formatMs(most) : `${formatMs(least)} to ${formatMs(most)}`}`;
+  });
+  return figures.join(', ');
+}
+
+/** What else was tried: dearer ones that will do, cheaper ones that will not. */
+function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string {
+  const rows = [...cheaper].reverse().filter(({ text }) => text !== closest?.text);
+  const all = [...rows, ...(choice === undefined ? [] : [choice]), ...others];
+  if (all.length < 2) return '';
+  const hasPrices = all.some(({ usdPerHour }) => usdPerHour !== undefined);
+  return renderTable(
+    [
+      { title: 'deployment' },
+      { title: 'GPUs', align: 'right' },
+      ...(hasPrices ? [{ title: 'USD/h', align: 'right' as const }] : []),
+      ...all[0].targets.map(({ figure }) => ({ title: figure, align: 'right' as const })),
+      { title: 'meets' },
+    ],
+    all.map((option) => [
+      `${option === choice ? '* ' : ''}${option.text}`,
+      String(option.gpus),
+      ...(hasPrices ? [(option.usdPerHour ?? 0).toFixed(2)] : []),
+      ...option.targets.map(({ ms }) => formatMs(ms)),
+      option.meets ? 'yes' : 'no',
+    ]),
+  );
+}
+
+function commandText(answer: PlanAnswer, out: string | undefined): string {
+  if (answer.deploymentFile === undefined) return '';
+  const command = simulateCommandOf(answer, out);
+  if (command !== undefined) return `the same by itself: ${command}\n`;
+  return 'the same by itself: write the deployment with --out FILE, then tierkv simulate --deployment FILE\n';
+}

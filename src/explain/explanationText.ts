@@ -1,0 +1,63 @@
+/** An explanation as lines for people: neighbours with one reason are one line. */
+
+import { formatBytes, formatCount, formatCounted, printable } from '../printing/text.ts';
+import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
+
+export function explanationText(explanation: CacheExplanation): string {
+  const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;
+  const name =
+    request === null ? (sequence === null ? 'these tokens' : `sequence ${sequence}`) : `request ${request}`;
+  const whose = tenant === null ? '' : ` of ${tenant}`;
+  const served = blocks.filter(({ cause }) => cause === null).length;
+  const lines = [
+    `${name}${whose} at ${seconds(explanation.atUs)}: ${served} of ${formatCounted(blocks.length, 'blocks')} found`,
+    '',
+  ];
+  for (const { from, to, like } of runsOf(blocks)) {
+    const numbers = from === to ? `block ${from}` : `blocks ${from} to ${to}`;
+    lines.push(`  ${numbers}: ${like.why}`);
+    if (like.remedy !== null) lines.push(`      ${like.remedy}`);
+  }
+  const tokens = blockTokens === null ? '' : ` (${formatCount(cost.computedBlocks * blockTokens)} tokens)`;
+  const loaded = cost.loadedBytes === 0 ? '' : `, ${formatBytes(cost.loadedBytes)} loaded`;
+  const sealed = cost.sealedAfterUs === null ? '' : `, all of it sealed after ${seconds(cost.sealedAfterUs)}`;
+  lines.push('', `cost: ${formatCounted(cost.computedBlocks, 'blocks')} computed${tokens}${loaded}${sealed}`);
+  for (const limit of limits) lines.push(`note: ${limit}`);
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+interface LikeBlocks {
+  readonly from: number;
+  to: number;
+  readonly like: BlockExplanation;
+}
+
+/** Neighbours with one reason; what differs from block to block within it is told of the first. */
+function runsOf(blocks: readonly BlockExplanation[]): LikeBlocks[] {
+  const runs: LikeBlocks[] = [];
+  for (const block of blocks) {
+    const last = runs.at(-1);
+    if (last !== undefined && isAlike(last.like, block)) last.to = block.block;
+    else runs.push({ from: block.block, to: block.block, like: block });
+  }
+  return runs;
+}
+
+function isAlike(a: BlockExplanation, b: BlockExplanation): boolean {
+  if (a.cause !== b.cause || a.tier !== b.tier) return false;
+  if (a.lost === null || b.lost === null) return a.why === b.why;
+  return a.lost.tier === b.lost.tier && a.lost.sequence === b.lost.sequence && a.lost.by === b.lost.by;
+}
+
+export function lifeText({ key, tier, events }: BlockLife): string {
+  const end = tier === null ? 'no tier has it at the end' : `it lies in ${tier} at the end`;
+  const lines = [`block ${key}: ${formatCounted(events.length, 'events')}, ${end}`, ''];
+  for (const { atUs, what, tier: where, sequence, request, by } of events) {
+    const who =
+      request === null ? (sequence === null ? '' : ` for sequence ${sequence}`) : ` for request ${request}`;
+    lines.push(
+      `  ${seconds(atUs).padStart(12)}  ${what}${where === null ? '' : ` (${where})`}, by ${by}${who}`,
+    );
+  }
+  return `${lines.map(printable).join('\n')}\n`;
+}

@@ -1,0 +1,164 @@
+/**
+ * What can be said before any run: which instances hold the model, and how many of them the traffic needs at least. Bounds are
+ * safe: what they exclude cannot meet the targets by the same model of time.
+ */
+
+import { TierKVError } from '../runtime/errors.ts';
+import { BatchSums, type LatencyModel } from '../sim/latency/latencyModel.ts';
+import { percentile } from '../sim/metrics/statistics.ts';
+import { requestsOf } from '../sim/workload/request.ts';
+import { withLatency } from '../simulate/engineOptions.ts';
+import type { SimulationPlan } from '../simulate/plan.ts';
+import { openPlanned } from '../simulate/workloadOptions.ts';
+import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
+
+/** Tokens of prompts or of answers. */
+export interface Lengths {
+  readonly mean: number;
+  at(percentile: number): number;
+}
+
+function lengthsOf(values: readonly number[]): Lengths {
+  const sorted = Float64Array.from(values).sort();
+  const mean = values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+  return { mean, at: (p) => percentile(sorted, p) };
+}
+
+/** What is known of the traffic from its first requests. */
+export interface Traffic {
+  readonly requests: number;
+  readonly perS: number;
+  readonly prompts: Lengths;
+  readonly outputs: Lengths;
+  /** Whether no two requests have a prefix in common. */
+  readonly sharesNothing: boolean;
+  /** Whether requests come when others have ended: then there is no rate to bound by. */
+  readonly hasSessions: boolean;
+  readonly isGenerated: boolean;
+}
+
+/** Requests that are looked at. */
+const LOOKED_AT = 6000;
+
+export function trafficOf({ workload, options }: SimulationPlan): Traffic {
+  const opened = openPlanned(workload, options);
+  let lastUs = 0;
+  const prompts: number[] = [];
+  const outputs: number[] = [];
+  for (const { arrivalUs, inputTokens, outputTokens } of requestsOf(opened.workload.stream)) {
+    lastUs = arrivalUs;
+    prompts.push(inputTokens);
+    outputs.push(outputTokens);
+    if (prompts.length === LOOKED_AT) break;
+  }
+  return {
+    // of sessions only the first requests are in the stream
+    requests: Number.isFinite(opened.expected) ? opened.expected : prompts.length,
+    perS: lastUs > 0 ? prompts.length / (lastUs / 1e6) : 0,
+    prompts: lengthsOf(prompts),
+    outputs: lengthsOf(outputs),
+    sharesNothing: opened.workload.sharesNothing === true,
+    hasSessions: opened.workload.sessions !== undefined,
+    isGenerated: workload.kind !== 'trace',
+  };
+}
+
+/** What the memory and the peaks of an instance leave open. */
+export interface MachineBounds {
+  /** Why the machine cannot meet the targets; undefined where it may. */
+  readonly excluded: string | undefined;
+  /** Fewest instances that could keep up; undefined where the model does not fit. */
+  readonly instances: number | undefined;
+}
+
+/**
+ * @param plan makes the plan of one such instance; what it throws for want of memory excludes the machine
+ * @param trafficOfPlan the traffic, where it is not known yet
+ */
+export function machineBounds(
+  plan: () => SimulationPlan,
+  trafficOfPlan: (plan: SimulationPlan) => Traffic,
+  targets: PlanTargets,
+): MachineBounds {
+  let planned: SimulationPlan;
+  try {
+    planned = plan();
+  } catch (error) {
+    const isOfMachine = error instanceof TierKVError && /TKV_CAPACITY/.test(error.code);
+    if (isOfMachine || isAboutParallelism(error))
+      return { excluded: (error as Error).message, instances: undefined };
+    throw error;
+  }
+  const traffic = trafficOfPlan(planned);
+  const [{ machine, engine, limits }] = planned.pools;
+  const { latency } = withLatency(machine);
+  const { hbmBlocks, blockTokens } = engine;
+  const { prompts, outputs } = traffic;
+  const room = Math.floor((hbmBlocks * blockTokens) / Math.max(1, prompts.mean + outputs.mean));
+  const most = Math.max(1, Math.min(limits.maxSequences, room));
+  const least = Object.entries(leastLatencies(latency, traffic, targets)) as [FigureName, number][];
+  const over = least.find(([name, ms]) => ms > (targets[name] ?? Infinity));
+  return {
+    excluded:
+      over === undefined
+        ? undefined
+        : `${over[0]} is ${over[1].toFixed(1)} ms or more, even of a request that is alone`,
+    instances: traffic.hasSessions ? 1 : leastInstances(latency, traffic, most),
+  };
+}
+
+/** A number of GPUs that does not divide the heads of the model. */
+function isAboutParallelism(error: unknown): boolean {
+  return error instanceof TierKVError && /\btp\b/.test(`${error.field} ${error.message}`);
+}
+
+/** Whether there is as much of the traffic at its end as at its beginning: sessions and recorded traces go up and down. */
+export function isSteadyTraffic({ isGenerated, hasSessions, perS }: Traffic): boolean {
+  return isGenerated && !hasSessions && perS > 0;
+}
+
+/**
+ * One request alone on its instance: the first token after its prompt, the others after steps of one. A percentile of a time
+ * is at least the time of that percentile of the lengths.
+ */
+function leastLatencies(
+  latency: LatencyModel,
+  { prompts, outputs, sharesNothing }: Traffic,
+  targets: PlanTargets,
+): Partial<Record<FigureName, number>> {
+  const decodeMs = decodeUs(latency, 1, 1) / 1000;
+  const least: Partial<Record<FigureName, number>> = {};
+  for (const name of Object.keys(targets) as FigureName[]) {
+    const { quantity, percentile: p } = statisticOf(name);
+    const of = (lengths: Lengths): number => (p === undefined ? lengths.mean : lengths.at(p));
+    // a prefix that is cached is not computed: then the first token takes a step of one token at least
+    const promptMs = prefillUs(latency, sharesNothing ? of(prompts) : 1) / 1000;
+    const answerMs = (of(outputs) - 1) * decodeMs;
+    least[name] = { itl: decodeMs, ttft: promptMs, e2e: decodeMs + answerMs }[quantity];
+  }
+  return least;
+}
+
+/** Instances for which computing prompts alone, or generating alone, would fill all the time. */
+function leastInstances(latency: LatencyModel, traffic: Traffic, most: number): number {
+  const { perS, prompts, outputs, sharesNothing } = traffic;
+  const promptUs = sharesNothing ? (prompts.mean * prefillUs(latency, LONG_STEP)) / LONG_STEP : 0;
+  const answerUs = (outputs.mean * decodeUs(latency, most, prompts.mean)) / most;
+  return Math.max(1, Math.floor((perS * Math.max(promptUs, answerUs)) / 1e6));
+}
+
+/** Prompt tokens of a step that computes as fast as steps do. */
+const LONG_STEP = 8192;
+
+function prefillUs(latency: LatencyModel, promptTokens: number): number {
+  const tokens = Math.max(1, Math.round(promptTokens));
+  const batch = new BatchSums();
+  batch.add({ promptTokens: tokens, progressTokens: 0, newTokens: tokens, outputTokens: 1 });
+  return latency.stepTimeUs(batch);
+}
+
+function decodeUs(latency: LatencyModel, requests: number, contextTokens: number): number {
+  const batch = new BatchSums();
+  batch.addDecodes(requests, Math.round(requests * contextTokens));
+  return latency.stepTimeUs(batch);
+}

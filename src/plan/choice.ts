@@ -1,0 +1,237 @@
+/**
+ * A deployment that a plan considers: GPUs, instances, roles, tiers and policies. It is written as the file and as the
+ * arguments that `tierkv simulate` takes, so that what is tried is what the answer prints.
+ */
+
+import { stringify } from 'yaml';
+import { latencyDataFile, loadCoefficients, loadHardware } from '../files/dataFiles.ts';
+import { TierKVError } from '../runtime/errors.ts';
+import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { CheckedQuestion } from './question.ts';
+
+const gib = 2 ** 30;
+
+export interface DeploymentChoice {
+  readonly gpu: string;
+  /** GPUs of an instance. */
+  readonly tensorParallel: number;
+  readonly instances: number;
+  /** Those of them that compute prompts only; then the others generate only. 0: each does all. */
+  readonly prefillInstances: number;
+  /** Of each instance, below GPU memory. */
+  readonly ddrGib: number;
+  readonly nvmeGib: number;
+  readonly routing: RoutingName;
+  readonly eviction: 'lru' | 'hazard';
+  /** Most tokens of a step, and most requests in a batch. */
+  readonly batchedTokens: number;
+  readonly sequences: number;
+}
+
+/** How requests find an instance: by load alone, or by load and by where their prefix is cached. */
+export const routings = {
+  'least-loaded': { policy: 'least-loaded' },
+  'prefix-and-load': {
+    policy: 'weighted',
+    scorers: { 'precise-prefix-cache': 1, 'active-requests': 2 },
+  },
+} as const;
+export type RoutingName = keyof typeof routings;
+
+export function gpusOf({ tensorParallel, instances }: DeploymentChoice): number {
+  return tensorParallel * instances;
+}
+
+/** USD an hour; undefined without prices. */
+export function usdPerHour(choice: DeploymentChoice, question: CheckedQuestion): number | undefined {
+  const { prices, ddrPrice, nvmePrice } = question;
+  if (prices === undefined) return undefined;
+  const perInstance = choice.ddrGib * ddrPrice + choice.nvmeGib * nvmePrice;
+  return gpusOf(choice) * prices[choice.gpu] + choice.instances * perInstance;
+}
+
+/** What a plan makes little: money, or without prices GPUs. Among equals, less memory and fewer instances. */
+export function costOf(choice: DeploymentChoice, question: CheckedQuestion): number {
+  return usdPerHour(choice, question) ?? gpusOf(choice);
+}
+
+/** Which of two deployments is to be preferred where both will do. */
+export function byCost(question: CheckedQuestion): (a: DeploymentChoice, b: DeploymentChoice) => number {
+  return (a, b) =>
+    costOf(a, question) - costOf(b, question) ||
+    gpusOf(a) - gpusOf(b) ||
+    a.instances * (a.ddrGib + a.nvmeGib / 64) - b.instances * (b.ddrGib + b.nvmeGib / 64) ||
+    a.prefillInstances - b.prefillInstances ||
+    a.instances - b.instances;
+}
+
+/** In few words: `2 instances x 4 H100`. */
+export function choiceText(choice: DeploymentChoice): string {
+  const { gpu, tensorParallel, instances, prefillInstances, ddrGib, nvmeGib, routing } = choice;
+  const counted = instances === 1 ? '1 instance' : `${instances} instances`;
+  const parts = [`${counted} x ${tensorParallel} ${gpu}`];
+  if (prefillInstances > 0)
+    parts.push(`${prefillInstances} prefill + ${instances - prefillInstances} decode`);
+  if (ddrGib > 0) parts.push(`${ddrGib} GiB DDR`);
+  if (nvmeGib > 0) parts.push(`${nvmeGib} GiB NVMe`);
+  if (instances > 1 && routing !== 'least-loaded') parts.push(`routing by ${routing.replaceAll('-', ' ')}`);
+  if (choice.batchedTokens !== defaultBatchedTokens) parts.push(`steps of ${choice.batchedTokens} tokens`);
+  if (choice.sequences !== defaultSequences) parts.push(`batches of ${choice.sequences}`);
+  if (choice.eviction !== 'lru') parts.push(`eviction ${choice.eviction}`);
+  return parts.join(', ');
+}
+
+/** Most tokens of a step and most requests in a batch, where nothing speaks for other numbers. */
+export const defaultBatchedTokens = 2048;
+export const defaultSequences = 256;
+
+/** A model of time, and coefficients of another GPU where its own were never fitted. */
+export interface ModelOfTime {
+  readonly name: LatencyBackend;
+  readonly coefficients?: string;
+  /** The GPU that those are of. */
+  readonly fittedOn?: string;
+}
+
+/** `calibrated` on a GPU that nobody fitted takes the efficiencies of H100 on that GPU's peaks and links. */
+export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
+  try {
+    loadCoefficients(name, loadHardware(gpu), undefined);
+    return { name };
+  } catch (error) {
+    if (name !== 'calibrated' || !(error instanceof TierKVError)) throw error;
+    return { name, coefficients: latencyDataFile('calibrated-h100.json').pathname, fittedOn: 'H100' };
+  }
+}
+
+/** What a run is beside its deployment. */
+export interface RunSetting {
+  readonly seed: number;
+  readonly requests: number;
+}
+
+/** Options of the engine that differ from the defaults of `tierkv simulate`, by their names there. */
+function engineOptions({
+  batchedTokens,
+  sequences,
+  eviction,
+}: DeploymentChoice): Record<string, string | number> {
+  return {
+    max_num_batched_tokens: batchedTokens,
+    max_num_seqs: sequences,
+    preemption_mode: 'recompute',
+    eviction,
+  };
+}
+
+/** The deployment as the file that `--deployment` takes, with the workload if that is a preset. */
+export function deploymentFile(
+  choice: DeploymentChoice,
+  question: CheckedQuestion,
+  { seed, requests }: RunSetting,
+  time: ModelOfTime,
+): string {
+  const { gpu, tensorParallel: tp, instances, prefillInstances } = choice;
+  const { model, workload } = question;
+  const pool = (name: string, role: string, replicas: number): object => ({
+    name,
+    ...(role === 'monolithic' ? {} : { role }),
+    replicas,
+    engine: engineOptions(choice),
+    ...tiersOf(choice),
+  });
+  const decode = instances - prefillInstances;
+  const isPath = model.endsWith('.json');
+  const served = workload.file;
+  return stringify({
+    version: 1,
+    seed,
+    models: [
+      {
+        name: isPath ? 'model' : model,
+        ...(isPath ? { config: model } : {}),
+        hardware: gpu,
+        tp,
+        latency_model: time.name,
+        ...(time.coefficients === undefined ? {} : { coefficients: time.coefficients }),
+        floor: true,
+      },
+    ],
+    pools:
+      prefillInstances === 0
+        ? [pool('serve', 'monolithic', instances)]
+        : [pool('prefill', 'prefill', prefillInstances), pool('decode', 'decode', decode)],
+    control: {
+      routing: routings[choice.routing],
+      ...(prefillInstances === 0 ? {} : { decider: { policy: 'always' } }),
+    },
+    ...(served === undefined
+      ? { workload: { preset: workload.preset, rate: workload.rate, num_requests: requests } }
+      : {}),
+  });
+}
+
+function tiersOf({ ddrGib, nvmeGib }: DeploymentChoice): object {
+  if (ddrGib + nvmeGib === 0) return {};
+  const disk = { type: 'fs', device_class: 'nvme_gen4', capacity_bytes: nvmeGib * gib };
+  return {
+    tiers: { cpu_bytes_to_use: ddrGib * gib, ...(nvmeGib > 0 ? { secondary_tiers: [disk] } : {}) },
+  };
+}
+
+/** A word for the shell. */
+function quoted(word: string): string {
+  return /^[\w./:=,@+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/**
+ * The words behind `tierkv simulate` that run the deployment. @param file where its file lies; without one, options say
+ * it, which cannot name tiers in GiB: then undefined
+ */
+export function simulateWords(
+  choice: DeploymentChoice,
+  question: CheckedQuestion,
+  { seed, requests }: RunSetting,
+  time: ModelOfTime,
+  file?: string,
+): string | undefined {
+  const { workload, model } = question;
+  const run = ['--seed', String(seed)];
+  const served =
+    workload.file === undefined
+      ? ['--workload', String(workload.preset), '--rate', String(workload.rate)]
+      : [workload.file];
+  const count = ['--num-requests', String(requests)];
+  if (file !== undefined) {
+    const fromFile = workload.file === undefined ? [] : [...served, ...count];
+    return [...fromFile, '--deployment', file, ...run].map(quoted).join(' ');
+  }
+  const { gpu, tensorParallel, instances, prefillInstances, ddrGib, nvmeGib, routing } = choice;
+  if (ddrGib + nvmeGib > 0) return undefined;
+  const engine = Object.entries(engineOptions(choice)).flatMap(([name, value]) => [
+    `--${name.replaceAll('_', '-')}`,
+    String(value),
+  ]);
+  const rule = routings[routing];
+  const scorers = 'scorers' in rule ? Object.entries(rule.scorers).map(([name, w]) => `${name}:${w}`) : [];
+  const roles = [
+    ...['--prefill-instances', String(prefillInstances)],
+    ...['--decode-instances', String(instances - prefillInstances)],
+    ...['--pd-decider', 'always'],
+  ];
+  const words = [
+    ...(workload.file === undefined ? [] : served),
+    ...['--model', model, '--gpu', gpu, '--tp', String(tensorParallel)],
+    ...['--latency-model', time.name, '--floor'],
+    ...(time.coefficients === undefined ? [] : ['--coefficients', time.coefficients]),
+    ...['--num-instances', String(instances)],
+    ...(prefillInstances === 0 ? [] : roles),
+    ...['--routing-policy', rule.policy],
+    ...(scorers.length === 0 ? [] : ['--routing-scorers', scorers.join(',')]),
+    ...engine,
+    ...(workload.file === undefined ? served : []),
+    ...count,
+    ...run,
+  ];
+  return words.map(quoted).join(' ');
+}

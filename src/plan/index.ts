@@ -1,0 +1,16 @@
+/** The cheapest deployment that meets targets: a question asked, simulations run, an answer with how sure it is. */
+
+export type { TaskRunner } from '../workers/workerPool.ts';
+export type { DeploymentChoice, RoutingName } from './choice.ts';
+export {
+  type NextConstraint,
+  type PlanAnswer,
+  type PlanCheck,
+  type PlanOption,
+  type PlanOptions,
+  type PlanProgress,
+  plan,
+  simulateCommandOf,
+} from './plan.ts';
+export type { PlanQuestion, PlanRole, PlanWorkload } from './question.ts';
+export { type FigureName, type PlanTargets, parseTarget, type TargetMeasured } from './targets.ts';

@@ -1,0 +1,307 @@
+/**
+ * `plan`: from a question to the cheapest deployment that meets its targets, with how sure that is, what would be the next
+ * constraint, and what was near. The search runs simulations on workers; what it finds does not depend on how many there are.
+ */
+
+import { availableParallelism } from 'node:os';
+import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import { type TaskRunner, WorkerPool } from '../workers/workerPool.ts';
+import {
+  choiceText,
+  type DeploymentChoice,
+  deploymentFile,
+  gpusOf,
+  modelOfTime,
+  simulateWords,
+  usdPerHour,
+} from './choice.ts';
+import { type CheckedQuestion, checkQuestion, type PlanQuestion } from './question.ts';
+import { type ExcludedMachine, type Found, PlanSearch, type PlanStage, SPARE_LOAD } from './search.ts';
+import type { FigureName, TargetMeasured } from './targets.ts';
+import type { TrialResult } from './trial.ts';
+import { isGrowing, type Trial, Trials, type Tried } from './trials.ts';
+
+/** A deployment that was tried, and what it did. */
+export interface PlanOption {
+  readonly deployment: DeploymentChoice;
+  /** The same in few words. */
+  readonly text: string;
+  readonly gpus: number;
+  /** Undefined without prices. */
+  readonly usdPerHour: number | undefined;
+  readonly meets: boolean;
+  readonly targets: readonly TargetMeasured[];
+  /** Requests that came, and those that were served. */
+  readonly injected: number;
+  readonly completed: number;
+  readonly run: Omit<TrialResult, 'injected' | 'completed'>;
+}
+
+/** One change of what was assumed, and whether the deployment still meets the targets. */
+export interface PlanCheck {
+  /** `seed 43`, `10 % more requests`, `time by roofline`. */
+  readonly change: string;
+  readonly meets: boolean;
+  readonly targets: readonly TargetMeasured[];
+  /** Why it could not be tried. */
+  readonly untried?: string;
+}
+
+/** What gives first when there are more requests. */
+export interface NextConstraint {
+  /** Largest load that was tried and is met, and the smallest that is not, as factors of the question's; 0 for none. */
+  readonly meetsAt: number;
+  readonly failsAt: number;
+  /** The figure that fails first; undefined where requests are not served or the queue grows. */
+  readonly figure: FigureName | undefined;
+  /** What is behind it. */
+  readonly cause: 'KV memory' | 'the queue' | 'prompts' | 'the steps';
+  readonly text: string;
+}
+
+export interface PlanAnswer {
+  readonly schema: 'tierkv.plan/1';
+  readonly question: CheckedQuestion;
+  /** The cheapest that met the targets on all seeds. Undefined: none did. */
+  readonly choice: PlanOption | undefined;
+  /** How sure that is, a check each. */
+  readonly checks: readonly PlanCheck[];
+  readonly next: NextConstraint | undefined;
+  /** Others that met the targets, cheapest first. */
+  readonly others: readonly PlanOption[];
+  /** Cheaper ones that did not, the dearest first; at most eight. */
+  readonly cheaper: readonly PlanOption[];
+  /** Where none was found: the one that came nearest. */
+  readonly closest: PlanOption | undefined;
+  readonly excluded: readonly ExcludedMachine[];
+  /** What the reader has to know of the answer. */
+  readonly notes: readonly string[];
+  /** The deployment as a file for `tierkv simulate --deployment`; of the closest where there is no choice. */
+  readonly deploymentFile: string | undefined;
+  /** Words behind `tierkv simulate` that run the same without a file; undefined where only the file can say it. */
+  readonly simulateWords: string | undefined;
+  readonly effort: {
+    readonly simulations: number;
+    readonly requestsEach: number;
+    /** Whether the search came to its end within its time. */
+    readonly isWhole: boolean;
+  };
+}
+
+export interface PlanProgress extends PlanStage {
+  /** Share of all stages. */
+  readonly overall: number;
+  readonly simulations: number;
+  /** The cheapest that has met the targets so far, in words. */
+  readonly best: string | undefined;
+}
+
+export interface PlanOptions {
+  /** What runs the simulations. Default: threads of this machine, which are closed at the end. */
+  readonly runner?: TaskRunner;
+  readonly progress?: (state: PlanProgress) => void;
+}
+
+/** Share of the whole at which each stage begins; simulations of a full run take the most time. */
+const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, length: number]>> = {
+  bounds: [0, 0.02],
+  'short runs': [0.02, 0.28],
+  variants: [0.3, 0.25],
+  'full runs': [0.55, 0.25],
+  'how sure': [0.8, 0.2],
+};
+
+/** Part of the time that is kept for the checks of the answer. */
+const SEARCH_SHARE = 0.75;
+
+/** More requests, as factors of the load, until a target fails. */
+const loads = [SPARE_LOAD, 1.25, 1.5, 2, 3, 4];
+/** Models of time beside the question's; all are held above what the hardware needs. */
+const modelsOfTime: readonly LatencyBackend[] = ['calibrated', 'trained-physics', 'roofline'];
+
+/**
+ * Answers a question about a deployment.
+ * @throws {TierKVError} TKV_CONFIG naming the field of the question that is wrong
+ */
+export async function plan(question: PlanQuestion, options: PlanOptions = {}): Promise<PlanAnswer> {
+  const checked = checkQuestion(question);
+  const own = options.runner === undefined;
+  const runner = options.runner ?? new WorkerPool({ workers: availableParallelism(), wallMs: Infinity });
+  let stage: PlanStage = { stage: 'bounds', share: 0 };
+  let best: Tried | undefined;
+  const tell = (): void => {
+    const [start, length] = stageStarts[stage.stage];
+    options.progress?.({
+      ...stage,
+      overall: start + length * stage.share,
+      simulations: trials.count,
+      best: best && choiceText(best.trial.choice),
+    });
+  };
+  const isCheaper = (a: Tried, b: Tried | undefined): boolean =>
+    b === undefined || gpusOf(a.trial.choice) < gpusOf(b.trial.choice);
+  const trials = new Trials(checked, runner, (tried) => {
+    if (tried.meets && isCheaper(tried, best)) best = tried;
+    tell();
+  });
+  const startMs = performance.now();
+  const left = (): number => SEARCH_SHARE * checked.budgetS * 1000 - (performance.now() - startMs);
+  try {
+    const search = new PlanSearch(trials, left, (now) => {
+      stage = now;
+      tell();
+    });
+    const found = await search.run();
+    stage = { stage: 'how sure', share: 0 };
+    tell();
+    return await answerOf(checked, trials, found);
+  } finally {
+    trials.close();
+    if (own) await runner.close();
+  }
+}
+
+async function answerOf(question: CheckedQuestion, trials: Trials, found: Found): Promise<PlanAnswer> {
+  const option = (tried: Tried): PlanOption => optionOf(tried, question);
+  const { best, closest, requests } = found;
+  const shown = best ?? closest;
+  const sure = best === undefined ? undefined : await howSure(question, trials, best, found);
+  const setting = { seed: question.seed, requests };
+  const time = shown && modelOfTime(question.latencyModel, shown.trial.choice.gpu);
+  return {
+    schema: 'tierkv.plan/1',
+    question,
+    choice: best && option(best),
+    checks: sure?.checks ?? [],
+    next: sure?.next,
+    others: onePerText(found.others.map(option)),
+    cheaper: onePerText(found.cheaper.map(option)).slice(0, 8),
+    closest: closest && option(closest),
+    excluded: found.excluded,
+    notes: notesOf(question, found),
+    deploymentFile: shown && time && deploymentFile(shown.trial.choice, question, setting, time),
+    simulateWords: shown && time && simulateWords(shown.trial.choice, question, setting, time),
+    effort: { simulations: trials.count, requestsEach: requests, isWhole: found.isWhole },
+  };
+}
+
+function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQuestion): PlanOption {
+  const { injected, completed, ...run } = result;
+  return {
+    deployment: trial.choice,
+    text: choiceText(trial.choice),
+    gpus: gpusOf(trial.choice),
+    usdPerHour: usdPerHour(trial.choice, question),
+    meets,
+    targets,
+    injected,
+    completed,
+    run,
+  };
+}
+
+/**
+ * The command that runs what an answer names, or comes nearest.
+ * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
+ */
+export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
+  const { question, choice, closest, effort, simulateWords: words } = answer;
+  const shown = choice ?? closest;
+  if (shown === undefined) return undefined;
+  if (file === undefined) return words && `tierkv simulate ${words}`;
+  const setting = { seed: question.seed, requests: effort.requestsEach };
+  const time = modelOfTime(question.latencyModel, shown.deployment.gpu);
+  return `tierkv simulate ${simulateWords(shown.deployment, question, setting, time, file)}`;
+}
+
+/** Of several runs of one deployment the first. */
+function onePerText(options: readonly PlanOption[]): PlanOption[] {
+  return [...Map.groupBy(options, ({ text }) => text).values()].map(([first]) => first);
+}
+
+async function howSure(
+  question: CheckedQuestion,
+  trials: Trials,
+  { trial }: Tried,
+  { onSeeds, traffic }: Found,
+): Promise<{ checks: PlanCheck[]; next: NextConstraint | undefined }> {
+  const others = modelsOfTime.filter((name) => name !== question.latencyModel);
+  const canLoad = traffic.perS > 0;
+  const byLoad: Trial[] = canLoad ? loads.map((load) => ({ ...trial, load })) : [];
+  const asked: readonly Trial[] = [...others.map((latencyModel) => ({ ...trial, latencyModel })), ...byLoad];
+  const results = await trials.run(asked);
+  const checks: PlanCheck[] = onSeeds.map((one) => checkOf(`seed ${one.trial.seed}`, one));
+  const loaded = results.slice(others.length);
+  if (canLoad) checks.push(checkOf(`${Math.round(100 * (loads[0] - 1))} % more requests`, loaded[0]));
+  for (const [i, name] of others.entries()) checks.push(checkOf(`time by ${name}`, results[i]));
+  return { checks, next: canLoad ? nextOf(loaded) : undefined };
+}
+
+function checkOf(change: string, { meets, targets }: Tried): PlanCheck {
+  return { change, meets, targets };
+}
+
+/** @param loaded runs under ever more load */
+function nextOf(loaded: readonly Tried[]): NextConstraint | undefined {
+  const at = loaded.findIndex(({ meets }) => !meets);
+  if (at === -1) return undefined;
+  const { result, targets } = loaded[at];
+  const failed = [...targets].sort((a, b) => b.ms / b.boundMs - a.ms / a.boundMs)[0];
+  const figure = failed.meets ? undefined : failed.figure;
+  const cause = causeOf(result, figure);
+  const meetsAt = at === 0 ? 1 : loads[at - 1];
+  const failsAt = loads[at];
+  const what =
+    figure === undefined
+      ? isGrowing(result)
+        ? 'the queue grows without end'
+        : 'requests are not served'
+      : `${figure} fails first`;
+  const why = {
+    'KV memory': `KV memory is full (${percent(result.kvShare)} held, ${result.preemptions} requests gave way)`,
+    'the queue': `requests wait for a place in the batch (${result.delayP99Ms.toFixed(0)} ms at the 99th percentile)`,
+    prompts: 'prompts take the steps from answers',
+    'the steps': `instances compute ${percent(result.busyShare)} of the time`,
+  }[cause];
+  return { meetsAt, failsAt, figure, cause, text: `at ${failsAt} times the load ${what}: ${why}` };
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(0)} %`;
+}
+
+/** Share of KV memory from which it is the constraint. */
+const FULL_SHARE = 0.95;
+
+function causeOf(
+  { preemptions, kvShare, delayP99Ms, figures }: TrialResult,
+  figure: FigureName | undefined,
+): NextConstraint['cause'] {
+  if (preemptions > 0 || kvShare >= FULL_SHARE) return 'KV memory';
+  if (delayP99Ms > 0.5 * figures.ttft_p99) return 'the queue';
+  return figure?.startsWith('ttft') === true ? 'prompts' : 'the steps';
+}
+
+function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }: Found): string[] {
+  const notes: string[] = [];
+  const { latencyModel, prices, gpus, workload } = question;
+  const gpu = (best ?? closest)?.trial.choice.gpu;
+  for (const each of gpus) {
+    const { fittedOn } = modelOfTime(latencyModel, each);
+    if (fittedOn === undefined) continue;
+    notes.push(`times on ${each} are by efficiencies fitted on ${fittedOn}: nobody measured ${each}`);
+  }
+  if (prices === undefined && gpus.length > 1) {
+    notes.push('no prices were given, so that a GPU of one kind counts as one of another');
+  }
+  if (!isWhole) notes.push('the time ended before the search did: a cheaper deployment may exist');
+  if (traffic.sharesNothing && gpu !== undefined) {
+    notes.push(
+      'no two requests share a prefix, so that tiers below GPU memory bring nothing and were not tried',
+    );
+  }
+  if (workload.file !== undefined && !traffic.isGenerated) {
+    notes.push('the trace is one course of events: other seeds change what routing draws, not what arrives');
+  }
+  return notes;
+}

@@ -1,0 +1,383 @@
+/**
+ * From all deployments to the cheapest that meets the targets: bounds first, then short runs that find for each kind of
+ * deployment the fewest instances, then kinds that could save an instance, then full runs of the cheapest, each on several
+ * seeds. Every round waits for all its runs, so the course does not depend on threads. More instances of one kind are taken
+ * to serve no worse.
+ */
+
+import { isSteadyTraffic, type MachineBounds, machineBounds, type Traffic, trafficOf } from './bounds.ts';
+import {
+  byCost,
+  costOf,
+  type DeploymentChoice,
+  defaultBatchedTokens,
+  defaultSequences,
+  type RoutingName,
+} from './choice.ts';
+import type { CheckedQuestion } from './question.ts';
+import { FULL_MAX, type Trials, type Tried } from './trials.ts';
+
+/** A deployment but for how many instances it has. */
+type Kind = Omit<DeploymentChoice, 'instances' | 'prefillInstances'> & {
+  /** Share of the instances that compute prompts only; 0: each does all. */
+  readonly prefillShare: number;
+};
+
+/** What is known of a kind: too few instances, and enough. */
+interface Family {
+  readonly kind: Kind;
+  /** By the bounds. */
+  readonly least: number;
+  /** Largest number that failed. */
+  tooFew: number;
+  /** Smallest number that met the targets. */
+  enough: number | undefined;
+  /** Numbers above are too many GPUs, or cost more than what was found. */
+  readonly most: number;
+  /** The number that is tried first, where that is not the least. */
+  readonly first?: number;
+}
+
+/** A machine that was left out, and why. */
+export interface ExcludedMachine {
+  readonly gpu: string;
+  readonly tensorParallel: number;
+  readonly reason: string;
+}
+
+export interface Found {
+  /** The cheapest that met the targets on all seeds; undefined where none did. */
+  readonly best: Tried | undefined;
+  /** Its runs on other seeds. */
+  readonly onSeeds: readonly Tried[];
+  /** Others that met the targets in a full run, cheapest first. */
+  readonly others: readonly Tried[];
+  /** Cheaper ones that did not, the dearest first. */
+  readonly cheaper: readonly Tried[];
+  /** Of all that failed the one that was nearest, where none is found. */
+  readonly closest: Tried | undefined;
+  readonly excluded: readonly ExcludedMachine[];
+  readonly traffic: Traffic;
+  /** Requests of a full run. */
+  readonly requests: number;
+  /** Whether the search came to its end, and not to that of its time. */
+  readonly isWhole: boolean;
+}
+
+/** Where a search is. */
+export interface PlanStage {
+  readonly stage: 'bounds' | 'short runs' | 'variants' | 'full runs' | 'how sure';
+  /** Share of the stage that is done. */
+  readonly share: number;
+}
+
+/** Milliseconds that are left. */
+export type TimeLeft = () => number;
+
+/** Seconds of traffic that a full run of a preset serves, and its least requests. */
+const FULL_S = 120;
+const FULL_MIN = 1000;
+/** Part of a full run that a short one serves: long enough for batches to fill. */
+const SHORT_SHARE = 1 / 3;
+/** Finalists of a round of full runs. */
+const FINALISTS = 3;
+/** Machines of which variants are tried. */
+const VARIED_MACHINES = 2;
+/** Rounds in which finalists that failed come back with an instance more. */
+const FINAL_ROUNDS = 8;
+/** Other engines: longer steps for prompts, shorter ones for answers, larger batches for throughput. */
+const engineVariants = [
+  { batchedTokens: 8192 },
+  { batchedTokens: 512 },
+  { sequences: 1024 },
+  { batchedTokens: 8192, sequences: 1024 },
+] as const;
+/** More requests that a deployment should bear where that costs nothing. */
+export const SPARE_LOAD = 1.1;
+
+export class PlanSearch {
+  readonly #question: CheckedQuestion;
+  readonly #trials: Trials;
+  readonly #timeLeft: TimeLeft;
+  readonly #tell: (stage: PlanStage) => void;
+  readonly #excluded: ExcludedMachine[] = [];
+  readonly #tried: Tried[] = [];
+  #traffic: Traffic | undefined;
+  #requests = 0;
+  #isWhole = true;
+
+  constructor(trials: Trials, timeLeft: TimeLeft, tell: (stage: PlanStage) => void) {
+    this.#question = trials.question;
+    this.#trials = trials;
+    this.#timeLeft = timeLeft;
+    this.#tell = tell;
+  }
+
+  async run(): Promise<Found> {
+    this.#tell({ stage: 'bounds', share: 0 });
+    const families = this.#families();
+    const traffic = this.#traffic as Traffic;
+    this.#trials.isSteady = isSteadyTraffic(traffic);
+    await this.#narrow(families, 'short runs');
+    await this.#narrow(this.#variants(families, traffic), 'variants', families);
+    const { best, onSeeds, others } = await this.#finals(families);
+    const cost = best === undefined ? Infinity : costOf(best.trial.choice, this.#question);
+    const failed = this.#tried.filter(({ meets }) => !meets);
+    const dearestFirst = (a: Tried, b: Tried): number =>
+      byCost(this.#question)(b.trial.choice, a.trial.choice) || b.result.injected - a.result.injected;
+    const closest = [...failed].sort((a, b) => a.excess - b.excess || dearestFirst(b, a))[0];
+    return {
+      best,
+      onSeeds,
+      others,
+      cheaper: failed
+        .filter(({ trial }) => costOf(trial.choice, this.#question) < cost)
+        .sort((a, b) => dearestFirst(a, b)),
+      closest: best === undefined ? closest : undefined,
+      excluded: this.#excluded,
+      traffic,
+      requests: this.#requests,
+      isWhole: this.#isWhole,
+    };
+  }
+
+  /** A family for each machine that holds the model and could meet the targets; if none could, for all that hold it. */
+  #families(): Family[] {
+    const { gpus, tensorParallel, maxGpus, targets, workload } = this.#question;
+    const machines = gpus.flatMap((gpu) => tensorParallel.map((tp) => this.#kind(gpu, tp)));
+    const fitting = machines.filter(({ tensorParallel: tp }) => tp <= maxGpus);
+    const asked = workload.requests;
+    const bounds = fitting.map((kind): MachineBounds => {
+      const plan = (): ReturnType<Trials['planOf']> =>
+        this.#trials.planOf({
+          choice: choiceOf(kind, 1),
+          requests: asked ?? (workload.preset === undefined ? undefined : FULL_MAX),
+          seed: this.#question.seed,
+        });
+      // the traffic is that of any machine that holds the model
+      return machineBounds(plan, (planned) => (this.#traffic ??= trafficOf(planned)), targets);
+    });
+    const families: Family[] = [];
+    const late: Family[] = [];
+    for (const [i, bound] of bounds.entries()) {
+      const kind = fitting[i];
+      const { gpu, tensorParallel: tp } = kind;
+      const { excluded, instances: least } = bound;
+      if (excluded !== undefined) this.#excluded.push({ gpu, tensorParallel: tp, reason: excluded });
+      if (least === undefined) continue;
+      const most = Math.floor(maxGpus / tp);
+      if (least > most) {
+        const reason = `the traffic needs at least ${least} instances, ${least * tp} GPUs`;
+        this.#excluded.push({ gpu, tensorParallel: tp, reason });
+        continue;
+      }
+      const family = { kind, least, tooFew: least - 1, enough: undefined, most };
+      (excluded === undefined ? families : late).push(family);
+    }
+    if (this.#traffic === undefined) return [];
+    const { perS, requests } = this.#traffic;
+    const wanted = asked ?? (workload.preset === undefined ? FULL_MAX : Math.ceil(perS * FULL_S));
+    this.#requests = Math.min(requests, asked ?? Math.min(FULL_MAX, Math.max(FULL_MIN, wanted)));
+    return families.length > 0 ? families : late;
+  }
+
+  #kind(gpu: string, tensorParallel: number): Kind {
+    const plain = { prefillShare: 0, ddrGib: 0, nvmeGib: 0, eviction: 'lru' } as const;
+    const routing: RoutingName = 'least-loaded';
+    const engine = { batchedTokens: defaultBatchedTokens, sequences: defaultSequences };
+    return { gpu, tensorParallel, routing, ...engine, ...plain };
+  }
+
+  /**
+   * Short runs until each family knows its fewest instances, or costs more than another that is enough: doubling, then
+   * halving. @param others families that found something before
+   */
+  async #narrow(
+    families: Family[],
+    stage: PlanStage['stage'],
+    others: readonly Family[] = [],
+  ): Promise<void> {
+    const all = [...others, ...families];
+    for (;;) {
+      const open = families.flatMap((family) => {
+        const next = this.#next(family, this.#cheapest(all));
+        return next === undefined ? [] : [{ family, next }];
+      });
+      this.#tell({ stage, share: families.length === 0 ? 1 : 1 - open.length / families.length });
+      if (open.length === 0) break;
+      if (this.#timeLeft() <= 0) {
+        this.#isWhole = false;
+        break;
+      }
+      const tried = await this.#runAll(
+        open.map(({ family, next }) => choiceOf(family.kind, next)),
+        Math.max(300, Math.round(this.#requests * SHORT_SHARE)),
+      );
+      for (const [i, { family, next }] of open.entries()) {
+        if (tried[i].meets) family.enough = next;
+        else family.tooFew = next;
+      }
+    }
+    if (others.length > 0) (others as Family[]).push(...families);
+  }
+
+  /** Cost of the cheapest that was enough. */
+  #cheapest(families: readonly Family[]): number {
+    const costs = families.flatMap(({ kind, enough }) =>
+      enough === undefined ? [] : [costOf(choiceOf(kind, enough), this.#question)],
+    );
+    return Math.min(Infinity, ...costs);
+  }
+
+  /** The number of instances that a family tries next; undefined where no number is of use. */
+  #next({ kind, tooFew, enough, most, first }: Family, cheapest: number): number | undefined {
+    const isDear = (count: number): boolean => costOf(choiceOf(kind, count), this.#question) > cheapest;
+    if (enough !== undefined) {
+      // a cheaper number is of use even where this one is dear
+      if (enough - tooFew <= 1 || isDear(tooFew + 1)) return undefined;
+      return (tooFew + enough) >> 1;
+    }
+    const least = Math.max(tooFew + 1, kind.prefillShare > 0 ? 2 : 1);
+    if (least > most || isDear(least)) return undefined;
+    if (first !== undefined && first >= least) return isDear(first) ? undefined : first;
+    let next = Math.min(most, Math.max(least, 2 * tooFew));
+    while (next > least && isDear(next)) next--;
+    return next;
+  }
+
+  /** Kinds that could be cheaper than what was found, on the machines that came nearest below that cost. */
+  #variants(families: readonly Family[], traffic: Traffic): Family[] {
+    const cheapest = this.#cheapest(families);
+    const nearest = (one: Family): number =>
+      Math.min(
+        ...this.#tried
+          .filter(({ trial, meets }) => !meets && isOf(one.kind, trial.choice))
+          .map(({ excess }) => excess),
+      );
+    const machines = families
+      .filter(({ kind, least }) => costOf(choiceOf(kind, least), this.#question) < cheapest)
+      .sort((a, b) => nearest(a) - nearest(b));
+    const { roles, ddrGib, nvmeGib } = this.#question;
+    return machines.slice(0, VARIED_MACHINES).flatMap(({ kind, least, most }) => {
+      const kinds: Kind[] = engineVariants.map((engine) => ({ ...kind, ...engine }));
+      if (roles.includes('split')) {
+        for (const prefillShare of [0.25, 0.5]) kinds.push({ ...kind, prefillShare });
+      }
+      if (!traffic.sharesNothing) {
+        kinds.push({ ...kind, routing: 'prefix-and-load' });
+        for (const ddr of ddrGib) {
+          for (const nvme of nvmeGib) {
+            if (ddr + nvme === 0 || (ddr === 0 && nvme > 0)) continue;
+            kinds.push({
+              ...kind,
+              routing: 'prefix-and-load',
+              eviction: 'hazard',
+              ddrGib: ddr,
+              nvmeGib: nvme,
+            });
+          }
+        }
+      }
+      return kinds.flatMap((each): Family[] => {
+        // the most that is still cheaper is tried first: what fails there saves nothing
+        let first = most;
+        while (first > 0 && costOf(choiceOf(each, first), this.#question) >= cheapest) first--;
+        if (first < least) return [];
+        return [{ kind: each, tooFew: least - 1, least, enough: undefined, most: first, first }];
+      });
+    });
+  }
+
+  async #finals(families: readonly Family[]): Promise<Pick<Found, 'best' | 'onSeeds' | 'others'>> {
+    const { seed, seeds } = this.#question;
+    const passed: Tried[] = [];
+    const order = byCost(this.#question);
+    const candidates = families.flatMap(({ kind, enough, most }) =>
+      enough === undefined ? [] : [{ kind, count: enough, most }],
+    );
+    const otherSeeds = Array.from({ length: seeds }, (_, i) => seed + 1 + i);
+    for (let round = 0; round < FINAL_ROUNDS; round++) {
+      this.#tell({ stage: 'full runs', share: round / FINAL_ROUNDS });
+      const isLate = this.#timeLeft() <= 0;
+      candidates.sort((a, b) => order(choiceOf(a.kind, a.count), choiceOf(b.kind, b.count)));
+      const [first] = passed.sort((a, b) => order(a.trial.choice, b.trial.choice));
+      const cheaper = candidates.filter(
+        ({ kind, count }) => first === undefined || order(choiceOf(kind, count), first.trial.choice) < 0,
+      );
+      if (isLate && cheaper.length > 0) this.#isWhole = false;
+      if (first !== undefined && (isLate || cheaper.length === 0)) {
+        const onSeeds = await this.#runAll([first.trial.choice], this.#requests, otherSeeds);
+        passed.splice(passed.indexOf(first), 1);
+        if (onSeeds.every(({ meets }) => meets)) {
+          return { ...(await this.#sturdier(first, onSeeds)), others: passed };
+        }
+        const again = this.#again(families, first.trial.choice);
+        if (again.count <= again.most) candidates.push(again);
+        continue;
+      }
+      // late as it is, one that a short run found is worth a full one
+      if (cheaper.length === 0 || (isLate && round > 0)) break;
+      const taken = cheaper.slice(0, isLate ? 1 : FINALISTS);
+      const tried = await this.#runAll(
+        taken.map(({ kind, count }) => choiceOf(kind, count)),
+        this.#requests,
+      );
+      for (const [i, one] of taken.entries()) {
+        candidates.splice(candidates.indexOf(one), 1);
+        if (tried[i].meets) passed.push(tried[i]);
+        else if (one.count < one.most) candidates.push({ ...one, count: one.count + 1 });
+      }
+    }
+    return { best: undefined, onSeeds: [], others: passed };
+  }
+
+  /** The same machines with another engine, where only that bears some more requests. */
+  async #sturdier(
+    best: Tried,
+    onSeeds: readonly Tried[],
+  ): Promise<{ best: Tried; onSeeds: readonly Tried[] }> {
+    const { trial } = best;
+    const same = { best, onSeeds };
+    if ((this.#traffic?.perS ?? 0) === 0 || this.#timeLeft() <= 0) return same;
+    const others = engineVariants.map((engine) => ({ ...trial.choice, ...engine }));
+    const more = [trial.choice, ...others].map((choice) => ({ ...trial, choice, load: SPARE_LOAD }));
+    const [own, ...loaded] = await this.#trials.run(more);
+    if (own.meets) return same;
+    const better = loaded.find(({ meets }) => meets);
+    if (better === undefined) return same;
+    const seeds = [this.#question.seed, ...onSeeds.map((one) => one.trial.seed)];
+    const [first, ...rest] = await this.#runAll([better.trial.choice], this.#requests, seeds);
+    return [first, ...rest].every(({ meets }) => meets) ? { best: first, onSeeds: rest } : same;
+  }
+
+  /** The same kind with an instance more. */
+  #again(families: readonly Family[], choice: DeploymentChoice): { kind: Kind; count: number; most: number } {
+    const family = families.find(({ kind }) => isOf(kind, choice)) as Family;
+    return { kind: family.kind, count: choice.instances + 1, most: this.#mostOf(family.kind) };
+  }
+
+  #mostOf({ tensorParallel }: Kind): number {
+    return Math.floor(this.#question.maxGpus / tensorParallel);
+  }
+
+  async #runAll(
+    choices: readonly DeploymentChoice[],
+    requests: number,
+    seeds: readonly number[] = [this.#question.seed],
+  ): Promise<Tried[]> {
+    const trials = choices.flatMap((choice) => seeds.map((seed) => ({ choice, requests, seed })));
+    const tried = await this.#trials.run(trials);
+    this.#tried.push(...tried);
+    return tried;
+  }
+}
+
+function choiceOf({ prefillShare, ...kind }: Kind, instances: number): DeploymentChoice {
+  const prefill = prefillShare === 0 ? 0 : Math.max(1, Math.round(instances * prefillShare));
+  return { ...kind, instances, prefillInstances: Math.min(prefill, Math.max(0, instances - 1)) };
+}
+
+function isOf(kind: Kind, choice: DeploymentChoice): boolean {
+  const own = choiceOf(kind, choice.instances);
+  return (Object.keys(own) as (keyof DeploymentChoice)[]).every((name) => own[name] === choice[name]);
+}

@@ -1,0 +1,143 @@
+/**
+ * One trial of a plan: a deployment served under its workload, and what is kept of the run. A trial runs on a thread, or on
+ * another machine; the same trial gives the same result wherever it runs.
+ */
+
+import { TierKVError } from '../runtime/errors.ts';
+import type { SimulationObserver, StepSpan } from '../sim/cluster/parts.ts';
+import type { Instance } from '../sim/instance/instance.ts';
+import { type RequestTable, Status, ValueCounts } from '../sim/metrics/requestTable.ts';
+import { countedMeanMs, countedPercentileMs, meanMs, percentileMs } from '../sim/metrics/statistics.ts';
+import { cacheMetrics } from '../sim/report/tierMetrics.ts';
+import { buildPlanned, runToEnd } from '../simulate/build.ts';
+import type { BuiltSimulation } from '../simulate/built.ts';
+import type { SimulationPlan } from '../simulate/plan.ts';
+import { type FigureName, figureNames, statisticOf } from './targets.ts';
+
+export interface TrialTask {
+  readonly plan: SimulationPlan;
+}
+
+export interface TrialResult {
+  /** Requests that came, and those of them that were served whole. */
+  readonly injected: number;
+  readonly completed: number;
+  /** Every figure that a target may bound, in milliseconds. */
+  readonly figures: Readonly<Record<FigureName, number>>;
+  readonly requestsPerS: number;
+  readonly outputTokensPerS: number;
+  /** From arrival to the batch, 99th percentile. */
+  readonly delayP99Ms: number;
+  /** Blocks that were found by blocks that were looked up, and by the tier that had them. */
+  readonly hitRate: number;
+  readonly hitsByTier: Readonly<Record<string, number>>;
+  readonly preemptions: number;
+  /** Share of the time in which the busiest instance computed. */
+  readonly busyShare: number;
+  /** Largest share of GPU memory for KV that running requests held, over all instances. */
+  readonly kvShare: number;
+  /** Requests in the system when half of them, and when all of them had come. */
+  readonly inFlightHalf: number;
+  readonly inFlightEnd: number;
+}
+
+/** A result, or why there is none. */
+export type TrialAnswer =
+  | TrialResult
+  | { readonly error: { readonly code?: string; readonly message: string } };
+
+/** How full GPU memory was at its fullest, looked at once in so many steps: to look costs a walk over all instances. */
+const STEPS_A_LOOK = 16;
+
+class FullestMemory implements SimulationObserver {
+  share = 0;
+  readonly #instances: () => readonly Instance[];
+  #steps = 0;
+
+  constructor(instances: () => readonly Instance[]) {
+    this.#instances = instances;
+  }
+
+  step(_span: StepSpan): void {
+    if (this.#steps++ % STEPS_A_LOOK !== 0) return;
+    for (const { engine } of this.#instances()) {
+      const [hbm] = engine.tiers();
+      this.share = Math.max(this.share, hbm.usedBlocks / hbm.capacityBlocks);
+    }
+  }
+}
+
+export function runTrial({ plan }: TrialTask): TrialAnswer {
+  try {
+    let memory = new FullestMemory(() => []);
+    const run = runToEnd((skipsKeys) => {
+      let built: BuiltSimulation | undefined;
+      memory = new FullestMemory(() => built?.simulation.instances ?? []);
+      built = buildPlanned(plan, { skipsKeys, observer: memory });
+      return built;
+    });
+    return resultOf(run.simulation.table, run.simulation.instances, memory.share);
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return { error: error instanceof TierKVError ? { code: error.code, message } : { message } };
+  }
+}
+
+/** The known values of a column, sorted. */
+function known(column: Float64Array, size: number): Float64Array {
+  return column
+    .subarray(0, size)
+    .filter((value) => value >= 0)
+    .sort();
+}
+
+function resultOf(table: RequestTable, instances: readonly Instance[], kvShare: number): TrialResult {
+  const { size } = table;
+  const gaps = new ValueCounts();
+  for (const { times } of instances) gaps.addAll(times.gaps);
+  const columns = { ttft: known(table.firstTokenUs, size), e2e: known(table.e2eUs, size) };
+  const figures = {} as Record<FigureName, number>;
+  for (const name of figureNames) {
+    const { quantity, percentile } = statisticOf(name);
+    figures[name] =
+      quantity === 'itl'
+        ? percentile === undefined
+          ? countedMeanMs(gaps)
+          : countedPercentileMs(gaps, percentile)
+        : percentile === undefined
+          ? meanMs(columns[quantity])
+          : percentileMs(columns[quantity], percentile);
+  }
+  const sum = (pick: (instance: Instance) => number): number =>
+    instances.reduce((total, instance) => total + pick(instance), 0);
+  const endUs = Math.max(1, ...instances.map((instance) => instance.endUs));
+  const completed = sum(({ counters }) => counters.completed);
+  const { hitRate, hitsByTier } = cacheMetrics(instances);
+  const lastUs = size === 0 ? 0 : table.arrivalUs[size - 1];
+  return {
+    injected: size,
+    completed,
+    figures,
+    requestsPerS: completed / (endUs / 1e6),
+    outputTokensPerS: sum(({ counters }) => counters.outputTokens) / (endUs / 1e6),
+    delayP99Ms: percentileMs(known(table.schedulingDelayUs, size), 99),
+    hitRate,
+    hitsByTier,
+    preemptions: sum(({ engine }) => engine.counters.preemptions),
+    busyShare: Math.max(0, ...instances.map(({ counters }) => counters.busyUs)) / endUs,
+    kvShare,
+    inFlightHalf: inFlight(table, table.arrivalUs[size >> 1] ?? 0),
+    inFlightEnd: inFlight(table, lastUs),
+  };
+}
+
+/** Requests that had come and not ended. */
+function inFlight(table: RequestTable, atUs: number): number {
+  let count = 0;
+  for (let row = 0; row < table.size; row++) {
+    const arrivedUs = table.arrivalUs[row];
+    const isServed = table.status[row] === Status.COMPLETED;
+    if (isServed && arrivedUs <= atUs && arrivedUs + table.e2eUs[row] > atUs) count++;
+  }
+  return count;
+}

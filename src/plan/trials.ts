@@ -1,0 +1,129 @@
+/**
+ * Trials of a plan: each deployment is written down, planned, and run on the workers, many at once. Results come in the order
+ * of the trials, so that neither the number of threads nor their speed decides anything but the time.
+ */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { temporaryDirectory } from '../files/temporaryDirectory.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import { defaultOptions } from '../simulate/optionTable.ts';
+import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
+import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
+import { type DeploymentChoice, deploymentFile, modelOfTime } from './choice.ts';
+import type { CheckedQuestion } from './question.ts';
+import { measuredTargets, type TargetMeasured } from './targets.ts';
+import type { TrialResult } from './trial.ts';
+
+/** What is tried. */
+export interface Trial {
+  readonly choice: DeploymentChoice;
+  /** At most. Undefined: as many as the workload has. */
+  readonly requests: number | undefined;
+  readonly seed: number;
+  /** Requests come this many times as fast. Default 1. */
+  readonly load?: number;
+  /** Default: the question's. */
+  readonly latencyModel?: LatencyBackend;
+}
+
+export interface Tried {
+  readonly trial: Trial;
+  readonly result: TrialResult;
+  readonly targets: readonly TargetMeasured[];
+  /** Whether every request was served and every target met. */
+  readonly meets: boolean;
+  /** How far the worst target is off: 1 is on the bound, 2 twice as long. */
+  readonly excess: number;
+}
+
+/** Most requests of a full run, unless more are asked for. */
+export const FULL_MAX = 6000;
+/** A figure so bad that no order among such runs matters: nothing was served. */
+const NOTHING_SERVED = 1e6;
+
+export class Trials {
+  readonly question: CheckedQuestion;
+  /** Whether a queue that grows is a failure: the traffic is as heavy at its end as at its beginning. */
+  isSteady = false;
+  /** Simulations that were run. */
+  count = 0;
+  readonly #runner: TaskRunner;
+  readonly #folder: ReturnType<typeof temporaryDirectory> = temporaryDirectory('tierkv-plan-');
+  readonly #onDone: (trial: Tried) => void;
+  #files = 0;
+
+  constructor(question: CheckedQuestion, runner: TaskRunner, onDone: (trial: Tried) => void) {
+    this.question = question;
+    this.#runner = runner;
+    this.#onDone = onDone;
+  }
+
+  /** The trial as plain data. @throws TKV_CONFIG, TKV_CAPACITY as `simulate` of that deployment would */
+  planOf({ choice, requests, seed, load = 1, latencyModel }: Trial): SimulationPlan {
+    const { question } = this;
+    const { workload } = question;
+    const time = modelOfTime(latencyModel ?? question.latencyModel, choice.gpu);
+    const file = path.join(this.#folder.path, `deployment-${this.#files++}.yaml`);
+    fs.writeFileSync(file, deploymentFile(choice, question, { seed, requests: requests ?? FULL_MAX }, time));
+    const options = {
+      ...defaultOptions,
+      deployment: file,
+      seed: String(seed),
+      ...(requests === undefined ? {} : { numRequests: String(requests) }),
+      ...(workload.preset === undefined ? {} : { workload: workload.preset, rate: String(workload.rate) }),
+    };
+    const plan = planSimulation(workload.file, options);
+    fs.rmSync(file);
+    return load === 1 ? plan : { ...plan, workload: { ...plan.workload, load } };
+  }
+
+  /** @throws what makes a trial impossible, in the words of the simulator */
+  async run(trials: readonly Trial[]): Promise<Tried[]> {
+    return Promise.all(
+      trials.map(async (trial) => {
+        const answer = await this.#runner.run('trial', () => ({ plan: this.planOf(trial) }));
+        this.count++;
+        if (answer === undefined) throw new TierKVError('TKV_STATE', 'the plan was stopped. Ask again.');
+        if (isUnanswered(answer)) {
+          throw new TierKVError(
+            'TKV_CAPACITY',
+            `a simulation ended early: ${answer.message}. Give it memory.`,
+          );
+        }
+        if ('error' in answer) throw configError('workload', answer.error.message, 'Change it.');
+        const tried = this.#judged(trial, answer);
+        this.#onDone(tried);
+        return tried;
+      }),
+    );
+  }
+
+  #judged(trial: Trial, result: TrialResult): Tried {
+    const targets = measuredTargets(this.question.targets, result.figures);
+    const served = result.completed / Math.max(1, result.injected);
+    const worst = Math.max(...targets.map(({ ms, boundMs }) => ms / boundMs));
+    const grows = this.isSteady && isGrowing(result);
+    const isWhole = result.completed === result.injected && result.injected > 0;
+    return {
+      trial,
+      result,
+      targets,
+      meets: isWhole && !grows && targets.every(({ meets }) => meets),
+      excess: result.completed === 0 ? NOTHING_SERVED : Math.max(worst, grows ? 1.001 : 0) / served,
+    };
+  }
+
+  close(): void {
+    this.#folder[Symbol.dispose]();
+  }
+}
+
+/**
+ * Whether more requests are in the system at the end of the arrivals than half way, beyond what chance does: then the
+ * deployment does not keep up, and a longer run would end above any target.
+ */
+export function isGrowing({ inFlightHalf, inFlightEnd }: TrialResult): boolean {
+  return inFlightEnd > 1.3 * inFlightHalf + 4 * Math.sqrt(inFlightHalf) + 8;
+}

@@ -1,0 +1,445 @@
+/**
+ * The charts of a report in Vega-Lite, compiled to what the page's drawing library runs. The page sets the width and, in a
+ * timeline, the seconds that are shown. Series have the colours of Okabe and Ito, which the colour-blind tell apart, and
+ * lines are dashed differently, so that they are told apart in grey print.
+ */
+
+import { tierColours } from '../dashboard/charts.ts';
+import { importPeer } from '../metrics/peer.ts';
+import type { VegaLiteSpec } from '../printing/chart.ts';
+import type {
+  BarsSection,
+  DistributionsSection,
+  LinesSection,
+  PointsSection,
+  ReportSection,
+  TimelineLane,
+  TimelineSection,
+  Unit,
+} from './model.ts';
+import { written } from './model.ts';
+
+/** A chart that the page draws: what Vega runs, and the rows that it is drawn of. */
+export interface ReportChart {
+  readonly id: string;
+  readonly title: string;
+  readonly note: string;
+  /** Its axis of time goes with the timeline. */
+  readonly isOfTimeline: boolean;
+  readonly spec: unknown;
+  readonly rows: readonly object[];
+  /** For readers without scripts, and for screen readers. */
+  readonly description: string;
+}
+
+interface DraftChart extends Omit<ReportChart, 'spec'> {
+  readonly spec: VegaLiteSpec;
+}
+
+/** How Vega writes the numbers of an axis. */
+const axisFormats: Readonly<Record<Unit, string>> = {
+  count: '~s',
+  ms: '~s',
+  s: '~g',
+  share: '~%',
+  bytes: '~s',
+  perS: '~g',
+  tokensPerS: '~s',
+  bytesPerS: '~s',
+  plain: '~s',
+};
+
+const unitNames: Readonly<Record<Unit, string>> = {
+  count: '',
+  ms: 'ms',
+  s: 's',
+  share: '',
+  bytes: 'bytes',
+  perS: 'a second',
+  tokensPerS: 'tokens a second',
+  bytesPerS: 'bytes a second',
+  plain: '',
+};
+
+function titled(title: string, unit: Unit): string {
+  const name = unitNames[unit];
+  return name === '' || title.endsWith(name) ? title : `${title} (${name})`;
+}
+
+const color = {
+  field: 'series',
+  type: 'nominal',
+  sort: null,
+  scale: { range: tierColours },
+  legend: {
+    orient: 'top',
+    title: null,
+    symbolType: 'stroke',
+    symbolStrokeWidth: 3,
+    columns: 4,
+    labelLimit: 260,
+  },
+} as const;
+
+const dash = { field: 'series', type: 'nominal', sort: null, legend: color.legend } as const;
+
+function base(height: number, rest: VegaLiteSpec): VegaLiteSpec {
+  return {
+    $schema: 'https://vega.github.io/schema/vega-lite/v6.json',
+    data: { name: 'rows' },
+    width: 600,
+    height,
+    autosize: { type: 'fit', contains: 'padding' },
+    background: 'transparent',
+    config: {
+      view: { stroke: null },
+      font: 'system-ui, sans-serif',
+      axis: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: 'normal' },
+      legend: { labelFontSize: 11 },
+    },
+    ...rest,
+  };
+}
+
+interface ChartAxis {
+  readonly title: string;
+  readonly unit: Unit;
+  readonly isLog?: boolean;
+}
+
+/** @param values that are drawn: a scale of one value alone has no ticks, so it gets some room */
+function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number[], padding = 0): object {
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const room = isLog ? { domain: [least / 2, most * 2] } : { domain: [least - 1, most + 1] };
+  return {
+    type: 'quantitative',
+    title: titled(title, unit),
+    axis: { format: axisFormats[unit], tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
+    scale: {
+      ...(isLog ? { type: 'log' } : { zero: false }),
+      ...(values.length > 0 && least === most ? room : {}),
+      ...(padding === 0 ? {} : { padding }),
+    },
+  };
+}
+
+function linesChart(section: LinesSection, id: string): DraftChart {
+  const rows = section.series.flatMap(({ name, points }) => points.map(([x, y]) => ({ x, y, series: name })));
+  return {
+    ...headOf(section, id),
+    rows,
+    spec: base(240, {
+      mark: { type: 'line', strokeWidth: 2, point: rows.length < 60, clip: true },
+      encoding: {
+        x: {
+          field: 'x',
+          ...axis(
+            section.x,
+            rows.map(({ x }) => x),
+          ),
+        },
+        y: {
+          field: 'y',
+          ...axis(
+            section.y,
+            rows.map(({ y }) => y),
+          ),
+        },
+        color,
+        strokeDash: dash,
+        tooltip: tooltips('series', ['x', section.x.title], ['y', section.y.title]),
+      },
+    }),
+  };
+}
+
+/** Pixels between the outermost points and the frame: the name of the chosen one has room there. */
+const PADDING = 32;
+
+function pointsChart(section: PointsSection, id: string): DraftChart {
+  const rows = section.points.map(({ x, y, name, group, isChosen }) => ({
+    x,
+    y,
+    name,
+    series: group ?? '',
+    chosen: isChosen === true ? 'the answer' : '',
+  }));
+  const hasGroups = rows.some(({ series }) => series !== '');
+  const x = {
+    field: 'x',
+    ...axis(
+      section.x,
+      rows.map((row) => row.x),
+      PADDING,
+    ),
+  };
+  const y = {
+    field: 'y',
+    ...axis(
+      section.y,
+      rows.map((row) => row.y),
+      PADDING,
+    ),
+  };
+  return {
+    ...headOf(section, id),
+    rows,
+    spec: base(300, {
+      layer: [
+        {
+          mark: { type: 'point', filled: true, size: 80, opacity: 0.85 },
+          encoding: {
+            x,
+            y,
+            ...(hasGroups
+              ? {
+                  color: { ...color, legend: { ...color.legend, symbolType: 'circle' } },
+                  shape: {
+                    field: 'series',
+                    type: 'nominal',
+                    sort: null,
+                    legend: { ...color.legend, symbolType: 'circle' },
+                  },
+                }
+              : { color: { value: tierColours[0] } }),
+            tooltip: tooltips('name', ['x', section.x.title], ['y', section.y.title]),
+          },
+        },
+        {
+          transform: [{ filter: "datum.chosen !== ''" }],
+          mark: { type: 'point', size: 320, strokeWidth: 2, color: tierColours[4] },
+          encoding: { x, y },
+        },
+        {
+          transform: [{ filter: "datum.chosen !== ''" }],
+          mark: { type: 'text', dy: -17, fontWeight: 600, color: tierColours[4] },
+          encoding: { x, y, text: { field: 'chosen' } },
+        },
+      ],
+    }),
+  };
+}
+
+const BAR_HEIGHT = 24;
+
+function barsChart(section: BarsSection, id: string): DraftChart {
+  const rows = section.bars.map(({ name, value, low, high, group, isChosen }) => ({
+    name,
+    value,
+    low: low ?? value,
+    high: high ?? value,
+    series: group ?? '',
+    chosen: isChosen === true,
+    text: written(value, section.unit),
+  }));
+  const names = new Set(rows.map(({ name }) => name)).size;
+  const groups = new Set(rows.map(({ series }) => series)).size;
+  const y = { field: 'name', type: 'nominal', sort: null, title: null, axis: { labelLimit: 260 } };
+  const offset = groups > 1 ? { yOffset: { field: 'series', sort: null } } : {};
+  const x = {
+    type: 'quantitative',
+    title: unitNames[section.unit] || null,
+    axis: { format: axisFormats[section.unit], tickCount: 6 },
+    scale: { zero: true },
+  };
+  return {
+    ...headOf(section, id),
+    rows,
+    spec: base(Math.max(70, names * Math.max(BAR_HEIGHT, groups * 17) + (groups > 1 ? 80 : 40)), {
+      layer: [
+        {
+          mark: { type: 'bar', cornerRadiusEnd: 2 },
+          encoding: {
+            x: { field: 'value', ...x },
+            y,
+            ...offset,
+            color:
+              groups > 1
+                ? { ...color, legend: { ...color.legend, symbolType: 'square' } }
+                : {
+                    condition: { test: 'datum.chosen', value: tierColours[2] },
+                    value: tierColours[0],
+                  },
+            tooltip: tooltips('name', ['text', 'value'], ['low', 'from'], ['high', 'to']),
+          },
+        },
+        {
+          mark: { type: 'rule', strokeWidth: 2, color: '#7a8794' },
+          encoding: { x: { field: 'low', type: 'quantitative' }, x2: { field: 'high' }, y, ...offset },
+        },
+      ],
+    }),
+  };
+}
+
+function distributionsChart(section: DistributionsSection, id: string): DraftChart {
+  const rows: object[] = section.series.flatMap(({ name, quantiles }) =>
+    quantiles.flatMap(
+      (value, i) => (value > 0 ? [{ value, share: i / (quantiles.length - 1), series: name }] : []), // a scale of logarithms has no 0
+    ),
+  );
+  for (const { name, target } of section.series) {
+    if (target === undefined) continue;
+    rows.push({ value: target.most, share: target.share, series: name, target: `target of ${name}` });
+  }
+  const share = {
+    field: 'share',
+    type: 'quantitative',
+    title: 'share of requests',
+    axis: { format: '%', values: [0, 0.25, 0.5, 0.75, 0.9, 0.99] },
+    scale: { domain: [0, 1] },
+  };
+  const value = {
+    field: 'value',
+    type: 'quantitative',
+    title: unitNames[section.unit] || null,
+    scale: { type: 'log' },
+    axis: { format: axisFormats[section.unit], tickCount: 6 },
+  };
+  return {
+    ...headOf(section, id),
+    rows,
+    spec: base(260, {
+      layer: [
+        {
+          transform: [{ filter: '!isValid(datum.target)' }],
+          mark: { type: 'line', strokeWidth: 2 },
+          encoding: {
+            x: value,
+            y: share,
+            color,
+            strokeDash: dash,
+            tooltip: tooltips('series', ['value', 'at most'], ['share', 'share']),
+          },
+        },
+        {
+          transform: [{ filter: 'isValid(datum.target)' }],
+          mark: { type: 'rule', strokeDash: [3, 3], strokeWidth: 1.5 },
+          encoding: { x: value, color },
+        },
+        {
+          transform: [{ filter: 'isValid(datum.target)' }],
+          mark: { type: 'point', shape: 'triangle-left', size: 110, filled: true },
+          encoding: {
+            x: value,
+            y: share,
+            color,
+            tooltip: tooltips('target', ['value', 'at most'], ['share', 'share']),
+          },
+        },
+      ],
+    }),
+  };
+}
+
+function laneChart(lane: TimelineLane, id: string): DraftChart {
+  const rows = lane.series.flatMap(({ name, points }) => points.map(([x, y]) => ({ x, y, series: name })));
+  return {
+    id,
+    title: lane.name,
+    note: '',
+    isOfTimeline: true,
+    description: `${lane.name} over time: ${lane.series.map(({ name }) => name).join(', ')}`,
+    rows,
+    spec: base(110, {
+      mark: lane.isStacked
+        ? { type: 'area', interpolate: 'step-after', opacity: 0.75, clip: true }
+        : { type: 'line', interpolate: 'step-after', strokeWidth: 1.6, clip: true },
+      encoding: {
+        x: { field: 'x', type: 'quantitative', title: null, axis: { grid: false, tickCount: 8 } },
+        y: {
+          field: 'y',
+          type: 'quantitative',
+          title: unitNames[lane.unit] || null,
+          stack: lane.isStacked ? 'zero' : null,
+          axis: { tickCount: 3, format: axisFormats[lane.unit], minExtent: 46, maxExtent: 46 },
+          // a scale of nothing but zeros has no ticks
+          scale: rows.some(({ y }) => y !== 0) ? { zero: true } : { domain: [0, 1] },
+        },
+        color: lane.series.length > 1 ? color : { ...color, legend: null },
+        ...(lane.isStacked || lane.series.length < 2 ? {} : { strokeDash: dash }),
+        tooltip: tooltips('series', ['x', 's'], ['y', lane.name]),
+      },
+    }),
+  };
+}
+
+const EVENT_KINDS = ['scaling', 'anomaly', 'transfer'];
+
+function eventsChart({ events }: TimelineSection, id: string): DraftChart {
+  const kinds = EVENT_KINDS.filter((kind) => events.some((event) => event.kind === kind));
+  return {
+    id,
+    title: 'events',
+    note: '',
+    isOfTimeline: true,
+    description: `${events.length} events: scaling, anomalies, transfers`,
+    rows: events.map(({ s, what, kind }) => ({ x: s, what, series: kind })),
+    spec: base(30 + 18 * kinds.length, {
+      mark: { type: 'tick', thickness: 2, clip: true },
+      encoding: {
+        x: { field: 'x', type: 'quantitative', title: null, axis: { grid: false, tickCount: 8 } },
+        y: {
+          field: 'series',
+          type: 'nominal',
+          title: null,
+          sort: null,
+          axis: { minExtent: 46, maxExtent: 60 },
+        },
+        color: { ...color, legend: null },
+        tooltip: tooltips('what', ['x', 's']),
+      },
+    }),
+  };
+}
+
+function tooltips(first: string, ...rest: readonly (readonly [string, string])[]): object[] {
+  return [{ field: first, title: ' ' }, ...rest.map(([field, title]) => ({ field, title }))];
+}
+
+function headOf(
+  { title, note = '', kind }: { readonly title: string; readonly note?: string; readonly kind: string },
+  id: string,
+): Pick<ReportChart, 'id' | 'title' | 'note' | 'isOfTimeline' | 'description'> {
+  return { id, title, note, isOfTimeline: false, description: `${title} (${kind})` };
+}
+
+function draftsOf(section: ReportSection, id: string): DraftChart[] {
+  if (section.kind === 'lines') return [linesChart(section, id)];
+  if (section.kind === 'points') return [pointsChart(section, id)];
+  if (section.kind === 'bars') return [barsChart(section, id)];
+  if (section.kind === 'distributions') return [distributionsChart(section, id)];
+  if (section.kind !== 'timeline') return [];
+  const lanes = section.lanes.map((lane, i) => laneChart(lane, `${id}-${i}`));
+  return section.events.length === 0 ? lanes : [...lanes, eventsChart(section, `${id}-events`)];
+}
+
+/**
+ * The charts of each section, compiled.
+ * @throws TKV_CONFIG where vega-lite is not installed
+ */
+export async function chartsOf(
+  sections: readonly ReportSection[],
+): Promise<readonly (readonly ReportChart[])[]> {
+  const { compile } = await importPeer<{ compile(spec: unknown): { spec: unknown } }>(
+    'vega-lite',
+    'the charts of a report',
+  );
+  return sections.map((section, i) =>
+    draftsOf(section, `chart-${i}`).map((draft) => {
+      const compiled = compile(draft.spec).spec;
+      return { ...draft, spec: draft.isOfTimeline ? withTime(compiled) : compiled };
+    }),
+  );
+}
+
+/** The axis of time follows a signal that the page sets. */
+function withTime(compiled: unknown): unknown {
+  const spec = compiled as { readonly scales: readonly object[]; readonly signals?: readonly object[] };
+  const scales = spec.scales.map((scale) =>
+    'name' in scale && scale.name === 'x'
+      ? { ...scale, domainRaw: { signal: 'seconds' }, nice: false }
+      : scale,
+  );
+  return { ...spec, scales, signals: [...(spec.signals ?? []), { name: 'seconds', value: null }] };
+}

@@ -1,0 +1,179 @@
+/** A parity run as a report: how far is the simulator from the real runtime on this machine? */
+
+import type { Summary } from '../sim/metrics/statistics.ts';
+import { type Report, type ReportSection, written } from './model.ts';
+import { originOf } from './origin.ts';
+
+interface BothSides<T> {
+  readonly real: T;
+  readonly predicted: T;
+}
+
+interface ComparedTimes extends BothSides<Summary> {
+  readonly eachError: number | null;
+}
+
+/** What a parity run found; times in microseconds. */
+export interface ComparedRuns {
+  readonly runner: string;
+  readonly adapter: { readonly name: string; readonly software: boolean };
+  readonly latencyModel: string;
+  readonly requests: number;
+  readonly exact: {
+    readonly identical: boolean;
+    readonly lines: number;
+    readonly firstDifference: number | null;
+  };
+  readonly hits: BothSides<{ readonly lookups: number; readonly rate: number }> & {
+    readonly byTier: Readonly<Record<string, BothSides<number>>>;
+    /** Percentage points. */
+    readonly points: number;
+  };
+  readonly transfers: Readonly<Record<string, ComparedTimes & { readonly medianError: number }>>;
+  readonly latencies: Readonly<
+    Record<
+      string,
+      ComparedTimes & { readonly meanError: number; readonly p50Error: number; readonly p99Error: number }
+    >
+  >;
+  readonly wrongBlocks: number;
+  readonly interruptedSteps: number;
+}
+
+/** Medians that are predicted within this share are near. */
+const NEAR = 0.25;
+
+const names: Readonly<Record<string, string>> = {
+  ttft: 'first token',
+  tpot: 'between tokens',
+  e2e: 'whole request',
+};
+
+export function parityReport(runs: ComparedRuns, command: string): Report {
+  const { exact, hits, latencies, transfers, wrongBlocks, adapter, requests } = runs;
+  const isRight = exact.identical && wrongBlocks === 0;
+  const { ttft, e2e } = latencies;
+  const worst = Math.max(0, ...Object.values(latencies).map(({ p50Error }) => Math.abs(p50Error)));
+  const isNear = worst <= NEAR;
+  const off = [ttft, e2e].flatMap((each, i) =>
+    each === undefined
+      ? []
+      : [`${written(Math.abs(each.p50Error), 'share')} of the median ${i === 0 ? 'first token' : 'request'}`],
+  );
+  const answer = isRight
+    ? `${isNear ? 'Yes' : 'In part'}: the replay of ${written(exact.lines, 'count')} lines is identical; the free prediction is off by ` +
+      `${[`${written(Math.abs(hits.points) / 100, 'share')} of hits`, ...off].join(', ')}.`
+    : `No: ${exact.identical ? `${wrongBlocks} blocks came back wrong` : 'the replay differs from the run'}.`;
+  return {
+    title: 'The simulator beside the real runtime',
+    question: 'Does the simulator decide as the real runtime, and how far are its predictions?',
+    answer,
+    verdict: !isRight ? 'no' : isNear ? 'yes' : 'open',
+    figures: [
+      {
+        name: 'decisions replayed',
+        value: exact.lines,
+        unit: 'count',
+        note: exact.identical ? 'identical' : `differ at byte ${exact.firstDifference}`,
+      },
+      { name: 'blocks that came back wrong', value: wrongBlocks, unit: 'count', target: { most: 0 } },
+      {
+        name: 'hits, real',
+        value: hits.real.rate,
+        unit: 'share',
+        note: `predicted ${written(hits.predicted.rate, 'share')}`,
+      },
+      ...Object.entries(latencies).map(([name, { eachError }]) => ({
+        name: `${names[name] ?? name}, half are off by at most`,
+        value: eachError,
+        unit: 'share' as const,
+      })),
+      { name: 'requests', value: requests, unit: 'count' },
+    ],
+    sections: [
+      {
+        kind: 'bars',
+        title: 'Where prompts were found',
+        unit: 'share',
+        bars: Object.entries(hits.byTier).flatMap(([tier, sides]) => [
+          { name: tier, group: 'real', value: sides.real },
+          { name: tier, group: 'predicted', value: sides.predicted },
+        ]),
+      },
+      ...Object.entries(latencies).map(([name, sides]) => percentiles(names[name] ?? name, sides)),
+      timesTable('Times of requests', latencies),
+      ...(Object.keys(transfers).length === 0 ? [] : [timesTable('Times of transfers', transfers)]),
+    ],
+    next: isRight
+      ? [
+          ...(isNear
+            ? []
+            : [
+                `A median is off by ${written(worst, 'share')}: the machine was busy, the run was short, or the model of time does not fit what served. Repeat it on a quiet machine with more requests.`,
+              ]),
+          'Where the median is right and the tail is not, look at the queue: the rate of the traffic is near what the machine serves.',
+          'Where transfers are off, calibrate the links again: tierkv calibrate, then --links.',
+        ]
+      : [
+          'Keep the decision log (--log) and report it: a replay that differs is a fault of tierkv, and so is a wrong block.',
+        ],
+    limits: [
+      ...(adapter.software
+        ? [`${adapter.name} is a software device: its times say nothing about a GPU.`]
+        : []),
+      'Real times are of this machine, in one run: another run differs by what else the machine does.',
+      ...(runs.interruptedSteps === 0 ? [] : [`${runs.interruptedSteps} steps were interrupted.`]),
+    ],
+    origin: originOf(command, {
+      'served by': runs.runner,
+      device: adapter.name,
+      'model of time': runs.latencyModel,
+    }),
+  };
+}
+
+const shares: readonly (readonly [share: number, of: keyof Summary])[] = [
+  [0.5, 'p50'],
+  [0.9, 'p90'],
+  [0.95, 'p95'],
+  [0.99, 'p99'],
+  [1, 'max'],
+];
+
+function percentiles(title: string, sides: ComparedTimes): ReportSection {
+  const points = (summary: Summary): [number, number][] =>
+    shares.map(([share, of]): [number, number] => [100 * share, summary[of] / 1000]);
+  return {
+    kind: 'lines',
+    title: `${title}: real beside predicted`,
+    x: { title: 'percentile of requests', unit: 'count' },
+    y: { title, unit: 'ms' },
+    series: [
+      { name: 'real', points: points(sides.real) },
+      { name: 'predicted', points: points(sides.predicted) },
+    ],
+  };
+}
+
+function timesTable(title: string, all: Readonly<Record<string, ComparedTimes>>): ReportSection {
+  return {
+    kind: 'table',
+    title,
+    columns: [
+      { title: '' },
+      { title: 'real, median', unit: 'ms' },
+      { title: 'predicted, median', unit: 'ms' },
+      { title: 'real, p99', unit: 'ms' },
+      { title: 'predicted, p99', unit: 'ms' },
+      { title: 'half are off by at most', unit: 'share' },
+    ],
+    rows: Object.entries(all).map(([name, { real, predicted, eachError }]) => [
+      names[name] ?? name,
+      real.p50 / 1000,
+      predicted.p50 / 1000,
+      real.p99 / 1000,
+      predicted.p99 / 1000,
+      eachError,
+    ]),
+  };
+}

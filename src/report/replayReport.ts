@@ -1,0 +1,252 @@
+/** A replay, or a study of eviction policies on a trace, as a report: what did the tiers save, and which policy saves most? */
+
+import type { ReplayReport } from '../replay/report.ts';
+import type { Study } from '../replay/study.ts';
+import { type Report, type ReportSection, written } from './model.ts';
+import { originOf } from './origin.ts';
+
+export interface ReplayedTrace {
+  readonly replay?: ReplayReport;
+  readonly study?: Study;
+  readonly trace: string;
+  readonly command: string;
+}
+
+const OPTIMUM = 'optimum';
+
+export function replayReport(replayed: ReplayedTrace): Report {
+  const { replay, study, trace, command } = replayed;
+  const sections = [
+    ...(replay === undefined ? [] : replaySections(replay)),
+    ...(study === undefined ? [] : studySections(study)),
+  ];
+  const told = replay === undefined ? ofStudy(study as Study) : ofReplay(replay);
+  return {
+    ...told,
+    sections,
+    origin: originOf(command, {
+      trace,
+      ...(replay === undefined
+        ? {}
+        : { driver: replay.driver, policy: replay.policy, 'decision digest': replay.decisionDigest }),
+    }),
+  };
+}
+
+type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'figures' | 'next' | 'limits'>;
+
+function ofReplay(replay: ReplayReport): ReplayStory {
+  const { hits, blockLookups, requests, verified, verifyFailures, adapter, driver, wallSeconds } = replay;
+  const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
+  const all = hits.hbm + hits.ddr + hits.nvme;
+  const isRight = verifyFailures === 0;
+  const answer = isRight
+    ? `With its tiers ${written(of(all), 'share')} of the blocks of ${requests} requests were found, with GPU memory alone ${written(of(hits.hbm), 'share')}.`
+    : `No: ${verifyFailures} of ${verified} verified blocks were wrong.`;
+  return {
+    title: 'A trace through the tiers',
+    question: 'How much of the prompts need not be computed again?',
+    answer,
+    verdict: isRight ? 'open' : 'no',
+    figures: [
+      { name: 'found in any tier', value: of(all), unit: 'share' },
+      { name: 'found in GPU memory', value: of(hits.hbm), unit: 'share' },
+      { name: 'found in host memory', value: of(hits.ddr), unit: 'share' },
+      { name: 'found on disk', value: of(hits.nvme), unit: 'share' },
+      {
+        name: 'blocks that came back wrong',
+        value: verifyFailures,
+        unit: 'count',
+        target: { most: 0 },
+        note: `${written(verified, 'count')} verified`,
+      },
+      { name: 'requests', value: requests, unit: 'count' },
+      { name: 'time of the replay', value: wallSeconds, unit: 's' },
+    ],
+    next: adviceOf(replay, of(hits.ddr), of(hits.nvme)),
+    limits: [
+      ...(driver === 'modeled' ? ['No bytes moved: rates are those of the link model.'] : []),
+      ...(adapter.software && driver === 'real'
+        ? [`${adapter.name} is a software device: its rates say nothing about a GPU.`]
+        : []),
+      ...(replay.skippedLines === 0
+        ? []
+        : [`${replay.skippedLines} malformed lines of the trace were left out.`]),
+      'Requests of a replay follow each other as the trace has them; nothing waits for a GPU that computes.',
+    ],
+  };
+}
+
+function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
+  const { demotions, hits, blockLookups } = replay;
+  const missed = blockLookups - hits.hbm - hits.ddr - hits.nvme;
+  return [
+    ...(demotions.dropped > 0 && missed > 0
+      ? [
+          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with --policy all over several --hbm-blocks.`,
+        ]
+      : []),
+    ...(demotions.dropped === 0
+      ? ['No block was lost: what was missed was never seen, and no tier would have found it.']
+      : []),
+    ...(ddr + nvme < 0.01
+      ? ['The lower tiers found little: GPU memory holds what this trace comes back to.']
+      : []),
+    'To see why a request missed, keep the decision log (--log) and ask tierkv explain.',
+  ];
+}
+
+function ofStudy(study: Study): ReplayStory {
+  const { rows, requests, lookups } = study;
+  const ran = rows.filter(({ policy }) => policy !== OPTIMUM);
+  const best = ran.reduce((a, b) => (b.points > a.points ? b : a));
+  const optimum = rows.find(({ policy, capacity }) => policy === OPTIMUM && capacity === best.capacity);
+  const lru = rows.find(({ policy, capacity }) => policy === 'lru' && capacity === best.capacity);
+  return {
+    title: 'Eviction policies on a trace',
+    question: 'Which eviction policy finds most, and how much is left to gain?',
+    answer:
+      best.points > 0
+        ? `${best.policy} finds ${best.hitPercent.toFixed(2)}% of the blocks in ${written(best.capacity, 'count')} blocks of GPU memory, ${best.points.toFixed(2)} points more than lru` +
+          `${best.closedPercent === null ? '.' : ` and ${best.closedPercent.toFixed(0)}% of the way to what is possible.`}`
+        : 'No policy finds more than lru on this trace.',
+    verdict: best.points > 0 ? 'yes' : 'open',
+    figures: [
+      ...(best.policy === 'lru'
+        ? []
+        : [{ name: `found, ${best.policy}`, value: best.hitPercent / 100, unit: 'share' as const }]),
+      { name: 'found, lru', value: lru === undefined ? null : lru.hitPercent / 100, unit: 'share' },
+      {
+        name: 'found with the future known',
+        value: optimum === undefined ? null : optimum.hitPercent / 100,
+        unit: 'share',
+      },
+      { name: 'requests', value: requests, unit: 'count' },
+      { name: 'blocks asked for', value: lookups, unit: 'count' },
+    ],
+    next: [
+      ...(best.points > 0
+        ? [
+            `Open the runtime with eviction: { policy: '${best.policy}' }, or simulate with --eviction ${best.policy}.`,
+          ]
+        : []),
+      ...(new Set(rows.map(({ capacity }) => capacity)).size < 2
+        ? ['Try several sizes: --hbm-blocks 1000,3000,10000 shows what room buys.']
+        : []),
+    ],
+    limits: ['Policies are compared by blocks found, each at the same sizes. Times are not part of it.'],
+  };
+}
+
+function replaySections(replay: ReplayReport): ReportSection[] {
+  const { hits, blockLookups, demotions, bytesMoved, gbps, tiers } = replay;
+  const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
+  const missed = blockLookups - hits.hbm - hits.ddr - hits.nvme;
+  const links = Object.entries(bytesMoved) as [keyof typeof bytesMoved, number][];
+  const facts = Object.entries(tiers).flatMap(([tier, of2]) =>
+    Object.entries(of2).map(([name, value]) => [tier, name, String(value)]),
+  );
+  return [
+    {
+      kind: 'bars',
+      title: 'Where the blocks of prompts were found',
+      unit: 'share',
+      bars: [
+        { name: 'GPU memory', value: of(hits.hbm) },
+        { name: 'host memory', value: of(hits.ddr) },
+        { name: 'disk', value: of(hits.nvme) },
+        { name: 'computed', value: of(missed) },
+      ],
+    },
+    {
+      kind: 'bars',
+      title: 'Where blocks went',
+      unit: 'count',
+      bars: [
+        { name: 'GPU memory to host memory', value: demotions.hbmToDdr },
+        { name: 'host memory to disk', value: demotions.ddrToNvme },
+        { name: 'dropped', value: demotions.dropped },
+      ],
+    },
+    ...(links.length === 0
+      ? []
+      : [
+          {
+            kind: 'table' as const,
+            title: 'What the links carried',
+            columns: [
+              { title: 'link' },
+              { title: 'bytes', unit: 'bytes' as const },
+              { title: 'rate', unit: 'bytesPerS' as const },
+            ],
+            rows: links.map(([link, bytes]) => [
+              link,
+              bytes,
+              gbps[link] === undefined ? null : gbps[link] * 1e9,
+            ]),
+          },
+        ]),
+    ...(facts.length === 0
+      ? []
+      : [
+          {
+            kind: 'table' as const,
+            title: 'What each tier got',
+            columns: [{ title: 'tier' }, { title: '' }, { title: '' }],
+            rows: facts,
+          },
+        ]),
+  ];
+}
+
+function studySections(study: Study): ReportSection[] {
+  const { rows } = study;
+  const capacities = [...new Set(rows.map(({ capacity }) => capacity))];
+  const policies = [...new Set(rows.map(({ policy }) => policy))];
+  const table: ReportSection = {
+    kind: 'table',
+    title: 'All policies',
+    columns: [
+      { title: 'blocks in GPU memory', unit: 'count' },
+      { title: 'policy' },
+      { title: 'found', unit: 'share' },
+      { title: 'points over lru', unit: 'plain' },
+      { title: 'of the gap closed', unit: 'share' },
+      { title: 'ns a block', unit: 'plain' },
+    ],
+    rows: rows.map(({ capacity, policy, hitPercent, points, closedPercent, nsPerBlock }) => [
+      capacity,
+      policy,
+      hitPercent / 100,
+      points,
+      closedPercent === null ? null : closedPercent / 100,
+      nsPerBlock,
+    ]),
+  };
+  if (capacities.length > 1) {
+    return [
+      {
+        kind: 'lines',
+        title: 'What room and policy find',
+        x: { title: 'blocks in GPU memory', unit: 'count', isLog: true },
+        y: { title: 'blocks found', unit: 'share' },
+        series: policies.map((policy) => ({
+          name: policy,
+          points: rows
+            .filter((row) => row.policy === policy)
+            .map((row) => [row.capacity, row.hitPercent / 100] as const),
+        })),
+      },
+      table,
+    ];
+  }
+  return [
+    {
+      kind: 'bars',
+      title: 'What each policy finds',
+      unit: 'share',
+      bars: rows.map(({ policy, hitPercent }) => ({ name: policy, value: hitPercent / 100 })),
+    },
+    table,
+  ];
+}

@@ -1,0 +1,184 @@
+/** A search as a report: is there a policy that beats every preset, where, and how was it found? */
+
+import { type Report, type ReportSection, written } from './model.ts';
+import { originOf } from './origin.ts';
+
+/** A policy on the suite that the search never saw; gains over the baseline. */
+interface HiddenScore {
+  readonly name: string;
+  readonly id: string;
+  readonly hidden: number;
+  readonly settings: Readonly<Record<string, number>>;
+  readonly cases: Readonly<Record<string, number>>;
+  readonly error?: string;
+}
+
+/** What a search came to. */
+export interface SearchOutcome {
+  readonly generations: number;
+  readonly evaluations: number;
+  readonly winner: HiddenScore & {
+    readonly train: number;
+    readonly validation: number;
+    readonly origin: string;
+    readonly generation: number;
+  };
+  readonly presets: readonly HiddenScore[];
+  readonly settings: readonly {
+    readonly setting: string;
+    readonly winner: number;
+    readonly bestPreset: string;
+    readonly bestPresetScore: number;
+  }[];
+  readonly history: readonly { readonly generation: number; readonly best: number }[];
+}
+
+export interface SearchedPolicies {
+  readonly outcome: SearchOutcome;
+  /** Each policy that ran: the generation that made it, and its score. */
+  readonly individuals: readonly {
+    readonly generation: number;
+    readonly score: number;
+    readonly origin: string;
+  }[];
+  readonly command: string;
+  /** Where the winner lies. */
+  readonly folder: string;
+}
+
+/** What scores far below the presets is drawn at the lower end. */
+const LOWEST = -0.3;
+
+export function searchReport({ outcome, individuals, command, folder }: SearchedPolicies): Report {
+  const { winner, presets, settings, generations, evaluations, history } = outcome;
+  const ran = presets.filter(({ error }) => error === undefined);
+  const best = ran.reduce<HiddenScore | undefined>(
+    (a, b) => (a === undefined || b.hidden > a.hidden ? b : a),
+    undefined,
+  );
+  const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
+  const beatsAll = settings.length > 0 && ahead === settings.length;
+  const lead = best === undefined ? null : winner.hidden - best.hidden;
+  const answer =
+    best === undefined || lead === null
+      ? `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`
+      : lead > 0
+        ? `${beatsAll ? 'Yes' : 'In part'}: the winner is ${written(lead, 'share')} ahead of the best preset, ${best.name}, on workloads that the search never saw, and first in ${ahead} of ${settings.length} settings.`
+        : `No: on workloads that the search never saw, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;
+  return {
+    title: 'A search for a better policy',
+    question: 'Is there a policy that beats every preset?',
+    answer,
+    verdict: best === undefined ? 'open' : beatsAll ? 'yes' : lead !== null && lead > 0 ? 'open' : 'no',
+    figures: [
+      {
+        name: 'gain over the baseline, never seen',
+        value: winner.hidden,
+        unit: 'share',
+        ...spreadOf(winner),
+      },
+      {
+        name: 'ahead of the best preset',
+        value: lead,
+        unit: 'share',
+        ...(best === undefined ? {} : { note: best.name }),
+      },
+      { name: 'lead in the search', value: winner.train, unit: 'share', note: 'train' },
+      { name: 'lead where it was chosen', value: winner.validation, unit: 'share', note: 'validation' },
+      { name: 'evaluations', value: evaluations, unit: 'count', note: `${generations} generations` },
+    ],
+    sections: [
+      bars(winner, ran),
+      ...settingsSection(outcome),
+      ...(history.length < 2 ? [] : [progress(history)]),
+      {
+        kind: 'points',
+        title: 'All policies that were tried',
+        x: { title: 'generation', unit: 'count' },
+        y: { title: 'lead', unit: 'share' },
+        points: individuals.map(({ generation, score, origin }) => ({
+          x: generation,
+          y: Math.max(LOWEST, score),
+          name: origin,
+          group: origin,
+        })),
+      },
+    ],
+    next: [
+      `Try the winner: tierkv evaluate ${folder}/best.json --presets --suite hidden.`,
+      ...(beatsAll ? ['Deploy it before real servers with tierkv gateway, as a shadow first.'] : []),
+      ...settings
+        .filter((each) => each.winner <= each.bestPresetScore)
+        .slice(0, 3)
+        .map(({ setting, bestPreset }) => `In ${setting} keep ${bestPreset}, or search on such workloads.`),
+      ...(generations < 10
+        ? ['The search was short: --resume with more --generations goes on from here.']
+        : []),
+    ],
+    limits: [
+      'Scores come from the simulator. The suite that judges was seen by neither the search nor the choice.',
+      `Scores below ${written(LOWEST, 'share')} are drawn there.`,
+    ],
+    origin: originOf(command, { winner: winner.id, 'made by': winner.origin, folder }),
+  };
+}
+
+function spreadOf({ cases }: HiddenScore): { spread?: { low: number; high: number; over: string } } {
+  const scores = Object.values(cases);
+  if (scores.length < 2) return {};
+  return { spread: { low: Math.min(...scores), high: Math.max(...scores), over: `${scores.length} cases` } };
+}
+
+function bars(winner: HiddenScore, presets: readonly HiddenScore[]): ReportSection {
+  return {
+    kind: 'bars',
+    title: 'The winner beside every preset, on workloads that were never seen',
+    note: 'Mean gain over the baseline, and the range from the worst to the best case.',
+    unit: 'share',
+    bars: [{ ...winner, name: 'the winner' }, ...presets].map((policy, i) => {
+      const scores = Object.values(policy.cases);
+      return {
+        name: policy.name,
+        value: policy.hidden,
+        low: Math.min(policy.hidden, ...scores),
+        high: Math.max(policy.hidden, ...scores),
+        isChosen: i === 0,
+      };
+    }),
+  };
+}
+
+function progress(history: SearchOutcome['history']): ReportSection {
+  return {
+    kind: 'lines',
+    title: 'The best policy, generation by generation',
+    note: 'Lead over the best presets on the suite that the search sees.',
+    x: { title: 'generation', unit: 'count' },
+    y: { title: 'lead', unit: 'share' },
+    series: [{ name: 'the best so far', points: history.map(({ generation, best }) => [generation, best]) }],
+  };
+}
+
+function settingsSection({ settings }: SearchOutcome): ReportSection[] {
+  if (settings.length === 0) return [];
+  return [
+    {
+      kind: 'table',
+      title: 'Setting by setting',
+      columns: [
+        { title: 'setting' },
+        { title: 'winner', unit: 'share' },
+        { title: 'best preset there' },
+        { title: 'its gain', unit: 'share' },
+        { title: 'lead', unit: 'share' },
+      ],
+      rows: settings.map(({ setting, winner, bestPreset, bestPresetScore }) => [
+        setting,
+        winner,
+        bestPreset,
+        bestPresetScore,
+        winner - bestPresetScore,
+      ]),
+    },
+  ];
+}

@@ -1,0 +1,206 @@
+/** A sweep as a report: which deployment is the cheapest that meets the targets, and how close are the others? */
+
+import { formatCounted } from '../printing/text.ts';
+import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../simulate/point.ts';
+import { type Figure, type Report, type ReportSection, written } from './model.ts';
+import { originOf } from './origin.ts';
+
+export interface SweptGrid {
+  readonly results: readonly SweptPoint[];
+  /** Bounds on 99th percentiles in milliseconds; undefined where none were given. */
+  readonly targets:
+    | { readonly ttftMs?: number; readonly itlMs?: number; readonly e2eMs?: number }
+    | undefined;
+  /** The cheapest point that meets them. */
+  readonly best: PointResult | undefined;
+  readonly meets: (point: PointResult) => boolean;
+  readonly nameOf: (point: Pick<PointResult, 'values'>) => string;
+  readonly command: string;
+}
+
+export function sweepReport(grid: SweptGrid): Report {
+  const { results, targets, best, meets, nameOf, command } = grid;
+  const ran = results.filter(hasRun);
+  const failed = results.filter((point): point is FailedPoint => !hasRun(point));
+  const good = targets === undefined ? [] : ran.filter(meets);
+  const asked = targetText(targets);
+  const answer =
+    targets === undefined
+      ? leadText(ran, nameOf)
+      : best === undefined
+        ? `No: none of ${ran.length} points meets ${asked}.`
+        : `Yes: ${nameOf(best)}, with ${best.gpus} ${best.gpus === 1 ? 'GPU' : 'GPUs'}, is the cheapest of ${good.length} points that meet ${asked}.`;
+  const shown = best ?? fastest(ran);
+  return {
+    title:
+      targets === undefined ? 'A sweep over deployments' : 'The cheapest deployment that meets the targets',
+    question:
+      targets === undefined
+        ? `How do ${results.length} deployments compare?`
+        : `Which of ${results.length} deployments is the cheapest that meets ${asked}?`,
+    answer,
+    verdict: targets === undefined ? 'open' : best === undefined ? 'no' : 'yes',
+    figures: shown === undefined ? [] : figuresOf(shown, targets),
+    sections: [...pointSections(grid, ran, shown), tableSection(grid, ran, failed, shown)],
+    next: advice(grid, ran, good),
+    limits: [
+      'Each point is one simulation of one seed: points that lie close together may change places with another seed.',
+      'GPUs are counted, prices are not.',
+      ...(failed.length === 0
+        ? []
+        : [`${formatCounted(failed.length, 'points')} cannot run; the table says why.`]),
+      ...ran.flatMap((point) => point.warnings.map((warning) => `${nameOf(point)}: ${warning}`)).slice(0, 10),
+    ],
+    origin: originOf(command, { points: String(results.length) }),
+  };
+}
+
+function targetText(targets: SweptGrid['targets']): string {
+  const { ttftMs, itlMs, e2eMs } = targets ?? {};
+  const parts = [
+    ...(ttftMs === undefined ? [] : [`a first token within ${written(ttftMs, 'ms')}`]),
+    ...(itlMs === undefined ? [] : [`${written(itlMs, 'ms')} between tokens`]),
+    ...(e2eMs === undefined ? [] : [`${written(e2eMs, 'ms')} for the whole request`]),
+  ];
+  return `${parts.join(' and ')} (p99)`;
+}
+
+function fastest(points: readonly PointResult[]): PointResult | undefined {
+  return [...points].sort((a, b) => a.ttftP99Ms - b.ttftP99Ms)[0];
+}
+
+function leadText(points: readonly PointResult[], nameOf: SweptGrid['nameOf']): string {
+  const first = fastest(points);
+  if (first === undefined) return 'None of the points can run.';
+  return `${nameOf(first)} has the shortest first token of ${points.length} points: 99% within ${written(first.ttftP99Ms, 'ms')}, on ${first.gpus} GPUs.`;
+}
+
+function figuresOf(point: PointResult, targets: SweptGrid['targets']): Figure[] {
+  const { ttftMs, itlMs, e2eMs } = targets ?? {};
+  const most = (value: number | undefined): Partial<Figure> =>
+    value === undefined ? {} : { target: { most: value } };
+  return [
+    { name: 'GPUs', value: point.gpus, unit: 'count' },
+    { name: 'first token, p99', value: point.ttftP99Ms, unit: 'ms', ...most(ttftMs) },
+    { name: 'between tokens, p99', value: point.itlP99Ms, unit: 'ms', ...most(itlMs) },
+    { name: 'whole request, p99', value: point.e2eP99Ms, unit: 'ms', ...most(e2eMs) },
+    { name: 'output tokens', value: point.tokensPerS, unit: 'tokensPerS' },
+    { name: 'output tokens a GPU', value: point.tokensPerS / Math.max(1, point.gpus), unit: 'tokensPerS' },
+    { name: 'blocks found in a cache', value: point.hitRate, unit: 'share' },
+  ];
+}
+
+function pointSections(
+  { targets, meets, nameOf }: SweptGrid,
+  ran: readonly PointResult[],
+  chosen: PointResult | undefined,
+): ReportSection[] {
+  if (ran.length === 0) return [];
+  const of = (y: (point: PointResult) => number) =>
+    ran.map((point) => ({
+      x: point.gpus,
+      y: Math.max(y(point), 1e-3),
+      name: nameOf(point),
+      ...(targets === undefined ? {} : { group: meets(point) ? 'meets the targets' : 'misses a target' }),
+      isChosen: point === chosen,
+    }));
+  return [
+    {
+      kind: 'points',
+      title: 'What more GPUs buy',
+      x: { title: 'GPUs', unit: 'count' },
+      y: { title: 'first token, p99', unit: 'ms', isLog: true },
+      points: of((point) => point.ttftP99Ms),
+    },
+    {
+      kind: 'points',
+      title: 'How much each GPU does',
+      x: { title: 'GPUs', unit: 'count' },
+      y: { title: 'output tokens a second and GPU', unit: 'plain' },
+      points: of((point) => point.tokensPerS / Math.max(1, point.gpus)),
+    },
+  ];
+}
+
+function tableSection(
+  { results, targets, meets }: SweptGrid,
+  ran: readonly PointResult[],
+  failed: readonly FailedPoint[],
+  chosen: PointResult | undefined,
+): ReportSection {
+  const names = Object.keys(results[0]?.values ?? {});
+  const rows = ran.map((point) => [
+    ...names.map((name) => point.values[name]),
+    point.gpus,
+    point.completed / Math.max(1, point.injected),
+    point.ttftP99Ms,
+    point.itlP99Ms,
+    point.e2eP99Ms,
+    point.tokensPerS,
+    point.hitRate,
+    point.preemptions,
+    targets === undefined ? '' : meets(point) ? 'yes' : 'no',
+  ]);
+  const lost = failed.map(({ values, error }) => [
+    ...names.map((name) => values[name]),
+    ...Array<null>(8).fill(null),
+    `cannot run: ${error.message}`,
+  ]);
+  return {
+    kind: 'table',
+    title: 'All points',
+    note: 'A click on a head sorts by it.',
+    columns: [
+      ...names.map((title) => ({ title })),
+      { title: 'GPUs', unit: 'count' },
+      { title: 'done', unit: 'share' },
+      { title: 'first token', unit: 'ms' },
+      { title: 'between tokens', unit: 'ms' },
+      { title: 'whole', unit: 'ms' },
+      { title: 'tokens', unit: 'tokensPerS' },
+      { title: 'found', unit: 'share' },
+      { title: 'preempted', unit: 'count' },
+      { title: targets === undefined ? '' : 'meets' },
+    ],
+    rows: [...rows, ...lost],
+    ...(chosen === undefined ? {} : { chosen: ran.indexOf(chosen) }),
+  };
+}
+
+function advice(
+  { targets, best, nameOf }: SweptGrid,
+  ran: readonly PointResult[],
+  good: readonly PointResult[],
+): string[] {
+  if (targets === undefined) {
+    return [
+      'Name targets (--target-ttft, --target-itl, --target-e2e): the sweep then says which point is the cheapest.',
+    ];
+  }
+  if (best === undefined) {
+    const near = fastest(ran);
+    if (near === undefined) return ['No point can run: the table says why.'];
+    return [
+      `${nameOf(near)} comes closest with a first token of ${written(near.ttftP99Ms, 'ms')} (p99).`,
+      'Add points with more GPUs or a lower rate to the grid, or loosen the target.',
+    ];
+  }
+  const slack = (value: number, most: number | undefined): number =>
+    most === undefined ? Infinity : 1 - value / most;
+  const dimensions = [
+    ['the first token', slack(best.ttftP99Ms, targets.ttftMs)],
+    ['the time between tokens', slack(best.itlP99Ms, targets.itlMs)],
+    ['the whole request', slack(best.e2eP99Ms, targets.e2eMs)],
+  ] as const;
+  const [tightest, room] = dimensions.reduce((a, b) => (b[1] < a[1] ? b : a));
+  const ties = good.filter((point) => point !== best && point.gpus === best.gpus);
+  return [
+    `The next constraint is ${tightest}: ${written(room, 'share')} of its target is left.`,
+    ...(ties.length === 0
+      ? []
+      : [
+          `${formatCounted(ties.length, 'points')} more meet them with as many GPUs: ${ties.slice(0, 3).map(nameOf).join('; ')}.`,
+        ]),
+    'Run the chosen point with other seeds and at a rate 10% higher before you buy.',
+  ];
+}

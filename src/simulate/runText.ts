@@ -1,0 +1,221 @@
+/**
+ * What `tierkv simulate` prints for people. The first lines say what was simulated: model, GPU, parallelism, workload, memory,
+ * model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed under `--as-upstream`.
+ */
+
+import { formatBytes, formatCount, formatShare, printable, renderTable } from '../printing/text.ts';
+import { type RequestTable, ValueCounts } from '../sim/metrics/requestTable.ts';
+import { countedMeanMs, countedPercentileMs, summarize } from '../sim/metrics/statistics.ts';
+import type { MetricsOutput } from '../sim/report/metricsOutput.ts';
+import { cacheMetrics, transferMetrics } from '../sim/report/tierMetrics.ts';
+import type { BuiltSimulation } from './built.ts';
+import type { EngineHardware } from './engineOptions.ts';
+import { type SummaryInput, sectionsText } from './output.ts';
+
+function gpusText({ hardware, tp, dp }: EngineHardware): string {
+  const shape = [...(tp > 1 ? [`tp ${tp}`] : []), ...(dp > 1 ? [`dp ${dp}`] : [])];
+  return `${tp * dp} x ${hardware.name}${shape.length === 0 ? '' : ` (${shape.join(', ')})`}`;
+}
+
+const instancesText = (count: number): string =>
+  count === 1 ? '1 instance' : `${formatCount(count)} instances`;
+
+function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
+  return deployment.pools.flatMap(({ configId, role, replicas, engine }, i) => {
+    const of = pools?.[i].machine ?? machine;
+    const name = pools === undefined ? '' : `pool ${configId}: `;
+    const does = role === 'monolithic' ? '' : ` for ${role}`;
+    const size = (blocks: number): string =>
+      `${formatCount(blocks)} blocks (${formatBytes(blocks * engine.blockBytes * of.tp)})`;
+    const tiers = [{ tier: 'hbm', blocks: engine.hbmBlocks }, ...engine.lowerTiers];
+    const kv = tiers.map(({ tier, blocks }) => `${tier} ${size(blocks)}`);
+    return [
+      `${name}${of.model.name} on ${gpusText(of)}, ${instancesText(replicas)}${does}`,
+      `KV of an instance: ${kv.join(', ')} of ${engine.blockTokens} tokens${tiers.length === 1 ? ', no tier below' : ''}`,
+    ];
+  });
+}
+
+function workloadLine({ opened, options }: BuiltSimulation): string {
+  const { spec, file, seed } = opened;
+  const name =
+    file ?? String(options.workload ?? (spec?.clients.length === 1 ? 'one client' : 'of the deployment'));
+  if (spec === undefined) return `workload: ${name}, as recorded`;
+  const talk = spec.clients.find(({ reasoning }) => reasoning?.multiTurn?.singleSession === false);
+  const rounds = talk?.reasoning?.multiTurn?.maxRounds;
+  const begin = rounds === undefined ? '' : ` conversations of up to ${rounds} rounds begin`;
+  const perS = Number(spec.aggregateRate.toFixed(3));
+  const rate = spec.aggregateRate > 0 ? `, ${perS}${begin} a second` : '';
+  const users = spec.clients.reduce((sum, { concurrency }) => sum + concurrency, 0);
+  const loop = users === 0 ? '' : `, ${formatCount(users)} users in closed loop`;
+  const sessions = opened.workload.sessions?.seeds.length;
+  const least = opened.expected === Infinity ? '' : `, at most ${formatCount(opened.expected)} requests`;
+  const most = sessions === undefined ? least : `, ${formatCount(sessions)} in all`;
+  return `workload: ${name}${rate}${loop}${most}, seed ${seed}`;
+}
+
+/** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */
+export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
+  const least = floor ? 'no step shorter than the hardware needs' : 'WITHOUT the physical floor';
+  if (coefficients.backend === 'calibrated') return `steps: calibrated on ${coefficients.gpu}, ${least}`;
+  const why = standsIn
+    ? `, since nothing measured on ${hardware.name} is shipped: calibrate by tierkv latency fit, or try --coefficients ` +
+      'with the file of another GPU'
+    : '';
+  return `steps: ${latency.backend}, ${least}${why}`;
+}
+
+/** What every model of time here leaves out. */
+const leftOut =
+  'left out: time before the engine (network, HTTP, tokenising) and after it, failures, and other load on the machines';
+
+/** The lines that say what was simulated. */
+export function headText(built: BuiltSimulation): string {
+  const machines = built.pools?.map(({ machine }) => machine) ?? [built.machine];
+  const lines = [...poolLines(built), workloadLine(built), ...new Set(machines.map(stepsLine)), leftOut];
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+function rowValues(table: RequestTable, pick: (row: number) => number): Float64Array {
+  const values = Array.from({ length: table.size }, (_, row) => pick(row));
+  return Float64Array.from(values.filter((value) => value >= 0));
+}
+
+function latencyTable({ simulation: { table, instances } }: SummaryInput): string {
+  const gaps = new ValueCounts();
+  for (const { times } of instances) gaps.addAll(times.gaps);
+  const row = (name: string, pick: (at: number) => number): string[] => {
+    const { count, mean, p50, p90, p95, p99 } = summarize(rowValues(table, pick));
+    return [name, ...[mean, p50, p90, p95, p99].map((us) => (count === 0 ? '-' : (us / 1000).toFixed(1)))];
+  };
+  const isDone = (at: number): boolean => table.e2eUs[at] >= 0;
+  const between = [50, 90, 95, 99].map((share) => countedPercentileMs(gaps, share));
+  const gapCells = [countedMeanMs(gaps), ...between].map((ms) => (gaps.count === 0 ? '-' : ms.toFixed(2)));
+  return renderTable(
+    ['time in ms', 'mean', 'p50', 'p90', 'p95', 'p99'].map((title, i) => ({
+      title,
+      align: i === 0 ? ('left' as const) : ('right' as const),
+    })),
+    [
+      row('first token (TTFT)', (at) => table.firstTokenUs[at]),
+      row('a token after another, mean of a request (TPOT)', (at) =>
+        isDone(at) && table.generatedTokens[at] > 1 ? table.meanGapUs(at) : -1,
+      ),
+      ['a token after another (ITL)', ...gapCells],
+      row('whole request (E2E)', (at) => table.e2eUs[at]),
+      row('until it joins a batch', (at) => table.schedulingDelayUs[at]),
+    ],
+  );
+}
+
+function countsText(metrics: MetricsOutput, { simulation: { instances, table } }: SummaryInput): string {
+  const { lookups, hits } = cacheMetrics(instances);
+  const left = metrics.still_queued + metrics.still_running;
+  const parts = [
+    `${formatCount(metrics.completed_requests)} of ${formatCount(table.size)} requests completed in ` +
+      `${metrics.vllm_estimated_duration_s.toFixed(1)} s`,
+    ...(left === 0 ? [] : [`${formatCount(left)} had not ended`]),
+    `${metrics.responses_per_sec.toFixed(2)} requests and ${formatCount(Math.round(metrics.tokens_per_sec))} output tokens a second`,
+    `${formatShare(hits, lookups)} of the blocks found`,
+    `${formatCount(metrics.preemption_count)} preemptions`,
+  ];
+  return `${parts.join('; ')}\n`;
+}
+
+const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
+
+/** How many requests met the targets of their class. */
+function targetTable({
+  per_class: classes,
+  goodput_rps: goodput = 0,
+  slo_attainment: met = 0,
+}: MetricsOutput): string {
+  if (classes === undefined) return '';
+  const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+  const rows = Object.entries(classes).map(([name, of]) => {
+    const dimensions = Object.entries(of.slo_attainment_by_dim).map(
+      ([what, share]) => `${what} ${percent(share)}`,
+    );
+    return [
+      name,
+      formatCount(of.count),
+      percent(of.slo_attainment),
+      dimensions.join(', '),
+      of.goodput_rps.toFixed(2),
+    ];
+  });
+  const table = renderTable(
+    [{ title: 'class' }, right('requests'), right('met'), { title: 'of them' }, right('good a second')],
+    rows,
+  );
+  return `${table}${percent(met)} of the requests met their targets; goodput ${goodput.toFixed(2)} requests a second\n`;
+}
+
+/** Most instances that have a row each. */
+const INSTANCES_MAX = 32;
+
+function instanceTable(all: readonly MetricsOutput[]): string {
+  if (all.length < 2) return '';
+  const rows = all
+    .slice(0, INSTANCES_MAX)
+    .map((of) => [
+      of.instance_id,
+      ...[of.injected_requests, of.completed_requests, of.preemption_count].map(formatCount),
+      ...[of.ttft_mean_ms, of.ttft_p99_ms, of.e2e_mean_ms, of.e2e_p99_ms].map((ms) => ms.toFixed(1)),
+      `${(100 * of.cache_hit_rate).toFixed(1)} %`,
+    ]);
+  const table = renderTable(
+    [
+      { title: 'instance' },
+      ...['requests', 'completed', 'preempted', 'TTFT ms', 'p99', 'E2E ms', 'p99', 'found'].map(right),
+    ],
+    rows,
+  );
+  const more = all.length - INSTANCES_MAX;
+  return `${table}${more > 0 ? `and ${instancesText(more)} more, all of which --json has\n` : ''}`;
+}
+
+function tierTable({ simulation: { instances } }: SummaryInput): string {
+  const { tiers, links, offloads, reloads, thrashed, stepTransferUs } = transferMetrics(instances);
+  if (tiers.length < 2) return '';
+  const { lookups, misses } = cacheMetrics(instances);
+  const table = renderTable(
+    [
+      { title: 'tier' },
+      right('blocks'),
+      right('found'),
+      right('of lookups'),
+      right('evictions'),
+      right('read'),
+    ],
+    [
+      ...tiers.map(({ tier, capacityBlocks, hits, evictions, readBytes }) => [
+        ...[tier, formatCount(capacityBlocks), formatCount(hits), formatShare(hits, lookups)],
+        ...[formatCount(evictions), formatBytes(readBytes)],
+      ]),
+      ['computed', '', formatCount(misses), formatShare(misses, lookups), '', ''],
+    ],
+  );
+  const carried = links
+    .filter(({ bytes }) => bytes > 0)
+    .map(({ link, bytes, busyUs }) => `${link} ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(1)} s`);
+  const billed = stepTransferUs === 0 ? '' : `; billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s`;
+  return (
+    `${table}${carried.length === 0 ? '' : `links: ${carried.join('; ')}\n`}` +
+    `${formatCount(offloads)} blocks offloaded, ${formatCount(reloads)} reloaded, ${formatCount(thrashed)} of them soon after${billed}\n`
+  );
+}
+
+/** Times, counts and tiers of a run, and what else there is to say of it. */
+export function runText(input: SummaryInput): string {
+  const { cluster, perInstance } = input;
+  const parts = [
+    latencyTable(input),
+    countsText(cluster, input),
+    targetTable(cluster),
+    instanceTable(perInstance),
+    tierTable(input),
+    sectionsText(input),
+  ];
+  return parts.join('');
+}

@@ -1,0 +1,169 @@
+/**
+ * `tierkv plan` names the cheapest deployment, which an exhaustive search over the same machines finds too; the command and
+ * the file that it prints give the figures that it prints, and meet the targets on seeds that it never saw.
+ */
+
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { gpusOf } from '../../../src/plan/choice.ts';
+import {
+  type DeploymentChoice,
+  type PlanAnswer,
+  type PlanQuestion,
+  plan,
+  simulateCommandOf,
+  type TaskRunner,
+} from '../../../src/plan/index.ts';
+import { checkQuestion } from '../../../src/plan/question.ts';
+import { PlanSearch } from '../../../src/plan/search.ts';
+import { runTrial, type TrialTask } from '../../../src/plan/trial.ts';
+import { Trials } from '../../../src/plan/trials.ts';
+import { WorkerPool } from '../../../src/workers/workerPool.ts';
+
+const root = join(import.meta.dirname, '..', '..', '..');
+const folder = mkdtempSync(join(tmpdir(), 'tierkv-plan-test-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Runs trials in this thread: what they give is the same. */
+const here: TaskRunner = {
+  run: async (_kind, make) => runTrial(make() as TrialTask) as never,
+  close: async () => {},
+};
+
+const question: PlanQuestion = {
+  model: 'qwen3-14b',
+  workload: { preset: 'chatbot', rate: 60, requests: 200 },
+  targets: { ttft_p99: 150, itl_p99: 30 },
+  tensorParallel: [1, 2],
+  maxGpus: 4,
+  seeds: 2,
+};
+
+/** Metrics of `tierkv simulate` with the words of a command line. */
+function simulated(command: string, ...more: string[]): Record<string, number> {
+  const file = join(folder, 'metrics.json');
+  const words = command.replace(/^tierkv simulate /, '').split(' ');
+  const args = [join(root, 'src/cli/main.ts'), 'simulate', ...words, ...more, '--metrics-path', file];
+  execFileSync(process.execPath, args, { stdio: 'ignore' });
+  return JSON.parse(readFileSync(file, 'utf8'));
+}
+
+describe('a plan', () => {
+  let answer: PlanAnswer;
+  beforeAll(async () => {
+    answer = await plan(question, { runner: here });
+  });
+
+  it('names the deployment that trying all finds', async () => {
+    const checked = checkQuestion(question);
+    const trials = new Trials(checked, here, () => {});
+    trials.isSteady = true;
+    const { deployment } = answer.choice ?? expect.fail('none was found');
+    const all: DeploymentChoice[] = [1, 2].flatMap((tensorParallel) =>
+      [1, 2, 3].map((instances) => ({
+        ...deployment,
+        tensorParallel,
+        instances,
+        prefillInstances: 0,
+      })),
+    );
+    const fitting = all.filter((choice) => gpusOf(choice) < gpusOf(deployment));
+    expect(fitting.length).toBeGreaterThan(0);
+    const cheaper = await trials.run(
+      fitting.map((choice) => ({ choice, requests: 200, seed: checked.seed })),
+    );
+    trials.close();
+    expect(cheaper.filter(({ meets }) => meets).map(({ trial }) => trial.choice)).toEqual([]);
+    expect(answer.choice?.meets).toBe(true);
+    expect(answer.effort.isWhole).toBe(true);
+  });
+
+  it('prints the command that gives its figures, and meets the targets on other seeds', () => {
+    const command = simulateCommandOf(answer) ?? expect.fail('no command');
+    const same = simulated(command);
+    expect(same.ttft_p99_ms).toBe(answer.choice?.run.figures.ttft_p99);
+    expect(same.itl_p99_ms).toBe(answer.choice?.run.figures.itl_p99);
+    const other = simulated(command, '--seed', '1234567');
+    expect(other.ttft_p99_ms).not.toBe(same.ttft_p99_ms);
+    expect(other.ttft_p99_ms).toBeLessThanOrEqual(150);
+    expect(other.itl_p99_ms).toBeLessThanOrEqual(30);
+  });
+
+  it('writes a deployment that gives the same figures', () => {
+    const file = join(folder, 'deployment.yaml');
+    writeFileSync(file, String(answer.deploymentFile));
+    const same = simulated(String(simulateCommandOf(answer, file)));
+    expect(same.ttft_p99_ms).toBe(answer.choice?.run.figures.ttft_p99);
+    expect(same.completed_requests).toBe(200);
+  });
+
+  it('says how sure it is, and what gives next', () => {
+    const changes = answer.checks.map(({ change }) => change);
+    expect(changes).toEqual([
+      'seed 43',
+      'seed 44',
+      '10 % more requests',
+      'time by trained-physics',
+      'time by roofline',
+    ]);
+    expect(answer.checks.slice(0, 2).every(({ meets }) => meets)).toBe(true);
+    expect(answer.next?.failsAt).toBeGreaterThan(answer.next?.meetsAt ?? Infinity);
+    expect(answer.cheaper.length).toBeGreaterThan(0);
+    expect(answer.cheaper.every(({ meets }) => !meets)).toBe(true);
+  });
+
+  it('is the same by threads', async () => {
+    const pool = new WorkerPool({ workers: 2, wallMs: Infinity });
+    try {
+      const small = { ...question, tensorParallel: [1], seeds: 0 };
+      expect(await plan(small, { runner: pool })).toEqual(await plan(small, { runner: here }));
+    } finally {
+      await pool.close();
+    }
+  });
+
+  it('says by how much the closest fails where none meets the targets', async () => {
+    const none = await plan({ ...question, targets: { ttft_p99: 8 }, seeds: 0 }, { runner: here });
+    expect(none.choice).toBeUndefined();
+    const [ttft] = none.closest?.targets ?? [];
+    expect(ttft).toMatchObject({ figure: 'ttft_p99', boundMs: 8, meets: false });
+    expect(ttft.ms).toBeGreaterThan(8);
+    expect(simulateCommandOf(none)).toContain('--model qwen3-14b');
+  });
+
+  it('excludes by bounds only what fails when it is run', async () => {
+    const tight = { ...question, targets: { itl_p99: 5 }, maxGpus: 2 };
+    const none = await plan(tight, { runner: here });
+    const excluded = none.excluded.filter(({ reason }) => reason.includes('alone'));
+    expect(excluded.length).toBeGreaterThan(0);
+    const trials = new Trials(checkQuestion(tight), here, () => {});
+    for (const { gpu, tensorParallel } of excluded) {
+      const choice = {
+        ...(none.choice ?? none.closest!).deployment,
+        gpu,
+        tensorParallel,
+        prefillInstances: 0,
+      };
+      const [alone] = await trials.run([
+        { choice: { ...choice, instances: Math.floor(2 / tensorParallel) }, requests: 100, seed: 1 },
+      ]);
+      expect(alone.meets).toBe(false);
+    }
+    trials.close();
+  });
+
+  it('stops at the end of its time, and says so', async () => {
+    const trials = new Trials(checkQuestion(question), here, () => {});
+    const found = await new PlanSearch(
+      trials,
+      () => 0,
+      () => {},
+    ).run();
+    trials.close();
+    expect(found.isWhole).toBe(false);
+    expect(trials.count).toBe(0);
+  });
+});

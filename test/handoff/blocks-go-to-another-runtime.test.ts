@@ -1,0 +1,128 @@
+import { describe, expect, it } from 'vitest';
+import { ask, layout, openRuntime, prompt, promptBlocks, tenant, write } from '../embed/liveRuntime.ts';
+import { Pair, passedOn } from './pair.ts';
+
+const whole = promptBlocks * layout.blockTokens;
+
+describe('a hand-off between two runtimes', () => {
+  it('brings what one computed to the other, bit for bit, and lets it go', async () => {
+    await using pair = await Pair.open();
+    const offer = await pair.offer(1);
+    expect(await ask(pair.prefill, 1)).toEqual({ cachedTokens: 0, right: true });
+    offer.computed();
+    const end = await pair.receive(passedOn(offer), 1);
+    expect(end).toMatchObject({ outcome: 'taken', blocks: promptBlocks, taken: promptBlocks });
+    expect(await offer.ended).toBe('handedOff');
+    expect(pair.sender.describe()).toMatchObject({ open: 0, heldBytes: 0, blocks: promptBlocks });
+    expect(await ask(pair.decode, 1)).toEqual({ cachedTokens: whole, right: true });
+  });
+
+  it('brings blocks while later ones are computed', async () => {
+    await using pair = await Pair.open();
+    const offer = await pair.offer(2);
+    const coming = pair.receive(passedOn(offer), 2);
+    const { prefill: kv } = pair;
+    const tokens = prompt(2);
+    const sequence = await kv.begin(tokens.slice(0, layout.blockTokens), { tenant });
+    let came = 0;
+    for (let block = 1; block <= promptBlocks; block++) {
+      write(kv, sequence, 2);
+      await kv.seal(sequence);
+      // each block is on the other side before the next one is begun
+      while (pair.sender.counts.blocks < block) await new Promise((resolve) => setTimeout(resolve, 1));
+      came = pair.sender.counts.blocks;
+      if (block < promptBlocks) await kv.append(sequence, tokens.slice(0, (block + 1) * layout.blockTokens));
+    }
+    expect(came).toBe(promptBlocks);
+    kv.release(sequence);
+    offer.computed();
+    expect(await coming).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    expect(await ask(pair.decode, 2)).toEqual({ cachedTokens: whole, right: true });
+  });
+
+  it('fetches only what the other one lacks', async () => {
+    await using pair = await Pair.open();
+    for (const [round, taken] of [promptBlocks, 0].entries()) {
+      const offer = await pair.offer(3);
+      await ask(pair.prefill, 3);
+      offer.computed();
+      const end = await pair.receive(passedOn(offer), 3);
+      expect(end, `round ${round}`).toMatchObject({ outcome: 'taken', taken });
+      expect(await offer.ended).toBe('handedOff');
+    }
+  });
+
+  it('is claimed once', async () => {
+    await using pair = await Pair.open();
+    const offer = await pair.offer(4);
+    const both = [pair.receive(passedOn(offer), 4), pair.receive(passedOn(offer), 4)];
+    const refused = await Promise.race(both);
+    expect(refused).toMatchObject({ outcome: 'stale', taken: 0 });
+    expect(refused.reason).toContain('another one has claimed it');
+    await ask(pair.prefill, 4);
+    offer.computed();
+    expect((await Promise.all(both)).map(({ outcome }) => outcome).sort()).toEqual(['stale', 'taken']);
+    expect(await pair.receive(passedOn(offer), 40)).toMatchObject({ outcome: 'stale', taken: 0 });
+  });
+
+  it('stops new prompts while too much is held, and goes on when it is let go', async () => {
+    await using pair = await Pair.open({ sending: { listen: {}, heldBytesMax: 2 * layout.blockBytes } });
+    const first = await pair.offer(5);
+    await ask(pair.prefill, 5);
+    first.computed();
+    while (pair.sender.describe().heldBytes !== 2 * layout.blockBytes)
+      await new Promise((r) => setTimeout(r, 1));
+    let isOffered = false;
+    const second = pair.offer(6).then((offer) => {
+      isOffered = true;
+      return offer;
+    });
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(isOffered).toBe(false);
+    expect(await pair.receive(passedOn(first), 5)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    (await second).withdraw();
+    expect(await ask(pair.decode, 5)).toEqual({ cachedTokens: whole, right: true });
+  });
+
+  it('ends with its lease, and the blocks are free then', async () => {
+    await using pair = await Pair.open({ sending: { listen: {}, leaseMs: 20 } });
+    const offer = await pair.offer(7);
+    await ask(pair.prefill, 7);
+    offer.computed();
+    expect(await offer.ended).toBe('expired');
+    expect(pair.sender.describe()).toMatchObject({ open: 0, heldBytes: 0, expired: 1 });
+    const end = await pair.receive(passedOn(offer), 7);
+    expect(end).toMatchObject({ outcome: 'stale', taken: 0 });
+    expect(end.reason).toContain('its lease has ended');
+    expect(pair.prefill.manager.evict(0, promptBlocks, pair.prefill.nowUs()).evicted).toBe(promptBlocks);
+    expect(await ask(pair.decode, 7)).toEqual({ cachedTokens: 0, right: true });
+  });
+
+  it('waits for room on the other side, and computes what found none', async () => {
+    await using pair = await Pair.open({
+      decode: { ddrBytes: 3 * layout.blockBytes },
+      receiving: { roomMs: 50 },
+    });
+    const offer = await pair.offer(8);
+    await ask(pair.prefill, 8);
+    offer.computed();
+    const end = await pair.receive(passedOn(offer), 8);
+    expect(['taken', 'full']).toContain(end.outcome);
+    expect((await ask(pair.decode, 8)).right).toBe(true);
+  });
+
+  it('needs host memory, or a shared tier', async () => {
+    await using kv = await openRuntime({});
+    const { HandoffReceiver, HandoffSender } = await import('../../src/handoff/index.ts');
+    expect(() => new HandoffReceiver(kv)).toThrow(
+      expect.objectContaining({ code: 'TKV_CONFIG', field: 'ddrBytes' }),
+    );
+    await expect(HandoffSender.open(kv)).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'listen' });
+    await expect(HandoffSender.open(kv, { listen: { prot: 1 } as never })).rejects.toThrow('Did you mean');
+    await using sender = await HandoffSender.open(kv, { listen: {} });
+    const { port } = sender.address;
+    await expect(HandoffSender.open(kv, { listen: { port } })).rejects.toMatchObject({
+      field: 'listen.port',
+    });
+  });
+});

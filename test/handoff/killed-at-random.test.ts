@@ -1,0 +1,15 @@
+import { expect, it } from 'vitest';
+import { testSeed } from '../../src/testing/index.ts';
+import { pairCampaign } from './campaign.ts';
+
+it('answers of a pair are those of one server, bit for bit, with the prefill process killed', async () => {
+  const seed = testSeed(1);
+  const report = await pairCampaign({ seed, conversations: 5, kills: 1, atOnce: 5 });
+  const hint = `seed ${seed}: ${JSON.stringify(report)}`;
+  expect(report.wrong, hint).toBe(0);
+  expect(report.answers, hint).toBe(10);
+  expect(report.kills, hint).toBe(1);
+  expect(report.received.taken, hint).toBeGreaterThan(0);
+  // wrong blocks that were sealed on purpose do change answers
+  expect(report.controlWrong, hint).toBeGreaterThan(0);
+}, 600_000);

@@ -1,0 +1,63 @@
+/** A prefill server in a process of its own, which is killed without warning and begins again at the same ports. */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const main = join(import.meta.dirname, '../../examples/server/main.ts');
+
+export class PrefillServer implements AsyncDisposable {
+  readonly #args: readonly string[];
+  readonly #port: number;
+  #child: ChildProcess | undefined;
+  kills = 0;
+
+  private constructor(args: readonly string[], port: number) {
+    this.#args = args;
+    this.#port = port;
+  }
+
+  /** Fulfilled when it answers. */
+  static async start(port: number, args: readonly string[]): Promise<PrefillServer> {
+    const server = new PrefillServer(['--port', String(port), '--role', 'prefill', ...args], port);
+    server.begin();
+    await server.ready();
+    return server;
+  }
+
+  get address(): string {
+    return `127.0.0.1:${this.#port}`;
+  }
+
+  begin(): void {
+    this.#child = spawn(process.execPath, [main, ...this.#args], { stdio: ['ignore', 'ignore', 'inherit'] });
+  }
+
+  async ready(): Promise<void> {
+    for (;;) {
+      if (this.#child === undefined || this.#child.exitCode !== null)
+        throw new Error('the prefill server has ended');
+      const isUp = await fetch(`http://${this.address}/health`).then(
+        ({ ok }) => ok,
+        () => false,
+      );
+      if (isUp) return;
+      await sleep(50);
+    }
+  }
+
+  /** Ends it at once, whatever it does. */
+  async kill(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    child.kill('SIGKILL');
+    await ended;
+    this.kills++;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    this.#child = undefined;
+  }
+}

@@ -1,0 +1,109 @@
+/**
+ * Code for pages and workers: one bundle by rolldown in which modules of Node have their counterparts of `src/browser`, and
+ * the package's data files are texts. A module of Node that has none is an error with its importer.
+ */
+
+import { globSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { type OutputChunk, type Plugin, rolldown } from 'rolldown';
+
+const root = resolve(import.meta.dirname, '..');
+const source = (name: string): string => join(root, 'src', name);
+
+/** Modules of the sources by what stands in their place. */
+const counterparts: ReadonlyMap<string, string> = new Map([
+  [source('files/inputs.ts'), source('browser/inputs.ts')],
+  [source('requireNode.ts'), source('browser/noNode.ts')],
+  [source('packageFiles.ts'), source('browser/packageFiles.ts')],
+  [source('backends/file/posixFolder.ts'), source('browser/opfsFolder.ts')],
+  [source('backends/host/posix.ts'), source('browser/posix.ts')],
+  [source('backends/remote/remoteTier.ts'), source('browser/remoteTier.ts')],
+  [source('backends/webgpu/adapter.ts'), source('browser/adapter.ts')],
+  [source('embed/blockPort.ts'), source('browser/blockPort.ts')],
+  [source('embed/noteCipher.ts'), source('browser/noteCipher.ts')],
+]);
+
+/** What a simulation by names reads; measurements and traces stay behind. */
+const dataFiles = ['models/*.json', 'hardware/*.json', 'latency/*.json'];
+
+function packageTexts(): Record<string, string> {
+  const folder = join(root, 'data');
+  const names = dataFiles.flatMap((pattern) => globSync(pattern, { cwd: folder })).sort();
+  // without the spaces, which are a third of them
+  const textOf = (name: string): string =>
+    JSON.stringify(JSON.parse(readFileSync(join(folder, name), 'utf8')));
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+  return { '../version': version, ...Object.fromEntries(names.map((name) => [name, textOf(name)])) };
+}
+
+const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
+  name: 'tierkv-in-pages',
+  async resolveId(id, importer, options) {
+    // beside a page there is no other package
+    if (id === 'tierkv:files' || id === 'cli-table3') return `\0${id}`;
+    if (Object.hasOwn(instead, id)) return instead[id];
+    if (id === 'node:path') return source('browser/paths.ts');
+    if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
+    const found = await this.resolve(id, importer, { ...options, skipSelf: true });
+    const counterpart = found === null ? undefined : counterparts.get(found.id);
+    return counterpart ?? found;
+  },
+  load(id) {
+    if (id === source('backends/webgpu/shaderTexts.ts')) return bareShaders(readFileSync(id, 'utf8'));
+    if (id === source('browser/noNode.ts')) return 'export {};';
+    if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
+    // the printer of tables needs a terminal, and pages print none
+    return id === '\0cli-table3' ? 'export default class {}' : null;
+  },
+});
+
+/** Kernels without their remarks, which are half of them; a line that repeats says so in a remark, and keeps it. */
+function bareShaders(code: string): string {
+  return code
+    .split('\n')
+    .filter((line) => !/^\s*\/\/(?! each )/.test(line))
+    .join('\n');
+}
+
+export interface BrowserBuild {
+  /** Files by the names that the built ones get. */
+  readonly input: Readonly<Record<string, string>>;
+  readonly dir: string;
+  readonly minify?: boolean;
+  /** Folder of what several files have in common. Default `shared`. */
+  readonly shared?: string;
+  /** Packages that stay imports. Default: none. */
+  readonly external?: readonly string[];
+  /** Files that stand in the place of packages, by the package's name. */
+  readonly instead?: Readonly<Record<string, string>>;
+}
+
+/** @returns the files that were written */
+export async function buildForBrowsers({
+  input,
+  dir,
+  minify = true,
+  shared = 'shared',
+  external = [],
+  instead = {},
+}: BrowserBuild): Promise<OutputChunk[]> {
+  const build = await rolldown({
+    cwd: root,
+    input: { ...input },
+    platform: 'browser',
+    plugins: [inPages(instead)],
+    external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
+    transform: { target: 'es2022' },
+    checks: { pluginTimings: false },
+  });
+  const { output } = await build.write({
+    dir,
+    format: 'esm',
+    minify,
+    comments: { annotation: true, jsdoc: false, legal: true },
+    entryFileNames: '[name].js',
+    chunkFileNames: `${shared}/[name]-[hash].js`,
+  });
+  await build.close();
+  return output.filter((file) => file.type === 'chunk');
+}

@@ -1,0 +1,105 @@
+/**
+ * Builds the pages of `examples/browser` and serves them: `npm run browser`. They are static files: `--out FOLDER` only
+ * writes them, for any server. Shared memory needs the two headers of isolation that this one sends.
+ */
+
+import { copyFileSync, globSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { basename, extname, join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { buildForBrowsers } from './browserBuild.ts';
+
+const root = resolve(import.meta.dirname, '..');
+const examples = join(root, 'examples', 'browser');
+
+/** Programs of pages and of their workers, by the names that pages load them under. */
+export const programs: readonly string[] = ['planner', 'plannerWorker', 'chat', 'chatWorker'];
+
+/** Writes pages, styles and programs into `dir`. @param names programs to build; default: all */
+export async function buildPages(dir: string, names: readonly string[] = programs): Promise<void> {
+  rmSync(dir, { recursive: true, force: true });
+  mkdirSync(dir, { recursive: true });
+  for (const file of globSync('*.{html,css}', { cwd: examples }))
+    copyFileSync(join(examples, file), join(dir, file));
+  const server = join(root, 'examples', 'server');
+  copyServed(join(server, 'tinyModel', 'files'), join(dir, 'model'));
+  copyServed(join(server, 'engine', 'shaders'), join(dir, 'shaders'));
+  await buildForBrowsers({
+    instead,
+    input: Object.fromEntries(names.map((name) => [name, join(examples, `${name}.ts`)])),
+    dir,
+  });
+}
+
+/** What the example's engine imports of Node, and what stands in its place in a page. */
+const instead = Object.fromEntries(
+  ['node:fs', 'node:crypto', 'node:module', 'node:vm'].map((name) => [name, join(examples, 'pageFiles.ts')]),
+);
+
+/** Copies files of a folder of the example server to where pages fetch them. */
+function copyServed(from: string, to: string): void {
+  mkdirSync(to, { recursive: true });
+  for (const name of globSync('*', { cwd: from })) copyFileSync(join(from, name), join(to, name));
+}
+
+const types: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.mjs': 'text/javascript; charset=utf-8',
+  '.json': 'application/json',
+  '.wasm': 'application/wasm',
+  '.wgsl': 'text/plain; charset=utf-8',
+  '.safetensors': 'application/octet-stream',
+};
+
+/** The files below `dir`, to this machine alone. @param port 0: any that is free */
+export async function servePages(
+  dir: string,
+  port: number,
+): Promise<{ readonly url: string; readonly server: Server }> {
+  const names = new Set(globSync('**/*', { cwd: dir }));
+  const server = createServer((request, response) => {
+    const { pathname } = new URL(request.url ?? '/', 'http://page');
+    const name = decodeURIComponent(pathname.slice(1)) || 'index.html';
+    const type = types[extname(name)];
+    if (!names.has(name) || type === undefined) {
+      response
+        .writeHead(404, { 'content-type': 'text/plain' })
+        .end(`${basename(name)} does not exist here.\n`);
+      return;
+    }
+    response
+      .writeHead(200, {
+        'content-type': type,
+        'cache-control': 'no-cache',
+        'cross-origin-opener-policy': 'same-origin',
+        'cross-origin-embedder-policy': 'require-corp',
+      })
+      .end(readFileSync(join(dir, name)));
+  });
+  await new Promise<void>((done, fail) => {
+    server.once('error', fail);
+    server.listen(port, '127.0.0.1', done);
+  });
+  return { url: `http://localhost:${(server.address() as AddressInfo).port}`, server };
+}
+
+if (import.meta.main) {
+  const { values } = parseArgs({
+    options: { out: { type: 'string' }, port: { type: 'string', default: '8080' } },
+  });
+  const dir = resolve(values.out ?? join(root, '.built', 'browser'));
+  await buildPages(dir);
+  if (values.out !== undefined) console.log(`${dir}: put these files on any server`);
+  else {
+    const { url } = await servePages(dir, Number(values.port));
+    console.log(
+      globSync('*.html', { cwd: dir })
+        .sort()
+        .map((page) => `${url}/${page}`)
+        .join('\n'),
+    );
+  }
+}
