@@ -283,7 +283,10 @@ const LAG_MOST = 4;
  * How many times as long the link of the first tier below takes for a block as the engine does to compute it. 0 where
  * loads take no time of their own, or always happen.
  */
-function linkLag({ blockTokens, blockBytes, lowerTiers, loads, computeUsPerToken }: EngineConfig): number {
+function linkLag(config: EngineConfig): number {
+  const { blockTokens, blockBytes, lowerTiers, loads, computeUsPerToken, shared } = config;
+  // what others are to find goes down whatever it costs
+  if (shared !== undefined) return 0;
   if (loads.kind !== 'deferred' || lowerTiers.length === 0 || computeUsPerToken === Infinity) return 0;
   const [{ tier }] = lowerTiers;
   const loadUs = linksOf(loads).transferUs(tierNames.indexOf(tier), TOP, blockBytes);
