@@ -45,6 +45,7 @@ describe('the exports map', () => {
       './backends': 'backends/index',
       './sim': 'sim/index',
       './simulate': 'simulate/index',
+      './plan': 'plan/index',
       './evolve': 'evolve/index',
       './gateway': 'gateway/index',
       './compute': 'compute/index',
