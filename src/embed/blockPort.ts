@@ -158,7 +158,7 @@ export class BlockPort {
         const place = manager.loadedBlock(table, 0); // not there any more after the loss of a device
         if (place === undefined) return false;
         const { slot, generation } = place;
-        const [end] = await this.#stores.hbm.read([
+        const [end] = await this.#tierAt(TOP).store.read([
           { slot, generation, sizeClass, key, digest, tokens, bytes },
         ]);
         if (end.outcome !== Outcome.LOADED) return false;

@@ -17,6 +17,16 @@ describe('a hand-off between two runtimes', () => {
     expect(await ask(pair.decode, 1)).toEqual({ cachedTokens: whole, right: true });
   });
 
+  it('goes out of a runtime without a device', async () => {
+    const host = { hbmBytes: undefined, ddrBytes: 20 * layout.blockBytes };
+    await using pair = await Pair.open({ prefill: host });
+    const offer = await pair.offer(9);
+    expect(await ask(pair.prefill, 9)).toEqual({ cachedTokens: 0, right: true });
+    offer.computed();
+    expect(await pair.receive(passedOn(offer), 9)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    expect(await ask(pair.decode, 9)).toEqual({ cachedTokens: whole, right: true });
+  });
+
   it('brings blocks while later ones are computed', async () => {
     await using pair = await Pair.open();
     const offer = await pair.offer(2);
