@@ -367,7 +367,7 @@ function tierSection({ simulation }: SummaryInput): string {
     ({ link, bytes, busyUs }) => `  ${link}: ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(3)} s\n`,
   );
   const { lookups, misses } = cacheMetrics(simulation.instances);
-  const shared = sharedLine(simulation.shared);
+  const shared = simulation.shared === null ? '' : `  ${sharedLine(simulation.shared)}`;
   return (
     `=== KV Tiers ===\n${rows.join('')}${shared}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
     `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
@@ -375,12 +375,12 @@ function tierSection({ simulation }: SummaryInput): string {
   );
 }
 
-/** What the server did that all instances share. */
-function sharedLine(shared: SharedServer | null): string {
+/** What the server did that all instances share; nothing without one. */
+export function sharedLine(shared: SharedServer | null): string {
   if (shared === null) return '';
   const { counts, config, residentBytes } = shared;
   return (
-    `  shared: ${formatBytes(residentBytes)} of ${formatBytes(config.capacityBytes)}, ` +
+    `shared: ${formatBytes(residentBytes)} of ${formatBytes(config.capacityBytes)}, ` +
     `${counts.found} blocks found in ${counts.lookups} lookups, read=${formatBytes(counts.readBytes)}, ` +
     `written=${formatBytes(counts.writtenBytes)}, forgotten=${counts.evictions}, ` +
     `missing=${counts.missing}, there already=${counts.writtenByOthers}\n`

@@ -10,7 +10,7 @@ import type { MetricsOutput } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, transferMetrics } from '../sim/report/tierMetrics.ts';
 import type { BuiltSimulation } from './built.ts';
 import type { EngineHardware } from './engineOptions.ts';
-import { type SummaryInput, sectionsText } from './output.ts';
+import { type SummaryInput, sectionsText, sharedLine } from './output.ts';
 
 function gpusText({ hardware, tp, dp }: EngineHardware): string {
   const shape = [...(tp > 1 ? [`tp ${tp}`] : []), ...(dp > 1 ? [`dp ${dp}`] : [])];
@@ -175,7 +175,7 @@ function instanceTable(all: readonly MetricsOutput[]): string {
   return `${table}${more > 0 ? `and ${instancesText(more)} more, all of which --json has\n` : ''}`;
 }
 
-function tierTable({ simulation: { instances } }: SummaryInput): string {
+function tierTable({ simulation: { instances, shared } }: SummaryInput): string {
   const { tiers, links, offloads, reloads, thrashed, stepTransferUs } = transferMetrics(instances);
   if (tiers.length < 2) return '';
   const { lookups, misses } = cacheMetrics(instances);
@@ -201,7 +201,7 @@ function tierTable({ simulation: { instances } }: SummaryInput): string {
     .map(({ link, bytes, busyUs }) => `${link} ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(1)} s`);
   const billed = stepTransferUs === 0 ? '' : `; billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s`;
   return (
-    `${table}${carried.length === 0 ? '' : `links: ${carried.join('; ')}\n`}` +
+    `${table}${sharedLine(shared)}${carried.length === 0 ? '' : `links: ${carried.join('; ')}\n`}` +
     `${formatCount(offloads)} blocks offloaded, ${formatCount(reloads)} reloaded, ${formatCount(thrashed)} of them soon after${billed}\n`
   );
 }

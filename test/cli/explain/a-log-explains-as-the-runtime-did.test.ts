@@ -95,7 +95,7 @@ describe('a decision log', () => {
     expect(await explain(log, '--prefix', tokens)).toContain(tenant);
     const json = join(folder, 'out.json');
     await explain(log, '--request', String(id), '--json', json);
-    expect(JSON.parse(readFileSync(json, 'utf8'))).toMatchObject({ sequence: id });
+    expect(JSON.parse(readFileSync(json, 'utf8')).result).toMatchObject({ sequence: id });
   });
 
   it('an explanation as text has one line for neighbours with one reason', () => {

@@ -28,7 +28,7 @@ describe('sizes', () => {
     '',
     'KiB',
     '-1',
-    '1.5MiB',
+    '1.3B',
     '64KB',
     '64kib',
     '1e3',
@@ -41,6 +41,11 @@ describe('sizes', () => {
     expect(() => parseBytes('--block-bytes', text)).toThrow(
       expect.objectContaining({ code: 'TKV_CONFIG', field: '--block-bytes' }),
     );
+  });
+
+  it('a fraction of a unit is read where it makes whole bytes', () => {
+    expect(parseBytes('--block-bytes', '1.5MiB')).toBe(1.5 * 1024 ** 2);
+    expect(() => parseBytes('--block-bytes', '0.3KiB')).toThrow(/--block-bytes/);
   });
 
   it('a whole number of any unit reads back as written', () => {

@@ -51,7 +51,7 @@ describe.skipIf(!hasRedis)('with a server', () => {
       const json = join(dir, name);
       const remote = ['--remote', server.url, '--remote-blocks', '2000', '--json', json];
       await printedBy(replayCommand(), trace, ...words.split(' '), ...remote);
-      runs.push(JSON.parse(fs.readFileSync(json, 'utf8')));
+      runs.push(JSON.parse(fs.readFileSync(json, 'utf8')).result);
     }
     const [one, two] = runs;
     expect(one.tiers.remote.found).toBe(0);
