@@ -114,6 +114,7 @@ function matchers(
         ? found.includes(String(wanted))
         : [...(found as Iterable<unknown>)].includes(wanted),
     ),
+    toBeDefined: check('defined, not', () => found !== undefined),
     toBeGreaterThan: check('above', (wanted) => (found as number) > (wanted as number)),
   };
 }

@@ -19,5 +19,5 @@ it.each([...routingPolicies.names])('%s', async (name) => {
       name,
     ],
   );
-  expect(text).toContain('"completed_requests": 10');
+  expect(text).toContain('10 of 10 requests completed');
 });
