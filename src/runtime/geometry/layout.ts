@@ -182,8 +182,9 @@ const fingerprintFields = [
  */
 export function layoutFingerprint(layout: KVLayout): string {
   const fields = fingerprintFields.map((field) => `${field}=${layout[field]}`);
-  // Only where it differs, so that layouts of equal widths keep the fingerprint that they have always had.
+  // Only where they differ, so that layouts of equal widths keep the fingerprint that they have always had.
   if (layout.valueDim !== layout.headDim) fields.push(`valueDim=${layout.valueDim}`);
+  if (layout.valueRowBytes !== layout.rowBytes) fields.push(`valueRowBytes=${layout.valueRowBytes}`);
   return `kv-layout ${fields.join(' ')}`;
 }
 
@@ -193,7 +194,7 @@ export function requireLayout(layout: KVLayout, storedFingerprint: string, path?
   const stored = storedFingerprint.split(' ');
   for (let i = 0; i < Math.max(expected.length, stored.length); i++) {
     if (expected[i] === stored[i]) continue;
-    const field = i > 0 ? (fingerprintFields[i - 1] ?? 'valueDim') : undefined;
+    const field = i > 0 ? (expected[i] ?? stored[i]).split('=')[0] : undefined;
     throw new TierKVError(
       'TKV_MISMATCH',
       `the stored KV was written with ${stored[i] ?? 'no more fields'}, this layout has ` +
