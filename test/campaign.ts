@@ -19,6 +19,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   remote: ['test/backends/remote/run.ts'],
   pair: ['test/handoff/run.ts'],
   shared: ['test/embed/remote/run.ts'],
+  truth: ['test/cli/replay/truthRun.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],

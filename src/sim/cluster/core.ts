@@ -22,6 +22,7 @@ import {
   eventPriorities,
   type ForcedDecisions,
   HANDOFF_ARRIVED,
+  readsScores,
   SimEvent,
   type SimulationObserver,
   type SimulationOptions,
@@ -73,7 +74,7 @@ export class ClusterCore {
     this.shared = parts.shared === undefined ? null : new SharedServer(parts.shared);
     this.control = parts.control;
     this.observer = parts.observer ?? {};
-    this.control.recordsScores = this.observer.routing !== undefined;
+    this.control.recordsScores = readsScores(this.observer);
     this.forced = parts.forced ?? {};
     this.tape = workload.stream instanceof RequestTape ? workload.stream : new RequestTape(workload.stream);
     this.sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);

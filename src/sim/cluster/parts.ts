@@ -149,6 +149,8 @@ export interface SimulationObserver {
   prioritised?(request: SimRequest, priority: RequestPriority, nowUs: number): void;
   /** `null`: no instance could take it. */
   routing?(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void;
+  /** False: `routing` does not read scores and who could take the request. They then cost nothing. Default true. */
+  readonly readsScores?: boolean;
   /** It joined the batch of the instance, for the first time or again. */
   joined?(request: SimRequest, instance: number, nowUs: number): void;
   /** It gave its blocks up and waits again. */
@@ -172,10 +174,15 @@ export interface SimulationObserver {
   ended?(request: SimRequest, status: Status, timeUs: number, instance: number): void;
 }
 
+export const readsScores = ({ routing, readsScores: reads = true }: SimulationObserver): boolean =>
+  routing !== undefined && reads;
+
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
   if (all.length === 1) return all[0];
-  const tell = <K extends keyof SimulationObserver>(name: K): Partial<SimulationObserver> => {
+  const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
+    name: K,
+  ): Partial<SimulationObserver> => {
     const told = all.filter((one) => one[name] !== undefined);
     if (told.length === 0) return {};
     const call = (...args: unknown[]): void => {
@@ -199,6 +206,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('scaled'),
     ...tell('replica'),
     ...tell('ended'),
+    readsScores: all.some(readsScores),
   };
 }
 

@@ -152,6 +152,7 @@ export class Occupancy implements SimulationObserver {
 const REQUESTS_MIN = 4;
 
 export class Spread implements SimulationObserver {
+  readonly readsScores = false;
   /** By instance number: requests that were routed there, as a whole or for one of their parts. */
   readonly #routed: number[] = [];
 
