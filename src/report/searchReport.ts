@@ -3,12 +3,15 @@
 import { type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
-/** A policy on the suite that the search never saw; gains over the baseline. */
-interface HiddenScore {
+/** A policy on the suite that the search never saw. */
+export interface JudgedPolicy {
   readonly name: string;
   readonly id: string;
+  /** Gain over the baseline, mean over the hidden suite. */
   readonly hidden: number;
+  /** The same in each setting: a workload with a model of time. */
   readonly settings: Readonly<Record<string, number>>;
+  /** Score of each case of the hidden suite. */
   readonly cases: Readonly<Record<string, number>>;
   readonly error?: string;
 }
@@ -17,13 +20,13 @@ interface HiddenScore {
 export interface SearchOutcome {
   readonly generations: number;
   readonly evaluations: number;
-  readonly winner: HiddenScore & {
+  readonly winner: JudgedPolicy & {
     readonly train: number;
     readonly validation: number;
     readonly origin: string;
     readonly generation: number;
   };
-  readonly presets: readonly HiddenScore[];
+  readonly presets: readonly JudgedPolicy[];
   readonly settings: readonly {
     readonly setting: string;
     readonly winner: number;
@@ -52,7 +55,7 @@ const LOWEST = -0.3;
 export function searchReport({ outcome, individuals, command, folder }: SearchedPolicies): Report {
   const { winner, presets, settings, generations, evaluations, history } = outcome;
   const ran = presets.filter(({ error }) => error === undefined);
-  const best = ran.reduce<HiddenScore | undefined>(
+  const best = ran.reduce<JudgedPolicy | undefined>(
     (a, b) => (a === undefined || b.hidden > a.hidden ? b : a),
     undefined,
   );
@@ -123,13 +126,13 @@ export function searchReport({ outcome, individuals, command, folder }: Searched
   };
 }
 
-function spreadOf({ cases }: HiddenScore): { spread?: { low: number; high: number; over: string } } {
+function spreadOf({ cases }: JudgedPolicy): { spread?: { low: number; high: number; over: string } } {
   const scores = Object.values(cases);
   if (scores.length < 2) return {};
   return { spread: { low: Math.min(...scores), high: Math.max(...scores), over: `${scores.length} cases` } };
 }
 
-function bars(winner: HiddenScore, presets: readonly HiddenScore[]): ReportSection {
+function bars(winner: JudgedPolicy, presets: readonly JudgedPolicy[]): ReportSection {
   return {
     kind: 'bars',
     title: 'The winner beside every preset, on workloads that were never seen',

@@ -6,18 +6,7 @@ import type { Individual } from '../../evolve/search/individual.ts';
 import type { Search } from '../../evolve/search/search.ts';
 import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { formatCounted, renderTable } from '../../printing/text.ts';
-
-export interface JudgedPolicy {
-  readonly name: string;
-  readonly id: string;
-  /** Gain over the baseline, mean over the hidden suite. */
-  readonly hidden: number;
-  /** The same in each setting: a workload with a model of time. */
-  readonly settings: Readonly<Record<string, number>>;
-  /** Score of each case of the hidden suite. */
-  readonly cases: Readonly<Record<string, number>>;
-  readonly error?: string;
-}
+import type { JudgedPolicy } from '../../report/searchReport.ts';
 
 /** Cases of one workload and one model of time, all seeds together. */
 export interface Setting {
