@@ -129,11 +129,11 @@ export {
 } from './log/decisionSink.ts';
 export { LogReplayer, type ReplayListener, replayLog } from './log/replayer.ts';
 export type { RecordedSchedulerInput } from './log/schedulerLog.ts';
+export { type MoveAnswer, moveAnswers } from './manager/blocks.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { ManagerListener, StoredBlock } from './manager/core.ts';
 export type { Counters } from './manager/counters.ts';
 export type { ManagerDump } from './manager/dump.ts';
-export { type MoveAnswer, moveAnswers } from './manager/loads.ts';
 export type { BlockPlace, CachedBlock, CachedBlocks, Match, TierUsage } from './manager/lookup.ts';
 export type { AdoptedBlock, NamedBlock, SharedBlock, TierLoss } from './manager/loss.ts';
 export { type Eviction, KVManager } from './manager/manager.ts';

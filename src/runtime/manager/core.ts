@@ -49,7 +49,7 @@ export class Core {
   readonly claims: readonly JobQueue[];
   /** Issued jobs that the driver has not taken yet. */
   readonly outbox: JobQueue = new JobQueue();
-  /** Loads into HBM that no sequence asked for, in the order in which they were made (see loads.ts). */
+  /** Loads into HBM that no sequence asked for, in the order in which they were made (see blocks.ts). */
   readonly speculativeLoads: Set<JobId> = new Set();
   readonly sequences: Map<SequenceId, Sequence> = new Map();
   readonly spares: SpareArrays = new SpareArrays();

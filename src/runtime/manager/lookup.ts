@@ -9,7 +9,7 @@ import type { UseHistory } from '../tables/useTable.ts';
 import type { Tier } from '../tier/tier.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { fastestIncoming, fastestIncomingBelow } from './holds.ts';
+import { fastestIncoming, fastestIncomingBelow } from './jobs.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 export interface Match {
