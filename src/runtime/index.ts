@@ -185,9 +185,6 @@ export {
   saveState,
   type TypedArray,
 } from './snapshot.ts';
-export { type JobId, JobPriority, type Place, type Transfer } from './tables/jobTable.ts';
-export { type PoolShape, poolShape } from './tables/slotPool.ts';
-export type { TableMemory } from './tables/tableMemory.ts';
 export {
   BlockUse,
   HALF_LIFE_US_DEFAULT,
@@ -197,7 +194,10 @@ export {
   UseTable,
   useRates,
   YOUTH_US_DEFAULT,
-} from './tables/useTable.ts';
+} from './tables/contentTable.ts';
+export { type JobId, JobPriority, type Place, type Transfer } from './tables/jobTable.ts';
+export { type PoolShape, poolShape } from './tables/slotPool.ts';
+export type { TableMemory } from './tables/tableMemory.ts';
 export {
   type Completion,
   type EndListener,
@@ -205,7 +205,6 @@ export {
   type JobSource,
   type TransferDriver,
 } from './tier/driver.ts';
-export { SlotLocks, type SlotUse } from './tier/slotLedger.ts';
 export {
   addTierName,
   linkName,
@@ -231,4 +230,4 @@ export type {
   TierStore,
   TopTierStore,
 } from './tier/tierStore.ts';
-export { isHostStore, isTopStore } from './tier/tierStore.ts';
+export { isHostStore, isTopStore, SlotLocks, type SlotUse } from './tier/tierStore.ts';
