@@ -100,7 +100,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     pace,
     scrubs: config.scrub ?? true,
     stores,
-    pool: () => stores.hbm,
+    pool: () => stores.pool,
     device: () => stores.device,
     closing: closing.signal,
     nowUs,

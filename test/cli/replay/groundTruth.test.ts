@@ -52,17 +52,14 @@ const rowsOn = (driver: string): readonly (typeof rows)[number][] =>
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-truth-'));
 afterAll(() => rmSync(dir, { recursive: true }));
 
-function replay(
-  driver: string,
-  [hbmBlocks, ddrBlocks, nvmeBlocks]: readonly [string, string, string],
-): Promise<ReplayReport> {
+function replay(driver: string, [hbm, ddr, nvme]: readonly [string, string, string]): Promise<ReplayReport> {
   const raw = {
     ...replayDefaults,
     driver,
     policy: 'lru',
-    hbmBlocks,
-    ddrBlocks,
-    nvmeBlocks,
+    hbm,
+    ddr,
+    nvme,
     blockBytes: '64',
     skipBad: false,
     dir,
