@@ -3,6 +3,7 @@
 export type { RemoteConfig } from '../backends/remote/remoteTier.ts';
 export type { Room } from './admission.ts';
 export type { BeginOptions, RetentionHint } from './begin.ts';
+export type { BlockExtra } from './blockBook.ts';
 export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './blockPort.ts';
 export type { KVRuntimeConfig } from './config.ts';
 export type { DeviceBlockTable, StepEnd } from './context.ts';
