@@ -29,6 +29,7 @@ export {
 export type { LayerGroup } from './embed/layerGroups.ts';
 export type { WaitOptions } from './embed/managerLoop.ts';
 export type { RuntimeMetrics } from './embed/metrics.ts';
+export type { BlockExtra } from './embed/blockBook.ts';
 export type { BlockUseEvent, CacheEvent, EventOptions } from './embed/observability.ts';
 export { PagedAttentionCache } from './embed/pagedAttentionCache.ts';
 export { ReadyLayers } from './embed/partialPrefill.ts';
