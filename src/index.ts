@@ -15,6 +15,7 @@ export {
   unpackBlock,
 } from './compute/hostTensors.ts';
 export type { BeginOptions, RetentionHint, Room } from './embed/begin.ts';
+export type { BlockExtra } from './embed/blockBook.ts';
 export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './embed/blockPort.ts';
 export type { KVRuntimeConfig } from './embed/config.ts';
 export type { DeviceBlockTable, StepEnd } from './embed/context.ts';

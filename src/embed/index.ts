@@ -2,6 +2,7 @@
 
 export type { RemoteConfig } from '../backends/remote/remoteTier.ts';
 export type { BeginOptions, RetentionHint, Room } from './begin.ts';
+export type { BlockExtra } from './blockBook.ts';
 export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './blockPort.ts';
 export type { KVRuntimeConfig } from './config.ts';
 export type { DeviceBlockTable, StepEnd } from './context.ts';

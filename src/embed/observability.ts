@@ -20,7 +20,7 @@ import {
   type TierName,
 } from '../runtime/index.ts';
 import { optionNames, requireFlag } from '../runtime/options.ts';
-import type { BlockBook, BlockText, BookedBlock } from './blockBook.ts';
+import type { BlockBook, BlockExtra, BlockText, BookedBlock } from './blockBook.ts';
 
 export type CacheEvent =
   | {
@@ -33,15 +33,16 @@ export type CacheEvent =
       readonly parent?: string | null;
       readonly tokens: number;
       readonly bytes: number;
-      /**
-       * The block's tokens, where the runtime keeps them (`tokenIds` of its configuration). Absent for blocks of
-       * requests with extras, whose tokens alone do not name them, and for partial last blocks.
-       */
+      /** The block's tokens, where the runtime keeps them (`tokenIds` of its configuration). */
       readonly tokenIds?: Uint32Array;
       /** Whose block it is: the tenant, or the group that shares; empty where all share. With `tokenIds`. */
       readonly tenant?: string;
       /** Layer group, from 0. With `tokenIds`. */
       readonly group?: number;
+      /** What names the block beside its tokens: extras of its request. With `tokenIds`; absent for nothing. */
+      readonly extras?: readonly BlockExtra[];
+      /** The block has fewer tokens than a block has: the last of its prompt, sealed with `tail`. With `tokenIds`. */
+      readonly isTail?: true;
     }
   | { readonly type: 'removed'; readonly number: number; readonly tier: TierName; readonly key: string };
 

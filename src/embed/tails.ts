@@ -32,7 +32,7 @@ export function sealTail(context: RequestContext, sequence: SequenceState): void
   const key = new Uint32Array(4);
   sequence.groups.forEach(({ table, chain, keys }, g) => {
     if (table.state[block] !== Entry.OPEN) return;
-    chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
+    chain.hashTail(sequence.tokens.words, block, tokens, keys, key);
     sequence.told[g].seal(block, key, 0, tokens, length, count, nowUs());
   });
 }

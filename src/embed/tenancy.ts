@@ -13,7 +13,7 @@ import {
   type RequestExtras,
 } from '../runtime/index.ts';
 import { described, requireText } from '../runtime/options.ts';
-import type { BlockBook } from './blockBook.ts';
+import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
 /** @throws TKV_INPUT unless it is a text that is not empty: tenants without a name would share the empty one */
@@ -61,8 +61,26 @@ export class TenantChains {
    */
   of(tenant: string, extras?: RequestExtras): readonly KeyChain[] {
     requireTenant(tenant);
-    const chains = this.ofDomain(this.#sharing.domainOf(tenant));
-    return extras === undefined ? chains : chains.map((chain) => chain.withExtras(extras));
+    const domain = this.#sharing.domainOf(tenant);
+    const chains = this.ofDomain(domain);
+    if (extras === undefined) return chains;
+    let told: readonly BlockExtra[] | undefined;
+    return chains.map((plain, g) => {
+      const chain = plain.withExtras(extras);
+      if (chain !== plain) this.#booked(chain, domain, g, (told ??= blockExtras(extras)));
+      return chain;
+    });
+  }
+
+  /** Blocks of the chain are written down. */
+  #booked(chain: KeyChain, tenant: string, group: number, extras: readonly BlockExtra[]): void {
+    const book = this.#book;
+    if (book === undefined) return;
+    const whose = { tenant, group, extras, blockTokens: chain.elementsPerKey };
+    chain.listen(
+      (keys, from, tokens) => book.note(whose, keys, from, tokens),
+      (keys, key, block, count, tokens) => book.noteTail(whose, keys, key, block, count, tokens),
+    );
   }
 
   /** The chains of a tenant that is alone, of a group, or of all tenants: the empty text. */
@@ -75,10 +93,7 @@ export class TenantChains {
     }
     const chains = this.#groups.map((group, g) => {
       const chain = new KeyChain(this.#namespaceOf(domain, group));
-      const book = this.#book;
-      if (book !== undefined) {
-        chain.listen((keys, from, tokens) => book.note(domain, g, keys, from, tokens, chain.elementsPerKey));
-      }
+      this.#booked(chain, domain, g, []);
       return chain;
     });
     this.#chains.set(domain, chains);
