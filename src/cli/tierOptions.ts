@@ -6,7 +6,8 @@ import { askedRows, isAlwaysAsked } from '../replay/sizedTiers.ts';
 /** Words of a command line, by option: without dashes, in camel case. */
 export type TierWords = Readonly<Record<string, unknown>>;
 
-function wordOf(option: string): string {
+/** @param option without dashes */
+export function wordOf(option: string): string {
   return option.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
 }
 

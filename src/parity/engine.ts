@@ -6,6 +6,7 @@
 
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import type { TierOptions } from '../backends/tierRows.ts';
 import type { KVSchedulerConfig } from '../embed/index.ts';
 import { configError } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/index.ts';
@@ -13,7 +14,10 @@ import type { ParityRunner } from './traffic.ts';
 
 /** What the runtime of a runner is opened with. */
 export interface EngineSetting {
-  readonly tierBytes: { readonly hbm: number; readonly ddr: number; readonly nvme: number };
+  /** Bytes of each tier, by its name; 0 for one that is off. */
+  readonly tierBytes: Readonly<Record<string, number>>;
+  /** The same as a runtime is opened with it. */
+  readonly tierOptions: TierOptions;
   readonly eviction: string;
   readonly scheduler: KVSchedulerConfig;
   readonly adapter: string | undefined;

@@ -41,16 +41,13 @@ class EngineRunner implements ParityRunner {
   }
 
   async run(job: RunnerJob): Promise<RealRun> {
-    const { tierBytes, eviction, scheduler, adapter, dir } = this.#setting;
-    const { hbm, ddr, nvme } = tierBytes;
+    const { tierOptions, eviction, scheduler, adapter } = this.#setting;
     const engine = await Engine.open({
       directory: tinyModelDirectory,
       model: 'tiny@1',
       cache: {
         secretKey: new Uint8Array(32).fill(1),
-        hbmBytes: hbm,
-        ddrBytes: ddr,
-        ...(nvme === 0 ? {} : { nvme: { dir, bytes: nvme, restart: 'empty' as const } }),
+        ...tierOptions,
         eviction: { policy: eviction },
         offloadThreshold: 1,
         leavingShare: 1,
@@ -79,7 +76,7 @@ class EngineRunner implements ParityRunner {
         requests,
         latency: new Linear(fitLinear(steps).coefficients),
         latencyName: `linear, fitted to the ${steps.length} steps of the run`,
-        adapter: { name: kv.stores.hbm.adapter.name, software: kv.stores.hbm.adapter.software },
+        adapter: { name: kv.stores.pool.adapter.name, software: kv.stores.pool.adapter.software },
         wrongBlocks: kv.manager.counters.loadsFailed[Outcome.CORRUPT],
         interruptedSteps: kv.devicesLost,
       };

@@ -8,15 +8,17 @@ import { Command } from 'commander';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
-import { type EngineSetting, loadEngine, type ParityEngine } from '../../parity/engine.ts';
-import { defaultSpec, type ServedTraffic, trafficOf } from '../../parity/traffic.ts';
+import { loadEngine, type ParityEngine } from '../../parity/engine.ts';
+import type { ParityOptions } from '../../parity/run.ts';
+import { defaultSpec, trafficOf } from '../../parity/traffic.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatSeconds, parseBytes } from '../../printing/text.ts';
+import { askedRows, type SizedTier } from '../../replay/sizedTiers.ts';
 import { preemptionNames } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/eviction/registry.ts';
-import { type KVLayout, kvLayout } from '../../runtime/index.ts';
+import { type KVLayout, kvLayout, TOP } from '../../runtime/index.ts';
 import type { SimulatedWorkload } from '../../sim/cluster/parts.ts';
 import { generateWorkload } from '../../sim/workload/workload.ts';
 import { engineHardware, oneOf } from '../../simulate/engineOptions.ts';
@@ -28,7 +30,7 @@ import { addAliases, addRows, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
-import type { StandInConfig } from './standIn.ts';
+import { addTierOptions, sizeDefaults, textOf, tierAliases, wordOf } from '../tierOptions.ts';
 
 const helpEnd = `
 The traffic is served on real tiers, by the runtime's scheduler, as it arrives; a stand-in for the model takes
@@ -59,7 +61,7 @@ export function parityCommand(): Command {
       const named = textOption(given, 'engine');
       const engine = named === undefined ? undefined : await loadEngine(named);
       const options = parseParityOptions(trace, given, engine);
-      const { runParity, runnersOf } = await import('./run.ts');
+      const { runParity, runnersOf } = await import('../../parity/run.ts');
       const { renderParity } = await import('./report.ts');
       using scratch = temporaryDirectory('tierkv-parity-', options.dir);
       using bar = startProgressBar('requests');
@@ -87,14 +89,9 @@ export function parityCommand(): Command {
 
 //  The options of `tierkv parity`, and what they make: the traffic, the runtime, and the times of steps.
 
-export interface ParityOptions extends Omit<EngineSetting, 'dir'> {
-  readonly traffic: ServedTraffic;
-  readonly latency: StandInConfig['latency'];
-  readonly latencyModel: string;
-  readonly layout: KVLayout;
+interface ParityCall extends ParityOptions {
+  /** Where directories of the run are made; undefined for the system's directory of temporary files. */
   readonly dir: string | undefined;
-  readonly linksPath: string | undefined;
-  readonly logPath: string | undefined;
   readonly jsonPath: string | undefined;
   readonly plotPath: string | undefined;
 }
@@ -119,11 +116,9 @@ export function addParityOptions(command: Command): Command {
       'calibrated',
     )
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)');
+  command.option('--engine <module>', 'engine that serves, in place of a stand-in for a model');
+  addTierOptions(command, sizeDefaults(['400', '600', '4000']));
   command
-    .option('--engine <module>', 'engine that serves, in place of a stand-in for a model')
-    .option('--hbm <size>', 'GPU memory, in blocks or as 64MiB', '400')
-    .option('--ddr <size>', 'host memory, in blocks or as 64MiB, 0 for none', '600')
-    .option('--nvme <size>', 'disk, in blocks or as 1GiB, 0 for none', '4000')
     .option('--block-bytes <size>', 'bytes of a block that move', '64KiB')
     .option('--block-tokens <n>', `tokens of a block (default: 16; ${mooncakeBlockTokens} for block traces)`)
     .option('--max-num-seqs <n>', 'most requests in a batch', '64')
@@ -131,7 +126,6 @@ export function addParityOptions(command: Command): Command {
     .option('--eviction <policy>', 'who leaves a tier first', 'lru')
     .option('--preemption-mode <name>', 'what makes room: recompute or offload', 'recompute')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to use')
-    .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
     .option('--links <file>', 'link profile of tierkv calibrate (default: measured before the run)')
     .option('--log <file>', 'keep the decision log of the real run')
     .addOption(jsonOption())
@@ -139,9 +133,7 @@ export function addParityOptions(command: Command): Command {
     .option(reportFlags, reportAbout);
   return addAliases(command, {
     '--hardware': '--gpu',
-    '--hbm-blocks': '--hbm',
-    '--ddr-blocks': '--ddr',
-    '--nvme-blocks': '--nvme',
+    ...tierAliases(),
   });
 }
 
@@ -150,7 +142,7 @@ export function parseParityOptions(
   trace: string | undefined,
   given: OptionValues,
   engine?: ParityEngine,
-): ParityOptions {
+): ParityCall {
   const options: OptionValues = { ...given, hardware: given.gpu, timeout: '-1' };
   for (const name of ['log', 'json', 'plot']) {
     const target = textOption(options, name);
@@ -168,13 +160,13 @@ export function parseParityOptions(
   const open = (): SimulatedWorkload => (isDefault ? openDefault(options) : openNamed(trace, options));
   const machine = engineHardware(options);
   const layout = engine?.layout ?? layoutOf(options, open);
-  const bytesOf = (name: string, min: number): number =>
-    (blocksOption(options, name, layout.blockBytes, min, BLOCKS_MAX) ?? 0) * layout.blockBytes;
-  const tierBytes = {
-    hbm: bytesOf('hbm', 1),
-    ddr: bytesOf('ddr', 0),
-    nvme: bytesOf('nvme', 0),
-  };
+  const tiers = askedRows().flatMap(({ name, asked: { size, place } }, position): SizedTier<number>[] => {
+    if (place?.isDirectory === false && textOf(options, place.option) === undefined) return [];
+    const least = position === TOP ? 1 : 0;
+    const blocks = blocksOption(options, wordOf(size.option), layout.blockBytes, least, BLOCKS_MAX) ?? 0;
+    const at = place?.isDirectory === false ? { place: textOf(options, place.option) as string } : {};
+    return blocks === 0 ? [] : [{ name, blocks, ...at }];
+  });
   const modes = preemptionNames.filter((name) => name !== 'restart');
   const { latency, model, hardware, tp } = machine;
   return {
@@ -182,7 +174,7 @@ export function parseParityOptions(
     latency,
     latencyModel: `${latency.backend} of ${model.name} on ${hardware.name} x ${tp}`,
     layout,
-    tierBytes,
+    tiers,
     eviction: oneOf('--eviction', String(options.eviction), evictionPolicyNames),
     scheduler: {
       maxSequences: whole(options, 'maxNumSeqs', 1, 2 ** 16),

@@ -8,9 +8,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
-import { replayExactly } from '../../../src/cli/parity/links.ts';
-import type { ParityReport } from '../../../src/cli/parity/report.ts';
+import type { ParityReport } from '../../../src/parity/comparison.ts';
 import { endingOf } from '../../../src/cli/process.ts';
+import { replayExactly } from '../../../src/parity/links.ts';
 import { resultOf } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 

@@ -8,9 +8,9 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { readText } from '../../files/inputs.ts';
-import { readLines } from '../../files/mooncakeTrace.ts';
-import { type ParityRunner, type RunnerJob, type ServedTraffic, trafficOf } from '../../parity/traffic.ts';
+import { readText } from '../files/inputs.ts';
+import { readLines } from '../files/mooncakeTrace.ts';
+import { askedRows, type SizedTier } from '../replay/sizedTiers.ts';
 import {
   type KVLayout,
   LogReader,
@@ -18,13 +18,15 @@ import {
   LogWriter,
   type ManagerConfig,
   type SchedulerHead,
-} from '../../runtime/index.ts';
-import { resolveConfig } from '../../runtime/manager/config.ts';
-import { parseLinkCalibration } from '../../sim/latency/capacity.ts';
-import { LinkModel, type LinkProfile, type LinkProfiles } from '../../sim/links/modeledDriver.ts';
-import { importedRequest, traceOrigin } from '../../sim/workload/importers.ts';
-import type { WorkloadRequest } from '../../sim/workload/request.ts';
+  TOP,
+} from '../runtime/index.ts';
+import { resolveConfig } from '../runtime/manager/config.ts';
+import { parseLinkCalibration } from '../sim/latency/capacity.ts';
+import { LinkModel, type LinkProfile, type LinkProfiles } from '../sim/links/modeledDriver.ts';
+import { importedRequest, traceOrigin } from '../sim/workload/importers.ts';
+import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { bothSinks, type ObservedTransfer, RunObserver } from './observer.ts';
+import { type ParityRunner, type RunnerJob, type ServedTraffic, trafficOf } from './traffic.ts';
 
 export interface KnownLinks {
   readonly profiles: LinkProfiles;
@@ -49,26 +51,24 @@ function longestBlocks(blockTokens: number): number {
 }
 
 /**
- * Blocks of the tiers of a rehearsal: as many as the run's, since memory that fits a processor's caches is
- * faster, but so few that its prompts overflow them.
+ * The tiers of a rehearsal: as large as the run's, since memory that fits a processor's caches is faster, but so small that
+ * its prompts overflow them.
  */
-export function rehearsalBlocks(run: TierBlocks, blockTokens: number): TierBlocks {
+export function rehearsalTiers(
+  run: readonly SizedTier<number>[],
+  blockTokens: number,
+): readonly SizedTier<number>[] {
   const longest = longestBlocks(blockTokens);
-  const most = { hbm: 4 * longest, ddr: 6 * longest, nvme: 32 * longest };
-  const atLeast = 2 * longest;
-  const of = (tier: keyof TierBlocks): number =>
-    run[tier] === 0 ? 0 : Math.max(atLeast, Math.min(run[tier], most[tier]));
-  return { hbm: of('hbm'), ddr: of('ddr'), nvme: of('nvme') };
-}
-
-export interface TierBlocks {
-  readonly hbm: number;
-  readonly ddr: number;
-  readonly nvme: number;
+  const inMemory = askedRows().filter(({ isHostMemory }) => isHostMemory === true);
+  return run.map((tier, position) => {
+    const isMemory = inMemory.some(({ name }) => name === tier.name);
+    const most = (position === TOP ? 4 : isMemory ? 6 : 32) * longest;
+    return { ...tier, blocks: Math.max(2 * longest, Math.min(tier.blocks, most)) };
+  });
 }
 
 const ANSWER_TOKENS = 8;
-/** A prompt is asked anew after this number of prompts: it lies in DDR by then, or in NVMe. */
+/** A prompt is asked anew after this number of prompts: it lies in a lower tier by then. */
 const COMES_BACK = [10, 25];
 const GAP_US = 120_000;
 
@@ -275,6 +275,7 @@ export async function replayExactly(path: string, signal: AbortSignal): Promise<
   const observed = new RunObserver(resolveConfig(log.config).tiers.map(({ tier }) => tier));
   const writer = new LogWriter(log.config, { log: (text) => comparison.take(text) });
   const replayer = new LogReplayer(log, bothSinks(writer, observed));
+  replayer.manager.observe(observed.finds);
   let scheduler: SchedulerHead | undefined;
   for await (const line of lines) {
     signal.throwIfAborted();

@@ -11,7 +11,12 @@ import {
   type KVSchedulerConfig,
   type KVStepPlan,
   type SampledToken,
-} from '../../embed/index.ts';
+} from '../embed/index.ts';
+import { sizeOption } from '../replay/sizedTiers.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { Outcome, TOP, tierName } from '../runtime/index.ts';
+import { BatchSums, type LatencyModel } from '../sim/latency/latencyModel.ts';
+import type { WorkloadRequest } from '../sim/workload/request.ts';
 import {
   Arrivals,
   type ParityRunner,
@@ -20,11 +25,7 @@ import {
   requestKey,
   type ServedRequest,
   TokenIds,
-} from '../../parity/traffic.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { Outcome } from '../../runtime/index.ts';
-import { BatchSums, type LatencyModel } from '../../sim/latency/latencyModel.ts';
-import type { WorkloadRequest } from '../../sim/workload/request.ts';
+} from './traffic.ts';
 
 export interface StandInConfig {
   readonly runtime: Omit<KVRuntimeConfig, 'log' | 'migration' | 'notice'>;
@@ -64,7 +65,7 @@ export class StandIn implements ParityRunner {
     const serving = new Serving(kv, this.#config, job);
     const requests = await serving.toTheEnd();
     await kv.idle();
-    const { name, software } = kv.stores.hbm.adapter;
+    const { name, software } = kv.stores.pool.adapter;
     return {
       requests,
       latency,
@@ -140,7 +141,11 @@ class Serving {
     } catch (error) {
       if (!(error instanceof TierKVError && error.code === 'TKV_CAPACITY')) throw error;
       const problem = `holds no prompt of ${request.inputTokens} tokens`;
-      throw configError('--hbm', problem, 'Raise it, or serve shorter prompts.');
+      throw configError(
+        sizeOption(tierName(this.#kv.manager.tiers[TOP])),
+        problem,
+        'Raise it, or serve shorter prompts.',
+      );
     }
     this.#open.set(id, { request, answer, generated: 0, firstTokenUs: -1, decodesAt: -1 });
   }

@@ -3,20 +3,17 @@
  * for a simulation. A transfer takes from its issue to the input that says its end.
  */
 
-import {
-  SchedulerDecision,
-  SchedulerInput,
-  type SchedulerSink,
-} from '../../runtime/batching/schedulerSink.ts';
+import { SchedulerDecision, SchedulerInput, type SchedulerSink } from '../runtime/batching/schedulerSink.ts';
 import {
   DecisionOp,
   type DecisionSink,
   InputOp,
   linkName,
+  type ManagerObserver,
   Outcome,
   type SchedulerHead,
   type Tier,
-} from '../../runtime/index.ts';
+} from '../runtime/index.ts';
 
 /** One transfer between tiers that brought its bytes. */
 export interface ObservedTransfer {
@@ -38,7 +35,7 @@ export interface FoundBlocks {
   readonly byTier: number[];
 }
 
-/** Blocks of a match, by tier. */
+/** Blocks of a match, by the position of their tier. */
 type MatchedByTier = readonly number[];
 
 const nothing: MatchedByTier = [];
@@ -59,8 +56,20 @@ export class RunObserver implements DecisionSink {
   readonly #matched: Map<number, MatchedByTier> = new Map();
   /** The sequence of the last call. */
   #sequence = 0;
+  /** What the sequence that opens has found so far. */
+  #opening: number[] = [];
 
-  /** @param tiers of the manager, HBM first */
+  /** For the manager to observe: the log says of a match what lay in the two fastest tiers, and this in each. */
+  readonly finds: ManagerObserver = {
+    opened: () => {
+      this.#opening = this.tiers.map(() => 0);
+    },
+    found: (_content, position) => {
+      this.#opening[position]++;
+    },
+  };
+
+  /** @param tiers of the manager, the top one first */
   constructor(tiers: readonly Tier[]) {
     this.tiers = tiers;
     this.found = { lookups: 0, blocks: 0, byTier: tiers.map(() => 0) };
@@ -83,10 +92,10 @@ export class RunObserver implements DecisionSink {
     this.transfers.push({ ...flight, durationUs: nowUs - flight.issuedUs });
   }
 
-  decision(op: DecisionOp, a: number, b: number, c: number, d: number, e: number): void {
+  decision(op: DecisionOp, a: number, b: number, _c: number, d: number): void {
     if (op === DecisionOp.MATCH) {
       this.#sequence = a;
-      this.#matched.set(a, [d, e, c - d - e]);
+      this.#matched.set(a, this.#opening);
     }
     const isMove = op === DecisionOp.ISSUE && b !== -1 && b !== d;
     if (!isMove) return;

@@ -2,49 +2,66 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import type { ParityEngine } from '../../parity/engine.ts';
+import type { TierOptions } from '../backends/tierRows.ts';
+import type { VegaLiteSpec } from '../printing/chart.ts';
+import { lowerTiers, type SizedTier, tierOptionsOf } from '../replay/sizedTiers.ts';
+import {
+  defaultEviction,
+  type KVLayout,
+  type ManagerConfig,
+  type SchedulerHead,
+  tierName,
+} from '../runtime/index.ts';
+import { resolveConfig } from '../runtime/manager/config.ts';
+import { PolicyControlPlane } from '../sim/control/plane.ts';
+import { newSimulation } from '../sim/description/deployment.ts';
+import type { EngineConfig, LowerTier } from '../sim/instance/engine.ts';
+import { SchedulerEngine } from '../sim/instance/schedulerEngine.ts';
+import type { LatencyModel } from '../sim/latency/latencyModel.ts';
+import type { LinkProfiles } from '../sim/links/modeledDriver.ts';
+import { Status } from '../sim/metrics/requestTable.ts';
+import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './comparison.ts';
+import type { EngineSetting, ParityEngine } from './engine.ts';
+import {
+  type KnownLinks,
+  linksOfRehearsals,
+  type Rehearsal,
+  readLinks,
+  rehearsalTiers,
+  rehearse,
+  replayExactly,
+} from './links.ts';
+import { RunObserver } from './observer.ts';
+import { StandIn } from './standIn.ts';
 import {
   type ParityRunner,
   type RunnerJob,
   requestKey,
   type ServedRequest,
   type ServedTraffic,
-} from '../../parity/traffic.ts';
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { defaultEviction, type ManagerConfig, type SchedulerHead, tierName } from '../../runtime/index.ts';
-import { resolveConfig } from '../../runtime/manager/config.ts';
-import { PolicyControlPlane } from '../../sim/control/plane.ts';
-import { newSimulation } from '../../sim/description/deployment.ts';
-import type { EngineConfig, LowerTier } from '../../sim/instance/engine.ts';
-import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
-import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
-import type { LinkProfiles } from '../../sim/links/modeledDriver.ts';
-import { Status } from '../../sim/metrics/requestTable.ts';
-import type { ParityOptions } from './command.ts';
-import {
-  type KnownLinks,
-  linksOfRehearsals,
-  type Rehearsal,
-  readLinks,
-  rehearsalBlocks,
-  rehearse,
-  replayExactly,
-} from './links.ts';
-import { RunObserver } from './observer.ts';
-import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './report.ts';
-import { StandIn } from './standIn.ts';
+} from './traffic.ts';
 
 export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
   /** A part of the run begins, for people. */
   stage(name: string): void;
 }
 
-type TierBytes = ParityOptions['tierBytes'];
+export interface ParityOptions extends Omit<EngineSetting, 'dir' | 'tierBytes' | 'tierOptions'> {
+  readonly traffic: ServedTraffic;
+  readonly latency: LatencyModel;
+  readonly latencyModel: string;
+  readonly layout: KVLayout;
+  /** From fast to slow, the first is the top tier. Tiers that lie in a directory get one of the run's own. */
+  readonly tiers: readonly SizedTier<number>[];
+  readonly linksPath: string | undefined;
+  readonly logPath: string | undefined;
+}
+
+type Tiers = ParityOptions['tiers'];
 
 /** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
-function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): ParityRunner {
+function standInOf(options: ParityOptions, dir: string, tiers: Tiers): ParityRunner {
   const { layout, eviction, scheduler, latency, adapter } = options;
-  const { hbm, ddr, nvme } = tierBytes;
   return new StandIn({
     latency,
     scheduler,
@@ -52,9 +69,7 @@ function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): P
       layout,
       model: 'stand-in@1',
       secretKey: new Uint8Array(32).fill(1),
-      hbmBytes: hbm,
-      ddrBytes: ddr,
-      ...(nvme === 0 ? {} : { nvme: { dir, bytes: nvme, restart: 'empty' } }),
+      ...runtimeTiers(tiers, dir, layout.blockBytes),
       eviction: { policy: eviction },
       offloadThreshold: 1,
       leavingShare: 1, // what is dropped for want of speed depends on stalls, which are not predicted
@@ -63,22 +78,26 @@ function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): P
   });
 }
 
-/** Who serves on tiers of these sizes, with its disk tier in `dir`. */
-export type Runners = (dir: string, tierBytes: TierBytes) => ParityRunner;
+function runtimeTiers(tiers: Tiers, dir: string, blockBytes: number): TierOptions {
+  const placed = tiers.map((tier) => (tier.place === undefined ? { ...tier, place: dir } : tier));
+  return tierOptionsOf(placed, ({ blocks }) => blocks * blockBytes);
+}
+
+/** Who serves on these tiers, with its disk tier in `dir`. */
+export type Runners = (dir: string, tiers: Tiers) => ParityRunner;
 
 /** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
-  if (engine === undefined) return (dir, tierBytes) => standInOf(options, dir, tierBytes);
+  if (engine === undefined) return (dir, tiers) => standInOf(options, dir, tiers);
   const { eviction, scheduler, adapter } = options;
-  return (dir, tierBytes) => engine.runner({ tierBytes, eviction, scheduler, adapter, dir });
-}
-
-/** The same tiers, no larger than a rehearsal wants them. */
-function rehearsalBytes({ tierBytes, layout: { blockBytes, blockTokens } }: ParityOptions): TierBytes {
-  const { hbm, ddr, nvme } = tierBytes;
-  const run = { hbm: hbm / blockBytes, ddr: ddr / blockBytes, nvme: nvme / blockBytes };
-  const blocks = rehearsalBlocks(run, blockTokens);
-  return { hbm: blocks.hbm * blockBytes, ddr: blocks.ddr * blockBytes, nvme: blocks.nvme * blockBytes };
+  const { blockBytes } = engine.layout;
+  return (dir, tiers) => {
+    const bytes = tiers.map(({ name, blocks }) => [name, blocks * blockBytes]);
+    const none = lowerTiers().map((name) => [name, 0]);
+    const tierBytes = Object.fromEntries([...none, ...bytes]);
+    const tierOptions = runtimeTiers(tiers, dir, blockBytes);
+    return engine.runner({ tierBytes, tierOptions, eviction, scheduler, adapter, dir });
+  };
 }
 
 /**
@@ -93,11 +112,11 @@ export async function runParity(
 ): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
   const started = performance.now();
   const { signal } = listener;
-  const { linksPath, tierBytes } = options;
+  const { linksPath, tiers } = options;
   const given = linksPath === undefined ? undefined : readLinks(linksPath);
-  const rehearses = given === undefined && tierBytes.ddr + tierBytes.nvme > 0;
+  const rehearses = given === undefined && tiers.length > 1;
   const before = rehearses ? await rehearsal('before', options, runners, scratch, listener) : [];
-  const runner = runners(scratch, tierBytes);
+  const runner = runners(scratch, tiers);
   listener.stage('serving');
   const logPath = options.logPath ?? path.join(scratch, 'parity.log');
   const run = await runner.run({ ...listener, traffic: options.traffic, logPath });
@@ -141,8 +160,9 @@ async function rehearsal(
   listener.stage(`measuring the links in a rehearsal ${when} the run`);
   const dir = path.join(scratch, when);
   fs.mkdirSync(dir);
-  const runner = runners(dir, rehearsalBytes(options));
-  return [await rehearse(runner, options.layout, dir, { ...listener, notice: () => {} })];
+  const { layout } = options;
+  const runner = runners(dir, rehearsalTiers(options.tiers, layout.blockTokens));
+  return [await rehearse(runner, layout, dir, { ...listener, notice: () => {} })];
 }
 
 function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
@@ -219,8 +239,11 @@ export function predict(
       lastTokenInContext: true,
       handoff: { baseLatencyUs: 0, bandwidthBytesPerS: 1e9 },
     },
-    makeEngine: ({ engine }, timeline, woken, share) =>
-      new SchedulerEngine(engine, timeline, woken, observed, share),
+    makeEngine: ({ engine }, timeline, woken, share) => {
+      const made = new SchedulerEngine(engine, timeline, woken, observed, share);
+      made.manager.observe(observed.finds);
+      return made;
+    },
   });
   simulation.run();
   simulation.close();
