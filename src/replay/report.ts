@@ -4,7 +4,7 @@
  * whatever moved the bytes.
  */
 
-import { linkName, tierNames, tierTitle } from '../runtime/tier/tier.ts';
+import { tierLinks, tierNames, tierTitle } from '../runtime/tier/tier.ts';
 
 export interface ReplayReport {
   readonly requests: number;
@@ -40,15 +40,8 @@ export interface ReplayReport {
   readonly tiers: { readonly [tier: string]: Readonly<Record<string, string | number | boolean>> };
 }
 
-/** How links are called in tables, such as `HBM -> DDR`: neighbours first, and downwards before upwards. */
+/** How links are called in tables, such as `HBM -> DDR`. */
 export function linkTitles(): ReadonlyMap<string, string> {
-  const titles = new Map<string, string>();
-  for (let lower = 1; lower < tierNames.length; lower++) {
-    for (let upper = lower - 1; upper >= 0; upper--) {
-      const [fast, slow] = [tierTitle(tierNames[upper]), tierTitle(tierNames[lower])];
-      titles.set(linkName(upper, lower), `${fast} -> ${slow}`);
-      titles.set(linkName(lower, upper), `${slow} -> ${fast}`);
-    }
-  }
-  return titles;
+  const titleOf = (tier: number): string => tierTitle(tierNames[tier]);
+  return new Map(tierLinks().map(({ name, from, to }) => [name, `${titleOf(from)} -> ${titleOf(to)}`]));
 }

@@ -215,6 +215,7 @@ export {
   type TierName,
   type TierTitles,
   TOP,
+  tierLinks,
   tierName,
   tierNames,
   tierTitle,

@@ -18,13 +18,13 @@ import {
   outcomeNames,
   type Tier,
   type TierName,
+  tierLinks,
   tierName,
   tierNames,
 } from '../runtime/tier/tier.ts';
 import { HotColdClassifier } from './hotColdClassifier.ts';
 import {
   batchBytesOf,
-  directions,
   intervalUsOf,
   type MigratableBlock,
   type MigrationPlan,
@@ -53,7 +53,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   readonly #batchBytes: number;
   readonly #intervalUs: number;
   readonly #waiting: Moving<Block>[] = [];
-  readonly #counts: Map<string, number> = new Map(directions.map((direction) => [direction, 0]));
+  readonly #counts: Map<string, number> = new Map(tierLinks().map(({ name }) => [name, 0]));
   #failed = 0;
   #bytes = 0;
   #bytesUnderWay = 0;

@@ -15,7 +15,7 @@ import {
   TierKVError,
 } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
-import { linkName, type Tier, tierNames } from '../runtime/tier/tier.ts';
+import type { Tier } from '../runtime/tier/tier.ts';
 import { type ClassifierOptions, HotColdClassifier, type Used } from './hotColdClassifier.ts';
 
 /** A block that can be moved. */
@@ -134,11 +134,6 @@ function lowerWithRoom(
   }
   return from + 1;
 }
-
-/** Names of all directions between two tiers, such as `hbmToDdr`. */
-export const directions: readonly string[] = tierNames.flatMap((_, from) =>
-  tierNames.flatMap((__, to) => (from === to ? [] : [linkName(from as Tier, to as Tier)])),
-);
 
 // The shares of a tier at which blocks move, checked.
 

@@ -3,25 +3,27 @@
  * stores, and a runtime uses it by its option, its name and its title alone.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { hostDigest } from '../../src/backends/host/hostDigest.ts';
-import { registerTier, type TierRow } from '../../src/backends/index.ts';
-import { LogReader, LogWriter, Outcome, replayLog, tierName } from '../../src/runtime/index.ts';
-import type { PoolShape } from '../../src/runtime/tables/slotPool.ts';
-import { addTierName, tierNames, tierTitle } from '../../src/runtime/tier/tier.ts';
+import { registerTier } from '../../src/backends/index.ts';
+import { runnersOf, runParity } from '../../src/parity/run.ts';
+import { defaultSpec, trafficOf } from '../../src/parity/traffic.ts';
+import { runReplay } from '../../src/replay/run.ts';
 import {
-  corrupt,
-  type ItemEnded,
-  loaded,
-  refused,
-  SlotLedger,
-  type StoreItem,
-  type StoreResult,
-  type TierStore,
-} from '../../src/runtime/tier/tierStore.ts';
+  defaultEviction,
+  kvLayout,
+  LogReader,
+  LogWriter,
+  Outcome,
+  replayLog,
+  resolvePolicy,
+  tierName,
+} from '../../src/runtime/index.ts';
+import { tierNames, tierTitle } from '../../src/runtime/tier/tier.ts';
+import { type ItemEnded, refused, type StoreItem, type TierStore } from '../../src/runtime/tier/tierStore.ts';
+import { generateWorkload } from '../../src/sim/workload/workload.ts';
 import { tierContract } from '../../src/testing/contract.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import {
@@ -35,108 +37,8 @@ import {
   tenant,
   write,
 } from '../embed/liveRuntime.ts';
+import { opened, ShelfStore, shelfTier } from './shelfTier.ts';
 
-declare module '../../src/runtime/tier/tier.ts' {
-  interface TierTitles {
-    shelf: 'Shelf';
-  }
-}
-declare module '../../src/backends/tierRows.ts' {
-  interface TierOptions {
-    /** Bytes of blocks that the shelf holds. Default: off. */
-    readonly shelfBytes?: number | undefined;
-  }
-  interface EngineStores {
-    readonly shelf?: TierStore | undefined;
-  }
-}
-
-const SHELF = addTierName('shelf', 'Shelf');
-
-class ShelfStore implements TierStore {
-  readonly tier = SHELF;
-  readonly capacityBytes: number;
-  readonly verifies = { onWrite: false, onRead: true };
-  readonly #ledger: SlotLedger;
-  readonly #bytes: Map<number, Uint8Array> = new Map();
-  #isDisposed = false;
-
-  constructor(shape: PoolShape) {
-    this.capacityBytes = shape.capacityBytes;
-    this.#ledger = new SlotLedger(shape);
-  }
-
-  describe(): Record<string, string | number> {
-    return { store: 'shelf', slots: this.#bytes.size };
-  }
-
-  /** Changes a bit of the block that was written first. */
-  flipOne(): void {
-    const [bytes] = this.#bytes.values();
-    bytes[9] ^= 4;
-  }
-
-  write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
-    return this.#each(items, ended, (item) => {
-      const refusal = this.#ledger.refuseWrite(item);
-      if (refusal !== undefined) return refusal;
-      this.#ledger.take(item);
-      this.#bytes.set(item.slot, item.bytes.slice());
-      this.#ledger.fill(item);
-      return loaded;
-    });
-  }
-
-  read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
-    return this.#each(items, ended, (item) => {
-      const refusal = this.#ledger.refuseRead(item);
-      if (refusal !== undefined) return refusal;
-      const bytes = this.#bytes.get(item.slot) as Uint8Array;
-      const { lo, hi } = hostDigest(bytes);
-      if (item.checkedLater !== true && (lo !== item.digest.lo || hi !== item.digest.hi))
-        return corrupt('other bytes');
-      item.bytes.set(bytes);
-      return loaded;
-    });
-  }
-
-  async #each(
-    items: readonly StoreItem[],
-    ended: ItemEnded | undefined,
-    act: (item: StoreItem) => StoreResult,
-  ): Promise<readonly StoreResult[]> {
-    const results = items.map((item) => {
-      if (this.#isDisposed) return refused('the shelf is disposed');
-      const slotBytes = this.#ledger.shape.slotBytes[item.sizeClass];
-      const isWhole = slotBytes === undefined || item.bytes.byteLength === slotBytes;
-      return this.#ledger.misplaced(item) ?? (isWhole ? act(item) : refused('not a whole slot'));
-    });
-    await undefined;
-    results.forEach((result, index) => void ended?.(index, result));
-    return results;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#isDisposed = true;
-  }
-}
-
-let shelf: ShelfStore | undefined;
-const shelfTier: TierRow<{ readonly shelfBytes?: number | undefined }> = {
-  name: 'shelf',
-  title: 'Shelf',
-  optionNames: ['shelfBytes'],
-  fieldNames: { 'shelf.capacityBytes': 'shelfBytes' },
-  canBeTop: false,
-  check() {},
-  wish: ({ shelfBytes }) =>
-    shelfBytes === undefined ? undefined : { field: 'shelfBytes', bytes: shelfBytes },
-  async open({ shape }) {
-    const store = new ShelfStore(shape);
-    shelf = store;
-    return { store, [Symbol.asyncDispose]: () => store[Symbol.asyncDispose]() };
-  },
-};
 const unregister = registerTier(shelfTier);
 
 const scratch = mkdtempSync(join(tmpdir(), 'tierkv-shelf-'));
@@ -209,7 +111,7 @@ describe('a runtime', () => {
   it('finds wrong bytes of it on arrival, and computes the block again', async () => {
     await using kv = await openHostRuntime({ shelfBytes: blocks(40) });
     await cacheBelow(kv, 5, 1);
-    shelf!.flipOne();
+    opened.shelf?.flipOne();
     const sequence = await kv.begin(prompt(5), { tenant });
     expect(kv.manager.counters.loadsFailed[Outcome.CORRUPT]).toBe(1);
     write(kv, sequence, 5);
@@ -248,5 +150,77 @@ describe('a runtime', () => {
       loadsFailed[Outcome.CORRUPT] + loadsFailed[Outcome.MISSING] + loadsFailed[Outcome.REFUSED],
     ).toBeGreaterThan(3);
     kv.manager.checkIntegrity();
+  });
+});
+
+describe('a replay and a parity run on software', () => {
+  const { signal } = new AbortController();
+  const listener = { signal, notice: () => {}, progress: () => {}, stage: () => {} };
+
+  it('replays a trace through it, and verifies what comes back', async () => {
+    const report = await runReplay(
+      {
+        tracePath: join('data', 'mooncake-conversation-excerpt.jsonl.gz'),
+        tiers: [
+          { name: 'hbm', blocks: 60 },
+          { name: 'shelf', blocks: 4000 },
+        ],
+        requests: 200,
+        blockBytes: 256,
+        blockTokens: 512,
+        driver: 'real',
+        eviction: resolvePolicy(defaultEviction),
+        offloadThreshold: 1,
+        linkBandwidthBytesPerS: 1e9,
+        linkBaseLatencyUs: 10,
+        skipBad: false,
+      },
+      listener,
+    );
+    expect(report.hits.shelf).toBeGreaterThan(0);
+    expect(report.demotions.hbmToShelf).toBeGreaterThan(0);
+    expect(report.bytesMoved.shelfToHbm).toBeGreaterThan(0);
+    expect([report.verifyFailures, report.verified > 0]).toEqual([0, true]);
+  });
+
+  it('serves on it what the simulator replays to the byte and finds as well', async () => {
+    const link = { baseLatencyUs: 50, bandwidthBytesPerS: 1e9 };
+    const linksPath = join(scratch, 'links.json');
+    const links = { hbmToDdr: link, ddrToHbm: link, ddrToShelf: link, shelfToHbm: link, shelfToDdr: link };
+    writeFileSync(linksPath, JSON.stringify({ schema: 'tierkv.links/1', device: 'a guess', links }));
+    const open = () => {
+      const { sessions, stream } = generateWorkload(defaultSpec(), { maxRequests: 14 });
+      return { stream: stream(), sessions };
+    };
+    const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 64, dtype: 'f16', blockTokens: 16 });
+    const options = {
+      traffic: trafficOf(open, 4),
+      latency: {
+        backend: 'linear',
+        stepTimeUs: () => 3000,
+        explain: () => [],
+        queueingTimeUs: () => 0,
+        outputTokenProcessingUs: 0,
+        postDecodeOverheadUs: 0,
+      },
+      latencyModel: '3 ms a step',
+      layout,
+      tiers: [
+        { name: 'hbm' as const, blocks: 150 },
+        { name: 'ddr' as const, blocks: 60 },
+        { name: 'shelf' as const, blocks: 4000 },
+      ],
+      eviction: 'lru',
+      scheduler: { maxSequences: 16, maxBatchedTokens: 2048 },
+      adapter: 'software',
+      linksPath,
+      logPath: undefined,
+    };
+    const { report } = await runParity(options, runnersOf(options), scratch, listener);
+    expect(report.exact).toMatchObject({ identical: true, firstDifference: null });
+    expect(report.wrongBlocks).toBe(0);
+    expect(report.hits.byTier.shelf.real).toBeGreaterThan(0);
+    expect(Math.abs(report.hits.points)).toBeLessThan(2);
+    expect(report.transfers.shelfToHbm.real.count).toBeGreaterThan(0);
   });
 });

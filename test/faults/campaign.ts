@@ -2,7 +2,7 @@
 
 import { type FaultKind, faultKinds } from '../../src/testing/faults.ts';
 import { FaultAccounts } from './accounts.ts';
-import { FaultWorld, type WorldReport } from './faultWorld.ts';
+import { FaultWorld, type WorldReport, type WorldTier } from './faultWorld.ts';
 
 const FAULTS_PER_WORLD = 400;
 
@@ -17,12 +17,14 @@ export interface CampaignReport extends WorldReport {
 
 /**
  * @param verify false for the control run: the stand-ins check no digest, so wrong blocks must be found
+ * @param below a tier of its own that every world has, behind all others
  */
 export async function runCampaign(
   faults: number,
   seed: number,
   verify = true,
   progress: (fired: number) => void = () => {},
+  below?: WorldTier,
 ): Promise<CampaignReport> {
   const accounts = new FaultAccounts();
   const total: WorldReport = { steps: 0, requests: 0, reads: 0, wrongBlocks: 0, leakedSlots: 0, losses: 0 };
@@ -35,6 +37,7 @@ export async function runCampaign(
       accounts,
       verify,
       () => accounts.fired >= until,
+      below,
     ).catch((error: Error) => {
       failures.push(error.message);
       return null;

@@ -8,7 +8,18 @@
 import { StagingSlots } from '../../src/backends/engine/stagedBatch.ts';
 import { MemoryStore } from '../../src/backends/host/memoryStore.ts';
 import { ManagerLoop } from '../../src/embed/managerLoop.ts';
-import { KVManager, type Sequence, Tier, type TopTierStore, type Transfer } from '../../src/runtime/index.ts';
+import {
+  KVManager,
+  type Sequence,
+  Tier,
+  type TierName,
+  type TierStore,
+  TOP,
+  type Transfer,
+  tierName,
+  tierNames,
+} from '../../src/runtime/index.ts';
+import type { PoolShape } from '../../src/runtime/tables/slotPool.ts';
 import {
   FaultClock,
   FaultDevice,
@@ -37,6 +48,18 @@ export interface WorldReport {
   losses: number;
 }
 
+/** What holds the bytes of a lower tier, under the faults. */
+export interface WorldStore extends TierStore {
+  /** Undefined where nothing was written. */
+  bytesAt(slot: number): Uint8Array | undefined;
+}
+
+/** A tier behind all others, which is not one of the package's. */
+export interface WorldTier {
+  readonly name: TierName;
+  open(shape: PoolShape): WorldStore;
+}
+
 export class FaultWorld {
   readonly report: WorldReport = {
     steps: 0,
@@ -56,8 +79,10 @@ export class FaultWorld {
   readonly #verify: boolean;
   readonly #accounts: WorldAccounts;
   #device: { bytes: StandInDevice; store: FaultDevice };
-  #disk: { bytes: StandInDisk; store: FaultStore } | undefined;
-  #host: MemoryStore | undefined;
+  /** The tiers below the device, by number. */
+  readonly #lower: Map<Tier, { bytesAt(slot: number): Uint8Array | undefined; store: FaultStore }> =
+    new Map();
+  readonly #below: WorldTier | undefined;
   #engine!: ObservedEngine;
   #loop!: ManagerLoop;
   /** Called when there is a device again. */
@@ -67,9 +92,10 @@ export class FaultWorld {
   #unfinished = 0;
   #failure: unknown;
 
-  private constructor(seed: number, accounts: FaultAccounts, verify: boolean) {
+  private constructor(seed: number, accounts: FaultAccounts, verify: boolean, below?: WorldTier) {
     this.random = new SeededRandom(seed);
-    this.config = worldConfig(this.random, seed);
+    this.#below = below;
+    this.config = worldConfig(this.random, seed, below?.name);
     this.manager = new KVManager({ ...this.config.manager, transferDeadlineUs: deadlineUs });
     this.blocks = new Blocks();
     this.#plan = new FaultPlan(this.config.plan);
@@ -87,8 +113,9 @@ export class FaultWorld {
     accounts: FaultAccounts,
     verify: boolean,
     enough: () => boolean,
+    below?: WorldTier,
   ): Promise<WorldReport> {
-    const world = new FaultWorld(seed, accounts, verify);
+    const world = new FaultWorld(seed, accounts, verify, below);
     await using stack = new AsyncDisposableStack();
     try {
       await world.#build(stack);
@@ -144,23 +171,30 @@ export class FaultWorld {
   async #build(stack: AsyncDisposableStack): Promise<void> {
     const hostShape = this.#shape(Tier.DDR);
     const diskShape = this.#shape(Tier.NVME);
-    const stores: { hbm: TopTierStore; ddr?: FaultHost; nvme?: FaultStore } = {
-      hbm: this.#device.store,
-    };
+    const stores: Record<string, TierStore> = { [tierNames[TOP]]: this.#device.store };
     if (hostShape !== undefined) {
-      this.#host = stack.use(await MemoryStore.open(hostShape, { native: false }));
-      stores.ddr = new FaultHost(this.#host, this.#surroundings());
+      const host = stack.use(await MemoryStore.open(hostShape, { native: false }));
+      const store = new FaultHost(host, this.#surroundings());
+      this.#lower.set(Tier.DDR, { bytesAt: (slot) => host.view(slot, 0), store });
     }
     if (diskShape !== undefined) {
-      const bytes = new StandInDisk(diskShape, { verify: this.#verify });
-      this.#disk = { bytes, store: new FaultStore(bytes, this.#surroundings()) };
-      stores.nvme = this.#disk.store;
+      this.#add(Tier.NVME, new StandInDisk(diskShape, { verify: this.#verify }));
     }
+    if (this.#below !== undefined) {
+      const tier = tierNames.indexOf(this.#below.name);
+      this.#add(tier, this.#below.open(this.#shape(tier)!));
+    }
+    for (const [tier, { store }] of this.#lower) stores[tierName(tier)] = store;
     const staging = stack.use(await StagingSlots.open(blockBytes, this.config.stagingSlots));
     this.#engine = new ObservedEngine(stores, staging, () => this.clock.nowUs / 1000, this.#accounts);
     this.#loop = new ManagerLoop(this.manager, this.#engine, {
       alarm: (delayUs, ring) => this.clock.after(delayUs, ring),
     });
+  }
+
+  #add(tier: Tier, bytes: WorldStore): void {
+    const store = new FaultStore(bytes, this.#surroundings());
+    this.#lower.set(tier, { bytesAt: (slot) => bytes.bytesAt(slot), store });
   }
 
   async #drive(enough: () => boolean): Promise<void> {
@@ -237,7 +271,7 @@ export class FaultWorld {
 
   #releaseStalled(): void {
     this.#device.store.releaseStalled();
-    this.#disk?.store.releaseStalled();
+    for (const { store } of this.#lower.values()) store.releaseStalled();
   }
 
   /** After the last request: when the stores are idle, nothing may be left behind. */
@@ -259,12 +293,8 @@ export class FaultWorld {
 
   #isRight(transfer: Transfer): boolean {
     const { tier, slot } = transfer.target;
-    const bytes =
-      tier === Tier.HBM
-        ? this.#device.bytes.bytesAt(slot)
-        : tier === Tier.DDR
-          ? this.#host!.view(slot, 0)
-          : this.#disk!.bytes.bytesAt(slot);
-    return this.blocks.isRight(transfer.key, bytes);
+    const holder = tier === Tier.HBM ? this.#device.bytes : this.#lower.get(tier);
+    const bytes = holder?.bytesAt(slot);
+    return bytes !== undefined && this.blocks.isRight(transfer.key, bytes);
   }
 }

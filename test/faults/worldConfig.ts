@@ -2,7 +2,7 @@
  * One world of the campaign, drawn from its seed: how large its tiers are, which faults it has, and how many.
  */
 
-import type { ManagerConfig } from '../../src/runtime/index.ts';
+import type { ManagerConfig, TierName } from '../../src/runtime/index.ts';
 import { type FaultKind, type FaultPlanOptions, faultKinds } from '../../src/testing/faults.ts';
 import type { SeededRandom } from '../../src/testing/patternItems.ts';
 
@@ -20,7 +20,8 @@ export interface WorldConfig {
   readonly lossRate: number;
 }
 
-export function worldConfig(random: SeededRandom, seed: number): WorldConfig {
+/** @param below a tier behind all others, which every world has then; drawn last, so worlds without it stay as they are */
+export function worldConfig(random: SeededRandom, seed: number, below?: TierName): WorldConfig {
   const between = (min: number, max: number): number => min + random.below(max - min + 1);
   const tier = (min: number, max: number): { capacityBytes: number; landingBytes: number } => ({
     capacityBytes: blockBytes * between(min, max),
@@ -38,7 +39,7 @@ export function worldConfig(random: SeededRandom, seed: number): WorldConfig {
     offloadThreshold: [1, 0.9, 0.5][random.below(3)],
     maxJobs: [16, 64][random.below(2)],
   };
-  return {
+  const config: WorldConfig = {
     manager,
     plan: {
       seed: seed ^ 0x5eed,
@@ -52,6 +53,7 @@ export function worldConfig(random: SeededRandom, seed: number): WorldConfig {
     blocksMax: Math.max(2, Math.floor(hbm.capacityBytes / blockBytes / 2)),
     lossRate: random.chance(0.6) ? 0.15 : 0,
   };
+  return below === undefined ? config : { ...config, manager: { ...manager, [below]: tier(2, 20) } };
 }
 
 /** Every kind a little, or one kind much and the others rarely. */

@@ -14,7 +14,7 @@ import {
   renderTable,
 } from '../../printing/text.ts';
 import { linkTitles, type ReplayReport } from '../../replay/report.ts';
-import { type TierName, TOP, tierNames, tierTitle } from '../../runtime/tier/tier.ts';
+import { type TierName, TOP, tierLinks, tierNames, tierTitle } from '../../runtime/tier/tier.ts';
 
 const lineWidth = 110;
 
@@ -95,12 +95,14 @@ function linkTable(report: ReplayReport): string {
   );
 }
 
-/** What left each tier downwards, such as `HBM to DDR 12`. */
-function demotedText({ demotions }: ReplayReport): string {
-  const down = [...linkTitles()].filter(([link]) => demotions[link] !== undefined);
-  const parts = down.map(
-    ([link, title]) => `${title.replace(' -> ', ' to ')} ${formatCount(demotions[link])}`,
-  );
+/** What left each tier downwards, such as `HBM to DDR 12`; links of a tier that is off are left out. */
+function demotedText({ demotions, tiers }: ReplayReport): string {
+  const parts = tierLinks().flatMap(({ name, from, to }) => {
+    const blocks = demotions[name] ?? 0;
+    const ends = [tierNames[from], tierNames[to]];
+    const isOn = name in demotions && ends.every((tier) => tier in tiers);
+    return isOn || blocks > 0 ? [`${ends.map(tierTitle).join(' to ')} ${formatCount(blocks)}`] : [];
+  });
   return [...parts, `dropped ${formatCount(demotions.dropped)}`].join(', ');
 }
 

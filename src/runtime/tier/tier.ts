@@ -73,6 +73,18 @@ export function linkName(from: Tier, to: Tier): string {
   return name;
 }
 
+/** The links between all tiers, neighbours first, and downwards before upwards. */
+export function tierLinks(): { readonly name: string; readonly from: Tier; readonly to: Tier }[] {
+  const found = [];
+  for (let lower = 1; lower < names.length; lower++) {
+    for (let upper = lower - 1; upper >= 0; upper--) {
+      found.push({ name: linkName(upper, lower), from: upper, to: lower });
+      found.push({ name: linkName(lower, upper), from: lower, to: upper });
+    }
+  }
+  return found;
+}
+
 /**
  * How a transfer can end. `loaded` is the only success, of reads and writes alike; "done" cannot be built from an
  * error.

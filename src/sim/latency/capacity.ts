@@ -4,7 +4,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { linkName, Tier } from '../../runtime/tier/tier.ts';
+import { tierLinks } from '../../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfile, LinkProfiles } from '../links/modeledDriver.ts';
 import { type Hardware, type ModelConfig, trueHeadDim } from './modelConfig.ts';
@@ -170,12 +170,6 @@ export function fitLink(samples: readonly LinkSample[]): LinkProfile {
   return { baseLatencyUs: base, bandwidthBytesPerS: 1e6 / perByte };
 }
 
-const directions: readonly string[] = Object.values(Tier).flatMap((from) =>
-  Object.values(Tier)
-    .filter((to) => to !== from)
-    .map((to) => linkName(from, to)),
-);
-
 /** Most bytes of a transfer, or of a link in a second. */
 const maxBytes = 1e15;
 /** Longest time of a transfer: a day. */
@@ -216,7 +210,7 @@ export function readLinks(root: SpecNode): LinkProfiles | undefined {
   const section = root.section('links');
   if (section === undefined) return undefined;
   const links: Record<string, LinkProfile> = {};
-  for (const name of directions) {
+  for (const { name } of tierLinks()) {
     const link = section.section(name);
     if (link !== undefined) links[name] = linkOf(link);
   }

@@ -48,6 +48,21 @@ it('says in its last line what the tiers below HBM were good for', () => {
   expect(last({ blockLookups: 0 })).toBe('verifyFailures 0');
 });
 
+it('names the tier to which blocks went', () => {
+  expect(lineWith(renderReport(report), 'demoted')).toContain(
+    'HBM to DDR 51,341, DDR to NVMe 43,235, dropped',
+  );
+  const { ddr, nvme: _, ...top } = report.tiers;
+  const remote = renderReport({
+    ...report,
+    tiers: { ...top, ddr, remote: { store: 'valkey' } },
+    demotions: { hbmToDdr: 7, ddrToNvme: 0, ddrToRemote: 5, dropped: 0 },
+    bytesMoved: { ddrToRemote: 2 ** 20 },
+  });
+  expect(lineWith(remote, 'demoted')).toMatch(/ HBM to DDR 7, DDR to Remote 5, dropped 0$/);
+  expect(remote).toContain('DDR -> Remote');
+});
+
 it('gives each tier its hits and their share', () => {
   const text = renderReport(report);
   expect(lineWith(text, '│ HBM ')).toMatch(/ 2,218 │ +4\.07 % │$/);
