@@ -6,8 +6,8 @@
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import { startProgressBar } from '../printing/progress.ts';
+import { numberWithin } from '../simulate/numberOptions.ts';
 import type { OptionValues } from '../simulate/optionTable.ts';
-import { numberWithin } from '../simulate/presetOptions.ts';
 import { interruptible } from './process.ts';
 
 const helpEnd = `

@@ -1,8 +1,8 @@
 /** `--workers`: how many threads, or the server whose workers run the cases. */
 
 import { availableParallelism } from 'node:os';
+import { numberWithin } from '../simulate/numberOptions.ts';
 import type { OptionValues } from '../simulate/optionTable.ts';
-import { numberWithin } from '../simulate/presetOptions.ts';
 import { isServerUrl } from '../workers/openRunner.ts';
 import type { PoolLimits, TaskRunner } from '../workers/workerPool.ts';
 import { interruptible } from './process.ts';

@@ -9,7 +9,7 @@ import type { TierQuestion, TierRow } from '../backends/tierRow.ts';
 import { type TierOptions, tierRows } from '../backends/tierRows.ts';
 import { formatBytes } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
-import { type TierName, TOP } from '../runtime/index.ts';
+import { type TierName, TOP } from '../runtime/tier/tier.ts';
 
 /** Slots of a tier: a count, or 'all' for "as many as the trace needs" (last tier only). */
 export type BlockBudget = number | 'all';

@@ -25,8 +25,8 @@ import type { EngineConfig } from '../sim/instance/engine.ts';
 import type { TargetsByClass } from '../sim/metrics/statistics.ts';
 import { PartitionedRandom } from '../sim/random/goRand.ts';
 import type { EngineHardware } from './engineOptions.ts';
+import { seedOption } from './numberOptions.ts';
 import type { OptionValues } from './optionTable.ts';
-import { seedOption } from './presetOptions.ts';
 import type { OpenedSimulation } from './workloadOptions.ts';
 
 export interface BuiltSimulation {

@@ -4,8 +4,8 @@ import { formatBytes, formatCount, parseBlocks } from '../printing/text.ts';
 import { configError, nearestName } from '../runtime/errors.ts';
 import { SLO_CLASSES, type WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import type { Targets, TargetsByClass } from '../sim/metrics/statistics.ts';
+import { numberWithin } from './numberOptions.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
-import { numberWithin } from './presetOptions.ts';
 
 const MOST = Number.MAX_SAFE_INTEGER;
 

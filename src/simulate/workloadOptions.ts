@@ -17,6 +17,7 @@ import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { type RequestStream, requestsOf, type WorkloadRequest } from '../sim/workload/request.ts';
 import { type ClosedLoopTrace, closedLoopTrace, readTraceHeader } from '../sim/workload/traceV2.ts';
 import { oneOf } from './engineOptions.ts';
+import { seedOption } from './numberOptions.ts';
 import { textOption, wholeOption } from './options.ts';
 import type { OptionValues } from './optionTable.ts';
 import {
@@ -25,7 +26,6 @@ import {
   presetSpec,
   refusePresetOptions,
   refuseTraceOptions,
-  seedOption,
   usedByFormat,
 } from './presetOptions.ts';
 

@@ -6,8 +6,8 @@
 import { Command } from 'commander';
 import { requireWritableTarget } from '../../files/results.ts';
 import { configError } from '../../runtime/errors.ts';
+import { numberWithin } from '../../simulate/numberOptions.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
-import { numberWithin } from '../../simulate/presetOptions.ts';
 import type { PoolLimits } from '../../workers/workerPool.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';

@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from '../../files/results.ts';
-import { numberWithin } from '../../simulate/presetOptions.ts';
+import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags } from '../reportOption.ts';

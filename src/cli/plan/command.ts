@@ -4,7 +4,7 @@ import { Command } from 'commander';
 import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
-import { numberWithin } from '../../simulate/presetOptions.ts';
+import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';

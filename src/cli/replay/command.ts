@@ -20,16 +20,8 @@ import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
 import { addTierOptions, tierAliases } from '../tierOptions.ts';
-import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
-import { renderReport } from './report.ts';
-import {
-  movesBytes,
-  parseStudyRun,
-  type RawStudyOptions,
-  renderStudy,
-  runStudy,
-  type StudyRun,
-} from './study.ts';
+import type { RawStudyOptions, StudyRun } from './study.ts';
+import { linkDefaults, type RawReplayOptions, replayDefaults } from './words.ts';
 
 const helpEnd = `
 Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are
@@ -120,6 +112,7 @@ export function replayCommand(): Command {
         command.error("error: missing required argument 'trace'");
       }
       await checkReport(command.getOptionValue('report'));
+      const { movesBytes, parseStudyRun, renderStudy } = await import('./study.ts');
       const usual = command.getOptionValueSource('blockTokens') === 'default';
       const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
       if (study !== undefined && tracePath === undefined) {
@@ -137,6 +130,8 @@ export function replayCommand(): Command {
         return scratch.path;
       };
       try {
+        const { parseReplayOptions } = await import('./parseOptions.ts');
+        const { renderReport } = await import('./report.ts');
         const options = parseReplayOptions(tracePath, raw, makeScratch);
         const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
         const found =
@@ -163,6 +158,7 @@ interface StudyReport {
 }
 
 async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<StudyReport> {
+  const { runStudy } = await import('./study.ts');
   return { policies: await runStudy(tracePath, study, signal) };
 }
 
@@ -170,6 +166,7 @@ async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal):
 async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<StudyReport> {
   const found = await studyOf(tracePath, study, signal);
   if (study.jsonPath !== undefined) writeResultJson(study.jsonPath, 'replay', found);
+  const { renderStudy } = await import('./study.ts');
   printText(renderStudy(found.policies));
   return found;
 }

@@ -7,7 +7,6 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { systemReason } from '../../files/inputErrors.ts';
-import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget } from '../../files/results.ts';
 import { parseBlocks, parseBytes } from '../../printing/text.ts';
 import type { DriverName, ReplayOptions } from '../../replay/options.ts';
@@ -30,50 +29,9 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy, TOP } from '../../runtime/index.ts';
-import { NAMED_BLOCKS, sizeDefaults, textOf } from '../tierOptions.ts';
+import { NAMED_BLOCKS, textOf } from '../tierOptions.ts';
 import { singlePolicy } from './study.ts';
-
-/** The options as commander hands them over: text, under camel-case names. */
-export interface RawReplayOptions {
-  /** Sizes and places of tiers, by the words of their options. */
-  readonly [word: string]: string | boolean | undefined;
-  readonly blockBytes: string;
-  readonly blockTokens: string;
-  readonly driver: string;
-  readonly offloadThreshold: string;
-  readonly skipBad: boolean;
-  /** Absent: the manager's default. */
-  readonly policy?: string;
-  readonly linkGbps?: string;
-  readonly linkLatencyUs?: string;
-  readonly requests?: string;
-  readonly links?: string;
-  readonly log?: string;
-  readonly inputs?: string;
-  readonly json?: string;
-}
-
-/** Enough for every tier to serve some of the bundled excerpt, at a total of about 400 MB. */
-export const replayDefaults: Pick<
-  RawReplayOptions,
-  'blockBytes' | 'blockTokens' | 'driver' | 'offloadThreshold'
-> &
-  Readonly<Record<string, string>> = {
-  ...sizeDefaults(['1000', '4000', '20000']),
-  blockBytes: '16KiB',
-  blockTokens: String(mooncakeBlockTokens),
-  driver: 'real',
-  offloadThreshold: '1',
-};
-
-/**
- * What the modeled driver assumes of links that no profile gives. Apart, since with the real driver they mean
- * nothing.
- */
-export const linkDefaults: { readonly gbps: string; readonly latencyUs: string } = {
-  gbps: '10',
-  latencyUs: '10',
-};
+import { linkDefaults, type RawReplayOptions } from './words.ts';
 
 function decimal(option: string, text: string, remedy: string = `Set ${option} to a number.`): number {
   if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())) {

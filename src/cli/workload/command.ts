@@ -19,14 +19,9 @@ import type { WorkloadSpec } from '../../sim/description/workloadSpec.ts';
 import { formatWorkloadSpec } from '../../sim/description/writeWorkload.ts';
 import { WorkloadDigest, WorkloadSummarizer } from '../../sim/workload/summary.ts';
 import { type TraceColumns, traceColumns, traceHeader, traceRow } from '../../sim/workload/traceV2.ts';
+import { numberWithin, seedOption } from '../../simulate/numberOptions.ts';
 import { type OptionValues, presetRows } from '../../simulate/optionTable.ts';
-import {
-  adjustmentOf,
-  numberWithin,
-  openOptions,
-  presetSpec,
-  seedOption,
-} from '../../simulate/presetOptions.ts';
+import { adjustmentOf, openOptions, presetSpec } from '../../simulate/presetOptions.ts';
 import { addRows, jsonOption } from '../optionRows.ts';
 import { printText, traceStem } from '../output.ts';
 import { renderSummary, sessionsText, takenText, workloadChart } from './describe.ts';

@@ -2,11 +2,8 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import {
-  parseReplayOptions,
-  type RawReplayOptions,
-  replayDefaults,
-} from '../../../src/cli/replay/parseOptions.ts';
+import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
+import { type RawReplayOptions, replayDefaults } from '../../../src/cli/replay/words.ts';
 import type { ReplayOptions } from '../../../src/replay/options.ts';
 
 const trace = join('data', 'mooncake-conversation-excerpt.jsonl.gz');

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
+import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
+import { replayDefaults } from '../../../src/cli/replay/words.ts';
 import type { ReplayReport } from '../../../src/replay/report.ts';
 import { runReplay } from '../../../src/replay/run.ts';
 

@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
 import {
   movesBytes,
   parseStudyRun,
@@ -13,6 +12,7 @@ import {
   renderStudy,
   runStudy,
 } from '../../../src/cli/replay/study.ts';
+import { replayDefaults } from '../../../src/cli/replay/words.ts';
 import { comparePolicies, Optimum, readChains } from '../../../src/replay/study.ts';
 import { evictionPolicyNames } from '../../../src/runtime/index.ts';
 import { Random } from '../../fuzz/random.ts';
