@@ -19,7 +19,13 @@ import {
 } from '../runtime/keys/keyChain.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import { optionNames, requireFunction, requireOptions, requireText } from '../runtime/options.ts';
+import {
+  optionNames,
+  requireFunction,
+  requireOptions,
+  requireShapes,
+  requireText,
+} from '../runtime/options.ts';
 
 export interface ReuseResult {
   /** Whether anything was found. */
@@ -302,6 +308,7 @@ export class SharingGroups {
    * @throws TKV_CONFIG for a tenant in two groups, or an empty group
    */
   constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
+    requireShapes({ groups }, { groups: 'object?' });
     for (const [name, tenants] of Object.entries(groups)) {
       const field = `sharingGroups.${name}`;
       if (!Array.isArray(tenants) || tenants.length === 0) {

@@ -17,7 +17,7 @@ import {
   TierKVError,
 } from '../runtime/errors.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import {
   linkName,
@@ -65,6 +65,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
 
   /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
+    requireShapes({ port, options }, { port: { pressure: 'function' }, options: 'object?' });
     this.classifier = new HotColdClassifier(requireMigratorOptions(options));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
@@ -362,6 +363,7 @@ export function thresholdsOf({
 
 /** Checks a migrator's options before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
 export function checkMigratorOptions(options: MigratorOptions): void {
+  requireShapes({ options }, { options: 'object' });
   requireMigratorOptions(options, 'migration');
   try {
     new HotColdClassifier(options);
