@@ -25,7 +25,7 @@ import {
   requireKVLayout,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
-import { requireArray, requireObject } from '../runtime/options.ts';
+import { requireArray, requireObject, requireShapes } from '../runtime/options.ts';
 
 export interface TextShape {
   readonly format: KVFormat;
@@ -131,6 +131,10 @@ export function attentionKernel(
   device: KernelDevice,
   headDim: number,
 ): AttentionKernel {
+  requireShapes(
+    { wished, device, headDim },
+    { wished: 'text?', device: { limits: 'object' }, headDim: 'number' },
+  );
   const obstacle = obstacleToWorkgroups(device, headDim);
   if (wished === undefined) {
     const isHardware = device.adapterInfo !== undefined && !isSoftwareAdapter(device.adapterInfo);
@@ -219,6 +223,10 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 
 /** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
+  requireShapes(
+    { layout, features },
+    { layout: { valueDim: 'number', version: 'number' }, features: { forEach: 'function' } },
+  );
   requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';
   const headDim = layout.headDim - (scaled ? SCALE_BYTES : 0);

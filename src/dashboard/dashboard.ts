@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { watchRuntime } from '../metrics/index.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -51,6 +51,7 @@ export interface Dashboard {
  * @throws TKV_CONFIG for invalid options, or without vega and vega-lite
  */
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
+  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
   const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
   const watch = watchRuntime(kv);
@@ -84,9 +85,14 @@ export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): 
 
 /** The dashboard of a decision log. @throws as `dashboard` */
 export async function logDashboard(
-  { head, frames }: LogFrames,
+  log: LogFrames,
   options: Omit<DashboardOptions, 'everyMs'> = {},
 ): Promise<Dashboard> {
+  requireShapes(
+    { options, log },
+    { options: 'object?', log: { head: { title: 'text' }, frames: ['object'] } },
+  );
+  const { head, frames } = log;
   const { title = head.title, limits = {}, ...access } = checked(options);
   const pages = await PageServer.open(
     { head: () => ({ ...head, title, limits }), frames: () => frames },
@@ -108,6 +114,7 @@ export interface FollowOptions extends DashboardOptions {
  * @throws TKV_INPUT for a log that is damaged or has no head yet; as `dashboard`
  */
 export async function followedLogDashboard(path: string, options: FollowOptions = {}): Promise<Dashboard> {
+  requireShapes({ path, options }, { path: 'name', options: 'object?' });
   const { onEnd = () => {}, ...plain } = options;
   const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
@@ -213,8 +220,10 @@ export interface DashboardServer {
  */
 export async function serveDashboard(
   make: (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>,
-  { host, port }: ListenOptions,
+  place: ListenOptions,
 ): Promise<DashboardServer> {
+  requireShapes({ make, place }, { make: 'function', place: { host: 'text', port: 'number' } });
+  const { host, port } = place;
   const token = isLoopback(host) ? undefined : randomBytes(24).toString('base64url');
   const anyName = host === '0.0.0.0' || host === '::';
   const names = anyName ? await addressesOfMachine() : [host];

@@ -27,6 +27,7 @@ import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/sc
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
 import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
@@ -135,6 +136,7 @@ export interface PlanChanges {
 
 /** @param asked a name of `planNames`, or the path of a JSON file */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
+  requireShapes({ asked, changes }, { asked: 'text', changes: 'object?' });
   if (asked.endsWith('.json')) {
     return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
   }

@@ -3,6 +3,7 @@
  * with bad outcomes, and decisions. The same run gives the same text.
  */
 
+import { requireShapes } from '../runtime/options.ts';
 import type { TargetsByClass } from '../sim/metrics/statistics.ts';
 import type { RawMetrics } from './fitness/rawMetrics.ts';
 import { type Anomaly, severities } from './trace/anomalies.ts';
@@ -245,6 +246,7 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
 }
 
 export function issuesOf(facts: RunFacts): Issue[] {
+  requireShapes({ facts }, { facts: { caseId: 'text', policyId: 'text' } });
   const all = [...sloIssues(facts), ...cacheIssues(facts), ...imbalance(facts), ...ofAnomalies(facts)];
   return all.sort((a, b) => b.weight - a.weight || (a.title < b.title ? -1 : 1));
 }
@@ -300,6 +302,7 @@ function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact>
 
 /** Single properties and pairs of them, the highest lift first; pairs only where they say more than each. */
 export function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
+  requireShapes({ requests, most }, { requests: [{ id: 'text', tenant: 'text' }], most: 'number' });
   const bad = badRequests(requests);
   const base = bad.size / Math.max(1, requests.length);
   const tagged = requests.map((request) => ({ request, tags: properties(request) }));
@@ -504,6 +507,7 @@ interface Section {
 }
 
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
+  requireShapes({ facts, config }, { facts: { caseId: 'text', policyId: 'text' }, config: 'object?' });
   const issues = issuesOf(facts).filter(
     ({ slot }) => config.focusAreas.length === 0 || config.focusAreas.includes(slot),
   );

@@ -7,6 +7,7 @@
  */
 
 import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
@@ -149,6 +150,10 @@ export class BlockHistory {
   forgotRequests = 0;
 
   constructor(manager: KVManager, bounds: HistoryBounds) {
+    requireShapes(
+      { manager, bounds },
+      { manager: { lookup: 'function' }, bounds: { blocks: 'number', requestBlocks: 'number' } },
+    );
     this.manager = manager;
     this.#bounds = bounds;
     this.#order = new UseOrder(4 * bounds.blocks, () => this.#blocks.values());

@@ -6,6 +6,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { BackendPool } from './backends.ts';
 import {
   type CheckedGateway,
@@ -86,6 +87,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
    * that cannot be had
    */
   static async open(config: GatewayConfig): Promise<Gateway> {
+    requireShapes({ config }, { config: { backends: 'array' } });
     const checked = checkGateway(config);
     const bound = await bindPlan(checked.plan);
     const gateway = new Gateway(checked, (emit) => new GatewayCore(bound, emit));

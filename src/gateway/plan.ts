@@ -6,7 +6,7 @@
 import { type BoundBundle, bindBundle } from '../evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl } from '../sim/control/plane.ts';
@@ -55,6 +55,7 @@ export interface BoundPlan {
 
 /** Slots of the bundle that a gateway does not run. */
 export function idleSlots(bundle: PolicyBundle): readonly PolicySlot[] {
+  requireShapes({ bundle }, { bundle: 'object' });
   return policySlots.filter((slot) => bundle[slot] !== undefined && !gatewaySlots.includes(slot));
 }
 

@@ -11,7 +11,7 @@
 
 import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../packageFiles.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { metrics } from './catalogue.ts';
 import { ValueHistogram } from './histogram.ts';
 import type { Metric } from './metric.ts';
@@ -57,6 +57,10 @@ export async function openTelemetry(
   watch: RuntimeWatch,
   options: OpenTelemetryOptions = {},
 ): Promise<() => void> {
+  requireShapes(
+    { watch, options },
+    { watch: { blockTokens: 'number', tenantsMost: 'number' }, options: 'object?' },
+  );
   const { attributes = {}, ...given } = requireOptions(
     options,
     openTelemetryOptionsNames,

@@ -2,7 +2,7 @@
 
 import type { Registry } from 'prom-client';
 import { configError } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { metrics } from './catalogue.ts';
 import { ValueHistogram } from './histogram.ts';
 import type { Metric, MetricSample, Watched } from './metric.ts';
@@ -43,6 +43,7 @@ export async function prometheus(
   watched: Watched,
   options: PrometheusOptions = {},
 ): Promise<PrometheusMetrics> {
+  requireShapes({ watched, options }, { watched: { scheduler: 'function' }, options: 'object?' });
   const {
     labels = {},
     names = 'vllm',

@@ -4,6 +4,7 @@
  */
 
 import { availableParallelism } from 'node:os';
+import { requireShapes } from '../runtime/options.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import { type TaskRunner, WorkerPool } from '../workers/workerPool.ts';
 import {
@@ -205,6 +206,7 @@ function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQue
  * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
+  requireShapes({ answer, file }, { answer: { schema: 'text' }, file: 'name?' });
   const { question, choice, closest, effort, simulateWords: words } = answer;
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;

@@ -7,7 +7,7 @@ import { formatCount } from '../printing/text.ts';
 import { queueOrderNames, RANKED } from '../runtime/batching/config.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
-import { requireOptions } from '../runtime/options.ts';
+import { requireOptions, requireShapes } from '../runtime/options.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { admissionPolicies } from '../sim/control/admission.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
@@ -61,6 +61,7 @@ export interface SimulateOptions {
  * @throws {TierKVError} TKV_CONFIG with the field at fault; TKV_CAPACITY where no request has room
  */
 export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
+  requireShapes({ spec, options }, { spec: 'object', options: 'object?' });
   requireOptions(options, ['files', 'detail']);
   const { files = {}, detail = false } = options;
   // names beside a deployment file are looked up as whole paths

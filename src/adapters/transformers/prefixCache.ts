@@ -11,7 +11,14 @@ import type { KVRuntime } from '../../embed/kvRuntime.ts';
 import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
-import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
+import {
+  described,
+  optionNames,
+  requireObject,
+  requireOptions,
+  requireShapes,
+  requireText,
+} from '../../runtime/options.ts';
 import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers, requireEntries } from './blockCopies.ts';
 import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
@@ -114,6 +121,7 @@ export class PrefixCache implements AsyncDisposable {
   #closed: Promise<void> | undefined;
 
   constructor(parts: PrefixCacheParts) {
+    requireShapes({ parts }, { parts: { ownsRuntime: 'flag', identity: 'bytes' } });
     this.#parts = parts;
     this.runtime = parts.runtime;
     this.layout = parts.runtime.layout;

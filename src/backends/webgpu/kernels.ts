@@ -13,6 +13,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
@@ -240,6 +241,7 @@ function rowsTo(words: number): number {
  * @throws TKV_INPUT naming the unknown shader
  */
 export function shaderSource(texts: Readonly<Record<string, string>>, ...names: readonly string[]): string {
+  requireShapes({ texts, names }, { texts: 'object', names: ['text'] });
   return names
     .map((name) => {
       if (Object.hasOwn(texts, name)) return texts[name];
@@ -291,6 +293,15 @@ export class SlabKernel implements CompiledKernel {
     spec: KernelSpec,
     prefix: string = 'tierkv',
   ): Promise<SlabKernel> {
+    requireShapes(
+      { live, slabs, spec, prefix },
+      {
+        live: { errorsOf: 'function' },
+        slabs: [{ mapAsync: 'function' }],
+        spec: { name: 'text', code: 'text' },
+        prefix: 'text?',
+      },
+    );
     const { device } = live;
     const label = `${prefix}.${spec.name}`;
     try {

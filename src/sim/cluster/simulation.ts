@@ -8,6 +8,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
@@ -71,6 +72,7 @@ export class Simulation implements InstanceHost {
 
   /** A simulation before its first event. */
   static begin(parts: SimulationParts): Simulation {
+    requireShapes({ parts }, { parts: { makeInstance: 'function' } });
     const simulation = new Simulation(parts);
     const core = simulation.#core;
     for (const pool of parts.instances) {
@@ -88,6 +90,10 @@ export class Simulation implements InstanceHost {
    * @throws TKV_MISMATCH for a snapshot of another version or key
    */
   static resume(parts: SimulationParts, data: SnapshotData): Simulation {
+    requireShapes(
+      { parts, data },
+      { parts: { makeInstance: 'function' }, data: { version: 'number', events: 'number' } },
+    );
     const simulation = new Simulation(parts);
     const core = simulation.#core;
     simulation.events = restoreCluster(core, data);
@@ -97,6 +103,7 @@ export class Simulation implements InstanceHost {
 
   /** Another simulation that goes on from the snapshot, and shares nothing that changes with any other. */
   static fork(snapshot: SimulationSnapshot, options: ForkOptions = {}): Simulation {
+    requireShapes({ snapshot, options }, { snapshot: { parts: 'function' }, options: 'object?' });
     return Simulation.resume({ ...snapshot.parts(), ...options }, snapshot.data);
   }
 

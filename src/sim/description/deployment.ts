@@ -5,7 +5,7 @@
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
 import {
   type ForcedDecisions,
@@ -73,6 +73,7 @@ const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkDeployment(deployment: Deployment): Deployment {
+  requireShapes({ deployment }, { deployment: { pools: 'array' } });
   requireOptions(deployment, optionNames<Deployment>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;
   if (pools.length === 0)

@@ -22,7 +22,7 @@ import {
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { JobRoute } from '../../runtime/manager/lookup.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
@@ -314,6 +314,7 @@ export function linksOf(loads: LoadTiming): LinkModel {
 
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
+  requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
   const cutOff = isCutOff(config);

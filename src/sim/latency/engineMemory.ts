@@ -9,6 +9,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 const gib = 2 ** 30;
@@ -124,6 +125,14 @@ export function engineMemory(
   hardware: Hardware,
   options: EngineMemoryOptions,
 ): EngineMemory {
+  requireShapes(
+    { model, hardware, options },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      options: { tp: 'number', dp: 'number' },
+    },
+  );
   const { tp, dp, blockTokens, memoryUtilization } = options;
   for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
     requireInteger(name, options[name], 1);

@@ -1,6 +1,7 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { LatencyModel } from './latencyModel.ts';
@@ -41,6 +42,7 @@ export interface LatencySetup {
  * range.
  */
 export function newLatencyModel(setup: LatencySetup): LatencyModel {
+  requireShapes({ setup }, { setup: { tp: 'number' } });
   const { model, hardware, coefficients } = setup;
   const parallelism = { tp: requireInteger('tp', setup.tp, 1), dp: requireInteger('dp', setup.dp ?? 1, 1) };
   if (parallelism.dp > 1 && model.experts === 0) {

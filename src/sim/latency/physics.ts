@@ -3,6 +3,7 @@
  * which no step can be, and the times of its three kernels.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
@@ -53,7 +54,16 @@ export interface EngineShape {
 
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
-export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: Parallelism): EngineShape {
+export function engineShape(model: ModelConfig, hardware: Hardware, ranks: Parallelism): EngineShape {
+  requireShapes(
+    { model, hardware, ranks },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      ranks: { tp: 'number' },
+    },
+  );
+  const { tp, dp } = ranks;
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;

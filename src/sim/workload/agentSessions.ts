@@ -6,6 +6,7 @@
  * fixed time apart; requests are ordered by (start, session, line).
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { blockIds, importedRequest, runsOf, traceOrigin } from './importers.ts';
 import type { WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -50,6 +51,7 @@ export function* wekaRequests(
   file: string,
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
   const { gapS, taken } = beginWeka(readFields, options);
   const rows: WekaRow[] = [];
   for (const [text, at] of numbered(lines, file)) {
@@ -79,10 +81,13 @@ export function* wekaSessionRequests(
   sessions: Iterable<readonly [session: Readonly<Record<string, unknown>>, at: TraceLine]>,
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ sessions, options }, { sessions: 'iterable', options: 'object?' });
   const { gapS, taken } = beginWeka(sessionRequestFields, options);
   const rows: WekaRow[] = [];
   const known = new Set<string>();
-  for (const [session, at] of sessions) {
+  for (const each of sessions) {
+    requireShapes({ each }, { each: 'iterable' });
+    const [session, at] = each;
     taken.leaveOthers(session, sessionNames);
     const id = at.text(session, 'id');
     if (known.has(id)) throw at.error('id', `is "${id}", as of a session before`, 'Drop the second one');

@@ -2,6 +2,7 @@
  * Recorded traces of other systems that are JSON lines, as requests: miniswe, Mooncake, Qwen-Bailian, token ids. Every importer is a generator over lines and checks each field.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { PromptIdentity, RequestOrigin, WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -128,6 +129,7 @@ export function* textTraceRequests(
   files: ReadonlyArray<{ readonly file: string; readonly lines: Lines }>,
   options: TextTraceOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ files, options }, { files: [{ file: 'name' }], options: 'object?' });
   const { taken = new TakenColumns() } = options;
   taken.begin(textTraceFields, 'us, from the first request');
   const tokenize = options.tokenize ?? byteTokens;
@@ -200,6 +202,7 @@ export function* mooncakeRequests(
   file: string,
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
   const blockTokens = options.blockTokens ?? 512;
   const { taken = new TakenColumns() } = options;
   taken.begin(mooncakeFields, 'ms');
@@ -304,6 +307,7 @@ export function* bailianRequests(
   file: string,
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
   const blockTokens = options.blockTokens ?? BAILIAN_BLOCK_TOKENS;
   const { taken = new TakenColumns() } = options;
   taken.begin([...bailianFields, 'hash_ids'], 's');
@@ -388,6 +392,7 @@ export function* tokenIdRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
   taken.begin(tokenIdFields, 'ns');
   let previousUs = 0;
   let index = 0;

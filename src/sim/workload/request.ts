@@ -4,6 +4,7 @@
  * and no token arrays.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { SloClass } from '../description/workloadSpec.ts';
 
 /** Most tokens of one side of a request: some ten times the longest contexts of models. */
@@ -94,6 +95,7 @@ export interface RequestStream {
 
 /** Lets a `for` loop take a stream. */
 export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
+  requireShapes({ stream }, { stream: { next: 'function' } });
   for (let request = stream.next(); request !== undefined; request = stream.next()) yield request;
 }
 

@@ -5,6 +5,7 @@
  * closed-loop ones hold some 40 bytes a session.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { type ClientSpec, isClosedLoop, type WorkloadSpec } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
 import { NO_PREFIX, type Prefix } from './client.ts';
@@ -35,6 +36,7 @@ export interface Workload {
  * drawn from.
  */
 export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {}): Workload {
+  requireShapes({ spec, limits }, { spec: { seed: 'bigint', category: 'text' }, limits: 'object?' });
   const bounds: Limits = {
     horizonUs: limits.horizonUs ?? spec.horizonUs,
     maxRequests: limits.maxRequests ?? spec.numRequests,
