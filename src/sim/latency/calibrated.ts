@@ -71,6 +71,8 @@ export class Calibrated implements LatencyModel {
   readonly #gemm: GemmEfficiency;
   readonly #peak: Peak;
   readonly #reduceBytesPerUs: number;
+  /** The products last asked for: they depend on these two alone, which stay from decode to decode. */
+  readonly #last: { tokens: number; sampled: number; us: number } = { tokens: 0, sampled: 0, us: 0 };
 
   /**
    * @param interconnectGbPerS one direction, between the GPUs of the engine; needed from two GPUs on.
@@ -131,13 +133,24 @@ export class Calibrated implements LatencyModel {
   }
 
   #matrixUs(batch: BatchSums): number {
+    const { tokens, sampledTokens } = batch;
+    const last = this.#last;
+    if (tokens !== last.tokens || sampledTokens !== last.sampled) {
+      last.tokens = tokens;
+      last.sampled = sampledTokens;
+      last.us = this.#productsUs(tokens, sampledTokens);
+    }
+    return last.us;
+  }
+
+  #productsUs(tokens: number, sampledTokens: number): number {
     const { dp, tokenMatrices, headMatrix } = this.#shape;
-    const rows = batch.tokens / dp;
+    const rows = tokens / dp;
     if (rows === 0) return 0;
     let us = 0;
     for (const { depth, columns, count } of tokenMatrices)
       us += count * this.#productUs(rows, depth, columns);
-    const sampled = batch.sampledTokens / dp;
+    const sampled = sampledTokens / dp;
     return sampled === 0 ? us : us + this.#productUs(sampled, headMatrix.depth, headMatrix.columns);
   }
 

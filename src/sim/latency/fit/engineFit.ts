@@ -180,11 +180,18 @@ export interface MeasuredRun {
   readonly interconnectGbPerS: number;
 }
 
-/** The run as these coefficients have it. */
-export function replayRun(run: MeasuredRun, coefficients: CalibratedCoefficients): RequestTimes[] {
+/**
+ * The run as these coefficients have it.
+ * @param timed how many requests, from the first, get their times.
+ */
+export function replayRun(
+  run: MeasuredRun,
+  coefficients: CalibratedCoefficients,
+  timed?: number,
+): RequestTimes[] {
   const bare = new Calibrated(run.shape, run.interconnectGbPerS, coefficients);
   const model = new FlooredModel(bare, new PhysicalFloor(run.shape));
-  return replayRequests(run.requests, model, run.limits);
+  return replayRequests(run.requests, model, run.limits, timed);
 }
 
 function withShares(
@@ -288,7 +295,7 @@ export function fitRun(
     ...overheadShares.map((share) => [0.8, share * gapUs]),
   ];
   const loss = (values: readonly number[]): number =>
-    fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted);
+    fitDistance(run, replayRun(run, withShares(start, layers, values), fitted), fitted);
   const parametersOf = ([shares, overhead]: readonly number[]): Parameters<typeof minimise>[0] => [
     { name: 'streaming', start: gemm16.memory * shares, min: 0.02, max: 1 },
     { name: 'compute', start: gemm16.compute * shares, min: 0.02, max: 1 },

@@ -31,6 +31,8 @@ interface Running {
   promptTokens: number;
   readonly outputTokens: number;
   progressTokens: number;
+  /** Of the step that is being put together. */
+  newTokens: number;
   generated: number;
   firstTokenUs: number;
   blocks: number;
@@ -39,12 +41,14 @@ interface Running {
 /**
  * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival. A request that
  * has no room even alone gets infinite times.
+ * @param timed how many requests, from the first, get their times; the replay ends with the last of them.
  * @throws {TierKVError} TKV_CONFIG for limits below 1.
  */
 export function replayRequests(
   requests: readonly MeasuredRequest[],
   model: LatencyModel,
   limits: BatchLimits,
+  timed: number = requests.length,
 ): RequestTimes[] {
   requireInteger('requests', limits.requests, 1);
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
@@ -54,7 +58,7 @@ export function replayRequests(
     const own = requests.flatMap((request, index) =>
       index % replicas === replica ? [{ request, index }] : [],
     );
-    replayOne(own, model, limits, times);
+    replayOne(own, model, limits, timed, times);
   }
   return times;
 }
@@ -63,18 +67,25 @@ function replayOne(
   requests: readonly { readonly request: MeasuredRequest; readonly index: number }[],
   model: LatencyModel,
   limits: BatchLimits,
+  timed: number,
   times: RequestTimes[],
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
   const sums = new BatchSums();
   let free = capacity;
-  let running: Running[] = [];
+  const running: Running[] = [];
   const waiting: Running[] = []; // requests that gave way, the one that goes on first in front
   let next = 0;
   let nowUs = 0;
+  let untimed = requests.filter(({ index }) => index < timed).length;
 
   const blocksFor = (tokens: number): number => Math.ceil(tokens / blockTokens);
+  const end = (own: number, requestTimes: RequestTimes): void => {
+    const { index } = requests[own];
+    times[index] = requestTimes;
+    if (index < timed) untimed--;
+  };
   const giveUp = (request: Running): void => {
     free += request.blocks;
     request.blocks = 0;
@@ -82,28 +93,81 @@ function replayOne(
     request.progressTokens = 0;
   };
 
-  while (running.length > 0 || waiting.length > 0 || next < requests.length) {
+  const endFinished = (): void => {
+    let left = 0;
+    for (const request of running) {
+      const { generated, outputTokens, index, firstTokenUs } = request;
+      if (generated < outputTokens || generated === 0) {
+        running[left++] = request;
+        continue;
+      }
+      end(index, { firstTokenUs, lastTokenUs: nowUs });
+      free += request.blocks;
+    }
+    running.length = left;
+  };
+  /**
+   * Takes steps of decodes alone at once, until a request ends, comes in or might have to give way. Most steps are of this
+   * kind, and one costs what its time costs, whatever the batch.
+   */
+  const decode = (): void => {
+    const arrivalUs = requests[next]?.request.arrivalUs ?? Number.POSITIVE_INFINITY;
+    const isFull = running.length >= Math.min(limits.requests, limits.tokensPerStep);
+    if (running.length > limits.tokensPerStep || (!isFull && (waiting.length > 0 || arrivalUs <= nowUs)))
+      return;
+    let most = Number.POSITIVE_INFINITY;
+    for (const { progressTokens, promptTokens, outputTokens, generated } of running) {
+      if (progressTokens < promptTokens) return;
+      most = Math.min(most, outputTokens - generated);
+    }
+    const grown = (steps: number): number =>
+      running.reduce(
+        (sum, { progressTokens, blocks }) => sum + blocksFor(progressTokens + steps) - blocks,
+        0,
+      );
+    if (grown(most) > free) return;
+    sums.clear();
+    for (const { progressTokens } of running) sums.addDecodes(1, progressTokens);
+    let steps = 0;
+    while (steps < most && (isFull || arrivalUs > nowUs)) {
+      nowUs += model.stepTimeUs(sums);
+      sums.advanceDecodes();
+      steps++;
+    }
+    free -= grown(steps);
+    for (const request of running) {
+      request.progressTokens += steps;
+      request.generated += steps;
+      request.blocks = blocksFor(request.progressTokens);
+    }
+    if (steps === most) endFinished();
+  };
+
+  while (untimed > 0) {
+    if (running.length > 0) decode();
+    if (untimed === 0) break;
     if (running.length === 0 && waiting.length === 0)
       nowUs = Math.max(nowUs, requests[next].request.arrivalUs);
     let budget = limits.tokensPerStep;
-    const scheduled: { request: Running; newTokens: number }[] = [];
-    /** Takes room for new tokens, if there is any. */
-    const grant = (request: Running, newTokens: number): boolean => {
-      const needed = blocksFor(request.progressTokens + newTokens) - request.blocks;
-      if (needed > free) return false;
-      free -= needed;
-      request.blocks += needed;
+    /** Takes room for what the request wants of this step, if there is any. */
+    const grant = (request: Running): boolean => {
+      const newTokens = Math.min(budget, Math.max(1, request.promptTokens - request.progressTokens));
+      const tokens = request.progressTokens + newTokens;
+      if (tokens > request.blocks * blockTokens) {
+        const needed = blocksFor(tokens) - request.blocks;
+        if (needed > free) return false;
+        free -= needed;
+        request.blocks += needed;
+      }
       budget -= newTokens;
-      scheduled.push({ request, newTokens });
+      request.newTokens = newTokens;
       return true;
     };
-    const wanted = (request: Running): number =>
-      Math.min(budget, Math.max(1, request.promptTokens - request.progressTokens));
 
     let gaveWay = false;
     for (let i = 0; i < running.length && budget > 0; i++) {
       const request = running[i];
-      while (!grant(request, wanted(request))) {
+      while (!grant(request)) {
         const last = running.pop()!;
         giveUp(last);
         waiting.unshift(last);
@@ -117,36 +181,32 @@ function replayOne(
         if (next >= requests.length || requests[next].request.arrivalUs > nowUs) break;
         const { promptTokens, outputTokens, cachedTokens } = requests[next].request;
         if (blocksFor(promptTokens + outputTokens - 1) > capacity) {
-          times[requests[next].index] = { firstTokenUs: Infinity, lastTokenUs: Infinity };
+          end(next, { firstTokenUs: Infinity, lastTokenUs: Infinity });
           next++;
           continue;
         }
         // at least the last token of a prompt is computed
         const progressTokens = Math.min(cachedTokens, Math.max(0, promptTokens - 1));
-        const state = { progressTokens, generated: 0, firstTokenUs: 0, blocks: 0 };
+        const state = { progressTokens, newTokens: 0, generated: 0, firstTokenUs: 0, blocks: 0 };
         request = { index: next, promptTokens, outputTokens, ...state };
       }
-      if (!grant(request, wanted(request))) break;
+      if (!grant(request)) break;
       running.push(request);
       if (waiting[0] === request) waiting.shift();
       else next++;
     }
-    if (scheduled.length === 0) continue;
+    if (budget === limits.tokensPerStep) continue;
     sums.clear();
-    for (const { request, newTokens } of scheduled) {
-      const { promptTokens, progressTokens, outputTokens } = request;
-      sums.add({ promptTokens, progressTokens, newTokens, outputTokens });
-    }
+    for (const request of running) if (request.newTokens > 0) sums.add(request);
     nowUs += model.stepTimeUs(sums);
-    for (const { request, newTokens } of scheduled) {
-      request.progressTokens += newTokens;
+    for (const request of running) {
+      if (request.newTokens === 0) continue;
+      request.progressTokens += request.newTokens;
+      request.newTokens = 0;
       if (request.progressTokens < request.promptTokens) continue;
       request.generated++;
       if (request.generated === 1) request.firstTokenUs = nowUs;
-      if (request.generated < request.outputTokens) continue;
-      times[requests[request.index].index] = { firstTokenUs: request.firstTokenUs, lastTokenUs: nowUs };
-      free += request.blocks;
     }
-    running = running.filter(({ generated, outputTokens }) => generated < outputTokens);
+    endFinished();
   }
 }
