@@ -18,6 +18,7 @@ const counterparts: ReadonlyMap<string, string> = new Map([
   [source('backends/file/posixFolder.ts'), source('browser/opfsFolder.ts')],
   [source('backends/host/posix.ts'), source('browser/posix.ts')],
   [source('backends/remote/remoteTier.ts'), source('browser/remoteTier.ts')],
+  [source('adapters/transformers/weights.ts'), source('browser/weights.ts')],
   [source('backends/webgpu/adapter.ts'), source('browser/adapter.ts')],
   [source('embed/blockPort.ts'), source('browser/blockPort.ts')],
   [source('embed/noteCipher.ts'), source('browser/noteCipher.ts')],
@@ -91,6 +92,8 @@ export async function buildForBrowsers({
     cwd: root,
     input: { ...input },
     platform: 'browser',
+    // its paths lead to declarations of packages, for the type check alone
+    tsconfig: false,
     plugins: [inPages(instead)],
     external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
     transform: { target: 'es2022' },

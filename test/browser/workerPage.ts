@@ -50,8 +50,14 @@ interface InPage {
   callWorker(call: string, args: readonly unknown[]): Promise<unknown>;
 }
 
-/** @param program below `test/browser/inPage`, without extension */
-export async function workerPages(program: string): Promise<WorkerPages> {
+/**
+ * @param program below `test/browser/inPage`, without extension
+ * @param addFiles puts more files into the folder that is served
+ */
+export async function workerPages(
+  program: string,
+  addFiles: (dir: string) => void = () => {},
+): Promise<WorkerPages> {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-in-page-'));
   const inPage = join(import.meta.dirname, 'inPage');
   await buildForBrowsers({
@@ -61,6 +67,7 @@ export async function workerPages(program: string): Promise<WorkerPages> {
     instead: { vitest: join(inPage, 'vitest.ts') },
   });
   writeFileSync(join(dir, 'index.html'), page);
+  addFiles(dir);
   const { url, server } = await servePages(dir, 0);
   return {
     url,
