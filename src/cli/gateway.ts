@@ -83,7 +83,10 @@ export function gatewayCommand(): Command {
       'blocks of each tier of a server that does not say, HBM first',
       '65536',
     )
-    .option('--tokenizer <file>', 'tokenizer.json of the model (default: prompts are cut by text)')
+    .option(
+      '--tokenizer <file>',
+      'tokenizer.json among the files of the model (default: prompts are cut by text)',
+    )
     .option(
       '--key-secret <file>',
       'secret of the block keys in hexadecimal digits (default: drawn at the start)',
@@ -105,9 +108,7 @@ export function gatewayCommand(): Command {
         await using gateway = await Gateway.open(config);
         for (const note of gateway.notes) printText(`${note}\n`);
         const up = gateway.pool.backends.filter(({ isUp }) => isUp).length;
-        printText(
-          `prompts are cut by ${gateway.tokenisation === 'text' ? 'text, four bytes a token' : 'the tokenizer'}\n`,
-        );
+        printText(`${gateway.cutting}\n`);
         printText(
           `${up} of ${gateway.pool.backends.length} backends are up; decisions by ${gateway.policy}\n`,
         );

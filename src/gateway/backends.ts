@@ -17,6 +17,7 @@ import {
   type BackendMetrics,
   beganAnew,
   METRICS_BYTES_MOST,
+  movedNames,
   ownReport,
   readMetrics,
   reportOf,
@@ -45,6 +46,8 @@ export interface PollConfig {
   readonly blockTokens: number;
   readonly maxSequences: number;
   readonly cutter: PromptCutter;
+  /** Which policies read how many blocks move between tiers; each server must report it then. */
+  readonly movedReaders: readonly string[];
 }
 
 export type BackendState = 'unseen' | 'up' | 'down';
@@ -81,6 +84,8 @@ export class Backend {
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
+  /** What a policy needs of it and it does not report; undefined for nothing. */
+  lacks: string | undefined;
 
   /** @throws TKV_CONFIG for an address that cannot be one */
   constructor({ url, id, apiKey, events, eventsReplay }: BackendConfig) {
@@ -329,6 +334,7 @@ export class BackendPool {
       backend.counts.restarts++;
       this.#gone(backend);
     }
+    if (metrics !== undefined) this.#requireMoved(backend, metrics);
     if (backend.instance === -1) {
       const models = await this.#modelsOf(backend);
       if (this.#closed) return;
@@ -357,6 +363,14 @@ export class BackendPool {
     backend.report = report;
     backend.reportedMs = performance.now();
     this.#tell({ in: 'report', instance: backend.instance, report });
+  }
+
+  /** A policy that reads what a server does not tell would decide by zeros. @throws TKV_IO */
+  #requireMoved(backend: Backend, metrics: BackendMetrics | null): void {
+    const [reader] = this.#config.movedReaders;
+    if (reader === undefined || (metrics !== null && metrics.moved !== null)) return;
+    backend.lacks = `its /metrics have no ${movedNames.join(' and no ')}, and ${reader}`;
+    throw unwell(backend, backend.lacks);
   }
 
   #begin(backend: Backend, metrics: BackendMetrics | null, models: Backend['models']): void {

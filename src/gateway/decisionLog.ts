@@ -25,6 +25,8 @@ export interface LogHeader {
   readonly began: string;
   /** What prompts are cut by: `tokenizer` or `text`. */
   readonly tokenisation: string;
+  /** What chats become one text by: `template` or `text`. */
+  readonly chats: string;
   readonly plan: GatewayPlan;
 }
 
@@ -98,8 +100,12 @@ export class LineFile {
   }
 }
 
-export function logHeader(plan: GatewayPlan, tokenisation: string, began: Date): LogHeader {
-  return { format: FORMAT, began: began.toISOString(), tokenisation, plan };
+export function logHeader(
+  plan: GatewayPlan,
+  { tokenisation, chats }: Pick<LogHeader, 'tokenisation' | 'chats'>,
+  began: Date,
+): LogHeader {
+  return { format: FORMAT, began: began.toISOString(), tokenisation, chats, plan };
 }
 
 //  Reading a log, and deciding it again.

@@ -87,8 +87,9 @@ const hopByHop: ReadonlySet<string> = new Set([
   'content-length',
 ]);
 
+const chatPath = '/v1/chat/completions';
 /** Paths whose answers are JSON or events. */
-const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', '/v1/chat/completions']);
+const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', chatPath]);
 
 /** Answers of a backend that another one may give better: it is full, or its server is not there. */
 const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
@@ -156,6 +157,13 @@ function headerText(request: IncomingMessage, name: string): string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
 }
 
+/** How long a client waits, as it says: in milliseconds, or in seconds as OpenAI's clients do; at most the gateway's own limit. */
+function givenMs(request: IncomingMessage, mostMs: number): number {
+  const said = Number(headerText(request, 'x-request-timeout-ms'));
+  const ms = said > 0 ? said : 1000 * Number(headerText(request, 'x-stainless-timeout'));
+  return ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs;
+}
+
 export class Passage {
   readonly #gateway: ServedGateway;
   readonly #request: IncomingMessage;
@@ -167,8 +175,12 @@ export class Passage {
   readonly #inbox: Inbox;
   readonly #id: string;
   readonly #arrivalUs: number;
+  /** Longest time that it may take, after which it is given up. */
+  readonly #givenMs: number;
   #prompt: ReadPrompt | undefined;
   #promptTokens = 1;
+  /** Whether that is what the server should count. */
+  #countsTokens = false;
   #words: Uint32Array = noWords;
   /** Where the decisions believe it to be. */
   #state: 'waiting' | 'routed' | 'ended' = 'waiting';
@@ -201,10 +213,10 @@ export class Passage {
     this.#inbox = inbox;
     this.#id = headerText(request, 'x-request-id') || `gw-${number}`;
     this.#arrivalUs = gateway.nowUs();
+    this.#givenMs = givenMs(request, gateway.limits.totalMs);
   }
 
   async run(): Promise<void> {
-    const { limits } = this.#gateway;
     if (this.#response.destroyed) {
       this.#gateway.forget(this.#number);
       return;
@@ -215,7 +227,7 @@ export class Passage {
       this.#isLate = true;
       this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
       if (this.#state === 'waiting') this.#inbox.shut();
-    }, limits.totalMs);
+    }, this.#givenMs);
     try {
       if (!this.#read()) return;
       this.#arrive();
@@ -230,22 +242,26 @@ export class Passage {
 
   /** What decisions may know of the body. @returns false where the client was told that it is wrong */
   #read(): boolean {
-    const { cutter, pool, wantsKeys } = this.#gateway;
+    const { cutter, pool, wantsKeys, counts } = this.#gateway;
     const isJson =
       this.#request.method === 'POST' && /json/i.test(this.#request.headers['content-type'] ?? 'json');
     if (!isJson) return true;
     try {
-      this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'));
+      const template = wantsKeys ? cutter.chatTemplate : null;
+      this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'), template);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
       sendError(this.#response, 400, 'invalid_body', error.message);
       return false;
     }
-    const { prompt, model, salt } = this.#prompt;
+    const { prompt, model, salt, addsSpecial, isExact, isWhole } = this.#prompt;
     if (wantsKeys) {
       const named = pool.resolve(model);
-      const facts = cutter.cut(prompt, cutter.root(named.model, named.adapter, salt));
+      if (cutter.chatTemplate !== null && this.#path === chatPath && !isExact) counts.chatsByText++;
+      const root = cutter.root(named.model, named.adapter, salt, isExact ? undefined : this.#path);
+      const facts = cutter.cut(prompt, root, addsSpecial);
       this.#promptTokens = facts.promptTokens;
+      this.#countsTokens = isExact && isWhole && facts.isCounted;
       this.#words = facts.words;
     } else this.#promptTokens = Math.max(1, Math.ceil(prompt.length / 4));
     return true;
@@ -265,7 +281,7 @@ export class Passage {
         adapter: named.adapter,
         sessionId: this.#session,
         promptTokens: this.#promptTokens,
-        deadlineUs: 0,
+        deadlineUs: this.#arrivalUs + this.#givenMs * 1000,
         sloTargetUs: this.#sloTargetUs,
         keys: keysText(this.#words, this.#words.length / 4),
       },
@@ -428,6 +444,8 @@ export class Passage {
       const tookMs = (this.#gateway.nowUs() - this.#firstUs) / 1000;
       if (answer.streams) backend.recentTpotMs = mixed(backend.recentTpotMs, tookMs / (tokens - 1));
     }
+    const isMiscounted = meter.promptTokens >= 0 && meter.promptTokens !== this.#promptTokens;
+    if (this.#countsTokens && isMiscounted) counts.promptsMiscounted++;
     if (meter.cachedTokens >= 0) {
       const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
       this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
@@ -523,6 +541,7 @@ export class Passage {
       tenantId: this.#tenant,
       sloClass: headerText(this.#request, 'x-slo-class'),
       sloTargetUs: this.#sloTargetUs,
+      deadlineUs: this.#givenMs < this.#gateway.limits.totalMs ? this.#givenMs * 1000 : 0,
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,

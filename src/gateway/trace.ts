@@ -20,6 +20,8 @@ export interface TracedRequest {
   readonly tenantId: string;
   readonly sloClass: string;
   readonly sloTargetUs: number;
+  /** From its arrival, 0 where its client said nothing. */
+  readonly deadlineUs: number;
   readonly sessionId: string;
   readonly streams: boolean;
   readonly outcome: TraceOutcome;
@@ -51,6 +53,7 @@ export function traceLine(record: TracedRequest, blockTokens: number): object {
     tenant: record.tenantId,
     slo_class: record.sloClass,
     slo_ttft_us: record.sloTargetUs,
+    deadline_us: record.deadlineUs,
     session: record.sessionId,
     streaming: record.streams,
     max_tokens: record.maxTokens,
