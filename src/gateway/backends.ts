@@ -9,6 +9,7 @@
 import http from 'node:http';
 import https from 'node:https';
 import { configError, TierKVError } from '../runtime/errors.ts';
+import { oneOf } from '../runtime/options.ts';
 import { CacheBook } from './blockNews.ts';
 import type { KVEvent, KVEventSubscription } from './events/index.ts';
 import type { PromptCutter } from './prompts.ts';
@@ -22,6 +23,7 @@ import {
   readMetrics,
   reportOf,
 } from './reports.ts';
+import { type BackendRole, backendRoles } from './twoLegs.ts';
 
 export interface BackendConfig {
   /** `http://host:port`, or https, perhaps with a path before `/v1`. */
@@ -30,6 +32,8 @@ export interface BackendConfig {
   readonly id?: string;
   /** Key that the gateway shows to it in place of the client's. */
   readonly apiKey?: string;
+  /** What it computes: all of a request, prompts for others, or outputs of such prompts. Default `monolithic`. */
+  readonly role?: BackendRole;
   /** Where it publishes KV events in vLLM's format, such as `tcp://10.0.0.7:5557`. Without it nothing is known of its cache but by what was sent there. */
   readonly events?: string;
   /** Where it sends missed events again. */
@@ -57,6 +61,7 @@ const FAILURES_DOWN = 2;
 
 export class Backend {
   readonly id: string;
+  readonly role: BackendRole;
   readonly url: URL;
   readonly apiKey: string | undefined;
   readonly agent: http.Agent;
@@ -88,7 +93,7 @@ export class Backend {
   lacks: string | undefined;
 
   /** @throws TKV_CONFIG for an address that cannot be one */
-  constructor({ url, id, apiKey, events, eventsReplay }: BackendConfig) {
+  constructor({ url, id, apiKey, role, events, eventsReplay }: BackendConfig) {
     if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
       throw configError('backend', `is "${url}"`, 'Write http://host:port.');
     }
@@ -97,6 +102,7 @@ export class Backend {
       throw configError('backend', `is "${url}"`, 'Write http://host:port, without a query or a name.');
     }
     this.id = id ?? this.url.host;
+    this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
     this.apiKey = apiKey;
     this.eventSource = {
       ...(events === undefined ? {} : { events }),
@@ -191,6 +197,21 @@ export class BackendPool {
     const ids = this.backends.map(({ id }) => id);
     const twice = ids.find((id, i) => ids.indexOf(id) !== i);
     if (twice !== undefined) throw configError('backends', `has ${twice} twice`, 'Name each backend once.');
+    const has = (role: BackendRole): boolean => this.backends.some((each) => each.role === role);
+    if (has('prefill') && !has('decode') && !has('monolithic')) {
+      throw configError(
+        'backends',
+        'compute prompts alone, and none the outputs',
+        'Name one with the role decode.',
+      );
+    }
+    if (has('decode') && !has('prefill')) {
+      throw configError(
+        'backends',
+        'has the role decode, and none prefill',
+        'Name one with the role prefill.',
+      );
+    }
     this.#config = config;
     this.#tell = tell;
   }
@@ -209,6 +230,11 @@ export class BackendPool {
     await Promise.all(this.backends.map(({ subscription }) => subscription?.close()));
     for (const timer of this.#timers.values()) clearTimeout(timer);
     for (const { agent } of this.backends) agent.destroy();
+  }
+
+  /** Whether some compute prompts for others. */
+  get hasRoles(): boolean {
+    return this.backends.some(({ role }) => role !== 'monolithic');
   }
 
   /** The backend that a decision named; undefined where it is gone. */
@@ -387,6 +413,7 @@ export class BackendPool {
       instance: backend.instance,
       id: backend.id,
       model: backend.model,
+      ...(backend.role === 'monolithic' ? {} : { role: backend.role }),
       capacityBlocks: backend.capacityBlocks,
     });
     for (const input of backend.book?.all(backend.instance) ?? []) this.#tell(input);

@@ -16,7 +16,8 @@ import {
   planReadsKeys,
 } from './config.ts';
 import { GatewayCore } from './core.ts';
-import { LineFile, logHeader } from './decisionLog.ts';
+import { logHeader } from './decisionLog.ts';
+import { LineFile } from './lineFile.ts';
 import { Inbox, type ServedGateway } from './passage.ts';
 import { bindPlan, idleSlots, movedReaders } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
@@ -25,6 +26,9 @@ import { GatewayServer } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
 import type { GatewayCounts } from './status.ts';
 import { type TracedRequest, traceLine } from './trace.ts';
+
+/** Bytes of a part of log or trace: some million requests. */
+const PART_BYTES = 2 ** 30;
 
 export class Gateway implements ServedGateway, AsyncDisposable {
   readonly pool: BackendPool;
@@ -43,6 +47,8 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     brokenAnswers: 0,
     chatsByText: 0,
     promptsMiscounted: 0,
+    prefills: 0,
+    prefillsFailed: 0,
     fallbacks: new Map(),
   };
   /** Undefined without a tokenizer. */
@@ -84,9 +90,11 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     };
     this.pool = new BackendPool(config.backends, poll, (input) => this.tell(input));
     this.#core = core((output) => this.#decided(output));
-    this.#log = config.log === undefined ? null : new LineFile(config.log);
-    this.#trace = config.trace === undefined ? null : new LineFile(config.trace);
-    this.#log?.add(logHeader(plan, this.cutter, new Date()));
+    const bounds = { partBytes: config.partBytes ?? PART_BYTES, keepParts: config.keepParts ?? 0 };
+    const run = { run: randomBytes(8).toString('hex'), began: new Date() };
+    const header = (part: number): object => logHeader(plan, this.cutter, { ...run, part });
+    this.#log = config.log === undefined ? null : new LineFile(config.log, { ...bounds, header });
+    this.#trace = config.trace === undefined ? null : new LineFile(config.trace, bounds);
   }
 
   /**
@@ -122,6 +130,12 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       throw new TierKVError('TKV_STATE', 'the gateway does not listen. Open it first.', { field: 'url' });
     }
     return this.#server.url;
+  }
+
+  /** Ends the parts of log and trace that are written, and begins new ones: for who moves or packs them away. */
+  turnFiles(): void {
+    this.#log?.turn();
+    this.#trace?.turn();
   }
 
   /** Stops taking requests, waits for what is under way as long as the limit says, and closes its files. */

@@ -21,6 +21,7 @@ import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText, type Tell } from './records.ts';
 import type { StatusSource } from './status.ts';
 import type { TracedRequest, TraceOutcome } from './trace.ts';
+import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
 
 /** Decisions on one request, in order. */
 export class Inbox {
@@ -178,6 +179,8 @@ export class Passage {
   /** Longest time that it may take, after which it is given up. */
   readonly #givenMs: number;
   #prompt: ReadPrompt | undefined;
+  /** What it is for, as decisions know it. */
+  #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
   /** Whether that is what the server should count. */
   #countsTokens = false;
@@ -190,6 +193,7 @@ export class Passage {
   /** Whether the time for all of it is over. */
   #isLate = false;
   #backend = '';
+  #prefillBackend = '';
   #failure: { readonly status: number; readonly code: string; readonly message: string } | undefined;
   /** An answer that was not passed on, because another backend might give a better one. */
   #refused: BegunAnswer | undefined;
@@ -268,8 +272,7 @@ export class Passage {
   }
 
   #arrive(): void {
-    const { pool } = this.#gateway;
-    const named = pool.resolve(this.#prompt?.model ?? '');
+    const named = (this.#named = this.#gateway.pool.resolve(this.#prompt?.model ?? ''));
     this.#gateway.tell({
       in: 'arrive',
       request: {
@@ -335,7 +338,7 @@ export class Passage {
           return;
         case 'route':
           this.#state = 'routed';
-          if (await this.#attempt(decision.target, decision.rank)) return;
+          if (await this.#attempt(decision.target, decision.rank, await this.#prefill(decision))) return;
           continue;
         case 'fallback':
           continue;
@@ -377,8 +380,88 @@ export class Passage {
     } else sendError(this.#response, 503, 'no_backend', 'No backend can take the request now.', 1);
   }
 
-  /** Sends it to a backend. @returns whether it has ended; false where it is decided about again */
-  async #attempt(instance: number, rank: number): Promise<boolean> {
+  /**
+   * Has one backend compute the prompt for another.
+   * @returns what the second leg needs of the first; undefined without one, and where it failed
+   */
+  async #prefill({ prefill, rank }: GatewayOutput & { readonly out: 'route' }): Promise<string | undefined> {
+    if (prefill === undefined) return undefined;
+    const { pool, limits, counts, cutter } = this.#gateway;
+    const backend = pool.of(prefill);
+    let params: string | undefined;
+    if (backend !== undefined && checkedPaths.has(this.#path) && this.#prompt !== undefined) {
+      backend.counts.requests++;
+      backend.inFlight++;
+      try {
+        const answer = await this.#send(backend, this.#ranked(prefillBody(this.#body), rank), limits);
+        params =
+          answer.status === 200 && answer.rest === undefined
+            ? transferParamsIn(Buffer.concat(answer.chunks))
+            : undefined;
+        if (answer.rest !== undefined) this.#upstream?.destroy();
+        if (params === undefined) {
+          backend.counts.failures++;
+          backend.lastError = `its answer (${answer.status}) to a prompt had no kv_transfer_params`;
+        } else {
+          this.#prefillBackend = backend.id;
+          const meter = new AnswerMeter(false);
+          for (const chunk of answer.chunks) meter.see(chunk);
+          meter.end();
+          if (meter.cachedTokens >= 0) {
+            const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
+            this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
+          }
+        }
+      } catch (error) {
+        if (!(error instanceof AttemptFailed)) throw error;
+        this.#sawFailure(backend, error);
+      } finally {
+        backend.inFlight--;
+        this.#upstream = undefined;
+      }
+    }
+    counts[params === undefined ? 'prefillsFailed' : 'prefills']++;
+    this.#gateway.tell({ in: 'prefilled', request: this.#number, ok: params !== undefined });
+    return params;
+  }
+
+  /** A backend did not answer, unless it is the client that has left. */
+  #sawFailure(backend: Backend, error: AttemptFailed): void {
+    if (this.#response.destroyed) return;
+    if (error.kind === 'connection') this.#gateway.pool.failed(backend, error.message);
+    else {
+      backend.counts.failures++;
+      backend.lastError = error.message;
+    }
+  }
+
+  /** The body with the rank of the request, where servers are told. */
+  #ranked(body: Buffer, rank: number): Buffer {
+    const tells = this.#gateway.sendsPriority && this.#prompt !== undefined;
+    return tells ? withField(body, 'priority', String(rank)) : body;
+  }
+
+  /** Sends a body to a backend. @throws AttemptFailed */
+  async #send(backend: Backend, body: Buffer, limits: GatewayLimits): Promise<BegunAnswer> {
+    const headers = this.#headers(backend, body.length);
+    const open = (isFresh: boolean): http.ClientRequest => {
+      const { method = 'POST', url = '/' } = this.#request;
+      this.#upstream = backend.request(method, url, headers, isFresh);
+      // a client that left meanwhile has no upstream to stop
+      if (this.#response.destroyed) this.#upstream.destroy();
+      return this.#upstream;
+    };
+    return beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+  }
+
+  /**
+   * Sends it to a backend.
+   * @param params of the leg that computed its prompt elsewhere
+   * @returns whether it has ended; false where it is decided about again
+   */
+  async #attempt(instance: number, rank: number, params: string | undefined): Promise<boolean> {
+    if (this.#response.destroyed) return this.#left();
+    if (this.#isLate) return this.#again('timeout', 'the answer took too long');
     const { pool, limits, counts } = this.#gateway;
     const backend = pool.of(instance);
     if (backend === undefined) return this.#again('connection', 'the backend is gone');
@@ -387,27 +470,15 @@ export class Passage {
     backend.inFlight++;
     const sentMs = performance.now();
     try {
-      const tells = this.#gateway.sendsPriority && this.#prompt !== undefined;
-      const body = tells ? withPriority(this.#body, rank) : this.#body;
-      const headers = this.#headers(backend, body.length);
-      const open = (isFresh: boolean): http.ClientRequest => {
-        const { method = 'POST', url = '/' } = this.#request;
-        this.#upstream = backend.request(method, url, headers, isFresh);
-        // a client that left meanwhile has no upstream to stop
-        if (this.#response.destroyed) this.#upstream.destroy();
-        return this.#upstream;
-      };
+      const isSplit = pool.hasRoles && this.#prompt !== undefined;
+      const body = this.#ranked(isSplit ? decodeBody(this.#body, params) : this.#body, rank);
       let answer: BegunAnswer;
       try {
-        answer = await beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+        answer = await this.#send(backend, body, limits);
       } catch (error) {
         if (!(error instanceof AttemptFailed)) throw error;
         if (this.#response.destroyed) return this.#left();
-        if (error.kind === 'connection') pool.failed(backend, error.message);
-        else {
-          backend.counts.failures++;
-          backend.lastError = error.message;
-        }
+        this.#sawFailure(backend, error);
         return this.#again(error.kind, error.message);
       }
       if (this.#response.destroyed) return this.#left();
@@ -537,7 +608,8 @@ export class Passage {
       words: this.#words,
       outputTokens,
       maxTokens: this.#prompt?.maxTokens ?? 0,
-      model: this.#prompt?.model ?? '',
+      model: this.#named.model,
+      adapter: this.#named.adapter,
       tenantId: this.#tenant,
       sloClass: headerText(this.#request, 'x-slo-class'),
       sloTargetUs: this.#sloTargetUs,
@@ -546,20 +618,13 @@ export class Passage {
       streams: this.#prompt?.streams ?? false,
       outcome,
       backend: this.#backend,
+      prefillBackend: this.#prefillBackend,
       ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,
       e2eUs: this.#gateway.nowUs() - this.#arrivalUs,
       countedPromptTokens: meter?.promptTokens ?? -1,
       cachedTokens: meter?.cachedTokens ?? -1,
     });
   }
-}
-
-/** The body with its rank as its last field: of a name that stands twice the last one counts, and the rest stays as it was sent. */
-export function withPriority(body: Buffer, rank: number): Buffer {
-  const end = body.lastIndexOf('}');
-  const isEmpty = /^\s*\{\s*$/.test(body.subarray(0, Math.min(end, 64)).toString('latin1')) && end <= 64;
-  const field = `${isEmpty ? '' : ','}"priority":${rank}`;
-  return Buffer.concat([body.subarray(0, end), Buffer.from(field), body.subarray(end)]);
 }
 
 /** A running mean that forgets: an eighth of what is new. */

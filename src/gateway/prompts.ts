@@ -229,6 +229,8 @@ export interface ReadPrompt {
 
 type Fields = Readonly<Record<string, unknown>>;
 
+/** Letters of a model's name: what is longer is none, and would only fill logs. */
+const MODEL_MOST = 256;
 /** Most JSON values of a body. */
 const VALUES_MOST = 2 ** 20;
 
@@ -247,7 +249,7 @@ export function readPrompt(path: string, body: string, template: ChatTemplate | 
   const most = fields.max_completion_tokens ?? fields.max_tokens;
   return {
     ...promptOf(path, fields, body, template),
-    model: text('model'),
+    model: text('model').slice(0, MODEL_MOST),
     salt: text('cache_salt'),
     streams: fields.stream === true,
     maxTokens: typeof most === 'number' && Number.isSafeInteger(most) && most > 0 ? most : 0,

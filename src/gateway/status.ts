@@ -24,6 +24,9 @@ export interface GatewayCounts {
   chatsByText: number;
   /** Prompts that a server counted otherwise than the tokenizer here: keys of their blocks may not be the server's. */
   promptsMiscounted: number;
+  /** Requests whose prompt one server computed for another, and those where it failed to. */
+  prefills: number;
+  prefillsFailed: number;
   /** Decisions that a rule took in the place of a policy, by slot and kind. */
   readonly fallbacks: Map<string, number>;
 }
@@ -117,6 +120,7 @@ function backendStatus(backend: ListedBackend): object {
     backend;
   return {
     id,
+    role: backend.role,
     state: isDraining && state === 'up' ? 'draining' : state,
     instance,
     models: [...backend.models.keys()],

@@ -17,6 +17,7 @@ export interface TracedRequest {
   /** Most tokens that it asked for, 0 where it did not say. */
   readonly maxTokens: number;
   readonly model: string;
+  readonly adapter: string;
   readonly tenantId: string;
   readonly sloClass: string;
   readonly sloTargetUs: number;
@@ -27,6 +28,8 @@ export interface TracedRequest {
   readonly outcome: TraceOutcome;
   /** Of the backend that answered, '' for none. */
   readonly backend: string;
+  /** Of the one that computed its prompt for that, '' for none. */
+  readonly prefillBackend: string;
   /** From its arrival, -1 where it had none. */
   readonly ttftUs: number;
   readonly e2eUs: number;
@@ -50,6 +53,7 @@ export function traceLine(record: TracedRequest, blockTokens: number): object {
     block_keys: keys,
     request_id: record.id,
     model: record.model,
+    adapter: record.adapter,
     tenant: record.tenantId,
     slo_class: record.sloClass,
     slo_ttft_us: record.sloTargetUs,
@@ -59,6 +63,7 @@ export function traceLine(record: TracedRequest, blockTokens: number): object {
     max_tokens: record.maxTokens,
     outcome: record.outcome,
     backend: record.backend,
+    prefill_backend: record.prefillBackend,
     ttft_us: record.ttftUs,
     e2e_us: record.e2eUs,
     counted_prompt_tokens: record.countedPromptTokens,
