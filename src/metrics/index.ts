@@ -3,7 +3,7 @@
 export { type BlockNews, CacheMeasures, type SequenceStory, TierMeasures } from './cacheMeasures.ts';
 export { metrics } from './catalogue.ts';
 export { ValueHistogram } from './histogram.ts';
-export type { Metric, MetricKind, MetricSample, Watched } from './metric.ts';
+export type { MeasuredMetric, Metric, MetricKind, MetricSample, MetricSource, Watched } from './metric.ts';
 export { type OpenTelemetryOptions, openTelemetry, openTelemetryName } from './openTelemetry.ts';
 export { nameIn, type PrometheusMetrics, type PrometheusOptions, prometheus } from './prometheus.ts';
 export { RequestMeasures, type RequestMoments, TenantMeasures } from './requestMeasures.ts';
