@@ -146,7 +146,7 @@ export interface InstanceEngine {
   reserve(request: SimRequest, nowUs: number): boolean;
   /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
   fill(request: SimRequest, nowUs: number): void;
-  /** Ends what `hold` or `reserve` began. */
+  /** Ends what `announce`, `hold` or `reserve` began. */
   letGo(request: SimRequest, nowUs: number): void;
   /** A transfer of the modeled driver is due. */
   transferred(flight: number): void;

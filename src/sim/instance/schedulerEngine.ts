@@ -476,8 +476,9 @@ export class HeldBlocks {
     this.#afterCall(nowUs);
   }
 
-  /** Ends what `hold` or `reserve` began. */
+  /** Ends what `announce`, `hold` or `reserve` began. */
   letGo(request: SimRequest, nowUs: number): void {
+    this.added(request, nowUs);
     const held = this.#coming.has(request.number) ? this.#coming : this.#leaving;
     this.#release(held, request.number, nowUs);
   }

@@ -50,7 +50,8 @@ export function replayRequests(
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
   const times: RequestTimes[] = new Array(requests.length);
-  for (let replica = 0; replica < replicas; replica++) replayOne(requests, replica, replicas, model, limits, times);
+  for (let replica = 0; replica < replicas; replica++)
+    replayOne(requests, replica, replicas, model, limits, times);
   return times;
 }
 
