@@ -8,7 +8,7 @@ import { requireShapes } from '../../runtime/options.ts';
 import { horizonFromInt64 } from '../kernel/clock.ts';
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
-import { readAdditions } from './additions.ts';
+import { readAdditions, readCancellation } from './additions.ts';
 import { readArrival, readLength } from './distribution.ts';
 import { readYaml, type SpecNode } from './fields.ts';
 import {
@@ -510,5 +510,6 @@ function readTraffic(
     ...more.additions,
   };
   network?.close();
-  return traffic;
+  const cancellation = readCancellation(node, reading.readFile);
+  return cancellation === undefined ? traffic : { ...traffic, cancellation };
 }
