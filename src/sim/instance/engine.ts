@@ -145,6 +145,8 @@ export interface InstanceEngine {
   hold(request: SimRequest, nowUs: number): void;
   /** Takes room for the request's prompt, whose KV another instance sends. False without room. */
   reserve(request: SimRequest, nowUs: number): boolean;
+  /** Leading blocks of a prompt for which room is reserved that were here before. */
+  foundOf(request: SimRequest): number;
   /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
   fill(request: SimRequest, nowUs: number): void;
   /** Ends what `announce`, `hold` or `reserve` began. */
