@@ -57,10 +57,7 @@ export async function openTelemetry(
   watch: MetricSource,
   options: OpenTelemetryOptions = {},
 ): Promise<() => void> {
-  requireShapes(
-    { watch, options },
-    { watch: { blockTokens: 'number', tenantsMost: 'number' }, options: 'object?' },
-  );
+  requireShapes({ watch, options }, { watch: { measured: 'array' }, options: 'object?' });
   const { attributes = {}, ...given } = requireOptions(
     options,
     openTelemetryOptionsNames,

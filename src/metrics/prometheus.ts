@@ -41,10 +41,11 @@ const labelName = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
  * @throws TKV_CONFIG where `prom-client` is not installed, for invalid options, and for a registry that has one of the names
  */
 export async function prometheus(
-  { measured }: MetricSource,
+  source: MetricSource,
   options: PrometheusOptions = {},
 ): Promise<PrometheusMetrics> {
-  requireShapes({ watched, options }, { watched: { scheduler: 'function' }, options: 'object?' });
+  requireShapes({ source, options }, { source: { measured: 'array' }, options: 'object?' });
+  const { measured } = source;
   const {
     labels = {},
     names = 'vllm',

@@ -19,13 +19,7 @@ import {
 } from '../runtime/keys/keyChain.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import {
-  optionNames,
-  requireFunction,
-  requireOptions,
-  requireShapes,
-  requireText,
-} from '../runtime/options.ts';
+import { optionNames, requireFunction, requireOptions, requireText } from '../runtime/options.ts';
 
 export interface ReuseResult {
   /** Whether anything was found. */
