@@ -9,7 +9,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { optionNames, requireArray, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
 import { nextTurn } from '../runningClock.ts';
 import {
   type AddressRange,

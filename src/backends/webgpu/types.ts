@@ -230,13 +230,13 @@ export function boxPlan(layout: KVLayout, box: KVBox, container?: KVBox): BoxPla
   }
   const runs = countRuns(box, around);
   const layers = box.layerEnd - box.layerStart;
-  const { kvBytes, layerBytes } = boxStrides(layout, container);
+  const { kvBytes, layerBytes } = boxStrides(layout, around);
   return Object.freeze({
     boxBytes: boxBytes(layout, box),
-    containerBytes: boxBytes(layout, container),
+    containerBytes: boxBytes(layout, around),
     runs,
     runBytes: boxBytes(layout, box) / runs,
-    firstOffsetBytes: rowOffsetBytes(layout, container, box.layerStart, box.headStart, 0, box.tokenStart),
+    firstOffsetBytes: rowOffsetBytes(layout, around, box.layerStart, box.headStart, 0, box.tokenStart),
     runsPerLayer: Math.max(1, runs / layers),
     runStrideBytes: kvBytes,
     layerStrideBytes: layerBytes,

@@ -9,7 +9,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 const gib = 2 ** 30;
@@ -43,6 +43,18 @@ export interface EngineMemoryOptions {
   /** Bytes on each GPU for LoRA adapters. */
   readonly adapterBytes?: number;
 }
+
+const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOptions>({
+  tp: true,
+  dp: true,
+  blockTokens: true,
+  memoryUtilization: true,
+  maxSequences: true,
+  maxBatchedTokens: true,
+  kvElementBytes: true,
+  graphGib: true,
+  adapterBytes: true,
+});
 
 /** Of one GPU, in GiB but for the blocks. */
 export interface EngineMemory {
@@ -133,6 +145,7 @@ export function engineMemory(
       options: { tp: 'number', dp: 'number' },
     },
   );
+  requireOptions(options, engineMemoryOptionsNames, 'options');
   const { tp, dp, blockTokens, memoryUtilization } = options;
   for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
     requireInteger(name, options[name], 1);
