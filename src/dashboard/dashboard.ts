@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { watchRuntime } from '../metrics/index.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { described, optionNames, requireArray, requireOptions, requireShapes } from '../runtime/options.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -176,13 +176,15 @@ function checked(options: DashboardOptions): DashboardOptions & {
   if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
     throw configError(
       'base',
-      `is ${JSON.stringify(base)}`,
+      `is ${described(base)}`,
       "Give a path such as '/dashboard', without a slash at its end.",
     );
   }
   if (token !== undefined && (typeof token !== 'string' || token.length < 16)) {
     throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
   }
+  requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
+  for (const host of hosts) requireShapes({ hosts: host }, { hosts: 'name' });
   return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
 }
 

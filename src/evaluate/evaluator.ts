@@ -387,6 +387,8 @@ export async function evaluate(
 ): Promise<Evaluation> {
   requireShapes({ bundle }, { bundle: 'object' });
   const { suite = 'train', cacheFolder, signal, ...limits } = requireOptions(options, evaluateOptionNames);
+  requireShapes({ cacheFolder, signal }, { cacheFolder: 'name?', signal: 'object?' });
+  if (signal !== undefined) requireShapes({ signal }, { signal: { throwIfAborted: 'function' } });
   oneOf('suite', suite, suiteNames);
   if (typeof plan !== 'string') requireShapes({ plan }, { plan: planShape });
   const evaluator = new SimulationEvaluator({

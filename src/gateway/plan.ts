@@ -104,6 +104,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
   }
   const names = new Set<string>();
   const shadows: { name: string; bundle: BoundBundle }[] = [];
+  requireShapes(plan, { shadows: [{ name: 'name', bundle: 'object' }] });
   for (const { name, bundle } of plan.shadows) {
     if (names.has(name)) throw configError('shadows', `has "${name}" twice`, 'Give each a name of its own.');
     names.add(name);

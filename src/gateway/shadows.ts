@@ -4,7 +4,7 @@ import { planCase, runCase } from '../evaluate/runCase.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySpec } from '../evolve/bundle/policyBundle.ts';
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
-import { requireShapes } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { SimulationObserver } from '../sim/cluster/parts.ts';
 import type { PolicyChoice } from '../sim/control/policy.ts';
 import { openLog } from './decisionLog.ts';
@@ -38,6 +38,8 @@ export interface ShadowTrial {
   readonly deployment: string;
 }
 
+const shadowTrialNames: readonly string[] = optionNames<ShadowTrial>({ trace: true, deployment: true });
+
 const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
 
 /**
@@ -46,6 +48,7 @@ const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
  */
 export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {
   requireShapes({ log }, { log: 'name' });
+  if (trial !== undefined) requireOptions(trial, shadowTrialNames, 'trial');
   const opened = openLog(log);
   const { plan } = opened.header;
   const counts = new ShadowCounts(plan.shadows.map(({ name }) => name));

@@ -185,7 +185,7 @@ function requireShape(value: unknown, field: string, shape: Shape): void {
  * @throws TKV_INPUT with the place of the first that does not
  */
 export function requireShapes<Name extends string>(
-  inputs: Readonly<Record<Name, unknown>>,
+  inputs: { readonly [K in Name]?: unknown },
   shapes: Readonly<Record<NoInfer<Name>, Shape>>,
 ): void {
   for (const name of Object.keys(shapes) as Name[]) requireShape(inputs[name], name, shapes[name]);

@@ -63,6 +63,8 @@ export interface SimulateOptions {
 export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
   requireShapes({ spec, options }, { spec: 'object', options: 'object?' });
   requireOptions(options, ['files', 'detail']);
+  requireShapes(options, { files: 'object?', detail: 'flag?' });
+  for (const text of Object.values(options.files ?? {})) requireShapes({ files: text }, { files: 'text' });
   const { files = {}, detail = false } = options;
   // names beside a deployment file are looked up as whole paths
   const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);

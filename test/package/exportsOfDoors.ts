@@ -51,7 +51,7 @@ export const parts: readonly Parts[] = [
   {
     reason: 'An error, or a helper that words one: it must never throw another while it is made.',
     names: words(`
-      TierKVError PolicyError IoError TimeIsUp nearestName unknownName`),
+      TierKVError PolicyError IoError TimeIsUp nearestName unknownName requireElements`),
   },
 ];
 
@@ -91,9 +91,9 @@ export const takesAnything: Readonly<Record<string, string>> = {
       crowdingDistances hypervolume paretoRanks rankAndCrowd`).map((name) => [name, '[object Array]']),
   ),
   ...Object.fromEntries(
-    words('LogReader addTierName modelFileName settingOf numbersOf checkFrozen LogFrameReader keyOf').map(
-      (name) => [name, 'text'],
-    ),
+    words(
+      'requireReportTarget LogReader addTierName modelFileName settingOf numbersOf checkFrozen LogFrameReader keyOf',
+    ).map((name) => [name, 'text']),
   ),
   ...Object.fromEntries(
     words('withAdapterOverhead diurnalWindows drainWindows timeoutUsOf SeededRandom').map((name) => [
@@ -101,6 +101,7 @@ export const takesAnything: Readonly<Record<string, string>> = {
       numbers,
     ]),
   ),
+  descriptionText: 'undefined [object Array]',
   GoRandom: 'bigint',
   PartitionedRandom: 'bigint',
   summarize: '[object Uint8Array]',

@@ -489,7 +489,6 @@ export function elementAt(elements: KeyElements, i: number): number {
 
 /** @throws TKV_INPUT if it is not a list of numbers, judged by its length */
 export function requireElements(elements: KeyElements, field = 'tokens'): void {
-  requireShapes({ field }, { field: 'text?' });
   const isList = typeof elements === 'object' && elements !== null;
   if (isList && Number.isSafeInteger(elements.length) && elements.length >= 0) return;
   const problem = `${field} must be a list, and it is ${described(elements)}`;

@@ -8,7 +8,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
@@ -55,6 +55,8 @@ export interface ForkOptions {
   /** Default: none. */
   readonly forced?: ForcedDecisions;
 }
+
+const forkOptionsNames: readonly string[] = optionNames<ForkOptions>({ observer: true, forced: true });
 
 export class Simulation implements InstanceHost {
   readonly horizonUs: number;
@@ -105,6 +107,7 @@ export class Simulation implements InstanceHost {
   /** Another simulation that goes on from the snapshot, and shares nothing that changes with any other. */
   static fork(snapshot: SimulationSnapshot, options: ForkOptions = {}): Simulation {
     requireShapes({ snapshot, options }, { snapshot: { parts: 'function' }, options: 'object?' });
+    requireOptions(options, forkOptionsNames, 'options');
     return Simulation.resume({ ...snapshot.parts(), ...options }, snapshot.data);
   }
 

@@ -124,6 +124,19 @@ export interface SimulationSetup {
   readonly makeEngine?: MakeEngine;
 }
 
+const simulationSetupNames: readonly string[] = optionNames<SimulationSetup>({
+  deployment: true,
+  workload: true,
+  key: true,
+  control: true,
+  options: true,
+  observer: true,
+  scaling: true,
+  skipsKeys: true,
+  forced: true,
+  makeEngine: true,
+});
+
 const setupNames = optionNames<SimulationSetup>({
   deployment: true,
   workload: true,
@@ -187,6 +200,7 @@ export function newSimulation(setup: SimulationSetup): Simulation {
  * @throws TKV_MISMATCH for a snapshot of another version or key
  */
 export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData): Simulation {
+  requireOptions(setup, simulationSetupNames, 'setup');
   return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
 }
 

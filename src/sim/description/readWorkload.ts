@@ -4,7 +4,7 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { horizonFromInt64 } from '../kernel/clock.ts';
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
@@ -33,6 +33,8 @@ export interface ParseOptions {
   /** Text of a file that the spec names, relative to the spec. */
   readonly readFile?: (path: string) => string;
 }
+
+const parseOptionsNames: readonly string[] = optionNames<ParseOptions>({ readFile: true });
 
 const MAX_COHORT_POPULATION = 100_000;
 
@@ -212,6 +214,7 @@ function readTargets(root: SpecNode): Record<string, SloTargets> {
  */
 export function parseWorkloadSpec(text: string, file: string, options: ParseOptions = {}): WorkloadSpec {
   requireShapes({ text, file, options }, { text: 'text', file: 'name', options: 'object?' });
+  requireOptions(options, parseOptionsNames, 'options');
   return readWorkloadSpec(readYaml(text, file), file, options);
 }
 

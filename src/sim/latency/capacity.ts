@@ -10,7 +10,7 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { linkName, Tier } from '../../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfile, LinkProfiles } from '../links/modeledDriver.ts';
@@ -69,6 +69,14 @@ export interface BlockCountOptions {
   readonly adapterBytes: number;
 }
 
+const blockCountOptionsNames: readonly string[] = optionNames<BlockCountOptions>({
+  tp: true,
+  dp: true,
+  blockTokens: true,
+  memoryUtilization: true,
+  adapterBytes: true,
+});
+
 /**
  * KV blocks of one engine (of all its ranks, for a mixture-of-experts model).
  * @throws {TierKVError} TKV_CONFIG for a model whose size this formula does not describe; TKV_CAPACITY when
@@ -87,6 +95,7 @@ export function automaticBlockCount(
       options: { tp: 'number', dp: 'number' },
     },
   );
+  requireOptions(options, blockCountOptionsNames, 'options');
   const { tp, dp, blockTokens, memoryUtilization, adapterBytes } = options;
   requireInteger('tp', tp, 1);
   requireInteger('dp', dp, 1);

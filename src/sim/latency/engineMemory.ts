@@ -9,7 +9,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
@@ -44,6 +44,18 @@ export interface EngineMemoryOptions {
   /** Bytes on each GPU for LoRA adapters. */
   readonly adapterBytes?: number;
 }
+
+const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOptions>({
+  tp: true,
+  dp: true,
+  blockTokens: true,
+  memoryUtilization: true,
+  maxSequences: true,
+  maxBatchedTokens: true,
+  kvElementBytes: true,
+  graphGib: true,
+  adapterBytes: true,
+});
 
 /** Of one GPU, in GiB but for the blocks. */
 export interface EngineMemory {
@@ -143,6 +155,7 @@ export function engineMemory(
       options: { tp: 'number', dp: 'number' },
     },
   );
+  requireOptions(options, engineMemoryOptionsNames, 'options');
   const { tp, dp, blockTokens, memoryUtilization } = options;
   for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
     requireInteger(name, options[name], 1);

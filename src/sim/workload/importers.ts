@@ -2,7 +2,7 @@
  * Recorded traces of other systems that are JSON lines, as requests: miniswe, Mooncake, Qwen-Bailian, token ids. Every importer is a generator over lines and checks each field.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { PromptIdentity, RequestOrigin, WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -114,6 +114,11 @@ export interface TextTraceOptions {
   readonly tokenize?: Tokenizer;
 }
 
+const textTraceOptionsNames: readonly string[] = optionNames<TextTraceOptions>({
+  taken: true,
+  tokenize: true,
+});
+
 interface MinisweRow {
   readonly timestampUs: number;
   readonly sessionId: string;
@@ -131,7 +136,10 @@ export function* textTraceRequests(
   options: TextTraceOptions = {},
 ): Generator<WorkloadRequest> {
   requireShapes({ files, options }, { files: [{ file: 'name' }], options: 'object?' });
+  requireOptions(options, textTraceOptionsNames, 'options');
+  requireShapes(options, { taken: 'object?', tokenize: 'function?' });
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(textTraceFields, 'us, from the first request');
   const tokenize = options.tokenize ?? byteTokens;
   const rows: MinisweRow[] = [];
@@ -188,6 +196,11 @@ export interface MooncakeOptions {
   readonly taken?: TakenColumns;
 }
 
+const mooncakeOptionsNames: readonly string[] = optionNames<MooncakeOptions>({
+  blockTokens: true,
+  taken: true,
+});
+
 /** All fields of a line that are read. */
 export const mooncakeFields: readonly string[] = ['timestamp', 'input_length', 'output_length', 'hash_ids'];
 const mooncakeNames: ReadonlySet<string> = new Set(mooncakeFields);
@@ -204,8 +217,11 @@ export function* mooncakeRequests(
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
   requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, mooncakeOptionsNames, 'options');
+  requireShapes(options, { blockTokens: 'number?', taken: 'object?' });
   const blockTokens = options.blockTokens ?? 512;
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(mooncakeFields, 'ms');
   const tree = new PrefixTree();
   let previousUs = 0;
@@ -309,8 +325,11 @@ export function* bailianRequests(
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
   requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, mooncakeOptionsNames, 'options');
+  requireShapes(options, { blockTokens: 'number?', taken: 'object?' });
   const blockTokens = options.blockTokens ?? BAILIAN_BLOCK_TOKENS;
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin([...bailianFields, 'hash_ids'], 's');
   const chains = new ChainedIds();
   const rootOf = new Map<number, number>();

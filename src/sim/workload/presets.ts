@@ -4,7 +4,7 @@
  */
 
 import { configError, nearestName, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { expandClients } from './plan.ts';
@@ -34,6 +34,19 @@ export interface DistributionOptions {
   /** Where requests are rounds of conversations, each of which repeats the rounds before. */
   readonly conversation?: Conversation;
 }
+
+const distributionOptionsNames: readonly string[] = optionNames<DistributionOptions>({
+  rate: true,
+  concurrency: true,
+  thinkTimeMs: true,
+  numRequests: true,
+  prefixTokens: true,
+  prompt: true,
+  output: true,
+  seed: true,
+  timeoutS: true,
+  conversation: true,
+});
 
 export interface Conversation {
   /** Requests of each conversation. */
@@ -142,6 +155,15 @@ export function timeoutUsOf(timeoutS: number): number {
 /** The spec of upstream's `distribution` mode. */
 export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   requireShapes({ options }, { options: 'object' });
+  requireOptions(options, distributionOptionsNames, 'options');
+  requireShapes(options, {
+    rate: 'number?',
+    prompt: 'object?',
+    output: 'object?',
+    seed: 'bigint?',
+    timeoutS: 'number?',
+    conversation: 'object?',
+  });
   const prompt = options.prompt ?? DEFAULT_LENGTHS;
   const output = options.output ?? DEFAULT_LENGTHS;
   requireRange('--prompt-tokens', prompt);

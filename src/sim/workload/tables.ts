@@ -5,7 +5,7 @@
  */
 
 import { configError, nearestName, type TierKVError } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../random/goRand.ts';
 import { type ArrivalSpec, arrivalSampler } from '../random/samplers.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
@@ -73,6 +73,13 @@ export interface LengthFileOptions {
   /** Filled with what was taken of the file. */
   readonly taken?: TakenColumns;
 }
+
+const lengthFileOptionsNames: readonly string[] = optionNames<LengthFileOptions>({
+  rate: true,
+  arrival: true,
+  seed: true,
+  taken: true,
+});
 
 const INPUT_NAMES = [
   'num_prefill_tokens',
@@ -158,6 +165,8 @@ export function* lengthFileRequests(
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
   requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, lengthFileOptionsNames, 'options');
+  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
   const { rate, taken = new TakenColumns() } = options;
   let input = -1;
   let output = -1;
@@ -511,6 +520,8 @@ export function* mappedRequests(
     { lines, file, mapping, options },
     { lines: 'iterable', file: 'name', mapping: { columns: 'map' }, options: 'object?' },
   );
+  requireOptions(options, lengthFileOptionsNames, 'options');
+  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
   const { rate, taken = new TakenColumns() } = options;
   const { unit } = mapping;
   const at = new Map<MappedPart, number>();
