@@ -41,7 +41,7 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   name: 'tierkv-in-pages',
   async resolveId(id, importer, options) {
     // beside a page there is no other package
-    if (id === 'tierkv:files' || id === 'cli-table3') return `\0${id}`;
+    if (['tierkv:files', 'tierkv:folder-worker', 'cli-table3'].includes(id)) return `\0${id}`;
     if (Object.hasOwn(instead, id)) return instead[id];
     if (id === 'node:path') return source('browser/paths.ts');
     if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
@@ -49,7 +49,10 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     const counterpart = found === null ? undefined : counterparts.get(found.id);
     return counterpart ?? found;
   },
-  load(id) {
+  async load(id) {
+    if (id === '\0tierkv:folder-worker') {
+      return `export default ${JSON.stringify(await programText('browser/folderWorker.ts'))};`;
+    }
     if (id === source('backends/webgpu/shaderTexts.ts')) return bareShaders(readFileSync(id, 'utf8'));
     if (id === source('browser/noNode.ts')) return 'export {};';
     if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
@@ -57,6 +60,21 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     return id === '\0cli-table3' ? 'export default class {}' : null;
   },
 });
+
+/** One file as a text that a page starts a worker from. */
+async function programText(file: string): Promise<string> {
+  const build = await rolldown({
+    cwd: root,
+    input: source(file),
+    platform: 'browser',
+    tsconfig: false,
+    plugins: [inPages({})],
+    transform: { target: 'es2022' },
+  });
+  const { output } = await build.generate({ format: 'esm', minify: true, codeSplitting: false });
+  await build.close();
+  return output[0].code;
+}
 
 /** Kernels without their remarks, which are half of them; a line that repeats says so in a remark, and keeps it. */
 function bareShaders(code: string): string {

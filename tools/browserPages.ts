@@ -78,10 +78,20 @@ const types: Readonly<Record<string, string>> = {
   '.onnx_data': 'application/octet-stream',
 };
 
-/** The files below `dir`, to this machine alone. @param port 0: any that is free */
+const isolation = {
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+};
+
+/**
+ * The files below `dir`, to this machine alone.
+ * @param port 0: any that is free
+ * @param isIsolated whether pages get the headers that shared memory needs
+ */
 export async function servePages(
   dir: string,
   port: number,
+  isIsolated = true,
 ): Promise<{ readonly url: string; readonly server: Server }> {
   const names = new Set(globSync('**/*', { cwd: dir }));
   const server = createServer((request, response) => {
@@ -98,8 +108,7 @@ export async function servePages(
       .writeHead(200, {
         'content-type': type,
         'cache-control': 'no-cache',
-        'cross-origin-opener-policy': 'same-origin',
-        'cross-origin-embedder-policy': 'require-corp',
+        ...(isIsolated ? isolation : {}),
       })
       .end(readFileSync(join(dir, name)));
   });

@@ -58,6 +58,9 @@ async function open({ secretKey, device: wished }: ChatStart): Promise<Chat> {
     },
     notice: (line) => void notices.push(line),
   });
+  // the first run of a session compiles its kernels
+  const { input_ids: inputs, attention_mask } = tokenizer('One. Two. Three.');
+  await plain.generate({ inputs, attention_mask, max_new_tokens: 2, eos_token_id: null });
   const { stores, manager } = model.prefixCache.runtime;
   const tiers = [...stores.tiers.keys()];
   const files = tiers.indexOf('nvme');

@@ -33,10 +33,12 @@ describe.skipIf(problem !== undefined)('transformers.js in a page', () => {
   let pages: WorkerPages;
 
   beforeAll(async () => {
-    pages = await workerPages('transformersWorker', (dir) => {
-      makeDecoder(join(dir, 'tiny'));
-      makeDecoder(join(dir, 'other'), { seed: 5 });
-      copyOnnxRuntime(dir);
+    pages = await workerPages('transformersWorker', {
+      addFiles(dir) {
+        makeDecoder(join(dir, 'tiny'));
+        makeDecoder(join(dir, 'other'), { seed: 5 });
+        copyOnnxRuntime(dir);
+      },
     });
     profile = await openProfile({ webgpu: true });
   });
