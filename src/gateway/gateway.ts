@@ -5,6 +5,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
+import { type MeasuredMetric, measuredOf } from '../metrics/metric.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { BackendPool } from './backends.ts';
 import {
@@ -16,6 +17,7 @@ import {
 } from './config.ts';
 import { GatewayCore } from './core.ts';
 import { LineFile, logHeader } from './decisionLog.ts';
+import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
 import { Inbox, type ServedGateway } from './passage.ts';
 import { bindPlan, idleSlots } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
@@ -42,6 +44,9 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     brokenAnswers: 0,
     fallbacks: new Map(),
   };
+  readonly measures: GatewayMeasures = new GatewayMeasures();
+  /** Its metrics, for `prometheus` and `openTelemetry` of `tierkv/metrics`; its own `/metrics` has them too. */
+  readonly measured: readonly MeasuredMetric[] = measuredOf(gatewayMetrics, this);
   readonly #core: GatewayCore;
   readonly #log: LineFile | null;
   readonly #trace: LineFile | null;
@@ -195,8 +200,9 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return Math.min(60, Math.max(1, seconds));
   }
 
-  /** Writes what became of a request. */
+  /** Counts what became of a request, and writes it. */
   record(record: TracedRequest): void {
+    this.measures.see(record);
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
   }
 
