@@ -31,7 +31,11 @@ const root = join(import.meta.dirname, '..', '..');
 const page = readFileSync(join(root, 'docs', 'reference', 'metrics.md'), 'utf8');
 
 it('the reference page has each metric with its kind, labels and meaning, in the order of the code', () => {
-  const rows = [...page.matchAll(/^\| `([a-z_:0-9]+)` \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$/gm)];
+  const rows = [
+    ...page.matchAll(/^\| `([a-z_:0-9]+)` \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$/gm),
+  ].filter(
+    ([, name]) => !name.startsWith('tierkv_gateway_'), // a test of the gateway holds those
+  );
   const listed = rows.map(([, name, kind, labels, unit, help]) => ({
     name,
     kind,
