@@ -226,7 +226,7 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
   requireShapes(
     { layout, features },
-    { layout: { valueDim: 'number', version: 'number' }, features: { forEach: 'function' } },
+    { layout: { valueDim: 'number', version: 'number' }, features: { has: 'function' } },
   );
   requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';

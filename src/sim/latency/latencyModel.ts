@@ -5,7 +5,6 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { requireShapes } from '../../runtime/options.ts';
 
 export interface LatencyModel {
   readonly backend: string;
@@ -58,7 +57,6 @@ export function toStepTicks(us: number): number {
  * @param factor 1 + k6/k7 times the number of distinct adapters in the batch.
  */
 export function withAdapterOverhead(stepUs: number, factor: number): number {
-  requireShapes({ stepUs, factor }, { stepUs: 'number', factor: 'number' });
   return Number.isFinite(factor) && factor > 1 ? toStepTicks(stepUs * factor) : stepUs;
 }
 
