@@ -3,6 +3,7 @@
  * a chart.
  */
 
+import type { HandoffFit } from '../handoff/linkFit.ts';
 import type { VegaLiteSpec } from '../printing/chart.ts';
 import type { ManagerConfig } from '../runtime/index.ts';
 import { tierName } from '../runtime/tier/tier.ts';
@@ -45,7 +46,7 @@ export interface LatencyComparison extends Sides<Summary> {
   readonly eachError: number;
 }
 
-const relative = (predicted: number, real: number): number =>
+export const relative = (predicted: number, real: number): number =>
   real === 0 ? (predicted === 0 ? 0 : Infinity) : predicted / real - 1;
 
 export function compareHits(real: RunObserver, predicted: RunObserver): HitComparison {
@@ -123,6 +124,20 @@ export function compareLatencies(
 
 // What a parity run found.
 
+/** Hand-offs of a pair, beside those of its prediction. */
+export interface HandoffComparison {
+  /** The link of the prediction, fitted to a rehearsal. */
+  readonly link: HandoffFit;
+  /** Real hand-offs by outcome. */
+  readonly ends: Readonly<Record<string, number>>;
+  readonly count: Sides<number>;
+  /** Blocks and bytes that went over. */
+  readonly blocks: Sides<number>;
+  readonly bytes: Sides<number>;
+  /** Real ones that brought blocks, in microseconds from the claim to the end, computing included. */
+  readonly timesUs: Summary;
+}
+
 export interface ParityReport {
   readonly schema: 'tierkv.parity/1';
   /** Who served. */
@@ -142,6 +157,8 @@ export interface ParityReport {
   readonly hits: HitComparison;
   readonly transfers: Readonly<Record<string, LinkComparison>>;
   readonly latencies: Readonly<Record<LatencyName, LatencyComparison>>;
+  /** Of `--pair`. */
+  readonly handoffs?: HandoffComparison;
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;
   readonly wallSeconds: number;

@@ -13,6 +13,7 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { resolveConfig } from '../runtime/manager/config.ts';
+import type { Simulation } from '../sim/cluster/simulation.ts';
 import { PolicyControlPlane } from '../sim/control/plane.ts';
 import { newSimulation } from '../sim/description/deployment.ts';
 import type { EngineConfig, LowerTier } from '../sim/instance/engine.ts';
@@ -32,7 +33,7 @@ import {
   replayExactly,
 } from './links.ts';
 import { RunObserver } from './observer.ts';
-import { StandIn } from './standIn.ts';
+import { StandIn, type StandInConfig } from './standIn.ts';
 import {
   type ParityRunner,
   type RunnerJob,
@@ -60,9 +61,9 @@ export interface ParityOptions extends Omit<EngineSetting, 'dir' | 'tierBytes' |
 type Tiers = ParityOptions['tiers'];
 
 /** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
-function standInOf(options: ParityOptions, dir: string, tiers: Tiers): ParityRunner {
+export function standInConfig(options: ParityOptions, dir: string, tiers: Tiers): StandInConfig {
   const { layout, eviction, scheduler, latency, adapter } = options;
-  return new StandIn({
+  return {
     latency,
     scheduler,
     runtime: {
@@ -75,7 +76,7 @@ function standInOf(options: ParityOptions, dir: string, tiers: Tiers): ParityRun
       leavingShare: 1, // what is dropped for want of speed depends on stalls, which are not predicted
       ...(adapter === undefined ? {} : { adapter }),
     },
-  });
+  };
 }
 
 function runtimeTiers(tiers: Tiers, dir: string, blockBytes: number): TierOptions {
@@ -88,7 +89,7 @@ export type Runners = (dir: string, tiers: Tiers) => ParityRunner;
 
 /** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
-  if (engine === undefined) return (dir, tiers) => standInOf(options, dir, tiers);
+  if (engine === undefined) return (dir, tiers) => new StandIn(standInConfig(options, dir, tiers));
   const { eviction, scheduler, adapter } = options;
   const { blockBytes } = engine.layout;
   return (dir, tiers) => {
@@ -150,7 +151,7 @@ export async function runParity(
 }
 
 /** Other traffic on tiers that overflow; as a list, to be joined with others. */
-async function rehearsal(
+export async function rehearsal(
   when: string,
   options: ParityOptions,
   runners: Runners,
@@ -165,7 +166,7 @@ async function rehearsal(
   return [await rehearse(runner, layout, dir, { ...listener, notice: () => {} })];
 }
 
-function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
+export function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
   if (rehearsals.length === 0) return { profiles: {}, origin: 'none', stepOverheadUs: 0 };
   return linksOfRehearsals(rehearsals, layout.blockBytes);
 }
@@ -183,7 +184,7 @@ export interface Recorded {
   readonly scheduler: SchedulerHead;
 }
 
-function engineOf({ config, scheduler: head }: Recorded, links: LinkProfiles): EngineConfig {
+export function engineOf({ config, scheduler: head }: Recorded, links: LinkProfiles): EngineConfig {
   const { blockTokens, sizeClass, ...scheduler } = head;
   const blockBytes = config.unitBytes[sizeClass];
   const blocks = (bytes: number): number => Math.floor(bytes / blockBytes);
@@ -245,6 +246,11 @@ export function predict(
       return made;
     },
   });
+  return { requests: servedBy(simulation), observed };
+}
+
+/** Runs it, and says what became of its requests. @returns those that are complete, in order of arrival */
+export function servedBy(simulation: Simulation): ServedRequest[] {
   simulation.run();
   simulation.close();
   const { table } = simulation;
@@ -260,11 +266,11 @@ export function predict(
       outputTokens: table.generatedTokens[row],
     });
   }
-  return { requests, observed };
+  return requests;
 }
 
 /** The runner measures from the scheduler's door: its times leave out what lies before and behind it. */
-function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
+export function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
   return {
     backend: latency.backend,
     stepTimeUs: (batch) => latency.stepTimeUs(batch) + overheadUs,

@@ -1,6 +1,6 @@
 /** What `tierkv parity` found, as text. Figures of a software device say so. */
 
-import { type HitComparison, latencyNames, type ParityReport } from '../../parity/comparison.ts';
+import { type HandoffComparison, type HitComparison, latencyNames, type ParityReport, relative, type Sides } from '../../parity/comparison.ts';
 import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../printing/text.ts';
 
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
@@ -80,6 +80,28 @@ function latencyTable(latencies: ParityReport['latencies']): string {
   );
 }
 
+function handoffTable({ link, ends, count, blocks, bytes, timesUs }: HandoffComparison): string {
+  const row = (name: string, { real, predicted }: Sides<number>): string[] => [
+    name,
+    formatCount(real),
+    formatCount(predicted),
+    signed(relative(predicted, real)),
+  ];
+  const how = Object.entries(ends)
+    .map(([name, number]) => `${name} ${formatCount(number)}`)
+    .join(', ');
+  const table = renderTable(
+    [{ title: 'handed off' }, right('real'), right('predicted'), right('apart')],
+    [row('prompts', count), row('blocks', blocks), row('bytes', bytes)],
+  );
+  const gbps = (link.bandwidthBytesPerS / 1e9).toFixed(3);
+  return (
+    `${table}\nhand-offs: ${how}; half took ${time(timesUs.p50)} or less, computing included. Link of the prediction: ` +
+    `${time(link.baseLatencyUs)} and ${gbps} GB/s, fitted to ${formatCount(link.handoffs)} of a rehearsal (half are off by ` +
+    `${formatShare(link.error, 1)} or less)\n`
+  );
+}
+
 /** The report as lines of text; the last one says whether the exact replay is identical. */
 export function renderParity(report: ParityReport): string {
   const { adapter, exact, hits, transfers, latencies } = report;
@@ -92,6 +114,7 @@ export function renderParity(report: ParityReport): string {
     hitTable(hits),
     ...(Object.keys(transfers).length === 0 ? [] : [linkTable(transfers, adapter.software)]),
     latencyTable(latencies),
+    ...(report.handoffs === undefined ? [] : [handoffTable(report.handoffs)]),
     `wrong blocks ${report.wrongBlocks}, interrupted steps ${report.interruptedSteps}\n`,
     `exact replay: ${exact.identical ? 'identical' : `DIFFERENT${where}`} (${replayed})\n`,
   ].join('\n');
