@@ -1,6 +1,13 @@
 /** What `tierkv parity` found, as text. Figures of a software device say so. */
 
-import { type HandoffComparison, type HitComparison, latencyNames, type ParityReport, relative, type Sides } from '../../parity/comparison.ts';
+import {
+  type HandoffComparison,
+  type HitComparison,
+  latencyNames,
+  type ParityReport,
+  relative,
+  type Sides,
+} from '../../parity/comparison.ts';
 import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../printing/text.ts';
 
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });

@@ -7,7 +7,7 @@
  *                   +-> received -> served by decode: what did not come is computed
  */
 
-import { KVRuntime } from '../../embed/index.ts';
+import { KVRuntime } from '../embed/index.ts';
 import {
   type HandoffEnd,
   type HandoffOffer,
@@ -15,10 +15,10 @@ import {
   HandoffSender,
   transferAnswer,
   transferWish,
-} from '../../handoff/index.ts';
-import { Arrivals, type RunnerJob, type ServedRequest, TokenIds } from '../../parity/traffic.ts';
-import { Outcome } from '../../runtime/index.ts';
+} from '../handoff/index.ts';
+import { Outcome } from '../runtime/index.ts';
 import { type AskedRequest, type ServedQueue, Serving, type StandInConfig } from './standIn.ts';
+import { Arrivals, type RunnerJob, type ServedRequest, TokenIds } from './traffic.ts';
 
 export const sides = ['prefill', 'decode'] as const;
 export type Side = (typeof sides)[number];
@@ -183,7 +183,7 @@ export async function runPair(config: Readonly<Record<Side, StandInConfig>>, job
   const second = new Serving(decode, config.decode, queues.decode, signal);
   await Promise.all([first.toTheEnd(), second.toTheEnd()]);
   await Promise.all([prefill.idle(), decode.idle()]);
-  const { name, software } = decode.stores.hbm.adapter;
+  const { name, software } = decode.stores.pool.adapter;
   const wrong = [prefill, decode].map(({ manager }) => manager.counters.loadsFailed[Outcome.CORRUPT]);
   return {
     requests: traffic.served,

@@ -5,22 +5,18 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { fitHandoffs, type HandoffFit } from '../../handoff/linkFit.ts';
-import type { HandoffEnd } from '../../handoff/receiver.ts';
-import type { ServedRequest, ServedTraffic } from '../../parity/traffic.ts';
-import type { VegaLiteSpec } from '../../printing/chart.ts';
-import { configError } from '../../runtime/errors.ts';
-import { resolveConfig } from '../../runtime/manager/config.ts';
-import type { HandoffConfig } from '../../sim/cluster/handoffs.ts';
-import { PolicyControlPlane } from '../../sim/control/plane.ts';
-import { newSimulation } from '../../sim/description/deployment.ts';
-import { SchedulerEngine } from '../../sim/instance/schedulerEngine.ts';
-import type { LatencyModel } from '../../sim/latency/latencyModel.ts';
-import { summarize } from '../../sim/metrics/statistics.ts';
-import type { ParityOptions } from './command.ts';
-import { type ExactReplay, type KnownLinks, readLinks, rehearsalTraffic, replayExactly } from './links.ts';
-import { RunObserver } from './observer.ts';
-import { type PairRun, runPair, type Side, sides } from './pair.ts';
+import { fitHandoffs, type HandoffFit } from '../handoff/linkFit.ts';
+import type { HandoffEnd } from '../handoff/receiver.ts';
+import type { VegaLiteSpec } from '../printing/chart.ts';
+import { askedRows, sizeOption } from '../replay/sizedTiers.ts';
+import { configError } from '../runtime/errors.ts';
+import { resolveConfig } from '../runtime/manager/config.ts';
+import type { HandoffConfig } from '../sim/cluster/handoffs.ts';
+import { PolicyControlPlane } from '../sim/control/plane.ts';
+import { newSimulation } from '../sim/description/deployment.ts';
+import { SchedulerEngine } from '../sim/instance/schedulerEngine.ts';
+import type { LatencyModel } from '../sim/latency/latencyModel.ts';
+import { summarize } from '../sim/metrics/statistics.ts';
 import {
   compareHits,
   compareLatencies,
@@ -29,18 +25,29 @@ import {
   type LinkComparison,
   type ParityReport,
   parityChart,
-} from './report.ts';
+} from './comparison.ts';
+import {
+  type ExactReplay,
+  type KnownLinks,
+  readLinks,
+  rehearsalTiers,
+  rehearsalTraffic,
+  replayExactly,
+} from './links.ts';
+import { RunObserver } from './observer.ts';
+import { type PairRun, runPair, type Side, sides } from './pair.ts';
 import {
   engineOf,
   linksOf,
   type ParityListener,
+  type ParityOptions,
   rehearsal,
-  rehearsalBytes,
   runnersOf,
   servedBy,
   standInConfig,
   stepsOnly,
 } from './run.ts';
+import type { ServedRequest, ServedTraffic } from './traffic.ts';
 
 type BySide<T> = Readonly<Record<Side, T>>;
 
@@ -50,9 +57,7 @@ export async function runPairParity(
   scratch: string,
   listener: ParityListener,
 ): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
-  if (options.tierBytes.ddr === 0) {
-    throw configError('--ddr', 'is 0, and with --pair blocks come into host memory', 'Give it some.');
-  }
+  requireHostMemory(options);
   const started = performance.now();
   const { signal } = listener;
   const known =
@@ -99,6 +104,15 @@ export async function runPairParity(
   return { report, chart };
 }
 
+/** @throws TKV_CONFIG naming the option of a tier of host memory below the top, where there is none */
+function requireHostMemory({ tiers }: ParityOptions): void {
+  const inMemory = askedRows().filter(({ isHostMemory }) => isHostMemory === true);
+  const [{ name }] = inMemory;
+  if (tiers.some((tier) => inMemory.some((row) => row.name === tier.name))) return;
+  const option = sizeOption(name);
+  throw configError(option, 'is 0, and with --pair blocks come into host memory', 'Give it some.');
+}
+
 /** Both sides have the tiers of the options, each its own. The log of the run lies beside `--log`. */
 async function serve(
   options: ParityOptions,
@@ -106,11 +120,12 @@ async function serve(
   scratch: string,
   listener: ParityListener,
 ): Promise<{ readonly run: PairRun; readonly logPaths: BySide<string> }> {
-  const bytes = isRehearsal ? rehearsalBytes(options) : options.tierBytes;
+  const { layout, tiers } = options;
+  const used = isRehearsal ? rehearsalTiers(tiers, layout.blockTokens) : tiers;
   const config = (side: Side) => {
     const dir = path.join(scratch, `${name}-${side}`);
     fs.mkdirSync(dir);
-    return standInConfig(options, dir, bytes);
+    return standInConfig(options, dir, used);
   };
   const logPath = (side: Side): string =>
     isRehearsal || options.logPath === undefined
@@ -122,7 +137,7 @@ async function serve(
     {
       ...listener,
       ...(isRehearsal ? { notice: () => {}, progress: () => {} } : {}),
-      traffic: isRehearsal ? rehearsalTraffic(options.layout.blockTokens) : options.traffic,
+      traffic: isRehearsal ? rehearsalTraffic(layout.blockTokens) : options.traffic,
       logPaths,
       fetches: isRehearsal ? 'whole' : 'early',
     },
@@ -179,8 +194,12 @@ function predictPair(
         blocks += sent.blocks;
       },
     },
-    makeEngine: ({ engine, configId }, timeline, woken, share) =>
-      new SchedulerEngine(engine, timeline, woken, observed[configId as Side], share),
+    makeEngine: ({ engine, configId }, timeline, woken, share) => {
+      const eye = observed[configId as Side];
+      const made = new SchedulerEngine(engine, timeline, woken, eye, share);
+      made.manager.observe(eye.finds);
+      return made;
+    },
   });
   const requests = servedBy(simulation);
   const { completed, bytes } = simulation.handoffs.counters;
