@@ -184,9 +184,10 @@ function requireShape(value: unknown, field: string, shape: Shape): void {
  * The inputs of a call, by their names, look as they must. For calls from outside, not for what runs once a token.
  * @throws TKV_INPUT with the place of the first that does not
  */
-export function requireShapes<Name extends string>(
-  inputs: { readonly [K in Name]?: unknown },
-  shapes: Readonly<Record<NoInfer<Name>, Shape>>,
+export function requireShapes<Inputs extends object>(
+  inputs: Inputs,
+  shapes: { readonly [Name in keyof NoInfer<Inputs>]?: Shape },
 ): void {
-  for (const name of Object.keys(shapes) as Name[]) requireShape(inputs[name], name, shapes[name]);
+  for (const [name, shape] of Object.entries(shapes))
+    requireShape(Reflect.get(inputs, name), name, shape as Shape);
 }
