@@ -14,6 +14,7 @@
  *     // scaled {   to   // scaled }                 the lines between
  */
 
+import { compiledOnce } from '../backends/webgpu/compiledKernels.ts';
 import { shaderSource } from '../backends/webgpu/kernels.ts';
 import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
 import { computeShaders } from '../backends/webgpu/shaderTexts.ts';
@@ -225,7 +226,7 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
   requireShapes(
     { layout, features },
-    { layout: { valueDim: 'number', version: 'number' }, features: { forEach: 'function' } },
+    { layout: { valueDim: 'number', version: 'number' }, features: { has: 'function' } },
   );
   requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';
@@ -290,7 +291,11 @@ export interface PagedPipeline {
 }
 
 /** @throws TKV_DEVICE if the device does not compile the kernel */
-export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
+export function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
+  return compiledOnce(device, ['paged', spec], () => compile(device, spec));
+}
+
+async function compile(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
   const { name, code, constants, own, slabs = [] } = spec;
   const label = `tierkv.${name}`;
   const layout = (bindings: Bindings): GPUBindGroupLayout =>

@@ -48,7 +48,7 @@ export interface Dashboard {
 
 /**
  * The dashboard of a runtime, live. A frame a second is taken as long as it is open, whether or not a page looks.
- * @throws TKV_CONFIG for invalid options, or without vega and vega-lite
+ * @throws TKV_CONFIG for invalid options, or without vega
  */
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
   requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
@@ -58,14 +58,13 @@ export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): 
   const maker = new FrameMaker({
     cache: watch.cache,
     requests: watch.requests,
-    queue: () =>
-      watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.health().waitingForRoom },
+    queue: () => watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.waitingForRoom },
     owners: () => watch.owners(),
   });
   const history = new FrameHistory(HISTORY_FRAMES);
   const head = (): ReturnType<typeof headOf> =>
     headOf(watch.cache, { mode: 'live', title, limits, note: '' });
-  const pages = await PageServer.open({ head, frames: () => history.frames }, access);
+  const pages = new PageServer({ head, frames: () => history.frames }, access);
   const take = (): void => {
     const frame = maker.frame(kv.nowUs());
     history.push(frame);
@@ -94,10 +93,7 @@ export async function logDashboard(
   );
   const { head, frames } = log;
   const { title = head.title, limits = {}, ...access } = checked(options);
-  const pages = await PageServer.open(
-    { head: () => ({ ...head, title, limits }), frames: () => frames },
-    access,
-  );
+  const pages = new PageServer({ head: () => ({ ...head, title, limits }), frames: () => frames }, access);
   return {
     handle: (request, response, next) => handled(pages, request, response, next),
     close: () => pages.close(),
@@ -129,7 +125,7 @@ export async function followedLogDashboard(path: string, options: FollowOptions 
       limits,
       ...(title === undefined ? {} : { title }),
     });
-    pages = await PageServer.open({ head, frames: () => now.frames }, access);
+    pages = new PageServer({ head, frames: () => now.frames }, access);
   } catch (error) {
     log[Symbol.dispose]();
     throw error;

@@ -48,6 +48,7 @@ export function fitHandoffs(measured: readonly MeasuredHandoff[]): HandoffFit {
     bandwidthBytesPerS,
     granularity: 'stream',
     pipelined: true,
+    missingOnly: true,
     handoffs: whole.length,
     error: errors[Math.floor(errors.length / 2)],
   };

@@ -174,7 +174,7 @@ function requireShape(value: unknown, field: string, shape: Shape): void {
     });
     return;
   }
-  requireShape(value, field, 'object');
+  if (!isObject(value)) requireShape(value, field, 'object');
   for (const [name, inner] of Object.entries(shape)) {
     requireShape((value as Readonly<Record<string, unknown>>)[name], `${field}.${name}`, inner);
   }

@@ -57,6 +57,8 @@ export interface DeploymentSpec {
     readonly blockTokens?: number;
     /** KV in GPU memory of an instance: blocks, or bytes as `64GiB`. Default: what fits. */
     readonly kvBlocks?: number | string;
+    /** Whether layers of a sliding window keep the whole context. */
+    readonly disableHybridKvCacheManager?: boolean;
     /** Share of GPU memory that may be used. */
     readonly memoryUtilization?: number;
     readonly maxModelTokens?: number;
@@ -167,6 +169,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'latency.floor': ['floor'],
   'engine.blockTokens': ['blockSizeInTokens'],
   'engine.kvBlocks': ['totalKvBlocks'],
+  'engine.disableHybridKvCacheManager': ['disableHybridKvCacheManager'],
   'engine.memoryUtilization': ['gpuMemoryUtilization'],
   'engine.maxModelTokens': ['maxModelLen'],
   'engine.maxSequences': ['maxNumSeqs'],

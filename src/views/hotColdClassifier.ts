@@ -12,8 +12,8 @@
  */
 
 import { configError, requirePositive } from '../runtime/errors.ts';
-import { optionNames, requireObject, requireShapes } from '../runtime/options.ts';
-import type { UseHistory } from '../runtime/tables/useTable.ts';
+import { optionNames, requireObject } from '../runtime/options.ts';
+import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
 export type Temperature = (typeof temperatures)[number];
@@ -47,7 +47,6 @@ export class HotColdClassifier {
 
   /** @throws TKV_CONFIG for a threshold that is not positive, or a warm one above the hot one */
   constructor(options: ClassifierOptions = {}) {
-    requireShapes({ options }, { options: 'object?' });
     requireObject(options, 'options', 'TKV_CONFIG');
     const { hotFrequencyThreshold = 1, coldTimeoutS = 60, warmFrequencyThreshold = 0.1 } = options;
     this.hotFrequencyThreshold = requirePositive('hotFrequencyThreshold', hotFrequencyThreshold);

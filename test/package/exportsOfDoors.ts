@@ -19,7 +19,7 @@ export const parts: readonly Parts[] = [
       squaresOf passArrived planOf isLoadBetter tierName tierTitle isHostStore isTopStore SlotLocks
       LoadedBlock.is OpenBlock.is SealingBlock.is
       kvUtilization utilizationSaturation effectiveLoad estimatedWaitUs warmupFactor isClosedLoop deadlineUs
-      averageStep batchOf sumBatch toTicks linearFeatures expertsTouched gemmUs isWarmUp regimeOf scoreOf
+      averageStep withAdapterOverhead batchOf sumBatch toTicks linearFeatures expertsTouched gemmUs isWarmUp regimeOf scoreOf
       localKvBytesPerToken localWeightBytes modeledDigest fnv1a64 partitionSeed StreamPool StreamPool.stream
       arrivalSampler gammaVariate lengthSampler weibullScale weibullShape blockHash byteTokens
       classOf countedMeanMs countedPercentileMs jainIndex meanMs meetsTargets metTargets percentile percentileMs
@@ -76,9 +76,9 @@ export const takesAnything: Readonly<Record<string, string>> = {
   canonicalJson: 'all',
   contentHash: 'all',
   ...Object.fromEntries(
-    words(
-      'SharingGroups checkMigratorOptions openDevice checkControl SloPriorities distributionSpec prometheus',
-    ).map((name) => [name, optional]),
+    words('checkMigratorOptions openDevice checkControl SloPriorities distributionSpec prometheus').map(
+      (name) => [name, optional],
+    ),
   ),
   // a classifier of one's own has functions
   HotColdClassifier: `${optional} [object Map] [object Uint8Array] function`,
@@ -96,10 +96,7 @@ export const takesAnything: Readonly<Record<string, string>> = {
     ).map((name) => [name, 'text']),
   ),
   ...Object.fromEntries(
-    words('withAdapterOverhead diurnalWindows drainWindows timeoutUsOf SeededRandom').map((name) => [
-      name,
-      numbers,
-    ]),
+    words('diurnalWindows drainWindows timeoutUsOf SeededRandom').map((name) => [name, numbers]),
   ),
   descriptionText: 'undefined [object Array]',
   GoRandom: 'bigint',

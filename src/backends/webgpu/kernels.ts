@@ -14,6 +14,7 @@
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
+import { compiledOnce } from './compiledKernels.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
@@ -305,15 +306,19 @@ export class SlabKernel implements CompiledKernel {
     const { device } = live;
     const label = `${prefix}.${spec.name}`;
     try {
-      const layouts = groupLayouts(device, spec, label);
-      const pipeline = await device.createComputePipelineAsync({
-        label,
-        layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
-        compute: {
-          module: device.createShaderModule({ label, code: spec.code }),
-          entryPoint: spec.entryPoint,
-          constants: { ...spec.constants },
-        },
+      const { pipeline, layouts } = await compiledOnce(device, ['slab', spec], async () => {
+        const layouts = groupLayouts(device, spec, label);
+        const descriptor: GPUComputePipelineDescriptor = {
+          label,
+          layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
+          compute: {
+            module: device.createShaderModule({ label, code: spec.code }),
+            entryPoint: spec.entryPoint,
+            constants: { ...spec.constants },
+          },
+        };
+        const pipeline = await live.waitFor(() => device.createComputePipelineAsync(descriptor));
+        return { pipeline, layouts };
       });
       return new SlabKernel(spec, live, slabs, label, pipeline, layouts);
     } catch (cause) {

@@ -182,6 +182,7 @@ export function checkConservation(
   invariant(found.completed === sum(({ counters }) => counters.completed), 'completed requests add up');
   invariant(found.unservable === sum(({ counters }) => counters.unservable), 'unservable requests add up');
   invariant(found.timedOut >= sum(({ counters }) => counters.timedOut), 'timed-out requests add up');
+  invariant(found.cancelled >= sum(({ counters }) => counters.cancelled), 'cancelled requests add up');
   for (let row = 0; row < table.size; row++) checkRow(table, row);
   return found;
 }

@@ -20,6 +20,7 @@ import { ClusterCore, type Conservation, checkConservation } from './core.ts';
 import {
   admit,
   arrived,
+  cancel,
   computed,
   ended,
   enqueue,
@@ -275,6 +276,9 @@ export class Simulation implements InstanceHost {
         return;
       case SimEvent.TIMEOUT:
         timeOut(core, a, nowUs);
+        return;
+      case SimEvent.CANCEL:
+        cancel(core, a, nowUs);
         return;
       case SimEvent.DISPATCH:
         core.gateway?.tick(nowUs);

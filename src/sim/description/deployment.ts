@@ -162,6 +162,7 @@ const handoffNames = optionNames<HandoffConfig>({
   bandwidthBytesPerS: true,
   granularity: true,
   pipelined: true,
+  missingOnly: true,
 });
 const gatewayNames = optionNames<GatewayTiming>({ tickUs: true, ttlUs: true });
 const scalingNames = optionNames<ScalingSetup>({

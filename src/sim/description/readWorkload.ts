@@ -8,7 +8,7 @@ import { optionNames, requireOptions, requireShapes } from '../../runtime/option
 import { horizonFromInt64 } from '../kernel/clock.ts';
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
-import { readAdditions } from './additions.ts';
+import { readAdditions, readCancellation } from './additions.ts';
 import { readArrival, readLength } from './distribution.ts';
 import { readYaml, type SpecNode } from './fields.ts';
 import {
@@ -513,5 +513,6 @@ function readTraffic(
     ...more.additions,
   };
   network?.close();
-  return traffic;
+  const cancellation = readCancellation(node, reading.readFile);
+  return cancellation === undefined ? traffic : { ...traffic, cancellation };
 }

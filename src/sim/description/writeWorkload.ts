@@ -225,7 +225,7 @@ function walkOut(walk: WalkSpec, lengthOut: LengthOut): AdditionFields {
 }
 
 function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields {
-  const { walk, behavior, prefixes, correlation } = spec;
+  const { walk, behavior, prefixes, correlation, cancellation } = spec;
   const { burst, oversized, synchronised } = behavior ?? {};
   return {
     session: walk === undefined ? undefined : walkOut(walk, lengthOut),
@@ -255,5 +255,9 @@ function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields
             groups: prefixes.groups.map(({ id, tokens, popularity }) => ({ id, length: tokens, popularity })),
           },
     correlation: correlation === undefined ? undefined : { burst_size: correlation.burstSize },
+    cancellation:
+      cancellation === undefined
+        ? undefined
+        : { share: cancellation.share, delay_ms: lengthOut(cancellation.delayMs) },
   };
 }

@@ -67,11 +67,13 @@ export class Calibrated implements LatencyModel {
   readonly backend: string = 'calibrated';
   readonly outputTokenProcessingUs: number;
   readonly postDecodeOverheadUs: number;
+  readonly windowTokens: number;
   readonly #shape: EngineShape;
   readonly #coefficients: CalibratedCoefficients;
   readonly #gemm: GemmEfficiency;
   readonly #peak: Peak;
   readonly #reduceBytesPerUs: number;
+  #lastRows = { tokens: 0, sampled: 0, us: 0 };
 
   /**
    * @param interconnectGbPerS one direction, between the GPUs of the engine; needed from two GPUs on.
@@ -91,6 +93,7 @@ export class Calibrated implements LatencyModel {
       throw configError('interconnectGbPerS', `is 0, but the engine has several GPUs`, remedy);
     }
     this.#shape = shape;
+    this.windowTokens = shape.windowTokens;
     this.#coefficients = coefficients;
     this.#gemm = shape.eightBit ? coefficients.gemm8 : coefficients.gemm16;
     this.#peak = { flopsPerUs: shape.peakFlopsPerUs, bytesPerUs: shape.peakBytesPerUs };
@@ -139,7 +142,16 @@ export class Calibrated implements LatencyModel {
     return gemmUs(this.#gemm, this.#peak, rows, depth, columns, weightBytes, activationBytes);
   }
 
+  /** Depends on rows alone, which stay from step to step while a batch decodes: the last value is kept. */
   #matrixUs(batch: BatchSums): number {
+    const { tokens, sampledTokens } = batch;
+    if (tokens !== this.#lastRows.tokens || sampledTokens !== this.#lastRows.sampled) {
+      this.#lastRows = { tokens, sampled: sampledTokens, us: this.#rowsUs(batch) };
+    }
+    return this.#lastRows.us;
+  }
+
+  #rowsUs(batch: BatchSums): number {
     const { dp, tokenMatrices, headMatrix } = this.#shape;
     const rows = batch.tokens / dp;
     if (rows === 0) return 0;
@@ -169,8 +181,13 @@ export class Calibrated implements LatencyModel {
     const shape = this.#shape;
     const { attention } = this.#coefficients;
     const pairs = batch.prefillCausalPairs2 / 2 + batch.prefillTokens;
-    const prefillUs = (shape.attentionFlopsPerPair * pairs) / (shape.peakFlops16PerUs * attention.prefill);
-    const decodeBytes = shape.kvBytesPerToken * (batch.decodeContextTokens + batch.decodeRequests);
+    const inWindow = batch.prefillWindowPairs2 / 2 + batch.prefillTokens;
+    const flops = shape.attentionFlopsPerPair * pairs + shape.windowFlopsPerPair * inWindow;
+    const prefillUs = flops / (shape.peakFlops16PerUs * attention.prefill);
+    const decodeBytes =
+      shape.kvBytesPerToken * (batch.decodeContextTokens + batch.decodeRequests) +
+      shape.windowKvBytesPerToken * (batch.decodeWindowTokens + batch.decodeRequests) +
+      2 * shape.stateBytes * batch.decodeRequests;
     return (prefillUs + decodeBytes / (shape.peakBytesPerUs * attention.decode)) / shape.dp;
   }
 

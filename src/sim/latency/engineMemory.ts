@@ -10,6 +10,7 @@
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { kvLayout } from './kvLayout.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 const gib = 2 ** 30;
@@ -94,7 +95,10 @@ function localKvHeads(model: ModelConfig, tp: number): number {
 export function localWeightBytes(model: ModelConfig, tp: number, dp: number): number {
   const d = model.hiddenSize;
   const { moe, dense } = layerSplit(model, true);
-  const matrices = model.layers * attentionElements(model, tp);
+  const { linearLayers = 0, linearInputs = 0, linearOutputs = 0 } = model.hybrid ?? {};
+  const matrices =
+    (model.layers - linearLayers) * attentionElements(model, tp) +
+    (linearLayers * d * (linearInputs + linearOutputs)) / tp;
   const denseFfn = (dense * 3 * d * (model.denseFfnSize || model.ffnSize)) / tp;
   const expert = 3 * d * (model.expertFfnSize || model.ffnSize);
   const experts = (moe * expert * model.experts) / (tp * dp);
@@ -108,10 +112,16 @@ export function localWeightBytes(model: ModelConfig, tp: number, dp: number): nu
   return quantised + whole * model.activationBytes;
 }
 
-/** Bytes of one token's KV on one GPU, all layers. */
+/** Bytes of one token's KV in one layer, on one GPU. */
+export function layerKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
+  if (model.kvLoraRank > 0) return (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
+  return 2 * localKvHeads(model, tp) * trueHeadDim(model) * elementBytes;
+}
+
+/** Bytes that one token takes on one GPU beyond windows and states: in all groups of full attention. */
 export function localKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
-  if (model.kvLoraRank > 0) return model.layers * (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
-  return model.layers * 2 * localKvHeads(model, tp) * trueHeadDim(model) * elementBytes;
+  const { groupLayers, fullGroups } = kvLayout(model);
+  return groupLayers * fullGroups * layerKvBytesPerToken(model, tp, elementBytes);
 }
 
 function activationBytes(model: ModelConfig, options: EngineMemoryOptions): number {

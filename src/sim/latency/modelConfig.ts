@@ -8,6 +8,7 @@ import { nearestName, TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
+import { type HybridLayers, readHybridLayers } from './kvLayout.ts';
 
 // Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
 // ignored.
@@ -49,6 +50,8 @@ export interface ModelConfig {
   readonly qkRopeHeadDim: number;
   /** Explicit head size; 0: hiddenSize / heads. */
   readonly headDim: number;
+  /** Layers of sliding windows and linear ones; left out where all keep their whole context. */
+  readonly hybrid?: HybridLayers;
   /** Empty when the file names none. */
   readonly hiddenAct: string;
   readonly tiedEmbeddings: boolean;
@@ -222,7 +225,10 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
   }
   const expertFfnSize = config.count('moe_intermediate_size');
   const activationBytes = activationBytesOf(config);
+  const maxModelTokens = maxModelTokensOf(config);
+  const hybrid = readHybridLayers(config, layers, hiddenSize, maxModelTokens);
   return {
+    ...(hybrid === undefined ? {} : { hybrid }),
     name: modelFileName(name),
     layers,
     hiddenSize,
@@ -247,7 +253,7 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
     headDim,
     hiddenAct: config.text('hidden_act'),
     tiedEmbeddings: config.holder('tie_word_embeddings').flag('tie_word_embeddings') ?? false,
-    maxModelTokens: maxModelTokensOf(config),
+    maxModelTokens,
   };
 }
 

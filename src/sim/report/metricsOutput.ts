@@ -52,6 +52,8 @@ export interface MetricsOutput {
   readonly dropped_unservable: number;
   readonly length_capped_requests: number;
   readonly timed_out_requests: number;
+  /** Requests that their users gave up, where there are any. */
+  readonly cancelled_requests?: number;
   readonly requests: readonly RequestRow[];
   /** Where targets were given. */
   readonly goodput_rps?: number;
@@ -139,6 +141,7 @@ export function metricsOutput(
   const running = counted(Status.RUNNING) + counted(Status.HANDED_OFF);
   const unservable = sum(({ counters }) => counters.unservable);
   const timedOut = sum(({ counters }) => counters.timedOut);
+  const cancelled = counted(Status.CANCELLED);
   const outputTokens = sum(({ counters }) => counters.outputTokens);
   const durationS = Math.max(0, ...scope.map(({ endUs }) => endUs)) / 1e6;
   const perS = (count: number): number => (durationS > 0 ? count / durationS : 0);
@@ -157,7 +160,8 @@ export function metricsOutput(
     completed_requests: completed,
     still_queued: queued,
     still_running: running,
-    injected_requests: completed + queued + running + unservable + timedOut,
+    injected_requests:
+      completed + queued + running + unservable + timedOut + sum(({ counters }) => counters.cancelled),
     total_input_tokens: sum(({ counters }) => counters.inputTokens),
     total_output_tokens: outputTokens,
     vllm_estimated_duration_s: durationS,
@@ -181,6 +185,7 @@ export function metricsOutput(
     dropped_unservable: unservable,
     length_capped_requests: sum(({ counters }) => counters.lengthCapped),
     timed_out_requests: timedOut,
+    ...(cancelled === 0 ? {} : { cancelled_requests: cancelled }),
     requests: withRows ? requestRows(table, rows, instances) : [],
   };
 }
@@ -267,6 +272,8 @@ function ofClass(
   let goodRequests = 0;
   for (const row of byId(table)) {
     if ((table.originOf(row).sloClass || defaultClass) !== name) continue;
+    // whose user gave it up was not failed by the server
+    if (table.status[row] === Status.CANCELLED) continue;
     count++;
     if (table.status[row] !== Status.COMPLETED) continue;
     ttfts.push(table.firstTokenUs[row]);

@@ -22,6 +22,7 @@ import {
 import { leadingSpans, tokensOf, trailingSpans } from './plan.ts';
 import {
   deadlineUs,
+  drawCancellation,
   maxRequestTokens,
   type RequestOrigin,
   type TokenSpan,
@@ -268,7 +269,10 @@ export class SessionManager {
       : recorded !== undefined
         ? this.#recorded(recorded[session], session, end)
         : this.#drawn(request, end, this.#plan.kinds[this.#plan.kindOf[session]]);
-    if (next !== undefined) return next;
+    if (next !== undefined) {
+      if (recorded === undefined) drawCancellation(next, this.#plan.seeds[session]);
+      return next;
+    }
     this.#ended[session] = 1;
     const stream = this.#streams[session];
     if (stream !== undefined) this.#pool.release(stream);
@@ -288,7 +292,9 @@ export class SessionManager {
     this.#rounds[session]++;
     this.#followUps++;
     const deadline = next.deadlineUs === 0 ? 0 : next.deadlineUs - next.arrivalUs + arrivalUs;
-    return { ...next, arrivalUs, deadlineUs: deadline, session };
+    const { cancelUs = 0 } = next;
+    const given = cancelUs === 0 ? {} : { cancelUs: cancelUs - next.arrivalUs + arrivalUs };
+    return { ...next, arrivalUs, deadlineUs: deadline, session, ...given };
   }
 
   #drawn(request: WorkloadRequest, end: RequestEnd, kind: SessionKind): WorkloadRequest | undefined {

@@ -24,6 +24,7 @@ interface ImportedRow {
   readonly sessionId?: string;
   readonly round?: number;
   readonly thinkTimeUs?: number;
+  readonly deadlineUs?: number;
 }
 
 /** Tokens that no other request shares: a stream of its own for every row of every trace. */
@@ -42,7 +43,7 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
     prefixTokens: 0,
     prompt: row.prompt,
     output: row.output ?? ownTokens(row.origin.clientId, 'out', row.index, row.outputTokens),
-    deadlineUs: 0,
+    deadlineUs: row.deadlineUs ?? 0,
     sessionId: row.sessionId ?? '',
     session: -1,
     round: row.round ?? 0,

@@ -211,6 +211,8 @@ export interface TraceV2Record {
   readonly finishReason: string;
   readonly adapter: string;
   readonly thinkTimeUs: number;
+  /** Absolute; 0 for never. */
+  readonly cancelUs: number;
 }
 
 /** Columns that every TraceV2 has. */
@@ -260,6 +262,7 @@ const OPTIONAL = [
   'x_request_id',
   'adapter',
   'think_time_us',
+  'cancel_time_us',
 ];
 
 function columnIndex(names: readonly string[], at: TraceLine): ReadonlyMap<string, number> {
@@ -334,6 +337,14 @@ function readRecord(
   if (deadline > 0 && deadline < arrivalUs) {
     throw at.error('deadline_us', `is ${deadline}, before the arrival at ${arrivalUs}`, 'Write 0 for none');
   }
+  const cancelUs = integer('cancel_time_us');
+  if (cancelUs > 0 && cancelUs < arrivalUs) {
+    throw at.error(
+      'cancel_time_us',
+      `is ${cancelUs}, before the arrival at ${arrivalUs}`,
+      'Write 0 for never',
+    );
+  }
   const prefixGroup = text('prefix_group');
   const prefixTokens = tokens('prefix_length');
   const sessionId = text('session_id');
@@ -371,6 +382,7 @@ function readRecord(
     finishReason: text('finish_reason'),
     adapter: text('adapter'),
     thinkTimeUs: integer('think_time_us'),
+    cancelUs,
   };
 }
 
@@ -430,6 +442,7 @@ export function* recordedRequests(
       reasonRatio: record.reasonRatio,
       thinkTimeUs: record.thinkTimeUs,
       recordedPrefixGroup: record.prefixGroup,
+      ...(record.cancelUs > 0 ? { cancelUs: record.cancelUs } : {}),
     };
   }
 }
@@ -474,6 +487,8 @@ export interface TraceColumns {
   readonly sloTarget: boolean;
   readonly adapter: boolean;
   readonly thinkTime: boolean;
+  /** Where users give requests up. */
+  readonly cancelTime?: boolean;
 }
 
 /** What a simulation knows of a finished request; times in µs, 0 for what did not happen. */
@@ -492,6 +507,7 @@ export function traceColumns(columns: TraceColumns): string {
   if (columns.sloTarget) names.splice(names.indexOf('deadline_us') + 1, 0, 'slo_target_us');
   if (columns.adapter) names.push('adapter');
   if (columns.thinkTime) names.push('think_time_us');
+  if (columns.cancelTime) names.push('cancel_time_us');
   return names.join(',');
 }
 
@@ -537,6 +553,7 @@ export function traceRow(
   );
   if (columns.adapter) cells.push(csvCell(origin.adapter));
   if (columns.thinkTime) cells.push(request.thinkTimeUs);
+  if (columns.cancelTime) cells.push(request.cancelUs ?? 0);
   return cells.join(',');
 }
 

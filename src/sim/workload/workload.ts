@@ -17,7 +17,7 @@ import {
   type SessionPlan,
 } from './closedLoop.ts';
 import { type Limits, leadingSpans, MergedStream, type Plan, planWorkload } from './plan.ts';
-import type { RequestStream, WorkloadRequest } from './request.ts';
+import { drawCancellation, type RequestStream, type WorkloadRequest } from './request.ts';
 
 const BLUEPRINT_SEED_OFFSET = 7_919n;
 
@@ -73,7 +73,10 @@ export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {
         return {
           next: () => {
             const request = merged.next()?.request;
-            if (request !== undefined) request.id = `request_${count++}`;
+            if (request !== undefined) {
+              request.id = `request_${count++}`;
+              drawCancellation(request, plan.seed);
+            }
             return request;
           },
         };
@@ -112,7 +115,10 @@ function closedLoopWorkload(plan: Plan, waits: readonly boolean[], concurrent: b
           } else {
             request = seeds.next();
           }
-          if (request !== undefined) request.id = `request_${count++}`;
+          if (request !== undefined) {
+            request.id = `request_${count++}`;
+            drawCancellation(request, plan.seed);
+          }
           return request;
         },
       };
