@@ -189,6 +189,11 @@ const modelKeys = [
   'floor',
   'kv_cache_dtype',
   'disable_hybrid_kv_cache_manager',
+  'num_speculative_tokens',
+  'speculative_acceptance',
+  'speculative_draft_model',
+  'speculative_draft_us',
+  'expert_imbalance',
 ] as const;
 const engineKeys = [
   'block_tokens',
@@ -211,6 +216,9 @@ const engineKeys = [
   'kv_cpu_blocks',
   'kv_transfer_bandwidth',
   'kv_transfer_base_latency',
+  'max_loras',
+  'max_lora_rank',
+  'lora_load_us',
 ] as const;
 const roles: readonly Role[] = ['monolithic', 'prefill', 'decode'];
 /** Most instances of a pool. */

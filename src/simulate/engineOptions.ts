@@ -20,14 +20,25 @@ import {
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
+import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
 import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine.ts';
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
 import type { Coefficients } from '../sim/latency/coefficients.ts';
-import { engineMemory, layerKvBytesPerToken, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
+import {
+  adapterBytesOf,
+  engineMemory,
+  layerKvBytesPerToken,
+  localKvBytesPerToken,
+} from '../sim/latency/engineMemory.ts';
 import { type SideBlocks, sideBlockCount, sideBlocksOf } from '../sim/latency/kvLayout.ts';
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
-import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
+import {
+  type LatencyBackend,
+  type LatencySetup,
+  latencyBackends,
+  newLatencyModel,
+} from '../sim/latency/makeModel.ts';
 import {
   type Hardware,
   kvElementBytesOf,
@@ -38,7 +49,7 @@ import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhys
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
-import { blocksOption, numbersOption, real, textOption, whole, wholeOption } from './options.ts';
+import { blocksOption, numbersOption, real, realOption, textOption, whole, wholeOption } from './options.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
 
 export interface EngineSetup {
@@ -91,11 +102,13 @@ export function engineSetup(
   }
   const capacityTokens = (hbmBlocks - spare) * blockTokens;
   const asked = modelTokens(options, machine, capacityTokens);
+  const adapters = adaptersOf(options, machine);
   const maxModelTokens = side === undefined ? asked : Math.min(asked || capacityTokens, capacityTokens);
   return {
     engine: {
       blockTokens,
       ...(side === undefined ? {} : { side }),
+      ...(adapters === undefined ? {} : { adapters }),
       blockBytes,
       hbmBlocks,
       lowerTiers,
@@ -134,19 +147,39 @@ function computeUsPerToken(latency: LatencyModel): number {
   return (stepUs(1024) - stepUs(1)) / 1023;
 }
 
+/** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
+function adaptersOf(options: OptionValues, machine: EngineHardware): AdapterConfig | undefined {
+  const slots = whole(options, 'maxLoras', 0, 4096);
+  if (slots === 0) return undefined;
+  const bytes = adapterBytes(options, machine);
+  const overPcie = pcie.baseLatencyUs + (bytes * 1e6) / pcie.bandwidthBytesPerS;
+  return { slots, loadUs: Math.round(realOption(options, 'loraLoadUs', 0, 1e9) ?? overPcie) };
+}
+
+/** Of one adapter, on one GPU. */
+function adapterBytes(options: OptionValues, { model, tp }: EngineHardware): number {
+  return adapterBytesOf(model, wholeOption(options, 'maxLoraRank', 1, 4096) ?? 16, tp);
+}
+
 /** What requests hold beside the blocks of their tokens. */
 function sideBlocks({ model, tp }: EngineHardware, blockTokens: number): SideBlocks | undefined {
   return sideBlocksOf(model, tp, blockTokens, layerKvBytesPerToken(model, tp, kvElementBytesOf(model)));
 }
 
 /** Bytes of a block on one GPU. */
-function blockBytesOf(options: OptionValues, { model, tp }: EngineHardware, blockTokens: number): number {
+function blockBytesOf(
+  options: OptionValues,
+  { model, tp, speculation }: EngineHardware,
+  blockTokens: number,
+): number {
   // upstream shares heads out evenly, also over more GPUs than there are heads
   const tokenBytes =
     options.asUpstream === true
       ? kvBytesPerToken(model, tp)
       : localKvBytesPerToken(model, tp, kvElementBytesOf(model));
-  return Math.trunc(tokenBytes * blockTokens);
+  const draft = speculation?.draftModel;
+  const draftBytes = draft === undefined ? 0 : localKvBytesPerToken(draft, tp, kvElementBytesOf(model));
+  return Math.trunc((tokenBytes + draftBytes) * blockTokens);
 }
 
 function fittingBlocks(options: OptionValues, machine: EngineHardware, blockTokens: number): number {
@@ -155,7 +188,12 @@ function fittingBlocks(options: OptionValues, machine: EngineHardware, blockToke
   if (options.asUpstream !== true) {
     const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
     const maxBatchedTokens = whole(options, 'maxNumBatchedTokens', 1);
-    const shape = { tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens };
+    const draft = machine.speculation?.draftModel;
+    const shape = {
+      ...{ tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens },
+      adapterBytes: whole(options, 'maxLoras', 0, 4096) * adapterBytes(options, machine),
+      ...(draft === undefined ? {} : { draft }),
+    };
     return Math.min(engineMemory(model, hardware, shape).blocks, BLOCKS_MAX);
   }
   try {
@@ -316,6 +354,8 @@ export interface PlannedMachine {
   readonly standsIn: boolean;
   /** How experts exchange tokens, where it was said. */
   readonly moeCommBackend?: MoeCommBackend;
+  readonly speculation?: NonNullable<LatencySetup['speculation']>;
+  readonly expertImbalance?: number;
 }
 
 /** The same with the model of time that they come to. */
@@ -348,8 +388,29 @@ export function engineHardware(options: OptionValues): EngineHardware {
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
   refuseIdleParallelism(model, dp, coefficients.backend, comm);
   const floor = options.floor === undefined ? options.asUpstream !== true : options.floor === true;
-  const comms = moeCommBackend === undefined ? {} : { moeCommBackend };
+  const imbalance = realOption(options, 'expertImbalance', 1, 1024);
+  const comms = {
+    ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
+    ...speculationOf(options),
+    ...(imbalance === undefined ? {} : { expertImbalance: imbalance }),
+  };
   return withLatency({ model, hardware, tp, dp, floor, coefficients, standsIn, ...comms });
+}
+
+/** Speculative decoding, where it is asked for. */
+function speculationOf(options: OptionValues): Pick<PlannedMachine, 'speculation'> {
+  const draftTokens = whole(options, 'numSpeculativeTokens', 0, 64);
+  if (draftTokens === 0) return {};
+  const acceptance = realOption(options, 'speculativeAcceptance', 0, 1);
+  if (acceptance === undefined) {
+    const remedy = "Give the share that the engine logs, as vLLM's draft acceptance rate.";
+    const problem = `is ${draftTokens}, and --speculative-acceptance is missing`;
+    throw configError('--num-speculative-tokens', problem, remedy);
+  }
+  const name = textOption(options, 'speculativeDraftModel');
+  const draftUs = realOption(options, 'speculativeDraftUs', 0, 1e9) ?? 0;
+  const draft = name === undefined ? {} : { draftModel: loadModel(name) };
+  return { speculation: { draftTokens, acceptance, draftUs, seed: String(options.seed ?? ''), ...draft } };
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */

@@ -98,6 +98,17 @@ const engineRows: readonly OptionRow[] = [
   ['--alpha-coeffs <list>', 'three queueing and overhead times of trained-physics, with --beta-coeffs'],
   ['--beta-coeffs <list>', 'seven or more coefficients of trained-physics'],
   ['--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only'],
+  ['--num-speculative-tokens <n>', 'tokens that a draft proposes before each step, 0: no speculation', '0'],
+  ['--speculative-acceptance <share>', 'chance that a proposed token is accepted where those before it were'],
+  ['--speculative-draft-model <name>', 'model that proposes them; its time, weights and KV count'],
+  [
+    '--speculative-draft-us <time>',
+    'time of one proposed token, in place of a model, in microseconds (default: 0)',
+  ],
+  [
+    '--expert-imbalance <n>',
+    'tokens that go to the busiest GPU of a mixture of experts, over the mean: 1 over the balancedness that vLLM logs (default: 1)',
+  ],
   ['--floor', 'no step is shorter than the hardware needs: so it is, but under --as-upstream'],
   ['--no-floor', 'also take times that the hardware cannot reach'],
   ['--max-model-len <n>', "most tokens of a request (default: the model's)"],
@@ -111,6 +122,9 @@ const kvRows: readonly OptionRow[] = [
   ['--nvme <size>', 'disk of an instance for KV, as 2TiB or in blocks (default: none)'],
   ['--block-tokens <n>', 'tokens of a block', '16'],
   ['--kv-cache-dtype <name>', "precision of KV: auto (the model's) or fp8 (a byte an element)", 'auto'],
+  ['--max-loras <n>', 'LoRA adapters in GPU memory at once; 0: adapters are names that cost nothing', '0'],
+  ['--max-lora-rank <n>', 'their rank, which says their bytes (default: 16)'],
+  ['--lora-load-us <time>', 'time of loading one, in microseconds (default: its bytes over PCIe)'],
   [
     '--disable-hybrid-kv-cache-manager',
     'keep the whole context for layers of a sliding window too, as vLLM with the option of the name',
@@ -347,8 +361,8 @@ const refused: readonly UpstreamOption[] = [
   ...[...lora, ...loraMore].map(
     (name): UpstreamOption => [
       `--lora-${name} <value>`,
-      'is of LoRA adapters, which the simulator does not load',
-      'Leave it out.',
+      "is upstream's name for what --max-loras, --max-lora-rank and --lora-load-us say here",
+      'Use those, and the scorer lora-affinity in --routing-scorers.',
     ],
   ),
   [

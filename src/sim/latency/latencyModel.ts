@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import type { Speculation } from './speculation.ts';
 
 export interface LatencyModel {
   readonly backend: string;
@@ -20,6 +21,8 @@ export interface LatencyModel {
   readonly postDecodeOverheadUs: number;
   /** Tokens of the sliding window that sums are to tell apart; left out where the model of time has none. */
   readonly windowTokens?: number;
+  /** How its engine speculates, where it does: instances then ask for more than one token a decode. */
+  readonly speculation?: Speculation;
 }
 
 export interface StepPart {
@@ -97,6 +100,8 @@ export class BatchSums {
   prefillWindowPairs2: number = 0;
   prefillWindowCachedTokens: number = 0;
   decodeWindowTokens: number = 0;
+  /** Proposed tokens that the decodes verify beside the one that each computes anyway. */
+  draftTokens: number = 0;
   readonly windowTokens: number;
 
   constructor(windowTokens: number = 0) {
@@ -156,16 +161,17 @@ export class BatchSums {
     this.prefillWindowPairs2 = from.prefillWindowPairs2;
     this.prefillWindowCachedTokens = from.prefillWindowCachedTokens;
     this.decodeWindowTokens = from.decodeWindowTokens;
+    this.draftTokens = from.draftTokens;
   }
 
   /** New tokens of both kinds: the rows of the weight matrix products. */
   get tokens(): number {
-    return this.prefillTokens + this.decodeRequests;
+    return this.prefillTokens + this.decodeRequests + this.draftTokens;
   }
 
   /** Rows of the last matrix product, one for each token that is sampled. */
   get sampledTokens(): number {
-    return this.finishingPrefills + this.decodeRequests;
+    return this.finishingPrefills + this.decodeRequests + this.draftTokens;
   }
 
   #count(request: BatchedRequest, sign: 1 | -1): void {

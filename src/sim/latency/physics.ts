@@ -36,6 +36,8 @@ export interface EngineShape {
   readonly expertsPerToken: number;
   /** GPUs over which the experts are spread. */
   readonly expertGpus: number;
+  /** Tokens that go to the busiest of them, over the mean: a step takes as long as that GPU. */
+  readonly expertImbalance: number;
   /** Of one token, one GPU, all layers that attend to their whole context. */
   readonly kvBytesPerToken: number;
   /** Of one pair of a token and one before it, one GPU, all those layers: scores and weighted sum. */
@@ -59,7 +61,11 @@ export interface EngineShape {
 
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
-export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: Parallelism): EngineShape {
+export function engineShape(
+  model: ModelConfig,
+  hardware: Hardware,
+  { tp, dp, expertImbalance = 1 }: Parallelism & { readonly expertImbalance?: number },
+): EngineShape {
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;
@@ -124,6 +130,7 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
     experts: model.experts,
     expertsPerToken: model.expertsPerToken,
     expertGpus: tp * dp,
+    expertImbalance,
     kvBytesPerToken: full * (model.kvLoraRank > 0 ? latent : 2 * kvSize) * kvElementBytesOf(model),
     attentionFlopsPerPair: full * 4 * querySize,
     windowTokens,
