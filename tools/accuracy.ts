@@ -32,7 +32,7 @@ const given = runsOf(values.runs);
 const page = accuracyPage({
   rows: [...own, ...given.rows],
   skipped: given.skipped,
-  capacity: capacityRows(readText(latencyDataFile('vllm-memory.csv'))),
+  capacity: [...capacityRows(readText(latencyDataFile('vllm-memory.csv'))), ...given.capacity],
 });
 const out = values.out ?? fileURLToPath(new URL('../docs/reference/accuracy.md', import.meta.url));
 writeFileSync(out, page);

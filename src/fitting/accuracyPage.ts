@@ -1,7 +1,7 @@
 /**
  * `npm run accuracy`: the page that says how far predictions are from measured runs. What is shipped is on it, and each
  * folder of a measured run that it is given: `requests.jsonl` (or another form of a run) beside `meta.json` with vLLM's
- * engine arguments or LLMServingSim's `config.json`. A run whose GPU and model coefficients were fitted to is split in
+ * engine arguments, LLMServingSim's `config.json` or a log of the engine. A run whose GPU and model coefficients were fitted to is split in
  * halves: the first is fitted to, the second judged. Others are judged whole, by coefficients that did not see them.
  */
 
@@ -14,7 +14,9 @@ import { onLinksOf } from '../sim/latency/calibrated.ts';
 import { engineMemory } from '../sim/latency/engineMemory.ts';
 import { fitRun, replayRun } from '../sim/latency/fit/engineFit.ts';
 import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
+import { kvLayout } from '../sim/latency/kvLayout.ts';
 import { type ComparedValue, compareTimes } from './comparison.ts';
+import { type LoggedEngine, parseEngineStart } from './engineLog.ts';
 import { measuredRun, type ServedBy } from './fitRequests.ts';
 
 export interface AccuracyRow {
@@ -75,8 +77,10 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
   const metaFile = fileIn(folder, 'meta.json');
   const configFile = fileIn(folder, 'config.json');
   const meta = metaFile === undefined ? {} : jsonOf(metaFile);
-  const engine = object(meta.engine_kwargs ?? meta.engine ?? meta);
+  const said = object(meta.engine_kwargs ?? meta.engine ?? meta);
   const config = configFile === undefined ? {} : jsonOf(configFile);
+  const log = logOf(folder);
+  const engine = { ...log.args, ...said };
   const node = object((Array.isArray(config.nodes) ? config.nodes : [])[0]);
   const instance = object((Array.isArray(node.instances) ? node.instances : [])[0]);
   const model = String(meta.model ?? engine.model ?? instance.model_name ?? config.model ?? '');
@@ -109,9 +113,50 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
     maxNumBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
     gpuMemoryUtilization: utilization > 0 && utilization <= 1 ? utilization : 0.9,
     blockSize: whole(engine.block_size, 16),
-    ...(whole(engine.num_gpu_blocks, 0) > 0 ? { kvBlocks: whole(engine.num_gpu_blocks, 0) } : {}),
   };
-  return { by, assumed };
+  const kvBlocks = blocksSaid(whole(engine.num_gpu_blocks, 0) || log.gpuBlocks, log.kvTokens, by);
+  return { by: kvBlocks === undefined ? by : { ...by, kvBlocks }, assumed };
+}
+
+/** What logs of the engine say that lie in the folder. */
+function logOf(folder: string): LoggedEngine {
+  const places = [folder, path.join(folder, 'vllm')].filter((place) => fs.existsSync(place));
+  const files = places.flatMap((place) =>
+    fs
+      .readdirSync(place)
+      .filter((name) => /^(engine|vllm|server|serve)[\w.-]*\.(log|txt)$|\.log$/.test(name))
+      .sort()
+      .map((name) => path.join(place, name)),
+  );
+  return parseEngineStart(files.map((file) => readText(file)).join('\n'));
+}
+
+/** Blocks as this project counts them, of all layers that keep their context; a log counts those of one group of layers. */
+function blocksSaid(
+  gpuBlocks: number | undefined,
+  kvTokens: number | undefined,
+  { model, blockSize }: ServedBy,
+): number | undefined {
+  if (!gpuBlocks && kvTokens === undefined) return undefined;
+  const { fullGroups, windowGroups, linearGroups } = kvLayout(loadModel(model));
+  const pool = gpuBlocks || ((kvTokens ?? 0) / blockSize) * (fullGroups + windowGroups + linearGroups);
+  return Math.floor(pool / fullGroups);
+}
+
+/** Blocks that a run's engine logged beside what follows from GPU, model and limits; nothing of it was fitted. */
+function capacityOf(name: string, by: ServedBy): CapacityRow[] {
+  const { kvBlocks, ...unsaid } = by;
+  if (kvBlocks === undefined) return [];
+  const predicted = measuredRun([], unsaid).kvBlocks;
+  return [
+    {
+      run: `${name}: ${loadModel(by.model).name} on ${by.tp * by.dp} x ${loadHardware(by.gpu).name}`,
+      measured: `${kvBlocks} blocks`,
+      predicted: `${predicted} blocks`,
+      errorPercent: 100 * (predicted / kvBlocks - 1),
+      fittedOn: false,
+    },
+  ];
 }
 
 function coefficientsFor(gpu: string): { readonly values: CalibratedCoefficients; readonly from: string } {
@@ -207,9 +252,11 @@ function isShipped(file: string): boolean {
 /** All runs below the folders; one that cannot be judged is named with its reason, and the others go on. */
 export function runsOf(roots: readonly string[]): {
   readonly rows: AccuracyRow[];
+  readonly capacity: CapacityRow[];
   readonly skipped: SkippedRun[];
 } {
   const rows: AccuracyRow[] = [];
+  const capacity: CapacityRow[] = [];
   const skipped: SkippedRun[] = [];
   for (const root of roots) {
     for (const folder of runFolders(root)) {
@@ -218,6 +265,7 @@ export function runsOf(roots: readonly string[]): {
         const { by, assumed } = servedBy(folder);
         const file = fileIn(folder, 'requests.jsonl', 'requests.csv', 'requests.json')!;
         const shown = assumed.length === 0 ? name : `${name} (assumed: ${assumed.join(', ')})`;
+        capacity.push(...capacityOf(name, by));
         rows.push(...accuracyOf(shown, file, by, isShipped(file)));
       } catch (error) {
         if (!(error instanceof TierKVError)) throw error;
@@ -225,7 +273,7 @@ export function runsOf(roots: readonly string[]): {
       }
     }
   }
-  return { rows, skipped };
+  return { rows, capacity, skipped };
 }
 
 /** What others state for a run that ships: LLMServingSim of the run on RTX PRO 6000 (`summary.txt` beside it, MIT). */
@@ -256,7 +304,7 @@ export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): strin
     '',
     'This page is for a person who wants to know how much to trust a simulated time. `npm run accuracy` makes it from what ships, and',
     '`npm run accuracy -- --runs DIR` adds every folder below DIR with a `requests.jsonl`, beside its `meta.json` (vLLM’s engine arguments) or',
-    '`config.json`. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
+    '`config.json`, or vLLM’s log. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
     'judged them; no judged request was fitted to. Rows that are bad stand here too.',
     '',
     '## Times of requests',

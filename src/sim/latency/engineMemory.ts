@@ -176,10 +176,13 @@ export function engineMemory(
   const blockBytes = Math.trunc((localKvBytesPerToken(model, tp, kvElementBytes) + draftKv) * blockTokens);
   const blocks = Math.floor((kvGib * gib) / blockBytes);
   if (blocks < 1) {
+    const each = adaptersGib.toFixed(1);
+    const adapters =
+      adaptersGib > 0 ? `LoRA adapters take ${each} GiB of it: lower --max-loras or --max-lora-rank. ` : '';
     throw new TierKVError(
       'TKV_CAPACITY',
       `${model.name} needs ${usedGib.toFixed(1)} GiB on each GPU before its first KV block, and ` +
-        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. Use more GPUs (tp), or a larger one.`,
+        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. ${adapters}Use more GPUs (tp), or a larger one.`,
       { field: 'tp' },
     );
   }

@@ -46,7 +46,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--speculative-draft-model': ['llama-3.1-8b-instruct'],
   '--speculative-draft-us': ['500'],
   '--expert-imbalance': ['1.5'],
-  '--max-loras': ['400'],
+  '--max-loras': ['900'],
   '--max-lora-rank': ['64'],
   '--lora-load-us': ['900'],
   '--gpu-memory-utilization': ['0.6'],
