@@ -11,10 +11,11 @@ import { latencyDataFile, loadCoefficients, loadHardware, loadModel, readText } 
 import { TierKVError } from '../runtime/errors.ts';
 import type { CalibratedCoefficients } from '../sim/latency/calibrated.ts';
 import { onLinksOf } from '../sim/latency/calibrated.ts';
-import { engineMemory } from '../sim/latency/engineMemory.ts';
+import { engineMemory, layerKvBytesPerToken } from '../sim/latency/engineMemory.ts';
 import { fitRun, replayRun } from '../sim/latency/fit/engineFit.ts';
 import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
 import { kvLayout } from '../sim/latency/kvLayout.ts';
+import { kvElementBytesOf } from '../sim/latency/modelConfig.ts';
 import { type ComparedValue, compareTimes } from './comparison.ts';
 import { type LoggedEngine, parseEngineStart } from './engineLog.ts';
 import { measuredRun, type ServedBy } from './fitRequests.ts';
@@ -223,6 +224,30 @@ export function capacityRows(text: string): CapacityRow[] {
       predicted: byBlocks ? `${predicted} blocks` : `${predicted.toFixed(2)} GiB`,
       errorPercent: 100 * (predicted / measured - 1),
       fittedOn: use === 'fitted',
+    };
+  });
+}
+
+/** Tokens that vLLM said would fit into the memory that it had left, in public reports. */
+const loggedTokens = [
+  ['gpt-oss-120b', 1, 5.38, 78_384, 'alvarobartt/hf-mem issue 60'],
+  ['qwen3-235b-a22b', 4, 8.11, 178_880, 'vllm-project/vllm issue 21348'],
+] as const;
+
+/** The tokens of those engines by the groups of their layers: blocks of the pool over groups, as vLLM counts them. */
+export function tokenRows(): CapacityRow[] {
+  return loggedTokens.map(([name, tp, gib, tokens, source]): CapacityRow => {
+    const model = loadModel(name);
+    const { groupLayers, fullGroups, windowGroups, linearGroups } = kvLayout(model);
+    const blockBytes = 16 * groupLayers * layerKvBytesPerToken(model, tp, kvElementBytesOf(model));
+    const blocks = Math.floor((gib * 2 ** 30) / blockBytes);
+    const predicted = Math.floor(blocks / (fullGroups + windowGroups + linearGroups)) * 16;
+    return {
+      run: `${name}, TP ${tp}, in ${gib} GiB on each GPU (${source})`,
+      measured: `${tokens} tokens`,
+      predicted: `${predicted} tokens`,
+      errorPercent: 100 * (predicted / tokens - 1),
+      fittedOn: false,
     };
   });
 }

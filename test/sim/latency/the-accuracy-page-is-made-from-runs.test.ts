@@ -5,7 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { latencyDataFile, readText } from '../../../src/files/dataFiles.ts';
-import { accuracyPage, capacityRows, runsOf, servedBy } from '../../../src/fitting/accuracyPage.ts';
+import {
+  accuracyPage,
+  capacityRows,
+  runsOf,
+  servedBy,
+  tokenRows,
+} from '../../../src/fitting/accuracyPage.ts';
 import { parseEngineStart } from '../../../src/fitting/engineLog.ts';
 
 let folder: string;
@@ -85,6 +91,11 @@ it("reads what vLLM's log says of its arguments and its blocks, and judges the c
     model: 'a/b',
     tensor_parallel_size: 2,
   });
+});
+
+it('says how many tokens fit as vLLM logged it, for a model of windows too', () => {
+  for (const { run, errorPercent } of tokenRows())
+    expect([run, Math.abs(errorPercent) < 2]).toEqual([run, true]);
 });
 
 it("takes a log's tokens of a hybrid model over all its groups", () => {
