@@ -9,7 +9,6 @@ import {
   modelDefaults,
 } from '../files/dataFiles.ts';
 import { readText } from '../files/inputs.ts';
-import { parseBlocks } from '../printing/text.ts';
 import {
   type PreemptionMode,
   preemptionNames,
@@ -21,7 +20,7 @@ import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
-import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine.ts';
+import type { EngineConfig, LoadTiming } from '../sim/instance/engine.ts';
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
 import type { Coefficients } from '../sim/latency/coefficients.ts';
@@ -46,9 +45,8 @@ import {
   parseUpstreamHardware,
 } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
-import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
-import { shownPlain } from '../sim/workload/traceLines.ts';
+import { BLOCKS_MAX, offloadTiers, pcie, sizedTiers, type Tiers } from './offloadTiers.ts';
 import { blocksOption, numbersOption, real, realOption, textOption, whole, wholeOption } from './options.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
 
@@ -59,9 +57,6 @@ export interface EngineSetup {
 
 /** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
 const BLOCKS_FALLBACK = 1_000_000;
-/** Most blocks of a tier. */
-const BLOCKS_MAX = 2 ** 24;
-
 /** Where a deployment file has tiers of its own. */
 export type MakeTiers = (blockBytes: number) => Tiers;
 
@@ -212,13 +207,6 @@ function modelTokens(options: OptionValues, { model }: EngineHardware, capacityT
   return model.maxModelTokens === 0 ? 0 : Math.min(model.maxModelTokens, capacityTokens);
 }
 
-export interface Tiers {
-  readonly lowerTiers: readonly LowerTier[];
-  readonly loads: LoadTiming;
-  /** The tier that instances share. */
-  readonly shared?: SharedServerConfig;
-}
-
 // `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
 // `tierkv calibrate --remote` writes.
 
@@ -316,27 +304,6 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number,
   const baseUs = whole(options, 'kvTransferBaseLatency', 0, 1e9);
   const loads: LoadTiming = { kind: 'billed', baseUs, usPerBlock: Math.ceil(blockTokens / bandwidth) };
   return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: 'ddr', blocks: cpuBlocks }], loads };
-}
-
-/** Host memory and disk by their sizes alone, over the links of a usual machine. */
-function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
-  const ddr = blocksOption(options, 'ddr', bytesPerBlock, 0, BLOCKS_MAX);
-  const nvme = blocksOption(options, 'nvme', bytesPerBlock, 0, BLOCKS_MAX);
-  if (ddr === undefined && nvme === undefined) return undefined;
-  const [readRate, writeRate, baseLatencyUs] = deviceClasses.nvme_gen4;
-  const link = (rate: number): LinkProfile => ({ baseLatencyUs, bandwidthBytesPerS: rate * 1e6 });
-  const [read, write] = [link(readRate), link(writeRate)];
-  const hasDdr = (ddr ?? 0) > 0;
-  const hasNvme = (nvme ?? 0) > 0;
-  const lowerTiers: LowerTier[] = [
-    ...(hasDdr ? [{ tier: 'ddr' as const, blocks: ddr ?? 0 }] : []),
-    ...(hasNvme ? [{ tier: 'nvme' as const, blocks: nvme ?? 0 }] : []),
-  ];
-  const links = {
-    ...(hasDdr ? { hbmToDdr: pcie, ddrToHbm: pcie } : {}),
-    ...(hasNvme ? { [hasDdr ? 'ddrToNvme' : 'hbmToNvme']: write, nvmeToHbm: read, nvmeToDdr: read } : {}),
-  };
-  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
 }
 
 //  The model of time of an instance, from `--model`, `--gpu`, `--tp` and what else decides it.
@@ -484,121 +451,5 @@ function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoeffi
   return {
     coefficients: loadCoefficients(backend ?? (standsIn ? 'trained-physics' : 'calibrated'), hardware, file),
     standsIn,
-  };
-}
-
-// Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
-// bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is left out.
-
-/** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
-const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {
-  nvme_gen4: [7000, 5000, 80],
-  nvme_gen3: [3500, 3000, 100],
-  sata_ssd: [550, 500, 150],
-  cpu_dram: [20_000, 20_000, 1],
-  s3: [1000, 1000, 30_000],
-};
-
-/** Between host memory and the GPU: PCIe 4.0 x16 at 80 % of its 31.5 GB/s. */
-const pcie: LinkProfile = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
-
-/** Blocks of a disk tier that names no capacity. */
-const DISK_BLOCKS = 2 ** 20;
-
-export function offloadTiers(
-  file: string,
-  blockBytes: number,
-): { lowerTiers: LowerTier[]; loads: LoadTiming } {
-  const root = readYaml(readText(file), file);
-  const node = root.section('kv_offload');
-  if (node === undefined) throw root.error('kv_offload', 'is missing', 'Put the tiers under it');
-  const tiers = offloadTiersOf(node, blockBytes);
-  root.close();
-  return tiers;
-}
-
-/** A number of bytes, plain or with a unit. */
-function bytesIn(node: SpecNode, key: string): number {
-  const text = node.has(key) ? node.plain(key) : undefined;
-  if (typeof text !== 'string') return node.integer(key, { min: 0 }, 0);
-  const bytes = parseBlocks(text, 1);
-  if (Number.isSafeInteger(bytes)) return bytes;
-  throw node.error(key, `is "${shownPlain(text)}", not a size`, 'Write bytes, or 64GiB');
-}
-
-/** @param node what a file has under `kv_offload` */
-export function offloadTiersOf(
-  node: SpecNode,
-  blockBytes: number,
-): { lowerTiers: LowerTier[]; loads: LoadTiming } {
-  if (!node.has('cpu_bytes_to_use')) {
-    throw node.error('cpu_bytes_to_use', 'is missing', 'Give bytes of host memory, 0 for none');
-  }
-  const cpuBytes = bytesIn(node, 'cpu_bytes_to_use');
-  const cpuBlocks = Math.floor(cpuBytes / blockBytes);
-  if (cpuBytes > 0 && cpuBlocks < 1) {
-    const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
-    throw node.error('cpu_bytes_to_use', problem, 'Give it room for a block or more, or 0 for no such tier');
-  }
-  readRecorded(node);
-  const lowerTiers: LowerTier[] = [];
-  const links: Record<string, LinkProfile> = {};
-  if (cpuBlocks > 0) {
-    lowerTiers.push({ tier: 'ddr', blocks: cpuBlocks });
-    Object.assign(links, { hbmToDdr: pcie, ddrToHbm: pcie });
-  }
-  const tiers = node.list('secondary_tiers');
-  for (const [i, tier] of tiers.entries()) {
-    if (i > 1)
-      throw node.error('secondary_tiers', `has ${tiers.length} tiers`, 'At most two lie below host memory');
-    const name = i === 0 ? 'nvme' : 'remote';
-    const { read, write, blocks } = secondaryTier(tier, blockBytes);
-    if (blocks === 0) continue;
-    const target = i === 0 ? 'Nvme' : 'Remote';
-    const above = lowerTiers.at(-1)?.tier ?? 'hbm';
-    lowerTiers.push({ tier: name, blocks });
-    Object.assign(links, {
-      [`${above}To${target}`]: write,
-      [`${name}ToHbm`]: read,
-      [`${name}ToDdr`]: read,
-    });
-  }
-  node.close();
-  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
-}
-
-/** Keys that describe vLLM's connector and change nothing here. */
-function readRecorded(node: SpecNode): void {
-  node.choice('eviction_policy', ['lru'], 'lru');
-  for (const key of ['block_size', 'blocks_per_chunk', 'tokens_per_hash']) node.integer(key, { min: 0 }, 0);
-  for (const key of ['offload_prompt_only', 'self_describing_kv_events']) node.has(key);
-}
-
-function secondaryTier(
-  node: SpecNode,
-  blockBytes: number,
-): { read: LinkProfile; write: LinkProfile; blocks: number } {
-  node.choice('type', ['fs'], 'fs');
-  for (const key of ['root_dir', 'locality', 'enable_kv_events', 'direct_io']) node.has(key);
-  node.integer('n_read_threads', { min: 1 }, 16);
-  node.integer('n_write_threads', { min: 1 }, 16);
-  const names = Object.keys(deviceClasses);
-  const isNamed = node.has('device_class');
-  const [read, write, base] = deviceClasses[isNamed ? node.choice('device_class', names) : 'nvme_gen4'];
-  const figure = (key: string, known: number): number => {
-    const value = node.optionalNumber(key, { above: 0, max: 1e9 });
-    if (value === undefined && !isNamed) throw node.error(key, 'is missing', 'Give it, or a device_class');
-    return value ?? known;
-  };
-  const readBandwidth = figure('read_bandwidth', read);
-  const writeBandwidth = figure('write_bandwidth', write);
-  const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
-  const isSized = node.has('capacity_bytes');
-  const capacity = bytesIn(node, 'capacity_bytes');
-  node.close();
-  return {
-    read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },
-    write: { baseLatencyUs, bandwidthBytesPerS: writeBandwidth * 1e6 },
-    blocks: !isSized ? DISK_BLOCKS : capacity === 0 ? 0 : Math.max(1, Math.floor(capacity / blockBytes)),
   };
 }

@@ -527,3 +527,50 @@ export function askedBy(...parts: readonly ReadWords[]): AskedSimulation {
     given: new Set(Object.keys(options)),
   });
 }
+
+// Keys of a model and of an engine in a deployment file: options under their names with underscores.
+
+export const modelKeys = [
+  'gpu',
+  'hardware',
+  'tp',
+  'dp',
+  'latency_model',
+  'coefficients',
+  'moe_comm_backend',
+  'floor',
+  'kv_cache_dtype',
+  'disable_hybrid_kv_cache_manager',
+  'num_speculative_tokens',
+  'speculative_acceptance',
+  'speculative_draft_model',
+  'speculative_draft_us',
+  'expert_imbalance',
+] as const;
+export const engineKeys = [
+  'block_tokens',
+  'block_size_in_tokens',
+  'hbm',
+  'total_kv_blocks',
+  'ddr',
+  'nvme',
+  'gpu_memory_utilization',
+  'max_model_len',
+  'max_num_seqs',
+  'max_num_batched_tokens',
+  'long_prefill_token_threshold',
+  'scheduler',
+  'preemption_policy',
+  'preemption_mode',
+  'eviction',
+  'kv_offload_threshold',
+  'kv_load',
+  'kv_cpu_blocks',
+  'kv_transfer_bandwidth',
+  'kv_transfer_base_latency',
+  'max_loras',
+  'max_lora_rank',
+  'lora_load_us',
+] as const;
+/** Keys that are true or false. */
+export const flagKeys: readonly string[] = ['floor', 'disable_hybrid_kv_cache_manager'];

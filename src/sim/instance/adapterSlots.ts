@@ -1,5 +1,5 @@
 /**
- * LoRA adapters of an engine: so many are in GPU memory at once, as vLLM's `max_loras` has it. A request whose adapter has no
+ * LoRA adapters of an engine: GPU memory has slots for them, as many as vLLM's `max_loras` says. A request whose adapter has no
  * slot waits while others pass it; the step that first computes under an adapter takes longer by its load; the adapter that
  * was used longest ago, and that no request of the batch needs, makes room.
  */

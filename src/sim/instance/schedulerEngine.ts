@@ -379,7 +379,7 @@ export class SchedulerEngine implements InstanceEngine {
       if (plan.tokensOf(seat) === 1 && plan.knownTokensOf(seat) === from + 1)
         windowTokens += sums.inWindow(from);
     }
-    // a prefill of its last token looks the same, and is none
+    // a prefill of its last token looks the same, and counts elsewhere
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
       const from = plan.from(seat);
       if (plan.tokensOf(seat) === 1 && plan.knownTokensOf(seat) === from + 1)

@@ -5,7 +5,6 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import type { Speculation } from './speculation.ts';
 
 export interface LatencyModel {
   readonly backend: string;
@@ -22,7 +21,24 @@ export interface LatencyModel {
   /** Tokens of the sliding window that sums are to tell apart; left out where the model of time has none. */
   readonly windowTokens?: number;
   /** How its engine speculates, where it does: instances then ask for more than one token a decode. */
-  readonly speculation?: Speculation;
+  readonly speculation?: SpeculativeDecoding;
+}
+
+/** How an engine speculates (speculation.ts), as plain data. */
+export interface SpeculationChoice {
+  /** Tokens that a draft proposes before each step, at least 1. */
+  readonly draftTokens: number;
+  /** Chance that a proposed token is accepted where those before it were, in [0, 1]. */
+  readonly acceptance: number;
+  /** Time in which a draft proposes one token a request, µs; 0 where a model does it, or for n-grams. */
+  readonly draftUs: number;
+  /** What draws begin from. */
+  readonly seed: string;
+}
+
+export interface SpeculativeDecoding extends SpeculationChoice {
+  /** The model of time of the draft, where another model proposes. */
+  readonly draft?: LatencyModel;
 }
 
 export interface StepPart {
@@ -139,7 +155,7 @@ export class BatchSums {
     this.decodeWindowTokens += this.decodeRequests;
   }
 
-  /** What a window holds of so many tokens before a new one. */
+  /** Tokens before a new one that lie in its window. */
   inWindow(tokens: number): number {
     return this.windowTokens === 0 ? tokens : Math.min(tokens, this.windowTokens - 1);
   }

@@ -3,12 +3,12 @@
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
-import type { LatencyModel } from './latencyModel.ts';
+import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
 import { Blackbox, Linear } from './linear.ts';
 import type { Hardware, ModelConfig } from './modelConfig.ts';
 import { engineShape, FlooredModel, PhysicalFloor } from './physics.ts';
 import { Roofline } from './roofline.ts';
-import { checkSpeculation, type SpeculationChoice } from './speculation.ts';
+import { checkSpeculation } from './speculation.ts';
 import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './trainedPhysics.ts';
 
 export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;

@@ -42,7 +42,7 @@ export interface EngineShape {
   readonly kvBytesPerToken: number;
   /** Of one pair of a token and one before it, one GPU, all those layers: scores and weighted sum. */
   readonly attentionFlopsPerPair: number;
-  /** The same of the layers that attend to a sliding window of so many tokens; 0 without any. */
+  /** The same of the layers that attend to a sliding window, and its tokens; 0 without any. */
   readonly windowTokens: number;
   readonly windowKvBytesPerToken: number;
   readonly windowFlopsPerPair: number;

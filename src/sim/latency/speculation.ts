@@ -6,31 +6,20 @@
  *
  * A simulator of one token a step spreads a verification over the tokens that it brought: as many steps as the requests of
  * the batch got on average, each of that part of its time. Draws are seeded and go by request and verification, so the sum
- * of a batch's times is that of the verifications; within one the tokens come evenly, and all requests of the batch advance
+ * of a batch's times is the sum of its verifications; within one the tokens come evenly, and all requests of the batch advance
  * alike. Blocks for tokens that are refused are not counted.
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { fnv1a64, GoRandom } from '../random/goRand.ts';
-import { BatchSums, type LatencyModel, toStepTicks } from './latencyModel.ts';
-
-/** As plain data. */
-export interface SpeculationChoice {
-  /** Tokens that a draft proposes before each step, at least 1. */
-  readonly draftTokens: number;
-  /** Chance that a proposed token is accepted where those before it were, in [0, 1]. */
-  readonly acceptance: number;
-  /** Time in which a draft proposes one token a request, µs; 0 where a model does it, or for n-grams. */
-  readonly draftUs: number;
-  /** What draws begin from. */
-  readonly seed: string;
-}
-
-export interface Speculation extends SpeculationChoice {
-  /** The model of time of the draft, where another model proposes. */
-  readonly draft?: LatencyModel;
-}
+import {
+  BatchSums,
+  type LatencyModel,
+  type SpeculationChoice,
+  type SpeculativeDecoding,
+  toStepTicks,
+} from './latencyModel.ts';
 
 const tokensMax = 64;
 
@@ -57,7 +46,7 @@ export function tokensPerStep({ draftTokens, acceptance }: SpeculationChoice): n
 /** The steps of one instance that decodes by speculation. */
 export class SpeculativeSteps {
   readonly #model: LatencyModel;
-  readonly #choice: Speculation;
+  readonly #choice: SpeculativeDecoding;
   readonly #random: GoRandom;
   readonly #seed: bigint;
   /** By j: the chance that more than j proposed tokens are accepted. */
@@ -71,7 +60,7 @@ export class SpeculativeSteps {
   verifications = 0;
 
   /** @param instance its number, so that each draws its own */
-  constructor(model: LatencyModel, choice: Speculation, instance: number) {
+  constructor(model: LatencyModel, choice: SpeculativeDecoding, instance: number) {
     this.#model = model;
     this.#choice = choice;
     this.#seed = BigInt.asIntN(64, fnv1a64(`speculation ${choice.seed} ${instance}`));

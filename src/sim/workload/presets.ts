@@ -70,7 +70,7 @@ export const PRESETS: Readonly<
  * deviation 163, at most 1,000); questions and pauses those of Mooncake's conversations (12,031 requests, Apache-2.0: where a
  * prompt goes on from another one, the medians are 37 new tokens and 126 s from request to request). Six rounds are ShareGPT's
  * 5.75 (Gao et al., Cost-Efficient Large Language Model Serving for Multi-turn Conversations with CachedAttention, USENIX ATC
- * 2024). The system prompt makes the mean prompt of all rounds that of Azure's, 1,155 tokens. A test takes all of these out of
+ * 2024). The system prompt makes the mean prompt of all rounds as long as Azure's, 1,155 tokens. A test takes all of these out of
  * the traces again.
  */
 const chat: Pick<DistributionOptions, 'prompt' | 'output' | 'conversation'> = {

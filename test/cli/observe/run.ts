@@ -24,7 +24,7 @@ const { values } = parseArgs({
 });
 const [rate, count] = [Number(values.rate), Number(values.requests)];
 if (!(rate > 0) || !(count >= 20)) throw new RangeError('--rate must be above 0, and --requests 20 or more');
-/** Held-out means may be off by so much, in percent. */
+/** By how much held-out means may be off, in percent. */
 const most: Readonly<Record<string, number>> = { TPOT: 10, TTFT: 20 };
 const sequences = 16;
 /** Tokens of a step of the example server. */

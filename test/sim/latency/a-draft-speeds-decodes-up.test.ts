@@ -178,7 +178,7 @@ describe('experts that are unevenly loaded', () => {
     expect(worst).toBeGreaterThan(uneven);
     expect(worst).toBeLessThan(even * 3);
   });
-  it('are refused where there are none', () => {
+  it('are refused for a dense model, and beyond what they can be', () => {
     const asked = { hardware: 'H100', latency: { expertImbalance: 1.5 } };
     expect(() => simulate({ ...asked, model: 'llama-3.1-70b-instruct', tp: 4 })).toThrow(/dense/);
     expect(() =>

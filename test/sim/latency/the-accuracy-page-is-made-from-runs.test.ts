@@ -8,11 +8,11 @@ import { latencyDataFile, readText } from '../../../src/files/dataFiles.ts';
 import {
   accuracyPage,
   capacityRows,
+  parseEngineStart,
   runsOf,
   servedBy,
   tokenRows,
 } from '../../../src/fitting/accuracyPage.ts';
-import { parseEngineStart } from '../../../src/fitting/engineLog.ts';
 
 let folder: string;
 beforeEach(() => {
