@@ -7,7 +7,14 @@ import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { latencyDataFile, readText } from '../src/files/dataFiles.ts';
-import { accuracyOf, accuracyPage, capacityRows, runsOf, tokenRows } from '../src/fitting/accuracyPage.ts';
+import {
+  accuracyOf,
+  accuracyPage,
+  capacityRows,
+  runsOf,
+  stepRows,
+  tokenRows,
+} from '../src/fitting/accuracyPage.ts';
 
 const { values } = parseArgs({
   options: { runs: { type: 'string', multiple: true, default: [] }, out: { type: 'string' } },
@@ -31,6 +38,7 @@ const own = accuracyOf(
 const given = runsOf(values.runs);
 const page = accuracyPage({
   rows: [...own, ...given.rows],
+  steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),
   skipped: given.skipped,
   capacity: [
     ...capacityRows(readText(latencyDataFile('vllm-memory.csv'))),

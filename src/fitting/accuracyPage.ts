@@ -15,6 +15,8 @@ import { engineMemory, layerKvBytesPerToken } from '../sim/latency/engineMemory.
 import { fitRun, replayRun } from '../sim/latency/fit/engineFit.ts';
 import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
 import { kvLayout } from '../sim/latency/kvLayout.ts';
+import { BatchSums, sumBatch } from '../sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../sim/latency/makeModel.ts';
 import { kvElementBytesOf } from '../sim/latency/modelConfig.ts';
 import { type ComparedValue, compareTimes } from './comparison.ts';
 import { measuredRun, type ServedBy } from './fitRequests.ts';
@@ -41,8 +43,17 @@ export interface SkippedRun {
   readonly why: string;
 }
 
+/** Steps of another engine on one GPU and one degree of parallelism; mean errors in percent. */
+export interface StepRow {
+  readonly engine: string;
+  readonly count: number;
+  readonly promptPercent: number;
+  readonly tokenPercent: number;
+}
+
 export interface AccuracyReport {
   readonly rows: readonly AccuracyRow[];
+  readonly steps: readonly StepRow[];
   readonly capacity: readonly CapacityRow[];
   readonly skipped: readonly SkippedRun[];
 }
@@ -245,7 +256,13 @@ export function accuracyOf(name: string, file: string, by: ServedBy, seen: boole
       seen ? half : 0,
     ),
   ];
-  // a fit to so few requests says nothing
+  if (seen) {
+    const hardware = loadHardware(by.gpu);
+    const h100 = loadCoefficients('calibrated', loadHardware('H100'), undefined)
+      .values as CalibratedCoefficients;
+    rows.push(row("H100's coefficients, nothing of this run", onLinksOf(hardware, 'H100', h100), 0));
+  }
+  // a fit to ten requests says nothing
   if (!seen && half >= 10) rows.push(row('the first half of this run', fitRun(run, shipped, half), half));
   return rows;
 }
@@ -271,6 +288,48 @@ export function capacityRows(text: string): CapacityRow[] {
       predicted: byBlocks ? `${predicted} blocks` : `${predicted.toFixed(2)} GiB`,
       errorPercent: 100 * (predicted / measured - 1),
       fittedOn: use === 'fitted',
+    };
+  });
+}
+
+/**
+ * Prompts and tokens of batches of at most `mostBatch` beside H100's coefficients on each GPU's own links. Nothing of them was
+ * fitted to.
+ * @param text of data/latency/splitwise-steps.csv
+ */
+export function stepRows(text: string, mostBatch: number = 8): StepRow[] {
+  const [, ...lines] = text.trimEnd().split('\n');
+  const rows = lines.map((line) => line.split(',')).filter(([, , , , batch]) => Number(batch) <= mostBatch);
+  const coefficients = loadCoefficients('calibrated', loadHardware('H100'), undefined);
+  const groups = Map.groupBy(rows, ([model, gpu, tp]) => `${model} on ${tp} x ${gpu}`);
+  return [...groups].map(([engine, group]): StepRow => {
+    let [promptSum, tokenSum] = [0, 0];
+    for (const [model, gpu, tp, prompt, batch, output, , promptMs, tokenMs] of group) {
+      const latency = newLatencyModel({
+        model: loadModel(model),
+        hardware: loadHardware(gpu),
+        tp: Number(tp),
+        coefficients,
+      });
+      const requests = Array.from({ length: Number(batch) }, () => {
+        return {
+          promptTokens: Number(prompt),
+          progressTokens: 0,
+          newTokens: Number(prompt),
+          outputTokens: 2,
+        };
+      });
+      const decodes = new BatchSums();
+      decodes.addDecodes(Number(batch), Number(batch) * (Number(prompt) + Number(output) / 2));
+      promptSum += latency.stepTimeUs(sumBatch(requests)) / 1000 / Number(promptMs) - 1;
+      tokenSum += latency.stepTimeUs(decodes) / 1000 / Number(tokenMs) - 1;
+    }
+    const count = group.length;
+    return {
+      engine,
+      count,
+      promptPercent: (100 * promptSum) / count,
+      tokenPercent: (100 * tokenSum) / count,
     };
   });
 }
@@ -357,7 +416,7 @@ const percent = (value: number | undefined): string =>
   value === undefined ? '–' : `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}`;
 
 /** The page in Markdown. */
-export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): string {
+export function accuracyPage({ rows, steps, capacity, skipped }: AccuracyReport): string {
   const of = (row: AccuracyRow, what: string, point: string): string =>
     percent(row.values.find((value) => value.what === what && value.point === point)?.errorPercent);
   const table = rows.map((row) => {
@@ -388,6 +447,19 @@ export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): strin
     '| what others state | TTFT mean | TPOT mean | E2E mean | TTFT p50 | TPOT p50 | E2E p50 | TTFT p99 | TPOT p99 | E2E p99 |',
     '|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|',
     ...stated,
+    '',
+    '## Steps on other cards, by an engine of 2023',
+    '',
+    'Splitwise measured prompts and tokens with an engine of 2023. Its tokens take as long on eight GPUs as on four (45 ms on A100, 30 on H100), so',
+    'something other than the GPUs decides them. Predicted by H100’s coefficients, which are of a vLLM of 2025, nothing fitted, batches of at most',
+    '8. Each is below what was measured; prompts on two GPUs, where the GPUs decide most, are nearest.',
+    '',
+    '| engine | steps | prompts, off by % | tokens, off by % |',
+    '|---|---:|---:|---:|',
+    ...steps.map(
+      ({ engine, count, promptPercent, tokenPercent }) =>
+        `| ${engine} | ${count} | ${percent(promptPercent)} | ${percent(tokenPercent)} |`,
+    ),
     '',
     '## KV memory',
     '',

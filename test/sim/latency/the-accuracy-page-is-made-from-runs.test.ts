@@ -11,6 +11,7 @@ import {
   parseEngineStart,
   runsOf,
   servedBy,
+  stepRows,
   tokenRows,
 } from '../../../src/fitting/accuracyPage.ts';
 
@@ -93,6 +94,15 @@ it("reads what vLLM's log says of its arguments and its blocks, and judges the c
   });
 });
 
+it('predicts an engine of 2023 below what it took, and prompts on two GPUs near it', () => {
+  const rows = stepRows(readText(latencyDataFile('splitwise-steps.csv')));
+  expect(rows.map(({ engine }) => engine)).toHaveLength(6);
+  for (const { engine, tokenPercent, promptPercent } of rows) {
+    expect([engine, tokenPercent < 0]).toEqual([engine, true]);
+    if (engine.includes(' 2 x ')) expect([engine, Math.abs(promptPercent) < 25]).toEqual([engine, true]);
+  }
+});
+
 it('says how many tokens fit as vLLM logged it, for a model of windows too', () => {
   for (const { run, errorPercent } of tokenRows())
     expect([run, Math.abs(errorPercent) < 2]).toEqual([run, true]);
@@ -126,6 +136,7 @@ it('judges one run with what is beside it or in vllm/, and names one that it can
   const page = accuracyPage({
     rows,
     skipped,
+    steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),
     capacity: capacityRows(readText(latencyDataFile('vllm-memory.csv'))),
   });
   expect(page).toContain('## Left out');
