@@ -123,18 +123,26 @@ function ownNames(connection: string | undefined): ReadonlySet<string> {
   return new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
 }
 
-/** Headers of a client as they go on to a backend. @param keepsKeys whether API keys are the gateway's matter */
+/**
+ * Headers of a client as they go on to a backend.
+ * @param tenant where API keys are the gateway's matter; undefined where clients are one tenant
+ */
 export function forwardedHeaders(
   request: IncomingMessage,
   { apiKey }: Backend,
-  keepsKeys: boolean,
+  tenant: string | undefined,
 ): http.OutgoingHttpHeaders {
   const headers: http.OutgoingHttpHeaders = {};
   const named = ownNames(request.headers.connection);
   for (const [name, value] of Object.entries(request.headers)) {
     if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
   }
-  if (keepsKeys) delete headers.authorization;
+  if (tenant !== undefined) {
+    delete headers.authorization;
+    // a client does not say for itself whose cache it may read
+    delete headers['x-tenant-id'];
+    if (/^[\x21-\x7e]{1,128}$/.test(tenant)) headers['x-tenant-id'] = tenant;
+  }
   if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
   // what is packed could be neither checked nor counted
   headers['accept-encoding'] = 'identity';
@@ -247,9 +255,9 @@ export class Passage {
   /** What decisions may know of the body. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
-    const isJson =
-      this.#request.method === 'POST' && /json/i.test(this.#request.headers['content-type'] ?? 'json');
-    if (!isJson) return true;
+    // a server may read it as JSON whatever its type says, so what is checked here does not depend on that
+    const type = this.#request.headers['content-type'] ?? 'json';
+    if (!checkedPaths.has(this.#path) && !/json/i.test(type)) return true;
     try {
       const template = wantsKeys ? cutter.chatTemplate : null;
       this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'), template);
@@ -589,7 +597,8 @@ export class Passage {
   }
 
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
-    const headers = forwardedHeaders(this.#request, backend, this.#gateway.tenants !== undefined);
+    const tenant = this.#gateway.tenants === undefined ? undefined : this.#tenant;
+    const headers = forwardedHeaders(this.#request, backend, tenant);
     headers['x-request-id'] = this.#id;
     headers['content-length'] = bytes;
     return headers;
