@@ -14,11 +14,11 @@ import { oneOf } from '../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../embed/begin.ts';
+export type { BlockExtra } from '../embed/blockBook.ts';
 export type { DeviceBlockTable, StepEnd } from '../embed/context.ts';
 export type { EntryEnd, StepEntry } from '../embed/grow.ts';
 export { KVRuntime, type LookupOptions, type OpenUnit, type PrefetchOptions } from '../embed/kvRuntime.ts';
 export type { RuntimeMetrics } from '../embed/metrics.ts';
-export type { BlockExtra } from '../embed/blockBook.ts';
 export type { BlockUseEvent, CacheEvent, EventOptions } from '../embed/observability.ts';
 export type { KVSequence, PrefillPart } from '../embed/sequenceState.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from '../runtime/errors.ts';

@@ -75,7 +75,7 @@ function shortValue(value: string | Uint8Array): string {
   return Array.from(short, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Of a request's extras those that hold for the block that begins at a token. */
+/** The extras of a request that hold for the block which begins at a token. */
 function extrasOf(all: readonly BlockExtra[], first: number, blockTokens: number): Pick<BlockText, 'extras'> {
   const extras = all
     .filter(({ offset }) => offset < first + blockTokens)

@@ -98,7 +98,7 @@ describe.each(['maps', 'arrays'] as const)('events as %s', (encoding) => {
   });
 });
 
-it('an extra that is no hash is named by one of its name and value', async () => {
+it('an extra in plain text is named by one of its name and value', async () => {
   const kv = await runtime();
   await compute(kv, 1, { mode: 'draft' });
   const { stored } = await picture(kv);
