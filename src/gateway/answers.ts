@@ -70,7 +70,9 @@ export async function beginAnswer(
     message = await headOf(request, body, limits.headMs);
   }
   const { statusCode: status = 0, headers } = message;
-  request.setTimeout(limits.idleMs);
+  request.setTimeout(limits.idleMs, () => {
+    request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
+  });
   const type = String(headers['content-type'] ?? '');
   const streams = type.startsWith('text/event-stream');
   const rest = message.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
