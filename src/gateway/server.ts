@@ -4,7 +4,8 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { TierKVError } from '../runtime/errors.ts';
 import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
-import { forwardedHeaders, Passage, type ServedGateway, sendError, sendHead } from './passage.ts';
+import { forwardedHeaders, sendError, sendHead } from './heads.ts';
+import { Passage, type ServedGateway } from './passage.ts';
 import { GatewayStatus } from './status.ts';
 
 export class GatewayServer {
