@@ -82,11 +82,20 @@ const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 const noWords = new Uint32Array(0);
 
-/** How long a client waits, as it says: in milliseconds, or in seconds as OpenAI's clients do; at most the gateway's own limit. */
-function givenMs(request: IncomingMessage, mostMs: number): number {
-  const said = Number(headerText(request, 'x-request-timeout-ms'));
-  const ms = said > 0 ? said : 1000 * Number(headerText(request, 'x-stainless-timeout'));
-  return ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs;
+/** How long a client waits in milliseconds, at most the gateway's own limit: for the beginning of its answer, and for all of it. */
+interface ClientPatience {
+  readonly beginMs: number;
+  readonly wholeMs: number;
+}
+
+/** As the client says it, or as OpenAI's clients do: in seconds, and for them a stream that has begun may go on. */
+function patienceOf(request: IncomingMessage, mostMs: number): ClientPatience {
+  const within = (ms: number): number => (ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs);
+  const wholeMs = within(Number(headerText(request, 'x-request-timeout-ms')));
+  return {
+    wholeMs,
+    beginMs: Math.min(wholeMs, within(1000 * Number(headerText(request, 'x-stainless-timeout')))),
+  };
 }
 
 export class Passage {
@@ -100,8 +109,10 @@ export class Passage {
   readonly #inbox: Inbox;
   readonly #id: string;
   readonly #arrivalUs: number;
-  /** Longest time that it may take, after which it is given up. */
-  readonly #givenMs: number;
+  readonly #patience: ClientPatience;
+  readonly #beganMs: number = performance.now();
+  /** Gives it up when its client waits no more. */
+  #timer: NodeJS.Timeout | undefined;
   #prompt: ReadPrompt | undefined;
   /** What it is for, as decisions know it. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
@@ -141,7 +152,7 @@ export class Passage {
     this.#inbox = inbox;
     this.#id = headerText(request, 'x-request-id') || `gw-${number}`;
     this.#arrivalUs = gateway.nowUs();
-    this.#givenMs = givenMs(request, gateway.limits.totalMs);
+    this.#patience = patienceOf(request, gateway.limits.totalMs);
   }
 
   async run(): Promise<void> {
@@ -151,17 +162,13 @@ export class Passage {
     }
     const onClose = (): void => this.#clientClosed();
     this.#response.on('close', onClose);
-    const timer = setTimeout(() => {
-      this.#isLate = true;
-      this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
-      if (this.#state === 'waiting') this.#inbox.shut();
-    }, this.#givenMs);
+    this.#waitUntil(this.#patience.beginMs);
     try {
       if (!this.#read()) return;
       this.#arrive();
       await this.#decisions();
     } finally {
-      clearTimeout(timer);
+      clearTimeout(this.#timer);
       this.#response.off('close', onClose);
       this.#leave();
       this.#gateway.forget(this.#number);
@@ -208,7 +215,7 @@ export class Passage {
         adapter: named.adapter,
         sessionId: this.#session,
         promptTokens: this.#promptTokens,
-        deadlineUs: this.#arrivalUs + this.#givenMs * 1000,
+        deadlineUs: this.#arrivalUs + this.#patience.beginMs * 1000,
         sloTargetUs: this.#sloTargetUs,
         keys: keysText(this.#words, this.#words.length / 4),
       },
@@ -412,6 +419,7 @@ export class Passage {
         return this.#again('answer', backend.lastError);
       }
       this.#firstUs = this.#gateway.nowUs();
+      this.#waitUntil(this.#patience.wholeMs);
       backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
       this.#gateway.tell({ in: 'token', request: this.#number });
       await this.#pass(backend, answer);
@@ -525,7 +533,21 @@ export class Passage {
     sendHead(this.#response, answer, this.#backend);
   }
 
+  /** @param ms from its arrival */
+  #waitUntil(ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(
+      () => {
+        this.#isLate = true;
+        this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
+        if (this.#state === 'waiting') this.#inbox.shut();
+      },
+      Math.max(0, this.#beganMs + ms - performance.now()),
+    );
+  }
+
   #record(outcome: TraceOutcome, outputTokens: number, meter: AnswerMeter | undefined): void {
+    const { beginMs } = this.#patience;
     this.#gateway.record({
       id: this.#id,
       arrivalUs: this.#arrivalUs,
@@ -538,7 +560,7 @@ export class Passage {
       tenantId: this.#tenant,
       sloClass: headerText(this.#request, 'x-slo-class'),
       sloTargetUs: this.#sloTargetUs,
-      deadlineUs: this.#givenMs < this.#gateway.limits.totalMs ? this.#givenMs * 1000 : 0,
+      deadlineUs: beginMs < this.#gateway.limits.totalMs ? beginMs * 1000 : 0,
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,

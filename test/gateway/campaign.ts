@@ -196,10 +196,12 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
   try {
     {
       await using alone = await start(64);
-      await inParallel(distinct.length, 16, async (i) => {
-        distinct[i].answer = await textOf(await post(alone.url, distinct[i], false));
+      const asked = [...new Set(order)];
+      await inParallel(asked.length, 16, async (i) => {
+        const wanted = distinct[asked[i]];
+        wanted.answer = await textOf(await post(alone.url, wanted, false));
       });
-      say(`${distinct.length} answers of a server alone`);
+      say(`${asked.length} answers of a server alone`);
     }
     const check = async (log: string): Promise<void> => {
       const { decisions, differences, isCut } = await replayLog(log);

@@ -296,7 +296,7 @@ describe('a backend that', () => {
     await using good = await TestBackend.open(echo);
     const { port } = bad.address() as { port: number };
     await using gateway = await gatewayOf([{ url: `http://127.0.0.1:${port}` }, good], {
-      limits: { headMs: 300, totalMs: 5000 },
+      limits: { headMs: 1000, totalMs: 30_000 },
     });
     expect(gateway.pool.backends.map(({ isUp }) => isUp)).toEqual([true, true]);
     const asked = [0, 1, 2, 3].map(async (i) => {

@@ -91,6 +91,24 @@ describe('blocks that move between tiers', () => {
 
 describe('the deadline of a request', () => {
   it.each([
+    ['x-stainless-timeout', 200],
+    ['x-request-timeout-ms', 0],
+  ])('%s: a stream that has begun may go on where OpenAI clients let it', async (name, status) => {
+    await using backend = await TestBackend.open((_request, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write('data: {"choices":[{"text":"a"}]}\n\n');
+      setTimeout(() => response.end('data: [DONE]\n\n'), 3000);
+    });
+    await using gateway = await gatewayOf([backend]);
+    const value = name.endsWith('ms') ? '2000' : '2';
+    const whole = ask(gateway, 'p', { stream: true }, { [name]: value }).then(async (response) => {
+      const text = await response.text();
+      return text.includes('[DONE]') ? response.status : 1;
+    });
+    expect(await whole.catch(() => 0)).toBe(status);
+  });
+
+  it.each([
     ['x-request-timeout-ms', '150', 150_000],
     ['x-stainless-timeout', '0.15', 150_000],
     ['x-request-timeout-ms', '900000000', 3_600_000_000],
