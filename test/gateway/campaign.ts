@@ -190,10 +190,11 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
   try {
     {
       await using alone = await ServerProcess.start(64);
-      await inParallel(distinct.length, 16, async (i) => {
-        distinct[i].answer = await textOf(await post(alone.url, distinct[i], false));
+      const asked = [...new Set(order)].map((i) => distinct[i]);
+      await inParallel(asked.length, 16, async (i) => {
+        asked[i].answer = await textOf(await post(alone.url, asked[i], false));
       });
-      say(`${distinct.length} answers of a server alone`);
+      say(`${asked.length} answers of a server alone`);
     }
     const check = async (log: string): Promise<void> => {
       const { decisions, differences, isCut } = await replayLog(log);
