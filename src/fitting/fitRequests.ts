@@ -170,7 +170,7 @@ function requireGoodFit(
   fitted: number,
   options: FitRequestsOptions,
 ): void {
-  const error = runDistance(run, replayRun(run, coefficients, fitted), 0, fitted) / 2;
+  const error = runDistance(run, replayRun(run, coefficients), 0, fitted) / 2;
   if (error <= mostError) return;
   throw new TierKVError(
     'TKV_INPUT',

@@ -18,6 +18,9 @@ export const tenant = 'tenant-a';
 /** Blocks of every prompt, and one token more. */
 export const promptBlocks = 4;
 
+/** Beyond the default of ten seconds a transfer is given up, and its block is gone: a busy machine was late by that much. */
+const UNHURRIED_MS = 600_000;
+
 export const blocks = (count: number): number => count * layout.blockBytes;
 export const prompt = (from: number): Uint32Array =>
   Uint32Array.from({ length: promptBlocks * layout.blockTokens + 1 }, (_, i) => from * 1000 + i);
@@ -31,6 +34,7 @@ export function openRuntime(config: Partial<KVRuntimeConfig>): Promise<KVRuntime
     hbmBytes: blocks(20),
     offloadThreshold: 1,
     ...('adapter' in config || 'wait' in config || hostOnly(config) ? {} : { device: sharedDevice }),
+    transferDeadlineMs: UNHURRIED_MS,
     ...config,
   });
 }

@@ -34,6 +34,10 @@ export const hbmTier: TierRow<HbmOptions> = {
   fieldNames: { 'hbm.capacityBytes': 'hbmBytes' },
   canBeTop: true,
   isDevice: true,
+  asked: {
+    size: { option: 'hbm', about: 'GPU memory, in blocks or as 64MiB' },
+    options: (hbmBytes) => ({ hbmBytes }),
+  },
   check({ device, adapter, wait }) {
     if (device !== undefined && adapter !== undefined) {
       throw configError(

@@ -13,7 +13,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { compiledOnce } from './compiledKernels.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
@@ -35,6 +35,32 @@ export interface KernelSpec {
   readonly resultWords: number;
   /** How the kernel uses its own buffers, in the order of their bindings. Default: it has none. */
   readonly own?: readonly BufferAccess[];
+}
+
+// ---- kernels as they were compiled for a device, kept for as long as it lives
+//
+// The self-test of a device and each pool on it run the same kernels, and so do all runtimes and decoders that share a device:
+// the device compiles each of them once. On a software device that is most of the time that opening takes.
+
+const byDevice = new WeakMap<GPUDevice, Map<string, Promise<unknown>>>();
+
+/**
+ * @param about everything that the result depends on; it is compared as JSON
+ * @param compile called for the first of equal kernels; what failed is tried again by the next
+ */
+export function compiledOnce<T>(device: GPUDevice, about: unknown, compile: () => Promise<T>): Promise<T> {
+  let kernels = byDevice.get(device);
+  if (kernels === undefined) {
+    kernels = new Map();
+    byDevice.set(device, kernels);
+  }
+  const key = JSON.stringify(about);
+  const found = kernels.get(key);
+  if (found !== undefined) return found as Promise<T>;
+  const made = compile();
+  kernels.set(key, made);
+  made.catch(() => kernels.delete(key));
+  return made;
 }
 
 /** A kernel compiled for one device and the slabs of one pool. */
@@ -241,6 +267,7 @@ function rowsTo(words: number): number {
  * @throws TKV_INPUT naming the unknown shader
  */
 export function shaderSource(texts: Readonly<Record<string, string>>, ...names: readonly string[]): string {
+  requireShapes({ texts, names }, { texts: 'object', names: ['text'] });
   return names
     .map((name) => {
       if (Object.hasOwn(texts, name)) return texts[name];
@@ -292,6 +319,15 @@ export class SlabKernel implements CompiledKernel {
     spec: KernelSpec,
     prefix: string = 'tierkv',
   ): Promise<SlabKernel> {
+    requireShapes(
+      { live, slabs, spec, prefix },
+      {
+        live: { errorsOf: 'function' },
+        slabs: [{ mapAsync: 'function' }],
+        spec: { name: 'text', code: 'text' },
+        prefix: 'text?',
+      },
+    );
     const { device } = live;
     const label = `${prefix}.${spec.name}`;
     try {

@@ -55,16 +55,16 @@ afterAll(() => rmSync(dir, { recursive: true }));
 
 function replay(
   driver: string,
-  [hbmBlocks, ddrBlocks, nvmeBlocks]: readonly [string, string, string],
+  [hbm, ddr, nvme]: readonly [string, string, string],
   requests?: string,
 ): Promise<ReplayReport> {
   const raw = {
     ...replayDefaults,
     driver,
     policy: 'lru',
-    hbmBlocks,
-    ddrBlocks,
-    nvmeBlocks,
+    hbm,
+    ddr,
+    nvme,
     blockBytes: '64',
     skipBad: false,
     dir,

@@ -276,7 +276,7 @@ describe('replaying requests', () => {
     expect(of(96)).toEqual([Infinity, Infinity]);
   });
 
-  it('gives what single steps give, also where KV is short, and the first times alone when asked', () => {
+  it('gives what single steps give, also where KV is short', () => {
     const request = fc.record({
       gapUs: fc.nat({ max: 40_000 }),
       promptTokens: fc.integer({ min: 1, max: 90 }),
@@ -301,8 +301,6 @@ describe('replaying requests', () => {
           const single = inSingleSteps(requests, model, limits);
           preempted += single.preempted;
           expect(times).toEqual(single.times);
-          const half = Math.ceil(requests.length / 2);
-          expect(replayRequests(requests, model, limits, half).slice(0, half)).toEqual(times.slice(0, half));
         },
       ),
       { numRuns: 200 },
