@@ -157,7 +157,7 @@ function replaySections(replay: ReplayReport): ReportSection[] {
   const { hits, blockLookups, demotions, bytesMoved, gbps, tiers } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
   const missed = blockLookups - sumOf(hits);
-  const links = Object.entries(bytesMoved) as [keyof typeof bytesMoved, number][];
+  const links = Object.entries(bytesMoved);
   const facts = Object.entries(tiers).flatMap(([tier, of2]) =>
     Object.entries(of2).map(([name, value]) => [tierTitle(tier), ...factOf(name, value)]),
   );

@@ -33,7 +33,6 @@ import {
 } from './links.ts';
 import { RunObserver } from './observer.ts';
 
-
 import {
   compareHits,
   compareLatencies,
@@ -43,7 +42,6 @@ import {
   type Sides,
 } from './report.ts';
 import { StandIn, type StandInConfig } from './standIn.ts';
-
 
 export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
   /** A part of the run begins, for people. */
