@@ -43,6 +43,7 @@ import {
   type ParityOptions,
   rehearsal,
   runnersOf,
+  type ServedTwice,
   servedBy,
   standInConfig,
   stepsOnly,
@@ -56,7 +57,7 @@ export async function runPairParity(
   options: ParityOptions,
   scratch: string,
   listener: ParityListener,
-): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
+): Promise<{ report: ParityReport; chart: VegaLiteSpec; served: ServedTwice }> {
   requireHostMemory(options);
   const started = performance.now();
   const { signal } = listener;
@@ -101,7 +102,7 @@ export async function runPairParity(
     { name: 'real', requests: run.requests, observed: exact.prefill.observed },
     { name: 'predicted', requests: predicted.requests, observed: predicted.observed.prefill },
   ]);
-  return { report, chart };
+  return { report, chart, served: { real: run.requests, predicted: predicted.requests } };
 }
 
 /** @throws TKV_CONFIG naming the option of a tier of host memory below the top, where there is none */

@@ -110,7 +110,7 @@ export async function runParity(
   runners: Runners,
   scratch: string,
   listener: ParityListener,
-): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
+): Promise<{ report: ParityReport; chart: VegaLiteSpec; served: ServedTwice }> {
   const started = performance.now();
   const { signal } = listener;
   const { linksPath, tiers } = options;
@@ -147,8 +147,11 @@ export async function runParity(
     { name: 'real', requests: run.requests, observed },
     { name: 'predicted', ...predicted },
   ]);
-  return { report, chart };
+  return { report, chart, served: { real: run.requests, predicted: predicted.requests } };
 }
+
+/** The requests of both runs, each in its own time. */
+export type ServedTwice = Sides<readonly ServedRequest[]>;
 
 /** Other traffic on tiers that overflow; as a list, to be joined with others. */
 export async function rehearsal(
