@@ -21,7 +21,14 @@ import { SchedulerEngine } from '../sim/instance/schedulerEngine.ts';
 import type { LatencyModel } from '../sim/latency/latencyModel.ts';
 import type { LinkProfiles } from '../sim/links/modeledDriver.ts';
 import { Status } from '../sim/metrics/requestTable.ts';
-import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './comparison.ts';
+import {
+  compareHits,
+  compareLatencies,
+  compareLinks,
+  type ParityReport,
+  parityChart,
+  type Sides,
+} from './comparison.ts';
 import type { EngineSetting, ParityEngine } from './engine.ts';
 import {
   type KnownLinks,

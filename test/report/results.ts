@@ -1,7 +1,8 @@
 /** A result of each kind for tests of reports: of small real runs where they take moments, and by hand where they take minutes. */
 
 import { join } from 'node:path';
-import { parseReplayOptions, replayDefaults } from '../../src/cli/replay/parseOptions.ts';
+import { parseReplayOptions } from '../../src/cli/replay/parseOptions.ts';
+import { replayDefaults } from '../../src/cli/replay/words.ts';
 import type { ServedRequest } from '../../src/parity/traffic.ts';
 import type { PlanAnswer, PlanOption } from '../../src/plan/index.ts';
 import { checkQuestion } from '../../src/plan/question.ts';
