@@ -107,7 +107,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
     for (const [turn, requests] of turns.entries()) {
       expectSame(await serve(requests), expected[turn], `turn ${turn}, seed ${seed}`);
     }
-    expect(engine.counters.cachedTokens).toBeGreaterThan(1000);
+    expect(engine.counters.cachedTokens).toBeGreaterThan(sized(300, 1000));
     await engine.close();
   });
 
@@ -130,7 +130,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
     const after = await openEngine(small);
     expectSame(await after.serve(turns[1]), expected[1], `turn 1 after a restart, seed ${seed}`);
     expect(after.engine.cache.kv.metrics().counters['reloads.nvme']).toBeGreaterThan(0);
-    expect(after.engine.counters.cachedTokens).toBeGreaterThan(1000);
+    expect(after.engine.counters.cachedTokens).toBeGreaterThan(sized(300, 1000));
     await after.engine.close();
   });
 
