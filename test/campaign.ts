@@ -23,6 +23,7 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],
   loads: ['test/sim/tier/run.ts'],
+  observed: ['test/cli/observe/run.ts'],
   kernels: ['test/compute/run.ts'],
   bits: ['test/fullRun.ts', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
   transformers: ['test/adapters/run.ts'],
