@@ -155,12 +155,15 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
         ...(nvme === undefined ? {} : { nvme }),
       }),
     });
-    for (const [turn, requests] of turns.entries()) {
-      expectSame(await serve(requests), expected[turn], `turn ${turn}, seed ${seed}`);
+    const corrupt = (): number => engine.cache.kv.metrics().counters['loadsFailed.corrupt'];
+    // which of the transfers that fail are loads follows from what was where, here and now
+    for (let round = 0; round === 0 || (round < 8 && corrupt() === 0); round++) {
+      for (const [turn, requests] of turns.entries()) {
+        expectSame(await serve(requests), expected[turn], `turn ${turn}, round ${round}, seed ${seed}`);
+      }
     }
     expect(fired).toBeGreaterThan(10);
-    const { counters } = engine.cache.kv.metrics();
-    expect(counters['loadsFailed.corrupt']).toBeGreaterThan(0);
+    expect(corrupt()).toBeGreaterThan(0);
     await engine.close();
   });
 
