@@ -72,7 +72,7 @@ function worker(url: string): ChildProcess {
 }
 
 /** Points of the grid. */
-const count = sized(60, 200);
+const count = 200;
 const grid = [
   '--grid',
   'num-instances=1,2',
@@ -146,7 +146,7 @@ describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
       });
       for (let i = 0; i < 6; i++) {
         // by what was done, not by the clock: the machine may be slow
-        const more = 2 + Math.floor(sized(4, 15) * draw());
+        const more = 5 + Math.floor(15 * draw());
         const client = server.client();
         const before = await resultsIn(client);
         while (!isOver && (await resultsIn(client)) < before + more) await sleep(20);

@@ -78,6 +78,7 @@ async function wrongAttended(device: GPUDevice, kernel: 'lanes' | 'workgroups'):
     const bound = boundOf(one);
     const isWrong = (value: number, i: number): boolean => !(Math.abs(attended[i] - value) <= bound(value));
     wrong += attendedInF64(one).filter(isWrong).length;
+    if (wrong > 0) break; // the other format takes as long, and what is found is found
   }
   return wrong;
 }

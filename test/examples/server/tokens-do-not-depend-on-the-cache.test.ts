@@ -107,7 +107,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
     for (const [turn, requests] of turns.entries()) {
       expectSame(await serve(requests), expected[turn], `turn ${turn}, seed ${seed}`);
     }
-    expect(engine.counters.cachedTokens).toBeGreaterThan(1000);
+    expect(engine.counters.cachedTokens).toBeGreaterThan(sized(300, 1000));
     await engine.close();
   });
 
@@ -130,7 +130,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
     const after = await openEngine(small);
     expectSame(await after.serve(turns[1]), expected[1], `turn 1 after a restart, seed ${seed}`);
     expect(after.engine.cache.kv.metrics().counters['reloads.nvme']).toBeGreaterThan(0);
-    expect(after.engine.counters.cachedTokens).toBeGreaterThan(1000);
+    expect(after.engine.counters.cachedTokens).toBeGreaterThan(sized(300, 1000));
     await after.engine.close();
   });
 
@@ -155,12 +155,15 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
         ...(nvme === undefined ? {} : { nvme }),
       }),
     });
-    for (const [turn, requests] of turns.entries()) {
-      expectSame(await serve(requests), expected[turn], `turn ${turn}, seed ${seed}`);
+    const corrupt = (): number => engine.cache.kv.metrics().counters['loadsFailed.corrupt'];
+    // which of the transfers that fail are loads follows from what was where, here and now
+    for (let round = 0; round === 0 || (round < 8 && corrupt() === 0); round++) {
+      for (const [turn, requests] of turns.entries()) {
+        expectSame(await serve(requests), expected[turn], `turn ${turn}, round ${round}, seed ${seed}`);
+      }
     }
     expect(fired).toBeGreaterThan(10);
-    const { counters } = engine.cache.kv.metrics();
-    expect(counters['loadsFailed.corrupt']).toBeGreaterThan(0);
+    expect(corrupt()).toBeGreaterThan(0);
     await engine.close();
   });
 
