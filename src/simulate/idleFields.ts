@@ -8,15 +8,17 @@ import { admissionPolicies } from '../sim/control/admission.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { gateways } from '../sim/control/flowControl.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
+import type { PoolConfig } from '../sim/description/deployment.ts';
 import { isCutOff } from '../sim/instance/engine.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PlannedScaling } from './built.ts';
-import type { PlannedPool } from './plan.ts';
+
+type Pool = Pick<PoolConfig, 'configId' | 'role' | 'engine'>;
 
 /** What a run has, as far as fields ask for it. */
 interface Run {
   readonly control: ControlConfig;
-  readonly pools: readonly PlannedPool[];
+  readonly pools: readonly Pool[];
   readonly scaling: readonly PlannedScaling[];
 }
 
@@ -120,7 +122,7 @@ export function idleFields(text: string, run: Run): string[] {
 }
 
 /** Pools whose blocks never come back from the tiers that they were given. */
-export function cutOffTiers(pools: readonly PlannedPool[]): string[] {
+export function cutOffTiers(pools: readonly Pool[]): string[] {
   return pools
     .filter(({ engine }) => isCutOff(engine))
     .map(({ configId, engine }) => {
