@@ -97,7 +97,12 @@ it.each(checked)('$door $label', async ({ label, call }) => {
     }
     expect(error, what).toMatchObject({ isTierKVError: true });
     expect(String(error), what).toMatch(/^[A-Za-z]*Error: .+\. [A-Z].+/s);
-    const { code, field, path, line } = error as { code: string; field?: string; path?: string; line?: number };
+    const { code, field, path, line } = error as {
+      code: string;
+      field?: string;
+      path?: string;
+      line?: number;
+    };
     expect(code, what).toMatch(/^TKV_/);
     expect(String(field ?? path ?? line ?? ''), what).toMatch(/./);
   }
