@@ -20,6 +20,7 @@ import { DeviceKeeper } from './deviceKeeper.ts';
 import { type GroupUnits, groupUnits } from './layerGroups.ts';
 import { ManagerLoop, processAlarm } from './managerLoop.ts';
 import { CacheEvents, type DecisionLogFile, openDecisionLog, RequestObservers } from './observability.ts';
+import { releaseSequence } from './partialPrefill.ts';
 import { ComputingBlocks } from './sequenceState.ts';
 import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
 import { SharingGroups, TenantChains, TenantOwners } from './tenancy.ts';
@@ -107,6 +108,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     moves,
     migration,
     observers: new RequestObservers(),
+    release: (sequence) => releaseSequence(context, sequence),
   };
   const durable = stores.durable;
   let restored = Promise.resolve();

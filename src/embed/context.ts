@@ -60,6 +60,8 @@ export interface RequestContext {
   readonly migration: RuntimeMigration | null;
   /** What watches requests. */
   readonly observers: RequestObservers;
+  /** Ends a sequence: its sealed blocks stay cached. */
+  release(sequence: SequenceState): void;
 }
 
 /**

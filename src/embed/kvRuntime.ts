@@ -78,7 +78,14 @@ import {
   type RequestObserver,
 } from './observability.ts';
 import { PagedAttentionCache } from './pagedAttentionCache.ts';
-import { dropTail, nextPart, PART_TOKENS, type ReadyLayers, readyLayers } from './partialPrefill.ts';
+import {
+  dropTail,
+  nextPart,
+  PART_TOKENS,
+  type ReadyLayers,
+  readyLayers,
+  releaseSequence,
+} from './partialPrefill.ts';
 import { type FoundState, getState, putState, type StateOptions } from './prefixStates.ts';
 import {
   type CrossRequestOptions,
@@ -348,11 +355,7 @@ export class KVRuntime implements AsyncDisposable {
     const { retention } = requireOptions(options, ['retention']);
     const state = stateOf(this.#context, sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
-    this.#context.computing.end(state);
-    dropTail(this.#context, state);
-    for (const { table } of state.groups) this.manager.release(table, this.nowUs());
-    state.ended = true;
-    state.watch?.ended(this.nowUs(), 'released');
+    releaseSequence(this.#context, state);
   }
 
   /**

@@ -317,6 +317,15 @@ export function dropTail({ manager, nowUs }: RequestContext, sequence: SequenceS
   });
 }
 
+/** Ends a sequence: its sealed blocks stay cached, here and below; blocks never sealed are gone. */
+export function releaseSequence(context: RequestContext, sequence: SequenceState): void {
+  context.computing.end(sequence);
+  dropTail(context, sequence);
+  for (const { table } of sequence.groups) context.manager.release(table, context.nowUs());
+  sequence.ended = true;
+  sequence.watch?.ended(context.nowUs(), 'released');
+}
+
 /** The sequence ends after `tokens` tokens now: a tail with more of them is not its own any more. */
 export function cutTail(context: RequestContext, sequence: SequenceState, tokens: number): void {
   const { tail, arriving } = sequence;

@@ -319,6 +319,10 @@ export class KVScheduler {
     this.#tellNews();
   }
 
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
   checkIntegrity(): void {
     this.#scheduler.checkIntegrity();
   }

@@ -32,8 +32,11 @@ export interface GroupTable {
   disturbances: number;
 }
 
-/** A sequence as its caller sees it. What it says changes with the calls on it. */
-export interface KVSequence {
+/**
+ * A sequence as its caller sees it. What it says changes with the calls on it. `using sequence = await kv.begin(...)` releases
+ * it where the scope ends, unless it has ended before.
+ */
+export interface KVSequence extends Disposable {
   readonly tenant: string;
   /** Its tokens: the first `length` of `words`, which are the sequence's own and not to be written. */
   readonly tokens: { readonly words: Uint32Array; readonly length: number };
@@ -59,6 +62,8 @@ export interface KVSequence {
 export interface SequenceHome {
   readonly blockTokens: number;
   readonly manager: BlockSealer;
+  /** Ends a sequence: its sealed blocks stay cached. */
+  release(sequence: SequenceState): void;
 }
 
 /** The same as the runtime keeps it. */
@@ -91,6 +96,10 @@ export class SequenceState implements KVSequence {
     this.tokens = tokens;
     this.groups = groups;
     this.told = groups.map(({ table }) => new ToldBlocks(home.manager, table));
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.ended) this.#home.release(this);
   }
 
   /** Whether a call of this runtime may take it: slots and tables of another one mean other bytes here. */

@@ -518,21 +518,10 @@ interface Section {
 }
 
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
-  requireShapes(
-    { facts, config },
-    {
-      facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' },
-      config: 'object?',
-    },
-  );
   requireOptions(config, summaryConfigNames, 'config');
   oneOf('strategy', config.strategy, summaryStrategies);
-  requireShapes(config, {
-    maxTokens: 'number',
-    focusAreas: ['text'],
-    includeExamples: 'flag',
-    includeCounters: 'flag',
-  });
+  requireShapes(config, { maxTokens: 'number', focusAreas: ['text'], includeExamples: 'flag' });
+  requireShapes(config, { includeCounters: 'flag' });
   const issues = issuesOf(facts).filter(
     ({ slot }) => config.focusAreas.length === 0 || config.focusAreas.includes(slot),
   );

@@ -5,6 +5,7 @@
 
 import * as v from 'valibot';
 import { fields, readBy } from '../files/schema.ts';
+import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { BlockKeys, KeyChain, type KVDtype, kvLayout, TierKVError } from '../runtime/index.ts';
 import { wordsOf } from '../runtime/log/decisionSink.ts';
 import { requireShapes } from '../runtime/options.ts';
@@ -97,12 +98,11 @@ export function keyOf(hex: string): Uint32Array | undefined {
 }
 
 function fromTokens(content: string, path: string): AskedPrefix {
-  let value: unknown;
-  try {
-    value = JSON.parse(content);
-  } catch (cause) {
-    throw new TierKVError('TKV_INPUT', `${path} is not JSON. ${remedy}`, { path, cause });
-  }
+  const value = parseJson(
+    content,
+    (problem, cause) => new TierKVError('TKV_INPUT', `${path} ${problem}. ${remedy}`, { path, cause }),
+    maxLineValues,
+  );
   const given = readBy(schema, value, path);
   const secretKey = Uint8Array.from(Buffer.from(given.secretKey, 'hex'));
   const layout = kvLayout({ ...given.layout, dtype: given.layout.dtype as KVDtype });

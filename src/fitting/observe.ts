@@ -122,7 +122,9 @@ const number = (value: unknown, otherwise: number): number => (typeof value === 
 
 /** One event of the stream. */
 function takeEvent(data: string, answer: Answer, nowMs: number): void {
-  const event = JSON.parse(data) as {
+  const read: unknown = JSON.parse(data);
+  if (typeof read !== 'object' || read === null) throw new Error('each event of a stream must be an object');
+  const event = read as {
     choices?: unknown[];
     error?: { message?: unknown };
     usage?: {
@@ -170,17 +172,22 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
     }
     const decoder = new TextDecoder();
     let text = '';
+    let isDone = false;
     for await (const chunk of response.body) {
       const nowMs = performance.now();
       text += decoder.decode(chunk as Uint8Array, { stream: true });
       for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n')) {
         const line = text.slice(0, end).trim();
         text = text.slice(end + 1);
-        if (line.startsWith('data:') && line !== 'data: [DONE]')
-          takeEvent(line.slice('data:'.length), answer, nowMs);
+        if (!line.startsWith('data:')) continue;
+        const data = line.slice('data:'.length).trim();
+        if (data === '[DONE]') isDone = true;
+        else takeEvent(data, answer, nowMs);
       }
     }
     if (answer.pieces === 0 && answer.error === '') answer.error = 'the stream held no token';
+    // what was cut is no answer: its times are those of half a one
+    if (!isDone && answer.error === '') answer.error = 'the stream broke off before [DONE]';
   } catch (cause) {
     options.signal?.throwIfAborted();
     answer.error =

@@ -37,7 +37,7 @@ const outputFields = [
 
 /** The body of the first leg. @param body that was read before: a JSON object */
 export function prefillBody(body: Buffer): Buffer {
-  const fields = JSON.parse(withoutMark(body.toString('utf8'))) as object;
+  const fields = JSON.parse(withoutMark(body.toString('utf8')), exactly) as object;
   const kept = Object.entries(fields).filter(([name]) => !outputFields.includes(name));
   const limits = {
     stream: false,

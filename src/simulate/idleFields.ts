@@ -13,7 +13,7 @@ import { isCutOff } from '../sim/instance/engine.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PlannedScaling } from './built.ts';
 
-type Pool = Omit<PoolConfig, 'latency'>;
+type Pool = Pick<PoolConfig, 'configId' | 'role' | 'engine'>;
 
 /** What a run has, as far as fields ask for it. */
 interface Run {

@@ -3,7 +3,7 @@
  * the same text, and the text gives the same data, bit for bit.
  */
 
-import { invariant } from '../runtime/errors.ts';
+import { invariant, TierKVError } from '../runtime/errors.ts';
 
 /** The key of an object that stands for another value. */
 const MARK = '$';
@@ -42,9 +42,21 @@ function marked(value: unknown): unknown {
     : Object.fromEntries(written);
 }
 
-/** What `writePayload` was given. */
+/**
+ * What `writePayload` was given.
+ * @throws TKV_INPUT for a text of another origin
+ */
 export function readPayload(text: string): unknown {
-  return plain(JSON.parse(text));
+  try {
+    return plain(JSON.parse(text));
+  } catch (cause) {
+    // a server has no say in what stands there, and neither have we
+    const problem = 'the server holds a task or a result that no tierkv wrote';
+    throw new TierKVError('TKV_INPUT', `${problem}. Use a server or a database of its own.`, {
+      field: '--workers',
+      cause,
+    });
+  }
 }
 
 function plain(value: unknown): unknown {

@@ -90,15 +90,8 @@ export class Search {
     signal?: AbortSignal,
     budget?: SearchBudget,
   ): Promise<Search> {
-    requireShapes(
-      { plan, presets, evaluator, guides },
-      {
-        plan: { seed: 'number', population: 'number' },
-        presets: ['object'],
-        evaluator: { caseIds: 'function' },
-        guides: 'object',
-      },
-    );
+    requireShapes({ plan, presets }, { plan: { seed: 'number', population: 'number' }, presets: ['object'] });
+    requireShapes({ evaluator, guides }, { evaluator: { caseIds: 'function' }, guides: 'object' });
     const within = { signal, budget, phase: 'presets' } as const;
     const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
@@ -114,14 +107,8 @@ export class Search {
    * @throws TKV_CONFIG where the train suite is not the one that it began with
    */
   static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
-    requireShapes(
-      { state, evaluator, guides },
-      {
-        state: { version: 'number', generation: 'number' },
-        evaluator: { caseIds: 'function' },
-        guides: 'object',
-      },
-    );
+    requireShapes({ state }, { state: { version: 'number', generation: 'number' } });
+    requireShapes({ evaluator, guides }, { evaluator: { caseIds: 'function' }, guides: 'object' });
     const known = new Set(evaluator.caseIds('train'));
     if (!state.rungs[state.rungs.length - 1].cases.every((id) => known.has(id))) {
       throw configError(

@@ -21,7 +21,10 @@ interface Asked {
 }
 
 /** A server that streams a token every two milliseconds, and refuses prompts of the lengths that it is given. */
-async function server(refused: readonly number[] = []): Promise<{ url: string; asked: Asked[] }> {
+async function server(
+  refused: readonly number[] = [],
+  ends: Readonly<Record<number, string>> = {},
+): Promise<{ url: string; asked: Asked[] }> {
   const asked: Asked[] = [];
   const serving = http.createServer(async (request, response) => {
     if (request.url === '/v1/models') return response.end(JSON.stringify({ data: [{ id: 'm' }] }));
@@ -42,7 +45,8 @@ async function server(refused: readonly number[] = []): Promise<{ url: string; a
       completion_tokens: one.max_tokens,
       prompt_tokens_details: { cached_tokens: 5 },
     };
-    return response.end(`data: ${JSON.stringify({ choices: [], usage })}\r\n\r\ndata: [DONE]\n\n`);
+    const whole = `data: ${JSON.stringify({ choices: [], usage })}\r\n\r\ndata: [DONE]\n\n`;
+    return response.end(ends[one.prompt.length] ?? whole);
   });
   await new Promise<void>((resolve) => serving.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => void serving.close());
@@ -121,6 +125,16 @@ it('keeps what failed with its error, and refuses a run of failures alone', asyn
   await expect(run(none.url)).rejects.toThrow(
     /all 3 requests failed, the first with: 400 .*--vocabulary holds ids/s,
   );
+});
+
+it('a stream that was cut, or holds what is no event, is no answer', async () => {
+  const { url } = await server([], { 600: '', 700: 'data: null\n\ndata: [DONE]\n\n' });
+  const { lines } = await run(url);
+  expect(lines.map(({ outcome, error }) => [outcome, error])).toEqual([
+    ['failed', 'the stream broke off before [DONE]'],
+    ['failed', 'each event of a stream must be an object'],
+    ['completed', ''],
+  ]);
 });
 
 it('says in one line what a target must be', async () => {
