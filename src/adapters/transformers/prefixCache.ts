@@ -14,7 +14,14 @@ import type { KVSequence } from '../../embed/sequenceState.ts';
 import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
-import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
+import {
+  described,
+  optionNames,
+  requireObject,
+  requireOptions,
+  requireShapes,
+  requireText,
+} from '../../runtime/options.ts';
 import {
   buffersOfEntries,
   bytesOfEntries,
@@ -138,6 +145,7 @@ export class PrefixCache implements AsyncDisposable {
     | undefined;
 
   constructor(parts: PrefixCacheParts) {
+    requireShapes({ parts }, { parts: { ownsRuntime: 'flag', identity: 'bytes' } });
     this.#parts = parts;
     this.runtime = parts.runtime;
     this.layout = parts.runtime.layout;
