@@ -22,7 +22,7 @@ const UNIFORM_STRIDE = 256;
 const VECTOR_BYTES = 16;
 
 /** Where a block of a sequence lies. */
-export interface BlockPlace {
+export interface DensePlace {
   /** In its sequence, from 0. */
   readonly index: number;
   readonly slab: number;
@@ -95,7 +95,7 @@ export class DeviceCopies {
    * New buffers with the first `tokens` tokens: key and value of each layer, in order. The caller destroys them.
    * @param places of the blocks that hold these tokens
    */
-  gather(places: readonly BlockPlace[], tokens: number): GPUBuffer[] {
+  gather(places: readonly DensePlace[], tokens: number): GPUBuffer[] {
     const { layers } = this.#layout;
     const size = Math.ceil(this.tensorBytes(tokens) / VECTOR_BYTES) * VECTOR_BYTES;
     const tensors = Array.from({ length: 2 * layers }, () =>
@@ -110,7 +110,7 @@ export class DeviceCopies {
   }
 
   /** Writes blocks from tensors of `tokens` tokens: key and value of each layer, in order. */
-  scatter(tensors: readonly GPUBuffer[], tokens: number, places: readonly BlockPlace[]): void {
+  scatter(tensors: readonly GPUBuffer[], tokens: number, places: readonly DensePlace[]): void {
     this.#run(this.#scatter, tensors, tokens, places);
   }
 
@@ -122,7 +122,7 @@ export class DeviceCopies {
     kernel: PagedPipeline,
     tensors: readonly GPUBuffer[],
     tokens: number,
-    places: readonly BlockPlace[],
+    places: readonly DensePlace[],
   ): void {
     const { device } = this;
     const { kvHeads, kvStrideBytes, layerStrideBytes } = this.#layout;

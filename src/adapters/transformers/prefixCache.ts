@@ -31,7 +31,7 @@ import {
   readBuffer,
   requireEntries,
 } from './blockCopies.ts';
-import type { BlockPlace, DeviceCopies } from './deviceCopies.ts';
+import type { DensePlace, DeviceCopies } from './deviceCopies.ts';
 import {
   type EngineCache,
   type EngineModule,
@@ -439,7 +439,7 @@ export class PrefixCache implements AsyncDisposable {
   }
 }
 
-function placesOf({ entries, blocks }: DeviceBlockTable): BlockPlace[] {
+function placesOf({ entries, blocks }: DeviceBlockTable): DensePlace[] {
   return Array.from({ length: blocks }, (_, index) => ({
     index,
     slab: entries[2 * index],
