@@ -136,7 +136,7 @@ try {
       const past = new DynamicCache();
       const attention_mask = new Tensor('int64', new BigInt64Array(tokens + MORE).fill(1n), prompt.dims);
       const options = { inputs: prompt, attention_mask, past_key_values: past, max_new_tokens: 1 };
-      const all = (await model.generate({ ...options, eos_token_id: null })) as Tensor;
+      const all = (await model.generate({ ...options, eos_token_id: null } as never)) as Tensor;
       const began = process.cpuUsage();
       const { cachedTokens } = await prefixCache.restore(prompt);
       const { savedBlocks } = await prefixCache.save(all, past);

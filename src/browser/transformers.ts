@@ -7,7 +7,7 @@
 import {
   type CachedModel,
   cachedModel,
-  type PrefixCacheOptions as HostPrefixCacheOptions,
+  type PrefixCacheOptions,
 } from '../adapters/transformers/cachedModel.ts';
 import { type DecoderModel, engineDevice } from '../adapters/transformers/engine.ts';
 import { configError } from '../runtime/errors.ts';
@@ -33,8 +33,8 @@ export { type ErrorCode, type ErrorFacts, TierKVError } from '../runtime/errors.
 export type { CachedModel };
 
 /** As in Node, but for what a page does not have; `weights` are addresses. */
-export interface PrefixCacheOptions
-  extends Omit<HostPrefixCacheOptions, 'adapter' | 'wait' | 'remote' | 'log'> {
+export interface PagePrefixCacheOptions
+  extends Omit<PrefixCacheOptions, 'adapter' | 'wait' | 'remote' | 'log'> {
   /** As for `openInBrowser`. */
   readonly filesElse?: BrowserRuntimeConfig['filesElse'];
 }
@@ -46,7 +46,7 @@ export interface PrefixCacheOptions
  */
 export function withPrefixCache<Model extends DecoderModel>(
   model: Model,
-  options: PrefixCacheOptions,
+  options: PagePrefixCacheOptions,
 ): Promise<CachedModel<Model>> {
   requireObject(options, 'options');
   const { filesElse, ...rest } = options;

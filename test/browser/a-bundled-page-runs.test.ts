@@ -38,8 +38,8 @@ for (let seed = 1; seed < 4; seed++) {
   for (const { index } of kv.openBlocks(sequence)) kv.writeBlock(sequence, index, (bytes) => bytes.fill(seed));
   await kv.seal(sequence);
   kv.release(sequence);
-  await kv.idle();
 }
+await kv.save();
 const found = [];
 for (let seed = 1; seed < 4; seed++) {
   const sequence = await kv.begin(tokens(seed), { tenant: 'page' });
@@ -85,6 +85,7 @@ const bundlers: Readonly<Record<string, Bundler>> = {
       webpack(
         {
           mode: 'production',
+          optimization: { minimize: false },
           target: 'es2022',
           entry: main,
           experiments: { outputModule: true },

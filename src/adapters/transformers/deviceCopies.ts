@@ -10,6 +10,7 @@ import { BufferUsage, writeWords } from '../../backends/webgpu/device.ts';
 import { shaderSource } from '../../backends/webgpu/kernels.ts';
 import { computeShaders } from '../../backends/webgpu/shaderTexts.ts';
 import { dispatchMany, type PagedPipeline, pagedPipeline } from '../../compute/kernelText.ts';
+import { TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 
 const { STORAGE, COPY_SRC, COPY_DST } = BufferUsage;
@@ -22,7 +23,7 @@ const UNIFORM_STRIDE = 256;
 const VECTOR_BYTES = 16;
 
 /** Where a block of a sequence lies. */
-export interface BlockPlace {
+export interface DensePlace {
   /** In its sequence, from 0. */
   readonly index: number;
   readonly slab: number;
@@ -94,24 +95,54 @@ export class DeviceCopies {
   /**
    * New buffers with the first `tokens` tokens: key and value of each layer, in order. The caller destroys them.
    * @param places of the blocks that hold these tokens
+   * @throws TKV_DEVICE where the device has no room for them, or for tensors above its limits
    */
-  gather(places: readonly BlockPlace[], tokens: number): GPUBuffer[] {
+  async gather(places: readonly DensePlace[], tokens: number): Promise<GPUBuffer[]> {
     const { layers } = this.#layout;
     const size = Math.ceil(this.tensorBytes(tokens) / VECTOR_BYTES) * VECTOR_BYTES;
-    const tensors = Array.from({ length: 2 * layers }, () =>
-      this.device.createBuffer({
-        label: 'tierkv.past_key_values',
-        size,
-        usage: STORAGE | COPY_SRC | COPY_DST,
-      }),
-    );
-    this.#run(this.#gather, tensors, tokens, places);
+    const tensors: GPUBuffer[] = [];
+    try {
+      await this.#checked(() => {
+        for (let i = 0; i < 2 * layers; i++) {
+          const usage = STORAGE | COPY_SRC | COPY_DST;
+          tensors.push(this.device.createBuffer({ label: 'tierkv.past_key_values', size, usage }));
+        }
+        this.#run(this.#gather, tensors, tokens, places);
+      });
+    } catch (error) {
+      for (const tensor of tensors) tensor.destroy();
+      throw error;
+    }
     return tensors;
   }
 
-  /** Writes blocks from tensors of `tokens` tokens: key and value of each layer, in order. */
-  scatter(tensors: readonly GPUBuffer[], tokens: number, places: readonly BlockPlace[]): void {
-    this.#run(this.#scatter, tensors, tokens, places);
+  /**
+   * Writes blocks from tensors of `tokens` tokens: key and value of each layer, in order.
+   * @throws TKV_DEVICE where the device refuses the work; what the blocks hold is not known then
+   */
+  scatter(tensors: readonly GPUBuffer[], tokens: number, places: readonly DensePlace[]): Promise<void> {
+    return this.#checked(() => this.#run(this.#scatter, tensors, tokens, places));
+  }
+
+  /** Work that fails leaves zeros or what was there before: it is an error, and nothing of it is used. */
+  async #checked(act: () => void): Promise<void> {
+    const { device } = this;
+    device.pushErrorScope('validation');
+    device.pushErrorScope('out-of-memory');
+    let problem: unknown;
+    try {
+      act();
+    } catch (error) {
+      problem = error;
+    }
+    const [memory, validation] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
+    const cause = problem ?? memory ?? validation;
+    if (cause === null) return;
+    throw new TierKVError(
+      'TKV_DEVICE',
+      `The device does not copy keys and values (${(cause as Error).message.split('\n')[0]}). Use shorter prompts, or leave hbmBytes out.`,
+      { field: 'hbmBytes', cause },
+    );
   }
 
   tensorBytes(tokens: number): number {
@@ -122,7 +153,7 @@ export class DeviceCopies {
     kernel: PagedPipeline,
     tensors: readonly GPUBuffer[],
     tokens: number,
-    places: readonly BlockPlace[],
+    places: readonly DensePlace[],
   ): void {
     const { device } = this;
     const { kvHeads, kvStrideBytes, layerStrideBytes } = this.#layout;

@@ -31,7 +31,7 @@ import {
   readBuffer,
   requireEntries,
 } from './blockCopies.ts';
-import type { BlockPlace, DeviceCopies } from './deviceCopies.ts';
+import type { DensePlace, DeviceCopies } from './deviceCopies.ts';
 import {
   type EngineCache,
   type EngineModule,
@@ -265,7 +265,7 @@ export class PrefixCache implements AsyncDisposable {
         savedBlocks = open.length;
         if (copies !== undefined && buffers !== undefined) {
           const places = placesOf(runtime.deviceBlockTable(sequence));
-          copies.scatter(
+          await copies.scatter(
             buffers,
             tokens,
             open.map((index) => places[index]),
@@ -377,7 +377,7 @@ export class PrefixCache implements AsyncDisposable {
     if (copies !== undefined) {
       const places = placesOf(runtime.deviceBlockTable(sequence)).slice(0, blocks);
       const bytes = copies.tensorBytes(tokens);
-      tensors = copies.gather(places, tokens).map((buffer) => {
+      tensors = (await copies.gather(places, tokens)).map((buffer) => {
         const download = async (): Promise<unknown> =>
           this.#elements(await readBuffer(copies.device, buffer, bytes));
         return tensorOver(engine, buffer, { type, dims, download });
@@ -439,7 +439,7 @@ export class PrefixCache implements AsyncDisposable {
   }
 }
 
-function placesOf({ entries, blocks }: DeviceBlockTable): BlockPlace[] {
+function placesOf({ entries, blocks }: DeviceBlockTable): DensePlace[] {
   return Array.from({ length: blocks }, (_, index) => ({
     index,
     slab: entries[2 * index],

@@ -31,6 +31,6 @@ export interface RestoredBits {
   readonly cachedTokens: number;
   readonly byTier: readonly number[];
   readonly locations: readonly string[];
-  /** Elements whose bits differ from those that the model computes. */
+  /** Elements whose bits are not the ones that the model computes. */
   readonly different: number;
 }

@@ -97,7 +97,7 @@ const bitsOf = async (tensor: Readable): Promise<Uint32Array> => {
   return new Uint32Array(data.buffer, data.byteOffset, data.length);
 };
 
-/** The bits of restored tensors beside those that the same prompt has when it is computed at once. */
+/** The bits of restored tensors beside the bits of the same prompt, computed at once. */
 async function restoredBits(ids: readonly number[]): Promise<RestoredBits> {
   const { pastKeyValues, cachedTokens, byTier } = await cached.prefixCache.restore(ids, { tenant: 'ann' });
   const entries = Object.entries(pastKeyValues as unknown as Record<string, Readable>);
