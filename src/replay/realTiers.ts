@@ -23,6 +23,7 @@ export async function openTiers(
   return {
     driver: engine,
     advance: null,
+    nowUs: () => 1000 * performance.now(),
     bytes: patternBytes(hbm),
     shared,
     adapter: { name: hbm.adapter.name, software: hbm.adapter.software },

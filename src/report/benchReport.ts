@@ -116,7 +116,7 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
       .filter((row) => row.pattern === pattern && row.verified)
       .flatMap((row): [number, number][] => {
         const gbps = pick(row);
-        return gbps === undefined ? [] : [[row.unitBytes / 1024, gbps]];
+        return gbps === undefined ? [] : [[row.unitBytes, gbps * 1e9]];
       })
       .sort(([a], [b]) => a - b),
   });
@@ -124,8 +124,8 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
   return {
     kind: 'lines',
     title: `${link} by size of the unit`,
-    x: { title: 'KiB a unit', unit: 'plain', isLog: true },
-    y: { title: 'GB/s', unit: 'plain' },
+    x: { title: 'size of a unit', unit: 'bytes', isLog: true },
+    y: { title: 'rate', unit: 'bytesPerS' },
     series: patterns
       .flatMap((pattern) => [
         of('tierkv', ({ gbps }) => gbps, pattern),

@@ -94,7 +94,7 @@ function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
   return [
     ...(demotions.dropped > 0 && missed > 0
       ? [
-          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with --policy all over several --hbm-blocks.`,
+          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with --eviction all over several --hbm.`,
         ]
       : []),
     ...(demotions.dropped === 0
@@ -142,7 +142,7 @@ function ofStudy(study: Study): ReplayStory {
           ]
         : []),
       ...(new Set(rows.map(({ capacity }) => capacity)).size < 2
-        ? ['Try several sizes: --hbm-blocks 1000,3000,10000 shows what room buys.']
+        ? ['Try several sizes: --hbm 1000,3000,10000 shows what room buys.']
         : []),
     ],
     limits: ['Policies are compared by blocks found, each at the same sizes. Times are not part of it.'],
