@@ -40,11 +40,13 @@ interface Running {
  * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival. A request that
  * has no room even alone gets infinite times.
  * @throws {TierKVError} TKV_CONFIG for limits below 1.
+ * @param ended told of each request that has its last token
  */
 export function replayRequests(
   requests: readonly MeasuredRequest[],
   model: LatencyModel,
   limits: BatchLimits,
+  ended: () => void = () => {},
 ): RequestTimes[] {
   requireInteger('requests', limits.requests, 1);
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
@@ -54,7 +56,7 @@ export function replayRequests(
     const own = requests.flatMap((request, index) =>
       index % replicas === replica ? [{ request, index }] : [],
     );
-    replayOne(own, model, limits, times);
+    replayOne(own, model, limits, times, ended);
   }
   return times;
 }
@@ -64,6 +66,7 @@ function replayOne(
   model: LatencyModel,
   limits: BatchLimits,
   times: RequestTimes[],
+  ended: () => void,
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
@@ -145,6 +148,7 @@ function replayOne(
       if (request.generated === 1) request.firstTokenUs = nowUs;
       if (request.generated < request.outputTokens) continue;
       times[requests[request.index].index] = { firstTokenUs: request.firstTokenUs, lastTokenUs: nowUs };
+      ended();
       free += request.blocks;
     }
     running = running.filter(({ generated, outputTokens }) => generated < outputTokens);
