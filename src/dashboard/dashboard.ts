@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { watchRuntime } from '../metrics/index.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { described, optionNames, requireArray, requireOptions, requireShapes } from '../runtime/options.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -51,6 +51,7 @@ export interface Dashboard {
  * @throws TKV_CONFIG for invalid options, or without vega
  */
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
+  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
   const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
   const watch = watchRuntime(kv);
@@ -83,9 +84,14 @@ export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): 
 
 /** The dashboard of a decision log. @throws as `dashboard` */
 export async function logDashboard(
-  { head, frames }: LogFrames,
+  log: LogFrames,
   options: Omit<DashboardOptions, 'everyMs'> = {},
 ): Promise<Dashboard> {
+  requireShapes(
+    { options, log },
+    { options: 'object?', log: { head: { title: 'text' }, frames: ['object'] } },
+  );
+  const { head, frames } = log;
   const { title = head.title, limits = {}, ...access } = checked(options);
   const pages = new PageServer({ head: () => ({ ...head, title, limits }), frames: () => frames }, access);
   return {
@@ -104,6 +110,7 @@ export interface FollowOptions extends DashboardOptions {
  * @throws TKV_INPUT for a log that is damaged or has no head yet; as `dashboard`
  */
 export async function followedLogDashboard(path: string, options: FollowOptions = {}): Promise<Dashboard> {
+  requireShapes({ path, options }, { path: 'name', options: 'object?' });
   const { onEnd = () => {}, ...plain } = options;
   const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
@@ -169,13 +176,15 @@ function checked(options: DashboardOptions): DashboardOptions & {
   if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
     throw configError(
       'base',
-      `is ${JSON.stringify(base)}`,
+      `is ${described(base)}`,
       "Give a path such as '/dashboard', without a slash at its end.",
     );
   }
   if (token !== undefined && (typeof token !== 'string' || token.length < 16)) {
     throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
   }
+  requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
+  for (const host of hosts) requireShapes({ hosts: host }, { hosts: 'name' });
   return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
 }
 
@@ -209,8 +218,10 @@ export interface DashboardServer {
  */
 export async function serveDashboard(
   make: (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>,
-  { host, port }: ListenOptions,
+  place: ListenOptions,
 ): Promise<DashboardServer> {
+  requireShapes({ make, place }, { make: 'function', place: { host: 'text', port: 'number' } });
+  const { host, port } = place;
   const token = isLoopback(host) ? undefined : randomBytes(24).toString('base64url');
   const anyName = host === '0.0.0.0' || host === '::';
   const names = anyName ? await addressesOfMachine() : [host];

@@ -7,6 +7,7 @@ import { basename } from 'node:path';
 import { CacheMeasures } from '../metrics/index.ts';
 import { LogReader } from '../runtime/log/decisionLog.ts';
 import { LogReplayer } from '../runtime/log/replayer.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { type DashboardFrame, type DashboardHead, FrameHistory, FrameMaker, headOf } from './frames.ts';
 
 /** Frames of a whole log: between half of them and all. */
@@ -32,6 +33,7 @@ export class LogFrameReader {
 
   /** @param path the log's name in errors; its last part is the page's title */
   constructor(path: string) {
+    requireShapes({ path }, { path: 'name' });
     this.#path = path;
     this.#log = new LogReader(path);
   }
@@ -94,6 +96,7 @@ export class LogFrameReader {
 
 /** @throws as `LogFrameReader` */
 export function framesOfLog(lines: Iterable<string>, path: string): LogFrames {
+  requireShapes({ lines, path }, { lines: 'iterable', path: 'name' });
   const reader = new LogFrameReader(path);
   for (const line of lines) reader.read(line);
   return reader.finish();

@@ -17,7 +17,8 @@ import {
   type TierRow,
 } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
-import type { DeviceErrors } from '../backends/webgpu/device.ts';
+import type { LiveDevice } from '../backends/webgpu/device.ts';
+import type { DevicePool } from '../backends/webgpu/types.ts';
 import { configError } from '../runtime/errors.ts';
 import {
   type HostTierStore,
@@ -30,7 +31,7 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { configuredTiers } from '../runtime/manager/config.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 
 export interface StoreConfig extends TierOptions {
   /** What tiers must know whose blocks outlive the process or are shared. Default: nothing outlives it. */
@@ -59,14 +60,12 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   readonly host: HostTierStore | undefined;
   /** @throws TKV_STATE in a runtime without a device */
   readonly device: GPUDevice;
+  /** The device's pool: another one after a loss. @throws TKV_STATE in a runtime without a device */
+  readonly pool: DevicePool;
   /** Waits on the device as `wait` says. */
   waitFor<T>(start: () => Promise<T>): Promise<T>;
-  /** What the device has reported of work that failed. */
-  readonly deviceErrors: DeviceErrors;
-  /** Why the device is gone, from the moment of its loss on; empty while it lives. */
-  readonly deviceLoss: string;
-  /** Fulfilled with the reason when the present device is lost; never without a device. */
-  readonly deviceLost: Promise<string>;
+  /** The present device, with its loss and its errors; undefined in a runtime without a device. */
+  readonly live: LiveDevice | undefined;
   /** The first tier whose blocks the next start finds; undefined where none is on. */
   readonly durable: DurableTier | undefined;
   /** The first tier that others write too, and its position; undefined where none is on. */
@@ -81,13 +80,12 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   replaceDevice(): Promise<void>;
 }
 
-const NO_ERRORS: DeviceErrors = { count: 0, last: '' };
-
 /**
  * @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is
  * closed again
  */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
+  requireShapes({ config, manager }, { config: 'object', manager: { lookup: 'function' } });
   const rows = tierRows;
   const known = [...storeConfigNames, ...rows.flatMap((row) => row.optionNames)];
   requireOptions(config, known, 'config', 'TKV_CONFIG');
@@ -132,14 +130,12 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       if (device === undefined) throw noDevice('device');
       return device.live.device;
     },
-    get deviceErrors() {
-      return device?.live.deviceErrors ?? NO_ERRORS;
+    get pool() {
+      if (device === undefined) throw noDevice('pool');
+      return device.pool;
     },
-    get deviceLoss() {
-      return device?.live.lostReason ?? '';
-    },
-    get deviceLost() {
-      return device?.live.lost ?? new Promise<string>(() => {});
+    get live() {
+      return device?.live;
     },
     waitFor: (start) => (device === undefined ? start() : device.live.waitFor(start)),
     durable: parts.find(({ durable }) => durable !== undefined)?.durable,

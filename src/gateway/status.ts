@@ -22,6 +22,13 @@ export interface GatewayCounts {
   retries: number;
   clientsLeft: number;
   brokenAnswers: number;
+  /** Chats that the model's template did not render, so that their keys are the gateway's own. Without a template none counts. */
+  chatsByText: number;
+  /** Prompts that a server counted otherwise than the tokenizer here: keys of their blocks may not be the server's. */
+  promptsMiscounted: number;
+  /** Requests whose prompt one server computed for another, and those where it failed to. */
+  prefills: number;
+  prefillsFailed: number;
   /** Decisions that a rule took in the place of a policy, by slot and kind. */
   readonly fallbacks: Map<string, number>;
 }
@@ -36,6 +43,8 @@ export interface StatusSource extends MetricSource {
   readonly policy: string;
   /** How prompts are cut: `tokenizer` or `text`. */
   readonly tokenisation: string;
+  /** How chats become one text: `template` or `text`. */
+  readonly chats: string;
   /** What the operator should know of the policies here. */
   readonly notes: readonly string[];
   /** What log and trace lost. */
@@ -114,6 +123,7 @@ function backendStatus(backend: ListedBackend): object {
     backend;
   return {
     id,
+    role: backend.role,
     state: isDraining && state === 'up' ? 'draining' : state,
     instance,
     models: [...backend.models.keys()],
@@ -143,10 +153,11 @@ function backendStatus(backend: ListedBackend): object {
 }
 
 function statusOf(source: StatusSource): object {
-  const { counts, pool, shadows, policy, tokenisation, notes, losses, openRequests } = source;
+  const { counts, pool, shadows, policy, tokenisation, chats, notes, losses, openRequests } = source;
   return {
     policy,
     tokenisation,
+    chats,
     openRequests,
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),

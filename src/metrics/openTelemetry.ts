@@ -11,7 +11,7 @@
 
 import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../packageFiles.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
 import type { MeasuredMetric, MetricSource } from './metric.ts';
 import { importPeer } from './peer.ts';
@@ -57,12 +57,20 @@ export async function openTelemetry(
   watch: MetricSource,
   options: OpenTelemetryOptions = {},
 ): Promise<() => void> {
+  requireShapes({ watch, options }, { watch: { measured: 'array' }, options: 'object?' });
   const { attributes = {}, ...given } = requireOptions(
     options,
     openTelemetryOptionsNames,
     'options',
     'TKV_CONFIG',
   );
+  requireShapes({ attributes }, { attributes: 'object' });
+  if (given.meter !== undefined && given.meter !== false) {
+    requireShapes(given, { meter: { createHistogram: 'function' } });
+  }
+  if (given.tracer !== undefined && given.tracer !== false) {
+    requireShapes(given, { tracer: { startSpan: 'function' } });
+  }
   const api = await importPeer<Api>('@opentelemetry/api', 'metrics for OpenTelemetry');
   const meter = given.meter ?? api.metrics.getMeter('tierkv', packageVersion());
   const tracer = given.tracer ?? api.trace.getTracer('tierkv', packageVersion());
@@ -83,6 +91,8 @@ function tell(metric: MeasuredMetric, meter: Meter, attributes: Attributes): () 
   if (metric.kind === 'histogram') {
     const samples = metric.read().filter(({ value }) => value instanceof ValueHistogram);
     const [first] = samples;
+    // a runtime without a device, or without a tier below, has no transfers to time
+    if (first === undefined) return () => {};
     const advice = { explicitBucketBoundaries: [...(first.value as ValueHistogram).bounds] };
     const instrument = meter.createHistogram(name, { description, unit, advice });
     const stops = samples.map(({ labels, value }) => {

@@ -2,7 +2,7 @@
 
 import type { Registry } from 'prom-client';
 import { configError } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { described, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
 import type { Metric, MetricSample, MetricSource } from './metric.ts';
 import { MetricText } from './pageText.ts';
@@ -41,18 +41,22 @@ const labelName = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
  * @throws TKV_CONFIG where `prom-client` is not installed, for invalid options, and for a registry that has one of the names
  */
 export async function prometheus(
-  { measured }: MetricSource,
+  source: MetricSource,
   options: PrometheusOptions = {},
 ): Promise<PrometheusMetrics> {
+  requireShapes({ source, options }, { source: { measured: 'array' }, options: 'object?' });
+  const { measured } = source;
   const {
     labels = {},
     names = 'vllm',
     ...given
   } = requireOptions(options, prometheusOptionsNames, 'options', 'TKV_CONFIG');
   if (names !== 'vllm' && names !== 'tierkv') {
-    throw configError('names', `is ${JSON.stringify(names)}`, "Use 'vllm' or 'tierkv'.");
+    throw configError('names', `is ${described(names)}`, "Use 'vllm' or 'tierkv'.");
   }
-  for (const name of Object.keys(labels)) {
+  requireShapes({ labels }, { labels: 'object' });
+  for (const [name, text] of Object.entries(labels)) {
+    requireShapes({ [`labels.${name}`]: text }, { [`labels.${name}`]: 'text' });
     if (!labelName.test(name) || measured.some((metric) => metric.labels.includes(name)) || name === 'le') {
       throw configError(
         `labels.${name}`,
@@ -61,6 +65,7 @@ export async function prometheus(
       );
     }
   }
+  if (given.registry !== undefined) requireShapes(given, { registry: { getSingleMetric: 'function' } });
   const client = await importPeer<typeof import('prom-client')>('prom-client', 'metrics for Prometheus');
   const registry = given.registry ?? new client.Registry();
   const ours = new Map<string, MetricText>();

@@ -2,7 +2,7 @@
 
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { CacheMeasures } from './cacheMeasures.ts';
 import { metrics } from './catalogue.ts';
 import { type MeasuredMetric, type MetricSource, measuredOf, type Watched } from './metric.ts';
@@ -32,6 +32,7 @@ export class RuntimeWatch implements Watched, MetricSource {
   readonly #stop: () => void;
 
   constructor(kv: KVRuntime, tenantsMost: number) {
+    requireShapes({ kv, tenantsMost }, { kv: { begin: 'function' }, tenantsMost: 'number' });
     this.kv = kv;
     this.manager = kv.manager;
     this.blockTokens = kv.layout.blockTokens;
@@ -86,6 +87,7 @@ const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
  * @throws TKV_CONFIG for options that are wrong, or differ from the options that the runtime is watched with
  */
 export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
+  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
   const { tenants } = requireOptions(options, watchOptionsNames, 'options', 'TKV_CONFIG');
   if (tenants !== undefined) requireInteger('tenants', tenants, 0, TENANTS_MOST);
   const known = watches.get(kv);

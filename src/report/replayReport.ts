@@ -49,7 +49,7 @@ type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'f
 function ofReplay(replay: ReplayReport): ReplayStory {
   const { hits, blockLookups, requests, verified, verifyFailures, adapter, driver, wallSeconds } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
-  const all = hits.hbm + hits.ddr + hits.nvme;
+  const all = sumOf(hits);
   const isRight = verifyFailures === 0;
   const answer = isRight
     ? `With its tiers ${written(of(all), 'share')} of the blocks of ${requests} requests were found, with GPU memory alone ${written(of(hits.hbm), 'share')}.`
@@ -61,9 +61,11 @@ function ofReplay(replay: ReplayReport): ReplayStory {
     verdict: isRight ? 'open' : 'no',
     figures: [
       { name: 'found in any tier', value: of(all), unit: 'share' },
-      { name: 'found in GPU memory', value: of(hits.hbm), unit: 'share' },
-      { name: 'found in host memory', value: of(hits.ddr), unit: 'share' },
-      { name: 'found on disk', value: of(hits.nvme), unit: 'share' },
+      ...Object.entries(hits).map(([tier, blocks]) => ({
+        name: `found: ${tierTitle(tier)}`,
+        value: of(blocks),
+        unit: 'share' as const,
+      })),
       {
         name: 'blocks that came back wrong',
         value: verifyFailures,
@@ -88,9 +90,13 @@ function ofReplay(replay: ReplayReport): ReplayStory {
   };
 }
 
+function sumOf(hits: ReplayReport['hits']): number {
+  return Object.values(hits).reduce((sum, blocks) => sum + blocks, 0);
+}
+
 function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
   const { demotions, hits, blockLookups } = replay;
-  const missed = blockLookups - hits.hbm - hits.ddr - hits.nvme;
+  const missed = blockLookups - sumOf(hits);
   return [
     ...(demotions.dropped > 0 && missed > 0
       ? [
@@ -152,8 +158,8 @@ function ofStudy(study: Study): ReplayStory {
 function replaySections(replay: ReplayReport): ReportSection[] {
   const { hits, blockLookups, demotions, bytesMoved, gbps, tiers } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
-  const missed = blockLookups - hits.hbm - hits.ddr - hits.nvme;
-  const links = Object.entries(bytesMoved) as [keyof typeof bytesMoved, number][];
+  const missed = blockLookups - sumOf(hits);
+  const links = Object.entries(bytesMoved);
   const facts = Object.entries(tiers).flatMap(([tier, of2]) =>
     Object.entries(of2).map(([name, value]) => [tierTitle(tier), ...factOf(name, value)]),
   );
@@ -163,9 +169,7 @@ function replaySections(replay: ReplayReport): ReportSection[] {
       title: 'Where the blocks of prompts were found',
       unit: 'share',
       bars: [
-        { name: 'GPU memory', value: of(hits.hbm) },
-        { name: 'host memory', value: of(hits.ddr) },
-        { name: 'disk', value: of(hits.nvme) },
+        ...Object.entries(hits).map(([tier, blocks]) => ({ name: tierTitle(tier), value: of(blocks) })),
         { name: 'computed', value: of(missed) },
       ],
     },
@@ -174,8 +178,9 @@ function replaySections(replay: ReplayReport): ReportSection[] {
       title: 'Where blocks went',
       unit: 'count',
       bars: [
-        { name: 'GPU memory to host memory', value: demotions.hbmToDdr },
-        { name: 'host memory to disk', value: demotions.ddrToNvme },
+        ...Object.entries(demotions)
+          .filter(([link]) => link !== 'dropped')
+          .map(([link, value]) => ({ name: linkTitle(link), value })),
         { name: 'dropped', value: demotions.dropped },
       ],
     },

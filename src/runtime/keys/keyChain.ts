@@ -13,7 +13,7 @@
 import { configError, invariant, requireInteger, TierKVError } from '../errors.ts';
 import { Granularity, granularityNames, type UnitSpec, unitBox, unitSpec } from '../geometry/box.ts';
 import { type KVLayout, layoutFingerprint, requireKVLayout } from '../geometry/layout.ts';
-import { described, optionNames, requireObject, requireOptions } from '../options.ts';
+import { described, optionNames, requireObject, requireOptions, requireShapes } from '../options.ts';
 import {
   blake2s,
   compress,
@@ -31,6 +31,15 @@ const digestWords = digestBytesMax / 4;
 /** Told of keys, the first block of them that was hashed, and the tokens. */
 type HashListener = (keys: BlockKeys, from: number, tokens: KeyElements) => void;
 
+/** Told of the key of a partial last block: which block it begins, and how many tokens it has. */
+type TailListener = (
+  keys: BlockKeys,
+  key: Uint32Array,
+  block: number,
+  count: number,
+  tokens: KeyElements,
+) => void;
+
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
@@ -40,6 +49,7 @@ export class KeyChain implements KeySource {
   readonly #message: Uint32Array = new Uint32Array(messageWords);
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
   #onHashed: HashListener | undefined;
+  #onTail: TailListener | undefined;
 
   /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed. */
   constructor(namespace: KeyNamespace | KeyChain) {
@@ -85,11 +95,12 @@ export class KeyChain implements KeySource {
   }
 
   /**
-   * Sets what is called behind each `hashBlocks`. A chain that `withExtras` makes does not have it: there tokens alone
-   * do not name a block.
+   * Sets what is called behind each `hashBlocks` and each `hashTail`. A chain that `withExtras` makes has listeners of
+   * its own: there tokens alone do not name a block.
    */
-  listen(listener: HashListener): void {
+  listen(listener: HashListener, onTail: TailListener): void {
     this.#onHashed = listener;
+    this.#onTail = onTail;
   }
 
   hashBlocks(tokens: KeyElements, from: number, out: BlockKeys, tokenCount: number = tokens?.length): number {
@@ -123,6 +134,12 @@ export class KeyChain implements KeySource {
     invariant(block <= keys.length, () => `the tail of block ${block} needs the key of the block before it`);
     this.#hash(tokens, block, count, keys);
     for (let i = 0; i < wordsPerKey; i++) out[at + i] = this.#key[i];
+  }
+
+  /** As `hashPartial`, for a tail that is about to be stored: its listener is told. */
+  hashTail(tokens: KeyElements, block: number, count: number, keys: BlockKeys, out: Uint32Array): void {
+    this.hashPartial(tokens, block, count, keys, out);
+    this.#onTail?.(keys, out, block, count, tokens);
   }
 
   /** Puts into #key the key of `count` tokens of `block`, whose parent is among `keys`. */
@@ -372,6 +389,7 @@ export const secretKeyBytesMin = 16;
 
 /** Tokens that one key of the namespace covers. */
 export function tokensPerKey(namespace: KeyNamespace): number {
+  requireShapes({ namespace }, { namespace: { secretKey: 'bytes', epoch: 'number' } });
   return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
 }
 
@@ -380,6 +398,7 @@ export function tokensPerKey(namespace: KeyNamespace): number {
  * @throws TKV_CONFIG naming the field that is missing or malformed.
  */
 export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
+  requireShapes({ namespace }, { namespace: { secretKey: 'bytes', epoch: 'number' } });
   const { layout, unitInRange = 0, extras = {} } = namespace;
   requireKVLayout(layout);
   requireObject(extras, 'extras', 'TKV_CONFIG');
@@ -622,6 +641,10 @@ export function requestExtras(
   tokensPerKey: number,
   field = 'extras',
 ): ReadonlyMap<number, Uint8Array> {
+  requireShapes(
+    { extras, tokensPerKey, field },
+    { extras: 'object', tokensPerKey: 'number', field: 'text?' },
+  );
   requireObject(extras, field);
   const writers = new Map<number, CanonicalWriter>();
   for (const name of Object.keys(extras).sort()) {

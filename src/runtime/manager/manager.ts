@@ -18,26 +18,29 @@ import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobT
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier, TOP } from '../tier/tier.ts';
-import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
-import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
-import { Core, type ManagerListener } from './core.ts';
-import type { Counters } from './counters.ts';
-import { drain } from './drain.ts';
-import { dump, type ManagerDump } from './dump.ts';
-import { bytesOfLoneLoad, detach, releaseBlock } from './holds.ts';
-import { checkIntegrity } from './integrity.ts';
-import { finish, loadEnded, tellOverdue } from './jobs.ts';
 import {
+  canBeCopied,
   cancelSpeculative,
+  copyBlock,
   fail,
   joinSpeculative,
   lackingBytes,
   loadBlock,
   type MoveAnswer,
+  matchBlock,
   moveContent,
+  openBlock,
   prefetchContent,
+  sealBlock,
   speculativeBytes,
-} from './loads.ts';
+} from './blocks.ts';
+import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
+import { Core, type ManagerListener } from './core.ts';
+import type { Counters } from './counters.ts';
+import { drain } from './drain.ts';
+import { dump, type ManagerDump } from './dump.ts';
+import { checkIntegrity } from './integrity.ts';
+import { bytesOfLoneLoad, detach, finish, loadEnded, releaseBlock, tellOverdue } from './jobs.ts';
 import {
   type BlockPlace,
   type CachedBlocks,
@@ -851,13 +854,14 @@ export class KVManager {
   }
 
   /**
-   * A lookup has found the block in the store of the tier at `position`, which others write too: it can be matched
-   * and loaded from there. A full tier forgets another block for it.
+   * A lookup has found the block in the store of the tier at `position`, which others write too, or another runtime has
+   * sent it, and the caller writes its bytes before anything else happens: it can be matched and loaded from there. A full
+   * tier forgets another block for it.
    * @returns its place, or undefined where it stays out: some tier has it or awaits it, or it finds no room
    */
   adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
     const core = this.#core;
-    requireInteger('position', position, 1, core.tiers - 1);
+    requireInteger('position', position, 0, core.tiers - 1);
     this.#now(nowUs, InputOp.FOUND);
     core.sink?.input(InputOp.FOUND, nowUs, [position, block.sizeClass, block.owner], adoptionWords(block));
     const replica = adoptFound(core, position, block);

@@ -4,10 +4,19 @@
  * transfer takes is the link model's business. `tierContract` holds for it, but for the comparison of bytes.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
-import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
 import type { Tier } from '../../runtime/tier/tier.ts';
-import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
+import {
+  corrupt,
+  type ItemEnded,
+  loaded,
+  refused,
+  SlotLedger,
+  type StoreItem,
+  type StoreResult,
+  type TierStore,
+} from '../../runtime/tier/tierStore.ts';
 
 /** Words kept for a slot: its key and its digest. */
 const IDENTITY_WORDS = 6;
@@ -21,6 +30,7 @@ export class ModeledTier implements TierStore {
   #disposed = false;
 
   constructor(tier: Tier, shape: PoolShape) {
+    requireShapes({ tier, shape }, { tier: 'number', shape: { pageBytes: 'number', pages: 'number' } });
     this.tier = tier;
     this.capacityBytes = shape.capacityBytes;
     this.#ledger = new SlotLedger(shape);
