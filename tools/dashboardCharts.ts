@@ -24,7 +24,7 @@ const series = {
   legend: { orient: 'top', title: null, symbolType: 'square', columns: 3 },
 } as const;
 
-/** Common to all: the page fills the data named `rows`, and sets the signals `names`, `colours` and `width`. */
+/** Common to all: the page fills the data named `rows`, and sets the signals `names`, `colours`, `most` and `width`. */
 function chart(rest: VegaLiteSpec): VegaLiteSpec {
   return {
     $schema: 'https://vega.github.io/schema/vega-lite/v6.json',
@@ -32,6 +32,7 @@ function chart(rest: VegaLiteSpec): VegaLiteSpec {
     params: [
       { name: 'names', value: [] },
       { name: 'colours', value: tierColours },
+      { name: 'most', value: 1 },
     ],
     width: 300,
     height: 200,
@@ -48,7 +49,7 @@ function chart(rest: VegaLiteSpec): VegaLiteSpec {
 
 const charts: Readonly<Record<string, VegaLiteSpec>> = {
   hits: chart({
-    mark: { type: 'area', opacity: 0.8 },
+    mark: { type: 'area', opacity: 0.8, interpolate: 'step-after', clip: true },
     encoding: {
       x: time,
       y: {
@@ -108,7 +109,12 @@ const charts: Readonly<Record<string, VegaLiteSpec>> = {
     mark: { type: 'line', strokeWidth: 2, interpolate: 'step-after' },
     encoding: {
       x: time,
-      y: { field: 'value', type: 'quantitative', title: 'requests', axis: { tickCount: 4 } },
+      y: {
+        field: 'value',
+        type: 'quantitative',
+        title: 'requests',
+        axis: { tickCount: 4, tickMinStep: 1, format: 'd' },
+      },
       color: series,
       tooltip: [{ field: 'series' }, { field: 'value' }],
     },
@@ -129,12 +135,18 @@ const charts: Readonly<Record<string, VegaLiteSpec>> = {
   }),
 };
 
-/** Which series there are, and in which colours, is known to the page alone: Vega-Lite has no words for that. */
-function withSignals(compiled: unknown): unknown {
+/**
+ * Which series there are, in which colours, and how far up the values go is known to the page alone: Vega-Lite has no words
+ * for that, and makes a scale of nothing but zeros whose ticks are no numbers.
+ */
+function withSignals(compiled: unknown, isShare: boolean): unknown {
   const spec = compiled as { readonly scales: readonly { readonly name: string }[] };
-  const scales = spec.scales.map((scale) =>
-    scale.name === 'color' ? { ...scale, domain: { signal: 'names' }, range: { signal: 'colours' } } : scale,
-  );
+  const scales = spec.scales.map((scale) => {
+    if (scale.name === 'color') {
+      return { ...scale, domain: { signal: 'names' }, range: { signal: 'colours' } };
+    }
+    return scale.name === 'y' && !isShare ? { ...scale, domain: { signal: '[0, most]' } } : scale;
+  });
   return { ...spec, scales };
 }
 
@@ -145,7 +157,7 @@ const { compile } = await importPeer<{ compile(spec: unknown): { spec: unknown }
 
 /** By name. */
 export const compiledCharts: Readonly<Record<string, unknown>> = Object.fromEntries(
-  Object.entries(charts).map(([name, spec]) => [name, withSignals(compile(spec).spec)]),
+  Object.entries(charts).map(([name, spec]) => [name, withSignals(compile(spec).spec, name === 'hits')]),
 );
 
 if (import.meta.main) {

@@ -28,6 +28,7 @@ function rate(value) {
 }
 function seconds(value) {
   if (value < 0) return '-';
+  if (value === 0) return '0 s';
   if (value < 1e-3) return `${three(value * 1e6)} us`;
   if (value < 1) return `${three(value * 1e3)} ms`;
   if (value < 60) return `${three(value)} s`;
@@ -239,6 +240,8 @@ function overTime(rows) {
   const start = state.frames[0].at;
   let then = 0;
   for (let i = 1; i < frames.length; i++) {
+    // of frames of one moment the last one stands for all
+    if (frames[i + 1]?.at === frames[i].at) continue;
     while (then + 1 < i && frames[i].at - frames[then + 1].at >= back) then++;
     rows(frames[i], frames[then], (series, value) => found.push({ at: frames[i].at - start, value, series, rank: state.head.tiers.indexOf(series) }));
   }
@@ -294,6 +297,15 @@ function chartConfig() {
     style: { cell: { stroke: null } },
   };
 }
+/** How far up an axis goes: at least 1. Bars of one bucket stand on each other. */
+function mostOf(rows) {
+  const sums = new Map();
+  for (const { bucket, value } of rows) {
+    if (bucket !== undefined) sums.set(bucket, (sums.get(bucket) ?? 0) + value);
+  }
+  const values = sums.size > 0 ? [...sums.values()] : rows.map(({ value }) => value);
+  return values.reduce((most, value) => Math.max(most, value), 1);
+}
 function drawCharts() {
   for (const name of Object.keys(chartRows)) {
     const place = $(name);
@@ -310,7 +322,8 @@ function drawCharts() {
       chart = { view, form };
       state.charts[name] = chart;
     }
-    chart.view.data('rows', rows).runAsync().catch((error) => console.error(error));
+    place.classList.toggle('nothing', rows.every(({ value }) => value === 0));
+    chart.view.signal('most', mostOf(rows)).data('rows', rows).runAsync().catch((error) => console.error(error));
   }
 }
 

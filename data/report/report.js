@@ -68,7 +68,11 @@ function draw({ id, spec, rows, isOfTimeline }) {
   view.width(Math.max(240, place.clientWidth - 4)).data('rows', rows);
   if (isOfTimeline) view.signal('seconds', seconds);
   views.set(id, view);
-  view.runAsync().catch((error) => console.error(error));
+  // a legend of several rows is known by its height only when it was drawn once
+  view
+    .runAsync()
+    .then(() => view.resize().runAsync())
+    .catch((error) => console.error(error));
 }
 function drawAll() {
   for (const chart of charts) draw(chart);

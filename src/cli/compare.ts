@@ -3,6 +3,7 @@
 import { Command } from 'commander';
 import { requireWritableTarget, writeResultJson } from '../files/results.ts';
 import type { ServedBy } from '../fitting/fitRequests.ts';
+import { startProgressBar } from '../printing/progress.ts';
 import { renderTable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import { runText, servedBy, servedOptions } from './latency/command.ts';
@@ -49,7 +50,12 @@ export function compareCommand(): Command {
       const read = readMeasuredRun(readText(file), file);
       const { run, coefficients, kvBlocks } = predictedRun(read.requests, raw, raw.coefficients);
       const first = Math.floor(read.requests.length * raw.fitShare);
-      const values = compareTimes(read.requests, replayRun(run, coefficients), first);
+      using bar = startProgressBar('requests');
+      let done = 0;
+      const times = replayRun(run, coefficients, () =>
+        bar.update({ share: ++done / read.requests.length, done }),
+      );
+      const values = compareTimes(read.requests, times, first);
       if (raw.json !== undefined)
         writeResultJson(raw.json, 'compare', { run: file, judged: read.requests.length - first, values });
       printText(`${runText(file, read, kvBlocks)}\n`);

@@ -3,6 +3,7 @@
  * version, is refused with its line; a log that is still written is followed.
  */
 
+import { basename } from 'node:path';
 import { CacheMeasures } from '../metrics/index.ts';
 import { LogReader } from '../runtime/log/decisionLog.ts';
 import { LogReplayer } from '../runtime/log/replayer.ts';
@@ -30,7 +31,7 @@ export class LogFrameReader {
   #nextUs = 0;
   #nowUs = 0;
 
-  /** @param path the log's name in errors and in the page's title */
+  /** @param path the log's name in errors; its last part is the page's title */
   constructor(path: string) {
     requireShapes({ path }, { path: 'name' });
     this.#path = path;
@@ -59,7 +60,7 @@ export class LogFrameReader {
     return {
       head: headOf(this.#cache as CacheMeasures, {
         mode: 'log',
-        title: this.#path,
+        title: basename(this.#path),
         limits: {},
         isWritten,
         note: 'A log has sequences and owners by number: no texts, no tenants by name.',

@@ -57,9 +57,12 @@ export interface FitRequestsReport {
 /** Mean error of the fitted requests from which on a fit is refused. */
 const mostError = 0.25;
 
+/** Told of each replay of the run: the share of the work that is done, about, and how many there were. */
+export type FitProgress = (share: number, replays: number) => void;
+
 /** @throws {TierKVError} for a file, model or GPU that does not exist, too few requests, or a fit that does not fit. */
-export function fitToRequests(options: FitRequestsOptions): FitRequestsReport {
-  const report = withOptionNames(latencyOptionNames, () => fitOneRun(options));
+export function fitToRequests(options: FitRequestsOptions, progress?: FitProgress): FitRequestsReport {
+  const report = withOptionNames(latencyOptionNames, () => fitOneRun(options, progress));
   requireFiniteFit(options.requests, report.file);
   return report;
 }
@@ -117,7 +120,7 @@ function startOf(hardware: Hardware): CalibratedCoefficients {
   return { ...start, engine: { ...start.engine, reduceEfficiency, reduceLatencyUs } };
 }
 
-function fitOneRun(options: FitRequestsOptions): FitRequestsReport {
+function fitOneRun(options: FitRequestsOptions, progress: FitProgress | undefined): FitRequestsReport {
   const hardware = loadHardware(options.gpu);
   const read = readMeasuredRun(readText(options.requests), options.requests);
   const { requests } = read;
@@ -130,7 +133,9 @@ function fitOneRun(options: FitRequestsOptions): FitRequestsReport {
   }
   const { kvBlocks, ...run } = measuredRun(requests, options);
   requireRoomFor(run, options, kvBlocks);
-  const coefficients = rounded(fitRun(run, startOf(hardware), fitted)) as CalibratedCoefficients;
+  const coefficients = rounded(
+    fitRun(run, startOf(hardware), fitted, undefined, progress),
+  ) as CalibratedCoefficients;
   requireGoodFit(run, coefficients, fitted, options);
   return {
     file: {

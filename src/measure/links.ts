@@ -73,7 +73,7 @@ function routesOf({ diskOnly = false }: LinkBenchSizes): readonly Route[] {
 }
 
 /** What tierkv moved over a link in one round. */
-export interface LinkSample {
+export interface LinkRound {
   readonly link: string;
   readonly unitBytes: number;
   readonly pattern: RowFacts['pattern'];
@@ -90,7 +90,7 @@ export interface BenchListener {
   /** @param done samples of `all` */
   progress?(done: number, all: number): void;
   /** A sample of tierkv on a link was taken: for what shows how the rates went over time. */
-  sample?(sample: LinkSample): void;
+  sample?(sample: LinkRound): void;
   /** Ends the bench with its reason. */
   readonly signal?: AbortSignal;
 }

@@ -25,6 +25,18 @@ export function statisticOf(name: FigureName): { readonly quantity: Quantity; re
   return statistic === 'mean' ? { quantity } : { quantity, percentile: Number(statistic.slice(1)) };
 }
 
+const quantityTitles: Readonly<Record<Quantity, string>> = {
+  ttft: 'first token',
+  itl: 'between tokens',
+  e2e: 'whole request',
+};
+
+/** A figure in words: `first token, p99`. */
+export function figureTitle(name: FigureName): string {
+  const [quantity, statistic] = name.split('_') as [Quantity, Statistic];
+  return `${quantityTitles[quantity]}, ${statistic}`;
+}
+
 /** Most milliseconds by figure. */
 export type PlanTargets = Readonly<Partial<Record<FigureName, number>>>;
 

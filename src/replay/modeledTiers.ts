@@ -30,6 +30,7 @@ export async function openTiers(
     advance: () => {
       timeline.step();
     },
+    nowUs: () => timeline.nowUs,
     bytes: null,
     adapter: {
       name: profile === undefined ? 'none: modeled' : `none: modeled after ${profile.device}`,

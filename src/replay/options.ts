@@ -48,7 +48,6 @@ export interface ReplayOptions {
   readonly skipBad: boolean;
 }
 
-/** What a run tells while it goes. Every method returns at once and never throws. */
 /** A request of the trace that was replayed. */
 export interface ReplayedRequest {
   /** From 0, in the order of the trace. */
@@ -61,6 +60,7 @@ export interface ReplayedRequest {
   readonly blockTokens: number;
 }
 
+/** What a run tells while it goes. Every method returns at once and never throws. */
 export interface TraceReplayListener {
   /** After each request, or as often as is cheap: listeners limit their own rate. */
   progress(state: ReplayProgress): void;

@@ -25,6 +25,7 @@ export async function openTiers(
   return {
     driver: engine,
     advance: null,
+    nowUs: () => 1000 * performance.now(),
     bytes: patternBytes(pool),
     shared,
     adapter: { name: pool.adapter.name, software: pool.adapter.software },

@@ -78,12 +78,11 @@ export async function runReplay(
   })) {
     listener.signal.throwIfAborted();
     const arrivalUs = 1000 * request.timestampMs;
-    const beganUs = tiers.advance === null ? 1000 * performance.now() : arrivalUs;
+    const beganUs = tiers.nowUs();
     hits.update(`${await session.request(request.hashIds, arrivalUs)}\n`);
     if (told !== undefined) {
-      const endedUs = tiers.advance === null ? 1000 * performance.now() : session.nowUs;
       const { blockTokens } = options;
-      const tookUs = Math.max(0, endedUs - beganUs);
+      const tookUs = tiers.nowUs() - beganUs;
       told({ number: requests, arrivalUs, tookUs, blocks: request.hashIds.length, blockTokens });
     }
     requests++;
@@ -233,11 +232,6 @@ export class ReplaySession {
     this.#blockTokens = sizes.blockTokens;
     this.#topBlocks = sizes.topBlocks;
     this.#window = sizes.window;
-  }
-
-  /** Time of the driver. */
-  get nowUs(): number {
-    return this.#driver.nowUs();
   }
 
   /**

@@ -17,6 +17,8 @@ export interface ReplayTiers extends AsyncDisposable {
   readonly driver: TransferDriver;
   /** Moves virtual time on to the next end; null where time passes by itself. */
   readonly advance: (() => void) | null;
+  /** The driver's own time in microseconds: the link model's, or that of the process. */
+  nowUs(): number;
   readonly bytes: BlockBytes | null;
   /** The tier that other runs write too, and its position. */
   readonly shared?: { readonly tier: SharedTier; readonly position: number } | undefined;

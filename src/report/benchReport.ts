@@ -1,6 +1,6 @@
 /** A bench as a report: how much of what this machine's links can do does tierkv get, and what does the manager cost? */
 
-import type { LinkRow, LinkSample } from '../measure/links.ts';
+import type { LinkRound, LinkRow } from '../measure/links.ts';
 import type { ManagerRow } from '../measure/manager.ts';
 import { type Report, type ReportSection, type TimelineSection, written } from './model.ts';
 import { originOf } from './origin.ts';
@@ -9,7 +9,7 @@ export interface MeasuredMachine {
   readonly adapter?: { readonly name: string; readonly software: boolean };
   readonly links?: readonly LinkRow[];
   /** Each round of each link, in the order in which they ran. */
-  readonly samples?: readonly LinkSample[];
+  readonly samples?: readonly LinkRound[];
   readonly manager?: readonly ManagerRow[];
   readonly command: string;
 }
@@ -116,7 +116,7 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
       .filter((row) => row.pattern === pattern && row.verified)
       .flatMap((row): [number, number][] => {
         const gbps = pick(row);
-        return gbps === undefined ? [] : [[row.unitBytes / 1024, gbps]];
+        return gbps === undefined ? [] : [[row.unitBytes, gbps * 1e9]];
       })
       .sort(([a], [b]) => a - b),
   });
@@ -124,8 +124,8 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
   return {
     kind: 'lines',
     title: `${link} by size of the unit`,
-    x: { title: 'KiB a unit', unit: 'plain', isLog: true },
-    y: { title: 'GB/s', unit: 'plain' },
+    x: { title: 'size of a unit', unit: 'bytes', isLog: true },
+    y: { title: 'rate', unit: 'bytesPerS' },
     series: patterns
       .flatMap((pattern) => [
         of('tierkv', ({ gbps }) => gbps, pattern),
@@ -137,7 +137,7 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
 }
 
 /** Lanes of the rate of each link, round by round: whether the machine was quiet shows here. */
-function roundsOf(samples: readonly LinkSample[]): TimelineSection {
+function roundsOf(samples: readonly LinkRound[]): TimelineSection {
   const names = [...new Set(samples.map(({ link }) => link))];
   return {
     kind: 'timeline',

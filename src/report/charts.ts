@@ -48,9 +48,17 @@ const axisFormats: Readonly<Record<Unit, string>> = {
   plain: '~s',
 };
 
+/** A size on an axis, in powers of 1024. */
+const bytesLabel =
+  "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~g') + ' GiB' : datum.value >= 1048576 ? " +
+  "format(datum.value / 1048576, '~g') + ' MiB' : datum.value >= 1024 ? format(datum.value / 1024, '~g') + ' KiB' : datum.label";
+
 /** Numbers on an axis; a plain 0 where the others have a thousand, a million, ... behind them. */
 function labelsOf(unit: Unit): { readonly format: string; readonly labelExpr: string } {
-  return { format: axisFormats[unit], labelExpr: "datum.value === 0 ? '0' : datum.label" };
+  return {
+    format: axisFormats[unit],
+    labelExpr: unit === 'bytes' ? bytesLabel : "datum.value === 0 ? '0' : datum.label",
+  };
 }
 
 const unitNames: Readonly<Record<Unit, string>> = {
@@ -58,7 +66,7 @@ const unitNames: Readonly<Record<Unit, string>> = {
   ms: 'ms',
   s: 's',
   share: '',
-  bytes: 'bytes',
+  bytes: '',
   perS: 'a second',
   tokensPerS: 'tokens a second',
   bytesPerS: 'bytes a second',
@@ -90,7 +98,7 @@ const color = {
     title: null,
     symbolType: 'stroke',
     symbolStrokeWidth: 3,
-    columns: 4,
+    columns: { expr: 'width < 300 ? 1 : width < 560 ? 2 : 4' },
     labelLimit: 260,
   },
 } as const;
@@ -108,7 +116,13 @@ function base(height: number, rest: VegaLiteSpec): VegaLiteSpec {
     config: {
       view: { stroke: null },
       font: 'system-ui, sans-serif',
-      axis: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: 'normal' },
+      axis: {
+        labelFontSize: 11,
+        titleFontSize: 11,
+        titleFontWeight: 'normal',
+        labelOverlap: 'greedy',
+        labelSeparation: 6,
+      },
       legend: { labelFontSize: 11 },
     },
     ...rest,
@@ -130,7 +144,7 @@ function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number
     title: titled(title, unit),
     axis: { ...labelsOf(unit), tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
     scale: {
-      ...(isLog ? { type: 'log' } : { zero: false }),
+      ...(isLog ? { type: 'log', ...(unit === 'bytes' ? { base: 2 } : {}) } : { zero: false }),
       ...(values.length > 0 && least === most ? room : {}),
       ...(padding === 0 ? {} : { padding }),
     },

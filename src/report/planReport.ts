@@ -1,6 +1,7 @@
 /** A plan as a report: what to deploy, how sure that is, what gives next, and what was near. */
 
 import { type PlanAnswer, type PlanOption, simulateCommandOf } from '../plan/plan.ts';
+import { type FigureName, figureTitle } from '../plan/targets.ts';
 import { formatCounted } from '../printing/text.ts';
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
@@ -10,7 +11,9 @@ export function planReport(answer: PlanAnswer, command: string, file?: string): 
   const { choice, closest, question, checks, effort, notes, excluded } = answer;
   const shown = choice ?? closest;
   const { model, workload, targets } = question;
-  const asked = Object.entries(targets).map(([figure, ms]) => `${figure} within ${written(ms, 'ms')}`);
+  const asked = (Object.entries(targets) as [FigureName, number][]).map(
+    ([figure, ms]) => `${figureTitle(figure)} within ${written(ms, 'ms')}`,
+  );
   const traffic =
     workload.file === undefined ? `${workload.preset} at ${workload.rate} requests a second` : workload.file;
   return {
@@ -48,7 +51,7 @@ function answerText({ choice, closest, effort }: PlanAnswer): string {
   if (!effort.isWhole) return 'The time ended before a deployment was found.';
   if (closest === undefined) return 'None: no machine holds the model.';
   const worst = [...closest.targets].sort((a, b) => b.ms / b.boundMs - a.ms / a.boundMs)[0];
-  return `None. The closest is ${closest.text} (${priceOf(closest)}), whose ${worst.figure} is ${written(worst.ms, 'ms')} against ${written(worst.boundMs, 'ms')}.`;
+  return `None. The closest is ${closest.text} (${priceOf(closest)}), whose ${figureTitle(worst.figure)} is ${written(worst.ms, 'ms')} against ${written(worst.boundMs, 'ms')}.`;
 }
 
 function figuresOf(option: PlanOption, { checks }: PlanAnswer): Figure[] {
@@ -57,7 +60,7 @@ function figuresOf(option: PlanOption, { checks }: PlanAnswer): Figure[] {
     const all = [ms, ...seeds.map(({ targets }) => targets[i].ms)];
     const spread = { low: Math.min(...all), high: Math.max(...all), over: `${all.length} seeds` };
     const more = seeds.length === 0 ? {} : { spread };
-    return { name: figure, value: ms, unit: 'ms', target: { most: boundMs }, ...more };
+    return { name: figureTitle(figure), value: ms, unit: 'ms', target: { most: boundMs }, ...more };
   });
   const { run, gpus, usdPerHour } = option;
   return [
@@ -83,7 +86,7 @@ function checkSections({ checks }: PlanAnswer): ReportSection[] {
       columns: [
         { title: 'changed' },
         { title: 'holds' },
-        ...checks[0].targets.map(({ figure }) => ({ title: figure, unit: 'ms' as const })),
+        ...checks[0].targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
       ],
       rows: checks.map(({ change, meets, targets }) => [
         change,
@@ -107,7 +110,7 @@ function optionSections({ choice, others, cheaper, closest }: PlanAnswer): Repor
       kind: 'points',
       title: hasPrices ? 'What more money buys' : 'What more GPUs buy',
       x: { title: hasPrices ? 'USD an hour' : 'GPUs', unit: 'count' },
-      y: { title: first.figure, unit: 'ms', isLog: true },
+      y: { title: figureTitle(first.figure), unit: 'ms', isLog: true },
       points: all.map((option) => ({
         x: costOf(option),
         y: Math.max(option.targets[0].ms, 1e-3),
@@ -123,7 +126,7 @@ function optionSections({ choice, others, cheaper, closest }: PlanAnswer): Repor
         { title: 'deployment' },
         { title: 'GPUs', unit: 'count' },
         ...(hasPrices ? [{ title: 'USD an hour', unit: 'plain' as const }] : []),
-        ...all[0].targets.map(({ figure }) => ({ title: figure, unit: 'ms' as const })),
+        ...all[0].targets.map(({ figure }) => ({ title: figureTitle(figure), unit: 'ms' as const })),
         { title: 'served', unit: 'share' },
         { title: 'meets' },
       ],

@@ -61,9 +61,11 @@ function ofReplay(replay: ReplayReport): ReplayStory {
     verdict: isRight ? 'open' : 'no',
     figures: [
       { name: 'found in any tier', value: of(all), unit: 'share' },
-      { name: 'found in GPU memory', value: of(hits.hbm), unit: 'share' },
-      { name: 'found in host memory', value: of(hits.ddr), unit: 'share' },
-      { name: 'found on disk', value: of(hits.nvme), unit: 'share' },
+      ...Object.entries(hits).map(([tier, blocks]) => ({
+        name: `found: ${tierTitle(tier)}`,
+        value: of(blocks),
+        unit: 'share' as const,
+      })),
       {
         name: 'blocks that came back wrong',
         value: verifyFailures,
@@ -98,7 +100,7 @@ function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
   return [
     ...(demotions.dropped > 0 && missed > 0
       ? [
-          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with --policy all over several --hbm-blocks.`,
+          `${written(demotions.dropped, 'count')} blocks left the last tier: see what a larger one finds with --eviction all over several --hbm.`,
         ]
       : []),
     ...(demotions.dropped === 0
@@ -146,7 +148,7 @@ function ofStudy(study: Study): ReplayStory {
           ]
         : []),
       ...(new Set(rows.map(({ capacity }) => capacity)).size < 2
-        ? ['Try several sizes: --hbm-blocks 1000,3000,10000 shows what room buys.']
+        ? ['Try several sizes: --hbm 1000,3000,10000 shows what room buys.']
         : []),
     ],
     limits: ['Policies are compared by blocks found, each at the same sizes. Times are not part of it.'],
@@ -167,9 +169,7 @@ function replaySections(replay: ReplayReport): ReportSection[] {
       title: 'Where the blocks of prompts were found',
       unit: 'share',
       bars: [
-        { name: 'GPU memory', value: of(hits.hbm) },
-        { name: 'host memory', value: of(hits.ddr) },
-        { name: 'disk', value: of(hits.nvme) },
+        ...Object.entries(hits).map(([tier, blocks]) => ({ name: tierTitle(tier), value: of(blocks) })),
         { name: 'computed', value: of(missed) },
       ],
     },
@@ -178,8 +178,9 @@ function replaySections(replay: ReplayReport): ReportSection[] {
       title: 'Where blocks went',
       unit: 'count',
       bars: [
-        { name: 'GPU memory to host memory', value: demotions.hbmToDdr },
-        { name: 'host memory to disk', value: demotions.ddrToNvme },
+        ...Object.entries(demotions)
+          .filter(([link]) => link !== 'dropped')
+          .map(([link, value]) => ({ name: linkTitle(link), value })),
         { name: 'dropped', value: demotions.dropped },
       ],
     },

@@ -10,10 +10,12 @@ import { provenanceOf } from '../simulate/provenance.ts';
 import {
   type DistributionsSection,
   type Figure,
+  linkTitle,
   quantilesOf,
   type Report,
   type ReportSection,
   type TimelineRequest,
+  tierTitle,
   written,
 } from './model.ts';
 import { originOf } from './origin.ts';
@@ -273,7 +275,7 @@ function classSection(table: RequestTable, targets: TargetsByClass): ReportSecti
 
 function timelineSection({ built: { simulation }, timeline }: SimulatedRun): ReportSection {
   const { table, instances } = simulation;
-  const tiers = instances[0]?.engine.traffic().tiers.map(({ tier }) => tier) ?? [];
+  const tiers = instances[0]?.engine.traffic().tiers.map(({ tier }) => tierTitle(tier)) ?? [];
   const requests: TimelineRequest[] = [];
   const after = (row: number, delayUs: number): number | null =>
     delayUs < 0 ? null : (table.arrivalUs[row] + delayUs) / 1e6;
@@ -324,7 +326,7 @@ function tierSection({ built: { simulation } }: SimulatedRun): ReportSection[] {
         { title: 'read', unit: 'bytes' },
       ],
       rows: tiers.map((tier) => [
-        tier.tier,
+        tierTitle(tier.tier),
         tier.capacityBlocks,
         tier.hits / lookups,
         tier.evictions,
@@ -343,7 +345,7 @@ function tierSection({ built: { simulation } }: SimulatedRun): ReportSection[] {
               { title: 'bytes', unit: 'bytes' as const },
               { title: 'busy', unit: 's' as const },
             ],
-            rows: links.map(({ link, bytes, busyUs }) => [link, bytes, busyUs / 1e6]),
+            rows: links.map(({ link, bytes, busyUs }) => [linkTitle(link), bytes, busyUs / 1e6]),
           },
         ]),
   ];
@@ -423,7 +425,7 @@ function advice({ built, timeline }: SimulatedRun, cluster: MetricsOutput, share
   const evicted = tiers.reduce((sum, tier) => sum + tier.evictions, 0);
   if (evicted > 0 && tiers.length === 1) {
     lines.push(
-      `${written(evicted, 'count')} cached blocks were evicted: a tier below GPU memory would have kept some of them (--kv-cpu-blocks).`,
+      `${written(evicted, 'count')} cached blocks were evicted: a tier below GPU memory would have kept some of them (--ddr).`,
     );
   }
   if (timeline.thrashedSteps > 0) {

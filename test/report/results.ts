@@ -1,8 +1,6 @@
 /** A result of each kind for tests of reports: of small real runs where they take moments, and by hand where they take minutes. */
 
 import { join } from 'node:path';
-import { parseReplayOptions } from '../../src/cli/replay/parseOptions.ts';
-import { replayDefaults } from '../../src/cli/replay/words.ts';
 import type { ServedRequest } from '../../src/parity/traffic.ts';
 import type { PlanAnswer, PlanOption } from '../../src/plan/index.ts';
 import { checkQuestion } from '../../src/plan/question.ts';
@@ -19,6 +17,7 @@ import { searchReport } from '../../src/report/searchReport.ts';
 import { simulationReport } from '../../src/report/simulationReport.ts';
 import { SimulationTimeline } from '../../src/report/simulationTimeline.ts';
 import { sweepReport } from '../../src/report/sweepReport.ts';
+import { defaultEviction, resolvePolicy } from '../../src/runtime/index.ts';
 import { clusterMetrics } from '../../src/sim/report/metricsOutput.ts';
 import { buildPlanned, runToEnd } from '../../src/simulate/build.ts';
 import type { BuiltSimulation } from '../../src/simulate/built.ts';
@@ -260,11 +259,23 @@ export function benched(): Report {
 
 const timeline = new ReplayTimeline();
 await runReplay(
-  parseReplayOptions(
-    join(import.meta.dirname, '../../data/mooncake-conversation-excerpt.jsonl.gz'),
-    { ...replayDefaults, driver: 'modeled', requests: '150', skipBad: false },
-    () => '',
-  ),
+  {
+    tracePath: join(import.meta.dirname, '../../data/mooncake-conversation-excerpt.jsonl.gz'),
+    tiers: [
+      { name: 'hbm', blocks: 1000 },
+      { name: 'ddr', blocks: 4000 },
+      { name: 'nvme', blocks: 20_000 },
+    ],
+    blockBytes: 16_384,
+    blockTokens: 512,
+    requests: 150,
+    driver: 'modeled',
+    eviction: resolvePolicy(defaultEviction),
+    offloadThreshold: 1,
+    linkBandwidthBytesPerS: 10e9,
+    linkBaseLatencyUs: 10,
+    skipBad: false,
+  },
   {
     signal: new AbortController().signal,
     notice: () => {},

@@ -142,7 +142,7 @@ export class StoreView implements AsyncDisposable {
   }
 
   /** Reads every record and compares it with its digest and with the index. */
-  async check(): Promise<StoreReport> {
+  async check(progress: (checked: number, records: number) => void = () => {}): Promise<StoreReport> {
     const { recovered } = this;
     const faults: StoreFault[] = [];
     const leftovers: StoreFault[] = [];
@@ -168,7 +168,7 @@ export class StoreView implements AsyncDisposable {
     }
     let recordsChecked = 0;
     for (const entry of this.records()) {
-      recordsChecked++;
+      progress(++recordsChecked, recovered.table.records);
       const problem = disagreement(entry, await this.#scan.record(entry.slot, entry.sizeClass));
       if (problem !== '') faults.push({ where: `slot ${entry.slot}`, problem });
     }

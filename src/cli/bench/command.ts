@@ -3,7 +3,7 @@
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
-import type { LinkRow, LinkSample } from '../../measure/links.ts';
+import type { LinkRound, LinkRow } from '../../measure/links.ts';
 import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
@@ -30,7 +30,7 @@ interface LinksFound {
   readonly adapter?: { readonly name: string; readonly software: boolean };
   readonly sustained?: boolean;
   readonly links?: readonly LinkRow[];
-  readonly samples?: readonly LinkSample[];
+  readonly samples?: readonly LinkRound[];
 }
 
 interface ManagerFound {
@@ -128,7 +128,7 @@ async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
     writeText(fio, bench.fioJob(sizes, { dir: dir ?? tmpdir(), queueDepth: ioAtOnce() }));
   using bar = startProgressBar('samples');
   if (!quick) bar.notice(`takes ${formatSeconds(bench.leastSeconds(sizes))} at the least`);
-  const samples: LinkSample[] = [];
+  const samples: LinkRound[] = [];
   const { adapter, rows } = await interruptible((signal) =>
     benchLinks(sizes, dir, wanted, {
       say: (line) => bar.notice(line),

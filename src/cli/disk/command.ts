@@ -41,7 +41,11 @@ Last line: faults N`,
     .action(async (dir: string, { json }: { json?: string }) => {
       if (json !== undefined) requireWritableTarget(json);
       const { checkStore, renderCheck } = await import('./run.ts');
-      const report = await checkStore(dir);
+      const { startProgressBar } = await import('../../printing/progress.ts');
+      using bar = startProgressBar('records');
+      const report = await checkStore(dir, (done, all) =>
+        bar.update({ share: all === 0 ? 0 : done / all, done }),
+      );
       if (json !== undefined) writeResultJson(json, 'disk fsck', report);
       printText(renderCheck(report));
       if (report.faults.length > 0) process.exitCode = 1;

@@ -19,10 +19,13 @@ export interface DiskCheckReport extends StoreReport {
   readonly keepsIndex: boolean;
 }
 
-/** @throws {TierKVError} TKV_LOCKED, TKV_MISMATCH or TKV_IO */
-export async function checkStore(dir: string): Promise<DiskCheckReport> {
+/** @param progress told of each record that was read @throws {TierKVError} TKV_LOCKED, TKV_MISMATCH or TKV_IO */
+export async function checkStore(
+  dir: string,
+  progress?: (checked: number, records: number) => void,
+): Promise<DiskCheckReport> {
   await using view = await StoreView.open(dir);
-  return { dir, closed: view.recovered.closed, keepsIndex: view.keepsIndex, ...(await view.check()) };
+  return { dir, closed: view.recovered.closed, keepsIndex: view.keepsIndex, ...(await view.check(progress)) };
 }
 
 export function renderCheck(report: DiskCheckReport): string {

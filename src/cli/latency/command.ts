@@ -183,7 +183,11 @@ async function fitOneRun(
     throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
   }
   const { fitToRequests } = await import('../../fitting/fitRequests.ts');
-  const { file, fitted, judged, read, kvBlocks } = fitToRequests(raw as FitRequestsOptions);
+  const { startProgressBar } = await import('../../printing/progress.ts');
+  using bar = startProgressBar('replays');
+  const { file, fitted, judged, read, kvBlocks } = fitToRequests(raw as FitRequestsOptions, (share, done) =>
+    bar.update({ share, done }),
+  );
   writeJsonFile(raw.out, file);
   if (raw.json !== undefined)
     writeResultJson(raw.json, 'latency fit', { coefficients: file, fitted, judged });

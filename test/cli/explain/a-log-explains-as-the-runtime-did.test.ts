@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { explainCommand } from '../../../src/cli/explain.ts';
 import { type CacheExplanation, explanationText, LogExplainer } from '../../../src/explain/index.ts';
 import { blocks, layout, openRuntime, prompt, tenant, write } from '../../embed/liveRuntime.ts';
+import { resultOf, resultProblems } from '../../resultSchema.ts';
 import { printedBy } from '../printed.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-explained-'));
@@ -95,7 +96,20 @@ describe('a decision log', () => {
     expect(await explain(log, '--prefix', tokens)).toContain(tenant);
     const json = join(folder, 'out.json');
     await explain(log, '--request', String(id), '--json', json);
-    expect(JSON.parse(readFileSync(json, 'utf8')).result).toMatchObject({ sequence: id });
+    const found = resultOf<CacheExplanation>('explain', readFileSync(json, 'utf8'));
+    expect(found).toMatchObject({ sequence: id });
+    await explain(log, '--block', String(found.blocks[0].key), '--json', json);
+    expect(resultOf<object>('explain', readFileSync(json, 'utf8'))).toMatchObject({
+      key: found.blocks[0].key,
+    });
+    const wrong = { ...found, blocks: [{ block: -1 }] }; // the shape can fail
+    const shapeless = JSON.stringify({
+      schema: 'tierkv.result/1',
+      command: 'explain',
+      tierkv: '0.1.0',
+      result: wrong,
+    });
+    expect(resultProblems(shapeless)).not.toEqual([]);
   });
 
   it('an explanation as text has one line for neighbours with one reason', () => {

@@ -22,6 +22,7 @@ import { PlanSearch } from '../../../src/plan/search.ts';
 import { runTrial, type TrialTask } from '../../../src/plan/trial.ts';
 import { Trials } from '../../../src/plan/trials.ts';
 import { WorkerPool } from '../../../src/workers/workerPool.ts';
+import { resultProblems } from '../../resultSchema.ts';
 
 const root = join(import.meta.dirname, '..', '..', '..');
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-plan-test-'));
@@ -56,6 +57,13 @@ describe('a plan', () => {
   let answer: PlanAnswer;
   beforeAll(async () => {
     answer = await plan(question, { runner: here });
+  });
+
+  it('has the shape that --json promises', () => {
+    const text = (result: object): string =>
+      JSON.stringify({ schema: 'tierkv.result/1', command: 'plan', tierkv: '0.1.0', result });
+    expect(resultProblems(text(answer))).toEqual([]);
+    expect(resultProblems(text({ ...answer, effort: {} }))).not.toEqual([]);
   });
 
   it('names the deployment that trying all finds', async () => {

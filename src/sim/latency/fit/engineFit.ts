@@ -221,14 +221,18 @@ export interface MeasuredRun {
 }
 
 /** The run as these coefficients have it. */
-export function replayRun(run: MeasuredRun, coefficients: CalibratedCoefficients): RequestTimes[] {
+export function replayRun(
+  run: MeasuredRun,
+  coefficients: CalibratedCoefficients,
+  ended?: () => void,
+): RequestTimes[] {
   requireShapes(
     { run, coefficients },
     { run: { interconnectGbPerS: 'number' }, coefficients: { gemm16: 'object', gemm8: 'object' } },
   );
   const bare = new Calibrated(run.shape, run.interconnectGbPerS, coefficients);
   const model = new FlooredModel(bare, new PhysicalFloor(run.shape));
-  return replayRequests(run.requests, model, run.limits);
+  return replayRequests(run.requests, model, run.limits, ended);
 }
 
 function withShares(
@@ -298,6 +302,8 @@ const startFactors = [
   [0.8, 1.5],
   [0.6, 0.5],
 ] as const;
+/** Replays of a run in a search, about: for the time left alone. */
+const SEARCH_REPLAYS = 250;
 /** Shares of the shortest measured times between tokens that a search takes to be beyond the kernels at first. */
 const overheadShares = [0.5, 0.9] as const;
 
@@ -314,12 +320,14 @@ function shortGapUs(requests: readonly MeasuredRequest[]): number {
  * @param start coefficients of another GPU to begin from.
  * @param fitted number of requests, from the first, that the fit sees.
  * @param searches most starts that are searched from, the nearest first; each search replays the run some hundred times.
+ * @param progress told of each replay, with the share of the searches that is done, the one under way as far as one usually goes.
  */
 export function fitRun(
   run: MeasuredRun,
   start: CalibratedCoefficients,
   fitted: number,
   searches: number = Number.POSITIVE_INFINITY,
+  progress: (share: number, replays: number) => void = () => {},
 ): CalibratedCoefficients {
   requireShapes(
     { run, start, fitted, searches },
@@ -340,8 +348,16 @@ export function fitRun(
     ...startFactors.map(([shares, overhead]) => [shares, overhead * overheadUs]),
     ...overheadShares.map((share) => [0.8, share * gapUs]),
   ];
-  const loss = (values: readonly number[]): number =>
-    fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted);
+  const wanted = Math.min(starts.length, searches);
+  let replays = 0;
+  let done = 0;
+  let ofSearch = 0;
+  const loss = (values: readonly number[]): number => {
+    replays++;
+    ofSearch++;
+    progress(Math.min(1, (done + Math.min(0.95, ofSearch / SEARCH_REPLAYS)) / wanted), replays);
+    return fitDistance(run, replayRun(run, withShares(start, layers, values)), fitted);
+  };
   const parametersOf = ([shares, overhead]: readonly number[]): Parameters<typeof minimise>[0] => [
     { name: 'streaming', start: gemm16.memory * shares, min: 0.02, max: 1 },
     { name: 'compute', start: gemm16.compute * shares, min: 0.02, max: 1 },
@@ -355,7 +371,12 @@ export function fitRun(
     }))
     .sort((a, b) => a.at - b.at)
     .slice(0, searches)
-    .map(({ parameters }) => minimise(parameters, loss));
+    .map(({ parameters }) => {
+      ofSearch = 0;
+      const found = minimise(parameters, loss);
+      done++;
+      return found;
+    });
   const found = tries.reduce((best, one) => (one.loss < best.loss ? one : best));
   return withShares(start, layers, found.values);
 }

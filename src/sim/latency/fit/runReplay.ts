@@ -41,11 +41,13 @@ interface Running {
  * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival. A request that
  * has no room even alone gets infinite times.
  * @throws {TierKVError} TKV_CONFIG for limits below 1.
+ * @param told of each request that has its last token
  */
 export function replayRequests(
   requests: readonly MeasuredRequest[],
   model: LatencyModel,
   limits: BatchLimits,
+  told: () => void = () => {},
 ): RequestTimes[] {
   requireShapes(
     { requests, model, limits },
@@ -60,7 +62,7 @@ export function replayRequests(
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
   const times: RequestTimes[] = new Array(requests.length);
   for (let replica = 0; replica < replicas; replica++)
-    replayOne(requests, replica, replicas, model, limits, times);
+    replayOne(requests, replica, replicas, model, limits, times, told);
   return times;
 }
 
@@ -72,6 +74,7 @@ function replayOne(
   model: LatencyModel,
   limits: BatchLimits,
   times: RequestTimes[],
+  told: () => void,
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
@@ -214,6 +217,7 @@ function replayOne(
       if (request.generated === 1) request.firstTokenUs = nowUs;
       if (request.generated < request.outputTokens) continue;
       times[request.index] = { firstTokenUs: request.firstTokenUs, lastTokenUs: nowUs };
+      told();
       free += request.blocks;
       ended = true;
     }
