@@ -331,7 +331,8 @@ export interface EngineHardware extends PlannedMachine {
 }
 
 export function withLatency(machine: PlannedMachine): EngineHardware {
-  return { ...machine, latency: newLatencyModel(machine) };
+  const { standsIn: _, ...setup } = machine;
+  return { ...machine, latency: newLatencyModel(setup) };
 }
 
 /** One of the names, or an error with the nearest of them. */

@@ -210,6 +210,7 @@ const handoffRows: readonly OptionRow[] = [
     'request',
   ],
   ['--pd-transfer-pipelined', 'send what is computed while the rest of the prompt is computed'],
+  ['--pd-transfer-missing', 'send no blocks that the decode instance has already'],
 ];
 
 const workloadRows: readonly OptionRow[] = [

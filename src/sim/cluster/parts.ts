@@ -2,6 +2,7 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
@@ -183,6 +184,7 @@ export const readsScores = ({ routing, readsScores: reads = true }: SimulationOb
 
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
+  requireShapes({ all }, { all: ['object'] });
   if (all.length === 1) return all[0];
   const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
     name: K,

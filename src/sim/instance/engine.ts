@@ -22,7 +22,7 @@ import {
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { JobRoute } from '../../runtime/manager/lookup.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
@@ -150,6 +150,8 @@ export interface InstanceEngine {
   hold(request: SimRequest, nowUs: number): void;
   /** Takes room for the request's prompt, whose KV another instance sends. False without room. */
   reserve(request: SimRequest, nowUs: number): boolean;
+  /** Leading blocks of a prompt for which room is reserved that were here before. */
+  foundOf(request: SimRequest): number;
   /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
   fill(request: SimRequest, nowUs: number): void;
   /** Ends what `announce`, `hold` or `reserve` began. */
@@ -327,6 +329,7 @@ export function linksOf(loads: LoadTiming): LinkModel {
 
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
+  requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
   const cutOff = isCutOff(config);

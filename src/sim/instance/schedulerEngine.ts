@@ -283,6 +283,10 @@ export class SchedulerEngine implements InstanceEngine {
     return this.#held.reserve(request, this.scheduler.runningCount === 0, nowUs);
   }
 
+  foundOf(request: SimRequest): number {
+    return this.#held.foundOf(request);
+  }
+
   fill(request: SimRequest, nowUs: number): void {
     this.changes++;
     this.#held.fill(request, nowUs);
@@ -510,6 +514,11 @@ export class HeldBlocks {
     }
     this.#coming.set(request.number, sequence);
     return true;
+  }
+
+  /** Leading blocks of a prompt for which room was taken that were there before. */
+  foundOf(request: SimRequest): number {
+    return this.#coming.get(request.number)?.matched ?? 0;
   }
 
   /** The blocks for which room was taken are there. */

@@ -6,6 +6,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks } from './latencyModel.ts';
 import type { Hardware } from './modelConfig.ts';
 import {
@@ -79,6 +80,14 @@ export class Calibrated implements LatencyModel {
    * @throws {TierKVError} TKV_CONFIG when it is needed and 0.
    */
   constructor(shape: EngineShape, interconnectGbPerS: number, coefficients: CalibratedCoefficients) {
+    requireShapes(
+      { shape, interconnectGbPerS, coefficients },
+      {
+        shape: { layers: 'number', moeLayers: 'number' },
+        interconnectGbPerS: 'number',
+        coefficients: { gemm16: 'object', gemm8: 'object' },
+      },
+    );
     if (shape.tp * shape.dp > 1 && !(interconnectGbPerS > 0)) {
       const remedy = 'Add it to the GPU file, in GB/s for one direction.';
       throw configError('interconnectGbPerS', `is 0, but the engine has several GPUs`, remedy);

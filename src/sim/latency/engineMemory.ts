@@ -9,6 +9,7 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
@@ -45,6 +46,18 @@ export interface EngineMemoryOptions {
   /** A model that drafts tokens: its weights and its KV lie beside those of the model. */
   readonly draft?: ModelConfig;
 }
+
+const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOptions>({
+  tp: true,
+  dp: true,
+  blockTokens: true,
+  memoryUtilization: true,
+  maxSequences: true,
+  maxBatchedTokens: true,
+  kvElementBytes: true,
+  graphGib: true,
+  adapterBytes: true,
+});
 
 /** Of one GPU, in GiB but for the blocks. */
 export interface EngineMemory {
@@ -153,6 +166,15 @@ export function engineMemory(
   hardware: Hardware,
   options: EngineMemoryOptions,
 ): EngineMemory {
+  requireShapes(
+    { model, hardware, options },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      options: { tp: 'number', dp: 'number' },
+    },
+  );
+  requireOptions(options, engineMemoryOptionsNames, 'options');
   const { tp, dp, blockTokens, memoryUtilization } = options;
   for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
     requireInteger(name, options[name], 1);

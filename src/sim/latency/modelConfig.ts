@@ -5,6 +5,7 @@
  */
 
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
 import { type HybridLayers, readHybridLayers } from './hybridLayers.ts';
@@ -189,6 +190,7 @@ function maxModelTokensOf(config: Config): number {
 
 /** The name that data files use: lower case, without the organisation before the first slash. */
 export function modelFileName(model: string): string {
+  requireShapes({ model }, { model: 'text' });
   return model.toLowerCase().slice(model.indexOf('/') + 1);
 }
 
@@ -198,6 +200,7 @@ export function modelFileName(model: string): string {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseModelConfig(text: string, file: string, name: string): ModelConfig {
+  requireShapes({ text, file, name }, { text: 'text', file: 'name', name: 'text' });
   const config = new Config(readYaml(text, file));
   const heads = config.required('num_attention_heads');
   const layers = config.required('num_hidden_layers');
@@ -346,6 +349,7 @@ function readOurs(node: SpecNode): Hardware {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseHardware(text: string, file: string): Hardware {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   return readOurs(readYaml(text, file));
 }
 
@@ -355,6 +359,7 @@ export function parseHardware(text: string, file: string): Hardware {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseUpstreamHardware(text: string, file: string): Hardware[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const root = readYaml(text, file);
   return root.keys().map((name) => {
     const node = root.section(name);
@@ -395,6 +400,10 @@ export function requireKnownName(
   names: readonly string[],
   remedy: string,
 ): string {
+  requireShapes(
+    { what, asked, names, remedy },
+    { what: 'text', asked: 'text', names: ['text'], remedy: 'text' },
+  );
   const found = names.find((name) => name.toLowerCase() === asked.toLowerCase());
   if (found !== undefined) return found;
   const near = nearestName(asked, names);

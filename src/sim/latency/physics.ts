@@ -3,6 +3,7 @@
  * which no step can be, and the times of its three kernels.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
@@ -64,8 +65,17 @@ const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'sit
 export function engineShape(
   model: ModelConfig,
   hardware: Hardware,
-  { tp, dp, expertImbalance = 1 }: Parallelism & { readonly expertImbalance?: number },
+  ranks: Parallelism & { readonly expertImbalance?: number },
 ): EngineShape {
+  requireShapes(
+    { model, hardware, ranks },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      ranks: { tp: 'number' },
+    },
+  );
+  const { tp, dp, expertImbalance = 1 } = ranks;
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;

@@ -4,6 +4,7 @@
  * order of operations, so that equal runs give equal bits.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { Instance } from '../instance/instance.ts';
 import { type RequestTable, Status, ValueCounts } from '../metrics/requestTable.ts';
 import {
@@ -93,6 +94,15 @@ export function clusterMetrics(
   targets: TargetsByClass = {},
   withRows: boolean = true,
 ): MetricsOutput {
+  requireShapes(
+    { table, instances, targets, withRows },
+    {
+      table: { size: 'number', arrivalUs: 'bytes' },
+      instances: [{ number: 'number', id: 'text' }],
+      targets: 'object?',
+      withRows: 'flag?',
+    },
+  );
   const metrics = metricsOutput(table, instances, 'cluster', undefined, withRows);
   const goodput = goodputOf(table, targets, metrics.vllm_estimated_duration_s);
   return goodput === undefined ? metrics : { ...metrics, ...goodput };
@@ -110,6 +120,16 @@ export function metricsOutput(
   only?: number,
   withRows: boolean = true,
 ): MetricsOutput {
+  requireShapes(
+    { table, instances, id, only, withRows },
+    {
+      table: { size: 'number', arrivalUs: 'bytes' },
+      instances: [{ number: 'number', id: 'text' }],
+      id: 'text',
+      only: 'number?',
+      withRows: 'flag?',
+    },
+  );
   const scope = only === undefined ? instances : [instances[only]];
   const rows = rowsOf(table, only);
   const sum = (pick: (instance: Instance) => number): number =>
@@ -212,6 +232,10 @@ export function goodputOf(
   targets: TargetsByClass,
   durationS: number,
 ): Goodput | undefined {
+  requireShapes(
+    { table, targets, durationS },
+    { table: { size: 'number', arrivalUs: 'bytes' }, targets: 'object', durationS: 'number' },
+  );
   const names = Object.keys(targets).sort();
   if (names.length === 0) return undefined;
   const perClass: Record<string, ClassGoodput> = {};
@@ -328,6 +352,7 @@ function summaryOf(rows: readonly number[], measure: (row: number) => number): S
 
 /** Classes that completed a request, in order of their names; requests without a class are left out. */
 export function classSummaries(table: RequestTable): ClassSummary[] {
+  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
   const groups = groupRows(table, (row) => table.originOf(row).sloClass);
   const summaries: ClassSummary[] = [];
   for (const [name, all] of groups) {
@@ -351,6 +376,10 @@ export function tenantSummaries(
   table: RequestTable,
   completedOnly: boolean = false,
 ): { tenants: TenantSummary[]; jain: number } {
+  requireShapes(
+    { table, completedOnly },
+    { table: { size: 'number', arrivalUs: 'bytes' }, completedOnly: 'flag?' },
+  );
   const groups = groupRows(table, (row) => table.originOf(row).tenantId);
   const tenants: TenantSummary[] = [];
   for (const [name, all] of groups) {
@@ -364,6 +393,7 @@ export function tenantSummaries(
 
 /** Undefined where the workload has no sessions. */
 export function sessionSummary(table: RequestTable): SessionSummary | undefined {
+  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
   const groups = groupRows(table, (row) => table.sessionOf(row));
   groups.delete('');
   if (groups.size === 0) return undefined;

@@ -4,6 +4,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type ClientSpec, END_STATE, type WalkSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { GoRandom, type PooledStream, StreamPool } from '../random/goRand.ts';
@@ -235,6 +236,7 @@ export class SessionManager {
   #followUps = 0;
 
   constructor(plan: SessionPlan, pool: StreamPool = new StreamPool()) {
+    requireShapes({ plan, pool }, { plan: { kindOf: 'bytes', seeds: 'bytes' }, pool: 'object?' });
     const sessions = plan.seeds.length;
     this.#plan = plan;
     this.#pool = pool;
@@ -382,6 +384,10 @@ export class SessionManager {
 
   /** A manager that goes on from `state`. */
   static restore(plan: SessionPlan, state: SessionManagerState): SessionManager {
+    requireShapes(
+      { plan, state },
+      { plan: { kindOf: 'bytes', seeds: 'bytes' }, state: { rounds: 'bytes', ended: 'bytes' } },
+    );
     const manager = new SessionManager(plan);
     manager.#rounds.set(state.rounds);
     manager.#ended.set(state.ended);

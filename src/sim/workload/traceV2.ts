@@ -4,6 +4,7 @@
  */
 
 import { nearestName } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { SloTargets } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
@@ -37,6 +38,7 @@ export interface ClosedLoopTrace {
  * @param pauseUs between rounds, in place of the recorded ones
  */
 export function closedLoopTrace(requests: Iterable<WorkloadRequest>, pauseUs?: number): ClosedLoopTrace {
+  requireShapes({ requests, pauseUs }, { requests: 'iterable', pauseUs: 'number?' });
   const first: WorkloadRequest[] = [];
   const later: WorkloadRequest[][] = [];
   const numberOf = new Map<string, number>();
@@ -147,6 +149,7 @@ function closeSection(root: SpecNode, name: string): void {
 
 /** @throws {TierKVError} TKV_INPUT with file, line and key. */
 export function readTraceHeader(text: string, file: string): TraceHeader {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const root = readYaml(text, file);
   const version = root.integer('trace_version', { min: 1 }, 0);
   if (version > TRACE_VERSION || version === 0) {
@@ -286,6 +289,7 @@ export function* traceRecords(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<TraceV2Record> {
+  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
   let columns: ReadonlyMap<string, number> | undefined;
   let width = 0;
   let previousUs = -Infinity;
@@ -390,6 +394,7 @@ export function* recordedRequests(
   records: () => Iterable<TraceV2Record>,
   seed: bigint,
 ): Generator<WorkloadRequest> {
+  requireShapes({ records, seed }, { records: 'function', seed: 'bigint' });
   const random = new GoRandom(seed);
   const draw = (tokens: number): TokenSpan => {
     const span = { seed, position: random.position, tokens };
@@ -497,6 +502,7 @@ export interface TraceTiming {
 const NOT_RUN: TraceTiming = { firstChunkUs: 0, lastChunkUs: 0, status: 'incomplete', finishReason: '' };
 
 export function traceColumns(columns: TraceColumns): string {
+  requireShapes({ columns }, { columns: { sloTarget: 'flag', adapter: 'flag' } });
   const names: string[] = [...FIXED_COLUMNS];
   if (columns.sloTarget) names.splice(names.indexOf('deadline_us') + 1, 0, 'slo_target_us');
   if (columns.adapter) names.push('adapter');
@@ -561,6 +567,7 @@ export interface TraceHeaderFields {
 
 /** The header file of a generated trace. */
 export function traceHeader(fields: TraceHeaderFields): string {
+  requireShapes({ fields }, { fields: { mode: 'text' } });
   const lines = [
     `trace_version: ${TRACE_VERSION}`,
     'time_unit: microseconds',

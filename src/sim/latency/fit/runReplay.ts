@@ -6,6 +6,7 @@
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';
+import { requireShapes } from '../../../runtime/options.ts';
 import { BatchSums, type LatencyModel } from '../latencyModel.ts';
 import type { MeasuredRequest } from './measuredRuns.ts';
 
@@ -46,6 +47,14 @@ export function replayRequests(
   model: LatencyModel,
   limits: BatchLimits,
 ): RequestTimes[] {
+  requireShapes(
+    { requests, model, limits },
+    {
+      requests: [{ arrivalUs: 'number', promptTokens: 'number' }],
+      model: { stepTimeUs: 'function' },
+      limits: { requests: 'number', tokensPerStep: 'number' },
+    },
+  );
   requireInteger('requests', limits.requests, 1);
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
