@@ -57,6 +57,7 @@ const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOpti
   kvElementBytes: true,
   graphGib: true,
   adapterBytes: true,
+  draft: true,
 });
 
 /** Of one GPU, in GiB but for the blocks. */

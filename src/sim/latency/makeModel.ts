@@ -49,6 +49,8 @@ const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
   coefficients: true,
   moeCommBackend: true,
   floor: true,
+  speculation: true,
+  expertImbalance: true,
 });
 
 /**
