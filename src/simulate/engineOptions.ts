@@ -371,7 +371,9 @@ function speculationOf(options: OptionValues): Pick<PlannedMachine, 'speculation
   if (draftTokens === 0) return {};
   const acceptance = realOption(options, 'speculativeAcceptance', 0, 1);
   if (acceptance === undefined) {
-    const remedy = "Give the share that the engine logs, as vLLM's draft acceptance rate.";
+    const remedy =
+      'Give the chance that a proposed token is accepted where all before it were: (1 - a^(k+1)) / (1 - a) is the mean ' +
+      'acceptance length that vLLM logs.';
     const problem = `is ${draftTokens}, and --speculative-acceptance is missing`;
     throw configError('--num-speculative-tokens', problem, remedy);
   }
