@@ -137,7 +137,10 @@ function byItself(names: readonly string[]): string[] {
 function computeUsPerToken(latency: LatencyModel): number {
   const stepUs = (promptTokens: number): number =>
     latency.stepTimeUs(
-      sumBatch([{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }]),
+      sumBatch(
+        [{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }],
+        latency.windowTokens,
+      ),
     );
   return (stepUs(1024) - stepUs(1)) / 1023;
 }
