@@ -25,7 +25,7 @@ export const live: readonly string[] = [
   'test/evolve/fitness/{metrics-are-described,replicas-of-a-run}.test.ts',
   'test/evolve/{trace/regret-and-summaries,binding/three-ways-decide-alike}.test.ts',
   'test/runtime/migration/classifier-agrees-with-hindsight.test.ts',
-  'test/sim/cluster/{a-measured-vllm-run,snapshot/keys-left-out-change-nothing}.test.ts',
+  'test/sim/cluster/{a-measured-vllm-run,adapters-take-turns,users-give-requests-up,snapshot/keys-left-out-change-nothing}.test.ts',
   'test/sim/latency/*.test.ts',
   'test/sim/tier/loads-are-chosen-by-what-they-cost.test.ts',
   'test/**/oracle.test.ts',

@@ -152,13 +152,16 @@ const LONG_STEP = 8192;
 
 function prefillUs(latency: LatencyModel, promptTokens: number): number {
   const tokens = Math.max(1, Math.round(promptTokens));
-  const batch = new BatchSums();
+  const batch = new BatchSums(latency.windowTokens);
   batch.add({ promptTokens: tokens, progressTokens: 0, newTokens: tokens, outputTokens: 1 });
   return latency.stepTimeUs(batch);
 }
 
 function decodeUs(latency: LatencyModel, requests: number, contextTokens: number): number {
-  const batch = new BatchSums();
-  batch.addDecodes(requests, Math.round(requests * contextTokens));
-  return latency.stepTimeUs(batch);
+  const batch = new BatchSums(latency.windowTokens);
+  // of a sliding window nothing is sure but that it is read
+  const sure = batch.windowTokens === 0 ? undefined : 0;
+  batch.addDecodes(requests, Math.round(requests * contextTokens), sure);
+  // all that a draft proposes may be accepted
+  return latency.stepTimeUs(batch) / (1 + (latency.speculation?.draftTokens ?? 0));
 }

@@ -207,6 +207,7 @@ export { type ParseOptions, parseWorkloadSpec, readWorkloadSpec } from './descri
 export {
   type ActiveWindow,
   CATEGORIES,
+  type CancellationSpec,
   type Category,
   type ClientSpec,
   type CohortSpec,
@@ -225,6 +226,7 @@ export {
   type WorkloadSpec,
 } from './description/workloadSpec.ts';
 export { formatWorkloadSpec } from './description/writeWorkload.ts';
+export type { AdapterConfig } from './instance/adapterSlots.ts';
 export {
   type CacheListener,
   type EngineConfig,
@@ -329,11 +331,15 @@ export {
   type RunSummary,
   type StepRecord,
 } from './latency/fit/stepRecords.ts';
+export type { HybridLayers } from './latency/hybridLayers.ts';
+export type { SideBlocks } from './latency/kvLayout.ts';
 export {
   type BatchedRequest,
   BatchSums,
   type LatencyModel,
   type Parallelism,
+  type SpeculationChoice,
+  type SpeculativeDecoding,
   type StepPart,
   sumBatch,
   toTicks,

@@ -137,7 +137,10 @@ function byItself(names: readonly string[]): string[] {
 function computeUsPerToken(latency: LatencyModel): number {
   const stepUs = (promptTokens: number): number =>
     latency.stepTimeUs(
-      sumBatch([{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }]),
+      sumBatch(
+        [{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }],
+        latency.windowTokens,
+      ),
     );
   return (stepUs(1024) - stepUs(1)) / 1023;
 }
@@ -371,7 +374,9 @@ function speculationOf(options: OptionValues): Pick<PlannedMachine, 'speculation
   if (draftTokens === 0) return {};
   const acceptance = realOption(options, 'speculativeAcceptance', 0, 1);
   if (acceptance === undefined) {
-    const remedy = "Give the share that the engine logs, as vLLM's draft acceptance rate.";
+    const remedy =
+      'Give the chance that a proposed token is accepted where all before it were: (1 - a^(k+1)) / (1 - a) is the mean ' +
+      'acceptance length that vLLM logs.';
     const problem = `is ${draftTokens}, and --speculative-acceptance is missing`;
     throw configError('--num-speculative-tokens', problem, remedy);
   }

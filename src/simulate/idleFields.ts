@@ -56,7 +56,15 @@ function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly Ru
     ],
     [['kv_load'], hasTiers, 'the pool has no tier below GPU memory'],
     [['kv_transfer_bandwidth', 'kv_transfer_base_latency'], has('kv_cpu_blocks'), 'it is for kv_cpu_blocks'],
+    [['max_lora_rank', 'lora_load_us'], has('max_loras'), 'it is for max_loras'],
   ];
+}
+
+/** Drafts of a model that proposes nothing. */
+function ofModel(model: Fields): readonly Rule[] {
+  const drafts = Number(model.num_speculative_tokens ?? 0) > 0;
+  const names = ['speculative_acceptance', 'speculative_draft_model', 'speculative_draft_us'];
+  return [[names, drafts, 'num_speculative_tokens is 0, or missing']];
 }
 
 function ofControl({ control, pools, scaling }: Run): readonly Rule[] {
@@ -112,6 +120,7 @@ export function idleFields(text: string, run: Run): string[] {
   const root = fieldsOf(parse(text));
   const hasShared = at(root, 'shared_tier') !== undefined;
   return [
+    ...listOf(root.models).flatMap((model, i) => told(model, `models[${i}].`, ofModel(model))),
     ...listOf(root.pools).flatMap((pool, i) => [
       ...told(fieldsOf(pool.engine), `pools[${i}].engine.`, ofEngine(fieldsOf(pool.engine), pool, hasShared)),
       ...told(fieldsOf(pool.autoscaling), `pools[${i}].autoscaling.`, ofScaling(fieldsOf(pool.autoscaling))),

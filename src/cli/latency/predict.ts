@@ -73,7 +73,7 @@ function predictBatches(options: PredictOptions): PredictReport {
   const latency = newLatencyModel({ model, hardware, tp, dp, coefficients, moeCommBackend, floor });
   const physics = new PhysicalFloor(engineShape(model, hardware, { tp, dp }));
   const batches = options.batch.map((text): BatchPrediction => {
-    const sums = parseBatch(text);
+    const sums = parseBatch(text, latency.windowTokens);
     return {
       batch: text,
       stepUs: latency.stepTimeUs(sums),
@@ -155,9 +155,12 @@ function wrong(text: string, problem: string): never {
   throw configError('--batch', `"${text}" ${problem}`, 'Write for example decode=64@512,prefill=2048.');
 }
 
-/** @throws {TierKVError} TKV_CONFIG for anything else. */
-export function parseBatch(text: string): BatchSums {
-  const sums = new BatchSums();
+/**
+ * @param windowTokens of the model of time that is asked
+ * @throws {TierKVError} TKV_CONFIG for anything else.
+ */
+export function parseBatch(text: string, windowTokens: number = 0): BatchSums {
+  const sums = new BatchSums(windowTokens);
   for (const piece of text.split(',')) {
     const match = part.exec(piece.trim());
     if (match === null) wrong(text, `has a part "${piece}" that must be a prefill or a decode`);
@@ -169,7 +172,7 @@ export function parseBatch(text: string): BatchSums {
     }
     if (match[1] === 'decode') {
       if (whole !== undefined) wrong(text, 'gives a prompt length to decodes');
-      sums.addDecodes(count!, count! * (at ?? 0));
+      sums.addDecodes(count!, count! * (at ?? 0), count! * sums.inWindow(at ?? 0));
       continue;
     }
     const cached = at ?? 0;
