@@ -371,12 +371,13 @@ function writeHandoffs(fit: HandoffFit, out: string | undefined): string {
       `  bandwidth_gb_per_s: ${gbps}`,
       `  granularity: ${fit.granularity}`,
       `  pipelined: ${fit.pipelined}`,
+      `  missing_only: ${fit.missingOnly}`,
     ];
     writeText(out, `${section.join('\n')}\n`);
   }
   return (
     `${fit.handoffs} hand-offs: ${latencyUs} µs and ${gbps} GB/s, median error ${(100 * fit.error).toFixed(0)} %\n` +
     `tierkv simulate --pd-transfer-base-latency ${latencyUs / 1000} --pd-transfer-bandwidth ${gbps} ` +
-    `--pd-transfer-granularity ${fit.granularity} --pd-transfer-pipelined\n`
+    `--pd-transfer-granularity ${fit.granularity} --pd-transfer-pipelined --pd-transfer-missing\n`
   );
 }

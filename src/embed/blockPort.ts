@@ -55,6 +55,9 @@ export interface HeldBlock {
   release(): void;
 }
 
+/** What became of a block that came. */
+export type Landing = 'landed' | 'there' | 'full' | 'differs';
+
 export interface PromptOptions {
   readonly tenant: string;
   readonly extras?: RequestExtras | undefined;
@@ -83,7 +86,8 @@ export class BlockPort {
     this.layout = layoutFingerprint(config.layout);
     this.generation = config.epoch ?? 0;
     const tiers = [...stores.tiers.values()];
-    this.#landing = tiers.findIndex(({ store }, position) => position !== TOP && isHostStore(store));
+    // without a device host memory is the top tier, and the only one
+    this.#landing = tiers.findIndex(({ store }) => isHostStore(store));
     this.#shared = context.shared?.position ?? -1;
   }
 
@@ -141,7 +145,18 @@ export class BlockPort {
   }
 
   /** Holds the block in the top tier, once it is there. @returns undefined without it, and without room */
-  async hold({ key, tokens, sizeClass }: PromptUnit, owner: number): Promise<HeldBlock | undefined> {
+  async hold(unit: PromptUnit, owner: number): Promise<HeldBlock | undefined> {
+    const held = await this.#holdOnce(unit, owner);
+    // A sequence that computed the block with other bytes than those of its name keeps them to itself: the name's are meant.
+    if (held !== 'diverged') return held;
+    const again = await this.#holdOnce(unit, owner);
+    return again === 'diverged' ? undefined : again;
+  }
+
+  async #holdOnce(
+    { key, tokens, sizeClass }: PromptUnit,
+    owner: number,
+  ): Promise<HeldBlock | 'diverged' | undefined> {
     const { manager, loop, nowUs } = this.#context;
     const table = manager.open(key, 1, nowUs(), 1, owner);
     const drop = (): undefined => {
@@ -152,6 +167,7 @@ export class BlockPort {
     await loop.settled(table);
     const digest = manager.digestOf(key);
     if (manager.loadedBlock(table, 0) === undefined || digest === undefined) return drop();
+    if (manager.place(table, 0)?.diverged === true) return drop() ?? 'diverged';
     return {
       digest,
       read: async (bytes) => {
@@ -171,13 +187,16 @@ export class BlockPort {
 
   /**
    * Puts a block that has come into host memory.
-   * @returns `there` where this runtime has it already, `full` where host memory has no room for it now
+   * @returns `there` where this runtime has it already, `full` where host memory has no room for it now, `differs` where
+   * this runtime had it with other bytes, on which later blocks may rest
    */
-  land(unit: PromptUnit, digest: Digest, bytes: Uint8Array, owner: number): 'landed' | 'there' | 'full' {
+  land(unit: PromptUnit, digest: Digest, bytes: Uint8Array, owner: number): Landing {
     const { manager, nowUs } = this.#context;
     const { key } = unit;
     if (this.has(unit)) return 'there';
     if (this.#landing === -1) return 'full';
+    const known = manager.digestOf(key);
+    if (known !== undefined && (known.lo !== digest.lo || known.hi !== digest.hi)) return 'differs';
     const place = manager.adoptFound(this.#landing, { ...unit, digest, owner }, nowUs());
     if (place === undefined) return this.has(unit) ? 'there' : 'full';
     void this.#tierAt(this.#landing).store.write([{ ...place, key, digest, bytes }]); // copied within the call

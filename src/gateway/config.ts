@@ -2,7 +2,7 @@
 
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../sim/control/plane.ts';
@@ -134,7 +134,25 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     const most = name.endsWith('Ms') ? DAY_MS : 2 ** 40;
     requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
   }
+  requireShapes(config, {
+    backends: 'array',
+    policy: 'object?',
+    shadows: 'array?',
+    control: 'object?',
+    queue: 'object?',
+    host: 'name?',
+    backendBlocks: 'array?',
+    tokenizer: 'name?',
+    keySecret: 'bytes?',
+    tenants: 'map?',
+    adminKey: 'name?',
+    seed: 'bigint?',
+    log: 'name?',
+    trace: 'name?',
+  });
   requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
+  requireInteger('blockTokens', config.blockTokens ?? 16, 1, 2 ** 20);
+  requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 30);
   requireInteger('port', config.port ?? 8080, 0, 65_535);
   requireInteger('pollMs', config.pollMs ?? 500, 10, DAY_MS);
   requireInteger('partBytes', config.partBytes ?? PART_BYTES_LEAST, PART_BYTES_LEAST, 2 ** 50);

@@ -10,6 +10,7 @@ import { readBundle } from '../evolve/bundle/readBundle.ts';
 import { fileLines, firstLine } from '../files/inputs.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { checkControl } from '../sim/control/plane.ts';
 import { GatewayCore } from './core.ts';
 import { partsOf } from './lineFile.ts';
@@ -227,6 +228,7 @@ async function boundOf(plan: GatewayPlan, path: string): Promise<BoundPlan> {
  * @throws TKV_INPUT for a file that is not a log; TKV_CONFIG for a plan that cannot be made
  */
 export async function replayLog(path: string): Promise<ReplayResult> {
+  requireShapes({ path }, { path: 'name' });
   const opened = openLog(path);
   const bound: BoundPlan = await boundOf(opened.header.plan, path);
   const again: string[] = [];

@@ -5,7 +5,9 @@
  */
 
 import { randomBytes } from 'node:crypto';
+import { type MeasuredMetric, measuredOf } from '../metrics/metric.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { BackendPool } from './backends.ts';
 import { type FoundTemplate, findChatTemplate } from './chatPrompts.ts';
 import {
@@ -17,6 +19,7 @@ import {
 } from './config.ts';
 import { GatewayCore } from './core.ts';
 import { logHeader } from './decisionLog.ts';
+import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
 import { LineFile } from './lineFile.ts';
 import { Inbox, type ServedGateway } from './passage.ts';
 import { bindPlan, idleSlots, movedReaders } from './plan.ts';
@@ -53,6 +56,9 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   };
   /** Undefined without a tokenizer. */
   readonly #chats: FoundTemplate | undefined;
+  readonly measures: GatewayMeasures = new GatewayMeasures();
+  /** Its metrics, for `prometheus` and `openTelemetry` of `tierkv/metrics`; its own `/metrics` has them too. */
+  readonly measured: readonly MeasuredMetric[] = measuredOf(gatewayMetrics, this);
   readonly #core: GatewayCore;
   readonly #log: LineFile | null;
   readonly #trace: LineFile | null;
@@ -103,6 +109,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
    * that cannot be had
    */
   static async open(config: GatewayConfig): Promise<Gateway> {
+    requireShapes({ config }, { config: { backends: 'array' } });
     const checked = checkGateway(config);
     const bound = await bindPlan(checked.plan);
     const gateway = new Gateway(checked, (emit) => new GatewayCore(bound, emit));
@@ -238,8 +245,9 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return Math.min(60, Math.max(1, seconds));
   }
 
-  /** Writes what became of a request. */
+  /** Counts what became of a request, and writes it. */
   record(record: TracedRequest): void {
+    this.measures.see(record);
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
   }
 

@@ -6,7 +6,7 @@
 import { type BoundBundle, bindBundle } from '../evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { mentions } from '../sandbox/program.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
@@ -56,6 +56,7 @@ export interface BoundPlan {
 
 /** Slots of the bundle that a gateway does not run. */
 export function idleSlots(bundle: PolicyBundle): readonly PolicySlot[] {
+  requireShapes({ bundle }, { bundle: 'object' });
   return policySlots.filter((slot) => bundle[slot] !== undefined && !gatewaySlots.includes(slot));
 }
 
@@ -103,6 +104,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
   }
   const names = new Set<string>();
   const shadows: { name: string; bundle: BoundBundle }[] = [];
+  requireShapes(plan, { shadows: [{ name: 'name', bundle: 'object' }] });
   for (const { name, bundle } of plan.shadows) {
     if (names.has(name)) throw configError('shadows', `has "${name}" twice`, 'Give each a name of its own.');
     names.add(name);

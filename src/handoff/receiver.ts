@@ -14,11 +14,11 @@ import { connect, type Socket } from 'node:net';
 import { guarded } from '../backends/guarded.ts';
 import { RECORD_OVERHEAD_BYTES, type RecordCodec } from '../backends/remote/sealedRecord.ts';
 import { runningClock } from '../backends/runningClock.ts';
-import type { BlockPort, PromptOptions, PromptUnits } from '../embed/blockPort.ts';
+import type { BlockPort, Landing, PromptOptions, PromptUnits } from '../embed/blockPort.ts';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import type { KeyElements } from '../runtime/index.ts';
-import { optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
@@ -68,6 +68,7 @@ const RECENT = 1024;
  *   vanished   the other side could not be reached, or went away
  *   late       the other side was silent, or the whole took too long
  *   full       DDR had no room for a block
+ *   differs    a block has other bytes than the one that this runtime computed under the same name before
  *   corrupt    a block's record was not the other side's
  */
 export const handoffOutcomes = [
@@ -78,6 +79,7 @@ export const handoffOutcomes = [
   'vanished',
   'late',
   'full',
+  'differs',
   'corrupt',
 ] as const;
 export type HandoffOutcome = (typeof handoffOutcomes)[number];
@@ -115,6 +117,7 @@ export class HandoffReceiver implements AsyncDisposable {
 
   /** @throws TKV_CONFIG for an option that is wrong, and for a runtime without DDR and without a shared tier */
   constructor(kv: KVRuntime, options: HandoffReceiverOptions = {}) {
+    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     if (options.notice !== undefined) requireFunction(options.notice, 'notice', 'TKV_CONFIG');
     const port = kv.blockPort();
@@ -519,14 +522,20 @@ class Arrival {
   }
 
   /** Waits for room in DDR. @returns false where it has ended instead */
-  async #placed(land: () => 'landed' | 'there' | 'full'): Promise<boolean> {
+  async #placed(land: () => Landing): Promise<boolean> {
     const { port, limits } = this.#what;
-    if (land() !== 'full') return true;
     const { promise, resolve } = Promise.withResolvers<boolean>();
-    const stop = port.onNews(() => {
-      if (this.#isOver) resolve(false);
-      else if (land() !== 'full') resolve(true);
-    });
+    const tried = (): boolean => {
+      const landing = this.#isOver ? 'there' : land();
+      if (landing === 'full') return false;
+      if (landing === 'differs') {
+        this.#leave('differs', 'a block was computed here before, with other bytes');
+      }
+      resolve(!this.#isOver);
+      return true;
+    };
+    if (tried()) return promise;
+    const stop = port.onNews(() => void tried());
     const cancel = runningClock.alarm(limits.roomMs, () => {
       this.#leave('full', `DDR had no room for a block within ${limits.roomMs} ms`);
       resolve(false);

@@ -190,7 +190,7 @@ const rules: readonly Rule[] = [
   [
     [
       ...['prefillRoutingScorers', 'pdTransferBandwidth', 'pdTransferBaseLatency'],
-      ...['pdTransferGranularity', 'pdTransferPipelined'],
+      ...['pdTransferGranularity', 'pdTransferPipelined', 'pdTransferMissing'],
     ],
     ({ decider }) => decider !== 'never',
     'is for hand-offs, and with --pd-decider never this run has none',

@@ -43,6 +43,7 @@ export const optionNames: Readonly<Record<string, string>> = {
   replicas: '--num-instances',
   'default.replicas': '--num-instances',
   'handoff.pipelined': '--pd-transfer-pipelined',
+  'handoff.missingOnly': '--pd-transfer-missing',
 };
 
 /** The same for the options of `tierkv latency`. */

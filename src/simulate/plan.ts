@@ -122,6 +122,7 @@ function planOptions(trace: string | undefined, options: OptionValues): Simulati
       bandwidthBytesPerS: 1e9 * real(options, 'pdTransferBandwidth', 1e-9, 1e9),
       granularity: oneOf('--pd-transfer-granularity', granularity, handoffGranularities),
       pipelined: options.pdTransferPipelined === true,
+      missingOnly: options.pdTransferMissing === true,
     },
     scaling: scaling === undefined ? [] : [scaling],
     workload,
@@ -198,6 +199,7 @@ function readHandoff(root: SpecNode): HandoffConfig {
     bandwidthBytesPerS: 1e9 * (node?.number('bandwidth_gb_per_s', { above: 0, max: 1e9 }, 25) ?? 25),
     granularity: node?.choice('granularity', handoffGranularities, 'request') ?? 'request',
     pipelined: node?.flag('pipelined') ?? false,
+    missingOnly: node?.flag('missing_only') ?? false,
   };
   if (node !== undefined && handoff.pipelined && handoff.granularity === 'request') {
     const problem = 'has nothing to send before the prompt is done with granularity request';

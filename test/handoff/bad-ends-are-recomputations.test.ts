@@ -134,6 +134,23 @@ describe('a hand-off that cannot be', () => {
     expect(pair.notices.some((line) => line.includes('vanished'))).toBe(true);
   });
 
+  it('is stale where the process was killed, and its successor at the same place is asked', async () => {
+    const port = await freePort();
+    await using pair = await Pair.open({ sending: { listen: { port } } });
+    const offer = await pair.offer(6);
+    await ask(pair.prefill, 6);
+    offer.computed();
+    const params = passedOn(offer);
+    await pair.sender.close();
+    expect(await pair.receive(params, 6)).toMatchObject({ outcome: 'vanished', taken: 0 });
+    await using successor = await HandoffSender.open(pair.prefill, { listen: { port } });
+    const end = await pair.receive(params, 6);
+    expect(end).toMatchObject({ outcome: 'stale', taken: 0 });
+    expect(end.reason).toContain('another process offered it');
+    expect(successor.counts.unknownClaims).toBe(1);
+    expect((await ask(pair.decode, 6)).right).toBe(true);
+  });
+
   it('is over by its patience where the other side is mute or speaks another protocol', async () => {
     const greetings: Record<string, { readonly serve: (socket: Socket) => void; readonly outcome: string }> =
       {

@@ -1,6 +1,16 @@
 import { describe, expect, it } from 'vitest';
-import { ask, layout, openRuntime, prompt, promptBlocks, tenant, write } from '../embed/liveRuntime.ts';
-import { Pair, passedOn } from './pair.ts';
+import { HandoffReceiver } from '../../src/handoff/index.ts';
+import {
+  ask,
+  blocks,
+  layout,
+  openRuntime,
+  prompt,
+  promptBlocks,
+  tenant,
+  write,
+} from '../embed/liveRuntime.ts';
+import { Pair, passedOn, patient } from './pair.ts';
 
 const whole = promptBlocks * layout.blockTokens;
 
@@ -25,6 +35,71 @@ describe('a hand-off between two runtimes', () => {
     offer.computed();
     expect(await pair.receive(passedOn(offer), 9)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
     expect(await ask(pair.decode, 9)).toEqual({ cachedTokens: whole, right: true });
+  });
+
+  it('comes into a runtime without a device, as far as its memory goes', async () => {
+    const host = { hbmBytes: undefined, ddrBytes: 6 * layout.blockBytes };
+    await using pair = await Pair.open({ prefill: { hbmBytes: blocks(20) }, decode: host });
+    for (const seed of [1, 2, 1]) {
+      const offer = await pair.offer(seed);
+      expect((await ask(pair.prefill, seed)).right).toBe(true);
+      offer.computed();
+      expect((await pair.receive(passedOn(offer), seed)).outcome).toBe('taken');
+      expect(await ask(pair.decode, seed)).toEqual({ cachedTokens: whole, right: true });
+    }
+    // what is in use stays: there is no room beside it
+    const sequence = await pair.decode.begin(prompt(1), { tenant });
+    await using hasty = new HandoffReceiver(pair.decode, { ...patient, roomMs: 20 });
+    const offer = await pair.offer(3);
+    await ask(pair.prefill, 3);
+    offer.computed();
+    expect(await hasty.receive(passedOn(offer), prompt(3), { tenant })).toMatchObject({ outcome: 'full' });
+    pair.decode.release(sequence);
+    expect((await ask(pair.decode, 3)).right).toBe(true);
+  });
+
+  it('brings the bytes of the name where a sequence has computed others', async () => {
+    await using pair = await Pair.open();
+    await ask(pair.prefill, 1);
+    await pair.prefill.idle();
+    // the same prompt at the same time, by kernels that do not repeat themselves: its blocks are its own
+    const sequences = await Promise.all(
+      [2, 3].map(async (seed) => {
+        const sequence = await pair.prefill.begin(prompt(20), { tenant });
+        write(pair.prefill, sequence, seed);
+        return sequence;
+      }),
+    );
+    const offer = await pair.offer(20);
+    const coming = pair.receive(passedOn(offer), 20);
+    await Promise.all(sequences.map((sequence) => pair.prefill.seal(sequence)));
+    for (const sequence of sequences) pair.prefill.release(sequence);
+    offer.computed();
+    expect(await coming).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    expect(pair.prefill.manager.counters.diverged).toBe(promptBlocks);
+  });
+
+  it('is computed where this side had other bytes before, on which a later block rests', async () => {
+    await using pair = await Pair.open();
+    const { decode } = pair;
+    const sequence = await decode.begin(prompt(5), { tenant });
+    write(decode, sequence, 77);
+    await decode.seal(sequence);
+    decode.release(sequence);
+    // all but the last block leave, and that one keeps their names
+    const port = decode.blockPort();
+    const { units, owner } = port.unitsOf(prompt(5), { tenant });
+    (await port.hold(units[promptBlocks - 1], owner))?.release();
+    for (const tier of [0, 1]) {
+      decode.manager.evict(tier, promptBlocks - 1, decode.nowUs());
+      await decode.idle();
+    }
+    expect(units.map((unit) => port.has(unit))).toEqual([false, false, false, true]);
+    const offer = await pair.offer(5);
+    await ask(pair.prefill, 5);
+    offer.computed();
+    expect(await pair.receive(passedOn(offer), 5)).toMatchObject({ outcome: 'differs', taken: 0 });
+    expect((await decode.begin(prompt(5), { tenant })).cachedTokens).toBe(0);
   });
 
   it('brings blocks while later ones are computed', async () => {
@@ -123,7 +198,7 @@ describe('a hand-off between two runtimes', () => {
 
   it('needs host memory, or a shared tier', async () => {
     await using kv = await openRuntime({});
-    const { HandoffReceiver, HandoffSender } = await import('../../src/handoff/index.ts');
+    const { HandoffSender } = await import('../../src/handoff/index.ts');
     expect(() => new HandoffReceiver(kv)).toThrow(
       expect.objectContaining({ code: 'TKV_CONFIG', field: 'ddrBytes' }),
     );

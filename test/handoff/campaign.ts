@@ -42,6 +42,8 @@ export interface PairReport {
   readonly kills: number;
   /** What the decode server says of its hand-offs. */
   readonly received: Readonly<Record<string, number>>;
+  /** Hand-offs that did not come whole, by why: outcome and reason, without numbers. */
+  readonly unwhole: Readonly<Record<string, number>>;
   /** Requests that the decode server answered without a prefill leg. */
   readonly alone: number;
   /** Answers that differed while the prefill side sent wrong blocks: a comparison that finds none compares nothing. */
@@ -98,11 +100,15 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
       killAt.add(random.below(conversations * TURNS));
     let asked = -Number.MAX_SAFE_INTEGER; // not before the conversations begin
     let restarting: Promise<void> = Promise.resolve();
+    let isKilling = false;
     const between = async (): Promise<void> => {
       if (!killAt.has(asked++)) return;
       await sleep(random.below(40));
+      if (isKilling) return; // two that fall on one moment are one
+      isKilling = true;
       await prefill.kill();
       prefill.begin();
+      isKilling = false;
       restarting = prefill.ready();
       restarting.catch(() => {});
     };
@@ -129,6 +135,7 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
 
     const before = proxy.counts.alone;
     const receivedBefore = await received(decode);
+    decode.lines.length = 0; // of the control
     asked = 0;
     let [done, answers, wrong] = [0, 0, 0];
     const report = async (): Promise<PairReport> => {
@@ -140,6 +147,7 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
         wrong,
         kills: prefill.kills,
         received: Object.fromEntries(since),
+        unwhole: unwholeOf(decode.lines),
         alone: proxy.counts.alone - before,
         controlWrong,
         firstToken,
@@ -173,6 +181,18 @@ async function received({ url }: LiveServer): Promise<Record<string, number>> {
     readonly received: Record<string, number>;
   };
   return said.received;
+}
+
+/** Hand-offs by why they came to less than the whole, from what the server told of them. */
+function unwholeOf(lines: readonly string[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const line of lines) {
+    const [, outcome, reason] = /^hand-off: (\w+), .*?\((.*)\)$/.exec(line) ?? [];
+    if (outcome === undefined) continue;
+    const why = `${outcome}: ${reason.replace(/\d+/g, 'N')}`;
+    counts[why] = (counts[why] ?? 0) + 1;
+  }
+  return counts;
 }
 
 /** The same with a prefill server that seals other bytes than it computed, under a digest that fits them. */

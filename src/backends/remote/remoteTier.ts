@@ -49,6 +49,15 @@ export const remoteTier: TierRow<RemoteOptions> = {
   fieldNames: { 'remote.capacityBytes': 'remote.bytes' },
   canBeTop: false,
   isShared: true,
+  asked: {
+    size: { option: 'remote-blocks', about: 'with --remote: its blocks to keep in mind' },
+    place: {
+      option: 'remote',
+      about: 'a Valkey or Redis below the other tiers, which runs share',
+      isDirectory: false,
+    },
+    options: (bytes, url) => ({ remote: { url, bytes } }),
+  },
   check({ remote }) {
     if (remote === undefined) return;
     requireOptions(remote, remoteNames, 'remote', 'TKV_CONFIG');

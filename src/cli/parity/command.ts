@@ -28,6 +28,7 @@ import { addAliases, addRows, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
+import type { ParityListener } from './run.ts';
 import type { StandInConfig } from './standIn.ts';
 
 const helpEnd = `
@@ -43,6 +44,10 @@ model.
 Each block has --block-bytes whatever the model; a block of a trace with block ids has their tokens.
 Without a trace and without --workload the traffic is conversations that come back, half a minute of them.
 
+With --pair two runtimes serve, each with tiers of the sizes given, and blocks go from the one that computes
+prompts to the one that generates. The log of each has to come out byte for byte (--log FILE writes FILE.prefill
+and FILE.decode), and the simulator serves with a prefill and a decode instance, whose link is measured before.
+
 Exit code: 0 when the replay is identical and no block came back wrong, 1 when not, 2 for a mistake in the
 call.
 Last line: exact replay: identical (...)
@@ -57,23 +62,34 @@ export function parityCommand(): Command {
     .action(async (trace: string | undefined, given: OptionValues) => {
       await checkReport(given.report);
       const named = textOption(given, 'engine');
+      const isPair = given.pair === true;
+      if (isPair && named !== undefined) {
+        throw configError(
+          '--engine',
+          'excludes --pair, which stands in for both models',
+          'Keep one of them.',
+        );
+      }
       const engine = named === undefined ? undefined : await loadEngine(named);
       const options = parseParityOptions(trace, given, engine);
       const { runParity, runnersOf } = await import('./run.ts');
+      const { runPairParity } = await import('./pairParity.ts');
       const { renderParity } = await import('./report.ts');
       using scratch = temporaryDirectory('tierkv-parity-', options.dir);
       using bar = startProgressBar('requests');
       const startMs = performance.now();
       const { expected } = options.traffic;
-      const { report, chart } = await interruptible((signal) =>
-        runParity(options, runnersOf(options, engine), scratch.path, {
+      const { report, chart } = await interruptible((signal) => {
+        const listener: ParityListener = {
           signal,
           notice: (line) => bar.notice(line),
           stage: (name) =>
             bar.say(`tierkv: ${name} (${formatSeconds((performance.now() - startMs) / 1000)})`),
           progress: (done) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
-        }),
-      );
+        };
+        if (isPair) return runPairParity(options, scratch.path, listener);
+        return runParity(options, runnersOf(options, engine), scratch.path, listener);
+      });
       if (options.jsonPath !== undefined) writeResultJson(options.jsonPath, 'parity', report);
       if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
       if (typeof given.report === 'string') {
@@ -121,6 +137,7 @@ export function addParityOptions(command: Command): Command {
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)');
   command
     .option('--engine <module>', 'engine that serves, in place of a stand-in for a model')
+    .option('--pair', 'serve with two runtimes: one computes prompts and hands their blocks to the other')
     .option('--hbm <size>', 'GPU memory, in blocks or as 64MiB', '400')
     .option('--ddr <size>', 'host memory, in blocks or as 64MiB, 0 for none', '600')
     .option('--nvme <size>', 'disk, in blocks or as 1GiB, 0 for none', '4000')

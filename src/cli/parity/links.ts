@@ -120,7 +120,7 @@ export function linksOfRehearsals(rehearsals: readonly Rehearsal[], blockBytes: 
 }
 
 /** Prompts of all lengths, each of blocks of its own, and between them some that were asked before. */
-function rehearsalTraffic(blockTokens: number): ServedTraffic {
+export function rehearsalTraffic(blockTokens: number): ServedTraffic {
   const longest = longestBlocks(blockTokens);
   const order = Array.from({ length: PROMPTS }, (_, i) => [i, ...COMES_BACK.map((ago) => i - ago)]);
   const prompts = order.flat().filter((prompt) => prompt >= 0);

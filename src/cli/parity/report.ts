@@ -1,5 +1,6 @@
 /** Two runs side by side: what each found, how long transfers and requests took, how far they are apart. */
 
+import type { HandoffFit } from '../../handoff/linkFit.ts';
 import type { ServedRequest } from '../../parity/traffic.ts';
 import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../printing/text.ts';
@@ -121,6 +122,20 @@ export function compareLatencies(
 
 //  What `tierkv parity` found, as an object and as text. Figures of a software device say so.
 
+/** Hand-offs of a pair, beside those of its prediction. */
+export interface HandoffComparison {
+  /** The link of the prediction, fitted to a rehearsal. */
+  readonly link: HandoffFit;
+  /** Real hand-offs by outcome. */
+  readonly ends: Readonly<Record<string, number>>;
+  readonly count: Sides<number>;
+  /** Blocks and bytes that went over. */
+  readonly blocks: Sides<number>;
+  readonly bytes: Sides<number>;
+  /** Real ones that brought blocks, in microseconds from the claim to the end, computing included. */
+  readonly timesUs: Summary;
+}
+
 export interface ParityReport {
   readonly schema: 'tierkv.parity/1';
   /** Who served. */
@@ -140,6 +155,8 @@ export interface ParityReport {
   readonly hits: HitComparison;
   readonly transfers: Readonly<Record<string, LinkComparison>>;
   readonly latencies: Readonly<Record<LatencyName, LatencyComparison>>;
+  /** Of `--pair`. */
+  readonly handoffs?: HandoffComparison;
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;
   readonly wallSeconds: number;
@@ -222,6 +239,28 @@ function latencyTable(latencies: ParityReport['latencies']): string {
   );
 }
 
+function handoffTable({ link, ends, count, blocks, bytes, timesUs }: HandoffComparison): string {
+  const row = (name: string, { real, predicted }: Sides<number>): string[] => [
+    name,
+    formatCount(real),
+    formatCount(predicted),
+    signed(relative(predicted, real)),
+  ];
+  const how = Object.entries(ends)
+    .map(([name, number]) => `${name} ${formatCount(number)}`)
+    .join(', ');
+  const table = renderTable(
+    [{ title: 'handed off' }, right('real'), right('predicted'), right('apart')],
+    [row('prompts', count), row('blocks', blocks), row('bytes', bytes)],
+  );
+  const gbps = (link.bandwidthBytesPerS / 1e9).toFixed(3);
+  return (
+    `${table}\nhand-offs: ${how}; half took ${time(timesUs.p50)} or less, computing included. Link of the prediction: ` +
+    `${time(link.baseLatencyUs)} and ${gbps} GB/s, fitted to ${formatCount(link.handoffs)} of a rehearsal (half are off by ` +
+    `${formatShare(link.error, 1)} or less)\n`
+  );
+}
+
 /** The report as lines of text; the last one says whether the exact replay is identical. */
 export function renderParity(report: ParityReport): string {
   const { adapter, exact, hits, transfers, latencies } = report;
@@ -234,6 +273,7 @@ export function renderParity(report: ParityReport): string {
     hitTable(hits),
     ...(Object.keys(transfers).length === 0 ? [] : [linkTable(transfers, adapter.software)]),
     latencyTable(latencies),
+    ...(report.handoffs === undefined ? [] : [handoffTable(report.handoffs)]),
     `wrong blocks ${report.wrongBlocks}, interrupted steps ${report.interruptedSteps}\n`,
     `exact replay: ${exact.identical ? 'identical' : `DIFFERENT${where}`} (${replayed})\n`,
   ].join('\n');

@@ -13,6 +13,7 @@ import {
 import type { VegaLiteSpec } from '../../printing/chart.ts';
 import { defaultEviction, type ManagerConfig, type SchedulerHead, tierName } from '../../runtime/index.ts';
 import { resolveConfig } from '../../runtime/manager/config.ts';
+import type { Simulation } from '../../sim/cluster/simulation.ts';
 import { PolicyControlPlane } from '../../sim/control/plane.ts';
 import { newSimulation } from '../../sim/description/deployment.ts';
 import type { EngineConfig, LowerTier } from '../../sim/instance/engine.ts';
@@ -32,7 +33,7 @@ import {
 } from './links.ts';
 import { RunObserver } from './observer.ts';
 import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './report.ts';
-import { StandIn } from './standIn.ts';
+import { StandIn, type StandInConfig } from './standIn.ts';
 
 export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
   /** A part of the run begins, for people. */
@@ -42,10 +43,10 @@ export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'p
 type TierBytes = ParityOptions['tierBytes'];
 
 /** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
-function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): ParityRunner {
+export function standInConfig(options: ParityOptions, dir: string, tierBytes: TierBytes): StandInConfig {
   const { layout, eviction, scheduler, latency, adapter } = options;
   const { hbm, ddr, nvme } = tierBytes;
-  return new StandIn({
+  return {
     latency,
     scheduler,
     runtime: {
@@ -60,7 +61,7 @@ function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): P
       leavingShare: 1, // what is dropped for want of speed depends on stalls, which are not predicted
       ...(adapter === undefined ? {} : { adapter }),
     },
-  });
+  };
 }
 
 /** Who serves on tiers of these sizes, with its disk tier in `dir`. */
@@ -68,13 +69,13 @@ export type Runners = (dir: string, tierBytes: TierBytes) => ParityRunner;
 
 /** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
-  if (engine === undefined) return (dir, tierBytes) => standInOf(options, dir, tierBytes);
+  if (engine === undefined) return (dir, tierBytes) => new StandIn(standInConfig(options, dir, tierBytes));
   const { eviction, scheduler, adapter } = options;
   return (dir, tierBytes) => engine.runner({ tierBytes, eviction, scheduler, adapter, dir });
 }
 
 /** The same tiers, no larger than a rehearsal wants them. */
-function rehearsalBytes({ tierBytes, layout: { blockBytes, blockTokens } }: ParityOptions): TierBytes {
+export function rehearsalBytes({ tierBytes, layout: { blockBytes, blockTokens } }: ParityOptions): TierBytes {
   const { hbm, ddr, nvme } = tierBytes;
   const run = { hbm: hbm / blockBytes, ddr: ddr / blockBytes, nvme: nvme / blockBytes };
   const blocks = rehearsalBlocks(run, blockTokens);
@@ -131,7 +132,7 @@ export async function runParity(
 }
 
 /** Other traffic on tiers that overflow; as a list, to be joined with others. */
-async function rehearsal(
+export async function rehearsal(
   when: string,
   options: ParityOptions,
   runners: Runners,
@@ -145,7 +146,7 @@ async function rehearsal(
   return [await rehearse(runner, options.layout, dir, { ...listener, notice: () => {} })];
 }
 
-function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
+export function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
   if (rehearsals.length === 0) return { profiles: {}, origin: 'none', stepOverheadUs: 0 };
   return linksOfRehearsals(rehearsals, layout.blockBytes);
 }
@@ -163,7 +164,7 @@ export interface Recorded {
   readonly scheduler: SchedulerHead;
 }
 
-function engineOf({ config, scheduler: head }: Recorded, links: LinkProfiles): EngineConfig {
+export function engineOf({ config, scheduler: head }: Recorded, links: LinkProfiles): EngineConfig {
   const { blockTokens, sizeClass, ...scheduler } = head;
   const blockBytes = config.unitBytes[sizeClass];
   const blocks = (bytes: number): number => Math.floor(bytes / blockBytes);
@@ -222,6 +223,11 @@ export function predict(
     makeEngine: ({ engine }, timeline, woken, share) =>
       new SchedulerEngine(engine, timeline, woken, observed, share),
   });
+  return { requests: servedBy(simulation), observed };
+}
+
+/** Runs it, and says what became of its requests. @returns those that are complete, in order of arrival */
+export function servedBy(simulation: Simulation): ServedRequest[] {
   simulation.run();
   simulation.close();
   const { table } = simulation;
@@ -237,11 +243,11 @@ export function predict(
       outputTokens: table.generatedTokens[row],
     });
   }
-  return { requests, observed };
+  return requests;
 }
 
 /** The runner measures from the scheduler's door: its times leave out what lies before and behind it. */
-function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
+export function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
   return {
     backend: latency.backend,
     stepTimeUs: (batch) => latency.stepTimeUs(batch) + overheadUs,

@@ -1,7 +1,7 @@
 /**
  * A runner without a model: the runtime, the scheduler and the transfers are real, a step takes what a
- * latency model says. Each block that a step writes is marked with bytes of its own, so that what comes back
- * is told from what does not.
+ * latency model says. Each block that a step writes is marked with bytes that follow from its tokens, so that what comes
+ * back is told from what does not.
  */
 
 import {
@@ -41,10 +41,13 @@ const COARSE_US = 2500;
 
 /** A request that is being served. */
 interface Open {
+  readonly asked: AskedRequest;
   readonly request: WorkloadRequest;
   readonly answer: Int32Array;
   generated: number;
   firstTokenUs: number;
+  /** By block: what its bytes are marked with, which follows from all tokens up to its end. */
+  readonly marks: Uint32Array;
   /** Where its last sampled token goes, while it is next to be computed; -1 after it gave way. */
   decodesAt: number;
 }
@@ -61,12 +64,13 @@ export class StandIn implements ParityRunner {
     const { runtime, latency } = this.#config;
     const { logPath: log, notice } = job;
     await using kv = await KVRuntime.open({ ...runtime, log, migration: false, notice });
-    const serving = new Serving(kv, this.#config, job);
-    const requests = await serving.toTheEnd();
+    const stream = streamOf(job);
+    const serving = new Serving(kv, this.#config, stream, job.signal);
+    await serving.toTheEnd();
     await kv.idle();
     const { name, software } = kv.stores.hbm.adapter;
     return {
-      requests,
+      requests: stream.served,
       latency,
       stepOverheadUs: serving.stepOverheadUs,
       adapter: { name, software },
@@ -76,31 +80,80 @@ export class StandIn implements ParityRunner {
   }
 }
 
-class Serving {
+/** A request as a side of a run has it. */
+export interface AskedRequest {
+  readonly request: WorkloadRequest;
+  /** Tells it from all others, on every side. */
+  readonly own: number;
+}
+
+/** What a stand-in serves: requests as they come, and where those go that have ended. */
+export interface ServedQueue {
+  /** When the next request comes, in microseconds of the traffic; Infinity while none is known. */
+  readonly timeUs: number;
+  /** No request will come any more. */
+  readonly isOver: boolean;
+  take(): AskedRequest | Promise<AskedRequest>;
+  ended(asked: AskedRequest, served: ServedRequest): void;
+  /** Fulfilled when a request has come, or none will, while `timeUs` was Infinity or later. */
+  changed(): Promise<void>;
+}
+
+/** Requests as the traffic has them. */
+function streamOf({ traffic, progress }: RunnerJob): ServedQueue & { readonly served: ServedRequest[] } {
+  const arrivals = new Arrivals(traffic.open());
+  const served: ServedRequest[] = [];
+  let [taken, open] = [0, 0];
+  return {
+    served,
+    get timeUs() {
+      return arrivals.timeUs;
+    },
+    get isOver() {
+      return arrivals.timeUs === Infinity && open === 0;
+    },
+    take() {
+      open++;
+      return { request: arrivals.take(), own: taken++ };
+    },
+    ended({ request }, one) {
+      open--;
+      served.push(one);
+      arrivals.ended(request, one.outputTokens, one.lastTokenUs);
+      progress(served.length);
+    },
+    changed: () => new Promise(() => {}),
+  };
+}
+
+/** One runtime that serves a queue, step by step. */
+export class Serving {
   interruptedSteps = 0;
   readonly #overheadsUs: number[] = [];
   readonly #kv: KVRuntime;
   readonly #scheduler: KVScheduler;
   readonly #latency: LatencyModel;
   readonly #blockTokens: number;
-  readonly #job: RunnerJob;
-  readonly #arrivals: Arrivals;
+  readonly #signal: AbortSignal;
+  readonly #queue: ServedQueue;
   readonly #tokens: TokenIds = new TokenIds();
   readonly #open: Map<string, Open> = new Map();
-  readonly #served: ServedRequest[] = [];
   readonly #sums: BatchSums = new BatchSums();
   readonly #mark: Uint32Array = new Uint32Array(MARK_BYTES / 4);
   readonly #startUs: number;
-  #added = 0;
-  #step = 0;
 
-  constructor(kv: KVRuntime, { runtime, scheduler, latency }: StandInConfig, job: RunnerJob) {
+  constructor(
+    kv: KVRuntime,
+    { runtime, scheduler, latency }: StandInConfig,
+    queue: ServedQueue,
+    signal: AbortSignal,
+  ) {
     this.#kv = kv;
     this.#scheduler = kv.scheduler(scheduler);
     this.#latency = latency;
     this.#blockTokens = runtime.layout.blockTokens;
-    this.#job = job;
-    this.#arrivals = new Arrivals(job.traffic.open());
+    this.#queue = queue;
+    this.#signal = signal;
     this.#startUs = kv.nowUs();
   }
 
@@ -108,14 +161,15 @@ class Serving {
     return this.#overheadsUs.toSorted((a, b) => a - b)[this.#overheadsUs.length >> 1] ?? 0;
   }
 
-  async toTheEnd(): Promise<readonly ServedRequest[]> {
-    const { signal } = this.#job;
+  async toTheEnd(): Promise<void> {
     for (;;) {
-      signal.throwIfAborted();
-      while (this.#arrivals.timeUs <= this.#nowUs()) this.#add(this.#arrivals.take());
+      this.#signal.throwIfAborted();
+      while (this.#queue.timeUs <= this.#nowUs()) this.#add(await this.#queue.take());
       if (this.#scheduler.size === 0) {
-        if (this.#arrivals.timeUs === Infinity) return this.#served;
-        await this.#sleepUntil(this.#arrivals.timeUs);
+        if (this.#queue.isOver) return;
+        const changed = this.#queue.changed();
+        if (this.#queue.timeUs === Infinity) await orAborted(changed, this.#signal);
+        else await Promise.race([this.#sleepUntil(this.#queue.timeUs), changed]);
         continue;
       }
       const startUs = this.#nowUs();
@@ -130,23 +184,23 @@ class Serving {
     return this.#kv.nowUs() - this.#startUs;
   }
 
-  #add(request: WorkloadRequest): void {
+  #add(asked: AskedRequest): void {
+    const { request, own } = asked;
     const { id } = request;
-    const own = this.#added++;
     const answer = this.#tokens.output(request, own);
+    const tokens = this.#tokens.prompt(request, own);
+    const marks = marksOf([tokens, answer], this.#blockTokens);
     try {
-      const tokens = this.#tokens.prompt(request, own);
       this.#scheduler.add({ id, tokens, tenant: TENANT, maxTokens: request.outputTokens });
     } catch (error) {
       if (!(error instanceof TierKVError && error.code === 'TKV_CAPACITY')) throw error;
       const problem = `holds no prompt of ${request.inputTokens} tokens`;
       throw configError('--hbm', problem, 'Raise it, or serve shorter prompts.');
     }
-    this.#open.set(id, { request, answer, generated: 0, firstTokenUs: -1, decodesAt: -1 });
+    this.#open.set(id, { asked, request, answer, marks, generated: 0, firstTokenUs: -1, decodesAt: -1 });
   }
 
   async #compute(plan: KVStepPlan, startUs: number): Promise<void> {
-    this.#step++;
     this.#markBlocks(plan);
     const stepUs = this.#latency.stepTimeUs(this.#sumsOf(plan));
     await this.#sleepUntil(startUs + stepUs);
@@ -169,13 +223,12 @@ class Serving {
   }
 
   #finish(id: string, endUs: number): void {
-    const { request, generated, firstTokenUs } = this.#open.get(id) as Open;
+    const { asked, request, generated, firstTokenUs } = this.#open.get(id) as Open;
     this.#open.delete(id);
     const key = requestKey(id, request.sessionId, request.round);
     const { arrivalUs } = request;
-    this.#served.push({ key, arrivalUs, firstTokenUs, lastTokenUs: endUs, outputTokens: generated });
-    this.#arrivals.ended(request, generated, endUs);
-    this.#job.progress(this.#served.length);
+    const served = { key, arrivalUs, firstTokenUs, lastTokenUs: endUs, outputTokens: generated };
+    this.#queue.ended(asked, served);
   }
 
   /** As the simulator sums a step up: who comes back computes its answer again as part of its prompt. */
@@ -196,10 +249,11 @@ class Serving {
 
   #markBlocks(plan: KVStepPlan): void {
     const blockTokens = this.#blockTokens;
-    plan.requests.forEach(({ start, end, blockTable }, i) => {
+    plan.requests.forEach(({ id, start, end, blockTable }) => {
       const { slabs, entries } = blockTable;
+      const { marks } = this.#open.get(id) as Open;
       for (let block = Math.floor(start / blockTokens); block * blockTokens < end; block++) {
-        this.#mark.fill(Math.imul(this.#step, 0x9e37_79b1) ^ (i << 20) ^ block);
+        this.#mark.fill(marks[block]);
         const buffer = slabs[entries[2 * block]];
         this.#kv.device.queue.writeBuffer(buffer, entries[2 * block + 1], this.#mark);
       }
@@ -208,7 +262,7 @@ class Serving {
 
   async #sleepUntil(timeUs: number): Promise<void> {
     for (let leftUs = timeUs - this.#nowUs(); leftUs > 0; leftUs = timeUs - this.#nowUs()) {
-      this.#job.signal.throwIfAborted();
+      this.#signal.throwIfAborted();
       const ms = Math.min(Math.floor((leftUs - COARSE_US) / 1000), 1000);
       await new Promise<void>((wake) => {
         if (ms < 1) setImmediate(wake);
@@ -219,19 +273,45 @@ class Serving {
 
   /** Until something of what is there can be planned, or another request comes. */
   async #newsOrArrival(): Promise<void> {
-    const { signal } = this.#job;
     const arrived = new AbortController();
-    const leftUs = this.#arrivals.timeUs - this.#nowUs();
+    const changed = this.#queue.changed();
+    const leftUs = this.#queue.timeUs - this.#nowUs();
     const timer =
       leftUs === Infinity
         ? undefined
         : setTimeout(() => arrived.abort(), Math.min(Math.max(0, leftUs / 1000), 2 ** 31 - 1));
+    void changed.then(() => arrived.abort());
     try {
-      await this.#scheduler.next({ signal: AbortSignal.any([signal, arrived.signal]) });
+      await this.#scheduler.next({ signal: AbortSignal.any([this.#signal, arrived.signal]) });
     } catch (error) {
       if (!arrived.signal.aborted) throw error;
     } finally {
       clearTimeout(timer);
     }
+  }
+}
+
+/** A block that is computed again gets the bytes that it had, as of an engine that repeats itself bit by bit. */
+function marksOf(texts: readonly Int32Array[], blockTokens: number): Uint32Array {
+  const length = texts.reduce((sum, text) => sum + text.length, 0);
+  const marks = new Uint32Array(Math.ceil(length / blockTokens));
+  let [sum, at] = [0x811c_9dc5, 0];
+  for (const text of texts) {
+    for (const token of text) {
+      sum = Math.imul(sum ^ token, 0x0100_0193) >>> 0;
+      marks[Math.floor(at++ / blockTokens)] = sum;
+    }
+  }
+  return marks;
+}
+
+async function orAborted(what: Promise<void>, signal: AbortSignal): Promise<void> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const abort = (): void => reject(signal.reason);
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    await Promise.race([what, promise]);
+  } finally {
+    signal.removeEventListener('abort', abort);
   }
 }

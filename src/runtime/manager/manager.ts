@@ -854,13 +854,14 @@ export class KVManager {
   }
 
   /**
-   * A lookup has found the block in the store of the tier at `position`, which others write too: it can be matched
-   * and loaded from there. A full tier forgets another block for it.
+   * A lookup has found the block in the store of the tier at `position`, which others write too, or another runtime has
+   * sent it, and the caller writes its bytes before anything else happens: it can be matched and loaded from there. A full
+   * tier forgets another block for it.
    * @returns its place, or undefined where it stays out: some tier has it or awaits it, or it finds no room
    */
   adoptFound(position: number, block: SharedBlock, nowUs: number): BlockPlace | undefined {
     const core = this.#core;
-    requireInteger('position', position, 1, core.tiers - 1);
+    requireInteger('position', position, 0, core.tiers - 1);
     this.#now(nowUs, InputOp.FOUND);
     core.sink?.input(InputOp.FOUND, nowUs, [position, block.sizeClass, block.owner], adoptionWords(block));
     const replica = adoptFound(core, position, block);

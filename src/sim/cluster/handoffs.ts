@@ -115,7 +115,7 @@ export class Handoffs {
     const queue = this.#waiting[to.number];
     if (queue === undefined) return;
     while (queue.length > 0 && to.engine.reserve(queue[0].request, nowUs)) {
-      this.#start(queue.shift() as Handoff, nowUs);
+      this.#start(queue.shift() as Handoff, to, nowUs);
     }
   }
 
@@ -126,7 +126,7 @@ export class Handoffs {
     to.engine.fill(handoff.request, nowUs);
     from.engine.letGo(handoff.request, nowUs);
     this.counters.completed++;
-    this.counters.bytes += handoff.bytes;
+    this.counters.bytes += handoff.sentBytes;
     this.counters.transfers += handoff.transfers;
     this.counters.transferUs += nowUs - handoff.startUs;
   }
@@ -147,6 +147,8 @@ export class Handoffs {
     handoff.to = to.number;
     handoff.state = 'local';
     handoff.transfers = 0;
+    handoff.foundBlocks = 0;
+    handoff.sentBytes = 0;
     handoff.askedUs = -1;
     handoff.startUs = -1;
     handoff.endUs = -1;
@@ -181,6 +183,8 @@ export class Handoffs {
       to,
       blocks,
       bytes: blocks * from.engine.blockBytes,
+      foundBlocks: 0,
+      sentBytes: 0,
       state: 'local',
       readyUs: -1,
       askedUs: -1,
@@ -194,9 +198,10 @@ export class Handoffs {
     return handoff;
   }
 
-  #start(handoff: Handoff, nowUs: number): void {
+  #start(handoff: Handoff, to: Instance, nowUs: number): void {
     handoff.state = 'transferring';
     handoff.startUs = nowUs;
+    if (this.#config.missingOnly) handoff.foundBlocks = to.engine.foundOf(handoff.request);
     this.counters.waitedUs += nowUs - handoff.askedUs;
     this.#send(handoff, nowUs);
   }
@@ -214,16 +219,20 @@ export class Handoffs {
     const count = this.#sendable(handoff, nowUs);
     if (count === 0) return;
     const { baseLatencyUs, bandwidthBytesPerS, granularity } = this.#config;
-    const parts = handoff.parts.slice(0, count);
+    const unsent = handoff.parts.reduce((sum, part) => sum + part.blocks, 0);
+    const parts = lackingOf(
+      handoff.parts.slice(0, count),
+      handoff.foundBlocks - handoff.computedBlocks + unsent,
+    );
     const blocks = parts.reduce((sum, part) => sum + part.blocks, 0);
     const bytes = (handoff.bytes / handoff.blocks) * blocks;
     const transfers = transfersOf(granularity, parts, handoff.transfers);
     const startUs = Math.max(nowUs, this.#freeAtUs[handoff.from] ?? 0);
     const takesUs = Math.max(1, Math.ceil(transfers * baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS));
-    const unsent = handoff.parts.reduce((sum, part) => sum + part.blocks, 0);
-    const firstBlock = handoff.computedBlocks - unsent;
+    const firstBlock = Math.max(handoff.computedBlocks - unsent, handoff.foundBlocks);
     handoff.parts = handoff.parts.slice(count);
     handoff.transfers += transfers;
+    handoff.sentBytes += bytes;
     handoff.endUs = startUs + takesUs;
     this.#freeAtUs[handoff.from] = handoff.endUs;
     const { request, from, to, endUs } = handoff;
@@ -274,6 +283,11 @@ export interface HandoffConfig {
    * which has nothing to send before. Default: false.
    */
   readonly pipelined?: boolean;
+  /**
+   * Whether blocks stay where they are which the decode instance has already, as hand-offs of `tierkv/handoff` leave
+   * them. Default: false, the whole prompt goes.
+   */
+  readonly missingOnly?: boolean;
 }
 
 export type HandoffState = 'local' | 'transferring' | 'transferred';
@@ -292,6 +306,10 @@ export interface Handoff {
   /** Of the whole prompt. */
   readonly blocks: number;
   readonly bytes: number;
+  /** Leading blocks that stay where they are: the decode instance has them. */
+  foundBlocks: number;
+  /** Of what went so far. */
+  sentBytes: number;
   state: HandoffState;
   /** When the whole prompt was computed; -1 before. */
   readyUs: number;
@@ -340,7 +358,8 @@ export interface HandoffCounters {
 
 /** @throws TKV_CONFIG with the setting that is wrong */
 export function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfig> {
-  const { baseLatencyUs, bandwidthBytesPerS, granularity = 'request', pipelined = false } = config;
+  const { baseLatencyUs, bandwidthBytesPerS, granularity = 'request' } = config;
+  const { pipelined = false, missingOnly = false } = config;
   requirePositive('handoff.bandwidthBytesPerS', bandwidthBytesPerS);
   requireFinite('handoff.baseLatencyUs', baseLatencyUs);
   oneOf('handoff.granularity', granularity, handoffGranularities);
@@ -348,7 +367,18 @@ export function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfi
     const problem = 'has nothing to send before the prompt is done with granularity request';
     throw configError('handoff.pipelined', problem, 'Use chunk, block or stream.');
   }
-  return { baseLatencyUs, bandwidthBytesPerS, granularity, pipelined };
+  return { baseLatencyUs, bandwidthBytesPerS, granularity, pipelined, missingOnly };
+}
+
+/** The parts without their first `blocks` blocks, which may be 0 or less. */
+function lackingOf(parts: readonly HandoffPart[], blocks: number): readonly HandoffPart[] {
+  let left = blocks;
+  if (left <= 0) return parts;
+  return parts.flatMap((part) => {
+    const here = Math.min(left, part.blocks);
+    left -= here;
+    return here === part.blocks ? [] : [{ ...part, blocks: part.blocks - here }];
+  });
 }
 
 /** Transfers that begin when these parts are sent, after `before` earlier ones. */

@@ -32,7 +32,8 @@ describe('calibrate --handoffs', () => {
     const text = await calibrate('--handoffs', file('said.json', said), '--out', out);
     expect(text).toContain('4 hand-offs: 2000 µs and 0.5 GB/s, median error 0 %');
     expect(text).toContain(
-      '--pd-transfer-base-latency 2 --pd-transfer-bandwidth 0.5 --pd-transfer-granularity stream --pd-transfer-pipelined',
+      '--pd-transfer-base-latency 2 --pd-transfer-bandwidth 0.5 --pd-transfer-granularity stream --pd-transfer-pipelined ' +
+        '--pd-transfer-missing',
     );
     const deployment = `version: 1
 models:

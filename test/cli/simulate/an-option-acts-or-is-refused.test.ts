@@ -99,6 +99,7 @@ const values: Readonly<Record<string, readonly string[]>> = {
   '--pd-transfer-base-latency': ['5'],
   '--pd-transfer-granularity': ['block'],
   '--pd-transfer-pipelined': [],
+  '--pd-transfer-missing': [],
   '--workload': ['chatbot'],
   '--concurrency': ['2'],
   '--think-time-ms': ['500'],

@@ -14,6 +14,7 @@ import {
   sayRedisIsAbsent,
   startRedis,
 } from '../../backends/remote/redisServer.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 import { ask, blocks, layout, promptBlocks } from '../liveRuntime.ts';
 
 const secretKey = new Uint8Array(32).fill(7);
@@ -36,6 +37,7 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
       secretKey,
       hbmBytes: blocks(20),
       ddrBytes: blocks(20),
+      device: sharedDevice,
       remote: { url: server.url, bytes: blocks(200), ...patient, ...remote },
       ...more,
     });

@@ -179,6 +179,10 @@ export class UpstreamCaseEngine implements InstanceEngine {
   }
 
   hold(): void {}
+  foundOf(): number {
+    return 0;
+  }
+
   fill(): void {}
   letGo(): void {}
 

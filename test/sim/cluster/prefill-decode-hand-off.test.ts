@@ -125,6 +125,28 @@ describe('a hand-off in parts', () => {
     },
   );
 
+  it('leaves blocks where they are that the decode instance has, where it is told so', () => {
+    const requests: SmallRequest[] = [
+      { atUs: 0, prompt: 40, output: 2, stream: 7 },
+      { atUs: 100_000, prompt: 40, output: 2, stream: 7 },
+      { atUs: 200_000, prompt: 80, output: 2, stream: 7 },
+    ];
+    const sent = (missingOnly: boolean): number[][] => {
+      const seen: number[][] = [];
+      const observer: SimulationObserver = {
+        handoffSent: ({ firstBlock, blocks, bytes }) => seen.push([firstBlock, blocks, bytes]),
+      };
+      const simulation = smallSimulation(pair(64), requests, handOff, observer, undefined, { missingOnly });
+      simulation.run();
+      expect(simulation.handoffs.counters.bytes).toBe(seen.reduce((sum, [, , bytes]) => sum + bytes, 0));
+      simulation.checkIntegrity();
+      return seen;
+    };
+    const whole = [0, 10, 10_000];
+    expect(sent(false)).toEqual([whole, whole, [0, 20, 20_000]]);
+    expect(sent(true)).toEqual([whole, [10, 0, 0], [10, 10, 10_000]]);
+  });
+
   it('shares the link: what one prompt sends early, another waits behind', () => {
     const requests: SmallRequest[] = [
       { atUs: 0, prompt: 32, output: 2 },

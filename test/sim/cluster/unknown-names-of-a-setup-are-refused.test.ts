@@ -29,7 +29,13 @@ const setup: SimulationSetup = {
     admissionLatencyUs: 0,
     routingLatencyUs: 0,
     lastTokenInContext: true,
-    handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e8, granularity: 'request', pipelined: false },
+    handoff: {
+      baseLatencyUs: 50,
+      bandwidthBytesPerS: 1e8,
+      granularity: 'request',
+      pipelined: false,
+      missingOnly: false,
+    },
     gateway: { tickUs: 100, ttlUs: 0 },
   },
 };
