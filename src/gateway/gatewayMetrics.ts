@@ -35,7 +35,7 @@ export interface MeasuredGateway extends Pick<StatusSource, 'pool' | 'counts' | 
   readonly measures: GatewayMeasures;
 }
 
-type ListedBackend = MeasuredGateway['pool']['backends'][number];
+type MeasuredBackend = MeasuredGateway['pool']['backends'][number];
 
 const name = (bare: string): string => `tierkv_gateway_${bare}`;
 
@@ -54,7 +54,7 @@ function byBackend(
   bare: string,
   unit: string,
   help: string,
-  read: (backend: ListedBackend) => number,
+  read: (backend: MeasuredBackend) => number,
 ): Metric<MeasuredGateway> {
   return metric<MeasuredGateway>(kind, name(bare), unit, ['backend'], help, ({ pool }) =>
     pool.backends.map((backend): MetricSample => ({ labels: { backend: backend.id }, value: read(backend) })),
