@@ -314,8 +314,8 @@ export class BackendPool {
     try {
       const metrics = await this.#ask(backend);
       if (this.#closed) return;
-      backend.failures = 0;
       await this.#well(backend, metrics);
+      backend.failures = 0;
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
       backend.lastError = error.message;

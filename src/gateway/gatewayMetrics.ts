@@ -96,6 +96,22 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
   count('retries_total', 'Tries beyond the first one of a request.', (of) => of.counts.retries, '{try}'),
   count('clients_left_total', 'Requests whose client left before the end.', (of) => of.counts.clientsLeft),
   count('broken_answers_total', 'Answers that broke off or were too long.', (of) => of.counts.brokenAnswers),
+  count(
+    'chats_by_text_total',
+    "Chats that the model's template did not render, keyed by their text.",
+    (of) => of.counts.chatsByText,
+  ),
+  count(
+    'prompts_miscounted_total',
+    "Prompts of which a server counted other tokens than the gateway's tokenizer.",
+    (of) => of.counts.promptsMiscounted,
+  ),
+  count('prefills_total', 'Prompts that one server computed for another.', (of) => of.counts.prefills),
+  count(
+    'prefills_failed_total',
+    'Prompts that one server was to compute for another, which did it itself.',
+    (of) => of.counts.prefillsFailed,
+  ),
   metric<MeasuredGateway>(
     'gauge',
     name('open_requests'),

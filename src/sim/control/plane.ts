@@ -404,11 +404,8 @@ export class PolicyControlPlane implements ControlPlane {
       this.#pooled = instances;
     }
     let pools = this.#pools.get(model);
-    if (pools === undefined) {
-      // before real servers clients name models as they like
-      if (this.#pools.size === MODELS_MOST) this.#pools.clear();
-      this.#pools.set(model, (pools = modelPools(instances, model)));
-    }
+    if (pools === undefined && this.#pools.size === MODELS_MOST) this.#pools.clear();
+    if (pools === undefined) this.#pools.set(model, (pools = modelPools(instances, model)));
     return pools;
   }
 
@@ -481,7 +478,7 @@ export class PolicyControlPlane implements ControlPlane {
   }
 }
 
-/** Models whose pools are remembered. */
+/** Models whose pools are remembered: clients of real servers name them as they like. */
 const MODELS_MOST = 1024;
 
 /** Who could serve a model. */

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Gateway } from '../../../src/gateway/index.ts';
 import { gatewayMetrics, prometheus, ValueHistogram } from '../../../src/metrics/index.ts';
-import { bundleOf } from '../recordedRun.ts';
+import { bundleOf, prefixBundle } from '../recordedRun.ts';
 import { ask, echo, gatewayOf, TestBackend, textOf, until, wellMetrics } from './backends.ts';
 
 /** Names of metrics that a test has moved so far, without `tierkv_gateway_`. */
@@ -116,6 +116,33 @@ describe('requests', () => {
       await until(() => once.openRequests === 0, 'it has ended');
     };
     expect(await moves(once, breaks)).toEqual(has('broken_answers_total'));
+  });
+
+  it('of chats that no template renders, and of prompts that a server counts otherwise', async () => {
+    await using a = await TestBackend.open(echo);
+    const tokenizer = join(import.meta.dirname, '../../../examples/server/tinyModel/files/tokenizer.json');
+    await using gateway = await gatewayOf([a], { tokenizer, policy: prefixBundle });
+    const chat = { messages: [{ role: 'user', content: [{ type: 'image_url' }] }] };
+    const post = (): Promise<Response> =>
+      fetch(`${gateway.url}/v1/chat/completions`, { method: 'POST', body: JSON.stringify(chat) });
+    expect(await moves(gateway, post)).toEqual(has('chats_by_text_total'));
+    expect(await moves(gateway, () => ask(gateway, 'p'))).toEqual(has('prompts_miscounted_total'));
+  });
+
+  it('whose prompt one server computes for another, or fails to', async () => {
+    await using prefill = await TestBackend.open((_, response) =>
+      response.end('{"choices":[],"kv_transfer_params":{"do_remote_prefill":true}}'),
+    );
+    await using decode = await TestBackend.open(echo);
+    await using gateway = await gatewayOf([], {
+      backends: [
+        { url: prefill.url, role: 'prefill' },
+        { url: decode.url, role: 'decode' },
+      ],
+    });
+    expect(await moves(gateway, () => ask(gateway, 'p'))).toEqual(has('prefills_total'));
+    prefill.handler = echo;
+    expect(await moves(gateway, () => ask(gateway, 'p'))).toEqual(has('prefills_failed_total'));
   });
 
   it('that are under way, and whose client leaves', async () => {
