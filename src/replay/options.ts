@@ -7,6 +7,7 @@
 import { readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import { configError } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/index.ts';
+import type { SharedServer } from '../sim/links/sharedServer.ts';
 import type { ReplayReport } from './report.ts';
 
 /**
@@ -14,6 +15,12 @@ import type { ReplayReport } from './report.ts';
  * only).
  */
 export type BlockBudget = number | 'all';
+
+/** @see SharedServer runs that are given the same one find what the others left there */
+export interface ModeledRemote {
+  readonly server: SharedServer;
+  readonly blocks: number;
+}
 
 export type DriverName = 'real' | 'modeled';
 
@@ -29,8 +36,11 @@ export interface ReplayOptions {
   readonly blockTokens: number;
   /** Stop after this many requests. Absent: the whole trace. */
   readonly requests?: number;
-  /** A Valkey or Redis below all tiers, which runs share, and the blocks of it to keep in mind. Only with `driver: 'real'`. */
-  readonly remote?: { readonly url: string; readonly blocks: number };
+  /**
+   * A server below all tiers, which runs share, and the blocks of it to keep in mind: a Valkey or Redis with
+   * `driver: 'real'`, a model of one with `driver: 'modeled'`.
+   */
+  readonly remote?: { readonly url: string; readonly blocks: number } | ModeledRemote;
   /** Directory for the NVMe tier's files. It exists, is writable, and is the caller's to remove. */
   readonly dir: string;
   readonly driver: DriverName;

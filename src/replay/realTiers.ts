@@ -15,7 +15,8 @@ export async function openTiers(
   listener: TraceReplayListener,
 ): Promise<ReplayTiers> {
   const nvme = { dir: options.dir, bytes: 0 }; // its size is in the manager's configuration
-  const remote = options.remote === undefined ? {} : { remote: { url: options.remote.url, bytes: 0 }, facts };
+  const url = options.remote !== undefined && 'url' in options.remote ? options.remote.url : undefined;
+  const remote = url === undefined ? {} : { remote: { url, bytes: 0, ...patience }, facts };
   const stores = await openStores({ nvme, notice: listener.notice, ...remote }, manager).catch((error) => {
     throw inOptionNames(optionOf, error);
   });
@@ -32,6 +33,9 @@ export async function openTiers(
     [Symbol.asyncDispose]: () => stores[Symbol.asyncDispose](),
   };
 }
+
+/** Milliseconds: what a replay finds must not depend on how busy the machine is. */
+const patience = { lookupMs: 10_000, deadlineMs: 30_000 };
 
 /** Blocks of a replay are patterns of the trace's ids: all replays share them, and there is nothing to hide. */
 const facts: TierFacts = {

@@ -89,11 +89,12 @@ describe('a hand-off between two runtimes', () => {
     // all but the last block leave, and that one keeps their names
     const port = decode.blockPort();
     const { units, owner } = port.unitsOf(prompt(5), { tenant });
-    (await port.hold(units[promptBlocks - 1], owner))?.release();
+    const held = await port.hold(units[promptBlocks - 1], owner);
     for (const tier of [0, 1]) {
       decode.manager.evict(tier, promptBlocks - 1, decode.nowUs());
       await decode.idle();
     }
+    held?.release();
     expect(units.map((unit) => port.has(unit))).toEqual([false, false, false, true]);
     const offer = await pair.offer(5);
     await ask(pair.prefill, 5);

@@ -162,6 +162,29 @@ describe('a prefill server and a decode server', () => {
     expect(readFileSync(logs[1], 'utf8').match(/ found /g)?.length).toBeGreaterThan(8);
   });
 
+  it('can be both, each for the other one', async () => {
+    const both = options('--role', 'both', '--handoff-port', '0');
+    await using one = await LiveServer.start(both);
+    await using other = await LiveServer.start(both);
+    for (const [from, to, text] of [
+      [one, other, prompt.replace('Two', 'Ten')],
+      [other, one, prompt.replace('Two', 'Six')],
+    ] as const) {
+      await using proxy = await Sidecar.start(to.url);
+      const together = await ask(proxy.url, { prompt: text }, { [prefillerHeader]: hostOf(from) });
+      expect(together.choices).toEqual((await ask(single.url, { prompt: text })).choices);
+      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
+    }
+    for (const { serving } of [one, other]) {
+      expect(serving.handoffs?.describe()).toMatchObject({
+        role: 'both',
+        sent: { handedOff: 1 },
+        received: { taken: 1 },
+      });
+    }
+  }, 600_000);
+
   it.skipIf(!hasRedis)(
     'hand blocks off by a tier that they share',
     async () => {

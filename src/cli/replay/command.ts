@@ -112,7 +112,14 @@ export function replayCommand(): Command {
     .option('--num-requests <n>', 'stop after this many requests')
     .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
     .option('--remote <url>', 'a Valkey or Redis below the other tiers, which runs share')
-    .option('--remote-blocks <n>', 'with --remote: its blocks to keep in mind (default: 20000)')
+    .option(
+      '--shared-tier <file>',
+      'with --driver modeled: that server, as tierkv calibrate --remote wrote it',
+    )
+    .option(
+      '--remote-blocks <n>',
+      'with --remote or --shared-tier: its blocks to keep in mind (default: 20000)',
+    )
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
     .option(
       '--link-gbps <n>',

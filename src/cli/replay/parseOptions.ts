@@ -21,6 +21,8 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy } from '../../runtime/index.ts';
+import { SharedServer } from '../../sim/links/sharedServer.ts';
+import { readSharedTier } from '../../simulate/engineOptions.ts';
 import { singlePolicy } from './study.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
@@ -41,6 +43,7 @@ export interface RawReplayOptions {
   readonly dir?: string;
   readonly remote?: string;
   readonly remoteBlocks?: string;
+  readonly sharedTier?: string;
   readonly links?: string;
   readonly log?: string;
   readonly inputs?: string;
@@ -188,22 +191,34 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
   }
 }
 
-/** The trace, or the recorded inputs that are read in its place. */
 /** Blocks of a shared tier that a replay keeps in mind, unless it is told otherwise. */
 const REMOTE_BLOCKS = '20000';
 
 function remoteOf(raw: RawReplayOptions, driver: DriverName): ReplayOptions['remote'] {
-  if (raw.remote === undefined) {
+  const { remote, sharedTier } = raw;
+  if (remote === undefined && sharedTier === undefined) {
     if (raw.remoteBlocks === undefined) return undefined;
     throw configError('--remote-blocks', 'is given without --remote', 'Name the server, or leave it out.');
   }
-  if (driver === 'modeled') {
-    throw configError('--remote', 'names a server, and a modeled driver has none', 'Use --driver real.');
+  if (remote !== undefined && driver === 'modeled') {
+    const remedy = 'Use --driver real, or give --shared-tier the file of tierkv calibrate --remote.';
+    throw configError('--remote', 'names a server, and a modeled driver has none', remedy);
+  }
+  if (sharedTier !== undefined && driver === 'real') {
+    const remedy = 'Name the server with --remote, or use --driver modeled.';
+    throw configError(
+      '--shared-tier',
+      'is a model of a server, and blocks of a real driver have bytes',
+      remedy,
+    );
   }
   const blocks = integer('--remote-blocks', raw.remoteBlocks ?? REMOTE_BLOCKS, 1);
   if (blocks > maxBlocks) throw configError('--remote-blocks', `is ${blocks}`, `Keep it to ${maxBlocks}.`);
-  return { url: raw.remote, blocks };
+  if (remote !== undefined) return { url: remote, blocks };
+  return { server: new SharedServer(readSharedTier(sharedTier as string)), blocks };
 }
+
+/** The trace, or the recorded inputs that are read in its place. */
 
 function sourceOf(tracePath: string | undefined, inputs: string | undefined): string {
   if (tracePath !== undefined && inputs !== undefined) {

@@ -55,18 +55,23 @@ export function checkSharedServer(config: SharedServerConfig, blockBytes: number
   return config;
 }
 
-/** Of an instance's links to the server, by direction. The server's own come on top. */
-export function instanceLinks({
-  readBytesPerS,
-  writeBytesPerS,
-  instanceBytesPerS,
-  delayUs,
-}: SharedServerConfig): {
+/**
+ * Of an instance's links to the server, by direction, for the bytes of one GPU. The server's own come on top.
+ * @param ranks GPUs of the instance, which share its link
+ */
+export function instanceLinks(
+  { readBytesPerS, writeBytesPerS, instanceBytesPerS, delayUs }: SharedServerConfig,
+  ranks: number,
+): {
   readonly read: LinkProfile;
   readonly write: LinkProfile;
 } {
   const profile = (bandwidthBytesPerS: number): LinkProfile => {
-    return { baseLatencyUs: 0, bandwidthBytesPerS: instanceBytesPerS ?? bandwidthBytesPerS, delayUs };
+    return {
+      baseLatencyUs: 0,
+      bandwidthBytesPerS: (instanceBytesPerS ?? bandwidthBytesPerS) / ranks,
+      delayUs,
+    };
   };
   return { read: profile(readBytesPerS), write: profile(writeBytesPerS) };
 }
