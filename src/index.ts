@@ -14,8 +14,8 @@ export {
   type TensorPlace,
   unpackBlock,
 } from './compute/hostTensors.ts';
-export type { Room } from './embed/admission.ts';
-export type { BeginOptions, RetentionHint } from './embed/begin.ts';
+export type { BeginOptions, RetentionHint, Room } from './embed/begin.ts';
+export type { BlockExtra } from './embed/blockBook.ts';
 export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './embed/blockPort.ts';
 export type { KVRuntimeConfig } from './embed/config.ts';
 export type { DeviceBlockTable, StepEnd } from './embed/context.ts';

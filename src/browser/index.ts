@@ -14,6 +14,7 @@ import { oneOf } from '../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../embed/begin.ts';
+export type { BlockExtra } from '../embed/blockBook.ts';
 export type { DeviceBlockTable, StepEnd } from '../embed/context.ts';
 export type { EntryEnd, StepEntry } from '../embed/grow.ts';
 export { KVRuntime, type LookupOptions, type OpenUnit, type PrefetchOptions } from '../embed/kvRuntime.ts';

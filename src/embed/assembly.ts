@@ -10,20 +10,19 @@ import { tableMemory } from '../backends/host/hostArena.ts';
 import type { DurableTier, TierFacts } from '../backends/tierRow.ts';
 import { type TierOptions, tierRows } from '../backends/tierRows.ts';
 import { blake2s, ComputePace, KVManager, layoutFingerprint, TOP, tierName } from '../runtime/index.ts';
-import { BlockMoves, SharingGroups } from '../views/index.ts';
+import { BlockMoves } from '../views/index.ts';
+import { runtimeMigration } from '../views/kvMigrator.ts';
 import { BlockBook, type BlockText, keyFromHex } from './blockBook.ts';
 import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
 import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, bytesOf, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
 import { type GroupUnits, groupUnits } from './layerGroups.ts';
-import { ManagerLoop } from './managerLoop.ts';
-import { runtimeMigration } from './migration.ts';
-import { CacheEvents, type DecisionLogFile, openDecisionLog } from './observability.ts';
-import { RequestObservers } from './requestObserver.ts';
+import { ManagerLoop, processAlarm } from './managerLoop.ts';
+import { CacheEvents, type DecisionLogFile, openDecisionLog, RequestObservers } from './observability.ts';
 import { ComputingBlocks } from './sequenceState.ts';
 import { type OpenStores, openStores, requireMachineHolds, type StoreConfig } from './stores.ts';
-import { TenantChains, TenantOwners } from './tenancy.ts';
+import { SharingGroups, TenantChains, TenantOwners } from './tenancy.ts';
 
 export interface RuntimeParts {
   readonly config: KVRuntimeConfig;
@@ -74,15 +73,12 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     (content) => manager.contentKey(content),
     book,
   );
-  const nowUs = (): number => stores.engine.nowUs();
+  const { engine } = stores;
+  const nowUs = engine.nowUs.bind(engine);
   const moves = new BlockMoves(manager);
-  const migration = runtimeMigration(config.migration, manager, moves, nowUs);
-  const loop = new ManagerLoop(manager, stores.engine, {
-    also: {
-      ...events.listener,
-      ...migration?.listener,
-      moved: (position, key, outcome) => moves.moved(position, key, outcome),
-    },
+  const migration = runtimeMigration(config.migration, manager, moves, nowUs, processAlarm);
+  const loop = new ManagerLoop(manager, engine, {
+    also: { ...events.listener, ...migration?.listener, ...moves.listener },
   });
   const recovered = adoptRecovered(manager, stores, nowUs());
   const closing = new AbortController();
@@ -106,7 +102,6 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     stores,
     pool: () => stores.hbm,
     device: () => stores.device,
-    deviceErrors: () => stores.deviceErrors,
     closing: closing.signal,
     nowUs,
     moves,

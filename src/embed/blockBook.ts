@@ -1,15 +1,24 @@
 /**
- * What cached blocks are made of: their token ids, whose they are, and in which tiers they lie. The manager knows
- * blocks by their keys alone, and routers ask by tokens; this book has both, for events and for records on disk.
+ * What cached blocks are made of: their token ids, what else names them, whose they are, and in which tiers they lie.
+ * The manager knows blocks by their keys alone, and routers ask by tokens; this book has both, for events and for
+ * records on disk.
  *
  * - Chains write blocks down when they hash them, so a block is in the book before the manager stores it.
- * - Blocks of requests with extras (adapters, images) are not written down: their tokens alone do not name them.
  * - A block is struck out when it neither lies in a tier nor is on its way to one, and no request has its key any
  *   more. The keys of a request are held weakly, so that its end need not be told. Sweeps find such blocks; the next
  *   one comes when the book has doubled.
  */
 
-import { type BlockKeys, type KeyElements, keyToHex } from '../runtime/index.ts';
+import { type BlockKeys, blake2s, type KeyElements, keyToHex, type RequestExtras } from '../runtime/index.ts';
+
+/** What names a block beside its tokens: an extra of its request that holds for it. */
+export interface BlockExtra {
+  readonly name: string;
+  /** As it was given, if it is text of at most 128 characters or 32 bytes, these in hexadecimal digits; else its BLAKE2s-256. */
+  readonly value: string;
+  /** The first token from which on it holds, counted from the block's first one: below 0 where that lies before the block. */
+  readonly offset: number;
+}
 
 export interface BlockText {
   readonly tokenIds: Uint32Array;
@@ -17,6 +26,10 @@ export interface BlockText {
   readonly tenant: string;
   /** Layer group, from 0. */
   readonly group: number;
+  /** What else names the block, in the order of `offset` and name; absent for nothing. */
+  readonly extras?: readonly BlockExtra[];
+  /** The block is the beginning of one: the last of its prompt, with fewer tokens than a block has. */
+  readonly isTail?: true;
 }
 
 /** A block that lies in some tier. */
@@ -42,6 +55,34 @@ interface Line {
   holders: WeakRef<BlockKeys>[];
 }
 
+const EXTRA_TEXT_MAX = 128;
+const DIGEST_BYTES = 32;
+
+/** The extras of a request as events and records tell them, for its first block. */
+export function blockExtras(extras: RequestExtras): readonly BlockExtra[] {
+  const list = Object.entries(extras).map(([name, extra]) => {
+    const isPlain = typeof extra === 'string' || extra instanceof Uint8Array;
+    const { value, fromToken = 0 } = isPlain ? { value: extra } : extra;
+    return { name, value: shortValue(value), offset: fromToken };
+  });
+  return list.sort((a, b) => a.offset - b.offset || (a.name < b.name ? -1 : 1));
+}
+
+function shortValue(value: string | Uint8Array): string {
+  if (typeof value === 'string' && value.length <= EXTRA_TEXT_MAX) return value;
+  const bytes = typeof value === 'string' ? new TextEncoder().encode(value) : value;
+  const short = typeof value !== 'string' && bytes.length === DIGEST_BYTES ? bytes : blake2s(bytes);
+  return Array.from(short, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+/** The extras of a request that hold for the block which begins at a token. */
+function extrasOf(all: readonly BlockExtra[], first: number, blockTokens: number): Pick<BlockText, 'extras'> {
+  const extras = all
+    .filter(({ offset }) => offset < first + blockTokens)
+    .map((extra) => ({ ...extra, offset: extra.offset - first }));
+  return extras.length === 0 ? {} : { extras };
+}
+
 /** The key that `keyToHex` wrote. */
 export function keyFromHex(hex: string): Uint32Array {
   const bytes = Uint8Array.from({ length: hex.length / 2 }, (_, i) =>
@@ -52,6 +93,15 @@ export function keyFromHex(hex: string): Uint32Array {
 
 function bookedBlock(key: string, { parent, tokens, bytes, tiers, text }: Line): BookedBlock {
   return { key, parent, tokens, bytes, tiers, text };
+}
+
+/** Whose blocks a chain makes keys of. */
+export interface BookedChain {
+  readonly tenant: string;
+  readonly group: number;
+  /** As `blockExtras` gives them. */
+  readonly extras: readonly BlockExtra[];
+  readonly blockTokens: number;
 }
 
 /** Blocks of the smallest book that is swept. */
@@ -75,29 +125,58 @@ export class BlockBook {
   }
 
   /** Writes down the blocks that a chain has hashed, from block `from` on. */
-  note(
-    tenant: string,
-    group: number,
+  note(chain: BookedChain, keys: BlockKeys, from: number, tokens: KeyElements): void {
+    for (let block = from; block < keys.length; block++) {
+      const key = keys.words.subarray(block * 4, block * 4 + 4);
+      this.#write(chain, keys, key, block, chain.blockTokens, tokens);
+    }
+    if (this.#lines.size >= this.#sweepAt) this.#sweep();
+  }
+
+  /** Writes down a partial last block of `count` tokens that is about to be stored. */
+  noteTail(
+    chain: BookedChain,
     keys: BlockKeys,
-    from: number,
+    key: Uint32Array,
+    block: number,
+    count: number,
     tokens: KeyElements,
-    blockTokens: number,
   ): void {
+    this.#write(chain, keys, key, block, count, tokens);
+  }
+
+  #write(
+    { tenant, group, extras, blockTokens }: BookedChain,
+    keys: BlockKeys,
+    key: Uint32Array,
+    block: number,
+    count: number,
+    tokens: KeyElements,
+  ): void {
+    const line = this.#lineOf(keyToHex(key));
+    if (line.tiers === 0) line.holders.push(this.#holderOf(keys));
+    if (line.text !== undefined) return;
+    const first = block * blockTokens;
+    const tokenIds = new Uint32Array(count);
+    for (let i = 0; i < count; i++) tokenIds[i] = Number(tokens[first + i]);
+    line.text = {
+      tokenIds,
+      tenant,
+      group,
+      // an extra enters the block of its first token, wherever in the block that is
+      ...extrasOf(extras, first, blockTokens),
+      ...(count < blockTokens ? { isTail: true } : {}),
+    };
+    line.parent ??= block === 0 ? null : keyToHex(keys.words.subarray(block * 4 - 4, block * 4));
+  }
+
+  #holderOf(keys: BlockKeys): WeakRef<BlockKeys> {
     let holder = this.#holders.get(keys);
     if (holder === undefined) {
       holder = new WeakRef(keys);
       this.#holders.set(keys, holder);
     }
-    for (let block = from; block < keys.length; block++) {
-      const line = this.#lineOf(keyToHex(keys.words.subarray(block * 4, block * 4 + 4)));
-      if (line.tiers === 0) line.holders.push(holder);
-      if (line.text !== undefined) continue;
-      const tokenIds = new Uint32Array(blockTokens);
-      for (let i = 0; i < blockTokens; i++) tokenIds[i] = Number(tokens[block * blockTokens + i]);
-      line.text = { tokenIds, tenant, group };
-      line.parent ??= block === 0 ? null : keyToHex(keys.words.subarray(block * 4 - 4, block * 4));
-    }
-    if (this.#lines.size >= this.#sweepAt) this.#sweep();
+    return holder;
   }
 
   /** Writes down what a record on disk says of its block. @returns the block, if it is cached and that was not known */

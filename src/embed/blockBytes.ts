@@ -84,7 +84,7 @@ async function mapped({ stores }: Stores, staging: GPUBuffer): Promise<void> {
   try {
     await stores.waitFor(() => staging.mapAsync(MapMode.READ));
   } catch (error) {
-    const reason = stores.deviceLoss === '' ? String(error) : stores.deviceLoss;
+    const reason = stores.live?.lostReason || String(error);
     throw new TierKVError(
       'TKV_DEVICE',
       `blocks were not read: ${reason}. Recover the sequence, and read again.`,

@@ -8,6 +8,10 @@
  *     | nonce | tag  | sealed: 1 | width | group | tenant | tokens  |
  *     +-------+------+---------------------------------------------+
  *
+ * Notes of blocks that tokens alone do not name are of version 2. Between tenant and tokens they have two bytes of
+ * length and JSON of as many bytes: `{"extras": [[name, value, offset], ...], "isTail": true}`, each where it is.
+ * A reader of version 1 leaves these out.
+ *
  * The nonce is random: 2^32 notes under one secret keep the odds of a repeated one below 2^-32.
  */
 
@@ -18,9 +22,13 @@ import { NoteCipher } from './noteCipher.ts';
 
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-const NOTE_VERSION = 1;
+/** Of a block that tokens and tenant name, and of one that has more to tell. */
+const VERSION_PLAIN = 1;
+const VERSION_MORE = 2;
 /** Version, bytes a token, layer group, length of the tenant's name. */
 const HEAD_BYTES = 6;
+/** Longest text of what else names a block, in bytes. */
+const MORE_BYTES_MAX = 2048;
 /** Longest tenant's name, in bytes. */
 const TENANT_BYTES_MAX = 1024;
 
@@ -31,7 +39,7 @@ export class BlockNotes {
     this.#cipher = new NoteCipher(secretKey);
   }
 
-  /** The note for a block; undefined for a tenant whose name is too long. */
+  /** The note for a block; undefined for a tenant whose name is too long, or for too many extras. */
   seal(blockKey: Uint32Array, text: BlockText): Uint8Array | undefined {
     const plain = plainText(text);
     if (plain === undefined) return undefined;
@@ -66,39 +74,68 @@ function bytesOf(words: Uint32Array): Uint8Array {
   return new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
 }
 
-function plainText({ tokenIds, tenant, group }: BlockText): Uint8Array | undefined {
+function plainText({ tokenIds, tenant, group, extras, isTail }: BlockText): Uint8Array | undefined {
   const name = new TextEncoder().encode(tenant);
   if (name.byteLength > TENANT_BYTES_MAX) return undefined;
+  const more = moreText(extras, isTail);
+  if (more.byteLength > MORE_BYTES_MAX) return undefined;
   const largest = tokenIds.reduce((max, id) => Math.max(max, id), 0);
   const width = largest < 2 ** 16 ? 2 : largest < 2 ** 24 ? 3 : 4;
-  const plain = new Uint8Array(HEAD_BYTES + name.byteLength + width * tokenIds.length);
+  const tokensAt = HEAD_BYTES + name.byteLength + more.byteLength;
+  const plain = new Uint8Array(tokensAt + width * tokenIds.length);
   const view = new DataView(plain.buffer);
-  view.setUint8(0, NOTE_VERSION);
+  view.setUint8(0, more.byteLength === 0 ? VERSION_PLAIN : VERSION_MORE);
   view.setUint8(1, width);
   view.setUint16(2, group, true);
   view.setUint16(4, name.byteLength, true);
   plain.set(name, HEAD_BYTES);
+  plain.set(more, HEAD_BYTES + name.byteLength);
   tokenIds.forEach((id, i) => {
-    const at = HEAD_BYTES + name.byteLength + i * width;
+    const at = tokensAt + i * width;
     for (let byte = 0; byte < width; byte++) plain[at + byte] = id >>> (8 * byte);
   });
   return plain;
 }
 
+/** With its length before it; empty for a block that has nothing more to tell. */
+function moreText(extras: BlockText['extras'], isTail: BlockText['isTail']): Uint8Array {
+  if (extras === undefined && isTail === undefined) return new Uint8Array(0);
+  const listed = extras?.map(({ name, value, offset }) => [name, value, offset]);
+  const text = new TextEncoder().encode(JSON.stringify({ extras: listed, isTail }));
+  const more = new Uint8Array(2 + text.byteLength);
+  new DataView(more.buffer).setUint16(0, text.byteLength, true);
+  more.set(text, 2);
+  return more;
+}
+
+function moreIn(text: Uint8Array): Pick<BlockText, 'extras' | 'isTail'> {
+  const { extras, isTail } = JSON.parse(new TextDecoder().decode(text)) as {
+    extras?: [name: string, value: string, offset: number][];
+    isTail?: true;
+  };
+  return {
+    ...(extras && { extras: extras.map(([name, value, offset]) => ({ name, value, offset })) }),
+    ...(isTail && { isTail }),
+  };
+}
+
 /** Undefined for a note of a later version. It was authenticated, so its lengths are right. */
 function textIn(plain: Uint8Array): BlockText | undefined {
   const view = new DataView(plain.buffer, plain.byteOffset, plain.byteLength);
-  if (view.getUint8(0) !== NOTE_VERSION) return undefined;
+  const version = view.getUint8(0);
+  if (version !== VERSION_PLAIN && version !== VERSION_MORE) return undefined;
   const width = view.getUint8(1);
-  const from = HEAD_BYTES + view.getUint16(4, true);
+  const nameEnd = HEAD_BYTES + view.getUint16(4, true);
+  const from = version === VERSION_PLAIN ? nameEnd : nameEnd + 2 + view.getUint16(nameEnd, true);
   const tokenIds = new Uint32Array((plain.byteLength - from) / width);
   for (let i = 0; i < tokenIds.length; i++) {
     let id = 0;
     for (let byte = width - 1; byte >= 0; byte--) id = id * 256 + plain[from + i * width + byte];
     tokenIds[i] = id;
   }
-  const tenant = new TextDecoder().decode(plain.subarray(HEAD_BYTES, from));
-  return { tokenIds, tenant, group: view.getUint16(2, true) };
+  const tenant = new TextDecoder().decode(plain.subarray(HEAD_BYTES, nameEnd));
+  const more = version === VERSION_PLAIN ? {} : moreIn(plain.subarray(nameEnd + 2, from));
+  return { tokenIds, tenant, group: view.getUint16(2, true), ...more };
 }
 
 /** The note of a cached block, for the file store. */

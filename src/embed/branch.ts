@@ -111,7 +111,7 @@ export async function truncate(
   }
   await settled(context, sequence);
   if (sequence.isRecovering) return 'interrupted';
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   sequence.groups.forEach((group, g) => {
     // The copy has what the tail had, which was written before.
     const isCopied = shared.includes(group) && group.table.disturbances === before[g];

@@ -26,9 +26,9 @@ import {
   requireOptions,
   requireText,
 } from '../runtime/options.ts';
-import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/useTable.ts';
+import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 import type { MigratorOptions } from '../views/index.ts';
-import { checkMigratorOptions } from '../views/kvMigrator.ts';
+import { checkMigratorOptions } from '../views/migrationPlan.ts';
 import { type ExplainMemory, explainMemoryNames } from './explaining.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './tenancy.ts';

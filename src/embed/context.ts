@@ -1,7 +1,6 @@
 /** The parts of one runtime that calls on sequences work with, and the steps that several calls share. */
 
 import type { SharedTier } from '../backends/tierRow.ts';
-import type { DeviceErrors } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
 import {
   BlockKeys,
@@ -17,15 +16,15 @@ import {
   tierName,
   tierTitle,
 } from '../runtime/index.ts';
-import type { BlockMoves, SharingGroups } from '../views/index.ts';
+import type { BlockMoves } from '../views/index.ts';
+import type { RuntimeMigration } from '../views/kvMigrator.ts';
 import type { DeviceKeeper } from './deviceKeeper.ts';
 import type { GroupUnits } from './layerGroups.ts';
 import type { ManagerLoop } from './managerLoop.ts';
-import type { RuntimeMigration } from './migration.ts';
-import type { RequestObservers } from './requestObserver.ts';
+import type { RequestObservers } from './observability.ts';
 import type { ComputingBlocks, SequenceState } from './sequenceState.ts';
 import type { OpenStores } from './stores.ts';
-import type { TenantChains, TenantOwners } from './tenancy.ts';
+import type { SharingGroups, TenantChains, TenantOwners } from './tenancy.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;
@@ -53,8 +52,6 @@ export interface RequestContext {
   device(): GPUDevice;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
-  /** Unexpected errors that this device has reported: how many, and the text of the last one. */
-  deviceErrors(): DeviceErrors;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
   /** Moves of single blocks between tiers. */
@@ -102,7 +99,7 @@ export function isHandedOver(context: RequestContext, sequence: SequenceState): 
 /** The caller learns of the open blocks from `from` on, and of all tokens. */
 export function handOver(context: RequestContext, sequence: SequenceState, from = 0): void {
   const { length, blocks, told } = sequence;
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   for (const group of told) group.tell(from, blocks, length, count);
 }
 
@@ -111,7 +108,7 @@ export function handOver(context: RequestContext, sequence: SequenceState, from 
  * @throws TKV_DEVICE with the error's own words
  */
 export function requireNoErrors(context: RequestContext, sequence: SequenceState, field = 'sequence'): void {
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   sequence.groups.forEach(({ sealed }, g) => {
     const block = sequence.told[g].firstDoubtful(sealed, sequence.blocks, count);
     if (block !== -1) throw doubtful(context, `block ${block} of ${field} was`, field);
@@ -121,7 +118,7 @@ export function requireNoErrors(context: RequestContext, sequence: SequenceState
 export function doubtful(context: RequestContext, what: string, field: string): TierKVError {
   return new TierKVError(
     'TKV_DEVICE',
-    `the device reported an error after ${what} opened (${context.deviceErrors().last}), so what was ` +
+    `the device reported an error after ${what} opened (${context.keeper.errors.last}), so what was ` +
       'written there may be wrong and is not sealed. Recover the sequence and write its open blocks again, ' +
       'or release it.',
     { field },

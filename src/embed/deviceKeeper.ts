@@ -1,18 +1,22 @@
 /**
- * Replaces a lost device. Host memory as the top tier is never lost. The manager is told that the top tier is empty, transfers under way end, and another device
- * is requested. Jobs are held meanwhile; if no device is available they end as refused, and the next caller
- * that needs one retries. No timer polls.
+ * Replaces a lost device. The manager is told that the top tier is empty, transfers under way end, and another device is
+ * requested. Jobs are held meanwhile; if no device is available they end as refused, and the next caller that needs one
+ * retries. No timer polls. Host memory as the top tier is never lost.
  */
 
+import type { DeviceErrors, LiveDevice } from '../backends/webgpu/device.ts';
 import { type KVManager, TOP } from '../runtime/index.ts';
 import type { ManagerLoop } from './managerLoop.ts';
 import type { OpenStores } from './stores.ts';
+
+const NO_ERRORS: DeviceErrors = { count: 0, last: '' };
 
 export class DeviceKeeper {
   readonly #manager: KVManager;
   readonly #stores: OpenStores;
   readonly #loop: ManagerLoop;
   readonly #notice: (line: string) => void;
+  #live: LiveDevice | undefined;
   #lostReason = '';
   #losses = 0;
   #replacing: Promise<void> | null = null;
@@ -32,6 +36,11 @@ export class DeviceKeeper {
     return this.#lostReason === '';
   }
 
+  /** Unexpected errors that the present device has reported: how many, and the text of the last one. */
+  get errors(): DeviceErrors {
+    return this.#live?.deviceErrors ?? NO_ERRORS;
+  }
+
   /** Devices lost so far. */
   get losses(): number {
     return this.#losses;
@@ -49,10 +58,10 @@ export class DeviceKeeper {
   }
 
   #watch(): void {
-    if (!this.#stores.hasDevice) return;
-    const { device, deviceLost } = this.#stores;
-    void deviceLost.then((reason) => {
-      if (this.present && !this.#closed && this.#stores.device === device) this.#lose(reason);
+    const { live } = this.#stores;
+    this.#live = live;
+    void live?.lost.then((reason) => {
+      if (this.present && !this.#closed && this.#stores.live === live) this.#lose(reason);
     });
   }
 
@@ -61,8 +70,8 @@ export class DeviceKeeper {
    * brings the blocks back from other tiers, where a refused load alone would have them computed again.
    */
   #checkLoss(): void {
-    const { deviceLoss } = this.#stores;
-    if (deviceLoss !== '' && this.present && !this.#closed) this.#lose(deviceLoss);
+    const reason = this.#stores.live?.lostReason ?? '';
+    if (reason !== '' && this.present && !this.#closed) this.#lose(reason);
   }
 
   #lose(reason: string): void {

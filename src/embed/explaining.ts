@@ -23,7 +23,7 @@ import {
 } from '../runtime/index.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import { type RequestContext, tokensToFind } from './context.ts';
-import type { RequestWatch } from './requestObserver.ts';
+import type { RequestWatch } from './observability.ts';
 
 export interface ExplainMemory {
   /** Blocks that are remembered; some 300 bytes each. Default 65,536. */

@@ -248,7 +248,7 @@ export function sealFull(context: RequestContext, sequence: SequenceState): void
   const end = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.isRecovering || sequence.groups.every(({ sealed }) => sealed >= end)) return;
   hashFullBlocks(sequence);
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   sequence.groups.forEach((group, g) => {
     const { table, keys } = group;
     let leads = true;
@@ -281,7 +281,7 @@ export async function seal(context: RequestContext, sequence: SequenceState, tai
   requireNoErrors(context, sequence);
   const full = Math.floor(sequence.length / blockTokens);
   const { losses } = keeper;
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   sealFull(context, sequence);
   if (tail) sealTail(context, sequence);
   await settled(context, sequence);
@@ -290,7 +290,7 @@ export async function seal(context: RequestContext, sequence: SequenceState, tai
     sequence.watch?.prefilled(context.nowUs());
     return 'done';
   }
-  const hasErrors = keeper.losses === losses && context.deviceErrors().count !== count;
+  const hasErrors = keeper.losses === losses && context.keeper.errors.count !== count;
   if (hasErrors && !sequence.ended) throw doubtful(context, 'the blocks of sequence were', 'sequence');
   return 'interrupted';
 }

@@ -1,8 +1,8 @@
 /** The runtime as embedders use it. */
 
 export type { RemoteConfig } from '../backends/remote/remoteTier.ts';
-export type { Room } from './admission.ts';
-export type { BeginOptions, RetentionHint } from './begin.ts';
+export type { BeginOptions, RetentionHint, Room } from './begin.ts';
+export type { BlockExtra } from './blockBook.ts';
 export type { BlockPort, HeldBlock, PromptOptions, PromptUnit, PromptUnits } from './blockPort.ts';
 export type { KVRuntimeConfig } from './config.ts';
 export type { DeviceBlockTable, StepEnd } from './context.ts';
@@ -18,10 +18,16 @@ export {
 export type { LayerGroup } from './layerGroups.ts';
 export type { WaitOptions } from './managerLoop.ts';
 export type { RuntimeMetrics } from './metrics.ts';
-export type { BlockUseEvent, CacheEvent, EventOptions } from './observability.ts';
+export type {
+  AskedRequest,
+  BlockUseEvent,
+  CacheEvent,
+  EventOptions,
+  RequestObserver,
+  RequestWatch,
+} from './observability.ts';
 export { PagedAttentionCache } from './pagedAttentionCache.ts';
 export type { ReadyLayers } from './partialPrefill.ts';
-export type { AskedRequest, RequestObserver, RequestWatch } from './requestObserver.ts';
 export type { RequestQueue, WaitingRequest } from './reuse.ts';
 export type { KVRequest } from './scheduledRequest.ts';
 export {

@@ -38,7 +38,6 @@ import {
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
 import type { CrossRequestKVCache } from '../views/index.ts';
-import { type Room, roomOf } from './admission.ts';
 import { assembleRuntime, type RuntimeParts, saveDurably } from './assembly.ts';
 import {
   type BeginOptions,
@@ -46,7 +45,9 @@ import {
   bring,
   checkedPriority,
   type RetentionHint,
+  type Room,
   retain,
+  roomOf,
   signalsOf,
 } from './begin.ts';
 import { type BlockFiller, eachBlock, requireOpen, type TopPlace, viewOf, writeBytes } from './blockBytes.ts';
@@ -74,11 +75,11 @@ import {
   type DecisionLogFile,
   type EventOptions,
   eventOptionsNames,
+  type RequestObserver,
 } from './observability.ts';
 import { PagedAttentionCache } from './pagedAttentionCache.ts';
 import { dropTail, nextPart, PART_TOKENS, type ReadyLayers, readyLayers } from './partialPrefill.ts';
 import { type FoundState, getState, putState, type StateOptions } from './prefixStates.ts';
-import type { RequestObserver } from './requestObserver.ts';
 import {
   type CrossRequestOptions,
   crossRequestCache,
@@ -333,7 +334,7 @@ export class KVRuntime implements AsyncDisposable {
     state.arriving = undefined;
     state.isComing = false;
     for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
-    const { count } = this.#context.deviceErrors();
+    const { count } = this.#context.keeper.errors;
     for (const told of state.told) told.tellAnew(state.length, count);
     state.isRecovering = false;
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];

@@ -15,9 +15,7 @@ import {
   type Sequence,
 } from '../runtime/index.ts';
 import { optionNames } from '../runtime/options.ts';
-
-/** Calls `ring` once, `delayUs` microseconds from now. */
-export type Alarm = (delayUs: number, ring: () => void) => void;
+import type { Alarm } from '../views/kvMigrator.ts';
 
 /**
  * An alarm that does not keep the process alive. It counts the time in which the process ran, as the engine

@@ -94,7 +94,7 @@ function partNow(
   const [group] = sequence.groups;
   const { table } = group;
   const [told] = sequence.told;
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   if (placedBlocks(table) * blockTokens < arriving.computed) return 'lost';
   const prefix = prefixOf(context, group);
   arriving.computed = passArrived(prefix, arriving.computed);
@@ -179,7 +179,7 @@ function handOut(
   const first = Math.floor(part.start / context.blockTokens);
   scrub(context, sequence, first);
   const end = Math.ceil(part.end / context.blockTokens);
-  sequence.told[0].tell(first, end, part.end, context.deviceErrors().count);
+  sequence.told[0].tell(first, end, part.end, context.keeper.errors.count);
   arriving.part = part;
   arriving.computed = part.end;
   arriving.handedOut += part.end - part.start;
@@ -196,7 +196,7 @@ function endArriving(context: RequestContext, sequence: SequenceState): null {
   sequence.arriving = undefined;
   sequence.isComing = false;
   // All blocks are found, or were handed out.
-  sequence.told[0].tell(0, 0, sequence.length, context.deviceErrors().count);
+  sequence.told[0].tell(0, 0, sequence.length, context.keeper.errors.count);
   return null;
 }
 
@@ -392,7 +392,7 @@ export async function readyLayers(
   for (let i = 0; i < blocks; i++) if (manager.openBlock(table, i) !== undefined) open.push(i);
   sequence.groups[group].disturbances = table.disturbances;
   if (sequence.isComing) {
-    sequence.told[group].tell(0, blocks, sequence.length, context.deviceErrors().count);
+    sequence.told[group].tell(0, blocks, sequence.length, context.keeper.errors.count);
     sequence.isComing = !sequence.told.every((told) => told.covers(sequence.length));
   }
   const places = placesIn(context, readableBlocks(manager, table, blocks).blocks);

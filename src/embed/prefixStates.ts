@@ -29,7 +29,7 @@ import { eachBlock, writeBytes } from './blockBytes.ts';
 import { bytesOf, type RequestContext } from './context.ts';
 import { seal } from './grow.ts';
 import { throwIfAborted, type WaitOptions } from './managerLoop.ts';
-import { RequestObservers } from './requestObserver.ts';
+import { RequestObservers } from './observability.ts';
 import type { SequenceState } from './sequenceState.ts';
 
 export interface StateOptions extends WaitOptions {

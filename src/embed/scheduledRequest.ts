@@ -13,7 +13,7 @@ import {
 } from '../runtime/index.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
 import { type DeviceBlockTable, notOnTop, placesIn, type RequestContext, readableBlocks } from './context.ts';
-import type { RequestWatch } from './requestObserver.ts';
+import type { RequestWatch } from './observability.ts';
 import { requireTokenIds, TokenList } from './tenancy.ts';
 
 export interface KVRequest {

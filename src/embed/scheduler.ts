@@ -33,7 +33,7 @@ import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from './managerLoop.ts';
-import { tellOfPlan, tellOfTokens } from './requestObserver.ts';
+import { tellOfPlan, tellOfTokens } from './observability.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
 import { Scrubbing } from './tails.ts';
 import { requireTokenId } from './tenancy.ts';
@@ -215,7 +215,7 @@ export class KVScheduler {
     const plan = this.#requirePlan();
     const { keeper } = this.#context;
     if (this.#losses !== keeper.losses || this.#scheduler.isDisturbed) return this.stepFailed();
-    const { count, last } = this.#context.deviceErrors();
+    const { count, last } = this.#context.keeper.errors;
     if (count !== this.#errors) {
       throw new TierKVError(
         'TKV_DEVICE',
@@ -280,7 +280,7 @@ export class KVScheduler {
 
   /** After an error of the device, running requests are computed again: unsealed blocks may be wrong. */
   #dropDoubtful(): void {
-    const { count } = this.#context.deviceErrors();
+    const { count } = this.#context.keeper.errors;
     if (this.#plan !== undefined || count === this.#errors) return;
     this.#errors = count;
     // The last of the batch first, so that the first is in front of the queue again.

@@ -15,7 +15,7 @@ import {
   ToldBlocks,
 } from '../runtime/index.ts';
 import { unlessAborted } from './managerLoop.ts';
-import type { RequestWatch } from './requestObserver.ts';
+import type { RequestWatch } from './observability.ts';
 import type { TokenList } from './tenancy.ts';
 
 /** The sequence's blocks of one layer group. */

@@ -17,7 +17,7 @@ import {
   type TierRow,
 } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
-import type { DeviceErrors } from '../backends/webgpu/device.ts';
+import type { LiveDevice } from '../backends/webgpu/device.ts';
 import { configError } from '../runtime/errors.ts';
 import {
   type HostTierStore,
@@ -61,12 +61,8 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   readonly device: GPUDevice;
   /** Waits on the device as `wait` says. */
   waitFor<T>(start: () => Promise<T>): Promise<T>;
-  /** What the device has reported of work that failed. */
-  readonly deviceErrors: DeviceErrors;
-  /** Why the device is gone, from the moment of its loss on; empty while it lives. */
-  readonly deviceLoss: string;
-  /** Fulfilled with the reason when the present device is lost; never without a device. */
-  readonly deviceLost: Promise<string>;
+  /** The present device, with its loss and its errors; undefined in a runtime without a device. */
+  readonly live: LiveDevice | undefined;
   /** The first tier whose blocks the next start finds; undefined where none is on. */
   readonly durable: DurableTier | undefined;
   /** The first tier that others write too, and its position; undefined where none is on. */
@@ -80,8 +76,6 @@ export interface OpenStores extends AsyncDisposable, TierStores {
    */
   replaceDevice(): Promise<void>;
 }
-
-const NO_ERRORS: DeviceErrors = { count: 0, last: '' };
 
 /**
  * @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is
@@ -132,14 +126,8 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       if (device === undefined) throw noDevice('device');
       return device.live.device;
     },
-    get deviceErrors() {
-      return device?.live.deviceErrors ?? NO_ERRORS;
-    },
-    get deviceLoss() {
-      return device?.live.lostReason ?? '';
-    },
-    get deviceLost() {
-      return device?.live.lost ?? new Promise<string>(() => {});
+    get live() {
+      return device?.live;
     },
     waitFor: (start) => (device === undefined ? start() : device.live.waitFor(start)),
     durable: parts.find(({ durable }) => durable !== undefined)?.durable,

@@ -28,11 +28,11 @@ export function sealTail(context: RequestContext, sequence: SequenceState): void
   const block = Math.floor(length / blockTokens);
   const tokens = length % blockTokens;
   if (tokens === 0 || isRecovering) return;
-  const { count } = context.deviceErrors();
+  const { count } = context.keeper.errors;
   const key = new Uint32Array(4);
   sequence.groups.forEach(({ table, chain, keys }, g) => {
     if (table.state[block] !== Entry.OPEN) return;
-    chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
+    chain.hashTail(sequence.tokens.words, block, tokens, keys, key);
     sequence.told[g].seal(block, key, 0, tokens, length, count, nowUs());
   });
 }

@@ -4,7 +4,7 @@
  * tenants not met for long are given up and made again when they come back.
  */
 
-import { TierKVError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 import {
   elementAt,
   KeyChain,
@@ -13,8 +13,7 @@ import {
   type RequestExtras,
 } from '../runtime/index.ts';
 import { described, requireText } from '../runtime/options.ts';
-import { SharingGroups } from '../views/index.ts';
-import type { BlockBook } from './blockBook.ts';
+import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
 /** @throws TKV_INPUT unless it is a text that is not empty: tenants without a name would share the empty one */
@@ -62,8 +61,26 @@ export class TenantChains {
    */
   of(tenant: string, extras?: RequestExtras): readonly KeyChain[] {
     requireTenant(tenant);
-    const chains = this.ofDomain(this.#sharing.domainOf(tenant));
-    return extras === undefined ? chains : chains.map((chain) => chain.withExtras(extras));
+    const domain = this.#sharing.domainOf(tenant);
+    const chains = this.ofDomain(domain);
+    if (extras === undefined) return chains;
+    let told: readonly BlockExtra[] | undefined;
+    return chains.map((plain, g) => {
+      const chain = plain.withExtras(extras);
+      if (chain !== plain) this.#booked(chain, domain, g, (told ??= blockExtras(extras)));
+      return chain;
+    });
+  }
+
+  /** Blocks of the chain are written down. */
+  #booked(chain: KeyChain, tenant: string, group: number, extras: readonly BlockExtra[]): void {
+    const book = this.#book;
+    if (book === undefined) return;
+    const whose = { tenant, group, extras, blockTokens: chain.elementsPerKey };
+    chain.listen(
+      (keys, from, tokens) => book.note(whose, keys, from, tokens),
+      (keys, key, block, count, tokens) => book.noteTail(whose, keys, key, block, count, tokens),
+    );
   }
 
   /** The chains of a tenant that is alone, of a group, or of all tenants: the empty text. */
@@ -76,10 +93,7 @@ export class TenantChains {
     }
     const chains = this.#groups.map((group, g) => {
       const chain = new KeyChain(this.#namespaceOf(domain, group));
-      const book = this.#book;
-      if (book !== undefined) {
-        chain.listen((keys, from, tokens) => book.note(domain, g, keys, from, tokens, chain.elementsPerKey));
-      }
+      this.#booked(chain, domain, g, []);
       return chain;
     });
     this.#chains.set(domain, chains);
@@ -215,4 +229,47 @@ function badToken(field: string, token: unknown): TierKVError {
       `the tokenizer gave them.`,
     { field },
   );
+}
+
+// Groups of tenants that share KV. A tenant is alone unless a group names it: to the cache, the tenants of a group
+// are one, with one set of keys and one share of the room. The program that embeds tierkv declares groups.
+
+/** Prefix of group names where keys are made, so that no tenant has the same name. */
+const GROUP = '\u0000';
+
+export class SharingGroups {
+  readonly #groupOf: Map<string, string> = new Map();
+
+  /**
+   * @param groups tenants by the name of their group
+   * @throws TKV_CONFIG for a tenant in two groups, or an empty group
+   */
+  constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
+    for (const [name, tenants] of Object.entries(groups)) {
+      const field = `sharingGroups.${name}`;
+      if (!Array.isArray(tenants) || tenants.length === 0) {
+        throw configError(field, 'must list tenants', 'Name its tenants in a list, or leave it out.');
+      }
+      for (const tenant of tenants) {
+        if (typeof tenant !== 'string')
+          throw configError(field, 'must list tenant names', 'Give each as text.');
+        if (this.#groupOf.has(tenant)) {
+          throw configError(field, `names ${tenant}, which is in a group already`, 'Name each tenant once.');
+        }
+        this.#groupOf.set(tenant, GROUP + name);
+      }
+    }
+  }
+
+  /** The tenant itself, or the name of its group. @throws TKV_INPUT for a name that only groups have */
+  domainOf(tenant: string): string {
+    const group = this.#groupOf.get(tenant);
+    if (group !== undefined) return group;
+    if (this.#groupOf.size > 0 && typeof tenant === 'string' && tenant.startsWith(GROUP)) {
+      throw new TierKVError('TKV_INPUT', 'tenant begins with a zero character. Name tenants without.', {
+        field: 'tenant',
+      });
+    }
+    return tenant;
+  }
 }

@@ -37,8 +37,9 @@ import {
   type MultiGranularKVPool,
   type PoolUnit,
 } from '../views/index.ts';
+import { MigrationLoop } from '../views/kvMigrator.ts';
 import type { StepEnd } from './context.ts';
-import { MigrationLoop } from './migration.ts';
+import { processAlarm } from './managerLoop.ts';
 import {
   estimatedLatencyUs,
   type OpenTiers,
@@ -81,7 +82,7 @@ export class TieredKVStorage implements AsyncDisposable {
     this.#units = new UnitBytes(open);
     const { migration } = config;
     this.migrator = new KVMigrator(open.pool, migratorOptionsOf(config));
-    const loop = new MigrationLoop(this.migrator, () => this.#now());
+    const loop = new MigrationLoop(this.migrator, () => this.#now(), processAlarm);
     this.#migration = migration === false || open.backends.length === 1 ? null : loop;
     open.loop.onRoom(() => this.#migration?.poke());
   }

@@ -58,12 +58,13 @@ export class CacheBook {
   /** Takes an event. @param model that the server serves @returns what changed, for an instance */
   take(news: KVEvent, model: string, instance: number): KvInput[] {
     this.counts.events++;
-    if (news.type === 'cleared') {
+    if (news.type === 'cleared' && news.medium === null) {
       const gone = this.#inputs(instance, false);
       this.#blocks.clear();
       return gone;
     }
     const tier = tierOfMedium[news.medium ?? 'GPU'] ?? -1;
+    if (news.type === 'cleared') return tier === -1 ? [] : this.#cleared(instance, tier);
     this.counts.blocks += news.hashes.length;
     // a layer group beside the first holds other layers of the same tokens
     const isWhole = news.group === null || news.group === 0;
@@ -110,6 +111,16 @@ export class CacheBook {
       changed.push(key);
     }
     return changed;
+  }
+
+  /** One tier is empty. */
+  #cleared(instance: number, tier: number): KvInput[] {
+    const gone = [...this.#blocks].filter(([, { tiers }]) => (tiers & (1 << tier)) !== 0);
+    const keys = this.#removed(
+      gone.map(([hash]) => hash),
+      tier,
+    );
+    return inputsOf(instance, tier, false, keys);
   }
 
   #removed(hashes: readonly string[], tier: number): Uint8Array[] {

@@ -4,7 +4,7 @@
  * Tenants come by name, up to a bound: the others are one.
  */
 
-import type { AskedRequest, RequestObserver, RequestWatch } from '../embed/requestObserver.ts';
+import type { AskedRequest, RequestObserver, RequestWatch } from '../embed/observability.ts';
 import type { SequenceId } from '../runtime/index.ts';
 import type { CacheMeasures, SequenceStory } from './cacheMeasures.ts';
 import { requestBounds, ValueHistogram } from './histogram.ts';

@@ -129,11 +129,11 @@ export {
 } from './log/decisionSink.ts';
 export { LogReplayer, type ReplayListener, replayLog } from './log/replayer.ts';
 export type { RecordedSchedulerInput } from './log/schedulerLog.ts';
+export { type MoveAnswer, moveAnswers } from './manager/blocks.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { ManagerListener, StoredBlock } from './manager/core.ts';
 export type { Counters } from './manager/counters.ts';
 export type { ManagerDump } from './manager/dump.ts';
-export { type MoveAnswer, moveAnswers } from './manager/loads.ts';
 export type { BlockPlace, CachedBlock, CachedBlocks, Match, TierUsage } from './manager/lookup.ts';
 export type { AdoptedBlock, NamedBlock, SharedBlock, TierLoss } from './manager/loss.ts';
 export { type Eviction, KVManager } from './manager/manager.ts';
@@ -185,9 +185,6 @@ export {
   saveState,
   type TypedArray,
 } from './snapshot.ts';
-export { type JobId, JobPriority, type Place, type Transfer } from './tables/jobTable.ts';
-export { type PoolShape, poolShape } from './tables/slotPool.ts';
-export type { TableMemory } from './tables/tableMemory.ts';
 export {
   BlockUse,
   HALF_LIFE_US_DEFAULT,
@@ -197,7 +194,10 @@ export {
   UseTable,
   useRates,
   YOUTH_US_DEFAULT,
-} from './tables/useTable.ts';
+} from './tables/contentTable.ts';
+export { type JobId, JobPriority, type Place, type Transfer } from './tables/jobTable.ts';
+export { type PoolShape, poolShape } from './tables/slotPool.ts';
+export type { TableMemory } from './tables/tableMemory.ts';
 export {
   type Completion,
   type EndListener,
@@ -205,7 +205,6 @@ export {
   type JobSource,
   type TransferDriver,
 } from './tier/driver.ts';
-export { SlotLocks, type SlotUse } from './tier/slotLedger.ts';
 export {
   addTierName,
   linkName,
@@ -231,4 +230,4 @@ export type {
   TierStore,
   TopTierStore,
 } from './tier/tierStore.ts';
-export { isHostStore, isTopStore } from './tier/tierStore.ts';
+export { isHostStore, isTopStore, SlotLocks, type SlotUse } from './tier/tierStore.ts';

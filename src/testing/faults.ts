@@ -9,18 +9,22 @@ import { digestBytes } from '../runtime/digest.ts';
 import { requireFraction } from '../runtime/errors.ts';
 import { optionNames, requireOptions } from '../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../runtime/tables/slotPool.ts';
-import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../runtime/tier/slotLedger.ts';
 import { Outcome, Tier } from '../runtime/tier/tier.ts';
-import type {
-  CopyItem,
-  HostTierStore,
-  ItemEnded,
-  SealItem,
-  SealResult,
-  StoreItem,
-  StoreResult,
-  TierStore,
-  TopTierStore,
+import {
+  type CopyItem,
+  corrupt,
+  type HostTierStore,
+  type ItemEnded,
+  loaded,
+  refused,
+  type SealItem,
+  type SealResult,
+  SlotLedger,
+  type SlotPlace,
+  type StoreItem,
+  type StoreResult,
+  type TierStore,
+  type TopTierStore,
 } from '../runtime/tier/tierStore.ts';
 import { SeededRandom } from './patternItems.ts';
 

@@ -7,7 +7,7 @@
  *     tryReuse (match, pin, copy) -> allocate (the rest) -> compute -> commit (publish) -> release
  */
 
-import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
+import { requireInteger, TierKVError } from '../runtime/errors.ts';
 import {
   BlockKeys,
   elementAt,
@@ -286,49 +286,6 @@ function isHeld(state: number): boolean {
 /** Names a block across all tenants; block -1 is the beginning of a prompt. */
 function nameOf(domain: string, keys: BlockKeys, block: number): string {
   return block < 0 ? `begin ${domain}` : keyToHex(keys.words, block * wordsPerKey);
-}
-
-// Groups of tenants that share KV. A tenant is alone unless a group names it: to the cache, the tenants of a group
-// are one, with one set of keys and one share of the room. The program that embeds tierkv declares groups.
-
-/** Prefix of group names where keys are made, so that no tenant has the same name. */
-const GROUP = '\u0000';
-
-export class SharingGroups {
-  readonly #groupOf: Map<string, string> = new Map();
-
-  /**
-   * @param groups tenants by the name of their group
-   * @throws TKV_CONFIG for a tenant in two groups, or an empty group
-   */
-  constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
-    for (const [name, tenants] of Object.entries(groups)) {
-      const field = `sharingGroups.${name}`;
-      if (!Array.isArray(tenants) || tenants.length === 0) {
-        throw configError(field, 'must list tenants', 'Name its tenants in a list, or leave it out.');
-      }
-      for (const tenant of tenants) {
-        if (typeof tenant !== 'string')
-          throw configError(field, 'must list tenant names', 'Give each as text.');
-        if (this.#groupOf.has(tenant)) {
-          throw configError(field, `names ${tenant}, which is in a group already`, 'Name each tenant once.');
-        }
-        this.#groupOf.set(tenant, GROUP + name);
-      }
-    }
-  }
-
-  /** The tenant itself, or the name of its group. @throws TKV_INPUT for a name that only groups have */
-  domainOf(tenant: string): string {
-    const group = this.#groupOf.get(tenant);
-    if (group !== undefined) return group;
-    if (this.#groupOf.size > 0 && typeof tenant === 'string' && tenant.startsWith(GROUP)) {
-      throw new TierKVError('TKV_INPUT', 'tenant begins with a zero character. Name tenants without.', {
-        field: 'tenant',
-      });
-    }
-    return tenant;
-  }
 }
 
 // Blocks by the block before them, with their tokens, so that a prompt that departs within a block can copy the

@@ -13,7 +13,7 @@
 
 import { configError, requirePositive } from '../runtime/errors.ts';
 import { optionNames, requireObject } from '../runtime/options.ts';
-import type { UseHistory } from '../runtime/tables/useTable.ts';
+import type { UseHistory } from '../runtime/tables/contentTable.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
 export type Temperature = (typeof temperatures)[number];

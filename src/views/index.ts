@@ -1,6 +1,7 @@
 /**
  * The door `tierkv/views`: the names of the original design notes, each thin over the manager of `tierkv/runtime`.
- * `TieredKVStorage` and `PagedAttentionCache`, which move bytes, are exported by `tierkv`.
+ * `TieredKVStorage` and `PagedAttentionCache`, which move bytes, are export { SharingGroups } from '../embed/tenancy.ts';
+exported by `tierkv`.
  */
 
 export {
@@ -21,7 +22,6 @@ export {
   type ReuseConfig,
   type ReuseResult,
   type ReuseStats,
-  SharingGroups,
 } from './crossRequestKVCache.ts';
 export {
   type ClassifierOptions,
@@ -34,13 +34,11 @@ export { KVBlockDescriptor, type PoolUnit, type UnitPlace } from './kvBlockDescr
 export {
   BlockMoves,
   CachedMigration,
-  checkMigratorOptions,
   KVMigrator,
   type MigratableContent,
   type MigrationPort,
   type MigrationResult,
   type MigrationStats,
-  type MigratorOptions,
   type MoveEnd,
 } from './kvMigrator.ts';
 export {
@@ -52,7 +50,13 @@ export {
   type StoreRequest,
   TieredKVCache,
 } from './kvStore.ts';
-export type { MigratableBlock, MigrationPlan, MigrationTier } from './migrationPlan.ts';
+export {
+  checkMigratorOptions,
+  type MigratableBlock,
+  type MigrationPlan,
+  type MigrationTier,
+  type MigratorOptions,
+} from './migrationPlan.ts';
 export { MultiGranularKVPool, type PoolStats, type PoolTierUsage } from './multiGranularKVPool.ts';
 export type { CommitOptions } from './poolBlocks.ts';
 export type { KVPoolConfig } from './poolConfig.ts';

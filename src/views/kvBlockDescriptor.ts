@@ -15,7 +15,7 @@ import {
   keyToHex,
 } from '../runtime/keys/keyChain.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
-import type { BlockUse, UseHistory } from '../runtime/tables/useTable.ts';
+import type { BlockUse, UseHistory } from '../runtime/tables/contentTable.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
 import { type Column, type ResolvedPoolConfig, unitBoxOf } from './poolConfig.ts';
 

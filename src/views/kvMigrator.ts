@@ -8,16 +8,9 @@
  * them.
  */
 
-import {
-  configError,
-  inputError,
-  requireFraction,
-  requireInteger,
-  requirePositive,
-  TierKVError,
-} from '../runtime/errors.ts';
+import { inputError, TierKVError } from '../runtime/errors.ts';
+import type { ManagerListener } from '../runtime/manager/core.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import {
   linkName,
@@ -28,14 +21,19 @@ import {
   tierName,
   tierNames,
 } from '../runtime/tier/tier.ts';
-import { type ClassifierOptions, HotColdClassifier } from './hotColdClassifier.ts';
+import { HotColdClassifier } from './hotColdClassifier.ts';
 import {
+  batchBytesOf,
   directions,
+  intervalUsOf,
   type MigratableBlock,
   type MigrationPlan,
   type MigrationThresholds,
   type MigrationTier,
+  type MigratorOptions,
   planMoves,
+  requireMigratorOptions,
+  thresholdsOf,
 } from './migrationPlan.ts';
 
 interface Moving<Block> {
@@ -296,8 +294,12 @@ export class BlockMoves {
     ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
   }
 
-  /** Called by the manager's listener at the end of a move. */
-  moved(position: number, key: Uint32Array, outcome: Outcome): void {
+  /** The listener for the manager. */
+  get listener(): Pick<ManagerListener, 'moved'> {
+    return { moved: (position, key, outcome) => this.#moved(position, key, outcome) };
+  }
+
+  #moved(position: number, key: Uint32Array, outcome: Outcome): void {
     const name = nameOf(position, key);
     const waiters = this.#waiting.get(name);
     if (waiters === undefined) return;
@@ -310,85 +312,6 @@ export class BlockMoves {
 
 function nameOf(position: number, key: Uint32Array): string {
   return `${position} ${key.join(' ')}`;
-}
-
-// The shares of a tier at which blocks move, checked.
-
-export interface MigratorOptions extends ClassifierOptions {
-  /** Used share of a tier from which on blocks go down. Default 0.9. */
-  readonly downFrom?: number;
-  /** Used share of a tier down to which they go. Default 0.8. */
-  readonly downTo?: number;
-  /** Used share of a tier below which hot blocks come up. Default 0.5. */
-  readonly upBelow?: number;
-  /** Bytes of one batch beside compute. Default 8 MiB, or one block. */
-  readonly batchBytes?: number;
-  /** Microseconds between two plans of `tick`, at least. Default 250,000. */
-  readonly intervalUs?: number;
-}
-
-export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
-  hotFrequencyThreshold: true,
-  coldTimeoutS: true,
-  warmFrequencyThreshold: true,
-  downFrom: true,
-  downTo: true,
-  upBelow: true,
-  batchBytes: true,
-  intervalUs: true,
-});
-
-const LIFETIME_MIN_S = 1;
-const DEADLINE_MS = 10_000;
-
-/** @throws TKV_CONFIG for shares out of range or out of order */
-export function thresholdsOf({
-  downFrom = 0.9,
-  downTo = 0.8,
-  upBelow = 0.5,
-}: MigratorOptions): MigrationThresholds {
-  requireFraction('downFrom', downFrom);
-  requireFraction('downTo', downTo);
-  requireFraction('upBelow', upBelow);
-  if (!(upBelow <= downTo && downTo < downFrom)) {
-    throw configError(
-      'downTo',
-      `is ${downTo}, but must lie between upBelow ${upBelow} and downFrom ${downFrom}`,
-      'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
-    );
-  }
-  return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
-}
-
-/** Checks a migrator's options before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
-export function checkMigratorOptions(options: MigratorOptions): void {
-  requireMigratorOptions(options, 'migration');
-  try {
-    new HotColdClassifier(options);
-    thresholdsOf(options);
-    batchBytesOf(options);
-    intervalUsOf(options);
-  } catch (error) {
-    if (!(error instanceof TierKVError)) throw error;
-    const field = `migration.${error.field}`;
-    throw new TierKVError(error.code, error.message.replace(`${error.field}`, field), {
-      field,
-      cause: error,
-    });
-  }
-}
-
-/** @throws TKV_CONFIG if it is not an object, or a name is unknown */
-export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
-  return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
-}
-
-export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
-  return requireInteger('batchBytes', batchBytes, 1);
-}
-
-export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
-  return requirePositive('intervalUs', intervalUs);
 }
 
 // What a migrator works on, and what it reports of its moves.
@@ -491,4 +414,96 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
     const position = this.tiers.findIndex(({ tier }) => tier === to);
     this.#moves.move(key, position, priority, nowUs, ended);
   }
+}
+
+// Lets a migrator tick when something has happened, and once more later while a tier is too full. While
+// nothing happens and no tier asks for it, nothing runs. Where ticks move nothing, they come more and more
+// rarely.
+
+/** Calls `ring` once, `delayUs` microseconds from now. */
+export type Alarm = (delayUs: number, ring: () => void) => void;
+
+const DELAY_US = 250_000;
+const DELAY_US_MAX = 16_000_000;
+
+export class MigrationLoop<Block extends MigratableBlock> {
+  readonly #migrator: KVMigrator<Block>;
+  readonly #nowUs: () => number;
+  readonly #alarm: Alarm;
+  #delayUs = DELAY_US;
+  #alarmIsSet = false;
+  #isQueued = false;
+  #stopped = false;
+
+  constructor(migrator: KVMigrator<Block>, nowUs: () => number, alarm: Alarm) {
+    this.#migrator = migrator;
+    this.#nowUs = nowUs;
+    this.#alarm = alarm;
+    migrator.onIdle = () => this.poke();
+  }
+
+  /**
+   * Something has happened that may have filled or emptied a tier. The tick comes when the call that is under
+   * way has ended: a call of the manager or of the scheduler is one input of the log, and no other input may
+   * stand within it.
+   */
+  poke(): void {
+    if (this.#isQueued || this.#stopped) return;
+    this.#isQueued = true;
+    queueMicrotask(() => this.#tick());
+  }
+
+  #tick(): void {
+    if (this.#stopped) return;
+    // `#isQueued` stays set: room that the tick makes asks for another one, which would find the same tiers.
+    try {
+      if (this.#migrator.tick(this.#nowUs()) > 0) this.#delayUs = DELAY_US;
+    } finally {
+      this.#isQueued = false;
+    }
+    this.#later();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  #later(): void {
+    if (this.#alarmIsSet || this.#migrator.nextTickUs === Number.POSITIVE_INFINITY) return;
+    this.#alarmIsSet = true;
+    const delayUs = this.#delayUs;
+    this.#delayUs = Math.min(2 * delayUs, DELAY_US_MAX);
+    this.#alarm(delayUs, () => {
+      this.#alarmIsSet = false;
+      this.poke();
+    });
+  }
+}
+
+// The runtime's migrator: cached blocks go down before a tier is full, and come up again while they are hot.
+
+export interface RuntimeMigration {
+  readonly migrator: KVMigrator<MigratableContent>;
+  /** What the manager's loop has to tell it. */
+  readonly listener: ManagerListener;
+  stop(): void;
+}
+
+/** Null where migration is switched off or HBM is the only tier. */
+export function runtimeMigration(
+  options: MigratorOptions | false | undefined,
+  manager: KVManager,
+  moves: BlockMoves,
+  nowUs: () => number,
+  alarm: Alarm,
+): RuntimeMigration | null {
+  if (options === false || manager.tiers.length === 1) return null;
+  const port = new CachedMigration(manager, moves);
+  const migrator = new KVMigrator(port, options ?? {});
+  const loop = new MigrationLoop(migrator, nowUs, alarm);
+  return {
+    migrator,
+    listener: { roomFreed: () => loop.poke() },
+    stop: () => loop.stop(),
+  };
 }

@@ -7,8 +7,16 @@
  *     HBM   91 %  ---- cold, warm ---->  DDR      HBM   40 %  <---- hot ----  DDR
  */
 
+import {
+  configError,
+  requireFraction,
+  requireInteger,
+  requirePositive,
+  TierKVError,
+} from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { linkName, type Tier, tierNames } from '../runtime/tier/tier.ts';
-import type { HotColdClassifier, Used } from './hotColdClassifier.ts';
+import { type ClassifierOptions, HotColdClassifier, type Used } from './hotColdClassifier.ts';
 
 /** A block that can be moved. */
 export interface MigratableBlock extends Used {
@@ -131,3 +139,82 @@ function lowerWithRoom(
 export const directions: readonly string[] = tierNames.flatMap((_, from) =>
   tierNames.flatMap((__, to) => (from === to ? [] : [linkName(from as Tier, to as Tier)])),
 );
+
+// The shares of a tier at which blocks move, checked.
+
+export interface MigratorOptions extends ClassifierOptions {
+  /** Used share of a tier from which on blocks go down. Default 0.9. */
+  readonly downFrom?: number;
+  /** Used share of a tier down to which they go. Default 0.8. */
+  readonly downTo?: number;
+  /** Used share of a tier below which hot blocks come up. Default 0.5. */
+  readonly upBelow?: number;
+  /** Bytes of one batch beside compute. Default 8 MiB, or one block. */
+  readonly batchBytes?: number;
+  /** Microseconds between two plans of `tick`, at least. Default 250,000. */
+  readonly intervalUs?: number;
+}
+
+export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
+  hotFrequencyThreshold: true,
+  coldTimeoutS: true,
+  warmFrequencyThreshold: true,
+  downFrom: true,
+  downTo: true,
+  upBelow: true,
+  batchBytes: true,
+  intervalUs: true,
+});
+
+const LIFETIME_MIN_S = 1;
+const DEADLINE_MS = 10_000;
+
+/** @throws TKV_CONFIG for shares out of range or out of order */
+export function thresholdsOf({
+  downFrom = 0.9,
+  downTo = 0.8,
+  upBelow = 0.5,
+}: MigratorOptions): MigrationThresholds {
+  requireFraction('downFrom', downFrom);
+  requireFraction('downTo', downTo);
+  requireFraction('upBelow', upBelow);
+  if (!(upBelow <= downTo && downTo < downFrom)) {
+    throw configError(
+      'downTo',
+      `is ${downTo}, but must lie between upBelow ${upBelow} and downFrom ${downFrom}`,
+      'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
+    );
+  }
+  return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
+}
+
+/** Checks a migrator's options before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
+export function checkMigratorOptions(options: MigratorOptions): void {
+  requireMigratorOptions(options, 'migration');
+  try {
+    new HotColdClassifier(options);
+    thresholdsOf(options);
+    batchBytesOf(options);
+    intervalUsOf(options);
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    const field = `migration.${error.field}`;
+    throw new TierKVError(error.code, error.message.replace(`${error.field}`, field), {
+      field,
+      cause: error,
+    });
+  }
+}
+
+/** @throws TKV_CONFIG if it is not an object, or a name is unknown */
+export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
+  return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
+}
+
+export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
+  return requireInteger('batchBytes', batchBytes, 1);
+}
+
+export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
+  return requirePositive('intervalUs', intervalUs);
+}

@@ -23,7 +23,7 @@ import {
 } from '../runtime/geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../runtime/manager/config.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
-import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/useTable.ts';
+import { HALF_LIFE_US_DEFAULT } from '../runtime/tables/contentTable.ts';
 import type { ClassifierOptions } from './hotColdClassifier.ts';
 
 const GIB = 1024 ** 3;

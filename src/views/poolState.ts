@@ -10,8 +10,8 @@ import type { DecisionSink } from '../runtime/log/decisionSink.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import { Entry, type Sequence } from '../runtime/manager/sequence.ts';
 import { described, optionNames, requireOptions } from '../runtime/options.ts';
+import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/contentTable.ts';
 import { slotOffsetBytes } from '../runtime/tables/slotPool.ts';
-import { BlockUse, type UseHistory, type UseRates, useRates } from '../runtime/tables/useTable.ts';
 import { Tier } from '../runtime/tier/tier.ts';
 import {
   type BlockRecord,

@@ -11,9 +11,17 @@ import { hostDigest } from '../../src/backends/host/hostDigest.ts';
 import { registerTier, type TierRow } from '../../src/backends/index.ts';
 import { LogReader, LogWriter, Outcome, replayLog, tierName } from '../../src/runtime/index.ts';
 import type { PoolShape } from '../../src/runtime/tables/slotPool.ts';
-import { corrupt, loaded, refused, SlotLedger } from '../../src/runtime/tier/slotLedger.ts';
 import { addTierName, tierNames, tierTitle } from '../../src/runtime/tier/tier.ts';
-import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../src/runtime/tier/tierStore.ts';
+import {
+  corrupt,
+  type ItemEnded,
+  loaded,
+  refused,
+  SlotLedger,
+  type StoreItem,
+  type StoreResult,
+  type TierStore,
+} from '../../src/runtime/tier/tierStore.ts';
 import { tierContract } from '../../src/testing/contract.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import {

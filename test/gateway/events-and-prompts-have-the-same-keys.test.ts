@@ -51,8 +51,9 @@ it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model
     const what = random.below(20);
     let event: KVEvent;
     if (what === 0 && random.below(5) === 0) {
-      event = { type: 'cleared', reason: 'published' };
-      for (const set of model) set.clear();
+      const one = random.below(2) === 0;
+      event = { type: 'cleared', reason: 'published', medium: one ? media[tier] : null };
+      for (const set of one ? [model[tier]] : model) set.clear();
     } else if (what < 12) {
       const count = 1 + random.below(6);
       event = {

@@ -6,12 +6,14 @@
 
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
-import { corrupt, loaded, refused } from '../../runtime/tier/slotLedger.ts';
 import { linkName, Outcome, type Tier, type TierName, tierName } from '../../runtime/tier/tier.ts';
 import {
+  corrupt,
   type HostTierStore,
   isHostStore,
   isTopStore,
+  loaded,
+  refused,
   type StoreItem,
   type StoreResult,
   type TierStore,

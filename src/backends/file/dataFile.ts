@@ -55,16 +55,6 @@ export function isFull(errno: string): boolean {
   return errno === 'ENOSPC' || errno === 'EDQUOT' || errno === 'EFBIG';
 }
 
-/** `parts` without their first `moved` bytes. */
-export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
-  let done = moved;
-  let index = 0;
-  while (index < parts.length && done >= parts[index].byteLength) done -= parts[index++].byteLength;
-  const rest = parts.slice(index);
-  if (done > 0) rest[0] = rest[0].subarray(done);
-  return rest;
-}
-
 // ---- ranges that were ever written
 //
 // Holes, and allocated space that was never written, read as zeros and hold no record, so a scan skips them:

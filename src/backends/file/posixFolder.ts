@@ -20,7 +20,6 @@ import {
   IoError,
   type ProbeMemory,
   type ProbeOffsets,
-  remaining,
   type StoreFolder,
 } from './dataFile.ts';
 import { DirectoryLock } from './directoryLock.ts';
@@ -377,4 +376,14 @@ function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: 
   } finally {
     staging.give(memory);
   }
+}
+
+/** `parts` without their first `moved` bytes. */
+export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
+  let done = moved;
+  let index = 0;
+  while (index < parts.length && done >= parts[index].byteLength) done -= parts[index++].byteLength;
+  const rest = parts.slice(index);
+  if (done > 0) rest[0] = rest[0].subarray(done);
+  return rest;
 }

@@ -12,9 +12,8 @@
 
 import { digestBytes } from '../../runtime/digest.ts';
 import { invariant } from '../../runtime/errors.ts';
-import { corrupt, loaded, refused } from '../../runtime/tier/slotLedger.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
-import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
+import { corrupt, loaded, refused, type StoreItem, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import { hostDigest } from '../host/hostDigest.ts';
 import { nextTurn } from '../runningClock.ts';
 import { BLOCK_BYTES, type DataFile, type Extents, errnoOf, type RangedFile } from './dataFile.ts';

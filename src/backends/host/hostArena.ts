@@ -11,6 +11,7 @@
 import { configError } from '../../runtime/errors.ts';
 import { optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
 import { nextTurn } from '../runningClock.ts';
+import { memoryOf, wasmBytes } from './hostDigest.ts';
 import {
   type AddressRange,
   Advice,
@@ -19,7 +20,6 @@ import {
   type Libc,
   loadLibc,
 } from './posix.ts';
-import { memoryOf, wasmBytes } from './wasmMemory.ts';
 
 export interface ArenaOptions {
   /** Sizes of the chunks in bytes. Each is a buffer of at least that size that starts at a page boundary. */

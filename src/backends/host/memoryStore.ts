@@ -11,17 +11,21 @@
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
-import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../../runtime/tier/slotLedger.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
-import type {
-  CopyItem,
-  HostTierStore,
-  ItemEnded,
-  SealItem,
-  SealResult,
-  StoreItem,
-  StoreResult,
-  TopTierStore,
+import {
+  type CopyItem,
+  corrupt,
+  type HostTierStore,
+  type ItemEnded,
+  loaded,
+  refused,
+  type SealItem,
+  type SealResult,
+  SlotLedger,
+  type SlotPlace,
+  type StoreItem,
+  type StoreResult,
+  type TopTierStore,
 } from '../../runtime/tier/tierStore.ts';
 import { HostArena } from './hostArena.ts';
 import { hostDigest } from './hostDigest.ts';

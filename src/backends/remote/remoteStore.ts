@@ -13,16 +13,19 @@
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { optionNames, requireFlag, requireOptions, requireText } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
+import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
   corrupt,
+  type ItemEnded,
   loaded,
   refused,
   SlotLedger,
   SlotLocks,
   type SlotPlace,
-} from '../../runtime/tier/slotLedger.ts';
-import { Outcome, Tier } from '../../runtime/tier/tier.ts';
-import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
+  type StoreItem,
+  type StoreResult,
+  type TierStore,
+} from '../../runtime/tier/tierStore.ts';
 import { guarded } from '../guarded.ts';
 import { runningClock } from '../runningClock.ts';
 import type { ChainPart } from '../tierRow.ts';

@@ -191,3 +191,10 @@ export function choosePath(rule: BoxPathRule, plan: BoxPlan, items: number): Box
   const few = plan.runs * items <= rule.copiedRuns;
   return long || few ? 'copies' : 'kernel';
 }
+
+/** Offset of run `run` in the container, in bytes. */
+export function runOffsetBytes(plan: BoxPlan, run: number): number {
+  const inLayer = run % plan.runsPerLayer;
+  const layer = (run - inLayer) / plan.runsPerLayer;
+  return plan.firstOffsetBytes + layer * plan.layerStrideBytes + inLayer * plan.runStrideBytes;
+}

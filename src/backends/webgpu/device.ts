@@ -13,10 +13,8 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { refused } from '../../runtime/tier/slotLedger.ts';
-import type { StoreResult } from '../../runtime/tier/tierStore.ts';
+import { refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { AdapterReport } from './types.ts';
-import { governed } from './waitGovernor.ts';
 
 const heldInstances = new Set<GPU>();
 
@@ -112,7 +110,7 @@ export class LiveDevice implements AsyncDisposable {
     return this.#popErrorScope();
   }
 
-  /** From now on waiting for this device keeps no core busy (waitGovernor.ts). */
+  /** From now on waiting for this device keeps no core busy. */
   sleepWhileWaiting(): void {
     this.#sleeps = true;
   }
@@ -254,4 +252,224 @@ export function bytesFault(bytes: Uint8Array, wantedBytes: number, of: 'slot' | 
  */
 export function writeWords(queue: GPUQueue, buffer: GPUBuffer, bytes: Uint8Array, offset: number): void {
   queue.writeBuffer(buffer, offset, bytes);
+}
+
+// Waits for the GPU without keeping a core busy. For that it replaces `globalThis.setImmediate` for short
+// moments.
+//
+// Why: while any promise of the webgpu binding is pending, the binding looks at the device in every turn of
+// the event loop. It schedules each look by handing a native function to `globalThis.setImmediate`, so a core
+// is busy for as long as anything is under way. The binding has no setting for this.
+//
+// What is patched: only while the binding itself runs (a call that starts a wait, or a look that goes on with
+// one), `globalThis.setImmediate` is `schedule` below; afterwards it is the former function again. `schedule`
+// hands every other callback on unchanged. For the first 8 ms after a wait has started, it hands looks on as
+// well. Later looks run when something else wakes the event loop, and at least once a millisecond:
+//
+//     wait starts |x x x x x x x x|   x    x  x   x   x|      x = a look
+//                 |     8 ms      |  asleep in between |
+
+type SetImmediate = typeof globalThis.setImmediate;
+type Callback = (...args: unknown[]) => void;
+
+/**
+ * Milliseconds of eager looks. A staging buffer takes less on every device measured, so transfers lose no
+ * time.
+ */
+const EAGER_MS = 8;
+const SLEEP_MS = 1;
+
+let eagerUntilMs = 0;
+let delayedLooks = 0;
+
+/** Runs a call into the binding that may start a wait. */
+export function governed<T>(call: () => T): T {
+  eagerUntilMs = performance.now() + EAGER_MS;
+  return withReplacement(call);
+}
+
+/** Number of looks that this process has delayed so far. */
+export function looksPutOff(): number {
+  return delayedLooks;
+}
+
+/** The function that `schedule` replaces at present; undefined while nothing is replaced. */
+let former: SetImmediate | undefined;
+/** The function whose properties (overloads, the promisify symbol) were copied onto `schedule`. */
+let imitated: SetImmediate | undefined;
+
+function withReplacement<T>(call: () => T): T {
+  if (former !== undefined) return call();
+  former = globalThis.setImmediate;
+  if (imitated !== former) {
+    Object.assign(schedule, former);
+    imitated = former;
+  }
+  // The overloads and the promisify symbol were copied onto `schedule`; its type does not show them.
+  globalThis.setImmediate = schedule as unknown as SetImmediate;
+  try {
+    return call();
+  } finally {
+    globalThis.setImmediate = former;
+    former = undefined;
+  }
+}
+
+/** Replaces `setImmediate`. Code that kept a reference may go on calling it: only looks are delayed. */
+function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
+  const next = former ?? globalThis.setImmediate;
+  if (!isLook(callback)) return next(callback, ...args);
+  const look = (): void => withReplacement(() => callback(...args));
+  if (performance.now() < eagerUntilMs) return next(look);
+  delayedLooks += 1;
+  let looked = false;
+  const lookOnce = (): void => {
+    if (looked) return;
+    looked = true;
+    clearTimeout(timer);
+    clearImmediate(immediate);
+    look();
+  };
+  const timer = setTimeout(lookOnce, SLEEP_MS);
+  // An unreferenced immediate lets the loop sleep, and runs when the loop wakes.
+  const immediate = next(lookOnce).unref();
+  return immediate;
+}
+
+/**
+ * Whether this is the binding's callback: a nameless native function, like a promise's `resolve` and few
+ * others.
+ */
+function isLook(callback: unknown): boolean {
+  return (
+    typeof callback === 'function' &&
+    callback.name === '' &&
+    Function.prototype.toString.call(callback).includes('[native code]')
+  );
+}
+
+// A line of work for the device. Work is done in the order in which it was pushed:
+//
+//     work   | a | b | c .. | .. c | d | e |
+//     batch  | a | b | c .. | .. c | d | e |      one encoder and one submit for each batch
+//
+// Work goes into the open batch until the batch is full, work of another kind comes, or the line is empty. A
+// batch is submitted before the line waits for anything, so a line never waits for its own batch. The first
+// work starts in a microtask, so that calls of one turn of the event loop share a batch.
+//
+// A pool has three lines: uploads, readbacks, and work that stays on the device. They wait for different
+// buffers, so no line holds up another.
+
+/** The commands of one submit, and the items that end with them. */
+export interface WorkBatch {
+  /** Whether no further work fits. */
+  readonly full: boolean;
+  encode(encoder: GPUCommandEncoder): void;
+  /**
+   * Called after the submit. Ends every item, also if the device is lost. Never rejects.
+   * @param errors what the device finds wrong with the commands, empty for nothing; an item succeeds only
+   * after this is known
+   */
+  finish(errors: Promise<string>): Promise<void>;
+}
+
+/** Opens the batches of one kind. */
+export interface BatchKind<B extends WorkBatch> {
+  readonly name: string;
+  /** An empty batch, once the buffers that it needs are free; undefined if the device is lost. */
+  open(): Promise<B | undefined>;
+}
+
+/** The work of one item. */
+export interface Work<B extends WorkBatch> {
+  readonly kind: BatchKind<B>;
+  /**
+   * Puts as much of the work into the batch as fits; at least a part if the batch is empty.
+   * @returns whether all of the work is in batches now
+   */
+  addTo(batch: B): boolean;
+  /** Ends the work. Its rest goes into no further batch. */
+  refuse(end: StoreResult): void;
+}
+
+export class WorkLine {
+  readonly #live: LiveDevice;
+  readonly #label: string;
+  #queue: Work<WorkBatch>[] = [];
+  #running = false;
+  #open: { readonly kind: BatchKind<WorkBatch>; readonly batch: WorkBatch } | undefined;
+
+  constructor(live: LiveDevice, label: string) {
+    this.#live = live;
+    this.#label = label;
+  }
+
+  push<B extends WorkBatch>(work: Work<B>): void {
+    this.#queue.push(work as Work<WorkBatch>);
+    if (this.#running) return;
+    this.#running = true;
+    queueMicrotask(() => void this.#run());
+  }
+
+  async #run(): Promise<void> {
+    while (this.#queue.length > 0) {
+      const queue = this.#queue;
+      this.#queue = [];
+      for (const work of queue) {
+        try {
+          while (!this.#add(work)) await this.#begin(work);
+        } catch (error) {
+          this.#giveUp(work.kind, error);
+          work.refuse(this.#live.refusal());
+        }
+      }
+    }
+    this.#flush();
+    this.#running = false;
+  }
+
+  /** @returns true if all of the work is in batches or has ended, false if it needs a new batch */
+  #add(work: Work<WorkBatch>): boolean {
+    const { loss } = this.#live;
+    if (loss !== undefined) {
+      work.refuse(loss);
+      return true;
+    }
+    if (this.#open?.kind !== work.kind) return false;
+    const { batch } = this.#open;
+    const done = work.addTo(batch);
+    if (batch.full || !done) this.#flush();
+    return done;
+  }
+
+  async #begin({ kind }: Work<WorkBatch>): Promise<void> {
+    this.#flush();
+    const batch = await kind.open();
+    invariant(
+      batch !== undefined || this.#live.loss !== undefined,
+      'a batch must open while the device lives',
+    );
+    if (batch !== undefined) this.#open = { kind, batch };
+  }
+
+  #flush(): void {
+    const open = this.#open;
+    if (open === undefined) return;
+    this.#open = undefined;
+    const { device } = this.#live;
+    const errors = this.#live.errorsOf(() => {
+      try {
+        const encoder = device.createCommandEncoder({ label: `${this.#label}.${open.kind.name}` });
+        open.batch.encode(encoder);
+        device.queue.submit([encoder.finish()]);
+      } catch (error) {
+        this.#giveUp(open.kind, error);
+      }
+    });
+    void open.batch.finish(errors);
+  }
+
+  #giveUp(kind: BatchKind<WorkBatch>, error: unknown): void {
+    if (this.#live.loss === undefined) this.#live.giveUp(`${this.#label}.${kind.name}`, error);
+  }
 }

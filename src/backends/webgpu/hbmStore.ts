@@ -9,21 +9,19 @@
 import { requireInteger } from '../../runtime/errors.ts';
 import { requireOptions } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
+import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
+  type CopyItem,
+  type ItemEnded,
   refused,
+  type SealItem,
+  type SealResult,
   SlotLedger,
   SlotLocks,
   type SlotPlace,
   type SlotUse,
-} from '../../runtime/tier/slotLedger.ts';
-import { Outcome, Tier } from '../../runtime/tier/tier.ts';
-import type {
-  CopyItem,
-  ItemEnded,
-  SealItem,
-  SealResult,
-  StoreItem,
-  StoreResult,
+  type StoreItem,
+  type StoreResult,
 } from '../../runtime/tier/tierStore.ts';
 import { bytesFault, type LiveDevice } from './device.ts';
 import { PoolWork } from './poolWork.ts';

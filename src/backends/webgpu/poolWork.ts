@@ -12,12 +12,25 @@
 
 import type { Digest } from '../../runtime/digest.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { corrupt, loaded, refused, type SlotPlace } from '../../runtime/tier/slotLedger.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
-import type { SealResult, StoreResult } from '../../runtime/tier/tierStore.ts';
+import {
+  corrupt,
+  loaded,
+  refused,
+  type SealResult,
+  type SlotPlace,
+  type StoreResult,
+} from '../../runtime/tier/tierStore.ts';
 import { hostDigest } from '../host/hostDigest.ts';
 import { BoxTables, choosePath, hardwareRule, openBoxKernels, packedBuffer, softwareRule } from './boxes.ts';
-import { BufferUsage, type LiveDevice } from './device.ts';
+import {
+  type BatchKind,
+  BufferUsage,
+  type LiveDevice,
+  type Work,
+  type WorkBatch,
+  WorkLine,
+} from './device.ts';
 import { type KernelTable, type SlotKernel, SlotKernels } from './kernels.ts';
 import type { Slabs } from './slabs.ts';
 import {
@@ -38,7 +51,6 @@ import {
   UploadBuffers,
   Uploads,
 } from './uploads.ts';
-import { type BatchKind, type Work, type WorkBatch, WorkLine } from './workLine.ts';
 
 export interface PoolWorkOptions {
   readonly staging: StagingSize;

@@ -248,13 +248,6 @@ export function wholePlan(slotBytes: number): BoxPlan {
   });
 }
 
-/** Offset of run `run` in the container, in bytes. */
-export function runOffsetBytes(plan: BoxPlan, run: number): number {
-  const inLayer = run % plan.runsPerLayer;
-  const layer = (run - inLayer) / plan.runsPerLayer;
-  return plan.firstOffsetBytes + layer * plan.layerStrideBytes + inLayer * plan.runStrideBytes;
-}
-
 /** Whether every run begins and ends at a multiple of `unitBytes` if the slot begins at `slotOffset`. */
 export function inUnitsOf(plan: BoxPlan, unitBytes: number, slotOffset: number): boolean {
   return (

@@ -4,12 +4,18 @@
  * one buffer while the device works on others. An item larger than a buffer takes several.
  */
 
-import { loaded, refused } from '../../runtime/tier/slotLedger.ts';
-import type { StoreResult } from '../../runtime/tier/tierStore.ts';
-import { type BoxTables, VECTOR_BYTES } from './boxes.ts';
-import { BufferUsage, BYTES_TAKEN_AWAY, type LiveDevice, MapMode } from './device.ts';
-import { type BoxPath, type BoxPlan, runOffsetBytes, type SlotLocation } from './types.ts';
-import type { BatchKind, Work, WorkBatch } from './workLine.ts';
+import { loaded, refused, type StoreResult } from '../../runtime/tier/tierStore.ts';
+import { type BoxTables, runOffsetBytes, VECTOR_BYTES } from './boxes.ts';
+import {
+  type BatchKind,
+  BufferUsage,
+  BYTES_TAKEN_AWAY,
+  type LiveDevice,
+  MapMode,
+  type Work,
+  type WorkBatch,
+} from './device.ts';
+import type { BoxPath, BoxPlan, SlotLocation } from './types.ts';
 
 export interface UploadItem {
   readonly plan: BoxPlan;

@@ -92,7 +92,8 @@ export class BatchOrder {
   replayed(batch: KVEventBatch): void {
     if (this.#asked === null) return;
     if (this.#isOld(batch)) return;
-    const isState = batch.events[0]?.type === 'cleared';
+    const [first] = batch.events;
+    const isState = first?.type === 'cleared' && first.medium === null;
     if (this.#last !== null && batch.number !== this.#last + 1n && !isState) this.#clear('gap', batch.number);
     this.#count('replayedBatches');
     this.#deliver(batch);
@@ -214,7 +215,13 @@ export class BatchOrder {
 
 /** A message that no publisher sent: what was known counts for nothing. */
 export function clearedBatch(reason: KVClearReason, number: bigint): KVEventBatch {
-  return { topic: '', number, publishedAtS: 0, rank: null, events: [{ type: 'cleared', reason }] };
+  return {
+    topic: '',
+    number,
+    publishedAtS: 0,
+    rank: null,
+    events: [{ type: 'cleared', reason, medium: null }],
+  };
 }
 
 /** Blocks that a message tells of: what it takes to keep it. At least 1. */

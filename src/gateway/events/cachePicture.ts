@@ -7,12 +7,12 @@
  *   comes back.
  */
 
-import type { KVBlocksRemoved, KVBlocksStored, KVEventBatch } from './wire.ts';
+import { type KVBlocksRemoved, type KVBlocksStored, type KVEventBatch, MEDIUM_DEFAULT } from './wire.ts';
 
 export interface PictureMatch {
   /** Leading blocks that lie in some medium. */
   readonly blocks: number;
-  /** Tokens of them. */
+  /** Tokens of them, and of a partial block behind them that lies in some medium. */
   readonly tokens: number;
   /** Leading blocks that lie in this medium, all of them; by the publisher's name of the medium. */
   readonly byMedium: Readonly<Record<string, number>>;
@@ -22,6 +22,8 @@ export interface PictureMatch {
 export interface PictureNames {
   readonly salt?: string | null | undefined;
   readonly loraName?: string | null | undefined;
+  /** Of each leading block, what else names it: images and the like, as the publisher writes them. Default: nothing. */
+  readonly extraKeys?: readonly (readonly unknown[] | null)[] | undefined;
 }
 
 interface PictureBlock {
@@ -36,9 +38,6 @@ interface PictureBlock {
   readonly media: Set<string>;
   readonly children: Map<string, PictureBlock>;
 }
-
-/** Stands for a medium that the publisher does not name: vLLM's first medium was the device alone. */
-const MEDIUM_DEFAULT = 'GPU';
 
 export class CachePicture {
   /** By layer group, then by salt and adapter. */
@@ -67,46 +66,47 @@ export class CachePicture {
   apply({ events }: KVEventBatch): void {
     for (const event of events) {
       if (event.type === 'cleared') {
-        this.#groups.clear();
+        const { medium } = event;
+        if (medium === null) {
+          this.#groups.clear();
+          this.#blockTokens = 0;
+        } else for (const group of this.#groups.values()) group.clear(medium);
         continue;
       }
       const group = this.#groupOf(event.group);
       if (event.type === 'removed') group.remove(event);
       else {
-        this.#blockTokens = event.blockTokens;
+        // a partial last block has fewer tokens than the others
+        this.#blockTokens = Math.max(this.#blockTokens, event.blockTokens);
         group.store(event);
       }
     }
   }
 
   /** The leading blocks of a prompt. Where there are layer groups, the blocks that all of them have. */
-  match(tokenIds: readonly number[], { salt = null, loraName = null }: PictureNames = {}): PictureMatch {
-    let least: { blocks: number; byMedium: Record<string, number> } | undefined;
+  match(tokenIds: readonly number[], names: PictureNames = {}): PictureMatch {
+    let least: GroupMatch | undefined;
     for (const group of this.#groups.values()) {
-      const found = group.match(tokenIds, rootName(salt, loraName), this.#blockTokens);
+      const found = group.match(tokenIds, names, this.#blockTokens);
       if (least === undefined) least = found;
       else {
         least.blocks = Math.min(least.blocks, found.blocks);
+        least.tokens = Math.min(least.tokens, found.tokens);
         const media = new Set([...Object.keys(least.byMedium), ...Object.keys(found.byMedium)]);
         for (const medium of media) {
           least.byMedium[medium] = Math.min(least.byMedium[medium] ?? 0, found.byMedium[medium] ?? 0);
         }
       }
     }
-    const { blocks, byMedium } = least ?? { blocks: 0, byMedium: {} };
-    return { blocks, tokens: blocks * this.#blockTokens, byMedium };
+    return least ?? { blocks: 0, tokens: 0, byMedium: {} };
   }
 
   /**
    * Media of each leading block of a prompt that lies in some medium, in the order of the blocks. Where there are
    * layer groups, of the first one.
    */
-  places(
-    tokenIds: readonly number[],
-    { salt = null, loraName = null }: PictureNames = {},
-  ): readonly (readonly string[])[] {
-    const group = this.#groups.get(0);
-    return group === undefined ? [] : group.places(tokenIds, rootName(salt, loraName), this.#blockTokens);
+  places(tokenIds: readonly number[], names: PictureNames = {}): readonly (readonly string[])[] {
+    return this.#groups.get(0)?.walk(tokenIds, names, this.#blockTokens).places ?? [];
   }
 
   #groupOf(group: number | null): PictureGroup {
@@ -120,6 +120,12 @@ export class CachePicture {
   }
 }
 
+interface GroupMatch {
+  blocks: number;
+  tokens: number;
+  byMedium: Record<string, number>;
+}
+
 class PictureGroup {
   readonly #roots: Map<string, PictureBlock> = new Map();
   readonly #blocks: Map<string, PictureBlock> = new Map();
@@ -127,7 +133,8 @@ class PictureGroup {
   readonly #orphans: Map<string, Set<PictureBlock>> = new Map();
   unnamed = 0;
 
-  store({ hashes, parent, tokenIds, blockTokens, medium, loraName, salt }: KVBlocksStored): void {
+  store(event: KVBlocksStored): void {
+    const { hashes, parent, tokenIds, blockTokens, medium, loraName, salt, extraKeys } = event;
     if (tokenIds.length < hashes.length * blockTokens) {
       // A block that is known needs no tokens to be in one more medium.
       for (const hash of hashes) {
@@ -139,11 +146,19 @@ class PictureGroup {
     }
     let before = parent;
     hashes.forEach((hash, i) => {
-      const key = tokensKey(tokenIds, i * blockTokens, blockTokens);
+      const more = moreKey(extraKeys?.[i], salt, loraName);
+      const key = tokensKey(tokenIds, i * blockTokens, blockTokens, more);
       const block = this.#blocks.get(hash) ?? this.#add(hash, before, key, rootName(salt, loraName));
       block.media.add(medium ?? MEDIUM_DEFAULT);
       before = hash;
     });
+  }
+
+  /** Nothing lies in a medium any more. */
+  clear(medium: string): void {
+    for (const block of [...this.#blocks.values()]) {
+      if (block.media.delete(medium)) this.#drop(block);
+    }
   }
 
   remove({ hashes, medium }: KVBlocksRemoved): void {
@@ -155,28 +170,37 @@ class PictureGroup {
     }
   }
 
-  match(
-    tokenIds: readonly number[],
-    root: string,
-    blockTokens: number,
-  ): { blocks: number; byMedium: Record<string, number> } {
+  match(tokenIds: readonly number[], names: PictureNames, blockTokens: number): GroupMatch {
     const byMedium: Record<string, number> = {};
-    const places = this.places(tokenIds, root, blockTokens);
+    const { places, tailTokens } = this.walk(tokenIds, names, blockTokens);
     places.forEach((media, block) => {
       for (const medium of media) if ((byMedium[medium] ?? 0) === block) byMedium[medium] = block + 1;
     });
-    return { blocks: places.length, byMedium };
+    return { blocks: places.length, tokens: places.length * blockTokens + tailTokens, byMedium };
   }
 
-  places(tokenIds: readonly number[], root: string, blockTokens: number): string[][] {
+  /** Media of each leading block, and tokens of the longest partial block behind them. */
+  walk(
+    tokenIds: readonly number[],
+    { salt = null, loraName = null, extraKeys }: PictureNames,
+    blockTokens: number,
+  ): { readonly places: string[][]; readonly tailTokens: number } {
     const places: string[][] = [];
-    let at = this.#roots.get(root);
-    while (at !== undefined && blockTokens > 0 && (places.length + 1) * blockTokens <= tokenIds.length) {
-      at = at.children.get(tokensKey(tokenIds, places.length * blockTokens, blockTokens));
-      if (at === undefined || at.media.size === 0) break;
-      places.push([...at.media]);
+    let at = this.#roots.get(rootName(salt, loraName));
+    if (at === undefined || blockTokens === 0) return { places, tailTokens: 0 };
+    for (;;) {
+      const from = places.length * blockTokens;
+      const more = moreKey(extraKeys?.[places.length], salt, loraName);
+      const isFull = from + blockTokens <= tokenIds.length;
+      const next: PictureBlock | undefined = isFull
+        ? at.children.get(tokensKey(tokenIds, from, blockTokens, more))
+        : undefined;
+      if (next === undefined || next.media.size === 0) {
+        return { places, tailTokens: tailAt(at, tokenIds.slice(from, from + blockTokens), more) };
+      }
+      places.push([...next.media]);
+      at = next;
     }
-    return places;
   }
 
   count(counts: Record<string, number>): void {
@@ -243,9 +267,31 @@ function rootName(salt: string | null | undefined, loraName: string | null | und
   return JSON.stringify([salt ?? null, loraName ?? null]);
 }
 
-/** Tokens as text: two letters a token, shorter than digits. */
-function tokensKey(tokenIds: readonly number[], from: number, count: number): string {
-  let key = '';
+/** Tokens of the longest partial block behind `at` that the tokens begin with. */
+function tailAt(at: PictureBlock, tokenIds: readonly number[], more: string): number {
+  for (let tokens = tokenIds.length; tokens > 0; tokens--) {
+    const tail = at.children.get(tokensKey(tokenIds, 0, tokens, more));
+    if (tail !== undefined && tail.media.size > 0) return tokens;
+  }
+  return 0;
+}
+
+/** What names a block beside tokens, salt and adapter, as text; empty for nothing. */
+function moreKey(
+  keys: readonly unknown[] | null | undefined,
+  salt: string | null,
+  loraName: string | null,
+): string {
+  const isKnown = (key: unknown): boolean =>
+    typeof key === 'string' && (key === loraName || (salt !== null && key.endsWith(salt)));
+  const more = keys?.filter((key) => !isKnown(key)) ?? [];
+  const plain = (_: string, value: unknown): unknown => (typeof value === 'bigint' ? Number(value) : value);
+  return more.length === 0 ? '' : JSON.stringify(more, plain);
+}
+
+/** Tokens as text, two letters a token, shorter than digits; what else names the block before them. */
+function tokensKey(tokenIds: readonly number[], from: number, count: number, more: string): string {
+  let key = more === '' ? '' : `${more}\n`;
   for (let i = from; i < from + count; i++) {
     key += String.fromCharCode(tokenIds[i] >>> 16, tokenIds[i] & 0xffff);
   }

@@ -10,6 +10,7 @@
  * which asks for numbers that are gone.
  */
 
+import type { BlockExtra } from '../../embed/blockBook.ts';
 import type { CacheEvent } from '../../embed/observability.ts';
 import { invariant } from '../../runtime/errors.ts';
 import type { WireHash } from './wire.ts';
@@ -22,6 +23,8 @@ export interface PublishedBlock {
   readonly tokenIds: Uint32Array;
   readonly tenant: string;
   readonly group: number;
+  /** What names it beside its tokens. */
+  readonly extras: readonly BlockExtra[];
 }
 
 /** One thing to tell routers. */
@@ -48,6 +51,12 @@ export class PublishedBlocks {
   /** Children of blocks that are not in `#entries`. */
   readonly #waiting: Map<string, Set<string>> = new Map();
   #nameless = 0;
+  readonly #tails: boolean;
+
+  /** @param tails whether partial last blocks are told too */
+  constructor(tails: boolean) {
+    this.#tails = tails;
+  }
 
   /** Blocks that lie in some tier and were told. */
   get count(): number {
@@ -56,7 +65,7 @@ export class PublishedBlocks {
     return count;
   }
 
-  /** Blocks that cannot be told, since their tokens are not known. */
+  /** Blocks that are not told: their tokens are not known, or they are partial and stay untold. */
   get nameless(): number {
     return this.#nameless;
   }
@@ -135,9 +144,10 @@ export class PublishedBlocks {
   }
 
   #made(event: Extract<CacheEvent, { type: 'stored' }>, before: ToldEntry | undefined): ToldEntry {
-    const { key, tokens, tokenIds, tenant = '', group = 0 } = event;
+    const { key, tokens, tokenIds, tenant = '', group = 0, extras = [] } = event;
     const parent = event.parent === undefined ? before?.parent : event.parent;
-    const isNamed = tokenIds !== undefined && tokenIds.length === tokens && parent !== undefined;
+    const isWanted = this.#tails || event.isTail !== true;
+    const isNamed = isWanted && tokenIds?.length === tokens && parent !== undefined;
     const block = isNamed
       ? {
           key,
@@ -146,6 +156,7 @@ export class PublishedBlocks {
           tokenIds,
           tenant,
           group,
+          extras,
         }
       : undefined;
     const children = before?.children ?? this.#waiting.get(key) ?? new Set<string>();

@@ -19,13 +19,22 @@
 import type { Publisher, Router } from 'zeromq';
 import type { CacheEvent } from '../../embed/observability.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { oneOf, optionNames, requireFunction, requireOptions, requireText } from '../../runtime/options.ts';
+import { blake2s } from '../../runtime/keys/blake2s.ts';
+import {
+  oneOf,
+  optionNames,
+  requireFlag,
+  requireFunction,
+  requireOptions,
+  requireText,
+} from '../../runtime/options.ts';
 import { type TierName, tierNames } from '../../runtime/tier/tier.ts';
 import { PublishedBlocks, type Telling } from './publishedBlocks.ts';
 import { bound, loadZeroMq, requireEndpoint, requireTopic } from './sockets.ts';
 import {
   clearedOnWire,
   loadMessagePack,
+  MEDIA_HASH,
   type MessagePack,
   numberFrame,
   packBatch,
@@ -33,6 +42,7 @@ import {
   storedOnWire,
   type WireEncoding,
   type WireHash,
+  type WireMedia,
 } from './wire.ts';
 
 /** What has caches to tell of: a `KVRuntime` that was opened with `tokenIds: true`. */
@@ -58,6 +68,16 @@ export interface KVPublisherOptions {
   readonly salt?: ((tenant: string) => string | null) | undefined;
   /** Put before each salt in `extra_keys`. Default empty. */
   readonly saltPrefix?: string | undefined;
+  /**
+   * Name of the extra of a request that names an adapter: blocks have its value as `lora_name`, as vLLM's have. All
+   * other extras are told as vLLM tells images. Default `adapter`; null for none.
+   */
+  readonly adapterExtra?: string | null | undefined;
+  /**
+   * Whether partial last blocks (`seal` with `tail`) are told too, as blocks of as many tokens as they have. vLLM's
+   * have none, and its routers refuse blocks of other sizes; `CachePicture` reads them. Default false.
+   */
+  readonly tails?: boolean | undefined;
   /** Which of several engines behind one address. Default 0. */
   readonly rank?: number | undefined;
   /** Batches kept for replays. Default 10,000. */
@@ -78,6 +98,8 @@ export const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublishe
   mediums: true,
   salt: true,
   saltPrefix: true,
+  adapterExtra: true,
+  tails: true,
   rank: true,
   keepBatches: true,
   queueMessages: true,
@@ -92,7 +114,7 @@ export interface KVPublisherCounts {
   readonly events: number;
   /** Blocks that routers know of now. */
   readonly blocks: number;
-  /** Cached blocks that cannot be told, since their tokens do not name them. */
+  /** Cached blocks that are not told: partial ones without `tails`, and those whose tokens are not known. */
   readonly nameless: number;
   readonly lastNumber: bigint;
   /** Replays that were asked for. */
@@ -169,6 +191,8 @@ interface PublisherSettings {
   readonly mediums: ReadonlyMap<TierName, string>;
   readonly salt: (tenant: string) => string | null;
   readonly saltPrefix: string;
+  readonly adapterExtra: string | null;
+  readonly tails: boolean;
   readonly rank: number;
   readonly keepBatches: number;
   readonly queueMessages: number;
@@ -189,6 +213,10 @@ function checked(options: KVPublisherOptions): PublisherSettings {
   }
   if (typeof saltPrefix !== 'string')
     throw configError('saltPrefix', 'must be text', 'Leave it out for none.');
+  if (options.adapterExtra !== undefined && options.adapterExtra !== null) {
+    requireText(options.adapterExtra, 'adapterExtra', 'Name the extra, or null for none.', 'TKV_CONFIG');
+  }
+  requireFlag(options.tails, 'tails', 'TKV_CONFIG');
   if (firstNumber !== undefined && (typeof firstNumber !== 'bigint' || firstNumber < 1n)) {
     throw configError('firstNumber', 'must be a bigint from 1n on', 'Leave it out for the clock.');
   }
@@ -205,6 +233,8 @@ function checked(options: KVPublisherOptions): PublisherSettings {
     mediums: new Map(named),
     salt,
     saltPrefix,
+    adapterExtra: options.adapterExtra === undefined ? 'adapter' : options.adapterExtra,
+    tails: options.tails === true,
     rank: requireInteger('rank', options.rank ?? 0, 0, 2 ** 31 - 1),
     keepBatches: requireInteger('keepBatches', options.keepBatches ?? 10_000, 1),
     queueMessages: requireInteger('queueMessages', options.queueMessages ?? 100_000, 1, 2 ** 31 - 1),
@@ -228,7 +258,7 @@ class EventPublisher implements KVEventPublisher {
   readonly #parts: PublisherParts;
   readonly #tiers: readonly TierName[];
   readonly #mediums: readonly string[];
-  readonly #blocks: PublishedBlocks = new PublishedBlocks();
+  readonly #blocks: PublishedBlocks;
   /** Number of the last batch. */
   #last: bigint;
   /** Payloads of the last batches, the newest last; its number is `#last`. */
@@ -254,6 +284,7 @@ class EventPublisher implements KVEventPublisher {
   constructor(parts: PublisherParts) {
     const { settings, socket, router, first } = parts;
     this.#parts = parts;
+    this.#blocks = new PublishedBlocks(settings.tails);
     this.#tiers = [...settings.mediums.keys()];
     this.#mediums = [...settings.mediums.values()];
     this.#last = settings.firstNumber - 1n;
@@ -377,7 +408,7 @@ class EventPublisher implements KVEventPublisher {
   }
 
   #event(tellings: readonly Telling[]): unknown {
-    const { encoding, salt, saltPrefix } = this.#parts.settings;
+    const { encoding, salt, saltPrefix, adapterExtra } = this.#parts.settings;
     const [{ type, tier, block }] = tellings;
     const medium = this.#mediums[tier];
     const hashes = tellings.map((telling): WireHash => telling.block.hash);
@@ -390,9 +421,10 @@ class EventPublisher implements KVEventPublisher {
       blockTokens: block.tokenIds.length,
       medium,
       group,
-      loraName: null,
+      loraName: block.extras.find(({ name }) => name === adapterExtra)?.value ?? null,
       salt: salt(block.tenant),
       saltPrefix,
+      media: tellings.map((telling) => mediaOf(telling.block, adapterExtra)),
     });
   }
 
@@ -460,6 +492,17 @@ class EventPublisher implements KVEventPublisher {
   }
 }
 
+/** Extras that enter a block, but for its adapter: by the hash that they were given as, or one of name and value. */
+function mediaOf({ extras }: Telling['block'], adapterExtra: string | null): WireMedia[] {
+  return extras
+    .filter(({ name, offset }) => offset >= 0 && name !== adapterExtra)
+    .map(({ name, value, offset }) => {
+      if (MEDIA_HASH.test(value)) return [value, offset];
+      const named = blake2s(new TextEncoder().encode(JSON.stringify([name, value])));
+      return [Buffer.from(named).toString('hex'), offset];
+    });
+}
+
 /** Whether two tellings fit one event. */
 function goesOn(before: Telling, next: Telling): boolean {
   const { type, tier, block } = before;
@@ -468,6 +511,7 @@ function goesOn(before: Telling, next: Telling): boolean {
     type === 'removed' ||
     (next.block.parentHash === block.hash &&
       next.block.tenant === block.tenant &&
+      next.block.tokenIds.length === block.tokenIds.length &&
       next.block.hash !== block.hash)
   );
 }

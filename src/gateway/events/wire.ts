@@ -53,10 +53,12 @@ export type KVClearReason =
   /** The reader was slower than its queue is long. */
   | 'overflow';
 
-/** No block can be found in any medium. What follows tells what can be found again. */
+/** No block can be found any more. What follows tells what can be found again. */
 export interface KVBlocksCleared {
   readonly type: 'cleared';
   readonly reason: KVClearReason;
+  /** Where; null for all media. */
+  readonly medium: string | null;
 }
 
 export type KVEvent = KVBlocksStored | KVBlocksRemoved | KVBlocksCleared;
@@ -127,16 +129,17 @@ export interface WireStored {
   readonly salt: string | null;
   /** Put before the salt in `extra_keys`, for routers that look for a mark. */
   readonly saltPrefix: string;
+  /** Of each block: images and the like whose first token lies in it, each by a hash and its offset in the block. */
+  readonly media: readonly (readonly WireMedia[])[];
 }
+
+/** As vLLM names an image: 64 hexadecimal digits, and where in the block it begins. */
+export type WireMedia = readonly [hash: string, offset: number];
 
 /** One `BlockStored`. */
 export function storedOnWire(encoding: WireEncoding, stored: WireStored): unknown {
-  const { hashes, parent, tokenIds, blockTokens, medium, group, loraName, salt, saltPrefix } = stored;
-  // As vLLM: only the block that begins a chain has the salt among its extra keys.
-  const extraKeys =
-    salt === null || parent !== null
-      ? null
-      : hashes.map((_, i) => (i === 0 ? [`${saltPrefix}${salt}`] : null));
+  const { hashes, parent, tokenIds, blockTokens, medium, group, loraName, salt } = stored;
+  const extraKeys = extraKeysOf(stored);
   if (encoding === 'arrays') {
     const known = [
       'BlockStored',
@@ -166,6 +169,16 @@ export function storedOnWire(encoding: WireEncoding, stored: WireStored): unknow
     // Dynamo reads the salt of blocks further down a chain from here.
     ...(salt === null ? {} : { cache_salt: salt }),
   };
+}
+
+/** As vLLM: the adapter in each block, then media, and the salt in the block alone that begins a chain. */
+function extraKeysOf({ hashes, parent, loraName, salt, saltPrefix, media }: WireStored): unknown[] | null {
+  const keys = hashes.map((_, i) => [
+    ...(loraName === null ? [] : [loraName]),
+    ...media[i],
+    ...(salt === null || parent !== null || i > 0 ? [] : [`${saltPrefix}${salt}`]),
+  ]);
+  return keys.every(({ length }) => length === 0) ? null : keys.map((one) => (one.length === 0 ? null : one));
 }
 
 /** One `BlockRemoved`. */
@@ -254,8 +267,19 @@ const storedFields = [
   'lora_name',
   'extra_keys',
   'group_idx',
+  'kv_cache_spec_kind',
+  'kv_cache_spec_sliding_window',
+  'locality',
 ];
 const removedFields = ['block_hashes', 'medium', 'group_idx'];
+
+/** Stands for a medium that the publisher does not name: vLLM's first medium was the device alone. */
+export const MEDIUM_DEFAULT = 'GPU';
+
+/** Whether the event is of a store that other servers share: what lies there says nothing of this server. */
+function isElsewhere(locality: unknown): boolean {
+  return locality !== undefined && locality !== null && locality !== 'LOCAL';
+}
 
 function readEvent(event: unknown): KVEvent[] {
   const isArray = Array.isArray(event);
@@ -263,9 +287,14 @@ function readEvent(event: unknown): KVEvent[] {
   const type: unknown = isArray ? event[0] : event.type;
   const fields = (names: readonly string[]): Readonly<Record<string, unknown>> =>
     isArray ? Object.fromEntries(names.map((name, i) => [name, event[i + 1] as unknown])) : event;
-  if (type === 'AllBlocksCleared') return [{ type: 'cleared', reason: 'published' }];
+  if (type === 'AllBlocksCleared') return [{ type: 'cleared', reason: 'published', medium: null }];
+  if (type === 'TierBlocksCleared') {
+    const { medium } = fields(['medium']);
+    return [{ type: 'cleared', reason: 'published', medium: orNull(medium, text) ?? MEDIUM_DEFAULT }];
+  }
   if (type === 'BlockRemoved') {
-    const { block_hashes, medium, group_idx } = fields(removedFields);
+    const { block_hashes, medium, group_idx, locality } = fields(removedFields);
+    if (isElsewhere(locality)) return [];
     return [
       {
         type: 'removed',
@@ -275,7 +304,10 @@ function readEvent(event: unknown): KVEvent[] {
       },
     ];
   }
-  if (type === 'BlockStored') return [readStored(fields(storedFields))];
+  if (type === 'BlockStored') {
+    const stored = fields(storedFields);
+    return isElsewhere(stored.locality) ? [] : [readStored(stored)];
+  }
   if (typeof type !== 'string') throw new WireFault('an event has no type');
   return [];
 }
@@ -309,8 +341,8 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
 /** Mark before a salt that Dynamo's engines are given. */
 const DYNAMO_SALT_PREFIX = 'dynamo-cache-salt:';
 
-/** What vLLM names an image or a sound by, in versions before it told the offset too. */
-const MEDIA_HASH = /^[0-9a-f]{64}$/;
+/** What vLLM names an image or a sound by; before it told the offset too, by this alone. */
+export const MEDIA_HASH: RegExp = /^[0-9a-f]{64}$/;
 
 /** The text among the extra keys of the first block that names neither an adapter nor an image. */
 function saltIn(extraKeys: KVBlocksStored['extraKeys'], loraName: string | null): string | null {

@@ -31,6 +31,15 @@ const digestWords = digestBytesMax / 4;
 /** Told of keys, the first block of them that was hashed, and the tokens. */
 type HashListener = (keys: BlockKeys, from: number, tokens: KeyElements) => void;
 
+/** Told of the key of a partial last block: which block it begins, and how many tokens it has. */
+type TailListener = (
+  keys: BlockKeys,
+  key: Uint32Array,
+  block: number,
+  count: number,
+  tokens: KeyElements,
+) => void;
+
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
@@ -40,6 +49,7 @@ export class KeyChain implements KeySource {
   readonly #message: Uint32Array = new Uint32Array(messageWords);
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
   #onHashed: HashListener | undefined;
+  #onTail: TailListener | undefined;
 
   /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed. */
   constructor(namespace: KeyNamespace | KeyChain) {
@@ -85,11 +95,12 @@ export class KeyChain implements KeySource {
   }
 
   /**
-   * Sets what is called behind each `hashBlocks`. A chain that `withExtras` makes does not have it: there tokens alone
-   * do not name a block.
+   * Sets what is called behind each `hashBlocks` and each `hashTail`. A chain that `withExtras` makes has listeners of
+   * its own: there tokens alone do not name a block.
    */
-  listen(listener: HashListener): void {
+  listen(listener: HashListener, onTail: TailListener): void {
     this.#onHashed = listener;
+    this.#onTail = onTail;
   }
 
   hashBlocks(tokens: KeyElements, from: number, out: BlockKeys, tokenCount: number = tokens?.length): number {
@@ -123,6 +134,12 @@ export class KeyChain implements KeySource {
     invariant(block <= keys.length, () => `the tail of block ${block} needs the key of the block before it`);
     this.#hash(tokens, block, count, keys);
     for (let i = 0; i < wordsPerKey; i++) out[at + i] = this.#key[i];
+  }
+
+  /** As `hashPartial`, for a tail that is about to be stored: its listener is told. */
+  hashTail(tokens: KeyElements, block: number, count: number, keys: BlockKeys, out: Uint32Array): void {
+    this.hashPartial(tokens, block, count, keys, out);
+    this.#onTail?.(keys, out, block, count, tokens);
   }
 
   /** Puts into #key the key of `count` tokens of `block`, whose parent is among `keys`. */

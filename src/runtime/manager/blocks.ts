@@ -1,18 +1,368 @@
 /**
- * How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within
- * HBM. Loads are in loads.ts, the way out in holds.ts.
+ * How a sequence gets its blocks. A block is found and pinned; it comes up to HBM by a job of its own, or joins the job
+ * that already brings its content; else it is opened, computed and sealed, or copied from another block. The waiters of
+ * an ended job get its block, try another replica, or are told to compute. Speculative loads and single moves between
+ * tiers, which no sequence asked for, are made here too.
  */
 
+import { invariant } from '../errors.ts';
+import { DecisionOp } from '../log/decisionSink.ts';
 import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
-import { JobKind, JobPriority } from '../tables/jobTable.ts';
+import { JobKind, JobPriority, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { fastestIncoming, forget, join, letGo, remember, setIncomingResident } from './holds.ts';
-import { claim, issue } from './jobs.ts';
-import { fail } from './loads.ts';
-import { makeRoom } from './residency.ts';
+import {
+  cancelWaiting,
+  claim,
+  detach,
+  fastestIncoming,
+  fastestIncomingBelow,
+  forget,
+  issue,
+  join,
+  letGo,
+  remember,
+  setIncomingResident,
+  stopWaitingBelow,
+} from './jobs.ts';
+import { accepts, createDemotion, giveUp, makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
+
+/**
+ * Brings a matched block to HBM, or joins the job that already does.
+ * @returns false, with the block still matched, without a copy or a free job
+ */
+export function loadBlock(core: Core, sequence: Sequence, i: number): boolean {
+  const content = sequence.content[i];
+  const ready = core.readyIn(content, TOP);
+  if (ready !== -1) {
+    core.hold(ready);
+    stopWaitingBelow(core, sequence, i, content);
+    letGo(core, sequence.replica[i]);
+    sequence.replica[i] = ready;
+    sequence.state[i] = Entry.READY;
+    return true;
+  }
+  const incoming = core.incomingTo(content, TOP);
+  if (incoming !== -1) {
+    join(core, sequence, i, incoming);
+    return true;
+  }
+  const row = createLoad(core, content, sequence.replica[i], TOP, JobPriority.DEMAND_LOAD);
+  if (row === -1) return false;
+  join(core, sequence, i, row);
+  makeRoom(core, TOP, 0, core.contents.owner[content]);
+  claim(core, row);
+  return true;
+}
+
+/**
+ * Joins the speculative loads of matched blocks in [from, to), so that they are not cancelled for others.
+ * @returns their bytes, which count in HBM already
+ */
+export function joinSpeculative(core: Core, sequence: Sequence, from: number, to: number): number {
+  if (core.speculativeLoads.size === 0) return 0;
+  let bytes = 0;
+  for (let i = from; i < to; i++) {
+    if (sequence.state[i] !== Entry.MATCHED) continue;
+    const row = core.incomingTo(sequence.content[i], TOP);
+    if (row === -1 || !isSpeculative(core, row, sequence.owner)) continue;
+    join(core, sequence, i, row);
+    bytes += core.unitBytes(core.jobs.sizeClass[row]);
+  }
+  return bytes;
+}
+
+/** A job that brings a content up to `tier`; `source` is -1 while its lower copy is still arriving. */
+export function createLoad(
+  core: Core,
+  content: number,
+  source: number,
+  tier: number,
+  priority: JobPriority,
+): number {
+  const { jobs, contents, replicas, counters } = core;
+  let from = source;
+  if (from !== -1 && replicas.state[from] !== ReplicaState.READY) {
+    from = core.fastestReady(content, tier + 1);
+    if (from === -1) return -1;
+  }
+  const row = jobs.create(
+    JobKind.MOVE,
+    tier,
+    contents.sizeClass[content],
+    content,
+    priority,
+    contents.owner[content],
+  );
+  if (row === -1) return -1;
+  contents.hold(content);
+  core.addIncoming(content, row);
+  if (from !== -1) {
+    jobs.source[row] = from;
+    jobs.sourceGeneration[row] = core.generationOf(from);
+    replicas.readers[from]++;
+  }
+  core.setJobResident(row, 1);
+  if (tier !== TOP) {
+    counters.promotions[tier]++;
+    return row;
+  }
+  counters.reloads[from === -1 ? fastestIncomingBelow(core, content, TOP) : replicas.tierOf(from)]++;
+  if (core.nowUs - contents.offloadedAtUs[content] <= core.config.thrashingWindowUs) counters.thrashed++;
+  return row;
+}
+
+/** Loads a content speculatively. @returns false when it is in HBM or on its way, or no job is to be had */
+export function prefetchContent(core: Core, content: number, priority: JobPriority): boolean {
+  if (core.readyIn(content, TOP) !== -1 || core.incomingTo(content, TOP) !== -1) return false;
+  const source = core.fastestReady(content, TOP + 1);
+  if (source === -1) return false;
+  const row = createLoad(core, content, source, TOP, priority);
+  if (row === -1) return false;
+  noteSpeculative(core, row);
+  makeRoom(core, TOP, 0, core.contents.owner[content]);
+  claim(core, row);
+  return true;
+}
+
+// Waiters of ended jobs.
+
+/** Gives each waiter the loaded block; on failure retries from another replica, else the block is computed. */
+export function serveWaiters(core: Core, row: number): void {
+  const { jobs, waiters } = core;
+  const outcome = jobs.outcome[row] as Outcome;
+  for (
+    let waiter = waiters.shift(jobs.waiter, row);
+    waiter !== -1;
+    waiter = waiters.shift(jobs.waiter, row)
+  ) {
+    const sequence = core.sequences.get(waiters.sequence(waiter) as Sequence['id']);
+    const block = waiters.block(waiter);
+    invariant(sequence !== undefined, 'a waiter belongs to a live sequence');
+    if (outcome === Outcome.LOADED) settleLoaded(core, row, sequence, block);
+    else settleFailed(core, row, sequence, block, outcome);
+  }
+  if (outcome === Outcome.LOADED) core.offerUnheld(jobs.target[row]); // a waiter may have left
+}
+
+function settleLoaded(core: Core, row: number, sequence: Sequence, i: number): void {
+  const { jobs } = core;
+  const replica = jobs.target[row];
+  if (jobs.targetTier[row] !== TOP) {
+    core.hold(replica);
+    sequence.replica[i] = replica;
+    return;
+  }
+  core.stoppedWaiting(sequence);
+  sequence.claim[i] = -1;
+  if (sequence.state[i] === Entry.SEALING) {
+    sequence.state[i] = Entry.READY;
+    return;
+  }
+  const opens = jobs.kind[row] === JobKind.OPEN || jobs.kind[row] === JobKind.COPY;
+  core.hold(replica);
+  if (!opens) stopWaitingBelow(core, sequence, i, sequence.content[i]);
+  const source = sequence.replica[i];
+  sequence.replica[i] = replica;
+  sequence.state[i] = opens ? Entry.OPEN : Entry.READY;
+  letGo(core, source);
+}
+
+function settleFailed(core: Core, row: number, sequence: Sequence, i: number, outcome: Outcome): void {
+  if (core.jobs.targetTier[row] !== TOP) {
+    if (sequence.state[i] === Entry.MATCHED) repinOrFail(core, sequence, i, outcome);
+    return;
+  }
+  core.stoppedWaiting(sequence);
+  const retry = outcome === Outcome.CORRUPT || outcome === Outcome.MISSING;
+  if (!retry || sequence.state[i] !== Entry.LOADING) {
+    fail(core, sequence, i, outcome);
+    return;
+  }
+  sequence.state[i] = Entry.MATCHED;
+  repinOrFail(core, sequence, i, outcome);
+  if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
+    fail(core, sequence, i, Outcome.REFUSED);
+  }
+}
+
+export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
+  const content = sequence.content[i];
+  const other = core.fastestReady(content, TOP);
+  if (other === -1) {
+    fail(core, sequence, i, outcome);
+    return;
+  }
+  core.hold(other);
+  const before = sequence.replica[i];
+  sequence.replica[i] = other;
+  letGo(core, before);
+}
+
+/** The block cannot be brought: it is to be computed. */
+export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
+  const replica = sequence.replica[i];
+  core.observer?.failed?.(sequence.id, i, sequence.content[i], outcome);
+  if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
+  forget(core, sequence, i);
+  sequence.state[i] = Entry.FAILED;
+  core.disturb(sequence);
+  sequence.outcome[i] = outcome;
+  core.log(DecisionOp.FAIL, sequence.id, i, outcome);
+  letGo(core, replica);
+}
+
+/** The replica's bytes are wrong: every sequence that reads it is to compute the block again. */
+export function failReaders(core: Core, replica: number): void {
+  for (const sequence of core.sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.replica[i] === replica && sequence.state[i] === Entry.READY) {
+        fail(core, sequence, i, Outcome.CORRUPT);
+      }
+    }
+  }
+}
+
+// Speculative loads: prefetches and migrations into HBM. They are cancelled, newest first, when a sequence
+// needs their room, except while a sequence waits for one or if it was issued at demand priority.
+
+/** The load was just made for no sequence: it is speculative, unless at demand priority. */
+export function noteSpeculative(core: Core, row: number): void {
+  const { jobs, speculativeLoads } = core;
+  const priority = jobs.priority[row];
+  const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
+  if (jobs.targetTier[row] === TOP && isBesideAll) speculativeLoads.add(jobs.idOf(row));
+}
+
+/** Whether the load may be cancelled for the owner. Loads of others within a quota may not. */
+export function isSpeculative(core: Core, row: number, owner: number): boolean {
+  const { jobs, speculativeLoads, quotas } = core;
+  if (jobs.waiter[row] !== -1 || !speculativeLoads.has(jobs.idOf(row))) return false;
+  return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], TOP) ?? null) === null;
+}
+
+/** Bytes of HBM that the owner gets by cancelling speculative loads. */
+export function speculativeBytes(core: Core, owner: number): number {
+  const { jobs } = core;
+  let bytes = 0;
+  for (const job of core.speculativeLoads) {
+    const row = jobs.rowOf(job);
+    if (isSpeculative(core, row, owner)) bytes += core.unitBytes(jobs.sizeClass[row]);
+  }
+  return bytes;
+}
+
+/**
+ * Bytes that HBM lacks for `bytes` more of the owner, beside what cannot be evicted for it; 0 where they fit.
+ */
+export function lackingBytes(core: Core, bytes: number, owner: number): number {
+  const kept = core.quotas?.protectedFrom(owner, TOP) ?? 0;
+  const fixed = core.residentBytes[TOP] - core.cachedBytes[TOP] + kept;
+  return Math.max(0, fixed + bytes - core.pools[TOP].shape.capacityBytes);
+}
+
+/** Cancels speculative loads until `bytes` more of the owner fit: first the loads that the driver has not seen. */
+export function cancelSpeculative(core: Core, bytes: number, owner: number): void {
+  const { jobs, speculativeLoads } = core;
+  if (speculativeLoads.size === 0) return;
+  for (const state of [JobState.WAITING, JobState.ISSUED]) {
+    if (lackingBytes(core, bytes, owner) === 0) return;
+    for (const job of [...speculativeLoads].reverse()) {
+      const row = jobs.rowOf(job);
+      if (jobs.state[row] !== state || !isSpeculative(core, row, owner)) continue;
+      if (state === JobState.WAITING) cancelWaiting(core, row, Outcome.CANCELLED);
+      else detach(core, row, Outcome.CANCELLED);
+      if (lackingBytes(core, bytes, owner) === 0) return;
+    }
+  }
+}
+
+export function checkSpeculative({ jobs, speculativeLoads }: Core): void {
+  for (const job of speculativeLoads) {
+    const row = jobs.rowOf(job);
+    const isLoad = jobs.kind[row] === JobKind.MOVE && jobs.targetTier[row] === TOP;
+    const isUnderWay = jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED;
+    invariant(isLoad && isUnderWay, 'a speculative load is under way to HBM');
+  }
+}
+
+// Moves of single contents between any two tiers: a migrator brings hot ones up and sends cold ones down.
+
+/**
+ *   started   a job brings it there
+ *   there     the tier has it
+ *   pending   a job was bringing it there already
+ *   absent    no tier has it
+ *   full      the tier has no room for it, or no job is to be had
+ */
+export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full'] as const;
+export type MoveAnswer = (typeof moveAnswers)[number];
+
+/**
+ * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above without a holder are
+ * given up once the copy is on its way or there already; replicas that sequences hold stay until they are
+ * released and evicted.
+ */
+export function moveContent(core: Core, content: number, tier: number, priority: JobPriority): MoveAnswer {
+  if (content === -1) return 'absent';
+  if (core.readyIn(content, tier) !== -1) {
+    giveUpAbove(core, content, tier);
+    return 'there';
+  }
+  if (core.incomingTo(content, tier) !== -1) return 'pending';
+  const source = core.fastestReady(content, TOP);
+  if (source === -1) return 'absent';
+  return core.replicas.tierOf(source) > tier
+    ? moveUp(core, content, source, tier, priority)
+    : moveDown(core, content, source, tier, priority);
+}
+
+function moveUp(
+  core: Core,
+  content: number,
+  source: number,
+  tier: number,
+  priority: JobPriority,
+): MoveAnswer {
+  const bytes = core.unitBytes(core.contents.sizeClass[content]);
+  if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
+  const row = createLoad(core, content, source, tier, priority);
+  if (row === -1) return 'full';
+  noteSpeculative(core, row);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
+  claim(core, row);
+  return 'started';
+}
+
+function moveDown(
+  core: Core,
+  content: number,
+  source: number,
+  tier: number,
+  priority: JobPriority,
+): MoveAnswer {
+  if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
+  const row = createDemotion(core, content, source, tier, priority);
+  if (row === -1) return 'full';
+  giveUpAbove(core, content, tier);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
+  claim(core, row);
+  return 'started';
+}
+
+function giveUpAbove(core: Core, content: number, tier: number): void {
+  const { replicas } = core;
+  for (let replica = core.fastestReady(content, TOP); replica !== -1; ) {
+    const next = replicas.alias[replica];
+    const position = replicas.tierOf(replica);
+    if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);
+    replica = next;
+  }
+}
+
+// How blocks enter a table: found and pinned to their content, opened for writes and sealed, or copied within HBM.
 
 /** Pins block i of a fresh sequence to its content, wherever that lies or is going. Counts the hit. */
 export function matchBlock(core: Core, sequence: Sequence, i: number, content: number): void {

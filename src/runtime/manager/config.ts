@@ -8,9 +8,9 @@ import { configError, requireFraction, requireInteger } from '../errors.ts';
 import type { EvictionChoice } from '../eviction/evictionPolicy.ts';
 import { defaultEviction, resolvePolicy } from '../eviction/registry.ts';
 import { described, oneOf, optionNames, requireOptions } from '../options.ts';
+import { type UseRates, useRates } from '../tables/contentTable.ts';
 import { type PoolShape, poolShape } from '../tables/slotPool.ts';
 import type { TableMemory } from '../tables/tableMemory.ts';
-import { type UseRates, useRates } from '../tables/useTable.ts';
 import { type Tier, type TierName, TOP, tierName, tierNames } from '../tier/tier.ts';
 import {
   checkedBudget,

@@ -15,12 +15,11 @@ import type { RetentionPolicy } from '../eviction/retention.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
 import { LinkPace } from '../planning/pace.ts';
 import type { StateVisitor } from '../snapshot.ts';
-import { ContentTable } from '../tables/contentTable.ts';
+import { ContentTable, UseTable } from '../tables/contentTable.ts';
 import { Deadlines, type JobId, JobState, JobTable, WaiterTable } from '../tables/jobTable.ts';
 import { ReplicaState, ReplicaTable } from '../tables/replicaTable.ts';
 import { PageCensus, SlotPool } from '../tables/slotPool.ts';
 import type { TableMemory } from '../tables/tableMemory.ts';
-import { UseTable } from '../tables/useTable.ts';
 import { JobQueue } from '../tier/driver.ts';
 import type { Outcome } from '../tier/tier.ts';
 import type { ResolvedConfig } from './config.ts';
@@ -49,7 +48,7 @@ export class Core {
   readonly claims: readonly JobQueue[];
   /** Issued jobs that the driver has not taken yet. */
   readonly outbox: JobQueue = new JobQueue();
-  /** Loads into HBM that no sequence asked for, in the order in which they were made (see loads.ts). */
+  /** Loads into HBM that no sequence asked for, in the order in which they were made (see blocks.ts). */
   readonly speculativeLoads: Set<JobId> = new Set();
   readonly sequences: Map<SequenceId, Sequence> = new Map();
   readonly spares: SpareArrays = new SpareArrays();

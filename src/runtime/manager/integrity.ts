@@ -7,8 +7,8 @@ import { invariant } from '../errors.ts';
 import { JobState } from '../tables/jobTable.ts';
 import { ReplicaState, STATES, stateNames } from '../tables/replicaTable.ts';
 import { TOP } from '../tier/tier.ts';
+import { checkSpeculative } from './blocks.ts';
 import type { Core } from './core.ts';
-import { checkSpeculative } from './loads.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**

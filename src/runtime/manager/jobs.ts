@@ -1,6 +1,7 @@
 /**
  * The way of a job to the driver and back: it claims a slot in its target tier, claims of a tier are granted in
- * order, with a slot and a ready source it is issued, and its end publishes or discards its bytes.
+ * order, with a slot and a ready source it is issued, and its end publishes or discards its bytes. What holds a job or
+ * a replica, and what becomes of either when the last holder has gone, is below.
  */
 
 import { invariant } from '../errors.ts';
@@ -10,8 +11,8 @@ import { JobKind, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { countFailure, releaseSource } from './holds.ts';
 import type { ManagerObserver } from './observer.ts';
+import { Entry, type Sequence } from './sequence.ts';
 
 /** Gives the job a slot now, or puts it at the end of its tier's queue. */
 export function claim(core: Core, row: number): void {
@@ -237,4 +238,206 @@ function sourceTier({ jobs, replicas }: Core, row: number): number {
 
 function bytesOf(core: Core, row: number): number {
   return core.unitBytes(core.jobs.sizeClass[row]);
+}
+
+// What an entry of a block table holds: the content that it names, the replica that it pins and the job that it
+// waits for; how each is taken up and let go. A replica or job without a holder is cached, moves on or ends.
+
+/**
+ * An entry keeps its content alive, so that the number still means the same content when the entry is
+ * settled.
+ */
+export function remember(core: Core, sequence: Sequence, i: number, content: number): void {
+  core.contents.hold(content);
+  sequence.content[i] = content;
+}
+
+export function forget(core: Core, sequence: Sequence, i: number): void {
+  const content = sequence.content[i];
+  sequence.clear(i);
+  if (content !== -1) core.contents.unhold(content);
+}
+
+/** The fastest tier that a job is bringing the content into, or -1. */
+export function fastestIncoming(core: Core, content: number): number {
+  return fastestIncomingBelow(core, content, -1);
+}
+
+/** The same among tiers below `tier`. */
+export function fastestIncomingBelow(core: Core, content: number, tier: number): number {
+  for (let below = tier + 1; below < core.tiers; below++) {
+    if (core.incomingTo(content, below) !== -1) return below;
+  }
+  return -1;
+}
+
+export function setIncomingResident(core: Core, row: number, resident: 0 | 1): void {
+  const target = core.jobs.target[row];
+  if (target === -1) core.setJobResident(row, resident);
+  else core.setResident(target, resident);
+}
+
+export function join(core: Core, sequence: Sequence, i: number, row: number): void {
+  core.waiters.append(core.jobs.waiter, row, sequence.id, i);
+  sequence.state[i] = Entry.LOADING;
+  sequence.pending++;
+}
+
+// Replicas that a sequence or a job no longer needs.
+
+/** A sequence holds the replica no more. */
+export function letGo(core: Core, replica: number): void {
+  if (replica === -1 || !core.unhold(replica)) return;
+  const { replicas } = core;
+  const state = replicas.state[replica] as ReplicaState;
+  if (state === ReplicaState.READY) settleIdle(core, replica);
+  else if (state === ReplicaState.OPEN || state === ReplicaState.PRIVATE)
+    replicas.become(replica, ReplicaState.DRAINING);
+  core.freeIfDrained(replica);
+}
+
+/** The job reads its source no more. Bytes found to be wrong are never read again. */
+export function releaseSource(core: Core, row: number, outcome: Outcome): void {
+  const { replicas, jobs } = core;
+  const source = jobs.source[row];
+  replicas.readers[source]--;
+  if (jobs.leaving[row] === 1) {
+    jobs.leaving[row] = 0;
+    const tier = replicas.tierOf(source);
+    core.leavingBytes[tier] -= core.unitBytes(jobs.sizeClass[row]);
+    core.paces[tier].ended(core.nowUs - jobs.madeAtUs[row]);
+  }
+  if (replicas.state[source] === ReplicaState.READY) {
+    if (outcome === Outcome.CORRUPT || outcome === Outcome.MISSING) {
+      core.logReplica(DecisionOp.QUARANTINE, source);
+      core.observer?.damaged?.(replicas.content[source], replicas.tierOf(source), outcome);
+      core.unpublish(source);
+      core.setResident(source, 0);
+      if (source < replicas.base[TOP + 1] && replicas.refs[source] > 0) core.deferred.wrong.push(source);
+    } else if (replicas.refs[source] === 0) {
+      settleIdle(core, source);
+    }
+  }
+  core.freeIfDrained(source);
+}
+
+/** A ready replica without a holder: it is cached, or unpublished where its block has moved up to HBM. */
+export function settleIdle(core: Core, replica: number): void {
+  const { replicas } = core;
+  if (replicas.readers[replica] !== 0 && replicas.resident[replica] === 0) return;
+  const tier = replicas.tierOf(replica);
+  const content = replicas.content[replica];
+  if (core.config.moveOnReload && tier !== TOP && core.readyIn(content, TOP) !== -1) {
+    core.unpublish(replica);
+    core.setResident(replica, 0);
+    return;
+  }
+  core.setResident(replica, 1);
+  if (replicas.evictable[replica] === 0) core.makeEvictable(replica, tier);
+  core.deferred.mayBeCrowded(tier);
+}
+
+// Entries that a sequence gives back, in whatever state they are.
+
+/** Releases block i. With `cancel`, a load without another waiter is cancelled. */
+export function releaseBlock(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
+  const state = sequence.state[i] as Entry;
+  const replica = sequence.replica[i];
+  const content = sequence.content[i];
+  if (state === Entry.WAITING) stopWaitingForRoom(core, sequence, i);
+  else if (state === Entry.SEALING) leaveSeal(core, sequence, i);
+  else if (state === Entry.LOADING) stopLoading(core, sequence, i, cancel);
+  else if (state === Entry.MATCHED) stopWaitingBelow(core, sequence, i, content);
+  forget(core, sequence, i);
+  letGo(core, replica);
+}
+
+/** An OPEN or COPY job has one waiter; without it, the job is not needed. */
+function stopWaitingForRoom(core: Core, sequence: Sequence, i: number): void {
+  const row = sequence.claim[i];
+  core.waiters.remove(core.jobs.waiter, row, sequence.id, i);
+  core.stoppedWaiting(sequence);
+  callOff(core, row);
+}
+
+/** Room in HBM that comes free when the load of the block is called off: 0 where others wait for it too. */
+export function bytesOfLoneLoad(core: Core, sequence: Sequence, i: number): number {
+  if (sequence.state[i] !== Entry.LOADING) return 0;
+  const { jobs, waiters } = core;
+  const row = core.incomingTo(sequence.content[i], TOP);
+  if (row === -1 || jobs.kind[row] !== JobKind.MOVE) return 0;
+  const waiter = jobs.waiter[row];
+  const isAlone =
+    waiter !== -1 &&
+    waiters.next(waiter) === -1 &&
+    waiters.sequence(waiter) === sequence.id &&
+    waiters.block(waiter) === i;
+  return isAlone ? core.unitBytes(jobs.sizeClass[row]) : 0;
+}
+
+/** The seal goes on: what it publishes is of use to others. */
+function leaveSeal(core: Core, sequence: Sequence, i: number): void {
+  core.waiters.remove(core.jobs.waiter, sequence.claim[i], sequence.id, i);
+  core.stoppedWaiting(sequence);
+}
+
+function stopLoading(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
+  const { jobs, waiters } = core;
+  const content = sequence.content[i];
+  core.stoppedWaiting(sequence);
+  stopWaitingBelow(core, sequence, i, content);
+  const row = core.incomingTo(content, TOP);
+  if (row === -1 || !waiters.remove(jobs.waiter, row, sequence.id, i) || jobs.waiter[row] !== -1) return;
+  if (cancel && jobs.kind[row] === JobKind.MOVE) callOff(core, row);
+}
+
+/** An entry that no longer needs a copy in a lower tier does not wait for one to arrive there. */
+export function stopWaitingBelow(core: Core, sequence: Sequence, i: number, content: number): void {
+  const { jobs, waiters } = core;
+  for (let tier = core.tiers - 1; tier > TOP; tier--) {
+    const row = core.incomingTo(content, tier);
+    if (row === -1 || !waiters.remove(jobs.waiter, row, sequence.id, i)) continue;
+    if (jobs.waiter[row] !== -1) continue;
+    setIncomingResident(core, row, 1);
+    core.deferred.mayBeCrowded(tier);
+  }
+}
+
+function callOff(core: Core, row: number): void {
+  if (core.jobs.state[row] === JobState.WAITING) cancelWaiting(core, row, Outcome.CANCELLED);
+  else if (core.jobs.state[row] === JobState.ISSUED) detach(core, row, Outcome.CANCELLED);
+}
+
+// Jobs that are no longer needed: withdrawn before the driver saw them, or detached from their waiters.
+
+/** Ends a job that the driver never saw. */
+export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
+  const { jobs } = core;
+  invariant(jobs.state[row] === JobState.WAITING, 'only a waiting job can be withdrawn');
+  core.setJobResident(row, 0);
+  countFailure(core, row, outcome);
+  if (jobs.content[row] !== -1) core.removeIncoming(jobs.content[row], row);
+  if (jobs.source[row] !== -1) releaseSource(core, row, Outcome.CANCELLED);
+  if (jobs.target[row] !== -1) core.giveBack(jobs.target[row]);
+  core.end(row, outcome);
+}
+
+/** The job's waiters are served without it; its slots stay taken until the driver reports its end. */
+export function detach(core: Core, row: number, outcome: Outcome): void {
+  const { jobs, replicas } = core;
+  const target = jobs.target[row];
+  if (jobs.content[row] !== -1) core.removeIncoming(jobs.content[row], row);
+  if (jobs.kind[row] === JobKind.MOVE) countFailure(core, row, outcome);
+  jobs.detach(row, outcome);
+  core.deferred.ended.push(jobs.idOf(row));
+  core.speculativeLoads.delete(jobs.idOf(row));
+  replicas.become(target, ReplicaState.DRAINING);
+  core.setResident(target, 0);
+}
+
+/** A load that failed, or a demotion that did. */
+export function countFailure(core: Core, row: number, outcome: Outcome): void {
+  if (core.jobs.content[row] === -1) return;
+  if (core.jobs.targetTier[row] === TOP) core.counters.loadsFailed[outcome]++;
+  else core.counters.demotionsFailed++;
 }

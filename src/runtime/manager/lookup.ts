@@ -2,14 +2,13 @@
 
 import { invariant } from '../errors.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
-import type { ContentTable } from '../tables/contentTable.ts';
+import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
 import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
-import type { UseHistory } from '../tables/useTable.ts';
 import type { Tier } from '../tier/tier.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { fastestIncoming, fastestIncomingBelow } from './holds.ts';
+import { fastestIncoming, fastestIncomingBelow } from './jobs.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 export interface Match {

@@ -17,10 +17,10 @@ import { NO_PARENT, UNKNOWN_PARENT } from '../tables/contentTable.ts';
 import { type JobId, JobState } from '../tables/jobTable.ts';
 import { ReplicaState } from '../tables/replicaTable.ts';
 import { Outcome, TOP } from '../tier/tier.ts';
+import { fail, repinOrFail } from './blocks.ts';
 import type { Core } from './core.ts';
 import { serveEnded } from './drain.ts';
-import { cancelWaiting, detach, letGo } from './holds.ts';
-import { fail, repinOrFail } from './loads.ts';
+import { cancelWaiting, detach, letGo } from './jobs.ts';
 import { makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 

@@ -18,26 +18,29 @@ import { type JobId, JobPriority, JobState, type Transfer } from '../tables/jobT
 import { ReplicaState } from '../tables/replicaTable.ts';
 import type { SlotPool } from '../tables/slotPool.ts';
 import { Outcome, type Tier, TOP } from '../tier/tier.ts';
-import { canBeCopied, copyBlock, matchBlock, openBlock, sealBlock } from './blocks.ts';
-import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
-import { Core, type ManagerListener } from './core.ts';
-import type { Counters } from './counters.ts';
-import { drain } from './drain.ts';
-import { dump, type ManagerDump } from './dump.ts';
-import { bytesOfLoneLoad, detach, releaseBlock } from './holds.ts';
-import { checkIntegrity } from './integrity.ts';
-import { finish, loadEnded, tellOverdue } from './jobs.ts';
 import {
+  canBeCopied,
   cancelSpeculative,
+  copyBlock,
   fail,
   joinSpeculative,
   lackingBytes,
   loadBlock,
   type MoveAnswer,
+  matchBlock,
   moveContent,
+  openBlock,
   prefetchContent,
+  sealBlock,
   speculativeBytes,
-} from './loads.ts';
+} from './blocks.ts';
+import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
+import { Core, type ManagerListener } from './core.ts';
+import type { Counters } from './counters.ts';
+import { drain } from './drain.ts';
+import { dump, type ManagerDump } from './dump.ts';
+import { checkIntegrity } from './integrity.ts';
+import { bytesOfLoneLoad, detach, finish, loadEnded, releaseBlock, tellOverdue } from './jobs.ts';
 import {
   type BlockPlace,
   type CachedBlocks,

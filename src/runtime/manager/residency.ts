@@ -10,8 +10,8 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import { JobKind, JobPriority } from '../tables/jobTable.ts';
 import { TOP } from '../tier/tier.ts';
 import type { Core } from './core.ts';
-import { letGo, stopWaitingBelow } from './holds.ts';
-import { claim } from './jobs.ts';
+import { claim, letGo, stopWaitingBelow } from './jobs.ts';
+import type { ResolvedOffload } from './offloadPolicies.ts';
 import { OwnerQuotas } from './ownerQuotas.ts';
 import { Entry, type Sequence, type SequenceId } from './sequence.ts';
 
@@ -28,7 +28,7 @@ export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patien
 }
 
 /** The next victim by the eviction policy, within the quotas of the owners, or -1. */
-export function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
+function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
   const choice = core.policy.victim(tier);
   if (core.quotas === null || choice === -1) return choice;
   return core.quotas.victim(tier, owner, bytes, choice, core.replicas.owner[choice]);
@@ -91,7 +91,7 @@ function drop(core: Core, victim: number, tier: number, sizeClass: number): void
 }
 
 /** Whether evicting the victim would keep its content in the cache. */
-export function canMoveDown(core: Core, victim: number, tier: number): boolean {
+function canMoveDown(core: Core, victim: number, tier: number): boolean {
   const content = core.replicas.content[victim];
   if (hasOtherCopy(core, content, victim, tier)) return true;
   const owner = core.contents.owner[content];
@@ -113,7 +113,7 @@ function hasOtherCopy(core: Core, content: number, victim: number, tier: number)
 }
 
 /** Whether a tier below has the content, or awaits it. */
-export function hasLowerCopy(core: Core, content: number, tier: number): boolean {
+function hasLowerCopy(core: Core, content: number, tier: number): boolean {
   for (let below = tier + 1; below < core.tiers; below++) if (hasCopyIn(core, content, below)) return true;
   return false;
 }
@@ -123,13 +123,7 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
 }
 
 /** The next lower tier that would take a block evicted from `tier`, or -1. */
-export function lowerTierFor(
-  core: Core,
-  tier: number,
-  sizeClass: number,
-  owner: number,
-  patient: boolean,
-): number {
+function lowerTierFor(core: Core, tier: number, sizeClass: number, owner: number, patient: boolean): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) {
     if (accepts(core, lower, sizeClass, owner)) return lower;
@@ -333,4 +327,52 @@ function quotasOfWhatIsCached(core: Core): OwnerQuotas {
     }
   }
   return quotas;
+}
+
+// What the tiers' offload policies (offloadPolicies.ts) come to after blocks were let go.
+
+/** After blocks were let go: each tier with a tier below does what its policy says. */
+export function offload(core: Core): void {
+  for (let tier = 0; tier + 1 < core.tiers; tier++) {
+    const choice = core.config.offload[tier];
+    if (choice.policy === 'threshold') trim(core, tier, choice.share);
+    else if (choice.policy === 'intent') copyAhead(core, tier, choice);
+    else if (choice.policy === 'eager') copyFresh(core, tier);
+  }
+}
+
+/** Moves blocks down while the tier is fuller than the share and none would be lost. */
+function trim(core: Core, tier: number, share: number): void {
+  if (share >= 1) return;
+  const limit = share * core.capacityBytes[tier];
+  while (core.residentBytes[tier] > limit) {
+    const victim = victimFor(core, tier, -1, 0);
+    if (victim === -1 || !canMoveDown(core, victim, tier)) return;
+    evict(core, victim, tier);
+  }
+}
+
+function copyAhead(core: Core, tier: number, { share, ahead }: ResolvedOffload): void {
+  if (core.residentBytes[tier] <= share * core.capacityBytes[tier]) return;
+  for (const replica of core.policy.upcoming(tier, ahead)) copyDown(core, replica, tier);
+}
+
+/** Copies what became evictable since the last time, in that order. */
+function copyFresh(core: Core, tier: number): void {
+  const { fresh } = core.deferred;
+  const replicas = fresh[tier].splice(0);
+  for (const replica of replicas) if (core.replicas.evictable[replica] === 1) copyDown(core, replica, tier);
+}
+
+/** The block stays where it is: a copy of it goes to the next tier that takes it. */
+function copyDown(core: Core, replica: number, tier: number): void {
+  const content = core.replicas.content[replica];
+  if (hasLowerCopy(core, content, tier)) return;
+  const owner = core.contents.owner[content];
+  const lower = lowerTierFor(core, tier, core.sizeClassOf(replica, tier), owner, false);
+  if (lower === -1) return;
+  const row = createDemotion(core, content, replica, lower, JobPriority.WRITE_THROUGH);
+  if (row === -1) return;
+  makeRoom(core, lower, 0, owner);
+  claim(core, row);
 }

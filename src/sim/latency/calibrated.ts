@@ -71,6 +71,7 @@ export class Calibrated implements LatencyModel {
   readonly #gemm: GemmEfficiency;
   readonly #peak: Peak;
   readonly #reduceBytesPerUs: number;
+  #lastRows = { tokens: 0, sampled: 0, us: 0 };
 
   /**
    * @param interconnectGbPerS one direction, between the GPUs of the engine; needed from two GPUs on.
@@ -130,7 +131,16 @@ export class Calibrated implements LatencyModel {
     return gemmUs(this.#gemm, this.#peak, rows, depth, columns, weightBytes, activationBytes);
   }
 
+  /** Depends on rows alone, which stay from step to step while a batch decodes: the last value is kept. */
   #matrixUs(batch: BatchSums): number {
+    const { tokens, sampledTokens } = batch;
+    if (tokens !== this.#lastRows.tokens || sampledTokens !== this.#lastRows.sampled) {
+      this.#lastRows = { tokens, sampled: sampledTokens, us: this.#rowsUs(batch) };
+    }
+    return this.#lastRows.us;
+  }
+
+  #rowsUs(batch: BatchSums): number {
     const { dp, tokenMatrices, headMatrix } = this.#shape;
     const rows = batch.tokens / dp;
     if (rows === 0) return 0;

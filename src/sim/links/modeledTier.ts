@@ -5,9 +5,17 @@
  */
 
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
-import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
 import type { Tier } from '../../runtime/tier/tier.ts';
-import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
+import {
+  corrupt,
+  type ItemEnded,
+  loaded,
+  refused,
+  SlotLedger,
+  type StoreItem,
+  type StoreResult,
+  type TierStore,
+} from '../../runtime/tier/tierStore.ts';
 
 /** Words kept for a slot: its key and its digest. */
 const IDENTITY_WORDS = 6;

@@ -6,8 +6,8 @@ import {
   portableDigest,
   STEP_BYTES,
   simdDigester,
+  wasmBytes,
 } from '../../../src/backends/host/hostDigest.ts';
-import { wasmBytes } from '../../../src/backends/host/wasmMemory.ts';
 import { type Digest, digestBytes, digestWords, digestWordsFrom } from '../../../src/runtime/digest.ts';
 import { fillPattern } from '../../../src/runtime/pattern.ts';
 

@@ -1,8 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { openDevice } from '../../../src/backends/webgpu/adapter.ts';
-import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
+import { BufferUsage, governed, looksPutOff } from '../../../src/backends/webgpu/device.ts';
 import { HbmStore } from '../../../src/backends/webgpu/hbmStore.ts';
-import { governed, looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
 import { poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/patternItems.ts';
 

@@ -8,8 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { StagingSlots } from '../../../src/backends/engine/stagedBatch.ts';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device.ts';
-import { looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
+import { BufferUsage, looksPutOff, MapMode } from '../../../src/backends/webgpu/device.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime } from '../liveRuntime.ts';
 
 const before = globalThis.setImmediate;

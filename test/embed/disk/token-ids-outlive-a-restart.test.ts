@@ -111,13 +111,20 @@ describe('events of a runtime that keeps token ids', () => {
     expect(now.every(({ tokenIds }) => tokenIds?.length === 16)).toBe(true);
   });
 
-  it('leave the tokens of requests with extras out: they do not name the block', async () => {
+  it('tell what names a block beside its tokens, from the block on that it enters', async () => {
     await using kv = await open(directory());
     const image = new Uint8Array(32).fill(3);
-    await compute(kv, 1, 'alice', { image });
+    await compute(kv, 1, 'alice', { adapter: 'sql', image: { value: image, fromToken: 20 } });
     const now = await state(kv);
-    expect(now.length).toBeGreaterThan(0);
-    expect(now.some(({ tokenIds }) => tokenIds !== undefined)).toBe(false);
+    const adapter = (offset: number) => ({ name: 'adapter', value: 'sql', offset });
+    const picture = (offset: number) => ({ name: 'image', value: '03'.repeat(32), offset });
+    expect(now.map(({ extras }) => extras)).toEqual([
+      [adapter(0)],
+      [adapter(-16), picture(4)],
+      [adapter(-32), picture(-12)],
+      [adapter(-48), picture(-28)],
+    ]);
+    expect(now.map(({ tokenIds }) => [...(tokenIds ?? [])])).toEqual([0, 1, 2, 3].map((b) => tokensOf(1, b)));
   });
 
   it('begin with a state only where the runtime keeps token ids', async () => {
@@ -145,7 +152,7 @@ describe('after a restart', () => {
     {
       await using kv = await open(dir, more);
       await compute(kv, 1);
-      await compute(kv, 2, 'bob');
+      await compute(kv, 2, 'bob', { adapter: 'sql' });
       expect(await kv.save()).toBe(2 * promptBlocks);
     }
     await using kv = await open(dir, more);
@@ -162,6 +169,9 @@ describe('after a restart', () => {
           ]),
         )
         .sort(),
+    );
+    expect(new Set(now.map(({ tenant, extras }) => `${tenant} ${extras?.[0].value}`))).toEqual(
+      new Set(['alice undefined', 'bob sql']),
     );
     const { value } = await live.next();
     expect(value, 'who reads already is told').toMatchObject({ type: 'stored', tier: 'nvme' });
@@ -333,6 +343,17 @@ describe('a note', () => {
       expect(notes.open(key, padded), 'records keep whole words').toEqual(text(ids));
     },
   );
+
+  it('comes back with what else names its block, and is left out where that is too much', () => {
+    const notes = new BlockNotes(secret);
+    const extras = [{ name: 'image', value: 'ab'.repeat(32), offset: -3 }];
+    for (const more of [{ extras }, { isTail: true }, { extras, isTail: true }] as const) {
+      const told = { ...text([1, 70_000]), ...more };
+      expect(notes.open(key, notes.seal(key, told) as Uint8Array)).toEqual(told);
+    }
+    const many = Array.from({ length: 40 }, () => extras[0]);
+    expect(notes.seal(key, { ...text([1]), extras: many })).toBeUndefined();
+  });
 
   it('opens for no other block, under no other secret, and with no bit changed', () => {
     const notes = new BlockNotes(secret);

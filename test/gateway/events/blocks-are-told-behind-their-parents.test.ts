@@ -32,7 +32,7 @@ const names = (tellings: readonly Telling[]): string[] =>
 
 describe('a block', () => {
   it('waits for its parent, and is told in all its tiers behind it', () => {
-    const blocks = new PublishedBlocks();
+    const blocks = new PublishedBlocks(false);
     expect(blocks.stored(stored(3), 1)).toEqual([]);
     expect(blocks.stored(stored(1), 0)).toEqual([]);
     expect(blocks.stored(stored(3), 2)).toEqual([]);
@@ -40,7 +40,7 @@ describe('a block', () => {
   });
 
   it('is told once more in the first tier when its parent comes back there', () => {
-    const blocks = new PublishedBlocks();
+    const blocks = new PublishedBlocks(false);
     for (const block of [0, 1, 3]) blocks.stored(stored(block), 0);
     expect(names(blocks.removed(keyOf(0), 0))).toEqual(['-0@0']);
     expect(names(blocks.stored(stored(0), 1))).toEqual(['+0@1']);
@@ -48,7 +48,7 @@ describe('a block', () => {
   });
 
   it('whose tokens are not known is counted, and told when they are', () => {
-    const blocks = new PublishedBlocks();
+    const blocks = new PublishedBlocks(false);
     const { tokenIds: _, ...nameless } = stored(0);
     expect(blocks.stored(nameless, 2)).toEqual([]);
     expect(blocks.nameless).toBe(1);
@@ -57,7 +57,7 @@ describe('a block', () => {
   });
 
   it('that is shorter than its tokens say is left out', () => {
-    const blocks = new PublishedBlocks();
+    const blocks = new PublishedBlocks(false);
     expect(blocks.stored(stored(0, { tokens: 1 }), 0)).toEqual([]);
   });
 });
@@ -107,7 +107,7 @@ describe('random caches', () => {
     };
     const BLOCKS = 15;
     const truth = Array.from({ length: BLOCKS }, () => new Set<number>());
-    const blocks = new PublishedBlocks();
+    const blocks = new PublishedBlocks(false);
     const router = new ForgetfulRouter();
     const picture = new CachePicture();
     const tell = (tellings: readonly Telling[]): void => {

@@ -11,7 +11,8 @@ const batch = (number: number, events: KVEventBatch['events'] = []): KVEventBatc
   rank: null,
   events,
 });
-const state = (number: number): KVEventBatch => batch(number, [{ type: 'cleared', reason: 'published' }]);
+const state = (number: number): KVEventBatch =>
+  batch(number, [{ type: 'cleared', reason: 'published', medium: null }]);
 
 /** A reader that keeps numbers and reasons, and the replays that were asked for. */
 function reader({ replays = true, waitingMax = 100 } = {}) {
@@ -189,7 +190,7 @@ function lossyLink(seed: number): void {
       const last = first + sent.length - 1;
       const oldest = Math.max(first, last - keeps + 1);
       if (dumps && from < oldest && sent.length > 0) {
-        order.replayed(batch(last, [{ type: 'cleared', reason: 'published' }, stored(truth)]));
+        order.replayed(batch(last, [{ type: 'cleared', reason: 'published', medium: null }, stored(truth)]));
       } else
         for (const one of sent.slice(oldest - first)) if (Number(one.number) >= from) order.replayed(one);
       order.replayEnded();

@@ -4,6 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
+import { CachePicture } from '../../../src/gateway/events/cachePicture.ts';
 import {
   clearedOnWire,
   loadMessagePack,
@@ -39,7 +40,7 @@ const asArrays = hex(`
 
 describe('a message of vLLM', () => {
   const events = [
-    { type: 'cleared', reason: 'published' },
+    { type: 'cleared', reason: 'published', medium: null },
     {
       type: 'stored',
       hashes: ['0000000000000001', 'ffffffffffffffff'],
@@ -79,13 +80,45 @@ describe('a message of vLLM', () => {
       2.5,
       [
         ['BlockStored', [1n], null, [1, 2], 2, null],
-        ['TierBlocksCleared', 'CPU'],
+        ['BlocksMoved', 'CPU'],
       ],
     ]);
     const { events: told, rank } = read(bytes);
     expect(told).toMatchObject([{ type: 'stored', medium: null, salt: null }]);
     expect(told).toHaveLength(1);
     expect(rank).toBeNull();
+  });
+
+  it('may clear one medium, and tell of stores that servers share, which say nothing of its own', () => {
+    const block = {
+      type: 'BlockStored',
+      block_hashes: [1n],
+      token_ids: [1],
+      block_size: 1,
+      locality: 'REMOTE',
+    };
+    const bytes = pack.pack([
+      2.5,
+      [
+        ['TierBlocksCleared', 'CPU'],
+        { type: 'TierBlocksCleared' },
+        block,
+        { type: 'BlockRemoved', block_hashes: [1n], locality: 'REMOTE' },
+        { ...block, locality: 'LOCAL' },
+      ],
+    ]);
+    expect(read(bytes).events).toMatchObject([
+      { type: 'cleared', medium: 'CPU' },
+      { type: 'cleared', medium: 'GPU' },
+      { type: 'stored' },
+    ]);
+    const picture = new CachePicture();
+    picture.apply({ ...read(bytes), events: read(bytes).events.slice(2) });
+    expect(picture.match([1]).byMedium).toEqual({ GPU: 1 });
+    picture.apply({ ...read(bytes), events: read(bytes).events.slice(0, 1) });
+    expect(picture.match([1]).blocks).toBe(1);
+    picture.apply({ ...read(bytes), events: read(bytes).events.slice(1, 2) });
+    expect(picture.match([1]).blocks).toBe(0);
   });
 
   it('tells a salt from the name of an adapter and the hash of an image', () => {
@@ -115,6 +148,7 @@ describe('what is written', () => {
     loraName: null,
     salt: 'alice',
     saltPrefix: '',
+    media: [[], []],
   };
 
   it('is these bytes as arrays', () => {
@@ -134,7 +168,15 @@ describe('what is written', () => {
 
   it('is these bytes as maps', () => {
     const events = [
-      storedOnWire('maps', { ...stored, salt: null, hashes: [7n], tokenIds: [1, 2], parent: 9n, group: 2 }),
+      storedOnWire('maps', {
+        ...stored,
+        salt: null,
+        hashes: [7n],
+        media: [[]],
+        tokenIds: [1, 2],
+        parent: 9n,
+        group: 2,
+      }),
       removedOnWire('maps', [1n], 'CPU', null),
       clearedOnWire('maps'),
     ];

@@ -16,7 +16,7 @@ const config: ManagerConfig = {
 
 function portOn({ manager }: World): CachedMigration {
   const moves = new BlockMoves(manager);
-  manager.listen({ moved: (position, key, outcome) => moves.moved(position, key, outcome) });
+  manager.listen(moves.listener);
   return new CachedMigration(manager, moves);
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { BlockUse, halved, UseTable, useRates } from '../../../src/runtime/tables/useTable.ts';
+import { BlockUse, halved, UseTable, useRates } from '../../../src/runtime/tables/contentTable.ts';
 
 const S = 1_000_000;
 const rates = useRates();

@@ -50,17 +50,16 @@ export function replayRequests(
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
   const times: RequestTimes[] = new Array(requests.length);
-  for (let replica = 0; replica < replicas; replica++) {
-    const own = requests.flatMap((request, index) =>
-      index % replicas === replica ? [{ request, index }] : [],
-    );
-    replayOne(own, model, limits, times);
-  }
+  for (let replica = 0; replica < replicas; replica++)
+    replayOne(requests, replica, replicas, model, limits, times);
   return times;
 }
 
+/** Replays what one engine gets: each `stride`-th request from `first` on. */
 function replayOne(
-  requests: readonly { readonly request: MeasuredRequest; readonly index: number }[],
+  requests: readonly MeasuredRequest[],
+  first: number,
+  stride: number,
   model: LatencyModel,
   limits: BatchLimits,
   times: RequestTimes[],
@@ -71,34 +70,78 @@ function replayOne(
   let free = capacity;
   let running: Running[] = [];
   const waiting: Running[] = []; // requests that gave way, the one that goes on first in front
-  let next = 0;
+  let next = first;
   let nowUs = 0;
+  let budget = 0;
+  // the step being formed: its requests, and the new tokens of each
+  const scheduled: Running[] = [];
+  const newTokensOf: number[] = [];
+  const part = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
 
   const blocksFor = (tokens: number): number => Math.ceil(tokens / blockTokens);
   const giveUp = (request: Running): void => {
     free += request.blocks;
     request.blocks = 0;
-    request.promptTokens = requests[request.index].request.promptTokens + request.generated;
+    request.promptTokens = requests[request.index].promptTokens + request.generated;
     request.progressTokens = 0;
+  };
+  /** Takes room for new tokens, if there is any. */
+  const grant = (request: Running, newTokens: number): boolean => {
+    const needed = blocksFor(request.progressTokens + newTokens) - request.blocks;
+    if (needed > free) return false;
+    free -= needed;
+    request.blocks += needed;
+    budget -= newTokens;
+    scheduled.push(request);
+    newTokensOf.push(newTokens);
+    return true;
+  };
+  const wanted = (request: Running): number =>
+    Math.min(budget, Math.max(1, request.promptTokens - request.progressTokens));
+  const mayJoin = (): boolean =>
+    running.length < limits.requests &&
+    running.length < limits.tokensPerStep &&
+    (waiting.length > 0 || (next < requests.length && requests[next].arrivalUs <= nowUs));
+  /**
+   * Steps in which every running request gets one token, until one ends or another may join: each costs a look at the
+   * sums, however many requests run. None where a request prefills, or blocks may run out.
+   */
+  const decodeOn = (): void => {
+    if (running.length === 0 || running.length > limits.tokensPerStep || mayJoin()) return;
+    let steps = Number.POSITIVE_INFINITY;
+    let contextTokens = 0;
+    for (const { promptTokens, progressTokens, generated, outputTokens } of running) {
+      if (progressTokens < promptTokens) return;
+      steps = Math.min(steps, outputTokens - generated - 1); // the last token ends the request
+      contextTokens += progressTokens;
+    }
+    if (steps < 1) return;
+    let needed = 0;
+    for (const { progressTokens, blocks } of running) needed += blocksFor(progressTokens + steps) - blocks;
+    if (needed > free) return;
+    sums.clear();
+    sums.addDecodes(running.length, contextTokens);
+    let done = 0;
+    while (done < steps && (done === 0 || !mayJoin())) {
+      nowUs += model.stepTimeUs(sums);
+      sums.advanceDecodes();
+      done++;
+    }
+    for (const request of running) {
+      request.progressTokens += done;
+      request.generated += done;
+      const blocks = blocksFor(request.progressTokens);
+      free -= blocks - request.blocks;
+      request.blocks = blocks;
+    }
   };
 
   while (running.length > 0 || waiting.length > 0 || next < requests.length) {
-    if (running.length === 0 && waiting.length === 0)
-      nowUs = Math.max(nowUs, requests[next].request.arrivalUs);
-    let budget = limits.tokensPerStep;
-    const scheduled: { request: Running; newTokens: number }[] = [];
-    /** Takes room for new tokens, if there is any. */
-    const grant = (request: Running, newTokens: number): boolean => {
-      const needed = blocksFor(request.progressTokens + newTokens) - request.blocks;
-      if (needed > free) return false;
-      free -= needed;
-      request.blocks += needed;
-      budget -= newTokens;
-      scheduled.push({ request, newTokens });
-      return true;
-    };
-    const wanted = (request: Running): number =>
-      Math.min(budget, Math.max(1, request.promptTokens - request.progressTokens));
+    if (running.length === 0 && waiting.length === 0) nowUs = Math.max(nowUs, requests[next].arrivalUs);
+    decodeOn();
+    budget = limits.tokensPerStep;
+    scheduled.length = 0;
+    newTokensOf.length = 0;
 
     let gaveWay = false;
     for (let i = 0; i < running.length && budget > 0; i++) {
@@ -114,11 +157,11 @@ function replayOne(
     while (!gaveWay && budget > 0 && running.length < limits.requests) {
       let request = waiting[0];
       if (request === undefined) {
-        if (next >= requests.length || requests[next].request.arrivalUs > nowUs) break;
-        const { promptTokens, outputTokens, cachedTokens } = requests[next].request;
+        if (next >= requests.length || requests[next].arrivalUs > nowUs) break;
+        const { promptTokens, outputTokens, cachedTokens } = requests[next];
         if (blocksFor(promptTokens + outputTokens - 1) > capacity) {
-          times[requests[next].index] = { firstTokenUs: Infinity, lastTokenUs: Infinity };
-          next++;
+          times[next] = { firstTokenUs: Infinity, lastTokenUs: Infinity };
+          next += stride;
           continue;
         }
         // at least the last token of a prompt is computed
@@ -129,24 +172,39 @@ function replayOne(
       if (!grant(request, wanted(request))) break;
       running.push(request);
       if (waiting[0] === request) waiting.shift();
-      else next++;
+      else next += stride;
     }
     if (scheduled.length === 0) continue;
     sums.clear();
-    for (const { request, newTokens } of scheduled) {
-      const { promptTokens, progressTokens, outputTokens } = request;
-      sums.add({ promptTokens, progressTokens, newTokens, outputTokens });
+    let decodes = 0;
+    let contextTokens = 0;
+    for (let i = 0; i < scheduled.length; i++) {
+      const { promptTokens, progressTokens, outputTokens } = scheduled[i];
+      if (progressTokens >= promptTokens) {
+        decodes++;
+        contextTokens += progressTokens;
+        continue;
+      }
+      part.promptTokens = promptTokens;
+      part.progressTokens = progressTokens;
+      part.newTokens = newTokensOf[i];
+      part.outputTokens = outputTokens;
+      sums.add(part);
     }
+    sums.addDecodes(decodes, contextTokens);
     nowUs += model.stepTimeUs(sums);
-    for (const { request, newTokens } of scheduled) {
-      request.progressTokens += newTokens;
+    let ended = false;
+    for (let i = 0; i < scheduled.length; i++) {
+      const request = scheduled[i];
+      request.progressTokens += newTokensOf[i];
       if (request.progressTokens < request.promptTokens) continue;
       request.generated++;
       if (request.generated === 1) request.firstTokenUs = nowUs;
       if (request.generated < request.outputTokens) continue;
-      times[requests[request.index].index] = { firstTokenUs: request.firstTokenUs, lastTokenUs: nowUs };
+      times[request.index] = { firstTokenUs: request.firstTokenUs, lastTokenUs: nowUs };
       free += request.blocks;
+      ended = true;
     }
-    running = running.filter(({ generated, outputTokens }) => generated < outputTokens);
+    if (ended) running = running.filter(({ generated, outputTokens }) => generated < outputTokens);
   }
 }

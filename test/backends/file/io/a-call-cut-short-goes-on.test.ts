@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { remaining } from '../../../../src/backends/file/dataFile.ts';
+import { remaining } from '../../../../src/backends/file/posixFolder.ts';
 
 it('a vectored call goes on exactly where the system cut it short', () => {
   const whole = Uint8Array.from({ length: 24 }, (_, index) => index);

@@ -6,17 +6,12 @@ import {
   hardwareBoxShape,
   openBoxKernels,
   packedBuffer,
+  runOffsetBytes,
   softwareBoxShape,
 } from '../../../../src/backends/webgpu/boxes.ts';
 import { HbmStore } from '../../../../src/backends/webgpu/hbmStore.ts';
 import { Slabs } from '../../../../src/backends/webgpu/slabs.ts';
-import {
-  type BoxItem,
-  type BoxPath,
-  boxPlan,
-  inUnitsOf,
-  runOffsetBytes,
-} from '../../../../src/backends/webgpu/types.ts';
+import { type BoxItem, type BoxPath, boxPlan, inUnitsOf } from '../../../../src/backends/webgpu/types.ts';
 import { ReadbackBuffers } from '../../../../src/backends/webgpu/uploads.ts';
 import {
   blockBox,

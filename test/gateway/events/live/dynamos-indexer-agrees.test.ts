@@ -95,11 +95,12 @@ class Indexer {
   }
 
   /** Leading blocks on the device, with host memory, with the disk. */
-  async ask(tokenIds: readonly number[]): Promise<readonly number[]> {
+  async ask(tokenIds: readonly number[], adapter?: string): Promise<readonly number[]> {
     const { text } = await this.#post('/query', {
       model_name: 'm',
       token_ids: tokenIds,
       cache_salt: tenant,
+      ...(adapter === undefined ? {} : { lora_name: adapter }),
     });
     const { instances } = JSON.parse(text) as {
       instances: Record<string, { gpu: number; cpu: number; disk: number }>;
@@ -237,12 +238,15 @@ describe.skipIf(!has)("Dynamo's indexer", () => {
         keepBatches: 40,
       });
     /** 8 beginnings, 4 ways on from each, 3 from each of these: prompts share blocks. */
-    const prompt = (): number[] => {
+    const prompt = (): { tokenIds: number[]; adapter: string | undefined } => {
       const [a, b, c] = [draw(8), draw(4), draw(3)];
       const part = (first: number): number[] =>
         Array.from({ length: blockTokens * 2 }, (_, i) => first * 100 + i);
-      return [...part(1 + a), ...part(100 + a * 10 + b), ...part(1000 + a * 100 + b * 10 + c), 7];
+      const tokenIds = [...part(1 + a), ...part(100 + a * 10 + b), ...part(1000 + a * 100 + b * 10 + c), 7];
+      // every fourth beginning belongs to an adapter or to none: the same tokens, and other blocks
+      return { tokenIds, adapter: a % 4 === 0 && draw(2) === 0 ? 'sql-7' : undefined };
     };
+    const extrasOf = (adapter: string | undefined) => (adapter === undefined ? {} : { extras: { adapter } });
 
     let kv = await open();
     let publisher = await publish(kv);
@@ -257,7 +261,8 @@ describe.skipIf(!has)("Dynamo's indexer", () => {
     })();
     const found = [0, 0, 0];
     let evicted = 0;
-    let chain: KeyChain | undefined;
+    let adapted = 0;
+    const chains = new Map<string | undefined, KeyChain>();
     for (let point = 0; point < POINTS; point++) {
       const where = `seed ${seed}, point ${point}`;
       if (point === Math.floor(POINTS / 3) || point === Math.floor((2 * POINTS) / 3)) {
@@ -269,8 +274,9 @@ describe.skipIf(!has)("Dynamo's indexer", () => {
       }
       link.lossy = draw(4) === 0 ? () => draw(2) === 0 : undefined;
       for (let requests = 1 + draw(3); requests > 0; requests--) {
-        const sequence = await kv.begin(prompt(), { tenant });
-        chain = sequence.groups[0].chain;
+        const { tokenIds, adapter } = prompt();
+        const sequence = await kv.begin(tokenIds, { tenant, ...extrasOf(adapter) });
+        chains.set(adapter, sequence.groups[0].chain);
         write(kv, sequence, point & 0x7f);
         expect(await kv.seal(sequence)).toBe('done');
         kv.release(sequence);
@@ -285,24 +291,27 @@ describe.skipIf(!has)("Dynamo's indexer", () => {
       const { lastNumber } = publisher.counts;
       while (link.last <= lastNumber) await sleep(5);
       for (let asked = 0; asked < 3; asked++) {
-        const tokenIds = prompt();
+        const { tokenIds, adapter } = prompt();
+        const chain = chains.get(adapter);
+        if (chain === undefined) continue;
         // Migration goes on by itself: what the manager says is asked for as often as the others are.
-        let right = leading(kv, chain as KeyChain, tokenIds);
+        let right = leading(kv, chain, tokenIds);
         const ours = (): readonly number[] => {
-          const places = picture.places(tokenIds, { salt: tenant });
+          const places = picture.places(tokenIds, { salt: tenant, loraName: adapter });
           let at = 0;
           return ['GPU', 'CPU', 'DISK'].map((medium) => {
             while (places[at]?.includes(medium)) at++;
             return at;
           });
         };
-        let answers = [await indexer.ask(tokenIds), ours()];
+        let answers = [await indexer.ask(tokenIds, adapter), ours()];
         for (let tries = 0; tries < 400 && answers.some((one) => String(one) !== String(right)); tries++) {
           await sleep(5);
-          right = leading(kv, chain as KeyChain, tokenIds);
-          answers = [await indexer.ask(tokenIds), ours()];
+          right = leading(kv, chain, tokenIds);
+          answers = [await indexer.ask(tokenIds, adapter), ours()];
         }
         expect(answers, `${where}, by the indexer and by us: device, host, disk`).toEqual([right, right]);
+        if (adapter !== undefined && Math.max(...right) > 0) adapted++;
         right.forEach((count, tier) => {
           if (count > (tier === 0 ? 0 : right[tier - 1])) found[tier]++;
         });
@@ -311,9 +320,11 @@ describe.skipIf(!has)("Dynamo's indexer", () => {
     const { states, replays } = publisher.counts;
     console.log(
       `indexer agreed at ${POINTS} points (${3 * POINTS} prompts): on device ${found[0]}, host ${found[1]}, disk ${found[2]}; ` +
-        `lost ${link.lost}, replays ${link.replays} (since the last restart ${replays}, states ${states}), evicted by hand ${evicted}`,
+        `lost ${link.lost}, replays ${link.replays} (since the last restart ${replays}, states ${states}), evicted by hand ${evicted}; ` +
+        `${adapted} prompts of an adapter found blocks`,
     );
     expect(found.every((count) => count > 0)).toBe(true);
+    expect(adapted).toBeGreaterThan(0);
     expect(link.lost).toBeGreaterThan(0);
     expect(link.replays).toBeGreaterThan(2);
     await publisher.close();
