@@ -10,6 +10,7 @@ it('answers of a pair are those of one server, bit for bit, with the prefill pro
   expect(report.wrong, hint).toBe(0);
   expect(report.answers, hint).toBe(10);
   expect(report.kills, hint).toBe(1);
+  expect(report.replayed, hint).toBe(2);
   expect(report.received.taken, hint).toBeGreaterThan(0);
   // wrong blocks that were sealed on purpose do change answers
   expect(report.controlWrong, hint).toBeGreaterThan(0);
@@ -32,6 +33,7 @@ it.skipIf(!hasRedis)(
       expect(report.wrong, hint).toBe(0);
       expect(report.answers, hint).toBe(8);
       expect(report.kills, hint).toBe(1);
+      expect(report.replayed, hint).toBe(2);
       expect(report.received.taken, hint).toBeGreaterThan(0);
       expect(report.controlWrong, hint).toBeGreaterThan(0);
     } finally {
