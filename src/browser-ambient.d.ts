@@ -6,6 +6,12 @@ declare module 'tierkv:files' {
   export default texts;
 }
 
+declare module 'tierkv:folder-worker' {
+  /** The program of `src/browser/folderWorker.ts`. A build for browsers makes this module. */
+  const program: string;
+  export default program;
+}
+
 interface FileSystemSyncAccessHandle {
   read(bytes: Uint8Array, options: { readonly at: number }): number;
   write(bytes: Uint8Array, options: { readonly at: number }): number;

@@ -18,6 +18,7 @@ const counterparts: ReadonlyMap<string, string> = new Map([
   [source('backends/file/posixFolder.ts'), source('browser/opfsFolder.ts')],
   [source('backends/host/posix.ts'), source('browser/posix.ts')],
   [source('backends/remote/remoteTier.ts'), source('browser/remoteTier.ts')],
+  [source('adapters/transformers/weights.ts'), source('browser/weights.ts')],
   [source('backends/webgpu/adapter.ts'), source('browser/adapter.ts')],
   [source('embed/blockPort.ts'), source('browser/blockPort.ts')],
   [source('embed/noteCipher.ts'), source('browser/noteCipher.ts')],
@@ -40,7 +41,7 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   name: 'tierkv-in-pages',
   async resolveId(id, importer, options) {
     // beside a page there is no other package
-    if (id === 'tierkv:files' || id === 'cli-table3') return `\0${id}`;
+    if (['tierkv:files', 'tierkv:folder-worker', 'cli-table3'].includes(id)) return `\0${id}`;
     if (Object.hasOwn(instead, id)) return instead[id];
     if (id === 'node:path') return source('browser/paths.ts');
     if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
@@ -48,7 +49,10 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     const counterpart = found === null ? undefined : counterparts.get(found.id);
     return counterpart ?? found;
   },
-  load(id) {
+  async load(id) {
+    if (id === '\0tierkv:folder-worker') {
+      return `export default ${JSON.stringify(await programText('browser/folderWorker.ts'))};`;
+    }
     if (id === source('backends/webgpu/shaderTexts.ts')) return bareShaders(readFileSync(id, 'utf8'));
     if (id === source('browser/noNode.ts')) return 'export {};';
     if (id === '\0tierkv:files') return `export default ${JSON.stringify(packageTexts())};`;
@@ -56,6 +60,21 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     return id === '\0cli-table3' ? 'export default class {}' : null;
   },
 });
+
+/** One file as a text that a page starts a worker from. */
+async function programText(file: string): Promise<string> {
+  const build = await rolldown({
+    cwd: root,
+    input: source(file),
+    platform: 'browser',
+    tsconfig: false,
+    plugins: [inPages({})],
+    transform: { target: 'es2022' },
+  });
+  const { output } = await build.generate({ format: 'esm', minify: true, codeSplitting: false });
+  await build.close();
+  return output[0].code;
+}
 
 /** Kernels without their remarks, which are half of them; a line that repeats says so in a remark, and keeps it. */
 function bareShaders(code: string): string {
@@ -91,6 +110,8 @@ export async function buildForBrowsers({
     cwd: root,
     input: { ...input },
     platform: 'browser',
+    // its paths lead to declarations of packages, for the type check alone
+    tsconfig: false,
     plugins: [inPages(instead)],
     external: (id) => external.some((name) => id === name || id.startsWith(`${name}/`)),
     transform: { target: 'es2022' },

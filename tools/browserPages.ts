@@ -5,16 +5,24 @@
 
 import { copyFileSync, globSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
+import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
-import { basename, extname, join, resolve } from 'node:path';
+import { basename, dirname, extname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { makeDecoder } from '../examples/tinyDecoder/make.ts';
 import { buildForBrowsers } from './browserBuild.ts';
 
 const root = resolve(import.meta.dirname, '..');
 const examples = join(root, 'examples', 'browser');
 
 /** Programs of pages and of their workers, by the names that pages load them under. */
-export const programs: readonly string[] = ['planner', 'plannerWorker', 'chat', 'chatWorker'];
+export const programs: readonly string[] = [
+  'planner',
+  'plannerWorker',
+  'chat',
+  'chatWorker',
+  'transformersWorker',
+];
 
 /** Writes pages, styles and programs into `dir`. @param names programs to build; default: all */
 export async function buildPages(dir: string, names: readonly string[] = programs): Promise<void> {
@@ -25,6 +33,10 @@ export async function buildPages(dir: string, names: readonly string[] = program
   const server = join(root, 'examples', 'server');
   copyServed(join(server, 'tinyModel', 'files'), join(dir, 'model'));
   copyServed(join(server, 'engine', 'shaders'), join(dir, 'shaders'));
+  if (names.includes('transformersWorker')) {
+    makeDecoder(join(dir, 'decoder'));
+    copyOnnxRuntime(dir);
+  }
   await buildForBrowsers({
     instead,
     input: Object.fromEntries(names.map((name) => [name, join(examples, `${name}.ts`)])),
@@ -36,6 +48,16 @@ export async function buildPages(dir: string, names: readonly string[] = program
 const instead = Object.fromEntries(
   ['node:fs', 'node:crypto', 'node:module', 'node:vm'].map((name) => [name, join(examples, 'pageFiles.ts')]),
 );
+
+/** What onnxruntime-web loads at run time, as `ort` beside a page: the build that transformers.js takes by itself. */
+export function copyOnnxRuntime(dir: string): void {
+  const from = dirname(createRequire(import.meta.url).resolve('onnxruntime-web/webgpu'));
+  mkdirSync(join(dir, 'ort'), { recursive: true });
+  for (const ending of ['mjs', 'wasm']) {
+    const name = `ort-wasm-simd-threaded.asyncify.${ending}`;
+    copyFileSync(join(from, name), join(dir, 'ort', name));
+  }
+}
 
 /** Copies files of a folder of the example server to where pages fetch them. */
 function copyServed(from: string, to: string): void {
@@ -52,12 +74,24 @@ const types: Readonly<Record<string, string>> = {
   '.wasm': 'application/wasm',
   '.wgsl': 'text/plain; charset=utf-8',
   '.safetensors': 'application/octet-stream',
+  '.onnx': 'application/octet-stream',
+  '.onnx_data': 'application/octet-stream',
 };
 
-/** The files below `dir`, to this machine alone. @param port 0: any that is free */
+const isolation = {
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+};
+
+/**
+ * The files below `dir`, to this machine alone.
+ * @param port 0: any that is free
+ * @param isIsolated whether pages get the headers that shared memory needs
+ */
 export async function servePages(
   dir: string,
   port: number,
+  isIsolated = true,
 ): Promise<{ readonly url: string; readonly server: Server }> {
   const names = new Set(globSync('**/*', { cwd: dir }));
   const server = createServer((request, response) => {
@@ -74,8 +108,7 @@ export async function servePages(
       .writeHead(200, {
         'content-type': type,
         'cache-control': 'no-cache',
-        'cross-origin-opener-policy': 'same-origin',
-        'cross-origin-embedder-policy': 'require-corp',
+        ...(isIsolated ? isolation : {}),
       })
       .end(readFileSync(join(dir, name)));
   });

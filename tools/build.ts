@@ -113,7 +113,7 @@ const ofPages = values.programs
       dir: out,
       shared: 'browser/shared',
       minify: false,
-      external: ['yaml'],
+      external: ['yaml', '@huggingface/transformers'],
     });
 const programs = [...Object.values(manifest.bin).map(nameOf), ...new Set(threads)];
 const ofPrograms = await bundle(programs, 'cli/shared', ['webgpu', ...mayBeAbsent]);

@@ -1,4 +1,7 @@
-/** The chat's page: it asks the worker, and shows what came from which tier and how long the first token took. */
+/**
+ * The page of both chats: it asks the worker that its `body` names, and shows what came from which tier and how long the
+ * first token took.
+ */
 
 import type { ChatEnd, FromChat } from './chatWorker.ts';
 
@@ -16,13 +19,16 @@ at<HTMLTextAreaElement>('document').value = text.repeat(3).trim();
 
 //  Kept over reloads: the secret under which blocks are named, the runs, and how often the page was loaded.
 
+const { worker: program = 'chatWorker.js', files = 'tierkv-chat' } = document.body.dataset;
 const store = localStorage;
+/** Each page has its own. */
+const kept = (name: string): string => `${files}.${name}`;
 const hex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 function secretKey(): Uint8Array {
-  const known = store.getItem('tierkv.secret') ?? hex(crypto.getRandomValues(new Uint8Array(32)));
-  store.setItem('tierkv.secret', known);
+  const known = store.getItem(kept('secret')) ?? hex(crypto.getRandomValues(new Uint8Array(32)));
+  store.setItem(kept('secret'), known);
   return Uint8Array.from({ length: 32 }, (_, i) => Number.parseInt(known.slice(2 * i, 2 * i + 2), 16));
 }
 
@@ -31,9 +37,9 @@ interface Run extends ChatEnd {
   readonly answer: string;
 }
 
-const runs = JSON.parse(store.getItem('tierkv.runs') ?? '[]') as Run[];
-const load = Number(store.getItem('tierkv.loads') ?? 0) + 1;
-store.setItem('tierkv.loads', String(load));
+const runs = JSON.parse(store.getItem(kept('runs')) ?? '[]') as Run[];
+const load = Number(store.getItem(kept('loads')) ?? 0) + 1;
+store.setItem(kept('loads'), String(load));
 
 const BLOCK_TOKENS = 16;
 
@@ -92,7 +98,7 @@ function showRuns(): void {
 
 //  The worker, and questions to it.
 
-const worker = new Worker('chatWorker.js', { type: 'module' });
+const worker = new Worker(program, { type: 'module' });
 let ids = 0;
 let answer = '';
 
@@ -118,14 +124,14 @@ worker.addEventListener('message', ({ data }: MessageEvent<FromChat>) => {
     at('answer').textContent = answer;
   } else {
     runs.push({ ...data.end, load, answer });
-    store.setItem('tierkv.runs', JSON.stringify(runs.slice(-20)));
+    store.setItem(kept('runs'), JSON.stringify(runs.slice(-20)));
     at('state').textContent = `${data.end.saved} blocks saved`;
     at<HTMLButtonElement>('ask').disabled = false;
     showRuns();
     document.body.dataset.answered = String(data.id);
   }
 });
-worker.postMessage({ secretKey: secretKey() });
+worker.postMessage({ secretKey: secretKey(), device: new URLSearchParams(location.search).get('device') });
 
 at('form').addEventListener('submit', (event) => {
   event.preventDefault();
@@ -139,9 +145,9 @@ at('form').addEventListener('submit', (event) => {
 at('reload').addEventListener('click', () => location.reload());
 at('forget').addEventListener('click', async () => {
   worker.terminate();
-  for (const name of ['secret', 'runs', 'loads']) store.removeItem(`tierkv.${name}`);
+  for (const name of ['secret', 'runs', 'loads']) store.removeItem(kept(name));
   const directory = await navigator.storage.getDirectory();
-  await directory.removeEntry('tierkv-chat', { recursive: true }).catch(() => {});
+  await directory.removeEntry(files, { recursive: true }).catch(() => {});
   location.reload();
 });
 

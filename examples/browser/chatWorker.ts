@@ -26,6 +26,8 @@ export interface ChatQuestion {
 
 export interface ChatStart {
   readonly secretKey: Uint8Array;
+  /** From the page's address, where it says one. */
+  readonly device: string | null;
 }
 
 export interface ChatEnd {

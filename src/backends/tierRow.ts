@@ -107,6 +107,24 @@ export interface OpenedTier extends AsyncDisposable {
   readonly shared?: SharedTier;
 }
 
+/**
+ * How commands ask for a tier: one option says how large it is, and where it has to lie somewhere, another one says where.
+ * Options are named without their dashes.
+ */
+export interface TierQuestion<Options> {
+  /** Blocks, or bytes with a unit; 0 is off. */
+  readonly size: { readonly option: string; readonly about: string };
+  /** Without it the tier needs no place. */
+  readonly place?: {
+    readonly option: string;
+    readonly about: string;
+    /** A temporary one is made where none is named. The place of another kind has to be named, or the tier is off. */
+    readonly isDirectory: boolean;
+  };
+  /** What the row is opened with. @param place empty for a tier without one */
+  options(bytes: number, place: string): Options;
+}
+
 /** @typeParam Options what the configuration says of this tier, beside what it says of others */
 export interface TierRow<Options> {
   readonly name: TierName;
@@ -126,6 +144,8 @@ export interface TierRow<Options> {
   readonly isHostMemory?: boolean;
   /** What may be under way on a link to or from it. Default: 64 MiB, in batches of 8. */
   readonly links?: LinkLimits;
+  /** Absent: commands that take the sizes of tiers do not ask for this one. */
+  readonly asked?: TierQuestion<Options>;
   /** That every option is of its kind. @throws TKV_CONFIG with the field at fault */
   check(options: Options): void;
   /** undefined: the tier is off. */

@@ -10,7 +10,7 @@ import { guarded } from '../backends/guarded.ts';
 import type { KVRuntimeConfig } from '../embed/config.ts';
 import { KVRuntime } from '../embed/kvRuntime.ts';
 import { TierKVError } from '../runtime/errors.ts';
-import { oneOf } from '../runtime/options.ts';
+import { oneOf, requireShapes } from '../runtime/options.ts';
 
 export { BufferUsage, MapMode, ShaderStage } from '../backends/webgpu/device.ts';
 export type { BeginOptions, RetentionHint } from '../embed/begin.ts';
@@ -37,6 +37,7 @@ const aboutFiles: readonly string[] = ['TKV_LOCKED', 'TKV_IO', 'TKV_CONFIG'];
 
 /** @throws {TierKVError} as `KVRuntime.open`; TKV_LOCKED where another tab has the files */
 export async function openInBrowser(config: BrowserRuntimeConfig): Promise<KVRuntime> {
+  requireShapes({ config }, { config: { secretKey: 'bytes', model: 'text' } });
   const { filesElse = 'fail', ...rest } = config;
   oneOf('filesElse', filesElse, ['fail', 'without']);
   const { nvme, ...withoutFiles } = rest;

@@ -5,7 +5,13 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget, writeResultJson } from '../files/results.ts';
-import type { GatewayConfig, GatewayLimits, ReplayResult, ShadowReport } from '../gateway/index.ts';
+import type {
+  BackendRole,
+  GatewayConfig,
+  GatewayLimits,
+  ReplayResult,
+  ShadowReport,
+} from '../gateway/index.ts';
 import { formatCount, printable, renderTable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import { jsonOption } from './optionRows.ts';
@@ -14,6 +20,7 @@ import { interruptible } from './process.ts';
 
 interface GatewayOptions {
   readonly backend: readonly string[];
+  readonly role: readonly string[];
   readonly events: readonly string[];
   readonly eventsReplay: readonly string[];
   readonly policy?: string;
@@ -36,6 +43,8 @@ interface GatewayOptions {
   readonly limit: readonly string[];
   readonly log?: string;
   readonly trace?: string;
+  readonly partBytes?: string;
+  readonly keepParts: string;
 }
 
 const helpEnd = `
@@ -58,6 +67,12 @@ export function gatewayCommand(): Command {
   const command = new Command('gateway')
     .description('Route requests to OpenAI-compatible servers by the policies of the simulator.')
     .option('--backend <[id=]url>', 'a server; repeatable', repeated, [])
+    .option(
+      '--role <id=role>',
+      'what a server computes: prefill, decode or monolithic (default); repeatable',
+      repeated,
+      [],
+    )
     .option(
       '--events <id=endpoint>',
       'where a server publishes KV events, as a=tcp://host:5557; repeatable',
@@ -83,7 +98,10 @@ export function gatewayCommand(): Command {
       'blocks of each tier of a server that does not say, HBM first',
       '65536',
     )
-    .option('--tokenizer <file>', 'tokenizer.json of the model (default: prompts are cut by text)')
+    .option(
+      '--tokenizer <file>',
+      'tokenizer.json among the files of the model (default: prompts are cut by text)',
+    )
     .option(
       '--key-secret <file>',
       'secret of the block keys in hexadecimal digits (default: drawn at the start)',
@@ -97,6 +115,8 @@ export function gatewayCommand(): Command {
     .option('--limit <name=number>', 'a limit; repeatable', repeated, [])
     .option('--log <file>', 'write all inputs and decisions, for tierkv gateway replay')
     .option('--trace <file>', 'write the requests as a workload, for tierkv simulate')
+    .option('--part-bytes <n>', 'size after which log and trace go on in a new file (default: 1 GiB)')
+    .option('--keep-parts <n>', 'finished files of each that are kept; 0: all', '0')
     .addHelpText('after', helpEnd)
     .action(async (options: GatewayOptions) => {
       const { Gateway } = await import('../gateway/index.ts');
@@ -105,12 +125,13 @@ export function gatewayCommand(): Command {
         await using gateway = await Gateway.open(config);
         for (const note of gateway.notes) printText(`${note}\n`);
         const up = gateway.pool.backends.filter(({ isUp }) => isUp).length;
-        printText(
-          `prompts are cut by ${gateway.tokenisation === 'text' ? 'text, four bytes a token' : 'the tokenizer'}\n`,
-        );
+        printText(`${gateway.cutting}\n`);
         printText(
           `${up} of ${gateway.pool.backends.length} backends are up; decisions by ${gateway.policy}\n`,
         );
+        const turn = (): void => gateway.turnFiles();
+        process.on('SIGHUP', turn);
+        using _ = { [Symbol.dispose]: () => void process.off('SIGHUP', turn) };
         printText(`listening at ${gateway.url}\n`);
         await new Promise<void>((resolve) =>
           signal.addEventListener('abort', () => resolve(), { once: true }),
@@ -185,6 +206,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     return { url, id: id ?? (URL.canParse(url) ? new URL(url).host : url) };
   });
   const ids = backends.map(({ id }) => id);
+  const roles = endpointsOf('--role', options.role, ids);
   const events = endpointsOf('--events', options.events, ids);
   const replays = endpointsOf('--events-replay', options.eventsReplay, [...events.keys()]);
   return {
@@ -193,6 +215,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
       return {
         url,
         id,
+        ...(roles.has(id) ? { role: roles.get(id) as BackendRole } : {}),
         ...(backendKey === undefined ? {} : { apiKey: backendKey }),
         ...(from === undefined ? {} : { events: from }),
         ...(again === undefined ? {} : { eventsReplay: again }),
@@ -222,16 +245,19 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     limits: limits as Partial<GatewayLimits>,
     ...(options.log === undefined ? {} : { log: options.log }),
     ...(options.trace === undefined ? {} : { trace: options.trace }),
+    ...(options.partBytes === undefined ? {} : { partBytes: wholeNumber('--part-bytes', options.partBytes) }),
+    keepParts: wholeNumber('--keep-parts', options.keepParts),
   };
 }
 
-/** Addresses by the server that they belong to. */
+/** What is said of servers, by the server. */
 function endpointsOf(option: string, texts: readonly string[], ids: readonly string[]): Map<string, string> {
   const endpoints = new Map<string, string>();
   for (const text of texts) {
     const [, id = '', endpoint = ''] = /^([^=]+)=(.+)$/.exec(text) ?? [];
     if (endpoint === '' || endpoints.has(id)) {
-      throw configError(option, `is "${text}"`, 'Write ID=tcp://host:port, once for each server.');
+      const example = option === '--role' ? 'prefill' : 'tcp://host:port';
+      throw configError(option, `is "${text}"`, `Write ID=${example}, once for each server.`);
     }
     if (!ids.includes(id)) {
       throw configError(
@@ -265,8 +291,8 @@ function replayText({
     ...(isCut ? ['the last line is a part of one: the gateway was killed'] : []),
   ];
   if (differences.length === 0) lines.push('all decisions are the same, line for line');
-  for (const { line, written, again } of differences) {
-    lines.push(`line ${line} differs`, `  written  ${written}`, `  again    ${again}`);
+  for (const { file, line, written, again } of differences) {
+    lines.push(`${printable(file)}:${line} differs`, `  written  ${written}`, `  again    ${again}`);
   }
   if (differing > differences.length) lines.push(`and ${differing - differences.length} more`);
   if (stoppedAt !== -1)

@@ -14,6 +14,7 @@
  *     // scaled {   to   // scaled }                 the lines between
  */
 
+import { compiledOnce } from '../backends/webgpu/compiledKernels.ts';
 import { shaderSource } from '../backends/webgpu/kernels.ts';
 import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
 import { computeShaders } from '../backends/webgpu/shaderTexts.ts';
@@ -25,7 +26,7 @@ import {
   requireKVLayout,
   requirePairedLayout,
 } from '../runtime/geometry/layout.ts';
-import { requireArray, requireObject } from '../runtime/options.ts';
+import { requireArray, requireObject, requireShapes } from '../runtime/options.ts';
 
 export interface TextShape {
   readonly format: KVFormat;
@@ -131,6 +132,10 @@ export function attentionKernel(
   device: KernelDevice,
   headDim: number,
 ): AttentionKernel {
+  requireShapes(
+    { wished, device, headDim },
+    { wished: 'text?', device: { limits: 'object' }, headDim: 'number' },
+  );
   const obstacle = obstacleToWorkgroups(device, headDim);
   if (wished === undefined) {
     const isHardware = device.adapterInfo !== undefined && !isSoftwareAdapter(device.adapterInfo);
@@ -219,6 +224,10 @@ export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
 
 /** @throws TKV_CONFIG if kernels do not support blocks of this layout */
 export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFormat {
+  requireShapes(
+    { layout, features },
+    { layout: { valueDim: 'number', version: 'number' }, features: { has: 'function' } },
+  );
   requirePairedLayout(layout, 'a kernel');
   const scaled = layout.dtype === 'i8';
   const headDim = layout.headDim - (scaled ? SCALE_BYTES : 0);
@@ -282,7 +291,11 @@ export interface PagedPipeline {
 }
 
 /** @throws TKV_DEVICE if the device does not compile the kernel */
-export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
+export function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
+  return compiledOnce(device, ['paged', spec], () => compile(device, spec));
+}
+
+async function compile(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
   const { name, code, constants, own, slabs = [] } = spec;
   const label = `tierkv.${name}`;
   const layout = (bindings: Bindings): GPUBindGroupLayout =>

@@ -5,6 +5,7 @@
  */
 
 import { configError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import type { BlockRange, BlockTensors } from './blockTensors.ts';
 
 /** The parts of a tensor that are used. */
@@ -42,6 +43,14 @@ export async function blocksToTensor<T extends TfTensor>(
   blocks: BlockTensors,
   range: BlockRange,
 ): Promise<BlockTensor<T>> {
+  requireShapes(
+    { tf, blocks, range },
+    {
+      tf: { tensor: 'function' },
+      blocks: { shapeOf: 'function' },
+      range: { layer: 'number', entries: 'bytes' },
+    },
+  );
   const shape = blocks.shapeOf(range);
   if (!sharesDevice(tf, blocks)) {
     const tensor = tf.tensor(await blocks.read(range), shape, 'float32');
@@ -66,6 +75,15 @@ export async function tensorToBlocks(
   range: BlockRange,
   tensor: TfTensor,
 ): Promise<void> {
+  requireShapes(
+    { tf, blocks, range, tensor },
+    {
+      tf: { tensor: 'function' },
+      blocks: { shapeOf: 'function' },
+      range: { layer: 'number', entries: 'bytes' },
+      tensor: { data: 'function' },
+    },
+  );
   const wanted = blocks.shapeOf(range).join(', ');
   if (tensor.dtype !== 'float32' || tensor.shape.join(', ') !== wanted) {
     const problem = `is ${tensor.dtype} [${tensor.shape.join(', ')}]`;

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { watchRuntime } from '../metrics/index.ts';
 import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { described, optionNames, requireArray, requireOptions, requireShapes } from '../runtime/options.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -48,23 +48,23 @@ export interface Dashboard {
 
 /**
  * The dashboard of a runtime, live. A frame a second is taken as long as it is open, whether or not a page looks.
- * @throws TKV_CONFIG for invalid options, or without vega and vega-lite
+ * @throws TKV_CONFIG for invalid options, or without vega
  */
 export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): Promise<Dashboard> {
+  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
   const { title = 'tierkv', everyMs = 1000, limits = {}, ...access } = checked(options);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
   const watch = watchRuntime(kv);
   const maker = new FrameMaker({
     cache: watch.cache,
     requests: watch.requests,
-    queue: () =>
-      watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.health().waitingForRoom },
+    queue: () => watch.scheduler() ?? { running: kv.manager.openSequences, waiting: watch.waitingForRoom },
     owners: () => watch.owners(),
   });
   const history = new FrameHistory(HISTORY_FRAMES);
   const head = (): ReturnType<typeof headOf> =>
     headOf(watch.cache, { mode: 'live', title, limits, note: '' });
-  const pages = await PageServer.open({ head, frames: () => history.frames }, access);
+  const pages = new PageServer({ head, frames: () => history.frames }, access);
   const take = (): void => {
     const frame = maker.frame(kv.nowUs());
     history.push(frame);
@@ -84,14 +84,16 @@ export async function dashboard(kv: KVRuntime, options: DashboardOptions = {}): 
 
 /** The dashboard of a decision log. @throws as `dashboard` */
 export async function logDashboard(
-  { head, frames }: LogFrames,
+  log: LogFrames,
   options: Omit<DashboardOptions, 'everyMs'> = {},
 ): Promise<Dashboard> {
-  const { title = head.title, limits = {}, ...access } = checked(options);
-  const pages = await PageServer.open(
-    { head: () => ({ ...head, title, limits }), frames: () => frames },
-    access,
+  requireShapes(
+    { options, log },
+    { options: 'object?', log: { head: { title: 'text' }, frames: ['object'] } },
   );
+  const { head, frames } = log;
+  const { title = head.title, limits = {}, ...access } = checked(options);
+  const pages = new PageServer({ head: () => ({ ...head, title, limits }), frames: () => frames }, access);
   return {
     handle: (request, response, next) => handled(pages, request, response, next),
     close: () => pages.close(),
@@ -108,6 +110,7 @@ export interface FollowOptions extends DashboardOptions {
  * @throws TKV_INPUT for a log that is damaged or has no head yet; as `dashboard`
  */
 export async function followedLogDashboard(path: string, options: FollowOptions = {}): Promise<Dashboard> {
+  requireShapes({ path, options }, { path: 'name', options: 'object?' });
   const { onEnd = () => {}, ...plain } = options;
   const { title, everyMs = 1000, limits = {}, ...access } = checked(plain);
   requireInteger('everyMs', everyMs, 50, 3_600_000);
@@ -122,7 +125,7 @@ export async function followedLogDashboard(path: string, options: FollowOptions 
       limits,
       ...(title === undefined ? {} : { title }),
     });
-    pages = await PageServer.open({ head, frames: () => now.frames }, access);
+    pages = new PageServer({ head, frames: () => now.frames }, access);
   } catch (error) {
     log[Symbol.dispose]();
     throw error;
@@ -173,13 +176,15 @@ function checked(options: DashboardOptions): DashboardOptions & {
   if (typeof base !== 'string' || !/^(\/[\w.-]+)*$/.test(base)) {
     throw configError(
       'base',
-      `is ${JSON.stringify(base)}`,
+      `is ${described(base)}`,
       "Give a path such as '/dashboard', without a slash at its end.",
     );
   }
   if (token !== undefined && (typeof token !== 'string' || token.length < 16)) {
     throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
   }
+  requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
+  for (const host of hosts) requireShapes({ hosts: host }, { hosts: 'name' });
   return { ...rest, base, token, hosts: hosts.map((host) => host.toLowerCase()) };
 }
 
@@ -213,8 +218,10 @@ export interface DashboardServer {
  */
 export async function serveDashboard(
   make: (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>,
-  { host, port }: ListenOptions,
+  place: ListenOptions,
 ): Promise<DashboardServer> {
+  requireShapes({ make, place }, { make: 'function', place: { host: 'text', port: 'number' } });
+  const { host, port } = place;
   const token = isLoopback(host) ? undefined : randomBytes(24).toString('base64url');
   const anyName = host === '0.0.0.0' || host === '::';
   const names = anyName ? await addressesOfMachine() : [host];

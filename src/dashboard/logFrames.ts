@@ -6,6 +6,7 @@
 import { CacheMeasures } from '../metrics/index.ts';
 import { LogReader } from '../runtime/log/decisionLog.ts';
 import { LogReplayer } from '../runtime/log/replayer.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { type DashboardFrame, type DashboardHead, FrameHistory, FrameMaker, headOf } from './frames.ts';
 
 /** Frames of a whole log: between half of them and all. */
@@ -31,6 +32,7 @@ export class LogFrameReader {
 
   /** @param path the log's name in errors and in the page's title */
   constructor(path: string) {
+    requireShapes({ path }, { path: 'name' });
     this.#path = path;
     this.#log = new LogReader(path);
   }
@@ -93,6 +95,7 @@ export class LogFrameReader {
 
 /** @throws as `LogFrameReader` */
 export function framesOfLog(lines: Iterable<string>, path: string): LogFrames {
+  requireShapes({ lines, path }, { lines: 'iterable', path: 'name' });
   const reader = new LogFrameReader(path);
   for (const line of lines) reader.read(line);
   return reader.finish();

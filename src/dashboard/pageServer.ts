@@ -13,7 +13,6 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
 import { dataFolder } from '../packageFiles.ts';
 import { TierKVError } from '../runtime/errors.ts';
-import { chartSpecs } from './charts.ts';
 import type { DashboardFrame, DashboardHead } from './frames.ts';
 
 /** Readers at a time: each keeps a socket. */
@@ -46,22 +45,14 @@ export function isLoopback(host: string): boolean {
 export class PageServer {
   readonly #data: PageData;
   readonly #access: PageAccess;
-  readonly #files: ReadonlyMap<string, readonly [type: string, body: Buffer]>;
+  readonly #files: ReadonlyMap<string, PageFile>;
   readonly #readers: Set<ServerResponse> = new Set();
 
-  private constructor(
-    data: PageData,
-    access: PageAccess,
-    files: ReadonlyMap<string, readonly [type: string, body: Buffer]>,
-  ) {
+  /** @throws TKV_CONFIG where vega is not installed */
+  constructor(data: PageData, access: PageAccess) {
     this.#data = data;
     this.#access = access;
-    this.#files = files;
-  }
-
-  /** @throws TKV_CONFIG where vega is not installed */
-  static async open(data: PageData, access: PageAccess): Promise<PageServer> {
-    return new PageServer(data, access, await pageFiles());
+    this.#files = pageFiles();
   }
 
   get readers(): number {
@@ -101,7 +92,7 @@ export class PageServer {
       return send(response, 'application/json', Buffer.from(JSON.stringify(this.#all())));
     const file = this.#files.get(name);
     if (file === undefined) return refuse(response, 404, 'This page does not exist. Open the folder above.');
-    return send(response, ...file);
+    return send(response, file.type, file.body);
   }
 
   /** Tells every reader of a frame. A reader that has not read what it was sent misses it. */
@@ -206,27 +197,51 @@ function refuse(response: ServerResponse, status: number, text: string): true {
   return true;
 }
 
-/** Files of the page, by name: its own, the drawing library and the charts compiled for it. */
-async function pageFiles(): Promise<Map<string, readonly [string, Buffer]>> {
-  const own = (name: string): Buffer => readFileSync(new URL(`dashboard/${name}`, dataFolder()));
-  return new Map<string, readonly [string, Buffer]>([
-    ['page.html', ['text/html; charset=utf-8', own('page.html')]],
-    ['page.css', ['text/css; charset=utf-8', own('page.css')]],
-    ['page.js', ['text/javascript; charset=utf-8', own('page.js')]],
-    ['vega.js', ['text/javascript; charset=utf-8', vegaForBrowsers()]],
-    ['charts.json', ['application/json', Buffer.from(JSON.stringify(await chartSpecs()))]],
+/** A file of the page. It is read when a page first asks for it, since a server whose dashboard stays closed has no use for it. */
+class PageFile {
+  readonly type: string;
+  readonly #read: () => Buffer;
+  #body: Buffer | undefined;
+
+  constructor(type: string, read: () => Buffer) {
+    this.type = type;
+    this.#read = read;
+  }
+
+  get body(): Buffer {
+    this.#body ??= this.#read();
+    return this.#body;
+  }
+}
+
+/** Files of the page, by name: its own, the drawing library and the charts compiled for it. @throws TKV_CONFIG without the library */
+function pageFiles(): ReadonlyMap<string, PageFile> {
+  vegaPath('the dashboard');
+  const own = (name: string, type: string): [string, PageFile] => {
+    return [name, new PageFile(type, () => readFileSync(new URL(`dashboard/${name}`, dataFolder())))];
+  };
+  return new Map([
+    own('page.html', 'text/html; charset=utf-8'),
+    own('page.css', 'text/css; charset=utf-8'),
+    own('page.js', 'text/javascript; charset=utf-8'),
+    own('charts.json', 'application/json'),
+    ['vega.js', new PageFile('text/javascript; charset=utf-8', () => vegaForBrowsers('the dashboard'))],
   ]);
 }
 
 /** Vega in one file that a page can load. @param use what needs it, for the error @throws TKV_CONFIG where it is not installed */
-export function vegaForBrowsers(use: string = 'the dashboard'): Buffer {
+export function vegaForBrowsers(use: string): Buffer {
+  return readFileSync(vegaPath(use));
+}
+
+function vegaPath(use: string): string {
   try {
     const entry = createRequire(import.meta.url).resolve('vega');
-    return readFileSync(entry.replace(/[^/\\]+$/, 'vega.min.js'));
+    return entry.replace(/[^/\\]+$/, 'vega.min.js');
   } catch (cause) {
     throw new TierKVError(
       'TKV_CONFIG',
-      `${use} needs the optional packages vega and vega-lite, which are not installed. Run: npm install vega vega-lite`,
+      `${use} needs the optional package vega, which is not installed. Run: npm install vega vega-lite`,
       { field: 'vega', cause },
     );
   }

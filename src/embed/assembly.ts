@@ -100,7 +100,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     pace,
     scrubs: config.scrub ?? true,
     stores,
-    pool: () => stores.hbm,
+    pool: () => stores.pool,
     device: () => stores.device,
     closing: closing.signal,
     nowUs,
@@ -185,7 +185,7 @@ export function storeIdentity({
   };
 }
 
-function hexOf(bytes: Uint8Array): string {
+export function hexOf(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 

@@ -547,6 +547,11 @@ export class KVRuntime implements AsyncDisposable {
     return this.#context.keeper.losses;
   }
 
+  /** Whether there is a device now: false without one, and while another one is looked for. */
+  get devicePresent(): boolean {
+    return this.stores.hasDevice && this.#context.keeper.present;
+  }
+
   /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
   nowUs(): number {
     return this.#context.nowUs();
@@ -735,13 +740,12 @@ export class KVRuntime implements AsyncDisposable {
    * keep their slots until they end, `devicesLost` counts, `devicePresent` says whether there is a device now.
    */
   describe(): Record<string, Record<string, string | number | boolean>> {
-    const { keeper } = this.#context;
     return {
       ...this.stores.describe(),
       runtime: {
         overdueTransfers: this.manager.jobsOverdue,
-        devicesLost: keeper.losses,
-        devicePresent: this.stores.hasDevice && keeper.present,
+        devicesLost: this.devicesLost,
+        devicePresent: this.devicePresent,
       },
     };
   }

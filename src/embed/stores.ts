@@ -18,6 +18,7 @@ import {
 } from '../backends/tierRow.ts';
 import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
 import type { LiveDevice } from '../backends/webgpu/device.ts';
+import type { DevicePool } from '../backends/webgpu/types.ts';
 import { configError } from '../runtime/errors.ts';
 import {
   type HostTierStore,
@@ -30,7 +31,7 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { configuredTiers } from '../runtime/manager/config.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 
 export interface StoreConfig extends TierOptions {
   /** What tiers must know whose blocks outlive the process or are shared. Default: nothing outlives it. */
@@ -59,6 +60,8 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   readonly host: HostTierStore | undefined;
   /** @throws TKV_STATE in a runtime without a device */
   readonly device: GPUDevice;
+  /** The device's pool: another one after a loss. @throws TKV_STATE in a runtime without a device */
+  readonly pool: DevicePool;
   /** Waits on the device as `wait` says. */
   waitFor<T>(start: () => Promise<T>): Promise<T>;
   /** The present device, with its loss and its errors; undefined in a runtime without a device. */
@@ -82,6 +85,7 @@ export interface OpenStores extends AsyncDisposable, TierStores {
  * closed again
  */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
+  requireShapes({ config, manager }, { config: 'object', manager: { lookup: 'function' } });
   const rows = tierRows;
   const known = [...storeConfigNames, ...rows.flatMap((row) => row.optionNames)];
   requireOptions(config, known, 'config', 'TKV_CONFIG');
@@ -125,6 +129,10 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     get device() {
       if (device === undefined) throw noDevice('device');
       return device.live.device;
+    },
+    get pool() {
+      if (device === undefined) throw noDevice('pool');
+      return device.pool;
     },
     get live() {
       return device?.live;

@@ -12,7 +12,7 @@ import {
   type KeyNamespace,
   type RequestExtras,
 } from '../runtime/index.ts';
-import { described, requireText } from '../runtime/options.ts';
+import { described, requireShapes, requireText } from '../runtime/options.ts';
 import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
@@ -245,6 +245,7 @@ export class SharingGroups {
    * @throws TKV_CONFIG for a tenant in two groups, or an empty group
    */
   constructor(groups: Readonly<Record<string, readonly string[]>> = {}) {
+    requireShapes({ groups }, { groups: 'object?' });
     for (const [name, tenants] of Object.entries(groups)) {
       const field = `sharingGroups.${name}`;
       if (!Array.isArray(tenants) || tenants.length === 0) {

@@ -8,14 +8,15 @@ import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
 import { readBundle } from '../evolve/bundle/readBundle.ts';
-import type {
-  CaseResult,
-  Evaluation,
-  EvaluationError,
-  EvaluationPlan,
-  Evaluator,
-  SuiteCase,
-  SuiteName,
+import {
+  type CaseResult,
+  type Evaluation,
+  type EvaluationError,
+  type EvaluationPlan,
+  type Evaluator,
+  type SuiteCase,
+  type SuiteName,
+  suiteNames,
 } from '../evolve/fitness/evaluation.ts';
 import {
   caseScore,
@@ -28,6 +29,7 @@ import {
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents } from '../files/inputs.ts';
 import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
+import { oneOf, optionNames, requireOptions, requireShapes, type Shape } from '../runtime/options.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import {
   isUnanswered,
@@ -55,6 +57,15 @@ export interface EvaluatorOptions {
 type Failed = { readonly error: EvaluationError };
 type CaseOutcome = { readonly metrics: RawMetrics } | Failed;
 
+const evaluatorOptionNames = optionNames<EvaluatorOptions>({
+  plan: true,
+  limits: true,
+  runner: true,
+  cacheFolder: true,
+  progress: true,
+});
+const planShape: Shape = { suites: 'object', scoring: { objectives: 'array' }, baseline: 'object' };
+
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
   readonly plan: EvaluationPlan;
@@ -69,7 +80,13 @@ export class SimulationEvaluator implements Evaluator {
   #asked = 0;
   #ended = 0;
 
-  constructor({ plan, limits, runner, cacheFolder, progress = () => {} }: EvaluatorOptions) {
+  constructor(options: EvaluatorOptions) {
+    requireOptions(options, evaluatorOptionNames);
+    const { plan, limits, runner, cacheFolder, progress = () => {} } = options;
+    requireShapes(
+      { plan, limits, runner, cacheFolder, progress },
+      { plan: planShape, limits: 'object', runner: 'object?', cacheFolder: 'text?', progress: 'function' },
+    );
     this.plan = plan;
     this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
     this.#own = runner === undefined ? new WorkerPool(limits) : undefined;
@@ -343,6 +360,15 @@ export interface EvaluateOptions extends Partial<PoolLimits> {
   readonly signal?: AbortSignal;
 }
 
+const evaluateOptionNames = optionNames<EvaluateOptions>({
+  suite: true,
+  cacheFolder: true,
+  signal: true,
+  workers: true,
+  wallMs: true,
+  heapMiB: true,
+});
+
 /** One simulation takes two minutes and 4 GiB at most, and there is a thread for each core. */
 export function defaultLimits(): PoolLimits {
   return { workers: os.availableParallelism(), wallMs: 120_000, heapMiB: 4096 };
@@ -357,8 +383,14 @@ export function defaultLimits(): PoolLimits {
 export async function evaluate(
   bundle: PolicyBundle,
   plan: string | EvaluationPlan = 'routing',
-  { suite = 'train', cacheFolder, signal, ...limits }: EvaluateOptions = {},
+  options: EvaluateOptions = {},
 ): Promise<Evaluation> {
+  requireShapes({ bundle }, { bundle: 'object' });
+  const { suite = 'train', cacheFolder, signal, ...limits } = requireOptions(options, evaluateOptionNames);
+  requireShapes({ cacheFolder, signal }, { cacheFolder: 'name?', signal: 'object?' });
+  if (signal !== undefined) requireShapes({ signal }, { signal: { throwIfAborted: 'function' } });
+  oneOf('suite', suite, suiteNames);
+  if (typeof plan !== 'string') requireShapes({ plan }, { plan: planShape });
   const evaluator = new SimulationEvaluator({
     plan: typeof plan === 'string' ? loadPlan(plan) : plan,
     limits: { ...defaultLimits(), ...limits },

@@ -8,6 +8,7 @@ import { parseBundle } from '../evolve/bundle/readBundle.ts';
 import { unreadable } from '../files/inputErrors.ts';
 import { readBytes, readText } from '../files/inputs.ts';
 import { TierKVError, unknownName } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import type { PolicyLanguage } from '../sandbox/program.ts';
 
 const languages: Readonly<Record<string, PolicyLanguage>> = {
@@ -22,6 +23,7 @@ const languages: Readonly<Record<string, PolicyLanguage>> = {
  * @throws TKV_CONFIG, TKV_INPUT, TKV_IO with what is wrong and the nearest name
  */
 export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundle {
+  requireShapes({ asked, slot }, { asked: 'text', slot: 'text?' });
   const extension = path.extname(asked);
   if (extension === '.json') return parseBundle(readText(asked), asked);
   if (!Object.hasOwn(languages, extension)) return preset(asked);

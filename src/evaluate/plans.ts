@@ -26,7 +26,8 @@ import { readText } from '../files/inputs.ts';
 import { anyText, fields, knownName, listOf, oneName, readBy } from '../files/schema.ts';
 import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
-import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
+import { configError, requireFraction, requireInteger, TierKVError, unknownName } from '../runtime/errors.ts';
+import { oneOf, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
 import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
@@ -133,8 +134,25 @@ export interface PlanChanges {
   readonly perturbation?: number;
 }
 
+const planChangesNames: readonly string[] = optionNames<PlanChanges>({
+  latencyModels: true,
+  seeds: true,
+  perturbation: true,
+});
+
 /** @param asked a name of `planNames`, or the path of a JSON file */
 export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
+  requireShapes({ asked, changes }, { asked: 'text', changes: 'object?' });
+  requireOptions(changes, planChangesNames, 'changes');
+  requireShapes(changes, { latencyModels: 'array?', seeds: 'array?', perturbation: 'number?' });
+  const { latencyModels = [], seeds = [], perturbation = 0 } = changes;
+  requireShapes({ latencyModels }, { latencyModels: ['text'] });
+  for (const name of ['latencyModels', 'seeds'] as const) {
+    if (changes[name]?.length === 0) throw configError(name, 'is an empty list', 'Name one or more.');
+  }
+  for (const name of latencyModels) oneOf('latencyModels', name, latencyBackends);
+  for (const seed of seeds) requireInteger('seeds', seed, 0);
+  requireFraction('perturbation', perturbation);
   if (asked.endsWith('.json')) {
     return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
   }

@@ -6,6 +6,7 @@
 
 import { parseJson, withoutMark } from '../runtime/boundedJson.ts';
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { PolicyError } from '../sandbox/program.ts';
 import { bindBundle } from './binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from './bundle/policyBundle.ts';
@@ -62,6 +63,15 @@ export function answerOf(
   objectives: readonly string[],
   artifacts: Readonly<Record<string, string>>,
 ): ServiceAnswer {
+  requireShapes(
+    { evaluation, bundle, objectives, artifacts },
+    {
+      evaluation: { policyId: 'text', score: 'number' },
+      bundle: 'object',
+      objectives: ['text'],
+      artifacts: 'object',
+    },
+  );
   const { error, score, metrics, cases = [], policyId } = evaluation;
   if (error !== undefined)
     return { ...failure(error, Object.keys(metrics), objectives), policy_hash: policyId };
@@ -114,6 +124,7 @@ export type Texts = Readonly<Record<string, string>>;
 
 /** @throws TKV_CONFIG with the field at fault */
 export function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
+  requireShapes({ texts, base }, { texts: 'object', base: 'object' });
   const slots: Record<string, unknown> = {};
   for (const [slot, text] of Object.entries(texts)) {
     if (!policySlots.some((name) => name === slot)) throw unknownName('candidate', slot, policySlots);
@@ -166,6 +177,7 @@ function frozenLines(text: string): FrozenLine[] {
  * @throws PolicyError frozen_region_edited with the line
  */
 export function checkFrozen(slot: string, text: string, original: string): void {
+  requireShapes({ slot, text, original }, { slot: 'text', text: 'text', original: 'text' });
   if (!original.split('\n').some((line) => START.test(line))) return;
   const before = frozenLines(original);
   const after = frozenLines(text);
@@ -269,6 +281,13 @@ export interface ServiceOptions {
   readonly artifactsOf?: (bundle: PolicyBundle, evaluation: Evaluation, suite: SuiteName) => Promise<Texts>;
 }
 
+const serviceOptionNames = optionNames<ServiceOptions>({
+  evaluator: true,
+  base: true,
+  wallMs: true,
+  artifactsOf: true,
+});
+
 const WALL_MS = 120_000;
 export class EvaluationService {
   readonly #options: ServiceOptions;
@@ -278,6 +297,8 @@ export class EvaluationService {
   #answered = 0;
 
   constructor(options: ServiceOptions) {
+    requireOptions(options, serviceOptionNames);
+    requireShapes({ options }, { options: { evaluator: { evaluate: 'function' } } });
     this.#options = options;
   }
 

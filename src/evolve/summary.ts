@@ -3,6 +3,7 @@
  * with bad outcomes, and decisions. The same run gives the same text.
  */
 
+import { oneOf, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { TargetsByClass } from '../sim/metrics/statistics.ts';
 import type { RawMetrics } from './fitness/rawMetrics.ts';
 import { type Anomaly, severities } from './trace/anomalies.ts';
@@ -245,6 +246,10 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
 }
 
 export function issuesOf(facts: RunFacts): Issue[] {
+  requireShapes(
+    { facts },
+    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
+  );
   const all = [...sloIssues(facts), ...cacheIssues(facts), ...imbalance(facts), ...ofAnomalies(facts)];
   return all.sort((a, b) => b.weight - a.weight || (a.title < b.title ? -1 : 1));
 }
@@ -300,6 +305,7 @@ function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact>
 
 /** Single properties and pairs of them, the highest lift first; pairs only where they say more than each. */
 export function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
+  requireShapes({ requests, most }, { requests: [{ id: 'text', tenant: 'text' }], most: 'number' });
   const bad = badRequests(requests);
   const base = bad.size / Math.max(1, requests.length);
   const tagged = requests.map((request) => ({ request, tags: properties(request) }));
@@ -488,6 +494,14 @@ export interface SummaryConfig {
   readonly includeCounters: boolean;
 }
 
+const summaryConfigNames: readonly string[] = optionNames<SummaryConfig>({
+  strategy: true,
+  maxTokens: true,
+  focusAreas: true,
+  includeExamples: true,
+  includeCounters: true,
+});
+
 export const defaultSummary: SummaryConfig = {
   strategy: 'issue_focused',
   maxTokens: 1500,
@@ -504,6 +518,21 @@ interface Section {
 }
 
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
+  requireShapes(
+    { facts, config },
+    {
+      facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' },
+      config: 'object?',
+    },
+  );
+  requireOptions(config, summaryConfigNames, 'config');
+  oneOf('strategy', config.strategy, summaryStrategies);
+  requireShapes(config, {
+    maxTokens: 'number',
+    focusAreas: ['text'],
+    includeExamples: 'flag',
+    includeCounters: 'flag',
+  });
   const issues = issuesOf(facts).filter(
     ({ slot }) => config.focusAreas.length === 0 || config.focusAreas.includes(slot),
   );

@@ -7,6 +7,7 @@
  */
 
 import { InputOp, type KVManager, type ManagerObserver, Outcome } from '../runtime/index.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
@@ -123,6 +124,11 @@ export interface HistoryBounds {
   readonly requestBlocks: number;
 }
 
+const historyBoundsNames: readonly string[] = optionNames<HistoryBounds>({
+  blocks: true,
+  requestBlocks: true,
+});
+
 /** Of one block that is followed. */
 const EVENTS_MOST = 10_000;
 /** Sequences whose owners are remembered after they have closed. */
@@ -149,6 +155,11 @@ export class BlockHistory {
   forgotRequests = 0;
 
   constructor(manager: KVManager, bounds: HistoryBounds) {
+    requireShapes(
+      { manager, bounds },
+      { manager: { lookup: 'function' }, bounds: { blocks: 'number', requestBlocks: 'number' } },
+    );
+    requireOptions(bounds, historyBoundsNames, 'bounds');
     this.manager = manager;
     this.#bounds = bounds;
     this.#order = new UseOrder(4 * bounds.blocks, () => this.#blocks.values());

@@ -5,6 +5,7 @@
 
 import { nearestName } from '../runtime/errors.ts';
 import { TierKVError, tierName } from '../runtime/index.ts';
+import { requireShapes } from '../runtime/options.ts';
 import type { SimulationObserver } from '../sim/cluster/parts.ts';
 import type { MakeEngine } from '../sim/description/deployment.ts';
 import type { Instance } from '../sim/instance/instance.ts';
@@ -36,6 +37,7 @@ interface WatchedInstance {
  * @throws {TierKVError} TKV_CONFIG with the field at fault
  */
 export function explainSimulation(spec: DeploymentSpec): SimulationExplainer {
+  requireShapes({ spec }, { spec: 'object' });
   return inFieldNames(() => explainPlanned(planSimulation(undefined, askedFor(spec).options)));
 }
 
@@ -44,6 +46,10 @@ export function explainPlanned(
   plan: SimulationPlan,
   progress: (requests: number, nowUs: number) => void = () => {},
 ): SimulationExplainer {
+  requireShapes(
+    { plan, progress },
+    { plan: { source: 'text', admissionLatencyUs: 'number' }, progress: 'function?' },
+  );
   const explainer = new SimulationExplainer();
   const { makeEngine, observer } = explainer;
   const { simulation, deployment } = buildPlanned(plan, { skipsKeys: false, observer, makeEngine });

@@ -1,9 +1,11 @@
 /** An explanation as lines for people: neighbours with one reason are one line. */
 
 import { formatBytes, formatCount, formatCounted, printable } from '../printing/text.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { type BlockExplanation, type BlockLife, type CacheExplanation, seconds } from './explanation.ts';
 
 export function explanationText(explanation: CacheExplanation): string {
+  requireShapes({ explanation }, { explanation: { atUs: 'number' } });
   const { request, sequence, tenant, blocks, cost, limits, blockTokens } = explanation;
   const name =
     request === null ? (sequence === null ? 'these tokens' : `sequence ${sequence}`) : `request ${request}`;
@@ -49,7 +51,9 @@ function isAlike(a: BlockExplanation, b: BlockExplanation): boolean {
   return a.lost.tier === b.lost.tier && a.lost.sequence === b.lost.sequence && a.lost.by === b.lost.by;
 }
 
-export function lifeText({ key, tier, events }: BlockLife): string {
+export function lifeText(life: BlockLife): string {
+  requireShapes({ life }, { life: { key: 'text', events: ['object'] } });
+  const { key, tier, events } = life;
   const end = tier === null ? 'no tier has it at the end' : `it lies in ${tier} at the end`;
   const lines = [`block ${key}: ${formatCounted(events.length, 'events')}, ${end}`, ''];
   for (const { atUs, what, tier: where, sequence, request, by } of events) {

@@ -14,6 +14,7 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { DecisionOp as Decision } from '../runtime/log/decisionSink.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { BlockHistory, type HistoryBounds, type RememberedRequest } from './blockHistory.ts';
 import {
   type BlockLife,
@@ -89,6 +90,10 @@ export class LogExplainer {
     follow?: Uint32Array,
     bounds: HistoryBounds = logBounds,
   ) {
+    requireShapes(
+      { lines, path, follow, bounds },
+      { lines: 'iterable', path: 'name', follow: 'bytes?', bounds: 'object?' },
+    );
     this.#path = path;
     const log = new LogReader(path);
     this.#names = new RequestNames((sequence, id) => {

@@ -7,6 +7,7 @@ import * as v from 'valibot';
 import { fields, readBy } from '../files/schema.ts';
 import { BlockKeys, KeyChain, type KVDtype, kvLayout, TierKVError } from '../runtime/index.ts';
 import { wordsOf } from '../runtime/log/decisionSink.ts';
+import { requireShapes } from '../runtime/options.ts';
 
 export interface AskedPrefix {
   /** Four words a block. */
@@ -58,6 +59,7 @@ const schema = fields({
  * @throws TKV_INPUT or TKV_CONFIG naming the file and the line or field at fault
  */
 export function readPrefix(content: string, path: string): AskedPrefix {
+  requireShapes({ content, path }, { content: 'text', path: 'name' });
   if (!content.trimStart().startsWith('{')) return fromKeys(content, path);
   try {
     return fromTokens(content, path);
@@ -90,6 +92,7 @@ function fromKeys(content: string, path: string): AskedPrefix {
 
 /** Four words; undefined unless the text is 32 hexadecimal digits. */
 export function keyOf(hex: string): Uint32Array | undefined {
+  requireShapes({ hex }, { hex: 'text' });
   return /^[0-9a-f]{32}$/.test(hex.toLowerCase()) ? wordsOf(hex.toLowerCase()) : undefined;
 }
 

@@ -57,8 +57,9 @@ export function systemReason(cause: unknown): string {
 
 export function unreadable(file: string, cause: unknown): TierKVError {
   if (cause instanceof TierKVError) return cause;
-  return new TierKVError('TKV_IO', `${file} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
-    path: file,
+  const name = file === '' ? 'a file without a name' : file;
+  return new TierKVError('TKV_IO', `${name} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
+    path: name,
     cause,
   });
 }

@@ -9,6 +9,7 @@
 import http from 'node:http';
 import https from 'node:https';
 import { configError, TierKVError } from '../runtime/errors.ts';
+import { oneOf } from '../runtime/options.ts';
 import { CacheBook } from './blockNews.ts';
 import type { KVEvent, KVEventSubscription } from './events/index.ts';
 import type { PromptCutter } from './prompts.ts';
@@ -17,10 +18,12 @@ import {
   type BackendMetrics,
   beganAnew,
   METRICS_BYTES_MOST,
+  movedNames,
   ownReport,
   readMetrics,
   reportOf,
 } from './reports.ts';
+import { type BackendRole, backendRoles } from './twoLegs.ts';
 
 export interface BackendConfig {
   /** `http://host:port`, or https, perhaps with a path before `/v1`. */
@@ -29,6 +32,8 @@ export interface BackendConfig {
   readonly id?: string;
   /** Key that the gateway shows to it in place of the client's. */
   readonly apiKey?: string;
+  /** What it computes: all of a request, prompts for others, or outputs of such prompts. Default `monolithic`. */
+  readonly role?: BackendRole;
   /** Where it publishes KV events in vLLM's format, such as `tcp://10.0.0.7:5557`. Without it nothing is known of its cache but by what was sent there. */
   readonly events?: string;
   /** Where it sends missed events again. */
@@ -45,6 +50,8 @@ export interface PollConfig {
   readonly blockTokens: number;
   readonly maxSequences: number;
   readonly cutter: PromptCutter;
+  /** Which policies read how many blocks move between tiers; each server must report it then. */
+  readonly movedReaders: readonly string[];
 }
 
 export type BackendState = 'unseen' | 'up' | 'down';
@@ -54,6 +61,7 @@ const FAILURES_DOWN = 2;
 
 export class Backend {
   readonly id: string;
+  readonly role: BackendRole;
   readonly url: URL;
   readonly apiKey: string | undefined;
   readonly agent: http.Agent;
@@ -81,9 +89,11 @@ export class Backend {
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
+  /** What a policy needs of it and it does not report; undefined for nothing. */
+  lacks: string | undefined;
 
   /** @throws TKV_CONFIG for an address that cannot be one */
-  constructor({ url, id, apiKey, events, eventsReplay }: BackendConfig) {
+  constructor({ url, id, apiKey, role, events, eventsReplay }: BackendConfig) {
     if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
       throw configError('backend', `is "${url}"`, 'Write http://host:port.');
     }
@@ -92,6 +102,7 @@ export class Backend {
       throw configError('backend', `is "${url}"`, 'Write http://host:port, without a query or a name.');
     }
     this.id = id ?? this.url.host;
+    this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
     this.apiKey = apiKey;
     this.eventSource = {
       ...(events === undefined ? {} : { events }),
@@ -186,6 +197,21 @@ export class BackendPool {
     const ids = this.backends.map(({ id }) => id);
     const twice = ids.find((id, i) => ids.indexOf(id) !== i);
     if (twice !== undefined) throw configError('backends', `has ${twice} twice`, 'Name each backend once.');
+    const has = (role: BackendRole): boolean => this.backends.some((each) => each.role === role);
+    if (has('prefill') && !has('decode') && !has('monolithic')) {
+      throw configError(
+        'backends',
+        'compute prompts alone, and none the outputs',
+        'Name one with the role decode.',
+      );
+    }
+    if (has('decode') && !has('prefill')) {
+      throw configError(
+        'backends',
+        'has the role decode, and none prefill',
+        'Name one with the role prefill.',
+      );
+    }
     this.#config = config;
     this.#tell = tell;
   }
@@ -204,6 +230,11 @@ export class BackendPool {
     await Promise.all(this.backends.map(({ subscription }) => subscription?.close()));
     for (const timer of this.#timers.values()) clearTimeout(timer);
     for (const { agent } of this.backends) agent.destroy();
+  }
+
+  /** Whether some compute prompts for others. */
+  get hasRoles(): boolean {
+    return this.backends.some(({ role }) => role !== 'monolithic');
   }
 
   /** The backend that a decision named; undefined where it is gone. */
@@ -329,6 +360,7 @@ export class BackendPool {
       backend.counts.restarts++;
       this.#gone(backend);
     }
+    if (metrics !== undefined) this.#requireMoved(backend, metrics);
     if (backend.instance === -1) {
       const models = await this.#modelsOf(backend);
       if (this.#closed) return;
@@ -359,6 +391,14 @@ export class BackendPool {
     this.#tell({ in: 'report', instance: backend.instance, report });
   }
 
+  /** A policy that reads what a server does not tell would decide by zeros. @throws TKV_IO */
+  #requireMoved(backend: Backend, metrics: BackendMetrics | null): void {
+    const [reader] = this.#config.movedReaders;
+    if (reader === undefined || (metrics !== null && metrics.moved !== null)) return;
+    backend.lacks = `its /metrics have no ${movedNames.join(' and no ')}, and ${reader}`;
+    throw unwell(backend, backend.lacks);
+  }
+
   #begin(backend: Backend, metrics: BackendMetrics | null, models: Backend['models']): void {
     backend.models = models;
     const told = this.#config.capacityBlocks;
@@ -373,6 +413,7 @@ export class BackendPool {
       instance: backend.instance,
       id: backend.id,
       model: backend.model,
+      ...(backend.role === 'monolithic' ? {} : { role: backend.role }),
       capacityBlocks: backend.capacityBlocks,
     });
     for (const input of backend.book?.all(backend.instance) ?? []) this.#tell(input);

@@ -2,7 +2,7 @@
 
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../sim/control/plane.ts';
@@ -80,6 +80,10 @@ export interface GatewayConfig {
   readonly log?: string;
   /** Where requests are written, as a workload that `simulate` takes. */
   readonly trace?: string;
+  /** Bytes after which a file of log or trace is moved to its name with a number, and a new one begins; default 2^30. */
+  readonly partBytes?: number;
+  /** Such files that are kept of each, the newest ones; default 0 for all. A log is replayed with all its parts only. */
+  readonly keepParts?: number;
 }
 
 const names = optionNames<GatewayConfig>({
@@ -103,6 +107,8 @@ const names = optionNames<GatewayConfig>({
   limits: true,
   log: true,
   trace: true,
+  partBytes: true,
+  keepParts: true,
 });
 
 export interface CheckedGateway {
@@ -113,6 +119,8 @@ export interface CheckedGateway {
 }
 
 const DAY_MS = 86_400_000;
+/** Smallest part of a log: each begins with the plan. */
+const PART_BYTES_LEAST = 2 ** 16;
 
 /** @throws TKV_CONFIG with the field at fault */
 export function checkGateway(config: GatewayConfig): CheckedGateway {
@@ -123,9 +131,29 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     const most = name.endsWith('Ms') ? DAY_MS : 2 ** 40;
     requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
   }
+  requireShapes(config, {
+    backends: 'array',
+    policy: 'object?',
+    shadows: 'array?',
+    control: 'object?',
+    queue: 'object?',
+    host: 'name?',
+    backendBlocks: 'array?',
+    tokenizer: 'name?',
+    keySecret: 'bytes?',
+    tenants: 'map?',
+    adminKey: 'name?',
+    seed: 'bigint?',
+    log: 'name?',
+    trace: 'name?',
+  });
   requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
+  requireInteger('blockTokens', config.blockTokens ?? 16, 1, 2 ** 20);
+  requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 30);
   requireInteger('port', config.port ?? 8080, 0, 65_535);
   requireInteger('pollMs', config.pollMs ?? 500, 10, DAY_MS);
+  requireInteger('partBytes', config.partBytes ?? PART_BYTES_LEAST, PART_BYTES_LEAST, 2 ** 50);
+  requireInteger('keepParts', config.keepParts ?? 0, 0, 1_000_000);
   const { backendBlocks = [65_536] } = config;
   if (backendBlocks.length < 1 || backendBlocks.length > 4) {
     throw configError(
@@ -135,7 +163,17 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     );
   }
   for (const blocks of backendBlocks) requireInteger('backendBlocks', blocks, 1, 2 ** 30);
-  const control = checkControl({ signals: { snapshotIntervalUs: 0, cacheSignalUs: 0 }, ...config.control });
+  // servers that compute prompts for others are there to be used, unless the configuration decides otherwise
+  const isSplit = config.backends.some(({ role }) => role === 'prefill');
+  const routing = config.control?.routing ?? { policy: 'round-robin' };
+  // two objects of one policy: that which goes round by turns would else skip servers
+  const apart =
+    config.policy?.routing === undefined ? { prefillRouting: routing, decodeRouting: routing } : {};
+  const control = checkControl({
+    ...(isSplit ? { decider: { policy: 'always' }, ...apart } : {}),
+    signals: { snapshotIntervalUs: 0, cacheSignalUs: 0 },
+    ...config.control,
+  });
   const plan: GatewayPlan = {
     control,
     queue: control.gateway === null ? null : (config.queue ?? { tickUs: 1000, ttlUs: 0 }),

@@ -2,7 +2,7 @@
  * The decisions of a gateway: the simulator's control plane and its queue, told by records what happens before real
  * servers. It keeps no clock, does no I/O and draws nothing by chance, so a recorded run can be decided again.
  *
- *     arrive -> admission -> (queue) -> route -> token -> end
+ *     arrive -> admission -> (queue) -> route -> (prefilled) -> token -> end
  *                  ^  |                  ^   |
  *                  +--+ delay            +---+ retry: at another backend
  *
@@ -40,6 +40,8 @@ interface HeldRequest {
   readonly view: RecordedRequest;
   /** Where it is, -1 before it is routed. */
   instance: number;
+  /** Where its prompt is being computed for that, -1 for nowhere else. */
+  prefill: number;
   /** Backends that it had its chance at. */
   readonly tried: number[];
   isQueued: boolean;
@@ -187,8 +189,17 @@ export class GatewayCore {
         this.#wake(atUs);
         return;
       case 'cached': {
+        const { view, instance, prefill } = this.#request(input.request);
+        const by = prefill === -1 ? instance : prefill;
+        this.#each((control) => control.scheduled(view, by, input.blocks, atUs));
+        return;
+      }
+      case 'prefilled': {
         const request = this.#request(input.request);
-        this.#each((control) => control.scheduled(request.view, request.instance, input.blocks, atUs));
+        const { view, prefill } = request;
+        if (prefill === -1) return;
+        request.prefill = -1;
+        this.#each((control) => control.ended(view, prefill, 'handedOff', 0, atUs));
         return;
       }
       case 'token': {
@@ -201,7 +212,7 @@ export class GatewayCore {
         const { view, instance } = request;
         this.#each((control) => control.ended(view, instance, 'redirected', 0, atUs));
         request.tried.push(instance);
-        request.instance = -1;
+        request.instance = request.prefill = -1;
         this.#route(request, this.control.prioritise(view, atUs), atUs);
         return;
       }
@@ -237,7 +248,7 @@ export class GatewayCore {
 
   #arrive(record: ArrivalRecord, nowUs: number): void {
     const view = new RecordedRequest(record, nowUs);
-    const request: HeldRequest = { view, instance: -1, tried: [], isQueued: false };
+    const request: HeldRequest = { view, instance: -1, prefill: -1, tried: [], isQueued: false };
     this.#open.set(record.number, request);
     this.#each((control) => control.arrived(view, nowUs));
     this.#admit(request, nowUs);
@@ -293,7 +304,8 @@ export class GatewayCore {
     if (decision !== null) {
       for (const { name, control } of this.#shadows) {
         const own = control.prioritise(view, nowUs);
-        const forced = control.route(view, own, nowUs, { target: decision.target });
+        const { target, prefillInstance } = decision;
+        const forced = control.route(view, own, nowUs, { target, prefillInstance });
         shadows[name] = forced?.wished ?? -1;
       }
     }
@@ -304,6 +316,7 @@ export class GatewayCore {
       return;
     }
     request.instance = decision.target;
+    request.prefill = decision.prefillInstance;
     this.#emit(routeRecord(view.number, decision, priority, shadows, nowUs));
   }
 
@@ -365,7 +378,7 @@ function admissionRecord(
 
 function routeRecord(
   request: number,
-  { target, reason, expectedBlocks, scores, filteredOut }: RoutingDecision,
+  { target, prefillInstance, reason, expectedBlocks, scores, filteredOut }: RoutingDecision,
   { score, rank }: RequestPriority,
   shadows: ShadowTargets,
   atUs: number,
@@ -376,6 +389,7 @@ function routeRecord(
     atUs,
     request,
     target,
+    ...(prefillInstance === -1 ? {} : { prefill: prefillInstance }),
     reason,
     score,
     rank,
@@ -428,7 +442,7 @@ class RecordedRequest implements RequestView {
 class RecordedBackend implements InstanceProbe {
   readonly instance: number;
   readonly id: string;
-  readonly role = 'monolithic';
+  readonly role: 'monolithic' | 'prefill' | 'decode';
   readonly model: string;
   readonly configId: string = 'backend';
   readonly capacityBlocks: readonly number[];
@@ -436,7 +450,8 @@ class RecordedBackend implements InstanceProbe {
   #takenUs = 0;
   #changes = 0;
 
-  constructor({ instance, id, model, capacityBlocks }: GatewayInput & { readonly in: 'backend' }) {
+  constructor({ instance, id, model, role, capacityBlocks }: GatewayInput & { readonly in: 'backend' }) {
+    this.role = role ?? 'monolithic';
     this.instance = instance;
     this.id = id;
     this.model = model;

@@ -1,18 +1,19 @@
 /**
  * The log of a gateway: a line for what it decides by, then a line for each input and each decision, in order. A decision
  * follows the input that asked for it, so a log can be decided again: inputs go to the control plane of the simulator,
- * and its decisions are compared with the written ones, line for line.
+ * and its decisions are compared with the written ones, line for line. A log may lie in several files, one behind the
+ * other; each begins with such a first line, and they are read as one.
  */
 
-import { createWriteStream, type WriteStream } from 'node:fs';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { readBundle } from '../evolve/bundle/readBundle.ts';
 import { fileLines, firstLine } from '../files/inputs.ts';
-import { requireWritableTarget } from '../files/results.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { checkControl } from '../sim/control/plane.ts';
 import { GatewayCore } from './core.ts';
+import { partsOf } from './lineFile.ts';
 import { type BoundPlan, bindPlan, type GatewayPlan } from './plan.ts';
 import type { GatewayInput, GatewayOutput } from './records.ts';
 
@@ -25,87 +26,30 @@ export interface LogHeader {
   readonly began: string;
   /** What prompts are cut by: `tokenizer` or `text`. */
   readonly tokenisation: string;
+  /** What chats become one text by: `template` or `text`. */
+  readonly chats: string;
+  /** The same in all files of a run, and in no other one. */
+  readonly run: string;
+  /** Which file of the run it is, from 0. */
+  readonly part: number;
   readonly plan: GatewayPlan;
 }
 
-/** Bytes that may wait for the disk. Beyond them the log is cut, and the gateway goes on. */
-const WAITING_BYTES_MOST = 64 * 2 ** 20;
-/** Bytes of lines that are put together into one write. */
-const BATCH_BYTES = 64 * 2 ** 10;
-
-/** A file of lines that is written beside the work. A disk that cannot keep up costs lines, never memory. */
-export class LineFile {
-  readonly path: string;
-  readonly #stream: WriteStream;
-  #batch: string[] = [];
-  #batchBytes = 0;
-  #scheduled = false;
-  #failed: Error | undefined;
-  /** Lines that could not be written. From the first one on the file ends. */
-  lost = 0;
-
-  /** @throws TKV_IO where the file cannot be written */
-  constructor(path: string) {
-    requireWritableTarget(path);
-    this.path = path;
-    this.#stream = createWriteStream(path, { flags: 'w' });
-    this.#stream.on('error', (error) => {
-      this.#failed = error;
-    });
-  }
-
-  /** What the disk said, where it failed. */
-  get failure(): string | undefined {
-    if (this.#failed !== undefined) return this.#failed.message;
-    return this.lost > 0 ? 'the disk is slower than the requests' : undefined;
-  }
-
-  add(record: object): void {
-    if (this.lost > 0 || this.#failed !== undefined || this.#stream.writableLength > WAITING_BYTES_MOST) {
-      this.lost++;
-      return;
-    }
-    const line = `${JSON.stringify(record)}\n`;
-    this.#batch.push(line);
-    this.#batchBytes += line.length;
-    if (this.#batchBytes >= BATCH_BYTES) this.#flush();
-    else if (!this.#scheduled) {
-      this.#scheduled = true;
-      setImmediate(() => {
-        this.#scheduled = false;
-        this.#flush();
-      });
-    }
-  }
-
-  #flush(): void {
-    if (this.#batch.length === 0) return;
-    this.#stream.write(this.#batch.join(''));
-    this.#batch = [];
-    this.#batchBytes = 0;
-  }
-
-  /** Writes what is left. */
-  async close(): Promise<void> {
-    this.#flush();
-    await new Promise<void>((resolve) => {
-      if (this.#failed !== undefined) resolve();
-      else {
-        this.#stream.once('error', () => resolve());
-        this.#stream.end(() => resolve());
-      }
-    });
-  }
-}
-
-export function logHeader(plan: GatewayPlan, tokenisation: string, began: Date): LogHeader {
-  return { format: FORMAT, began: began.toISOString(), tokenisation, plan };
+export function logHeader(
+  plan: GatewayPlan,
+  { tokenisation, chats }: Pick<LogHeader, 'tokenisation' | 'chats'>,
+  run: { readonly run: string; readonly part: number; readonly began: Date },
+): LogHeader {
+  const { began, ...of } = run;
+  return { format: FORMAT, began: began.toISOString(), tokenisation, chats, ...of, plan };
 }
 
 //  Reading a log, and deciding it again.
 
 /** A decision that came out otherwise than it was written. */
 export interface LogDifference {
+  /** The file of the log. */
+  readonly file: string;
   /** Line of the log. */
   readonly line: number;
   /** As written; '' where nothing more was. */
@@ -122,7 +66,7 @@ export interface ReplayResult {
   /** Decisions that came out otherwise, and the first of them. */
   readonly differing: number;
   readonly differences: readonly LogDifference[];
-  /** Line at which it stopped, because decisions before came out otherwise and what follows fits no more; -1 for the end. */
+  /** Line of a file at which it stopped, because decisions before came out otherwise and what follows fits no more; -1 for the end. */
   readonly stoppedAt: number;
   /** Whether the last line is only a part of one: the gateway was killed. */
   readonly isCut: boolean;
@@ -133,6 +77,7 @@ const DIFFERENCES_MOST = 10;
 
 /** Lines of a log as records, each with its number and its text. */
 export interface LogLine {
+  readonly file: string;
   readonly line: number;
   readonly text: string;
   readonly record: GatewayInput | GatewayOutput;
@@ -145,46 +90,89 @@ export interface OpenedLog {
   readonly records: () => Generator<LogLine>;
 }
 
-/** @throws TKV_INPUT naming file and line */
-export function openLog(path: string): OpenedLog {
-  let cut = false;
-  const error = (line: number, problem: string, cause?: unknown): TierKVError =>
-    new TierKVError('TKV_INPUT', `${path}:${line}: ${problem}. Name the log of a gateway.`, {
-      path,
-      line,
-      cause,
-    });
+/** What a log says of its first line, before its plan is looked at. @throws TKV_INPUT naming file and line */
+function headerOf(path: string): LogHeader {
   const first = firstLine(path);
-  if (first === '') throw error(1, 'is empty');
-  const header = parseJson(first, (problem) => error(1, problem)) as LogHeader | null;
+  if (first === '') throw badLine(path, 1, 'is empty');
+  const header = parseJson(first, (problem) => badLine(path, 1, problem)) as LogHeader | null;
   if (header === null || typeof header !== 'object' || header.format !== FORMAT) {
-    throw error(1, `is not the first line of a log (${FORMAT})`);
+    throw badLine(path, 1, `is not the first line of a log (${FORMAT})`);
   }
   if (typeof header.began !== 'string' || Number.isNaN(Date.parse(header.began))) {
-    throw error(1, 'does not say when the gateway began');
+    throw badLine(path, 1, 'does not say when the gateway began');
   }
+  const { run = '', part = 0 } = header;
+  if (typeof run !== 'string' || !Number.isSafeInteger(part) || part < 0) {
+    throw badLine(path, 1, 'does not say which part of a log it is');
+  }
+  return { ...header, run, part };
+}
+
+function badLine(path: string, line: number, problem: string, cause?: unknown): TierKVError {
+  const message = `${path}:${line}: ${problem}. Name the log of a gateway.`;
+  return new TierKVError('TKV_INPUT', message, { path, line, cause });
+}
+
+/** The files of a run up to the one that is named, in order. @throws TKV_INPUT where one is missing */
+function filesOf(path: string, { run, part }: LogHeader): readonly string[] {
+  if (part === 0) return [path];
+  const files: string[] = Array<string>(part).fill('');
+  for (const other of partsOf(path.replace(/\.\d+$/, ''))) {
+    if (other === path) continue;
+    try {
+      const header = headerOf(other);
+      if (header.run === run && header.part < part) files[header.part] = other;
+    } catch {
+      // another file beside it
+    }
+  }
+  const missing = files.indexOf('');
+  if (missing === -1) return [...files, path];
+  const problem = `is part ${part + 1} of a log whose part ${missing + 1} is not beside it`;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `${path}:1: ${problem}. Decisions depend on all before them: keep all parts.`,
+    { path, line: 1 },
+  );
+}
+
+/**
+ * Opens a log, with the parts before it that lie beside it.
+ * @throws TKV_INPUT naming file and line
+ */
+export function openLog(path: string): OpenedLog {
+  let cut = false;
+  const last = headerOf(path);
+  const files = filesOf(path, last);
+  const header = files[0] === path ? last : headerOf(files[0]);
   return {
-    header: { ...header, plan: planOf(header, (problem, cause) => error(1, problem, cause)) },
+    header: { ...header, plan: planOf(header, (problem, cause) => badLine(files[0], 1, problem, cause)) },
     isCut: () => cut,
     *records() {
-      let line = 0;
-      let pending: { readonly line: number; readonly text: string } | undefined;
-      for (const text of fileLines(path)) {
-        line++;
-        if (line === 1 || text === '') continue;
-        if (pending !== undefined) yield { ...pending, record: recordOf(pending.text, pending.line, error) };
-        pending = { line, text };
+      for (const file of files) {
+        const error = (line: number, problem: string): TierKVError => badLine(file, line, problem);
+        let line = 0;
+        let pending: { readonly line: number; readonly text: string } | undefined;
+        for (const text of fileLines(file)) {
+          line++;
+          if (line === 1 || text === '') continue;
+          if (pending !== undefined) {
+            yield { file, ...pending, record: recordOf(pending.text, pending.line, error) };
+          }
+          pending = { line, text };
+        }
+        if (pending === undefined) continue;
+        // a killed gateway leaves a part of a line
+        let record: GatewayInput | GatewayOutput;
+        try {
+          record = recordOf(pending.text, pending.line, error);
+        } catch (cause) {
+          if (file !== path) throw cause;
+          cut = true;
+          return;
+        }
+        yield { file, ...pending, record };
       }
-      if (pending === undefined) return;
-      // a killed gateway leaves a part of a line
-      let record: GatewayInput | GatewayOutput;
-      try {
-        record = recordOf(pending.text, pending.line, error);
-      } catch {
-        cut = true;
-        return;
-      }
-      yield { ...pending, record };
     },
   };
 }
@@ -240,6 +228,7 @@ async function boundOf(plan: GatewayPlan, path: string): Promise<BoundPlan> {
  * @throws TKV_INPUT for a file that is not a log; TKV_CONFIG for a plan that cannot be made
  */
 export async function replayLog(path: string): Promise<ReplayResult> {
+  requireShapes({ path }, { path: 'name' });
   const opened = openLog(path);
   const bound: BoundPlan = await boundOf(opened.header.plan, path);
   const again: string[] = [];
@@ -247,17 +236,18 @@ export async function replayLog(path: string): Promise<ReplayResult> {
   const differences: LogDifference[] = [];
   const counts = { inputs: 0, decisions: 0, routes: 0 };
   let differing = 0;
-  const differ = (line: number, written: string, decided: string): void => {
+  const differ = (where: Pick<LogLine, 'file' | 'line'>, written: string, decided: string): void => {
     differing++;
-    if (differences.length < DIFFERENCES_MOST) differences.push({ line, written, again: decided });
+    const { file, line } = where;
+    if (differences.length < DIFFERENCES_MOST) differences.push({ file, line, written, again: decided });
   };
-  let at = 1;
+  let at: Pick<LogLine, 'file' | 'line'> = { file: path, line: 1 };
   let stoppedAt = -1;
-  for (const { line, text, record } of opened.records()) {
-    at = line;
+  for (const { file, line, text, record } of opened.records()) {
+    at = { file, line };
     if ('in' in record) {
       // all decisions on the input before must have been written
-      for (const left of again.splice(0)) differ(line, '', left);
+      for (const left of again.splice(0)) differ(at, '', left);
       counts.inputs++;
       try {
         core.accept(record);
@@ -268,8 +258,8 @@ export async function replayLog(path: string): Promise<ReplayResult> {
           break;
         }
         const problem = `the input cannot be taken: ${cause instanceof Error ? cause.message : String(cause)}`;
-        throw new TierKVError('TKV_INPUT', `${path}:${line}: ${problem}. Name a whole log.`, {
-          path,
+        throw new TierKVError('TKV_INPUT', `${file}:${line}: ${problem}. Name a whole log.`, {
+          path: file,
           line,
           cause,
         });
@@ -279,7 +269,7 @@ export async function replayLog(path: string): Promise<ReplayResult> {
     counts.decisions++;
     if (record.out === 'route') counts.routes++;
     const decided = again.shift() ?? '';
-    if (decided !== text) differ(line, text, decided);
+    if (decided !== text) differ(at, text, decided);
   }
   if (!opened.isCut() && stoppedAt === -1) for (const left of again) differ(at, '', left);
   return { ...counts, differing, differences, stoppedAt, isCut: opened.isCut(), header: opened.header };

@@ -2,6 +2,7 @@
 
 import { readText } from '../files/inputs.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { readYaml } from '../sim/description/fields.ts';
@@ -12,6 +13,7 @@ import { readControl } from '../simulate/deployment.ts';
  * @throws TKV_INPUT naming file and line, and never a key
  */
 export function readTenants(path: string): ReadonlyMap<string, string> {
+  requireShapes({ path }, { path: 'name' });
   const tenants = new Map<string, string>();
   for (const [i, line] of readText(path).split('\n').entries()) {
     const text = line.trim();
@@ -34,6 +36,7 @@ export function readTenants(path: string): ReadonlyMap<string, string> {
 
 /** A key or a secret: the first line of a file. @param field the option that names the file */
 export function readSecret(path: string, field: string): string {
+  requireShapes({ path, field }, { path: 'name', field: 'text' });
   const [line] = readText(path).split('\n');
   if (line.trim() !== '') return line.trim();
   throw configError(field, `names ${path}, whose first line is empty`, 'Write the key there.');
@@ -41,6 +44,7 @@ export function readSecret(path: string, field: string): string {
 
 /** A secret of 16 to 32 bytes in hexadecimal digits. */
 export function readKeySecret(path: string, field: string): Uint8Array {
+  requireShapes({ path, field }, { path: 'name', field: 'text' });
   const text = readSecret(path, field);
   if (/^([0-9a-f]{2}){16,32}$/i.test(text)) return Buffer.from(text, 'hex');
   throw configError(
@@ -55,6 +59,7 @@ export function readControlFile(path: string): {
   readonly control: Partial<ControlConfig>;
   readonly queue: GatewayTiming | undefined;
 } {
+  requireShapes({ path }, { path: 'name' });
   const root = readYaml(readText(path), path);
   const hasSignals = root.section('control')?.has('signals') === true;
   const { control, gateway } = readControl(root);

@@ -5,8 +5,11 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { TierKVError } from '../runtime/errors.ts';
+import { type MeasuredMetric, measuredOf } from '../metrics/metric.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { BackendPool } from './backends.ts';
+import { type FoundTemplate, findChatTemplate } from './chatPrompts.ts';
 import {
   type CheckedGateway,
   checkGateway,
@@ -15,15 +18,20 @@ import {
   planReadsKeys,
 } from './config.ts';
 import { GatewayCore } from './core.ts';
-import { LineFile, logHeader } from './decisionLog.ts';
+import { logHeader } from './decisionLog.ts';
+import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
+import { LineFile } from './lineFile.ts';
 import { Inbox, type ServedGateway } from './passage.ts';
-import { bindPlan, idleSlots } from './plan.ts';
+import { bindPlan, idleSlots, movedReaders } from './plan.ts';
 import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
 import type { GatewayOutput, Tell } from './records.ts';
 import { GatewayServer } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
 import type { GatewayCounts } from './status.ts';
 import { type TracedRequest, traceLine } from './trace.ts';
+
+/** Bytes of a part of log or trace: some million requests. */
+const PART_BYTES = 2 ** 30;
 
 export class Gateway implements ServedGateway, AsyncDisposable {
   readonly pool: BackendPool;
@@ -40,8 +48,17 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     retries: 0,
     clientsLeft: 0,
     brokenAnswers: 0,
+    chatsByText: 0,
+    promptsMiscounted: 0,
+    prefills: 0,
+    prefillsFailed: 0,
     fallbacks: new Map(),
   };
+  /** Undefined without a tokenizer. */
+  readonly #chats: FoundTemplate | undefined;
+  readonly measures: GatewayMeasures = new GatewayMeasures();
+  /** Its metrics, for `prometheus` and `openTelemetry` of `tierkv/metrics`; its own `/metrics` has them too. */
+  readonly measured: readonly MeasuredMetric[] = measuredOf(gatewayMetrics, this);
   readonly #core: GatewayCore;
   readonly #log: LineFile | null;
   readonly #trace: LineFile | null;
@@ -58,10 +75,13 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   private constructor(checked: CheckedGateway, core: (emit: (output: GatewayOutput) => void) => GatewayCore) {
     const { config, plan, backendBlocks } = checked;
     this.checked = checked;
+    const { tokenizer } = config;
+    this.#chats = tokenizer === undefined ? undefined : findChatTemplate(tokenizer);
     this.cutter = new PromptCutter(
       plan.blockTokens,
       requireSecret(config.keySecret ?? randomBytes(32)),
-      config.tokenizer === undefined ? null : loadTokenizer(config.tokenizer),
+      tokenizer === undefined ? null : loadTokenizer(tokenizer),
+      this.#chats?.template,
     );
     this.#readsKeys = planReadsKeys(plan);
     this.shadows = new ShadowCounts(plan.shadows.map(({ name }) => name));
@@ -72,12 +92,15 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       blockTokens: plan.blockTokens,
       maxSequences: plan.maxSequences,
       cutter: this.cutter,
+      movedReaders: movedReaders(plan),
     };
     this.pool = new BackendPool(config.backends, poll, (input) => this.tell(input));
     this.#core = core((output) => this.#decided(output));
-    this.#log = config.log === undefined ? null : new LineFile(config.log);
-    this.#trace = config.trace === undefined ? null : new LineFile(config.trace);
-    this.#log?.add(logHeader(plan, this.cutter.tokenisation, new Date()));
+    const bounds = { partBytes: config.partBytes ?? PART_BYTES, keepParts: config.keepParts ?? 0 };
+    const run = { run: randomBytes(8).toString('hex'), began: new Date() };
+    const header = (part: number): object => logHeader(plan, this.cutter, { ...run, part });
+    this.#log = config.log === undefined ? null : new LineFile(config.log, { ...bounds, header });
+    this.#trace = config.trace === undefined ? null : new LineFile(config.trace, bounds);
   }
 
   /**
@@ -86,11 +109,20 @@ export class Gateway implements ServedGateway, AsyncDisposable {
    * that cannot be had
    */
   static async open(config: GatewayConfig): Promise<Gateway> {
+    requireShapes({ config }, { config: { backends: 'array' } });
     const checked = checkGateway(config);
     const bound = await bindPlan(checked.plan);
     const gateway = new Gateway(checked, (emit) => new GatewayCore(bound, emit));
     try {
       await gateway.pool.start();
+      for (const { id, lacks } of gateway.pool.backends) {
+        if (lacks === undefined) continue;
+        throw configError(
+          'policy',
+          `needs what ${id} does not report: ${lacks}`,
+          'Use a policy without that field, or servers on tierkv.',
+        );
+      }
       gateway.#server = await GatewayServer.listen(gateway, config.host ?? '127.0.0.1', config.port ?? 8080);
     } catch (error) {
       await gateway.close();
@@ -105,6 +137,12 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       throw new TierKVError('TKV_STATE', 'the gateway does not listen. Open it first.', { field: 'url' });
     }
     return this.#server.url;
+  }
+
+  /** Ends the parts of log and trace that are written, and begins new ones: for who moves or packs them away. */
+  turnFiles(): void {
+    this.#log?.turn();
+    this.#trace?.turn();
   }
 
   /** Stops taking requests, waits for what is under way as long as the limit says, and closes its files. */
@@ -145,6 +183,18 @@ export class Gateway implements ServedGateway, AsyncDisposable {
 
   get tokenisation(): string {
     return this.cutter.tokenisation;
+  }
+
+  get chats(): string {
+    return this.cutter.chats;
+  }
+
+  /** How prompts are cut, in a line for an operator. */
+  get cutting(): string {
+    if (this.#chats === undefined) return 'prompts are cut by text, four bytes a token, and so are chats';
+    if (this.#chats.template !== null)
+      return "prompts are cut by the tokenizer, chats as the model's template renders them";
+    return `prompts are cut by the tokenizer; chats as the text of their messages, since ${this.#chats.why}`;
   }
 
   get policy(): string {
@@ -195,8 +245,9 @@ export class Gateway implements ServedGateway, AsyncDisposable {
     return Math.min(60, Math.max(1, seconds));
   }
 
-  /** Writes what became of a request. */
+  /** Counts what became of a request, and writes it. */
   record(record: TracedRequest): void {
+    this.measures.see(record);
     this.#trace?.add(traceLine(record, this.checked.plan.blockTokens));
   }
 

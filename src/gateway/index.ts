@@ -11,3 +11,4 @@ export type { ArrivalRecord, GatewayInput, GatewayOutput, ReportRecord } from '.
 export type { ShadowTally } from './shadowCounts.ts';
 export { compareShadows, type ShadowReport, type ShadowTrial } from './shadows.ts';
 export type { GatewayCounts } from './status.ts';
+export type { BackendRole } from './twoLegs.ts';

@@ -21,6 +21,7 @@ import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText, type Tell } from './records.ts';
 import type { StatusSource } from './status.ts';
 import type { TracedRequest, TraceOutcome } from './trace.ts';
+import { decodeBody, prefillBody, transferParamsIn, withField } from './twoLegs.ts';
 
 /** Decisions on one request, in order. */
 export class Inbox {
@@ -87,8 +88,9 @@ const hopByHop: ReadonlySet<string> = new Set([
   'content-length',
 ]);
 
+const chatPath = '/v1/chat/completions';
 /** Paths whose answers are JSON or events. */
-const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', '/v1/chat/completions']);
+const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', chatPath]);
 
 /** Answers of a backend that another one may give better: it is full, or its server is not there. */
 const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
@@ -156,6 +158,13 @@ function headerText(request: IncomingMessage, name: string): string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
 }
 
+/** How long a client waits, as it says: in milliseconds, or in seconds as OpenAI's clients do; at most the gateway's own limit. */
+function givenMs(request: IncomingMessage, mostMs: number): number {
+  const said = Number(headerText(request, 'x-request-timeout-ms'));
+  const ms = said > 0 ? said : 1000 * Number(headerText(request, 'x-stainless-timeout'));
+  return ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs;
+}
+
 export class Passage {
   readonly #gateway: ServedGateway;
   readonly #request: IncomingMessage;
@@ -167,8 +176,14 @@ export class Passage {
   readonly #inbox: Inbox;
   readonly #id: string;
   readonly #arrivalUs: number;
+  /** Longest time that it may take, after which it is given up. */
+  readonly #givenMs: number;
   #prompt: ReadPrompt | undefined;
+  /** What it is for, as decisions know it. */
+  #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
   #promptTokens = 1;
+  /** Whether that is what the server should count. */
+  #countsTokens = false;
   #words: Uint32Array = noWords;
   /** Where the decisions believe it to be. */
   #state: 'waiting' | 'routed' | 'ended' = 'waiting';
@@ -178,6 +193,7 @@ export class Passage {
   /** Whether the time for all of it is over. */
   #isLate = false;
   #backend = '';
+  #prefillBackend = '';
   #failure: { readonly status: number; readonly code: string; readonly message: string } | undefined;
   /** An answer that was not passed on, because another backend might give a better one. */
   #refused: BegunAnswer | undefined;
@@ -201,10 +217,10 @@ export class Passage {
     this.#inbox = inbox;
     this.#id = headerText(request, 'x-request-id') || `gw-${number}`;
     this.#arrivalUs = gateway.nowUs();
+    this.#givenMs = givenMs(request, gateway.limits.totalMs);
   }
 
   async run(): Promise<void> {
-    const { limits } = this.#gateway;
     if (this.#response.destroyed) {
       this.#gateway.forget(this.#number);
       return;
@@ -215,7 +231,7 @@ export class Passage {
       this.#isLate = true;
       this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
       if (this.#state === 'waiting') this.#inbox.shut();
-    }, limits.totalMs);
+    }, this.#givenMs);
     try {
       if (!this.#read()) return;
       this.#arrive();
@@ -230,30 +246,33 @@ export class Passage {
 
   /** What decisions may know of the body. @returns false where the client was told that it is wrong */
   #read(): boolean {
-    const { cutter, pool, wantsKeys } = this.#gateway;
+    const { cutter, pool, wantsKeys, counts } = this.#gateway;
     const isJson =
       this.#request.method === 'POST' && /json/i.test(this.#request.headers['content-type'] ?? 'json');
     if (!isJson) return true;
     try {
-      this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'));
+      const template = wantsKeys ? cutter.chatTemplate : null;
+      this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'), template);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
       sendError(this.#response, 400, 'invalid_body', error.message);
       return false;
     }
-    const { prompt, model, salt } = this.#prompt;
+    const { prompt, model, salt, addsSpecial, isExact, isWhole } = this.#prompt;
     if (wantsKeys) {
       const named = pool.resolve(model);
-      const facts = cutter.cut(prompt, cutter.root(named.model, named.adapter, salt));
+      if (cutter.chatTemplate !== null && this.#path === chatPath && !isExact) counts.chatsByText++;
+      const root = cutter.root(named.model, named.adapter, salt, isExact ? undefined : this.#path);
+      const facts = cutter.cut(prompt, root, addsSpecial);
       this.#promptTokens = facts.promptTokens;
+      this.#countsTokens = isExact && isWhole && facts.isCounted;
       this.#words = facts.words;
     } else this.#promptTokens = Math.max(1, Math.ceil(prompt.length / 4));
     return true;
   }
 
   #arrive(): void {
-    const { pool } = this.#gateway;
-    const named = pool.resolve(this.#prompt?.model ?? '');
+    const named = (this.#named = this.#gateway.pool.resolve(this.#prompt?.model ?? ''));
     this.#gateway.tell({
       in: 'arrive',
       request: {
@@ -265,7 +284,7 @@ export class Passage {
         adapter: named.adapter,
         sessionId: this.#session,
         promptTokens: this.#promptTokens,
-        deadlineUs: 0,
+        deadlineUs: this.#arrivalUs + this.#givenMs * 1000,
         sloTargetUs: this.#sloTargetUs,
         keys: keysText(this.#words, this.#words.length / 4),
       },
@@ -319,7 +338,7 @@ export class Passage {
           return;
         case 'route':
           this.#state = 'routed';
-          if (await this.#attempt(decision.target, decision.rank)) return;
+          if (await this.#attempt(decision.target, decision.rank, await this.#prefill(decision))) return;
           continue;
         case 'fallback':
           continue;
@@ -361,8 +380,88 @@ export class Passage {
     } else sendError(this.#response, 503, 'no_backend', 'No backend can take the request now.', 1);
   }
 
-  /** Sends it to a backend. @returns whether it has ended; false where it is decided about again */
-  async #attempt(instance: number, rank: number): Promise<boolean> {
+  /**
+   * Has one backend compute the prompt for another.
+   * @returns what the second leg needs of the first; undefined without one, and where it failed
+   */
+  async #prefill({ prefill, rank }: GatewayOutput & { readonly out: 'route' }): Promise<string | undefined> {
+    if (prefill === undefined) return undefined;
+    const { pool, limits, counts, cutter } = this.#gateway;
+    const backend = pool.of(prefill);
+    let params: string | undefined;
+    if (backend !== undefined && checkedPaths.has(this.#path) && this.#prompt !== undefined) {
+      backend.counts.requests++;
+      backend.inFlight++;
+      try {
+        const answer = await this.#send(backend, this.#ranked(prefillBody(this.#body), rank), limits);
+        params =
+          answer.status === 200 && answer.rest === undefined
+            ? transferParamsIn(Buffer.concat(answer.chunks))
+            : undefined;
+        if (answer.rest !== undefined) this.#upstream?.destroy();
+        if (params === undefined) {
+          backend.counts.failures++;
+          backend.lastError = `its answer (${answer.status}) to a prompt had no kv_transfer_params`;
+        } else {
+          this.#prefillBackend = backend.id;
+          const meter = new AnswerMeter(false);
+          for (const chunk of answer.chunks) meter.see(chunk);
+          meter.end();
+          if (meter.cachedTokens >= 0) {
+            const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
+            this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
+          }
+        }
+      } catch (error) {
+        if (!(error instanceof AttemptFailed)) throw error;
+        this.#sawFailure(backend, error);
+      } finally {
+        backend.inFlight--;
+        this.#upstream = undefined;
+      }
+    }
+    counts[params === undefined ? 'prefillsFailed' : 'prefills']++;
+    this.#gateway.tell({ in: 'prefilled', request: this.#number, ok: params !== undefined });
+    return params;
+  }
+
+  /** A backend did not answer, unless it is the client that has left. */
+  #sawFailure(backend: Backend, error: AttemptFailed): void {
+    if (this.#response.destroyed) return;
+    if (error.kind === 'connection') this.#gateway.pool.failed(backend, error.message);
+    else {
+      backend.counts.failures++;
+      backend.lastError = error.message;
+    }
+  }
+
+  /** The body with the rank of the request, where servers are told. */
+  #ranked(body: Buffer, rank: number): Buffer {
+    const tells = this.#gateway.sendsPriority && this.#prompt !== undefined;
+    return tells ? withField(body, 'priority', String(rank)) : body;
+  }
+
+  /** Sends a body to a backend. @throws AttemptFailed */
+  async #send(backend: Backend, body: Buffer, limits: GatewayLimits): Promise<BegunAnswer> {
+    const headers = this.#headers(backend, body.length);
+    const open = (isFresh: boolean): http.ClientRequest => {
+      const { method = 'POST', url = '/' } = this.#request;
+      this.#upstream = backend.request(method, url, headers, isFresh);
+      // a client that left meanwhile has no upstream to stop
+      if (this.#response.destroyed) this.#upstream.destroy();
+      return this.#upstream;
+    };
+    return beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+  }
+
+  /**
+   * Sends it to a backend.
+   * @param params of the leg that computed its prompt elsewhere
+   * @returns whether it has ended; false where it is decided about again
+   */
+  async #attempt(instance: number, rank: number, params: string | undefined): Promise<boolean> {
+    if (this.#response.destroyed) return this.#left();
+    if (this.#isLate) return this.#again('timeout', 'the answer took too long');
     const { pool, limits, counts } = this.#gateway;
     const backend = pool.of(instance);
     if (backend === undefined) return this.#again('connection', 'the backend is gone');
@@ -371,27 +470,15 @@ export class Passage {
     backend.inFlight++;
     const sentMs = performance.now();
     try {
-      const tells = this.#gateway.sendsPriority && this.#prompt !== undefined;
-      const body = tells ? withPriority(this.#body, rank) : this.#body;
-      const headers = this.#headers(backend, body.length);
-      const open = (isFresh: boolean): http.ClientRequest => {
-        const { method = 'POST', url = '/' } = this.#request;
-        this.#upstream = backend.request(method, url, headers, isFresh);
-        // a client that left meanwhile has no upstream to stop
-        if (this.#response.destroyed) this.#upstream.destroy();
-        return this.#upstream;
-      };
+      const isSplit = pool.hasRoles && this.#prompt !== undefined;
+      const body = this.#ranked(isSplit ? decodeBody(this.#body, params) : this.#body, rank);
       let answer: BegunAnswer;
       try {
-        answer = await beginAnswer(open, body, limits, checkedPaths.has(this.#path));
+        answer = await this.#send(backend, body, limits);
       } catch (error) {
         if (!(error instanceof AttemptFailed)) throw error;
         if (this.#response.destroyed) return this.#left();
-        if (error.kind === 'connection') pool.failed(backend, error.message);
-        else {
-          backend.counts.failures++;
-          backend.lastError = error.message;
-        }
+        this.#sawFailure(backend, error);
         return this.#again(error.kind, error.message);
       }
       if (this.#response.destroyed) return this.#left();
@@ -428,6 +515,8 @@ export class Passage {
       const tookMs = (this.#gateway.nowUs() - this.#firstUs) / 1000;
       if (answer.streams) backend.recentTpotMs = mixed(backend.recentTpotMs, tookMs / (tokens - 1));
     }
+    const isMiscounted = meter.promptTokens >= 0 && meter.promptTokens !== this.#promptTokens;
+    if (this.#countsTokens && isMiscounted) counts.promptsMiscounted++;
     if (meter.cachedTokens >= 0) {
       const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
       this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
@@ -519,28 +608,23 @@ export class Passage {
       words: this.#words,
       outputTokens,
       maxTokens: this.#prompt?.maxTokens ?? 0,
-      model: this.#prompt?.model ?? '',
+      model: this.#named.model,
+      adapter: this.#named.adapter,
       tenantId: this.#tenant,
       sloClass: headerText(this.#request, 'x-slo-class'),
       sloTargetUs: this.#sloTargetUs,
+      deadlineUs: this.#givenMs < this.#gateway.limits.totalMs ? this.#givenMs * 1000 : 0,
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,
       backend: this.#backend,
+      prefillBackend: this.#prefillBackend,
       ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,
       e2eUs: this.#gateway.nowUs() - this.#arrivalUs,
       countedPromptTokens: meter?.promptTokens ?? -1,
       cachedTokens: meter?.cachedTokens ?? -1,
     });
   }
-}
-
-/** The body with its rank as its last field: of a name that stands twice the last one counts, and the rest stays as it was sent. */
-export function withPriority(body: Buffer, rank: number): Buffer {
-  const end = body.lastIndexOf('}');
-  const isEmpty = /^\s*\{\s*$/.test(body.subarray(0, Math.min(end, 64)).toString('latin1')) && end <= 64;
-  const field = `${isEmpty ? '' : ','}"priority":${rank}`;
-  return Buffer.concat([body.subarray(0, end), Buffer.from(field), body.subarray(end)]);
 }
 
 /** A running mean that forgets: an eighth of what is new. */

@@ -6,7 +6,8 @@
 import { type BoundBundle, bindBundle } from '../evolve/binding/bind.ts';
 import { type PolicyBundle, type PolicySlot, policySlots } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { mentions } from '../sandbox/program.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl } from '../sim/control/plane.ts';
@@ -55,7 +56,30 @@ export interface BoundPlan {
 
 /** Slots of the bundle that a gateway does not run. */
 export function idleSlots(bundle: PolicyBundle): readonly PolicySlot[] {
+  requireShapes({ bundle }, { bundle: 'object' });
   return policySlots.filter((slot) => bundle[slot] !== undefined && !gatewaySlots.includes(slot));
+}
+
+/** Fields that only some servers report: rates of blocks between tiers. A policy that reads one needs servers that do. */
+const movedFields = ['offloadRate', 'reloadRate'];
+
+/** Policies of a plan that read these fields, in words. */
+export function movedReaders({ bundle, shadows }: GatewayPlan): readonly string[] {
+  const all = [
+    ...(bundle === null ? [] : [{ who: 'the policy', read: movedFieldsRead(bundle) }]),
+    ...shadows.map((shadow) => ({ who: `shadow ${shadow.name}`, read: movedFieldsRead(shadow.bundle) })),
+  ];
+  return all.filter(({ read }) => read.length > 0).map(({ who, read }) => `${who} reads ${read.join(', ')}`);
+}
+
+/** Of these fields the ones that a policy of the bundle reads, or may read by its name. */
+function movedFieldsRead(bundle: PolicyBundle): readonly string[] {
+  const texts = gatewaySlots.map((slot) => {
+    const spec = bundle[slot];
+    if (spec?.type !== 'code') return JSON.stringify(spec ?? null);
+    return spec.language === 'wasm' ? Buffer.from(spec.source, 'base64').toString('latin1') : spec.source;
+  });
+  return movedFields.filter((field) => texts.some((text) => mentions(text, field)));
 }
 
 const SHADOWS_MOST = 16;
@@ -80,6 +104,7 @@ export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
   }
   const names = new Set<string>();
   const shadows: { name: string; bundle: BoundBundle }[] = [];
+  requireShapes(plan, { shadows: [{ name: 'name', bundle: 'object' }] });
   for (const { name, bundle } of plan.shadows) {
     if (names.has(name)) throw configError('shadows', `has "${name}" twice`, 'Give each a name of its own.');
     names.add(name);

@@ -2,8 +2,8 @@
  * From the body of a request to what decisions may know of its prompt: its length, and the keys of its blocks. The text
  * itself goes no further.
  *
- * A prompt is cut into blocks by the model's tokenizer where its file is given, and else by bytes of text, four of which
- * count as a token. The key of a block is a keyed hash of the block and of all before it:
+ * A prompt is cut into blocks by the model's tokenizer where its file is given, a chat as the model's template renders it
+ * (chatPrompts.ts), and else by bytes of text, four of which count as a token. The key of a block is a keyed hash of the block and of all before it:
  *
  *     key[i] = BLAKE2s-128(secret; key[i - 1], bytes of block i)      key[-1] = BLAKE2s-128(secret; model, adapter, salt)
  *
@@ -16,8 +16,10 @@ import { dirname, join } from 'node:path';
 import { readText } from '../files/inputs.ts';
 import { parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
+
 import { blake2s } from '../runtime/keys/blake2s.ts';
 import { wordsPerKey } from '../runtime/keys/keyChain.ts';
+import { type ChatTemplate, chatText } from './chatPrompts.ts';
 
 /** Bytes of text that count as a token without a tokenizer: English text has about four letters a token. */
 export const BYTES_A_TOKEN = 4;
@@ -28,8 +30,9 @@ const ID_BYTES = 4;
 export type Tokenisation = 'tokenizer' | 'text';
 
 export interface PromptFacts {
-  /** Counted by the tokenizer, or estimated. */
   readonly promptTokens: number;
+  /** Whether `promptTokens` were counted; else they are an estimate. */
+  readonly isCounted: boolean;
   /** Keys of the full blocks, four words each. */
   readonly words: Uint32Array;
 }
@@ -48,21 +51,30 @@ const CHARACTERS_MOST = 2 ** 18;
 
 export class PromptCutter {
   readonly tokenisation: Tokenisation;
+  /** What makes one text of a chat; null for the gateway's own way. */
+  readonly chatTemplate: ChatTemplate | null;
   readonly blockTokens: number;
   readonly #secret: Uint8Array;
   readonly #encoder: Encoder | null;
 
-  /** @param secret 16 to 32 bytes */
-  constructor(blockTokens: number, secret: Uint8Array, encoder: Encoder | null) {
+  /** @param secret 16 to 32 bytes @param chatTemplate counts beside an encoder only */
+  constructor(
+    blockTokens: number,
+    secret: Uint8Array,
+    encoder: Encoder | null,
+    chatTemplate: ChatTemplate | null = null,
+  ) {
     this.blockTokens = blockTokens;
+    this.chatTemplate = encoder === null ? null : chatTemplate;
     this.#secret = secret;
     this.#encoder = encoder;
     this.tokenisation = encoder === null ? 'text' : 'tokenizer';
   }
 
-  /** The key before the first block. */
-  root(model: string, adapter: string, salt: string): Uint8Array {
-    const named = new TextEncoder().encode(JSON.stringify([model, adapter, salt]));
+  /** The key before the first block. @param kind of a text that is not the model's prompt, so that no server has its blocks */
+  root(model: string, adapter: string, salt: string, kind?: string): Uint8Array {
+    const names = kind === undefined ? [model, adapter, salt] : [model, adapter, salt, kind];
+    const named = new TextEncoder().encode(JSON.stringify(names));
     return blake2s(named, KEY_BYTES, this.#secret);
   }
 
@@ -81,12 +93,22 @@ export class PromptCutter {
     return blake2s(data, KEY_BYTES, this.#secret);
   }
 
-  /** What decisions may know of the prompt. @param root of the model, the adapter and the salt */
-  cut(prompt: string | readonly number[], root: Uint8Array): PromptFacts {
+  /** How chats become one text: `template` or `text`. */
+  get chats(): 'template' | 'text' {
+    return this.chatTemplate === null ? 'text' : 'template';
+  }
+
+  /**
+   * What decisions may know of the prompt.
+   * @param root of the model, the adapter and the salt
+   * @param addsSpecial whether the tokenizer puts its own tokens around a text
+   */
+  cut(prompt: string | readonly number[], root: Uint8Array, addsSpecial: boolean = true): PromptFacts {
     if (typeof prompt === 'string' && this.#encoder === null) {
       const bytes = Buffer.from(prompt);
       return {
         promptTokens: Math.max(1, Math.ceil(bytes.length / BYTES_A_TOKEN)),
+        isCounted: false,
         words: this.#chain(bytes, this.blockTokens * BYTES_A_TOKEN, root),
       };
     }
@@ -94,11 +116,12 @@ export class PromptCutter {
     let more = 0;
     if (typeof prompt === 'string') {
       const head = prompt.slice(0, CHARACTERS_MOST);
-      ids = this.#encoder?.encode(head, { add_special_tokens: true }).ids ?? [];
+      ids = this.#encoder?.encode(head, { add_special_tokens: addsSpecial }).ids ?? [];
       more = Math.ceil((prompt.length - head.length) / BYTES_A_TOKEN);
     } else ids = prompt;
     return {
       promptTokens: Math.max(1, ids.length + more),
+      isCounted: more === 0,
       words: this.#chain(bytesOfIds(ids), this.blockTokens * ID_BYTES, root),
     };
   }
@@ -189,6 +212,12 @@ export function loadTokenizer(path: string): Encoder {
 export interface ReadPrompt {
   /** Text, or token ids where the client gave them. */
   readonly prompt: string | readonly number[];
+  /** Whether the tokenizer puts its own tokens around the text. */
+  readonly addsSpecial: boolean;
+  /** Whether it is the prompt of a server: not so for a chat that no template rendered, and for other paths. */
+  readonly isExact: boolean;
+  /** Whether it is all of what the server counts as the prompt: not so for the first of several. */
+  readonly isWhole: boolean;
   readonly model: string;
   /** Of vLLM: requests with other salts share nothing. */
   readonly salt: string;
@@ -200,14 +229,17 @@ export interface ReadPrompt {
 
 type Fields = Readonly<Record<string, unknown>>;
 
+/** Letters of a model's name: what is longer is none, and would only fill logs. */
+const MODEL_MOST = 256;
 /** Most JSON values of a body. */
 const VALUES_MOST = 2 ** 20;
 
 /**
  * Reads what a gateway must know of a body; the backend judges the rest of it.
+ * @param template of the model's chats, null where it is not known
  * @throws TKV_INPUT for a body that is not a JSON object
  */
-export function readPrompt(path: string, body: string): ReadPrompt {
+export function readPrompt(path: string, body: string, template: ChatTemplate | null = null): ReadPrompt {
   const error = (problem: string, cause?: unknown): TierKVError =>
     new TierKVError('TKV_INPUT', `the body ${problem}. Send a JSON object.`, { field: 'body', cause });
   const value = parseJson(body, error, VALUES_MOST);
@@ -216,8 +248,8 @@ export function readPrompt(path: string, body: string): ReadPrompt {
   const text = (name: string): string => (typeof fields[name] === 'string' ? (fields[name] as string) : '');
   const most = fields.max_completion_tokens ?? fields.max_tokens;
   return {
-    prompt: promptOf(path, fields, body),
-    model: text('model'),
+    ...promptOf(path, fields, body, template),
+    model: text('model').slice(0, MODEL_MOST),
     salt: text('cache_salt'),
     streams: fields.stream === true,
     maxTokens: typeof most === 'number' && Number.isSafeInteger(most) && most > 0 ? most : 0,
@@ -225,10 +257,27 @@ export function readPrompt(path: string, body: string): ReadPrompt {
   };
 }
 
-function promptOf(path: string, fields: Fields, body: string): string | readonly number[] {
-  if (path === '/v1/chat/completions') return chatText(fields);
-  if (path !== '/v1/completions') return body;
+function promptOf(
+  path: string,
+  fields: Fields,
+  body: string,
+  template: ChatTemplate | null,
+): Pick<ReadPrompt, 'prompt' | 'addsSpecial' | 'isExact' | 'isWhole'> {
+  if (path === '/v1/chat/completions') {
+    const { text, isTemplate, addsSpecial } = chatText(fields, template);
+    return { prompt: text, addsSpecial, isExact: isTemplate, isWhole: true };
+  }
+  if (path !== '/v1/completions') return { prompt: body, addsSpecial: true, isExact: false, isWhole: false };
   const { prompt } = fields;
+  return {
+    prompt: firstPrompt(fields),
+    addsSpecial: fields.add_special_tokens !== false,
+    isExact: true,
+    isWhole: !Array.isArray(prompt) || prompt.length === 1 || isIds(prompt),
+  };
+}
+
+function firstPrompt({ prompt }: Fields): string | readonly number[] {
   if (typeof prompt === 'string') return prompt;
   if (!Array.isArray(prompt)) return '';
   if (isIds(prompt)) return prompt;
@@ -240,34 +289,6 @@ function promptOf(path: string, fields: Fields, body: string): string | readonly
 
 function isIds(list: readonly unknown[]): list is readonly number[] {
   return list.every((id) => typeof id === 'number' && id >>> 0 === id);
-}
-
-/**
- * A chat as one text: equal beginnings of two chats are equal beginnings of their texts. It is not what the template of
- * the model makes, so its keys are the gateway's own.
- */
-function chatText({ messages, tools }: Fields): string {
-  const parts: string[] = [];
-  if (tools !== undefined) parts.push(JSON.stringify(tools));
-  for (const message of Array.isArray(messages) ? (messages as unknown[]) : []) {
-    if (typeof message !== 'object' || message === null) continue;
-    const { role, content, ...rest } = message as Fields;
-    const more = Object.keys(rest).length === 0 ? '' : JSON.stringify(rest);
-    parts.push(`${String(role)}${more}\n${contentText(content)}`);
-  }
-  return parts.join('\n\n');
-}
-
-function contentText(content: unknown): string {
-  if (typeof content === 'string') return content;
-  if (!Array.isArray(content))
-    return content === undefined || content === null ? '' : JSON.stringify(content);
-  return content
-    .map((part: unknown) => {
-      const isText = typeof part === 'object' && part !== null && (part as Fields).type === 'text';
-      return isText ? String((part as Fields).text) : JSON.stringify(part);
-    })
-    .join('\n');
 }
 
 /** A secret for keys from a file, or drawn. @throws TKV_CONFIG for one that is too short */

@@ -40,6 +40,8 @@ export type GatewayInput = { readonly atUs: number } & (
       readonly instance: number;
       readonly id: string;
       readonly model: string;
+      /** Left out for one that computes prompts and outputs. */
+      readonly role?: 'prefill' | 'decode';
       /** Blocks of each tier, HBM first. */
       readonly capacityBlocks: readonly number[];
     }
@@ -61,6 +63,8 @@ export type GatewayInput = { readonly atUs: number } & (
   /** The backend said how many leading blocks of the prompt it had cached. */
   | { readonly in: 'cached'; readonly request: number; readonly blocks: number }
   | { readonly in: 'token'; readonly request: number }
+  /** The backend that was to compute its prompt alone has done so, or could not: the rest is the other one's. */
+  | { readonly in: 'prefilled'; readonly request: number; readonly ok: boolean }
   /** The backend failed before a byte of its answer went to the client: the request is routed again. */
   | { readonly in: 'retry'; readonly request: number }
   | { readonly in: 'end'; readonly request: number; readonly how: EndKind; readonly outputTokens: number }
@@ -89,6 +93,8 @@ export type GatewayOutput = { readonly atUs: number } & (
       readonly out: 'route';
       readonly request: number;
       readonly target: number;
+      /** The backend that computes its prompt for the target; left out where that is the target itself. */
+      readonly prefill?: number;
       readonly reason: string;
       /** Of its priority: higher is more urgent, and what a server's scheduler is told, where lower is. */
       readonly score: number;

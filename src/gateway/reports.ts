@@ -24,6 +24,8 @@ export interface BackendMetrics {
   readonly ttft: RunningMean;
   readonly tpot: RunningMean;
   readonly adapters: readonly string[];
+  /** Blocks that went down from tier to tier, and that were brought up, since the start; null for a server that does not say. */
+  readonly moved: { readonly down: number; readonly up: number } | null;
   /** Of `vllm:cache_config_info`; 0 where it does not say. */
   readonly hbmBlocks: number;
   readonly blockTokens: number;
@@ -36,6 +38,9 @@ export interface RunningMean {
   readonly sum: number;
   readonly count: number;
 }
+
+/** Where `moved` stands. vLLM tells bytes alone, and not what a block has. */
+export const movedNames = ['tierkv_store_blocks_total', 'tierkv_load_blocks_total'] as const;
 
 interface ReportedSample {
   readonly labels: string;
@@ -110,6 +115,9 @@ export function readMetrics(text: string, from: string): BackendMetrics {
       'vllm:request_time_per_output_token_seconds',
       'vllm:time_per_output_token_seconds',
     ]),
+    moved: movedNames.every((name) => samples.has(name))
+      ? { down: sum([movedNames[0]]), up: sum([movedNames[1]]) }
+      : null,
     adapters: adaptersOf(samples.get('vllm:lora_requests_info') ?? []),
     hbmBlocks: Number.isSafeInteger(hbmBlocks) && hbmBlocks > 0 && hbmBlocks < 2 ** 30 ? hbmBlocks : 0,
     blockTokens: Number.isSafeInteger(blockTokens) && blockTokens > 0 ? blockTokens : 0,
@@ -209,8 +217,8 @@ export function reportOf(
     freeBlocks: [capacityBlocks[0] - used, ...lower],
     hitBlocks: now.hitTokens / blockTokens,
     lookupBlocks: now.lookupTokens / blockTokens,
-    offloadedBlocks: 0,
-    reloadedBlocks: 0,
+    offloadedBlocks: now.moved?.down ?? 0,
+    reloadedBlocks: now.moved?.up ?? 0,
     recentTtftUs: recentUs(before?.metrics.ttft, now.ttft, before?.report.recentTtftUs ?? 0),
     recentTpotUs: recentUs(before?.metrics.tpot, now.tpot, before?.report.recentTpotUs ?? 0),
     adapters: now.adapters,

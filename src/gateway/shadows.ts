@@ -4,6 +4,7 @@ import { planCase, runCase } from '../evaluate/runCase.ts';
 import { bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle, PolicySpec } from '../evolve/bundle/policyBundle.ts';
 import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { SimulationObserver } from '../sim/cluster/parts.ts';
 import type { PolicyChoice } from '../sim/control/policy.ts';
 import { openLog } from './decisionLog.ts';
@@ -37,6 +38,8 @@ export interface ShadowTrial {
   readonly deployment: string;
 }
 
+const shadowTrialNames: readonly string[] = optionNames<ShadowTrial>({ trace: true, deployment: true });
+
 const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
 
 /**
@@ -44,6 +47,8 @@ const unnamed = { id: 'trace', seed: 42, perturbation: 0 } as const;
  * @throws TKV_INPUT for a file that is not a log; what a simulation throws
  */
 export async function compareShadows(log: string, trial: ShadowTrial | undefined): Promise<ShadowReport> {
+  requireShapes({ log }, { log: 'name' });
+  if (trial !== undefined) requireOptions(trial, shadowTrialNames, 'trial');
   const opened = openLog(log);
   const { plan } = opened.header;
   const counts = new ShadowCounts(plan.shadows.map(({ name }) => name));

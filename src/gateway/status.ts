@@ -5,6 +5,8 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { MetricSource } from '../metrics/metric.ts';
+import { MetricText } from '../metrics/pageText.ts';
 import type { BackendPool } from './backends.ts';
 import type { ShadowCounts } from './shadowCounts.ts';
 
@@ -20,11 +22,18 @@ export interface GatewayCounts {
   retries: number;
   clientsLeft: number;
   brokenAnswers: number;
+  /** Chats that the model's template did not render, so that their keys are the gateway's own. Without a template none counts. */
+  chatsByText: number;
+  /** Prompts that a server counted otherwise than the tokenizer here: keys of their blocks may not be the server's. */
+  promptsMiscounted: number;
+  /** Requests whose prompt one server computed for another, and those where it failed to. */
+  prefills: number;
+  prefillsFailed: number;
   /** Decisions that a rule took in the place of a policy, by slot and kind. */
   readonly fallbacks: Map<string, number>;
 }
 
-export interface StatusSource {
+export interface StatusSource extends MetricSource {
   readonly pool: BackendPool;
   readonly counts: GatewayCounts;
   readonly shadows: ShadowCounts;
@@ -34,6 +43,8 @@ export interface StatusSource {
   readonly policy: string;
   /** How prompts are cut: `tokenizer` or `text`. */
   readonly tokenisation: string;
+  /** How chats become one text: `template` or `text`. */
+  readonly chats: string;
   /** What the operator should know of the policies here. */
   readonly notes: readonly string[];
   /** What log and trace lost. */
@@ -42,9 +53,11 @@ export interface StatusSource {
 
 export class GatewayStatus {
   readonly #source: StatusSource;
+  readonly #metrics: readonly MetricText[];
 
   constructor(source: StatusSource) {
     this.#source = source;
+    this.#metrics = source.measured.map((each) => new MetricText(each, each.name, {}));
   }
 
   serve(path: string, request: IncomingMessage, response: ServerResponse): void {
@@ -55,9 +68,8 @@ export class GatewayStatus {
       return;
     }
     if (path === '/metrics') {
-      const text = metricsText(this.#source);
       response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
-      response.end(text);
+      response.end(`${this.#metrics.map((each) => each.text()).join('\n')}\n`);
       return;
     }
     if (!this.#isAdmin(request)) {
@@ -111,6 +123,7 @@ function backendStatus(backend: ListedBackend): object {
     backend;
   return {
     id,
+    role: backend.role,
     state: isDraining && state === 'up' ? 'draining' : state,
     instance,
     models: [...backend.models.keys()],
@@ -140,10 +153,11 @@ function backendStatus(backend: ListedBackend): object {
 }
 
 function statusOf(source: StatusSource): object {
-  const { counts, pool, shadows, policy, tokenisation, notes, losses, openRequests } = source;
+  const { counts, pool, shadows, policy, tokenisation, chats, notes, losses, openRequests } = source;
   return {
     policy,
     tokenisation,
+    chats,
     openRequests,
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),
@@ -152,98 +166,4 @@ function statusOf(source: StatusSource): object {
     losses,
     backends: pool.backends.map(backendStatus),
   };
-}
-
-function metricsText(source: StatusSource): string {
-  const lines: string[] = [];
-  const add = (
-    name: string,
-    type: 'counter' | 'gauge',
-    rows: readonly (readonly [string, number])[],
-  ): void => {
-    lines.push(`# TYPE tierkv_gateway_${name} ${type}`);
-    for (const [labels, value] of rows) lines.push(`tierkv_gateway_${name}${labels} ${value}`);
-  };
-  const { counts, pool, shadows } = source;
-  const { fallbacks, ...plain } = counts;
-  for (const [name, value] of Object.entries(plain)) add(`${snake(name)}_total`, 'counter', [['', value]]);
-  add('open_requests', 'gauge', [['', source.openRequests]]);
-  add(
-    'policy_fallbacks_total',
-    'counter',
-    [...fallbacks].map(([what, count]) => [`{what="${label(what)}"}`, count] as const),
-  );
-  const each = (value: (backend: ListedBackend) => number) =>
-    pool.backends.map((backend) => [`{backend="${label(backend.id)}"}`, value(backend)] as const);
-  add(
-    'backend_up',
-    'gauge',
-    each(({ isUp }) => Number(isUp)),
-  );
-  add(
-    'backend_draining',
-    'gauge',
-    each(({ isDraining }) => Number(isDraining)),
-  );
-  add(
-    'backend_in_flight',
-    'gauge',
-    each(({ inFlight }) => inFlight),
-  );
-  add(
-    'backend_requests_total',
-    'counter',
-    each(({ counts: { requests } }) => requests),
-  );
-  add(
-    'backend_failures_total',
-    'counter',
-    each(({ counts: { failures } }) => failures),
-  );
-  add(
-    'backend_refused_reports_total',
-    'counter',
-    each(({ counts: { lies } }) => lies),
-  );
-  add(
-    'backend_restarts_total',
-    'counter',
-    each(({ counts: { restarts } }) => restarts),
-  );
-  add(
-    'backend_report_age_seconds',
-    'gauge',
-    each(({ reportedMs }) => (reportedMs === 0 ? -1 : (performance.now() - reportedMs) / 1000)),
-  );
-  const beside = (value: (tally: (typeof shadows.tallies)[number]) => number) =>
-    shadows.tallies.map((tally) => [`{shadow="${label(tally.name)}"}`, value(tally)] as const);
-  add(
-    'shadow_routes_total',
-    'counter',
-    beside(({ routes }) => routes),
-  );
-  add(
-    'shadow_other_targets_total',
-    'counter',
-    beside(({ otherTargets }) => otherTargets),
-  );
-  add(
-    'shadow_admissions_total',
-    'counter',
-    beside(({ admissions }) => admissions),
-  );
-  add(
-    'shadow_other_verdicts_total',
-    'counter',
-    beside(({ otherVerdicts }) => otherVerdicts),
-  );
-  return `${lines.join('\n')}\n`;
-}
-
-function label(text: string): string {
-  return text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
-}
-
-function snake(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }

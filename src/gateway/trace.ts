@@ -17,14 +17,19 @@ export interface TracedRequest {
   /** Most tokens that it asked for, 0 where it did not say. */
   readonly maxTokens: number;
   readonly model: string;
+  readonly adapter: string;
   readonly tenantId: string;
   readonly sloClass: string;
   readonly sloTargetUs: number;
+  /** From its arrival, 0 where its client said nothing. */
+  readonly deadlineUs: number;
   readonly sessionId: string;
   readonly streams: boolean;
   readonly outcome: TraceOutcome;
   /** Of the backend that answered, '' for none. */
   readonly backend: string;
+  /** Of the one that computed its prompt for that, '' for none. */
+  readonly prefillBackend: string;
   /** From its arrival, -1 where it had none. */
   readonly ttftUs: number;
   readonly e2eUs: number;
@@ -48,14 +53,17 @@ export function traceLine(record: TracedRequest, blockTokens: number): object {
     block_keys: keys,
     request_id: record.id,
     model: record.model,
+    adapter: record.adapter,
     tenant: record.tenantId,
     slo_class: record.sloClass,
     slo_ttft_us: record.sloTargetUs,
+    deadline_us: record.deadlineUs,
     session: record.sessionId,
     streaming: record.streams,
     max_tokens: record.maxTokens,
     outcome: record.outcome,
     backend: record.backend,
+    prefill_backend: record.prefillBackend,
     ttft_us: record.ttftUs,
     e2e_us: record.e2eUs,
     counted_prompt_tokens: record.countedPromptTokens,

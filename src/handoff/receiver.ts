@@ -19,7 +19,7 @@ import type { BlockPort, Landing, PromptOptions, PromptUnits } from '../embed/bl
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import type { KeyElements } from '../runtime/index.ts';
-import { optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
 import { type HandoffAddress, type HandoffReference, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
@@ -118,6 +118,7 @@ export class HandoffReceiver implements AsyncDisposable {
 
   /** @throws TKV_CONFIG for an option that is wrong, and for a runtime without DDR and without a shared tier */
   constructor(kv: KVRuntime, options: HandoffReceiverOptions = {}) {
+    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     if (options.notice !== undefined) requireFunction(options.notice, 'notice', 'TKV_CONFIG');
     const port = kv.blockPort();

@@ -24,6 +24,7 @@ import {
   requireFlag,
   requireFunction,
   requireOptions,
+  requireShapes,
   requireText,
 } from '../runtime/options.ts';
 import { HandoffClaim } from './claim.ts';
@@ -140,6 +141,7 @@ export class HandoffSender implements AsyncDisposable {
    * neither an address nor a shared tier
    */
   static async open(kv: KVRuntime, options: HandoffSenderOptions = {}): Promise<HandoffSender> {
+    requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
     requireOptions(options, optionsNames, 'options', 'TKV_CONFIG');
     const { listen, notice } = options;
     requireFlag(options.encrypt, 'encrypt', 'TKV_CONFIG');

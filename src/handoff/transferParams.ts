@@ -10,6 +10,7 @@
  * name no block that has passed to another request meanwhile.
  */
 
+import { requireShapes } from '../runtime/options.ts';
 import type { HandoffReference } from './reference.ts';
 
 /** What a request asks for by them. */
@@ -66,6 +67,7 @@ export function transferWish(value: unknown): TransferWish {
 
 /** What the answer of a prefill leg has. @param engine names the prefill server */
 export function transferAnswer(reference: HandoffReference, engine: string): object {
+  requireShapes({ reference, engine }, { reference: { text: 'text', id: 'text' }, engine: 'text' });
   const { text, id, host, port } = reference;
   return {
     do_remote_prefill: true,

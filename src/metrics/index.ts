@@ -1,9 +1,10 @@
-/** The door `tierkv/metrics`: what a runtime does, for Prometheus and OpenTelemetry. */
+/** The door `tierkv/metrics`: what a runtime or a gateway does, for Prometheus and OpenTelemetry. */
 
+export { gatewayMetrics } from '../gateway/gatewayMetrics.ts';
 export { type BlockNews, CacheMeasures, type SequenceStory, TierMeasures } from './cacheMeasures.ts';
 export { metrics } from './catalogue.ts';
 export { ValueHistogram } from './histogram.ts';
-export type { Metric, MetricKind, MetricSample, Watched } from './metric.ts';
+export type { MeasuredMetric, Metric, MetricKind, MetricSample, MetricSource, Watched } from './metric.ts';
 export { type OpenTelemetryOptions, openTelemetry, openTelemetryName } from './openTelemetry.ts';
 export { nameIn, type PrometheusMetrics, type PrometheusOptions, prometheus } from './prometheus.ts';
 export { RequestMeasures, type RequestMoments, TenantMeasures } from './requestMeasures.ts';

@@ -19,14 +19,12 @@ export interface Watched {
   readonly tenantsMost: number;
   /** The scheduler's queues; undefined without one. */
   scheduler(): { readonly running: number; readonly waiting: number } | undefined;
-  /** Health of the runtime as it is now. */
-  health(): {
-    readonly devicesLost: number;
-    readonly devicePresent: boolean;
-    readonly waitingForRoom: number;
-    /** Of the tier that runtimes share: what its breaker does, and how often it opened. */
-    readonly breaker?: { readonly state: 'closed' | 'onTrial' | 'open'; readonly openings: number };
-  };
+  readonly devicesLost: number;
+  readonly devicePresent: boolean;
+  /** Requests without room. */
+  readonly waitingForRoom: number;
+  /** Of the tier that runtimes share: what its breaker does, and how often it opened; undefined without one. */
+  breaker(): { readonly state: 'closed' | 'onTrial' | 'open'; readonly openings: number } | undefined;
   /** Owners by the names of their tenants. */
   owners(): ReadonlyMap<string, number>;
 }
@@ -38,7 +36,8 @@ export interface MetricSample {
 
 export type MetricKind = 'counter' | 'gauge' | 'histogram';
 
-export interface Metric {
+/** @typeParam Of what it is read of */
+export interface Metric<Of = Watched> {
   /** As Prometheus has it. */
   readonly name: string;
   readonly kind: MetricKind;
@@ -48,10 +47,22 @@ export interface Metric {
   readonly labels: readonly string[];
   /** As OpenTelemetry has it: `s`, `By`, `1`, `{block}`. */
   readonly unit: string;
-  read(watched: Watched): readonly MetricSample[];
+  read(of: Of): readonly MetricSample[];
 }
 
-export type ReadMetric = (watched: Watched) => readonly MetricSample[];
+export type ReadMetric<Of = Watched> = (of: Of) => readonly MetricSample[];
+
+/** A metric of one runtime or gateway. */
+export type MeasuredMetric = Omit<Metric, 'read'> & { read(): readonly MetricSample[] };
+
+/** What exporters export. */
+export interface MetricSource {
+  readonly measured: readonly MeasuredMetric[];
+}
+
+export function measuredOf<Of>(list: readonly Metric<Of>[], of: Of): readonly MeasuredMetric[] {
+  return list.map((each) => ({ ...each, read: () => each.read(of) }));
+}
 
 // Ways to read.
 
@@ -73,14 +84,14 @@ export function byLowerTier(read: Parameters<typeof byTier>[0]): ReadMetric {
   return (watched) => byTier(read)(watched).slice(1);
 }
 
-export function metric(
+export function metric<Of = Watched>(
   kind: MetricKind,
   name: string,
   unit: string,
   labels: readonly string[],
   help: string,
-  read: ReadMetric,
-): Metric {
+  read: ReadMetric<Of>,
+): Metric<Of> {
   return { name, kind, help, labels, unit, read };
 }
 

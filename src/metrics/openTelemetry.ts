@@ -11,13 +11,12 @@
 
 import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../packageFiles.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
-import { metrics } from './catalogue.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
-import type { Metric } from './metric.ts';
+import type { MeasuredMetric, MetricSource } from './metric.ts';
 import { importPeer } from './peer.ts';
 import type { RequestMoments } from './requestMeasures.ts';
-import type { RuntimeWatch } from './watch.ts';
+import { RuntimeWatch } from './watch.ts';
 
 export interface OpenTelemetryOptions {
   /** Default: the meter `tierkv` of the global provider. `false`: no metrics. */
@@ -44,42 +43,56 @@ const conventional: Readonly<Record<string, string>> = {
 };
 
 /** The metric's name in OpenTelemetry, where units are no part of names. */
-export function openTelemetryName({ name }: Pick<Metric, 'name'>): string {
+export function openTelemetryName({ name }: Pick<MeasuredMetric, 'name'>): string {
   const bare = name.replace(/^(vllm:|tierkv_)/, '').replace(/_(total|seconds|seconds_total)$/, '');
   return conventional[name] ?? `tierkv.${bare}`;
 }
 
 /**
+ * The metrics of a runtime or a gateway, and the spans of a runtime's requests.
  * @returns what ends it
  * @throws TKV_CONFIG where `@opentelemetry/api` is not installed, and for unknown options
  */
 export async function openTelemetry(
-  watch: RuntimeWatch,
+  watch: MetricSource,
   options: OpenTelemetryOptions = {},
 ): Promise<() => void> {
+  requireShapes({ watch, options }, { watch: { measured: 'array' }, options: 'object?' });
   const { attributes = {}, ...given } = requireOptions(
     options,
     openTelemetryOptionsNames,
     'options',
     'TKV_CONFIG',
   );
+  requireShapes({ attributes }, { attributes: 'object' });
+  if (given.meter !== undefined && given.meter !== false) {
+    requireShapes(given, { meter: { createHistogram: 'function' } });
+  }
+  if (given.tracer !== undefined && given.tracer !== false) {
+    requireShapes(given, { tracer: { startSpan: 'function' } });
+  }
   const api = await importPeer<Api>('@opentelemetry/api', 'metrics for OpenTelemetry');
   const meter = given.meter ?? api.metrics.getMeter('tierkv', packageVersion());
   const tracer = given.tracer ?? api.trace.getTracer('tierkv', packageVersion());
   const stops: (() => void)[] = [];
-  if (meter !== false) for (const metric of metrics) stops.push(tell(watch, metric, meter, attributes));
-  if (tracer !== false) stops.push(traceRequests(watch, tracer, attributes, api));
+  if (meter !== false) {
+    for (const metric of watch.measured) stops.push(tell(metric, meter, attributes));
+  }
+  if (tracer !== false && watch instanceof RuntimeWatch)
+    stops.push(traceRequests(watch, tracer, attributes, api));
   return () => {
     for (const stop of stops.splice(0)) stop();
   };
 }
 
-function tell(watch: RuntimeWatch, metric: Metric, meter: Meter, attributes: Attributes): () => void {
+function tell(metric: MeasuredMetric, meter: Meter, attributes: Attributes): () => void {
   const { help: description, unit } = metric;
   const name = openTelemetryName(metric);
   if (metric.kind === 'histogram') {
-    const samples = metric.read(watch).filter(({ value }) => value instanceof ValueHistogram);
+    const samples = metric.read().filter(({ value }) => value instanceof ValueHistogram);
     const [first] = samples;
+    // a runtime without a device, or without a tier below, has no transfers to time
+    if (first === undefined) return () => {};
     const advice = { explicitBucketBoundaries: [...(first.value as ValueHistogram).bounds] };
     const instrument = meter.createHistogram(name, { description, unit, advice });
     const stops = samples.map(({ labels, value }) => {
@@ -93,7 +106,7 @@ function tell(watch: RuntimeWatch, metric: Metric, meter: Meter, attributes: Att
   const make = metric.kind === 'counter' ? 'createObservableCounter' : 'createObservableGauge';
   const instrument = meter[make](name, { description, unit });
   const observe = (result: { observe(value: number, attributes: Attributes): void }): void => {
-    for (const { labels, value } of metric.read(watch)) {
+    for (const { labels, value } of metric.read()) {
       if (typeof value === 'number') result.observe(value, { ...attributes, ...labels });
     }
   };

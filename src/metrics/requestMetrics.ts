@@ -64,7 +64,7 @@ export const requestMetrics: readonly Metric[] = [
     '{request}',
     [],
     'Requests that wait: for the batch or, without a scheduler, for room.',
-    (w) => alone(w.scheduler()?.waiting ?? w.health().waitingForRoom),
+    (w) => alone(w.scheduler()?.waiting ?? w.waitingForRoom),
   ),
   metric(
     'counter',
@@ -163,7 +163,7 @@ export const requestMetrics: readonly Metric[] = [
     '{request}',
     [],
     'Requests that wait for room in the fastest tier.',
-    (w) => alone(w.health().waitingForRoom),
+    (w) => alone(w.waitingForRoom),
   ),
   metric(
     'counter',
@@ -244,7 +244,7 @@ export const healthMetrics: readonly Metric[] = [
     (w) => alone(w.manager.jobsOverdue),
   ),
   metric('counter', 'tierkv_devices_lost_total', '{device}', [], 'Devices that were lost.', (w) =>
-    alone(w.health().devicesLost),
+    alone(w.devicesLost),
   ),
   metric(
     'gauge',
@@ -252,7 +252,7 @@ export const healthMetrics: readonly Metric[] = [
     '1',
     [],
     '1 while there is a device, 0 while another one is looked for.',
-    (w) => alone(w.health().devicePresent ? 1 : 0),
+    (w) => alone(w.devicePresent ? 1 : 0),
   ),
   metric(
     'gauge',
@@ -261,7 +261,7 @@ export const healthMetrics: readonly Metric[] = [
     tier,
     "Of the shared tier's server: 0 while it is asked, 1 while one call tries it, 2 while it is left out.",
     (w) => {
-      const { breaker } = w.health();
+      const breaker = w.breaker();
       return breaker === undefined ? [] : ofShared(breakerStates.indexOf(breaker.state));
     },
   ),
@@ -272,7 +272,7 @@ export const healthMetrics: readonly Metric[] = [
     tier,
     'How often the breaker of the shared tier began to leave its server out.',
     (w) => {
-      const { breaker } = w.health();
+      const breaker = w.breaker();
       return breaker === undefined ? [] : ofShared(breaker.openings);
     },
   ),

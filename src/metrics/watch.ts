@@ -2,9 +2,10 @@
 
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { CacheMeasures } from './cacheMeasures.ts';
-import type { Watched } from './metric.ts';
+import { metrics } from './catalogue.ts';
+import { type MeasuredMetric, type MetricSource, measuredOf, type Watched } from './metric.ts';
 import { RequestMeasures } from './requestMeasures.ts';
 
 export interface WatchOptions {
@@ -18,20 +19,25 @@ const TENANTS_DEFAULT = 20;
 /** A label of each is a series of each metric in a database: some thousand are its end. */
 const TENANTS_MOST = 1000;
 
-export class RuntimeWatch implements Watched {
+export class RuntimeWatch implements Watched, MetricSource {
   readonly kv: KVRuntime;
   readonly manager: KVRuntime['manager'];
   readonly cache: CacheMeasures;
   readonly requests: RequestMeasures;
   readonly blockTokens: number;
   readonly tenantsMost: number;
+  readonly measured: readonly MeasuredMetric[] = measuredOf(metrics, this);
+  /** Whether there is a tier that runtimes share. */
+  readonly #isShared: boolean;
   readonly #stop: () => void;
 
   constructor(kv: KVRuntime, tenantsMost: number) {
+    requireShapes({ kv, tenantsMost }, { kv: { begin: 'function' }, tenantsMost: 'number' });
     this.kv = kv;
     this.manager = kv.manager;
     this.blockTokens = kv.layout.blockTokens;
     this.tenantsMost = tenantsMost;
+    this.#isShared = 'remote' in kv.describe();
     this.cache = new CacheMeasures(kv.manager);
     this.requests = new RequestMeasures(this.cache, tenantsMost);
     this.#stop = kv.observe({ requests: this.requests });
@@ -43,19 +49,23 @@ export class RuntimeWatch implements Watched {
     return { running: lastScheduler.runningCount, waiting: lastScheduler.waitingCount };
   }
 
-  health(): ReturnType<Watched['health']> {
-    const { kv } = this;
-    const { runtime, remote } = kv.describe();
-    const { devicePresent } = runtime;
-    const { state, leftOut } = remote ?? {};
-    return {
-      ...(state === 'closed' || state === 'onTrial' || state === 'open'
-        ? { breaker: { state, openings: Number(leftOut) } }
-        : {}),
-      devicesLost: kv.devicesLost,
-      devicePresent: devicePresent === true,
-      waitingForRoom: kv.room.waiting,
-    };
+  get devicesLost(): number {
+    return this.kv.devicesLost;
+  }
+
+  get devicePresent(): boolean {
+    return this.kv.devicePresent;
+  }
+
+  get waitingForRoom(): number {
+    return this.kv.room.waiting;
+  }
+
+  breaker(): ReturnType<Watched['breaker']> {
+    if (!this.#isShared) return undefined;
+    const { state, leftOut } = this.kv.describe().remote ?? {};
+    if (state !== 'closed' && state !== 'onTrial' && state !== 'open') return undefined;
+    return { state, openings: Number(leftOut) };
   }
 
   owners(): ReadonlyMap<string, number> {
@@ -77,6 +87,7 @@ const watches: WeakMap<KVRuntime, RuntimeWatch> = new WeakMap();
  * @throws TKV_CONFIG for options that are wrong, or differ from the options that the runtime is watched with
  */
 export function watchRuntime(kv: KVRuntime, options: WatchOptions = {}): RuntimeWatch {
+  requireShapes({ kv, options }, { kv: { begin: 'function' }, options: 'object?' });
   const { tenants } = requireOptions(options, watchOptionsNames, 'options', 'TKV_CONFIG');
   if (tenants !== undefined) requireInteger('tenants', tenants, 0, TENANTS_MOST);
   const known = watches.get(kv);

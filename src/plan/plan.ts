@@ -4,6 +4,7 @@
  */
 
 import { availableParallelism } from 'node:os';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import { type TaskRunner, WorkerPool } from '../workers/workerPool.ts';
 import {
@@ -102,6 +103,8 @@ export interface PlanOptions {
   readonly progress?: (state: PlanProgress) => void;
 }
 
+const planOptionsNames: readonly string[] = optionNames<PlanOptions>({ runner: true, progress: true });
+
 /** Share of the whole at which each stage begins; simulations of a full run take the most time. */
 const stageStarts: Readonly<Record<PlanStage['stage'], readonly [start: number, length: number]>> = {
   bounds: [0, 0.02],
@@ -124,6 +127,7 @@ const modelsOfTime: readonly LatencyBackend[] = ['calibrated', 'trained-physics'
  * @throws {TierKVError} TKV_CONFIG naming the field of the question that is wrong
  */
 export async function plan(question: PlanQuestion, options: PlanOptions = {}): Promise<PlanAnswer> {
+  requireOptions(options, planOptionsNames, 'options');
   const checked = checkQuestion(question);
   const own = options.runner === undefined;
   const runner = options.runner ?? new WorkerPool({ workers: availableParallelism(), wallMs: Infinity });
@@ -205,6 +209,7 @@ function optionOf({ trial, result, targets, meets }: Tried, question: CheckedQue
  * @param file where its `deploymentFile` was written; without one, undefined where options cannot say the deployment
  */
 export function simulateCommandOf(answer: PlanAnswer, file?: string): string | undefined {
+  requireShapes({ answer, file }, { answer: { schema: 'text' }, file: 'name?' });
   const { question, choice, closest, effort, simulateWords: words } = answer;
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;

@@ -4,7 +4,7 @@
  */
 
 import { readText } from '../files/inputs.ts';
-import { type KVManager, linkName, Tier, tierName } from '../runtime/index.ts';
+import { type KVManager, linkName, tierName } from '../runtime/index.ts';
 import { type LinkCalibration, parseLinkCalibration } from '../sim/latency/capacity.ts';
 import {
   LinkModel,
@@ -29,7 +29,7 @@ export async function openTiers(
   };
   const profile = profileOf(options);
   const timeline = new TransferTimeline();
-  const share = shareOf(options);
+  const share = shareOf(manager, options);
   const profiles = { ...(share === null ? {} : linksToServer(manager, share)), ...profile?.links };
   const driver = new ModeledDriver(manager.config, new LinkModel(profiles, link), timeline, share);
   timeline.onDue((flight) => driver.end(flight));
@@ -55,9 +55,10 @@ export async function openTiers(
 }
 
 /** Blocks of all replays are of one space, as on a real server. */
-function shareOf({ remote, blockBytes }: ReplayOptions): ModeledShare | null {
-  if (remote === undefined || !('server' in remote)) return null;
-  return { tier: Tier.REMOTE, server: remote.server, space: `replay/${blockBytes}/` };
+function shareOf({ tiers }: KVManager, { shared, blockBytes }: ReplayOptions): ModeledShare | null {
+  const tier = tiers.at(-1);
+  if (shared === undefined || tier === undefined) return null;
+  return { tier, server: shared, space: `replay/${blockBytes}/` };
 }
 
 function linksToServer({ tiers }: KVManager, { tier, server }: ModeledShare): LinkProfiles {

@@ -9,44 +9,27 @@ import { configError } from '../runtime/errors.ts';
 import type { EvictionChoice } from '../runtime/index.ts';
 import type { SharedServer } from '../sim/links/sharedServer.ts';
 import type { ReplayReport } from './report.ts';
-
-/**
- * Slots of a tier: a count, 0 for "this tier is off", or 'all' for "as many as the trace needs" (last tier
- * only).
- */
-export type BlockBudget = number | 'all';
-
-/** @see SharedServer runs that are given the same one find what the others left there */
-export interface ModeledRemote {
-  readonly server: SharedServer;
-  readonly blocks: number;
-}
+import { type SizedTier, sizeOption } from './sizedTiers.ts';
 
 export type DriverName = 'real' | 'modeled';
 
 export interface ReplayOptions {
   /** What is read: the trace, or `inputsPath` where that is given. */
   readonly tracePath: string;
-  readonly hbmBlocks: BlockBudget;
-  readonly ddrBlocks: BlockBudget;
-  readonly nvmeBlocks: BlockBudget;
+  /** Tiers that others share only with `driver: 'real'`. */
+  readonly tiers: readonly SizedTier[];
   /** Bytes of one block, a positive multiple of 4. */
   readonly blockBytes: number;
   /** Tokens of one block: what the trace's hash ids are cut by. */
   readonly blockTokens: number;
   /** Stop after this many requests. Absent: the whole trace. */
   readonly requests?: number;
-  /**
-   * A server below all tiers, which runs share, and the blocks of it to keep in mind: a Valkey or Redis with
-   * `driver: 'real'`, a model of one with `driver: 'modeled'`.
-   */
-  readonly remote?: { readonly url: string; readonly blocks: number } | ModeledRemote;
-  /** Directory for the NVMe tier's files. It exists, is writable, and is the caller's to remove. */
-  readonly dir: string;
   readonly driver: DriverName;
+  /** With `driver: 'modeled'`: the server of the tier that runs share. Runs that are given the same one find what others left. */
+  readonly shared?: SharedServer;
   /** Who leaves a tier first. */
   readonly eviction: EvictionChoice;
-  /** Share of HBM, 0 to 1, above which cached blocks are offloaded after each request. */
+  /** Share of the top tier, 0 to 1, above which cached blocks are offloaded after each request. */
   readonly offloadThreshold: number;
   /**
    * Of every link of the modeled driver, in bytes per second. An assumption of the user's, not a measurement.
@@ -109,19 +92,13 @@ export interface TraceSurvey {
 /** Most blocks that `all` may come to. */
 export const maxUniqueBlocks: number = 2 ** 22;
 
-/** The option that says `all`, if one does. */
-function optionOfAll({ hbmBlocks, ddrBlocks, nvmeBlocks }: ReplayOptions): string | undefined {
-  if (hbmBlocks === 'all') return '--hbm';
-  if (ddrBlocks === 'all') return '--ddr';
-  return nvmeBlocks === 'all' ? '--nvme' : undefined;
-}
-
 /**
  * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped; TKV_CONFIG
  * when `all` would be more blocks than a replay can hold. Throws the signal's reason after a stop.
  */
 export async function surveyTrace(options: ReplayOptions, signal: AbortSignal): Promise<TraceSurvey> {
-  const all = optionOfAll(options);
+  const unbounded = options.tiers.find(({ blocks }) => blocks === 'all');
+  const all = unbounded === undefined ? undefined : sizeOption(unbounded.name);
   const ids = new Set<number>();
   let requests = 0;
   let blockLookups = 0;

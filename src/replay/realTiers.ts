@@ -6,7 +6,8 @@ import { openStores } from '../embed/index.ts';
 import { type KVManager, Outcome } from '../runtime/index.ts';
 import { inOptionNames } from '../simulate/optionNames.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
-import { type BlockBytes, type ReplayedPlace, type ReplayTiers, trafficOf } from './tiers.ts';
+import { tierFieldOptions, tierOptionsOf } from './sizedTiers.ts';
+import { type BlockBytes, type ReplayedPlace, type ReplayTiers, sharesOf, trafficOf } from './tiers.ts';
 
 /** @throws {TierKVError} when a device, the memory or the directory is not to be had */
 export async function openTiers(
@@ -14,19 +15,19 @@ export async function openTiers(
   options: ReplayOptions,
   listener: TraceReplayListener,
 ): Promise<ReplayTiers> {
-  const nvme = { dir: options.dir, bytes: 0 }; // its size is in the manager's configuration
-  const url = options.remote !== undefined && 'url' in options.remote ? options.remote.url : undefined;
-  const remote = url === undefined ? {} : { remote: { url, bytes: 0, ...patience }, facts };
-  const stores = await openStores({ nvme, notice: listener.notice, ...remote }, manager).catch((error) => {
-    throw inOptionNames(optionOf, error);
+  const { notice } = listener;
+  const known = sharesOf(options) ? { facts } : {};
+  const rows = tierOptionsOf(options.tiers, () => 0);
+  const stores = await openStores({ ...rows, notice, ...known }, manager).catch((error) => {
+    throw inOptionNames(tierFieldOptions(), error);
   });
-  const { engine, hbm, shared } = stores;
+  const { engine, pool, shared } = stores;
   return {
     driver: engine,
     advance: null,
-    bytes: patternBytes(hbm),
+    bytes: patternBytes(pool),
     shared,
-    adapter: { name: hbm.adapter.name, software: hbm.adapter.software },
+    adapter: { name: pool.adapter.name, software: pool.adapter.software },
     describe: stores.describe,
     bytesMoved: () => [...engine.traffic().values()].reduce((sum, link) => sum + link.bytes, 0),
     traffic: () => trafficOf(engine.traffic()),
@@ -34,29 +35,14 @@ export async function openTiers(
   };
 }
 
-/** Milliseconds: what a replay finds must not depend on how busy the machine is. */
-const patience = { lookupMs: 10_000, deadlineMs: 30_000 };
-
 /** Blocks of a replay are patterns of the trace's ids: all replays share them, and there is nothing to hide. */
 const facts: TierFacts = {
   identity: { model: 'replay', layout: 'replay', secretKey: '', extras: '', epoch: 0 },
   secretKey: new TextEncoder().encode('tierkv replay, not a secret'),
 };
 
-const optionOf: Readonly<Record<string, string>> = {
-  'hbm.capacityBytes': '--hbm',
-  hbmBytes: '--hbm',
-  'ddr.capacityBytes': '--ddr',
-  ddrBytes: '--ddr',
-  'nvme.dir': '--dir',
-  dir: '--dir',
-  'remote.url': '--remote',
-  'remote.capacityBytes': '--remote-blocks',
-  remote: '--remote',
-};
-
 /** Blocks whose bytes the device generates from the trace's id, so that only this block can have them. */
-function patternBytes(hbm: DevicePool): BlockBytes {
+function patternBytes(pool: DevicePool): BlockBytes {
   const items = (places: readonly ReplayedPlace[]) =>
     places.map(({ slot, generation, id }) => ({
       slot,
@@ -67,11 +53,11 @@ function patternBytes(hbm: DevicePool): BlockBytes {
     }));
   return {
     write(places) {
-      void hbm.fillPattern(items(places));
+      void pool.fillPattern(items(places));
     },
     async verify(places) {
       if (places.length === 0) return 0;
-      const results = await hbm.countMismatches(items(places));
+      const results = await pool.countMismatches(items(places));
       return results.filter((r) => r.outcome !== Outcome.LOADED || r.mismatchedWords > 0).length;
     },
   };

@@ -4,49 +4,29 @@
  * whatever moved the bytes.
  */
 
-/** A direction in which blocks are copied. A tier that is off is jumped over. */
-export const linkNames = [
-  'hbmToDdr',
-  'ddrToHbm',
-  'ddrToNvme',
-  'nvmeToDdr',
-  'hbmToNvme',
-  'nvmeToHbm',
-  'hbmToRemote',
-  'ddrToRemote',
-  'nvmeToRemote',
-  'remoteToHbm',
-  'remoteToDdr',
-] as const;
-export type LinkName = (typeof linkNames)[number];
+import { linkName, tierNames, tierTitle } from '../runtime/tier/tier.ts';
 
 export interface ReplayReport {
   readonly requests: number;
   /** Hash ids of all requests together. */
   readonly blockLookups: number;
   /** Blocks of the leading hit of each request, by the tier in which they lay at lookup. */
-  readonly hits: {
-    readonly hbm: number;
-    readonly ddr: number;
-    readonly nvme: number;
-    /** Only of a run with a shared tier. */
-    readonly remote?: number;
-  };
-  /** Blocks that HBM alone would have served; absent without a lower tier, and of a modeled driver. */
+  readonly hits: Readonly<Record<string, number>>;
+  /** Blocks that the top tier alone would have served; absent without a lower tier, and of a modeled driver. */
   readonly hbmAloneHits?: number;
   /** sha256, in hex, over the hits of every request in order, each as a decimal number with one newline. */
   readonly hitDigest: string;
-  /** Blocks that left a tier downwards. `dropped` left the last tier. */
-  readonly demotions: { readonly hbmToDdr: number; readonly ddrToNvme: number; readonly dropped: number };
-  /** Bytes copied over each link that was used. */
-  readonly bytesMoved: { readonly [link in LinkName]?: number };
+  /** Blocks that left each tier downwards, by its link to the next tier that is on. `dropped` left the last tier. */
+  readonly demotions: { readonly dropped: number; readonly [link: string]: number };
+  /** Bytes copied over each link that was used, such as `ddrToHbm`. */
+  readonly bytesMoved: { readonly [link: string]: number };
   /** GB/s (10^9 bytes) of each link that was used, over the time in which it was busy. */
-  readonly gbps: { readonly [link in LinkName]?: number };
-  /** Blocks whose bytes were compared with what they must be, on arrival in HBM. */
+  readonly gbps: { readonly [link: string]: number };
+  /** Blocks whose bytes were compared with what they must be, on arrival in the top tier. */
   readonly verified: number;
   /** Of those, the ones that differed. Anything but 0 is a fault of the hardware or of tierkv. */
   readonly verifyFailures: number;
-  /** What held the HBM tier. `software` marks figures that say nothing about a GPU. */
+  /** What held the top tier. `software` marks figures that say nothing about a GPU. */
   readonly adapter: { readonly name: string; readonly software: boolean };
   readonly wallSeconds: number;
   /** sha256, in hex, over the decision log. */
@@ -58,4 +38,17 @@ export interface ReplayReport {
   readonly skippedLines: number;
   /** What each configured tier's store really got, fastest first: `TierStore.describe()` by tier name. */
   readonly tiers: { readonly [tier: string]: Readonly<Record<string, string | number | boolean>> };
+}
+
+/** How links are called in tables, such as `HBM -> DDR`: neighbours first, and downwards before upwards. */
+export function linkTitles(): ReadonlyMap<string, string> {
+  const titles = new Map<string, string>();
+  for (let lower = 1; lower < tierNames.length; lower++) {
+    for (let upper = lower - 1; upper >= 0; upper--) {
+      const [fast, slow] = [tierTitle(tierNames[upper]), tierTitle(tierNames[lower])];
+      titles.set(linkName(upper, lower), `${fast} -> ${slow}`);
+      titles.set(linkName(lower, upper), `${slow} -> ${fast}`);
+    }
+  }
+  return titles;
 }

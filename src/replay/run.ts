@@ -7,9 +7,7 @@ import { readLines, readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import {
   BlockKeys,
   type Completion,
-  type Counters,
   type DecisionSink,
-  defaultEviction,
   type EndListener,
   Entry,
   ExternalKeys,
@@ -19,11 +17,13 @@ import {
   LogReader,
   LogReplayer,
   LogWriter,
+  linkName,
   type ManagerConfig,
   type Sequence,
-  Tier,
   type Transfer,
   type TransferDriver,
+  tierName,
+  tierNames,
 } from '../runtime/index.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import {
@@ -34,6 +34,7 @@ import {
   traceOptions,
 } from './options.ts';
 import type { ReplayReport } from './report.ts';
+import { askedRows, isAlwaysAsked } from './sizedTiers.ts';
 import {
   type BlockBytes,
   type OpenReplayTiers,
@@ -58,7 +59,7 @@ export async function runReplay(
   await using tiers = await openTiers(manager, options, listener);
   const session = new ReplaySession(manager, tiers, {
     blockTokens: options.blockTokens,
-    hbmBlocks: sizes.hbmBlocks,
+    topBlocks: sizes.topBlocks,
     window: sizes.window,
   });
 
@@ -86,8 +87,8 @@ export async function runReplay(
     });
   }
   return {
-    ...figures(manager.counters, tiers, sizes.config),
-    ...(await hbmAlone(options, listener)),
+    ...figures(manager, tiers),
+    ...(await topAlone(options, listener)),
     requests,
     blockLookups: survey.blockLookups,
     hitDigest: hits.digest('hex'),
@@ -100,17 +101,17 @@ export async function runReplay(
   };
 }
 
-/** The same requests without the tiers below HBM: no bytes move, and the manager decides as it would on real ones. */
-async function hbmAlone(
+/** The same requests without the lower tiers: no bytes move, and the manager decides as it would on real ones. */
+async function topAlone(
   options: ReplayOptions,
   { signal }: TraceReplayListener,
 ): Promise<Pick<ReplayReport, 'hbmAloneHits'>> {
-  const { logPath: _log, jsonPath: _json, linksPath: _links, remote, ...same } = options;
-  const hasLower = same.ddrBlocks !== 0 || same.nvmeBlocks !== 0 || remote !== undefined;
-  if (same.driver === 'modeled' || !hasLower) return {};
-  const alone: ReplayOptions = { ...same, driver: 'modeled', ddrBlocks: 0, nvmeBlocks: 0 };
+  const { logPath: _log, jsonPath: _json, linksPath: _links, ...same } = options;
+  const [top, ...lower] = options.tiers;
+  if (same.driver === 'modeled' || lower.length === 0) return {};
+  const alone: ReplayOptions = { ...same, driver: 'modeled', tiers: [top] };
   const { hits } = await runReplay(alone, { signal, notice: () => {}, progress: () => {} });
-  return { hbmAloneHits: hits.hbm };
+  return { hbmAloneHits: hits[top.name] };
 }
 
 /** Only a real run loads the GPU's binding. */
@@ -150,7 +151,7 @@ async function replayInputs(
   const { manager } = run;
   await using tiers = await openModeledTiers(manager, options, listener);
   return {
-    ...figures(manager.counters, tiers, lines.config),
+    ...figures(manager, tiers),
     requests,
     blockLookups,
     hitDigest: hits.digest('hex'),
@@ -164,34 +165,22 @@ async function replayInputs(
 }
 
 function figures(
-  counters: Readonly<Counters>,
+  { tiers: on, counters, config }: KVManager,
   tiers: ReplayTiers,
-  config: ManagerConfig,
 ): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers' | 'policy'> {
-  const order: Tier[] = [
-    Tier.HBM,
-    ...(config.ddr ? [Tier.DDR] : []),
-    ...(config.nvme ? [Tier.NVME] : []),
-    ...(config.remote ? [Tier.REMOTE] : []),
-  ];
-  const at = (values: Float64Array, tier: Tier): number => {
-    const position = order.indexOf(tier);
-    return position === -1 ? 0 : values[position];
-  };
+  const names = on.map((tier) => tierName(tier));
+  const asked = askedRows().filter((row) => isAlwaysAsked(row) || names.includes(row.name));
+  const always = asked.map(({ name }) => name);
+  const told = [...always, ...names.filter((name) => !always.includes(name))];
+  const none = told
+    .slice(1)
+    .map((name, i) => [linkName(tierNames.indexOf(told[i]), tierNames.indexOf(name)), 0]);
+  const down = on.slice(1).map((tier, i) => [linkName(on[i], tier), counters.demotions[i]]);
   return {
-    hits: {
-      hbm: at(counters.hits, Tier.HBM),
-      ddr: at(counters.hits, Tier.DDR),
-      nvme: at(counters.hits, Tier.NVME),
-      ...(config.remote ? { remote: at(counters.hits, Tier.REMOTE) } : {}),
-    },
-    demotions: {
-      hbmToDdr: config.ddr ? at(counters.demotions, Tier.HBM) : 0,
-      ddrToNvme: at(counters.demotions, Tier.DDR),
-      dropped: counters.dropped,
-    },
+    hits: Object.fromEntries(told.map((name) => [name, counters.hits[names.indexOf(name)] ?? 0])),
+    demotions: { ...Object.fromEntries([...none, ...down]), dropped: counters.dropped },
     ...tiers.traffic(),
-    policy: (config.eviction ?? defaultEviction).policy,
+    policy: config.eviction.policy,
     adapter: tiers.adapter,
     tiers: tiers.describe(),
   };
@@ -199,8 +188,8 @@ function figures(
 
 // One request after the other through the manager, as the traces' ground truth defines it: look up the whole
 // prefix, bring what lower tiers hold, compute the rest, and let all blocks go from the last to the first.
-// The tiers are exclusive: a block that moves up leaves the tier that it came from, a block that HBM has no
-// room for moves down.
+// The tiers are exclusive: a block that moves up leaves the tier that it came from, a block that the top tier has
+// no room for moves down.
 //
 // The session is the same for every driver. It hands the ends of jobs to the manager in the order of
 // submission (orderedEnds.ts), so its decisions depend on the trace and the configuration alone.
@@ -216,14 +205,14 @@ export class ReplaySession {
   readonly #chain: ExternalKeys = new ExternalKeys({ tenant: 'replay', epoch: 0 });
   readonly #keys: BlockKeys = new BlockKeys(256);
   readonly #blockTokens: number;
-  readonly #hbmBlocks: number;
+  readonly #topBlocks: number;
   readonly #window: number;
 
-  /** @param window most blocks that are brought or computed at a time when a request is larger than HBM */
+  /** @param window most blocks that are brought or computed at a time when a request is larger than the top tier */
   constructor(
     manager: KVManager,
     tiers: Pick<ReplayTiers, 'driver' | 'bytes' | 'advance' | 'shared'>,
-    sizes: { blockTokens: number; hbmBlocks: number; window: number },
+    sizes: { blockTokens: number; topBlocks: number; window: number },
   ) {
     this.manager = manager;
     this.#driver = new OrderedEnds(tiers.driver);
@@ -233,7 +222,7 @@ export class ReplaySession {
     const carrier = new JobCarrier(manager, this.#driver);
     manager.listen({ jobsIssued: () => carrier.submit() });
     this.#blockTokens = sizes.blockTokens;
-    this.#hbmBlocks = sizes.hbmBlocks;
+    this.#topBlocks = sizes.topBlocks;
     this.#window = sizes.window;
   }
 
@@ -247,7 +236,7 @@ export class ReplaySession {
     this.#chain.hashBlocks(hashIds, 0, this.#keys);
     await this.#findShared(count);
     const sequence = this.manager.open(this.#keys.words, count, this.#driver.nowUs());
-    const window = count <= this.#hbmBlocks ? count : this.#window;
+    const window = count <= this.#topBlocks ? count : this.#window;
     for (let to = count; to > 0; to -= window) {
       await this.#blocks(sequence, hashIds, Math.max(0, to - window), to);
     }
@@ -271,7 +260,7 @@ export class ReplaySession {
   }
 
   /**
-   * Brings blocks [from, to) to HBM, loaded or computed, verifies blocks that were there before, and lets them
+   * Brings blocks [from, to) to the top tier, loaded or computed, verifies blocks that were there before, and lets them
    * go.
    */
   async #blocks(sequence: Sequence, ids: Float64Array, from: number, to: number): Promise<void> {

@@ -17,8 +17,11 @@ import {
   KVManager,
   type ManagerConfig,
   Outcome,
+  TOP,
+  tierNames,
 } from '../runtime/index.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
+import { lowerTiers } from './sizedTiers.ts';
 
 export interface PrefixTrace {
   readonly blockTokens: number;
@@ -164,7 +167,8 @@ export interface Study {
   readonly requests: number;
   readonly lookups: number;
   readonly blockTokens: number;
-  readonly lower: readonly [ddr: number, nvme: number];
+  /** Blocks of each lower tier, in the order of `lowerTiers`; 0 for none. */
+  readonly lower: readonly number[];
   readonly rows: readonly StudyRow[];
 }
 
@@ -208,7 +212,7 @@ export async function comparePolicies(
   const optimum = new Optimum(trace);
   const rows: StudyRow[] = [];
   for (const capacity of options.capacities) {
-    const best = optimum.hits(capacity + options.lower[0] + options.lower[1]);
+    const best = optimum.hits(options.lower.reduce((sum, blocks) => sum + blocks, capacity));
     let lru = 0;
     const add = (policy: string, hits: number, nsPerBlock: number | null): void => {
       rows.push({ capacity, policy, ...shareOf(hits, lru, best, trace.lookups), nsPerBlock });
@@ -326,9 +330,10 @@ function nextUses(trace: PrefixTrace): NextUses[] {
 export interface StudyOptions {
   /** Beside LRU and the optimum. */
   readonly policies: readonly string[];
-  /** HBM of each run, in blocks. */
+  /** Blocks of the top tier in each run. */
   readonly capacities: readonly number[];
-  readonly lower: readonly [ddr: number, nvme: number];
+  /** Blocks of each lower tier, in the order of `lowerTiers`; 0 for none. */
+  readonly lower: readonly number[];
 }
 
 // A trace through the manager, one request at a time, as the definition of the traces' hit rates asks: look
@@ -354,8 +359,8 @@ export interface PoolRun {
 export interface PoolOptions {
   /** Blocks of HBM. */
   readonly capacity: number;
-  /** Blocks of DDR and of NVMe; 0, the default, for none. */
-  readonly lower?: readonly [ddr: number, nvme: number];
+  /** Blocks of each lower tier, in the order of `lowerTiers`; 0, the default, for none. */
+  readonly lower?: readonly number[];
   readonly eviction: EvictionChoice;
   readonly held?: boolean;
   /** Requests to take, from the start of the trace. Default: all. */
@@ -378,14 +383,15 @@ export class PoolStudy {
   #cpuUs = 0;
 
   constructor(trace: PrefixTrace, options: PoolOptions) {
-    const { capacity, eviction, held = false, lower = [0, 0] } = options;
+    const { capacity, eviction, held = false, lower = [] } = options;
     const longest = trace.lengths.reduce((most, length) => Math.max(most, length), 1);
     const tier = (blocks: number) => ({ capacityBytes: blocks, landingBytes: longest });
     const config: ManagerConfig = {
       unitBytes: [1],
-      hbm: { capacityBytes: held ? Math.max(capacity, longest) : capacity + longest },
-      ...(lower[0] > 0 ? { ddr: tier(lower[0]) } : {}),
-      ...(lower[1] > 0 ? { nvme: tier(lower[1]) } : {}),
+      [tierNames[TOP]]: { capacityBytes: held ? Math.max(capacity, longest) : capacity + longest },
+      ...Object.fromEntries(
+        lowerTiers().flatMap((name, i) => (lower[i] > 0 ? [[name, tier(lower[i])]] : [])),
+      ),
       lowerCopy: 'move',
       eviction,
       maxJobs: Math.max(16_384, 4 * longest),

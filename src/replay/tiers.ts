@@ -1,13 +1,17 @@
 /** What a replay runs on: a driver, the bytes behind it if it has any, and what to report of them. */
 
-import fs from 'node:fs';
-import os from 'node:os';
 import type { SharedTier } from '../backends/tierRow.ts';
-import { formatBytes } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
-import type { KVManager, ManagerConfig, TransferDriver } from '../runtime/index.ts';
-import type { BlockBudget, ReplayOptions, TraceReplayListener, TraceSurvey } from './options.ts';
+import {
+  type KVManager,
+  type ManagerConfig,
+  type TierSize,
+  TOP,
+  type TransferDriver,
+} from '../runtime/index.ts';
+import type { ReplayOptions, TraceReplayListener, TraceSurvey } from './options.ts';
 import type { ReplayReport } from './report.ts';
+import { askedRows, type BlockBudget } from './sizedTiers.ts';
 
 export interface ReplayTiers extends AsyncDisposable {
   readonly driver: TransferDriver;
@@ -41,114 +45,58 @@ export function trafficOf(
   };
 }
 
-// From blocks to a manager's configuration. A replay's tiers are exclusive and offload on demand only. HBM
-// has landing room for one window of blocks, each lower tier for the largest request, whose blocks may leave
-// it while as many arrive.
+// From blocks to a manager's configuration. A replay's tiers are exclusive and offload on demand only. The top
+// tier has landing room for one window of blocks, each lower tier for the largest request, whose blocks may
+// leave it while as many arrive.
 
 const LANDING_BYTES = 32 * 1024 * 1024;
 const LANDING_BLOCKS = 64;
 
-/**
- * Most blocks of all tiers together. The manager needs some 60 bytes of memory for each, so this is about 1
- * GB.
- */
-export const maxBlocks: number = 2 ** 24;
-
-/**
- * Refuses tiers that no machine could manage or address. What `all` comes to is not known yet.
- * @throws {TierKVError} TKV_CONFIG naming the largest tier's option.
- */
-export function requireHoldable(
-  sizes: Pick<ReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes'>,
-): void {
-  const tiers = [
-    ['--hbm', sizes.hbmBlocks],
-    ['--ddr', sizes.ddrBlocks],
-    ['--nvme', sizes.nvmeBlocks],
-  ] as const;
-  let total = 0;
-  let largest: readonly [option: string, blocks: number] = ['--hbm', 0];
-  for (const [option, blocks] of tiers) {
-    if (blocks === 'all') continue;
-    total += blocks;
-    if (blocks > largest[1]) largest = [option, blocks];
-  }
-  const [option, blocks] = largest;
-  if (total > maxBlocks) {
-    const problem = `is ${blocks}, and all tiers together would have ${total} blocks, more than ${maxBlocks}`;
-    throw configError(
-      option,
-      problem,
-      `Lower ${option}; larger blocks (--block-bytes) hold as much in fewer.`,
-    );
-  }
-  if (blocks * sizes.blockBytes > Number.MAX_SAFE_INTEGER) {
-    const problem = `makes ${blocks} blocks of ${sizes.blockBytes} bytes, more than can be addressed`;
-    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
-  }
-}
-
-/**
- * Refuses tiers of real bytes that this machine has no room for.
- * @param sizes `dir` is where the disk tier lies; undefined for the system's directory of temporary files.
- * @throws {TierKVError} TKV_CONFIG naming the option.
- */
-export function requireRoom(
-  sizes: Pick<ReplayOptions, 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes'> & {
-    readonly dir?: string | undefined;
-  },
-): void {
-  const require = (option: string, blocks: BlockBudget, bytes: number, where: string): void => {
-    if (blocks === 'all' || blocks * sizes.blockBytes <= bytes) return;
-    const problem = `asks for ${formatBytes(blocks * sizes.blockBytes)}, and ${where} ${formatBytes(bytes)}`;
-    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
-  };
-  require('--ddr', sizes.ddrBlocks, os.totalmem(), 'this machine has a memory of');
-  const dir = sizes.dir ?? os.tmpdir();
-  const { bavail, bsize } = fs.statfsSync(dir);
-  require('--nvme', sizes.nvmeBlocks, bavail * bsize, `${dir} has free`);
-}
-
 export interface ReplaySizes {
   readonly config: ManagerConfig;
-  readonly hbmBlocks: number;
-  /** Most blocks brought or computed at a time when a request is larger than HBM. */
+  readonly topBlocks: number;
+  /** Most blocks brought or computed at a time when a request is larger than the top tier. */
   readonly window: number;
 }
 
 export function replaySizes(options: ReplayOptions, survey: TraceSurvey): ReplaySizes {
-  const { blockBytes } = options;
-  const blocks = (budget: BlockBudget): number =>
+  const { blockBytes, tiers } = options;
+  const blocksOf = (budget: BlockBudget): number =>
     budget === 'all' ? Math.max(1, survey.uniqueBlocks) : budget;
+  const blocks = tiers.map((tier) => blocksOf(tier.blocks));
   const window = Math.max(1, Math.min(LANDING_BLOCKS, Math.floor(LANDING_BYTES / blockBytes)));
-  const lower = (budget: BlockBudget): { capacityBytes: number; landingBytes: number } => ({
-    capacityBytes: blocks(budget) * blockBytes,
-    landingBytes: survey.longestRequest * blockBytes,
-  });
-  const hbmBlocks = blocks(options.hbmBlocks);
-  // what others shall find goes down at once
-  const eager = options.remote === undefined ? {} : { offload: { policy: 'eager' } };
-  const largest = Math.max(hbmBlocks, blocks(options.ddrBlocks), blocks(options.nvmeBlocks));
+  const largest = Math.max(...blocks);
   if ((largest + survey.longestRequest + window) * blockBytes > Number.MAX_SAFE_INTEGER) {
     const problem = `is ${blockBytes}, and tiers of ${largest} such blocks cannot be addressed`;
     throw configError('--block-bytes', problem, 'Lower it.');
   }
+  const isShared = sharesOf(options);
+  const sizes = tiers.map(({ name }, i): [string, TierSize] => {
+    const landing = i === TOP ? window : survey.longestRequest;
+    // what others shall find goes down at once
+    const offload = isShared && i < tiers.length - 1 ? ({ offload: { policy: 'eager' } } as const) : {};
+    return [name, { capacityBytes: blocks[i] * blockBytes, landingBytes: landing * blockBytes, ...offload }];
+  });
   return {
-    hbmBlocks,
+    topBlocks: blocks[TOP],
     window,
     config: {
       unitBytes: [blockBytes],
-      hbm: { capacityBytes: hbmBlocks * blockBytes, landingBytes: window * blockBytes, ...eager },
-      ...(options.ddrBlocks === 0 ? {} : { ddr: { ...lower(options.ddrBlocks), ...eager } }),
-      ...(options.nvmeBlocks === 0 ? {} : { nvme: { ...lower(options.nvmeBlocks), ...eager } }),
-      ...(options.remote === undefined ? {} : { remote: lower(options.remote.blocks) }),
-      lowerCopy: options.remote === undefined ? 'move' : 'keep',
+      ...Object.fromEntries(sizes),
+      lowerCopy: isShared ? 'keep' : 'move',
       chainedKeys: false,
       eviction: options.eviction,
-      ...(options.remote === undefined ? { offloadThreshold: options.offloadThreshold } : {}),
+      ...(isShared ? {} : { offloadThreshold: options.offloadThreshold }),
       maxJobs: Math.max(16_384, 4 * survey.longestRequest),
     },
   };
+}
+
+/** Whether other runs find what this one leaves in a tier. */
+export function sharesOf({ tiers }: Pick<ReplayOptions, 'tiers'>): boolean {
+  return askedRows().some(
+    ({ name, isShared }) => isShared === true && tiers.some((tier) => tier.name === name),
+  );
 }
 
 /** What holds the bytes of the blocks, where a driver has bytes. */

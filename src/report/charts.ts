@@ -4,7 +4,6 @@
  * lines are dashed differently, so that they are told apart in grey print.
  */
 
-import { tierColours } from '../dashboard/charts.ts';
 import { importPeer } from '../metrics/peer.ts';
 import type { VegaLiteSpec } from '../printing/chart.ts';
 import type {
@@ -65,6 +64,16 @@ function titled(title: string, unit: Unit): string {
   const name = unitNames[unit];
   return name === '' || title.endsWith(name) ? title : `${title} (${name})`;
 }
+
+/** By position of a tier: the colours of Okabe and Ito. The dashboard has the same. */
+export const tierColours: readonly string[] = [
+  '#0072B2',
+  '#E69F00',
+  '#009E73',
+  '#CC79A7',
+  '#D55E00',
+  '#56B4E9',
+];
 
 const color = {
   field: 'series',

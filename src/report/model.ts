@@ -5,6 +5,8 @@
  */
 
 /** How a number is written: `ms` takes milliseconds, `share` a part of 1, `bytes` bytes. */
+import { requireShapes } from '../runtime/options.ts';
+
 export type Unit = 'count' | 'ms' | 's' | 'share' | 'bytes' | 'perS' | 'tokensPerS' | 'bytesPerS' | 'plain';
 
 /** A headline number. */
@@ -240,6 +242,7 @@ export function meetsTarget({ value, target }: Figure): boolean | null {
 
 /** Values at equal steps of the share, of values in any order. @param steps of the share, such as 200 */
 export function quantilesOf(values: Float64Array, steps = 200): number[] {
+  requireShapes({ values, steps }, { values: 'bytes', steps: 'number?' });
   if (values.length === 0) return [];
   const sorted = values.slice().sort();
   return Array.from({ length: steps + 1 }, (_, i) => {
@@ -252,6 +255,7 @@ export function quantilesOf(values: Float64Array, steps = 200): number[] {
 
 /** Every n-th of a list that is longer than `most`, with its first and last. */
 export function thinned<T>(list: readonly T[], most: number): readonly T[] {
+  requireShapes({ list, most }, { list: 'array', most: 'number' });
   if (list.length <= most) return list;
   const step = (list.length - 1) / (most - 1);
   return Array.from({ length: most }, (_, i) => list[Math.round(i * step)]);

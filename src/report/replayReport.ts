@@ -38,7 +38,7 @@ type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'f
 function ofReplay(replay: ReplayReport): ReplayStory {
   const { hits, blockLookups, requests, verified, verifyFailures, adapter, driver, wallSeconds } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
-  const all = hits.hbm + hits.ddr + hits.nvme;
+  const all = sumOf(hits);
   const isRight = verifyFailures === 0;
   const answer = isRight
     ? `With its tiers ${written(of(all), 'share')} of the blocks of ${requests} requests were found, with GPU memory alone ${written(of(hits.hbm), 'share')}.`
@@ -77,9 +77,13 @@ function ofReplay(replay: ReplayReport): ReplayStory {
   };
 }
 
+function sumOf(hits: ReplayReport['hits']): number {
+  return Object.values(hits).reduce((sum, blocks) => sum + blocks, 0);
+}
+
 function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
   const { demotions, hits, blockLookups } = replay;
-  const missed = blockLookups - hits.hbm - hits.ddr - hits.nvme;
+  const missed = blockLookups - sumOf(hits);
   return [
     ...(demotions.dropped > 0 && missed > 0
       ? [
@@ -141,7 +145,7 @@ function ofStudy(study: Study): ReplayStory {
 function replaySections(replay: ReplayReport): ReportSection[] {
   const { hits, blockLookups, demotions, bytesMoved, gbps, tiers } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
-  const missed = blockLookups - hits.hbm - hits.ddr - hits.nvme;
+  const missed = blockLookups - sumOf(hits);
   const links = Object.entries(bytesMoved) as [keyof typeof bytesMoved, number][];
   const facts = Object.entries(tiers).flatMap(([tier, of2]) =>
     Object.entries(of2).map(([name, value]) => [tier, name, String(value)]),

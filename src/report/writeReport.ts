@@ -8,6 +8,7 @@ import path from 'node:path';
 import { requireWritableTarget, writeResults } from '../files/results.ts';
 import { formatBytes } from '../printing/text.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { requireShapes } from '../runtime/options.ts';
 import type { Report } from './model.ts';
 import { reportPage, requireDrawing } from './page.ts';
 
@@ -20,6 +21,7 @@ export const reportBytesMost: number = 5 * 1024 * 1024;
  * draw are not installed
  */
 export async function requireReportTarget(target: string): Promise<void> {
+  requireShapes({ target }, { target: 'name' });
   requireWritableTarget(target);
   await requireDrawing();
   if (target === '-') return;
@@ -39,5 +41,6 @@ export async function requireReportTarget(target: string): Promise<void> {
  * @throws TKV_IO with the path, TKV_CONFIG where vega or vega-lite is not installed
  */
 export async function writeReport(report: Report, target: string): Promise<void> {
+  requireShapes({ report, target }, { report: { title: 'text', question: 'text' }, target: 'name' });
   writeResults([{ target, parts: [await reportPage(report)] }]);
 }

@@ -144,7 +144,7 @@ const longestName = 64;
  * prefix.
  */
 export function nearestName(typed: string, names: readonly string[]): string | undefined {
-  if (typed.length > longestName) return undefined;
+  if (typeof typed !== 'string' || typed.length > longestName) return undefined;
   let best: string | undefined;
   let least = Infinity;
   const plain = typed.toLowerCase().replaceAll('-', '_');
@@ -178,5 +178,6 @@ export function unknownName(
       : nearest === undefined
         ? `Known: ${known.join(', ')}.`
         : `Did you mean ${nearest}?`;
-  return configError(field, `is not known (${JSON.stringify(name)})`, remedy);
+  const asked = typeof name === 'string' ? JSON.stringify(name) : shown(name);
+  return configError(field, `is not known (${asked})`, remedy);
 }

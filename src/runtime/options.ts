@@ -50,7 +50,7 @@ export function requireOptions<Options extends object>(
 
 /** @throws TKV_INPUT, or the code given, if it is not an object of names and values */
 export function requireObject(value: object, field: string, code: ErrorCode = 'TKV_INPUT'): void {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+  if (isRecord(value)) return;
   const problem = `${field} must be an object, and it is ${described(value)}`;
   throw new TierKVError(code, `${problem}. Pass { name: value }.`, { field });
 }
@@ -108,4 +108,86 @@ export function oneOf<Name extends string>(field: string, value: Name, names: re
       ? `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`
       : `Did you mean '${nearest}'?`;
   throw configError(field, `is ${described(value)}`, remedy);
+}
+
+type Kind =
+  | 'text'
+  | 'name'
+  | 'number'
+  | 'bigint'
+  | 'flag'
+  | 'array'
+  | 'object'
+  | 'function'
+  | 'bytes'
+  | 'map'
+  | 'set'
+  | 'iterable';
+/**
+ * What a value must look like: a kind, with `?` where it may be left out, the shape of each element of an array, or the
+ * shapes of the fields of an object that a call cannot do without.
+ */
+export type Shape = Kind | `${Kind}?` | readonly [Shape] | { readonly [field: string]: Shape };
+
+interface KindCheck {
+  /** As in "must be ...". */
+  readonly words: string;
+  readonly holds: (value: unknown) => boolean;
+}
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
+/** What has named fields: no list, and no container of another kind. */
+const isRecord = (value: unknown): value is object =>
+  isObject(value) &&
+  !(Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set);
+const kinds: Readonly<Record<Kind, KindCheck>> = {
+  text: { words: 'text', holds: (value) => typeof value === 'string' },
+  name: { words: 'text that is not empty', holds: (value) => typeof value === 'string' && value !== '' },
+  number: { words: 'a number', holds: (value) => typeof value === 'number' && !Number.isNaN(value) },
+  bigint: { words: 'a bigint', holds: (value) => typeof value === 'bigint' },
+  flag: { words: 'true or false', holds: (value) => typeof value === 'boolean' },
+  array: { words: 'an array', holds: Array.isArray },
+  object: { words: 'an object', holds: isRecord },
+  function: { words: 'a function', holds: (value) => typeof value === 'function' },
+  bytes: { words: 'a typed array', holds: ArrayBuffer.isView },
+  map: { words: 'a Map', holds: (value) => value instanceof Map },
+  set: { words: 'a Set', holds: (value) => value instanceof Set },
+  iterable: {
+    words: 'an array, or what can be iterated',
+    holds: (value) => isObject(value) && (Symbol.iterator in value || Symbol.asyncIterator in value),
+  },
+};
+
+function requireShape(value: unknown, field: string, shape: Shape): void {
+  if (typeof shape === 'string') {
+    if (value === undefined && shape.endsWith('?')) return;
+    const { words, holds } = kinds[shape.replace('?', '') as Kind];
+    if (holds(value)) return;
+    const problem = `${field} must be ${words}, and it is ${described(value)}`;
+    throw new TierKVError('TKV_INPUT', `${problem}. Pass ${words}.`, { field });
+  }
+  if (Array.isArray(shape)) {
+    requireShape(value, field, 'array');
+    const [each] = shape as readonly [Shape];
+    (value as readonly unknown[]).forEach((element, i) => {
+      requireShape(element, `${field}[${i}]`, each);
+    });
+    return;
+  }
+  if (!isObject(value)) requireShape(value, field, 'object');
+  for (const [name, inner] of Object.entries(shape)) {
+    requireShape((value as Readonly<Record<string, unknown>>)[name], `${field}.${name}`, inner);
+  }
+}
+
+/**
+ * The inputs of a call, by their names, look as they must. For calls from outside, not for what runs once a token.
+ * @throws TKV_INPUT with the place of the first that does not
+ */
+export function requireShapes<Inputs extends object>(
+  inputs: Inputs,
+  shapes: { readonly [Name in keyof NoInfer<Inputs>]?: Shape },
+): void {
+  for (const [name, shape] of Object.entries(shapes))
+    requireShape(Reflect.get(inputs, name), name, shape as Shape);
 }

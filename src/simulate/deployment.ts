@@ -188,6 +188,7 @@ const modelKeys = [
   'moe_comm_backend',
   'floor',
   'kv_cache_dtype',
+  'disable_hybrid_kv_cache_manager',
 ] as const;
 const engineKeys = [
   'block_tokens',
@@ -214,6 +215,9 @@ const engineKeys = [
 const roles: readonly Role[] = ['monolithic', 'prefill', 'decode'];
 /** Most instances of a pool. */
 const REPLICAS_MAX = 1024;
+
+/** Keys that are true or false. */
+const flagKeys: readonly string[] = ['floor', 'disable_hybrid_kv_cache_manager'];
 
 interface Model {
   readonly name: string;
@@ -259,7 +263,7 @@ function optionsOf(
     }
     if (Object.hasOwn(given, name)) throw node.error(key, 'is said under two names', 'Keep one');
     places.set(flagOf(name), [node, key]);
-    given[name] = key === 'floor' ? (node.flag(key) ?? false) : node.text(key);
+    given[name] = flagKeys.includes(key) ? (node.flag(key) ?? false) : node.text(key);
   }
   return { given, placeOf: (flag) => places.get(flag) };
 }

@@ -24,7 +24,8 @@ import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
 import type { Coefficients } from '../sim/latency/coefficients.ts';
-import { engineMemory, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
+import { engineMemory, layerKvBytesPerToken, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
+import { type SideBlocks, sideBlockCount, sideBlocksOf } from '../sim/latency/kvLayout.ts';
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
 import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
 import {
@@ -74,14 +75,27 @@ export function engineSetup(
   const { lowerTiers, loads, shared } = withShared(own, sharedFile(options), blockBytes, machine.tp);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
+  const batchedTokens = whole(options, 'maxNumBatchedTokens', 1);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
   if (preemption === 'offload' && lowerTiers.length === 0) {
     throw configError('--preemption-mode', 'is offload, and no tier lies below', 'Use recompute.');
   }
-  const maxModelTokens = modelTokens(options, machine, hbmBlocks * blockTokens);
+  const side = options.asUpstream === true ? undefined : sideBlocks(machine, blockTokens);
+  const spare =
+    side === undefined
+      ? 0
+      : sideBlockCount(side, hbmBlocks, Math.ceil(batchedTokens / blockTokens), blockTokens);
+  if (spare >= hbmBlocks) {
+    const problem = `is ${hbmBlocks} blocks, and windows and states of one request of ${machine.model.name} take ${spare}`;
+    throw configError('--hbm', problem, 'Give more memory, or a smaller --max-num-batched-tokens.');
+  }
+  const capacityTokens = (hbmBlocks - spare) * blockTokens;
+  const asked = modelTokens(options, machine, capacityTokens);
+  const maxModelTokens = side === undefined ? asked : Math.min(asked || capacityTokens, capacityTokens);
   return {
     engine: {
       blockTokens,
+      ...(side === undefined ? {} : { side }),
       blockBytes,
       hbmBlocks,
       lowerTiers,
@@ -92,7 +106,7 @@ export function engineSetup(
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
       lowerCopy: 'keep',
       scheduler: {
-        maxBatchedTokens: whole(options, 'maxNumBatchedTokens', 1),
+        maxBatchedTokens: batchedTokens,
         maxSequences,
         longPrefillTokens: whole(options, 'longPrefillTokenThreshold', 0),
         maxModelTokens,
@@ -118,6 +132,11 @@ function computeUsPerToken(latency: LatencyModel): number {
       sumBatch([{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }]),
     );
   return (stepUs(1024) - stepUs(1)) / 1023;
+}
+
+/** What requests hold beside the blocks of their tokens. */
+function sideBlocks({ model, tp }: EngineHardware, blockTokens: number): SideBlocks | undefined {
+  return sideBlocksOf(model, tp, blockTokens, layerKvBytesPerToken(model, tp, kvElementBytesOf(model)));
 }
 
 /** Bytes of a block on one GPU. */
@@ -319,7 +338,8 @@ export interface EngineHardware extends PlannedMachine {
 }
 
 export function withLatency(machine: PlannedMachine): EngineHardware {
-  return { ...machine, latency: newLatencyModel(machine) };
+  const { standsIn: _, ...setup } = machine;
+  return { ...machine, latency: newLatencyModel(setup) };
 }
 
 /** One of the names, or an error with the nearest of them. */
@@ -369,7 +389,14 @@ function loadModelOf(options: OptionValues): ModelConfig {
   const folder = textOption(options, 'modelConfigFolder');
   const model = loadModel(folder === undefined ? String(options.model) : path.join(folder, 'config.json'));
   const kept = oneOf('--kv-cache-dtype', String(options.kvCacheDtype ?? 'auto'), ['auto', 'fp8']);
-  return kept === 'fp8' ? { ...model, kvElementBytes: 1 } : model;
+  const element = kept === 'fp8' ? { kvElementBytes: 1 } : {};
+  const keepsWhole = options.disableHybridKvCacheManager === true;
+  if (keepsWhole && (model.hybrid?.windowLayers ?? 0) === 0) {
+    const problem = `is about layers of a sliding window beside others, and ${model.name} has none`;
+    throw configError('--disable-hybrid-kv-cache-manager', problem, 'Leave it out.');
+  }
+  const hybrid = model.hybrid === undefined || !keepsWhole ? {} : { hybrid: { ...model.hybrid, keepsWhole } };
+  return { ...model, ...element, ...hybrid };
 }
 
 function hardwareOf(options: OptionValues, fallback: string): Hardware {

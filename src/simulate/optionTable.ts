@@ -111,6 +111,10 @@ const kvRows: readonly OptionRow[] = [
   ['--nvme <size>', 'disk of an instance for KV, as 2TiB or in blocks (default: none)'],
   ['--block-tokens <n>', 'tokens of a block', '16'],
   ['--kv-cache-dtype <name>', "precision of KV: auto (the model's) or fp8 (a byte an element)", 'auto'],
+  [
+    '--disable-hybrid-kv-cache-manager',
+    'keep the whole context for layers of a sliding window too, as vLLM with the option of the name',
+  ],
   ['--gpu-memory-utilization <share>', 'share of GPU memory that may be used', '0.9'],
   ['--max-num-seqs <n>', 'most requests in a batch', '256'],
   ['--max-num-batched-tokens <n>', 'most tokens of a step', '2048'],

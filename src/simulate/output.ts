@@ -219,6 +219,7 @@ export function traceFiles(
     sloTarget: requests.some(({ origin }) => origin.sloTargetUs > 0),
     adapter: requests.some(({ origin }) => origin.adapter !== ''),
     thinkTime: requests.some(({ thinkTimeUs }) => thinkTimeUs > 0),
+    cancelTime: requests.some(({ cancelUs = 0 }) => cancelUs > 0),
   };
   return { header, rows: traceLines(simulation, requests, columns) };
 }
@@ -236,7 +237,7 @@ function* traceLines(
       firstChunkUs,
       lastChunkUs: table.e2eUs[row] < 0 ? firstChunkUs : firstChunkUs + table.gapUs[row],
       status: traceStatus(table.status[row] as Status),
-      finishReason: '',
+      finishReason: table.status[row] === Status.CANCELLED ? 'abort' : '',
     };
     yield `${traceRow(row, request, columns, timing)}\n`;
   }
@@ -322,6 +323,7 @@ function anomalySection({ simulation, cluster, byPriority, asUpstream }: Summary
     ['Shed by Gateway Queue', counts.shed],
     ['Expired in Gateway Queue', counts.expired],
     ['Lost with Their Instance', counts.lost],
+    ['Cancelled by Users', counts.cancelled],
     ['Not Yet with an Instance', counts.arrived],
   ];
   if (!asUpstream) rows.push(...ours.filter(([, count]) => count > 0));

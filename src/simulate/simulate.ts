@@ -7,7 +7,7 @@ import { formatCount } from '../printing/text.ts';
 import { queueOrderNames, RANKED } from '../runtime/batching/config.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
-import { requireOptions } from '../runtime/options.ts';
+import { requireOptions, requireShapes } from '../runtime/options.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { admissionPolicies } from '../sim/control/admission.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
@@ -61,7 +61,10 @@ export interface SimulateOptions {
  * @throws {TierKVError} TKV_CONFIG with the field at fault; TKV_CAPACITY where no request has room
  */
 export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): SimulationResult {
+  requireShapes({ spec, options }, { spec: 'object', options: 'object?' });
   requireOptions(options, ['files', 'detail']);
+  requireShapes(options, { files: 'object?', detail: 'flag?' });
+  for (const text of Object.values(options.files ?? {})) requireShapes({ files: text }, { files: 'text' });
   const { files = {}, detail = false } = options;
   // names beside a deployment file are looked up as whole paths
   const whole = Object.entries(files).map(([name, text]) => [path.resolve(name), text] as const);

@@ -4,6 +4,7 @@
  */
 
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
+import { described } from '../runtime/options.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
 import {
   type AskedSimulation,
@@ -56,6 +57,8 @@ export interface DeploymentSpec {
     readonly blockTokens?: number;
     /** KV in GPU memory of an instance: blocks, or bytes as `64GiB`. Default: what fits. */
     readonly kvBlocks?: number | string;
+    /** Whether layers of a sliding window keep the whole context. */
+    readonly disableHybridKvCacheManager?: boolean;
     /** Share of GPU memory that may be used. */
     readonly memoryUtilization?: number;
     readonly maxModelTokens?: number;
@@ -166,6 +169,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'latency.floor': ['floor'],
   'engine.blockTokens': ['blockSizeInTokens'],
   'engine.kvBlocks': ['totalKvBlocks'],
+  'engine.disableHybridKvCacheManager': ['disableHybridKvCacheManager'],
   'engine.memoryUtilization': ['gpuMemoryUtilization'],
   'engine.maxModelTokens': ['maxModelLen'],
   'engine.maxSequences': ['maxNumSeqs'],
@@ -240,13 +244,17 @@ function fill(values: Filled, object: object, path: string): void {
     else if (isObject && isSection) fill(values, value, at);
     else if (field === undefined) {
       if (isSection)
-        throw configError(at, `must be an object, and is ${JSON.stringify(value)}`, 'Give its fields.');
+        throw configError(at, `must be an object, and is ${described(value)}`, 'Give its fields.');
       throw unknownName(at, key, keysBelow(path));
     } else {
       const [option, write] = field;
       const isLines =
         write === lines && Array.isArray(value) && value.every((each) => typeof each === 'string');
-      if (!isLines && (isObject !== (write !== undefined) || value === null || Array.isArray(value))) {
+      const isOne = ['string', 'number', 'boolean', 'bigint'].includes(typeof value);
+      const isPairs =
+        isObject &&
+        Object.values(value as object).every((each) => ['string', 'number'].includes(typeof each));
+      if (!(write === undefined ? isOne : write === lines ? isLines : isPairs)) {
         const wanted =
           write === undefined
             ? 'one value'

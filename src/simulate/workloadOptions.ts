@@ -265,7 +265,9 @@ function sooner(stream: RequestStream, load: number): RequestStream {
       const arrivalUs = Math.round(request.arrivalUs / load);
       const { deadlineUs } = request;
       const untilUs = deadlineUs === 0 ? 0 : deadlineUs - request.arrivalUs + arrivalUs;
-      return { ...request, arrivalUs, deadlineUs: untilUs };
+      const { cancelUs = 0 } = request;
+      const given = cancelUs === 0 ? {} : { cancelUs: cancelUs - request.arrivalUs + arrivalUs };
+      return { ...request, arrivalUs, deadlineUs: untilUs, ...given };
     },
   };
 }

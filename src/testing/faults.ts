@@ -7,7 +7,7 @@
 
 import { digestBytes } from '../runtime/digest.ts';
 import { requireFraction } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../runtime/tier/tier.ts';
 import {
@@ -40,6 +40,14 @@ export class ByteStore implements TierStore {
   #disposed = false;
 
   protected constructor(tier: Tier, shape: PoolShape, verifies: TierStore['verifies']) {
+    requireShapes(
+      { tier, shape, verifies },
+      {
+        tier: 'number',
+        shape: { pageBytes: 'number', pages: 'number' },
+        verifies: { onWrite: 'flag', onRead: 'flag' },
+      },
+    );
     this.tier = tier;
     this.capacityBytes = shape.capacityBytes;
     this.verifies = verifies;
@@ -134,6 +142,10 @@ export class StandInDisk extends ByteStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.NVME, shape, { onWrite: false, onRead: options.verify ?? true });
+    requireShapes(
+      { shape, options },
+      { shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+    );
   }
 }
 
@@ -142,6 +154,10 @@ export class StandInDevice extends ByteStore implements TopTierStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
+    requireShapes(
+      { shape, options },
+      { shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+    );
   }
 
   async seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
@@ -434,6 +450,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   readonly #before: Map<number, Uint8Array> = new Map();
 
   constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
+    requireShapes({ surroundings, kind }, { surroundings: { wait: 'function' }, kind: 'text?' });
     requireOptions(surroundings, faultSurroundingsNames, 'surroundings', 'TKV_CONFIG');
     this.inner = inner;
     this.tier = inner.tier;
@@ -574,6 +591,10 @@ export class FaultDevice extends FaultStore<TopTierStore> implements TopTierStor
 
   constructor(inner: TopTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'device');
+    requireShapes(
+      { inner, surroundings },
+      { inner: { seal: 'function' }, surroundings: { wait: 'function' } },
+    );
     this.lost = new Promise((resolve) => {
       this.#announce = resolve;
     });
@@ -644,6 +665,10 @@ export class FaultHost
 {
   constructor(inner: HostTierStore & TopTierStore, surroundings: FaultSurroundings) {
     super(inner, surroundings, 'host');
+    requireShapes(
+      { inner, surroundings },
+      { inner: { view: 'function' }, surroundings: { wait: 'function' } },
+    );
   }
 
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {

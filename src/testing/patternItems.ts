@@ -5,6 +5,7 @@
  */
 
 import { type Digest, digestBytes } from '../runtime/digest.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { countPatternMismatches, fillPattern, patternWord } from '../runtime/pattern.ts';
 import type { PoolShape } from '../runtime/tables/slotPool.ts';
 import type { StoreItem } from '../runtime/tier/tierStore.ts';
@@ -58,6 +59,7 @@ export class SeededRandom {
   #state: number;
 
   constructor(seed: number) {
+    requireShapes({ seed }, { seed: 'number' });
     this.#state = seed | 0;
   }
 

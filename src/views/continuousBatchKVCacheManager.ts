@@ -4,7 +4,7 @@
  */
 
 import { configError, requireFraction, requireInteger, TierKVError } from '../runtime/errors.ts';
-import { optionNames, requireOptions } from '../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 
 export class CachePage {
   readonly pageIndex: number;
@@ -88,6 +88,7 @@ export interface Compaction {
 }
 
 export function compact(placement: BlockPlacement): Compaction {
+  requireShapes({ placement }, { placement: { movableBlocks: 'function' } });
   const { blocksPerPage } = placement;
   const emptied = new Set<number>();
   let room = placement.freeOnUsedPages();
@@ -217,6 +218,7 @@ export class ContinuousBatchKVCacheManager implements IKVCacheManager {
 
   /** @throws TKV_CONFIG with the field at fault, also if a page and a block of the cache differ in size */
   constructor(cache: IPagedAttentionCache<unknown, unknown>, config: KVCacheConfiguration = {}) {
+    requireShapes({ cache, config }, { cache: { allocateBlock: 'function' }, config: 'object?' });
     this.config = resolveCacheConfiguration(config);
     const { pageBytes, pageSizeTokens } = this.config;
     if (pageBytes !== cache.blockBytes) {

@@ -11,6 +11,7 @@
 import { inputError, TierKVError } from '../runtime/errors.ts';
 import type { ManagerListener } from '../runtime/manager/core.ts';
 import type { KVManager } from '../runtime/manager/manager.ts';
+import { requireShapes } from '../runtime/options.ts';
 import { JobPriority } from '../runtime/tables/jobTable.ts';
 import {
   linkName,
@@ -63,6 +64,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
 
   /** @throws TKV_CONFIG for shares out of order, or a threshold out of range */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
+    requireShapes({ port, options }, { port: { pressure: 'function' }, options: 'object?' });
     this.classifier = new HotColdClassifier(requireMigratorOptions(options));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);

@@ -19,7 +19,7 @@ import type { ManagerConfig } from '../runtime/manager/config.ts';
 import type { TierUsage } from '../runtime/manager/lookup.ts';
 import { KVManager } from '../runtime/manager/manager.ts';
 import type { Sequence } from '../runtime/manager/sequence.ts';
-import { oneOf, optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
+import { oneOf, optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { JobId, Transfer } from '../runtime/tables/jobTable.ts';
 import { type EndListener, JobCarrier, JobQueue, type TransferDriver } from '../runtime/tier/driver.ts';
 import { Outcome } from '../runtime/tier/tier.ts';
@@ -260,6 +260,10 @@ export class ManagedKVStore implements KVStore {
   #pendingLatencyUs = 0;
 
   protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
+    requireShapes(
+      { config, tiers },
+      { config: { hbmBlocks: 'number', blockSize: 'number' }, tiers: { unitBytes: 'array' } },
+    );
     this.config = config;
     // LRU is what these stores promise, and what upstream's traces expect.
     this.manager = new KVManager({ eviction: { policy: 'lru' }, ...tiers });
@@ -453,6 +457,7 @@ function gap(field: string, value: number, why: string): TierKVError {
 
 export class SingleTierKVStore extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
+    requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
     super(config, {
       unitBytes: [1],
       hbm: { capacityBytes: config.hbmBlocks },
@@ -467,6 +472,7 @@ export class SingleTierKVStore extends ManagedKVStore {
 
 export class TieredKVCache extends ManagedKVStore {
   constructor(config: ResolvedStoreConfig) {
+    requireShapes({ config }, { config: { hbmBlocks: 'number', blockSize: 'number' } });
     super(config, tiersOf(config));
   }
 

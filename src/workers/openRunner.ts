@@ -1,5 +1,6 @@
 /** Where tasks run: on threads of this process, or on the workers of a server. */
 
+import { requireShapes } from '../runtime/options.ts';
 import { type PoolLimits, type TaskRunner, WorkerPool } from './workerPool.ts';
 
 /** Whether `--workers` names a server, and not a number of threads. */
@@ -17,6 +18,10 @@ export async function openRunner(
   limits: PoolLimits,
   say: (line: string) => void,
 ): Promise<TaskRunner> {
+  requireShapes(
+    { server, limits, say },
+    { server: 'text?', limits: { workers: 'number', wallMs: 'number' }, say: 'function' },
+  );
   if (server === undefined) return new WorkerPool(limits);
   const { RemoteRunner } = await import('./remoteRunner.ts');
   return RemoteRunner.open(server, limits, say);

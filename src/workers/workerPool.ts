@@ -6,6 +6,8 @@
 
 import { Worker } from 'node:worker_threads';
 import { threadProgram } from '../packageFiles.ts';
+import { requireInteger, requirePositive } from '../runtime/errors.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { Tasks } from './thread.ts';
 
 export interface PoolLimits {
@@ -16,6 +18,8 @@ export interface PoolLimits {
   /** Heap of a thread; absent for Node's own limit. */
   readonly heapMiB?: number;
 }
+
+const limitNames = optionNames<PoolLimits>({ workers: true, wallMs: true, heapMiB: true });
 
 export type TaskKind = keyof Tasks;
 
@@ -61,6 +65,10 @@ export class WorkerPool implements TaskRunner {
   #closed = false;
 
   constructor(limits: PoolLimits) {
+    const { workers, wallMs, heapMiB } = requireOptions(limits, limitNames, 'limits');
+    requireInteger('workers', workers, 1);
+    requirePositive('wallMs', wallMs === Number.POSITIVE_INFINITY ? 1 : wallMs);
+    if (heapMiB !== undefined) requirePositive('heapMiB', heapMiB);
     this.#limits = limits;
   }
 

@@ -7,6 +7,7 @@ import { AutoModelForCausalLM, env, type PreTrainedModel, Tensor } from '@huggin
 import { type DecoderShape, makeDecoder } from '../../examples/tinyDecoder/make.ts';
 import { layoutOf } from '../../src/adapters/transformers/index.ts';
 import { type KVLayout, KVRuntime, type KVRuntimeConfig } from '../../src/index.ts';
+import { sharedDevice } from '../sharedDevice.ts';
 
 env.allowRemoteModels = false;
 
@@ -94,7 +95,7 @@ export function openRuntimeOf(
     model: 'of the tests',
     secretKey,
     hbmBytes: 96 * layout.blockBytes,
-    adapter: 'software',
+    device: sharedDevice,
     ...tiers,
   });
 }

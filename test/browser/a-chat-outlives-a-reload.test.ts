@@ -1,5 +1,5 @@
 /**
- * The chat page in Chromium on its software WebGPU: a prompt is computed, the page is reloaded, and the same prompt is found
+ * The chat pages in Chromium on its software WebGPU, over the example's own engine and over transformers.js: a prompt is computed, the page is reloaded, and the same prompt is found
  * in the origin's files: the same tokens, and a first token that waited for a few tokens instead of all.
  */
 
@@ -41,7 +41,12 @@ async function ask(page: Page, nth = 1): Promise<Answered> {
   };
 }
 
-describe.skipIf(problem !== undefined)('the chat page', () => {
+const pagesOf: readonly [page: string, programs: readonly string[]][] = [
+  ['chat', ['chat', 'chatWorker']],
+  ['transformers', ['chat', 'transformersWorker']],
+];
+
+describe.skipIf(problem !== undefined).each(pagesOf)('the page %s', (name, programs) => {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-chat-'));
   let profile: Awaited<ReturnType<typeof openProfile>>;
   let server: Server;
@@ -50,11 +55,11 @@ describe.skipIf(problem !== undefined)('the chat page', () => {
   let first: Answered;
 
   beforeAll(async () => {
-    await buildPages(dir, ['chat', 'chatWorker']);
+    await buildPages(dir, programs);
     ({ server, url } = await servePages(dir, 0));
     profile = await openProfile({ webgpu: true });
     page = await profile.context.newPage();
-    await page.goto(`${url}/chat.html`);
+    await page.goto(`${url}/${name}.html`);
     await page.locator('#document').waitFor();
   });
   afterAll(async () => {
@@ -79,7 +84,7 @@ describe.skipIf(problem !== undefined)('the chat page', () => {
     expect(again.tokens).toBe(first.tokens);
     expect(again.foundTokens).toBeGreaterThan(100);
     expect(again.blocksFromFiles).toBe(again.foundTokens / 16);
-    await keepPicture(page, 'chat');
+    await keepPicture(page, name);
   });
 
   it('control: another document finds nothing of it', async () => {
@@ -89,10 +94,10 @@ describe.skipIf(problem !== undefined)('the chat page', () => {
 
   it('a second tab goes on without the files, and says why', async () => {
     const second = await profile.context.newPage();
-    await second.goto(`${url}/chat.html`);
+    await second.goto(`${url}/${name}.html`);
     await ready(second);
     expect(await second.locator('#where').textContent()).toMatch(
-      /tiers hbm, ddr;.*Without files: .*another tab/,
+      /tiers hbm, ddr;.*[Ww]ithout files.*another tab/,
     );
     await second.close();
   });

@@ -1,4 +1,4 @@
-/** Pages whose worker runs a program of `test/browser/inPage`: built once, served from this machine, called by messages. */
+/** Pages that run a program of `test/browser/inPage` in a worker, or in their own thread: built once, served from this machine, called by messages. */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,12 +16,18 @@ const page = `<!doctype html><title>worker</title><link rel="icon" href="data:,"
       globalThis.failure = new Error('the worker failed: ' + event.message + ' at line ' + event.lineno);
       for (const { reject } of waiting.values()) reject(failure);
     };
-    worker.onmessage = ({ data }) => {
-      if (data.id === undefined) { said.push(data); return; }
-      const { resolve, reject } = waiting.get(data.id);
-      waiting.delete(data.id);
-      if ('problem' in data) reject(new Error(data.problem)); else resolve(data.result);
-    };
+    worker.onmessage = ({ data }) => hear(data);
+  };
+  const hear = (data) => {
+    if (data.id === undefined) { said.push(data); return; }
+    const { resolve, reject } = waiting.get(data.id);
+    waiting.delete(data.id);
+    if ('problem' in data) reject(new Error(data.problem)); else resolve(data.result);
+  };
+  globalThis.startHere = async (name) => {
+    globalThis.worker = globalThis;
+    addEventListener('message', ({ data }) => { if (!('call' in data)) hear(data); });
+    await import('./' + name);
   };
   let ids = 0;
   globalThis.callWorker = (call, args) => new Promise((resolve, reject) => {
@@ -34,7 +40,7 @@ const page = `<!doctype html><title>worker</title><link rel="icon" href="data:,"
 export interface WorkerPages extends AsyncDisposable {
   readonly url: string;
   /** A new tab of the origin with a worker of its own. */
-  open(context: BrowserContext | Browser): Promise<WorkerTab>;
+  open(context: BrowserContext | Browser, thread?: 'worker' | 'page'): Promise<WorkerTab>;
 }
 
 export interface WorkerTab {
@@ -47,11 +53,22 @@ export interface WorkerTab {
 interface InPage {
   readonly said: unknown[];
   startWorker(name: string): void;
+  startHere(name: string): Promise<void>;
   callWorker(call: string, args: readonly unknown[]): Promise<unknown>;
 }
 
-/** @param program below `test/browser/inPage`, without extension */
-export async function workerPages(program: string): Promise<WorkerPages> {
+/**
+ * @param program below `test/browser/inPage`, without extension
+ * @param options.addFiles puts more files into the folder that is served
+ * @param options.isIsolated false: without the headers that pages with shared memory need
+ */
+export async function workerPages(
+  program: string,
+  {
+    addFiles = () => {},
+    isIsolated = true,
+  }: { readonly addFiles?: (dir: string) => void; readonly isIsolated?: boolean } = {},
+): Promise<WorkerPages> {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-in-page-'));
   const inPage = join(import.meta.dirname, 'inPage');
   await buildForBrowsers({
@@ -61,13 +78,20 @@ export async function workerPages(program: string): Promise<WorkerPages> {
     instead: { vitest: join(inPage, 'vitest.ts') },
   });
   writeFileSync(join(dir, 'index.html'), page);
-  const { url, server } = await servePages(dir, 0);
+  addFiles(dir);
+  const { url, server } = await servePages(dir, 0, isIsolated);
   return {
     url,
-    async open(context) {
+    async open(context, thread = 'worker') {
       const tab = await context.newPage();
       await tab.goto(`${url}/`);
-      await tab.evaluate((name) => (globalThis as unknown as InPage).startWorker(name), `${program}.js`);
+      await tab.evaluate(
+        ([name, where]) => {
+          const page = globalThis as unknown as InPage;
+          return where === 'page' ? page.startHere(name) : page.startWorker(name);
+        },
+        [`${program}.js`, thread] as const,
+      );
       return {
         page: tab,
         call: <T>(name: string, ...args: readonly unknown[]) =>

@@ -7,6 +7,7 @@ import {
   type OpenBlock,
   type SealingBlock,
 } from '../../src/runtime/index.ts';
+import { sharedDevice } from '../sharedDevice.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 32, dtype: 'f16', blockTokens: 16 });
 const tokens = (count: number, from = 0): Uint32Array =>
@@ -24,6 +25,7 @@ async function open(hbmBlocks: number, ddrBlocks = 0): Promise<KVRuntime> {
     model: 'test@1',
     secretKey: new Uint8Array(32).fill(3),
     hbmBytes: hbmBlocks * layout.blockBytes,
+    device: sharedDevice,
     ...(ddrBlocks === 0 ? {} : { ddrBytes: ddrBlocks * layout.blockBytes }),
   });
   return kv;

@@ -5,6 +5,7 @@
 
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
 import { type KVLayout, kvLayout, TierKVError } from '../../src/runtime/index.ts';
+import { sharedDevice } from '../sharedDevice.ts';
 
 export const layout: KVLayout = kvLayout({
   layers: 2,
@@ -17,10 +18,14 @@ export const tenant = 'tenant-a';
 /** Blocks of every prompt, and one token more. */
 export const promptBlocks = 4;
 
+/** Beyond the default of ten seconds a transfer is given up, and its block is gone: a busy machine was late by that much. */
+const UNHURRIED_MS = 600_000;
+
 export const blocks = (count: number): number => count * layout.blockBytes;
 export const prompt = (from: number): Uint32Array =>
   Uint32Array.from({ length: promptBlocks * layout.blockTokens + 1 }, (_, i) => from * 1000 + i);
 
+/** On the shared device, unless it is to have one of its own by `device: undefined`, or an adapter. */
 export function openRuntime(config: Partial<KVRuntimeConfig>): Promise<KVRuntime> {
   return KVRuntime.open({
     layout,
@@ -28,9 +33,14 @@ export function openRuntime(config: Partial<KVRuntimeConfig>): Promise<KVRuntime
     secretKey: new Uint8Array(32).fill(7),
     hbmBytes: blocks(20),
     offloadThreshold: 1,
+    ...('adapter' in config || 'wait' in config || hostOnly(config) ? {} : { device: sharedDevice }),
+    transferDeadlineMs: UNHURRIED_MS,
     ...config,
   });
 }
+
+const hostOnly = (config: Partial<KVRuntimeConfig>): boolean =>
+  'hbmBytes' in config && config.hbmBytes === undefined;
 
 /** Host memory as the top tier, and no device. */
 export function openHostRuntime(config: Partial<KVRuntimeConfig> = {}): Promise<KVRuntime> {

@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KVRuntime, type KVRuntimeConfig, kvLayout } from '../../src/index.ts';
+import { sharedDevice } from '../sharedDevice.ts';
 import { nextToken, ReadingModel } from './readingModel.ts';
 import { doors, loadServer, type Server, type ServerClass, serverText } from './serverOfDocs.ts';
 
@@ -33,6 +34,7 @@ const open = (config: Partial<KVRuntimeConfig>): Promise<KVRuntime> =>
     secretKey: new Uint8Array(32).fill(5),
     hbmBytes: blocks(16),
     ddrBytes: blocks(64),
+    device: sharedDevice,
     ...config,
   });
 

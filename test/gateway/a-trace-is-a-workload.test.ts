@@ -13,13 +13,16 @@ function recordOf(changes: Partial<TracedRequest> = {}): TracedRequest {
     outputTokens: 3,
     maxTokens: 20,
     model: 'm',
+    adapter: '',
     tenantId: 'shop',
     sloClass: 'batch',
     sloTargetUs: 5000,
+    deadlineUs: 30,
     sessionId: 's',
     streams: false,
     outcome: 'completed',
     backend: 'b0',
+    prefillBackend: '',
     ttftUs: 10,
     e2eUs: 20,
     countedPromptTokens: 41,
@@ -42,7 +45,13 @@ it('requests come in order of arrival, with lengths, tenants and targets', () =>
     [30, 33, 3],
     [70, 40, 3],
   ]);
-  expect(requests[0].origin).toMatchObject({ tenantId: 'shop', sloClass: 'batch', sloTargetUs: 5000 });
+  expect(requests[0].origin).toMatchObject({
+    model: 'm',
+    tenantId: 'shop',
+    sloClass: 'batch',
+    sloTargetUs: 5000,
+  });
+  expect(requests.map(({ deadlineUs }) => deadlineUs)).toEqual([60, 100]);
   expect(requests[0].sessionId).toBe('s');
 });
 
@@ -97,12 +106,14 @@ it('no word of a prompt and no API key is in a line', () => {
   expect(names.sort()).toEqual(
     [
       ...[
+        'adapter',
         'arrival_us',
         'backend',
         'block_keys',
         'block_tokens',
         'cached_tokens',
         'counted_prompt_tokens',
+        'deadline_us',
         'e2e_us',
       ],
       ...[
@@ -110,6 +121,7 @@ it('no word of a prompt and no API key is in a line', () => {
         'model',
         'outcome',
         'output_tokens',
+        'prefill_backend',
         'prompt_tokens',
         'request_id',
         'session',

@@ -61,7 +61,11 @@ export async function recordedRun(
 ): Promise<RecordedRun> {
   const random = new Random(seed);
   const { plan } = checkGateway({ backends: [], ...config });
-  const lines: string[] = [JSON.stringify(logHeader(plan, 'text', new Date(0)))];
+  const lines: string[] = [
+    JSON.stringify(
+      logHeader(plan, { tokenisation: 'text', chats: 'text' }, { run: '', part: 0, began: new Date(0) }),
+    ),
+  ];
   const outputs: GatewayOutput[] = [];
   const core = new GatewayCore(await bindPlan(plan), (output) => {
     lines.push(JSON.stringify(output));

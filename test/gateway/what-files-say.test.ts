@@ -85,15 +85,18 @@ describe('a plan may name a recorded trace and a deployment file', () => {
           ...{
             maxTokens: 3,
             model: 'm',
+            adapter: '',
             tenantId: '',
             sloClass: '',
             sloTargetUs: 0,
+            deadlineUs: 0,
             sessionId: '',
             streams: false,
           },
           ...{
             outcome: 'completed',
             backend: 'b',
+            prefillBackend: '',
             ttftUs: 1,
             e2eUs: 2,
             countedPromptTokens: -1,

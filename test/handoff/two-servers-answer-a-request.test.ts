@@ -5,6 +5,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../examples/server/api/options.ts';
+import { Gateway, replayLog as replayGatewayLog } from '../../src/gateway/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
 import { isReplayed } from './replayed.ts';
@@ -75,6 +76,27 @@ describe('a prefill server and a decode server', () => {
       received: { taken: 1, blocks: blocksOf(alone) },
     });
     expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
+  });
+
+  it('say it behind a gateway that knows their roles, whose log is decided again', async () => {
+    const log = join(scratch, 'gateway.log');
+    const body = { prompt: prompt.replace('Two', 'Ten') };
+    const alone = await ask(single.url, body);
+    {
+      await using gateway = await Gateway.open({
+        backends: [
+          { url: prefill.url, id: 'p', role: 'prefill' },
+          { url: decode.url, id: 'd', role: 'decode' },
+        ],
+        port: 0,
+        log,
+      });
+      const together = await ask(gateway.url, body);
+      expect(together.choices).toEqual(alone.choices);
+      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(gateway.counts).toMatchObject({ prefills: 1, prefillsFailed: 0, completed: 1 });
+    }
+    expect((await replayGatewayLog(log)).differences).toEqual([]);
   });
 
   it('answer what asks for several answers and for log probabilities', async () => {

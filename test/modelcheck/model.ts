@@ -354,5 +354,11 @@ function requestActions({ sequence, told, phase, retries }: Request): Action['wh
  * prefixes.
  */
 function keysOf(chain: readonly number[]): Uint32Array {
-  return Uint32Array.from(chain.flatMap((name) => [name, 1, 2, 3]));
+  let keys = knownKeys.get(chain);
+  if (keys === undefined) {
+    keys = Uint32Array.from(chain.flatMap((name) => [name, 1, 2, 3]));
+    knownKeys.set(chain, keys);
+  }
+  return keys;
 }
+const knownKeys = new WeakMap<readonly number[], Uint32Array>();

@@ -59,6 +59,7 @@ describe('the exports map', () => {
       './browser': 'browser/index',
       './browser/simulate': 'browser/simulate',
       './browser/compute': 'browser/compute',
+      './browser/transformers': 'browser/transformers',
       './testing': 'testing/index',
       './testing/contract': 'testing/contract',
     };

@@ -13,6 +13,7 @@ import { Engine } from '../../examples/server/engine/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { blockBytes, LiveServer, model, stateDirectory } from '../examples/server/liveServer.ts';
 import { modelOfKind, type TokenizerKind } from '../examples/server/tokenizerKinds.ts';
+import { sharedDevice } from '../sharedDevice.ts';
 import { fillMemories } from './filling.ts';
 
 export interface LoadOptions {
@@ -149,7 +150,7 @@ function textOf(random: SeededRandom): string {
 async function answersAlone(directory: string, pool: readonly Wanted[]): Promise<string[]> {
   const engine = await Engine.open({
     directory,
-    cache: { secretKey: new Uint8Array(32), hbmBytes: 256 * blockBytes },
+    cache: { secretKey: new Uint8Array(32), hbmBytes: 256 * blockBytes, device: sharedDevice },
     reuse: false,
   });
   const texts: string[] = [];

@@ -10,7 +10,7 @@ import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TierKVError } from '../../../src/index.ts';
-import { Engine } from '../engine/index.ts';
+import { type CacheConfig, Engine } from '../engine/index.ts';
 import { AccessLog } from './accessLog.ts';
 import { makeApp } from './app.ts';
 import { Handoffs } from './handoffs.ts';
@@ -43,14 +43,19 @@ export class Serving {
   }
 
   /**
+   * @param device one that is there already; it stays its owner's
    * @throws {TierKVError} by the name of the option at fault, before the device is opened where that can be
    */
-  static async start(options: ServerOptions, log: (line: string) => void): Promise<Serving> {
+  static async start(
+    options: ServerOptions,
+    log: (line: string) => void,
+    device?: CacheConfig['device'],
+  ): Promise<Serving> {
     const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
     if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
     await requireFree(host, port);
     const accessLog = options.accessLog === undefined ? undefined : new AccessLog(options.accessLog, log);
-    const engine = await openEngine(options, log);
+    const engine = await openEngine(options, log, device);
     const handoffs = await openHandoffs(engine, options, log);
     const app = makeApp(engine, {
       model: name,
@@ -97,7 +102,11 @@ export class Serving {
 /**
  * KV of another model, another layout or under another secret is of no use to this server: it begins without.
  */
-async function openEngine(options: ServerOptions, log: (line: string) => void): Promise<Engine> {
+async function openEngine(
+  options: ServerOptions,
+  log: (line: string) => void,
+  device: CacheConfig['device'],
+): Promise<Engine> {
   const { directory, state, hbmBytes, ddrBytes, nvmeBytes, maxSequences, contextTokens } = options;
   const said = new Set<string>();
   const notice = (line: string): void => {
@@ -114,6 +123,7 @@ async function openEngine(options: ServerOptions, log: (line: string) => void): 
         hbmBytes,
         ddrBytes,
         notice,
+        device,
         ...(options.log === undefined ? {} : { log: options.log }),
         ...(nvme === undefined ? {} : { nvme: { ...nvme, allocation: 'extents' } }),
       },

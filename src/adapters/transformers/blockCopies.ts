@@ -1,12 +1,15 @@
+/// <reference types="@webgpu/types" preserve="true" />
+
 /**
  * Copies between dense KV tensors, [1, head, token, dim], and blocks, [layer][head][K, V][token][dim]. In both, the rows of
  * one head's keys or values lie together for consecutive tokens, so that a block is made of one plain copy for each layer,
  * head and kind. Bytes are never interpreted.
  */
 
+import { BufferUsage, MapMode } from '../../backends/webgpu/device.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
-import type { EngineTensor } from './engine.ts';
+import { bufferOf, type EngineTensor } from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
 
 /** The bytes of a layer's keys and values in tensors of `tokens` tokens. */
@@ -94,27 +97,44 @@ export function requireEntries(
     if (tensor.dims.length !== 4 || dims.some((size, i) => tensor.dims[i] !== size)) {
       throw wrongEntry(name, `is [${tensor.dims.join(', ')}], and must be [${dims.join(', ')}]`);
     }
+    if (tensor.location === 'none') throw wrongEntry(name, 'was disposed of');
     if (tensor.location === 'cpu') bytesOf(name, tensor, tensor.data, layout, tokens);
   }
 }
 
-/** The bytes of all tensors of a cache that was checked, which are views where the tensors lie in host memory. */
-export async function bytesOfEntries(
+/**
+ * The bytes of all tensors of a cache that was checked: views of tensors in host memory, and copies of those on a device.
+ * @param device on which buffers of a page lie
+ */
+export function bytesOfEntries(
   shape: ModelShape,
   layout: KVLayout,
   entries: Readonly<Record<string, EngineTensor>>,
   tokens: number,
+  device: GPUDevice | undefined,
 ): Promise<DenseLayer[]> {
-  const layers: DenseLayer[] = [];
   const read = async (name: string): Promise<Uint8Array> => {
     const tensor = entries[name];
-    const data = tensor.location === 'cpu' ? tensor.data : await tensor.ort_tensor?.getData();
+    const buffer = device === undefined ? undefined : bufferOf(tensor);
+    if (device !== undefined && buffer !== undefined) {
+      return await readBuffer(device, buffer, layout.kvHeads * tokens * layout.rowBytes);
+    }
+    // an opaque buffer can only be moved: it goes back, since nothing would dispose of it later
+    const data = tensor.location === 'cpu' ? tensor.data : await tensor.ort_tensor?.getData(true);
     return bytesOf(name, tensor, data, layout, tokens);
   };
-  for (const { key, value } of shape.names) {
-    layers.push({ key: await read(key), value: await read(value) });
-  }
-  return layers;
+  return Promise.all(
+    shape.names.map(async ({ key, value }) => ({ key: await read(key), value: await read(value) })),
+  );
+}
+
+/** The buffers of all tensors of a cache in order, key and value of each layer; undefined unless all have one. */
+export function buffersOfEntries(
+  shape: ModelShape,
+  entries: Readonly<Record<string, EngineTensor>>,
+): GPUBuffer[] | undefined {
+  const buffers = shape.names.flatMap(({ key, value }) => [bufferOf(entries[key]), bufferOf(entries[value])]);
+  return buffers.every((buffer) => buffer !== undefined) ? buffers : undefined;
 }
 
 function bytesOf(
@@ -131,6 +151,24 @@ function bytesOf(
     throw wrongEntry(name, `has ${data.byteLength} bytes, and must have ${bytes}`);
   }
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** A copy of the first `bytes` bytes of a buffer, which stays as it is. */
+export async function readBuffer(device: GPUDevice, buffer: GPUBuffer, bytes: number): Promise<Uint8Array> {
+  const landing = device.createBuffer({
+    label: 'tierkv.landing',
+    size: Math.ceil(bytes / 4) * 4,
+    usage: BufferUsage.MAP_READ | BufferUsage.COPY_DST,
+  });
+  try {
+    const encoder = device.createCommandEncoder();
+    encoder.copyBufferToBuffer(buffer, 0, landing, 0, landing.size);
+    device.queue.submit([encoder.finish()]);
+    await landing.mapAsync(MapMode.READ);
+    return new Uint8Array(landing.getMappedRange().slice(0, bytes));
+  } finally {
+    landing.destroy();
+  }
 }
 
 function wrongEntry(name: string, problem: string): TierKVError {

@@ -7,6 +7,7 @@
  */
 
 import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
+import { hexOf } from '../../embed/assembly.ts';
 import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
@@ -20,6 +21,7 @@ import {
   isCache,
   loadEngine,
 } from './engine.ts';
+import { identityOf } from './identity.ts';
 import { layoutOfShape, type ModelShape, shapeOfModel } from './modelShape.ts';
 import {
   type CheckedScope,
@@ -31,7 +33,7 @@ import {
   prefixScopeNames,
   tokenIds,
 } from './prefixCache.ts';
-import { identityOf, weightFiles } from './weights.ts';
+import { weightHashes } from './weights.ts';
 
 /** Settings of a runtime that the model does not determine. */
 type OwnRuntime = Omit<KVRuntimeConfig, 'layout' | 'layerGroups' | 'model' | 'extras' | 'notice'>;
@@ -110,9 +112,21 @@ export type CachedModel<Model extends DecoderModel> = Model & {
  * @throws TKV_CONFIG naming the option at fault, the kind of a model that cannot be served, or what differs from the
  * runtime's layout; what `KVRuntime.open` throws
  */
-export async function withPrefixCache<Model extends DecoderModel>(
+export function withPrefixCache<Model extends DecoderModel>(
   model: Model,
   options: PrefixCacheOptions,
+): Promise<CachedModel<Model>> {
+  return cachedModel(model, options, KVRuntime.open);
+}
+
+/** Opens the runtime of a model, beside its engine. */
+export type OpenBeside = (config: KVRuntimeConfig, engine: EngineModule) => Promise<KVRuntime>;
+
+/** `withPrefixCache` with its way to open a runtime. */
+export async function cachedModel<Model extends DecoderModel>(
+  model: Model,
+  options: PrefixCacheOptions,
+  open: OpenBeside,
 ): Promise<CachedModel<Model>> {
   requireOptions(options, [...cacheNames, ...ownNames()], 'options', 'TKV_CONFIG');
   const { runtime: given, liveCaches = 1, revision, notice = () => {}, report } = options;
@@ -127,19 +141,18 @@ export async function withPrefixCache<Model extends DecoderModel>(
   const shape = shapeOfModel(model);
   const engine = await loadEngine(options.transformers);
   const { dtype, device } = shape.session.config ?? {};
-  const identity = identityOf(
-    {
-      weights: weightFiles(options.weights, dtype),
-      dtype,
-      device,
-      revision,
-      config: model.config,
-      engine: versionsOf(engine),
-    },
-    notice,
-  );
+  const identity = identityOf({
+    weights: await weightHashes(options.weights, { dtype, notice, engine }),
+    dtype,
+    device,
+    revision,
+    config: model.config,
+    engine: versionsOf(engine),
+  });
   const runtime =
-    given === undefined ? await openRuntime(options, shape, identity) : checkedRuntime(given, options, shape);
+    given === undefined
+      ? await open(runtimeConfig(options, shape, identity), engine)
+      : checkedRuntime(given, options, shape);
   const { tenant, extras } = options;
   const cache = new PrefixCache({
     runtime,
@@ -161,11 +174,11 @@ function versionsOf({ env }: EngineModule): string {
   return JSON.stringify([version, backends?.onnx?.versions]);
 }
 
-function openRuntime(
+function runtimeConfig(
   options: PrefixCacheOptions,
   shape: ModelShape,
   identity: Uint8Array,
-): Promise<KVRuntime> {
+): KVRuntimeConfig {
   const { blockTokens = 16, notice } = options;
   const settings = Object.fromEntries(
     Object.entries(options).filter(([name]) => ownNames().includes(name)),
@@ -173,12 +186,12 @@ function openRuntime(
   if (settings.secretKey === undefined) {
     throw configError('secretKey', 'is missing', 'Give 16 to 32 secret bytes, and keep them over restarts.');
   }
-  return KVRuntime.open({
+  return {
     ...settings,
     layout: layoutOfShape(shape, blockTokens),
-    model: `transformers.js ${Buffer.from(identity).toString('hex')}`,
+    model: `transformers.js ${hexOf(identity)}`,
     ...(notice === undefined ? {} : { notice }),
-  });
+  };
 }
 
 function checkedRuntime(runtime: KVRuntime, options: PrefixCacheOptions, shape: ModelShape): KVRuntime {

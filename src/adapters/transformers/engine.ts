@@ -1,3 +1,5 @@
+/// <reference types="@webgpu/types" preserve="true" />
+
 /**
  * What is used of transformers.js, as types of its shape: a program that never loads the package needs none of it, and
  * the package's own classes fit (`test/adapters` holds that against the real types).
@@ -13,8 +15,16 @@ export interface EngineTensor {
   /** `cpu`, `gpu-buffer`, ... */
   readonly location: string;
   readonly data: unknown;
-  readonly ort_tensor?: { getData(releaseData?: boolean): Promise<unknown> } | undefined;
+  readonly ort_tensor?: OrtTensor | undefined;
   dispose(): void;
+}
+
+/** The tensor of onnxruntime inside. */
+export interface OrtTensor {
+  /** Copies it to host memory, where it lies from then on. @param releaseData gives its buffer back */
+  getData(releaseData?: boolean): Promise<unknown>;
+  /** In a page a GPUBuffer; in Node an opaque handle. Throws for a tensor that lies elsewhere. */
+  readonly gpuBuffer?: unknown;
 }
 
 /** `DynamicCache`: tensors by name, replaced in place by each step. */
@@ -73,6 +83,42 @@ export async function loadEngine(given?: EngineModule): Promise<EngineModule> {
       { field: 'transformers', cause },
     );
   }
+}
+
+/** The device on which sessions of a page run; undefined in Node, and before the first session on WebGPU. */
+export async function engineDevice({ env }: EngineModule): Promise<GPUDevice | undefined> {
+  const { backends } = env as {
+    readonly backends?: { readonly onnx?: { readonly webgpu?: { readonly device?: unknown } } };
+  };
+  const device = (await backends?.onnx?.webgpu?.device) as GPUDevice | undefined;
+  return typeof device?.createBuffer === 'function' ? device : undefined;
+}
+
+/** The buffer of a tensor that lies on a device of this page; undefined for every other tensor. */
+export function bufferOf({ location, ort_tensor }: EngineTensor): GPUBuffer | undefined {
+  if (location !== 'gpu-buffer') return undefined;
+  const buffer = ort_tensor?.gpuBuffer as GPUBuffer | undefined;
+  return typeof buffer?.mapAsync === 'function' ? buffer : undefined;
+}
+
+/**
+ * A tensor over a buffer of the engine's device, which is destroyed with the tensor.
+ * @param download gives the bytes as the array that the engine has for the type
+ */
+export function tensorOver(
+  engine: EngineModule,
+  buffer: GPUBuffer,
+  { type, dims, download }: { readonly type: string; readonly dims: number[]; download(): Promise<unknown> },
+): EngineTensor {
+  const tensor = new engine.Tensor('float32' as never, new Float32Array(0) as never, [0]);
+  const { fromGpuBuffer } = (
+    tensor as unknown as {
+      readonly ort_tensor: { readonly constructor: { fromGpuBuffer(of: GPUBuffer, as: object): OrtTensor } };
+    }
+  ).ort_tensor.constructor;
+  // the package's own class makes no tensor over a buffer, but takes one of onnxruntime's
+  const inside = fromGpuBuffer(buffer, { dataType: type, dims, download, dispose: () => buffer.destroy() });
+  return Object.assign(tensor, { ort_tensor: inside });
 }
 
 /** The tensors of a cache object, by name. */

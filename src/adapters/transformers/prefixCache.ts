@@ -7,13 +7,40 @@
  * a cache of other tokens, of another tenant or of another model is refused.
  */
 
+import { hexOf } from '../../embed/assembly.ts';
+import type { DeviceBlockTable } from '../../embed/context.ts';
 import type { KVRuntime } from '../../embed/kvRuntime.ts';
+import type { KVSequence } from '../../embed/sequenceState.ts';
 import { inputError, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import type { RequestExtras } from '../../runtime/index.ts';
-import { described, optionNames, requireObject, requireOptions, requireText } from '../../runtime/options.ts';
-import { bytesOfEntries, copyBlockIn, copyBlockOut, denseLayers, requireEntries } from './blockCopies.ts';
-import { type EngineCache, type EngineModule, type EngineTensor, entriesOf, isCache } from './engine.ts';
+import {
+  described,
+  optionNames,
+  requireObject,
+  requireOptions,
+  requireShapes,
+  requireText,
+} from '../../runtime/options.ts';
+import {
+  buffersOfEntries,
+  bytesOfEntries,
+  copyBlockIn,
+  copyBlockOut,
+  denseLayers,
+  readBuffer,
+  requireEntries,
+} from './blockCopies.ts';
+import type { BlockPlace, DeviceCopies } from './deviceCopies.ts';
+import {
+  type EngineCache,
+  type EngineModule,
+  type EngineTensor,
+  engineDevice,
+  entriesOf,
+  isCache,
+  tensorOver,
+} from './engine.ts';
 import type { ModelShape } from './modelShape.ts';
 
 /** Who may share a prefix. */
@@ -112,12 +139,17 @@ export class PrefixCache implements AsyncDisposable {
   readonly identity: string;
   readonly #parts: PrefixCacheParts;
   #closed: Promise<void> | undefined;
+  /** For the pool of the present device. */
+  #copies:
+    | { readonly slabs: readonly GPUBuffer[]; readonly opened: Promise<DeviceCopies | undefined> }
+    | undefined;
 
   constructor(parts: PrefixCacheParts) {
+    requireShapes({ parts }, { parts: { ownsRuntime: 'flag', identity: 'bytes' } });
     this.#parts = parts;
     this.runtime = parts.runtime;
     this.layout = parts.runtime.layout;
-    this.identity = Buffer.from(parts.identity).toString('hex');
+    this.identity = hexOf(parts.identity);
   }
 
   /** @throws TKV_INPUT for an unknown name, a tenant that is missing, and a malformed extra */
@@ -180,11 +212,7 @@ export class PrefixCache implements AsyncDisposable {
       try {
         const blocks = Math.floor(sequence.cachedTokens / blockTokens);
         tokens = blocks * blockTokens;
-        const layers = denseLayers(layout, tokens);
-        await this.runtime.readBlocks(sequence, blocks, (bytes, i) =>
-          copyBlockOut(layout, bytes, layers, tokens, i),
-        );
-        if (blocks > 0) cache.update(this.#tensors(layers, tokens));
+        if (blocks > 0) cache.update(await this.#tensorsOf(sequence, blocks));
       } finally {
         this.runtime.release(sequence);
       }
@@ -216,7 +244,7 @@ export class PrefixCache implements AsyncDisposable {
   /** `save` of what was checked. */
   async store(ids: Uint32Array, cache: EngineCache, scope: CheckedScope): Promise<SavedPrefix> {
     const { runtime, layout } = this;
-    const { shape } = this.#parts;
+    const { shape, engine } = this.#parts;
     const { tenant, extras } = scope;
     const tokens = lengthOf(cache);
     const blocks = Math.floor(tokens / layout.blockTokens);
@@ -226,12 +254,26 @@ export class PrefixCache implements AsyncDisposable {
     let savedBlocks = 0;
     let within = before;
     if (before < blocks) {
-      const layers = await bytesOfEntries(shape, layout, entriesOf(cache), tokens);
+      const entries = entriesOf(cache);
+      const buffers = buffersOfEntries(shape, entries);
+      const device = buffers === undefined ? undefined : await engineDevice(engine);
+      const copies = buffers === undefined ? undefined : await this.#sharedDevice(device);
+      const layers = copies === undefined ? await bytesOfEntries(shape, layout, entries, tokens, device) : [];
       const sequence = await this.#beginWithin(ids, blocks, 0, scope);
       try {
-        for (const { index } of runtime.openBlocks(sequence)) {
-          runtime.writeBlock(sequence, index, (bytes) => copyBlockIn(layout, bytes, layers, tokens, index));
-          savedBlocks++;
+        const open = runtime.openBlocks(sequence).map(({ index }) => index);
+        savedBlocks = open.length;
+        if (copies !== undefined && buffers !== undefined) {
+          const places = placesOf(runtime.deviceBlockTable(sequence));
+          copies.scatter(
+            buffers,
+            tokens,
+            open.map((index) => places[index]),
+          );
+        } else {
+          for (const index of open) {
+            runtime.writeBlock(sequence, index, (bytes) => copyBlockIn(layout, bytes, layers, tokens, index));
+          }
         }
         if ((await runtime.seal(sequence)) !== 'done') savedBlocks = 0;
         within = sequence.blocks;
@@ -321,23 +363,55 @@ export class PrefixCache implements AsyncDisposable {
     }
   }
 
-  #tensors(
-    layers: readonly { readonly key: Uint8Array; readonly value: Uint8Array }[],
-    tokens: number,
-  ): Record<string, EngineTensor> {
+  /** Tensors of the first `blocks` blocks: on the session's device where the blocks lie there too, else in host memory. */
+  async #tensorsOf(sequence: KVSequence, blocks: number): Promise<Record<string, EngineTensor>> {
+    const { runtime, layout } = this;
     const { shape, engine } = this.#parts;
+    const tokens = blocks * layout.blockTokens;
+    const type = shape.tensorType;
     const dims = [1, shape.kvHeads, tokens, shape.headDim];
-    const tensor = (bytes: Uint8Array): EngineTensor => {
-      const data =
-        shape.tensorType === 'float32' ? new Float32Array(bytes.buffer) : new Uint16Array(bytes.buffer);
-      return new engine.Tensor(shape.tensorType as never, data as never, dims);
-    };
-    return Object.fromEntries(
-      shape.names.flatMap(({ key, value }, layer) => [
-        [key, tensor(layers[layer].key)],
-        [value, tensor(layers[layer].value)],
-      ]),
-    );
+    const isOnDevice = shape.session.config?.device === 'webgpu';
+    const device = isOnDevice ? await engineDevice(engine) : undefined;
+    const copies = await this.#sharedDevice(device);
+    let tensors: EngineTensor[];
+    if (copies !== undefined) {
+      const places = placesOf(runtime.deviceBlockTable(sequence)).slice(0, blocks);
+      const bytes = copies.tensorBytes(tokens);
+      tensors = copies.gather(places, tokens).map((buffer) => {
+        const download = async (): Promise<unknown> =>
+          this.#elements(await readBuffer(copies.device, buffer, bytes));
+        return tensorOver(engine, buffer, { type, dims, download });
+      });
+    } else {
+      const layers = denseLayers(layout, tokens);
+      await runtime.readBlocks(sequence, blocks, (bytes, i) =>
+        copyBlockOut(layout, bytes, layers, tokens, i),
+      );
+      tensors = layers
+        .flatMap(({ key, value }) => [key, value])
+        .map((bytes) => new engine.Tensor(type as never, this.#elements(bytes) as never, dims));
+    }
+    const names = shape.names.flatMap(({ key, value }) => [key, value]);
+    return Object.fromEntries(names.map((name, i) => [name, tensors[i]]));
+  }
+
+  #elements({ buffer }: Uint8Array): Float32Array | Uint16Array {
+    return this.#parts.shape.tensorType === 'float32' ? new Float32Array(buffer) : new Uint16Array(buffer);
+  }
+
+  /** What copies on the session's device, where the runtime's blocks lie on the same one. */
+  async #sharedDevice(device: GPUDevice | undefined): Promise<DeviceCopies | undefined> {
+    const { stores } = this.runtime;
+    if (device === undefined || !stores.hasDevice || stores.device !== device) return undefined;
+    const { slabs } = stores.hbm;
+    if (this.#copies?.slabs !== slabs) {
+      // only where blocks and tensors share a device
+      const opened = import('./deviceCopies.ts').then((module) =>
+        module.DeviceCopies.open(device, slabs, this.layout),
+      );
+      this.#copies = { slabs, opened };
+    }
+    return await this.#copies.opened;
   }
 
   /** Makes what is cached durable in the files. @returns blocks that the files hold; 0 without files */
@@ -365,13 +439,21 @@ export class PrefixCache implements AsyncDisposable {
   }
 }
 
+function placesOf({ entries, blocks }: DeviceBlockTable): BlockPlace[] {
+  return Array.from({ length: blocks }, (_, index) => ({
+    index,
+    slab: entries[2 * index],
+    offsetBytes: entries[2 * index + 1],
+  }));
+}
+
 /** Tokens that a cache object holds. */
 export function lengthOf(cache: EngineCache): number {
   return Object.keys(cache).length === 0 ? 0 : cache.get_seq_length();
 }
 
 function textOfBytes(_: string, value: unknown): unknown {
-  return value instanceof Uint8Array ? { bytes: Buffer.from(value).toString('hex') } : value;
+  return value instanceof Uint8Array ? { bytes: hexOf(value) } : value;
 }
 
 /**

@@ -8,61 +8,28 @@
  * key has the hash alone.
  */
 
-import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { hashFile } from '../../files/inputs.ts';
 import { writeText } from '../../files/results.ts';
-import { TierKVError } from '../../runtime/errors.ts';
 import { described } from '../../runtime/options.ts';
-
-/** How transformers.js ends the names of files, by dtype. */
-const suffixes: Readonly<Record<string, string>> = {
-  fp32: '',
-  fp16: '_fp16',
-  int8: '_int8',
-  uint8: '_uint8',
-  q8: '_quantized',
-  q4: '_q4',
-  q2: '_q2',
-  q1: '_q1',
-  q4f16: '_q4f16',
-  q2f16: '_q2f16',
-  q1f16: '_q1f16',
-  bnb4: '_bnb4',
-};
-
-/** Names of a decoder's file, in the order in which they are looked for. */
-const decoderNames = ['model', 'decoder_model_merged'];
-
-function fault(problem: string, facts: { path?: string; cause?: unknown } = {}): TierKVError {
-  return new TierKVError(
-    'TKV_CONFIG',
-    `weights ${problem}. Name the directory of the model, or its ONNX files with their files of data.`,
-    { field: 'weights', ...facts },
-  );
-}
+import type { EngineModule } from './engine.ts';
+import { decoderNames, fileSuffix, weightNames, weightsFault } from './identity.ts';
 
 /**
  * The files that hold a model's weights: those named, or those of a directory with the dtype.
  * @throws TKV_CONFIG where one does not exist, and for a directory without them
  */
 export function weightFiles(weights: string | readonly string[], dtype: string | undefined): string[] {
-  const named = typeof weights === 'string' ? [weights] : weights;
-  const isList = Array.isArray(named) && named.length > 0;
-  if (!isList || named.some((each) => typeof each !== 'string' || each === '')) {
-    throw fault(`must be a path or a list of paths, and it is ${described(weights)}`);
-  }
-  return named.flatMap((name) => {
+  return weightNames(weights).flatMap((name) => {
     const stat = fs.statSync(name, { throwIfNoEntry: false });
-    if (stat === undefined) throw fault(`names ${name}, which does not exist`, { path: name });
+    if (stat === undefined) throw weightsFault(`names ${name}, which does not exist`, { path: name });
     return stat.isDirectory() ? filesOfDirectory(name, dtype) : [name];
   });
 }
 
 function filesOfDirectory(directory: string, dtype: string | undefined): string[] {
-  const suffix = suffixes[dtype ?? 'fp32'];
-  if (suffix === undefined) throw fault(`is a directory, and files of dtype ${dtype} are not known`);
+  const suffix = fileSuffix(dtype);
   for (const folder of [path.join(directory, 'onnx'), directory]) {
     for (const name of decoderNames) {
       const file = path.join(folder, `${name}${suffix}.onnx`);
@@ -74,7 +41,22 @@ function filesOfDirectory(directory: string, dtype: string | undefined): string[
     }
   }
   const looked = decoderNames.map((name) => `onnx/${name}${suffix}.onnx`).join(', ');
-  throw fault(`names ${directory}, which has none of ${looked}`, { path: directory });
+  throw weightsFault(`names ${directory}, which has none of ${looked}`, { path: directory });
+}
+
+export interface HashOptions {
+  readonly dtype: string | undefined;
+  readonly notice: (line: string) => void;
+  /** A page takes a file from where the engine does. */
+  readonly engine: EngineModule;
+}
+
+/** Hashes of the content of a model's files, in order. @throws TKV_CONFIG as `weightFiles` and `contentHash` */
+export async function weightHashes(
+  weights: string | readonly string[],
+  { dtype, notice }: HashOptions,
+): Promise<string[]> {
+  return weightFiles(weights, dtype).map((file) => contentHash(file, notice));
 }
 
 // What is kept beside a file.
@@ -126,7 +108,7 @@ export function contentHash(
       keep(file, { sha256, seen: seenOf(after) }, notice);
     return sha256;
   } catch (cause) {
-    throw fault(`cannot be read: ${cause instanceof Error ? cause.message : described(cause)}`, {
+    throw weightsFault(`cannot be read: ${cause instanceof Error ? cause.message : described(cause)}`, {
       path: file,
       cause,
     });
@@ -140,44 +122,4 @@ function keep(file: string, memory: HashMemory, notice: (line: string) => void):
     const why = error instanceof Error ? error.message : described(error);
     notice(`The hash of ${file} is not kept, so that every start reads the file: ${why}`);
   }
-}
-
-// All that determines the KV besides tokens and tenant.
-
-export interface IdentityParts {
-  readonly weights: readonly string[];
-  readonly dtype: string | undefined;
-  readonly device: string | undefined;
-  readonly revision: string | undefined;
-  /** The model's configuration: rope settings and all else. */
-  readonly config: object;
-  /** Versions of what computes. */
-  readonly engine: string;
-}
-
-/** 32 bytes that differ wherever one part does. */
-export function identityOf(parts: IdentityParts, notice?: (line: string) => void): Uint8Array {
-  const hash = createHash('sha256');
-  const part = (name: string, value: string): void => {
-    hash.update(`${name} ${Buffer.byteLength(value)}\n${value}\n`);
-  };
-  part('form', 'tierkv transformers 1');
-  for (const file of parts.weights) part('weights', contentHash(file, notice));
-  part('dtype', parts.dtype ?? '');
-  part('device', parts.device ?? '');
-  part('revision', parts.revision ?? '');
-  part('config', canonical(parts.config));
-  part('engine', parts.engine);
-  return hash.digest();
-}
-
-/** JSON with the names of each object in order. Functions and undefined values are left out. */
-function canonical(value: unknown): string {
-  return (
-    JSON.stringify(value, (_, item: unknown) =>
-      typeof item === 'object' && item !== null && !Array.isArray(item)
-        ? Object.fromEntries(Object.entries(item).sort(([a], [b]) => (a < b ? -1 : 1)))
-        : item,
-    ) ?? ''
-  );
 }

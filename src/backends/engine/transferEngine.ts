@@ -4,6 +4,7 @@
  * (linkQueue.ts); `BatchMoves`, below, takes a batch across its link.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
 import { linkName, Outcome, type Tier, type TierName, tierName } from '../../runtime/tier/tier.ts';
@@ -71,6 +72,10 @@ export class TransferEngine implements TransferDriver {
     watch: () => () => void = () => runningClock.watch(),
     links: TierLinks = {},
   ) {
+    requireShapes(
+      { stores, clockMs, watch, links },
+      { stores: 'object', clockMs: 'function?', watch: 'function?', links: 'object?' },
+    );
     this.#links = links;
     this.#watch = watch;
     this.#stores = stores;

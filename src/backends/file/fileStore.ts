@@ -10,6 +10,7 @@
  */
 
 import { invariant, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -107,6 +108,10 @@ export class FileStore implements TierStore {
    * that differs as field: TKV_MISMATCH if a warm restart finds blocks of another model, layout or key.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
+    requireShapes(
+      { dir, shape, options },
+      { dir: 'name', shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+    );
     const settings = checkedOptions(options);
     requireInteger('pages', shape.pages, 1);
     const layout = fileLayout(shape);

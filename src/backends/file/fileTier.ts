@@ -51,6 +51,15 @@ export const nvmeTier: TierRow<NvmeOptions> = {
     allocation: 'nvme.allocation',
   },
   canBeTop: false,
+  asked: {
+    size: { option: 'nvme', about: 'disk, in blocks or as 10GiB, 0 for none' },
+    place: {
+      option: 'dir',
+      about: 'directory for the disk tier (default: a temporary one, removed at the end)',
+      isDirectory: true,
+    },
+    options: (bytes, dir) => ({ nvme: { dir, bytes, restart: 'empty' } }),
+  },
   check({ nvme }) {
     if (nvme === undefined) return;
     requireOptions(nvme, nvmeNames, 'nvme', 'TKV_CONFIG');

@@ -6,6 +6,7 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type PoolShape, poolShape } from '../../runtime/tables/slotPool.ts';
 import { type Libc, loadLibc } from '../host/posix.ts';
 import type { RangedFile } from './dataFile.ts';
@@ -89,6 +90,7 @@ export class StoreView implements AsyncDisposable {
    * or not tierkv's; TKV_IO if they are missing or cannot be read
    */
   static async open(dir: string): Promise<StoreView> {
+    requireShapes({ dir }, { dir: 'name' });
     let blocks: RangedFile | undefined;
     let index: RangedFile | undefined;
     let staging: StagingPool | undefined;

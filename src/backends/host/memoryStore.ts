@@ -9,7 +9,7 @@
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/tables/slotPool.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -82,6 +82,10 @@ export class MemoryStore implements HostTierStore, TopTierStore {
 
   /** @throws TKV_CONFIG if memory is too little, or slots to be verified are not whole 32-bit words */
   static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
+    requireShapes(
+      { shape, options },
+      { shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+    );
     requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
     const { verifyReads: onRead = false, verifyWrites: onWrite = false } = options;
     const oddClass = shape.slotBytes.findIndex((bytes) => bytes % 4 !== 0);

@@ -21,6 +21,10 @@ export const ddrTier: TierRow<DdrOptions> = {
   fieldNames: { 'ddr.capacityBytes': 'ddrBytes' },
   canBeTop: true,
   isHostMemory: true,
+  asked: {
+    size: { option: 'ddr', about: 'host memory, in blocks or as 1GiB, 0 for none' },
+    options: (ddrBytes) => ({ ddrBytes }),
+  },
   check() {},
   wish: ({ ddrBytes = 0 }) => (ddrBytes === 0 ? undefined : { field: 'ddrBytes', bytes: ddrBytes }),
   open,

@@ -49,6 +49,16 @@ export const remoteTier: TierRow<RemoteOptions> = {
   fieldNames: { 'remote.capacityBytes': 'remote.bytes' },
   canBeTop: false,
   isShared: true,
+  asked: {
+    size: { option: 'remote-blocks', about: 'with --remote: its blocks to keep in mind' },
+    place: {
+      option: 'remote',
+      about: 'a Valkey or Redis below the other tiers, which runs share',
+      isDirectory: false,
+    },
+    // what a command finds must not depend on how busy the machine is
+    options: (bytes, url) => ({ remote: { url, bytes, lookupMs: 10_000, deadlineMs: 30_000 } }),
+  },
   check({ remote }) {
     if (remote === undefined) return;
     requireOptions(remote, remoteNames, 'remote', 'TKV_CONFIG');

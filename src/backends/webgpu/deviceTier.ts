@@ -34,6 +34,10 @@ export const hbmTier: TierRow<HbmOptions> = {
   fieldNames: { 'hbm.capacityBytes': 'hbmBytes' },
   canBeTop: true,
   isDevice: true,
+  asked: {
+    size: { option: 'hbm', about: 'GPU memory, in blocks or as 64MiB' },
+    options: (hbmBytes) => ({ hbmBytes }),
+  },
   check({ device, adapter, wait }) {
     if (device !== undefined && adapter !== undefined) {
       throw configError(
@@ -126,10 +130,12 @@ async function ownDevice(
 }
 
 /** @throws TKV_DEVICE where it does not work */
-async function givenDevice({ device }: HbmOptions): Promise<HeldDevice> {
+async function givenDevice({ device, wait = 'sleep' }: HbmOptions): Promise<HeldDevice> {
   const { adoptDevice, reportOf } = await import('./selfTest.ts');
   const given = typeof device === 'function' ? await device() : device!;
   const { name, vendor, software } = reportOf(given.adapterInfo, 'embedder');
   const live = await adoptDevice(given, { name, vendor, software });
+  // a page has no such function, and its browser waits by itself
+  if (wait === 'sleep' && 'setImmediate' in globalThis) live.sleepWhileWaiting();
   return { live, close: async () => live.release() };
 }

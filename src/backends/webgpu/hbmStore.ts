@@ -7,7 +7,7 @@
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
-import { requireOptions } from '../../runtime/options.ts';
+import { requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome, Tier } from '../../runtime/tier/tier.ts';
 import {
@@ -76,6 +76,10 @@ export class HbmStore implements DevicePool {
    * compile the kernels
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
+    requireShapes(
+      { live, shape, options },
+      { live: { errorsOf: 'function' }, shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
+    );
     requireOptions(options, hbmStoreOptionsNames, 'options', 'TKV_CONFIG');
     const label = options.label ?? 'tierkv.hbm';
     const staging = stagingSize(live, shape, options);

@@ -13,6 +13,8 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
+import { compiledOnce } from './compiledKernels.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
@@ -240,6 +242,7 @@ function rowsTo(words: number): number {
  * @throws TKV_INPUT naming the unknown shader
  */
 export function shaderSource(texts: Readonly<Record<string, string>>, ...names: readonly string[]): string {
+  requireShapes({ texts, names }, { texts: 'object', names: ['text'] });
   return names
     .map((name) => {
       if (Object.hasOwn(texts, name)) return texts[name];
@@ -291,18 +294,31 @@ export class SlabKernel implements CompiledKernel {
     spec: KernelSpec,
     prefix: string = 'tierkv',
   ): Promise<SlabKernel> {
+    requireShapes(
+      { live, slabs, spec, prefix },
+      {
+        live: { errorsOf: 'function' },
+        slabs: [{ mapAsync: 'function' }],
+        spec: { name: 'text', code: 'text' },
+        prefix: 'text?',
+      },
+    );
     const { device } = live;
     const label = `${prefix}.${spec.name}`;
     try {
-      const layouts = groupLayouts(device, spec, label);
-      const pipeline = await device.createComputePipelineAsync({
-        label,
-        layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
-        compute: {
-          module: device.createShaderModule({ label, code: spec.code }),
-          entryPoint: spec.entryPoint,
-          constants: { ...spec.constants },
-        },
+      const { pipeline, layouts } = await compiledOnce(device, ['slab', spec], async () => {
+        const layouts = groupLayouts(device, spec, label);
+        const descriptor: GPUComputePipelineDescriptor = {
+          label,
+          layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
+          compute: {
+            module: device.createShaderModule({ label, code: spec.code }),
+            entryPoint: spec.entryPoint,
+            constants: { ...spec.constants },
+          },
+        };
+        const pipeline = await live.waitFor(() => device.createComputePipelineAsync(descriptor));
+        return { pipeline, layouts };
       });
       return new SlabKernel(spec, live, slabs, label, pipeline, layouts);
     } catch (cause) {

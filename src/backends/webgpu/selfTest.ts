@@ -7,6 +7,7 @@
 
 import { digestWords } from '../../runtime/digest.ts';
 import { TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { fillPattern } from '../../runtime/pattern.ts';
 import { poolShape } from '../../runtime/tables/slotPool.ts';
 import { Outcome } from '../../runtime/tier/tier.ts';
@@ -41,6 +42,10 @@ export async function adoptDevice(
   device: GPUDevice,
   adapter: Omit<AdapterReport, 'source'>,
 ): Promise<LiveDevice> {
+  requireShapes(
+    { device, adapter },
+    { device: { addEventListener: 'function' }, adapter: { name: 'text', vendor: 'text' } },
+  );
   const live = new LiveDevice(device, { ...adapter, source: 'embedder' }, undefined);
   const fault = await deviceFault(live);
   if (fault === '') return live;
@@ -63,6 +68,7 @@ export function reportOf(info: AdapterInfo, source: AdapterSource): AdapterRepor
 
 /** Whether the adapter computes on the host's own cores. */
 export function isSoftwareAdapter(info: AdapterInfo): boolean {
+  requireShapes({ info }, { info: { vendor: 'text', device: 'text' } });
   return info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|warp/i.test(nameOf(info));
 }
 

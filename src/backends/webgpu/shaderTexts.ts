@@ -702,6 +702,68 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   if (pair.toSlab == SLABu) { slabSLAB[pair.toUnit + unit] = value; } // each slab
 }
 `,
+  denseHeads: `// Shared by the kernels between blocks and dense tensors of one layer's K or V, [KV head][token][row]. A run is the rows of
+// one head for all tokens of a block: it has no gap in the block, and none in the tensor. A dispatch covers blocks of one
+// slab, and an invocation moves one unit.
+
+struct Part {
+  // Tokens that the tensor has room for in each head.
+  tokens: u32,
+  // Places of this dispatch: the first one, and how many.
+  firstPlace: u32,
+  places: u32,
+  // Where the layer's K or V begins in a block, in units.
+  firstUnit: u32,
+}
+
+struct Place {
+  // Number of the block in its sequence, and where it begins in its slab, in units.
+  block: u32,
+  slabUnit: u32,
+}
+
+@group(0) @binding(0) var<storage, read> places: array<Place>;
+@group(0) @binding(1) var<uniform> part: Part;
+
+override blockTokens: u32;
+override runUnits: u32;
+override headUnits: u32;
+override kvHeads: u32;
+
+// Where an invocation's unit lies.
+struct Unit {
+  isPresent: bool,
+  inSlab: u32,
+  inTensor: u32,
+}
+
+fn unitOf(lane: u32) -> Unit {
+  let blockUnits = kvHeads * runUnits;
+  if (lane >= part.places * blockUnits) {
+    return Unit(false, 0u, 0u);
+  }
+  let place = places[part.firstPlace + lane / blockUnits];
+  let unit = lane % blockUnits;
+  let head = unit / runUnits;
+  let inRun = unit % runUnits;
+  let rowUnits = runUnits / blockTokens;
+  let inTensor = head * part.tokens * rowUnits + place.block * runUnits + inRun;
+  return Unit(true, place.slabUnit + part.firstUnit + head * headUnits + inRun, inTensor);
+}
+`,
+  gatherHeads: `// Copies runs out of blocks into a dense tensor. Each unit of the tensor is written once.
+
+@group(0) @binding(2) var<storage, read> slab: array<Stored>;
+@group(0) @binding(3) var<storage, read_write> tensor: array<Stored>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let unit = unitOf(id.y * groups.x * 64u + id.x);
+  if (unit.isPresent) {
+    tensor[unit.inTensor] = slab[unit.inSlab];
+  }
+}
+`,
   halfBits: `// Converts 32-bit floats to 16-bit floats by integers: to the nearest, ties to even. So the bytes are the
 // same on every device, while WGSL leaves the rounding of its own conversions open.
 
@@ -909,6 +971,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     out /= total;
   }
   attended[row * outStride + head * headDim4 + dim] = out;
+}
+`,
+  scatterHeads: `// Copies runs of a dense tensor into blocks. Each unit of a block is written once, and no unit outside of the runs.
+
+@group(0) @binding(2) var<storage, read_write> slab: array<Stored>;
+@group(0) @binding(3) var<storage, read> tensor: array<Stored>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let unit = unitOf(id.y * groups.x * 64u + id.x);
+  if (unit.isPresent) {
+    slab[unit.inSlab] = tensor[unit.inTensor];
+  }
 }
 `,
   writeKv: `// Writes K and V of each row into its token's place in the sequence's blocks. An invocation writes one unit.

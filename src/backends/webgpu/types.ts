@@ -18,7 +18,7 @@ import {
 } from '../../runtime/geometry/box.ts';
 import type { KVLayout } from '../../runtime/geometry/layout.ts';
 import { countRuns } from '../../runtime/geometry/runs.ts';
-import { optionNames } from '../../runtime/options.ts';
+import { optionNames, requireShapes } from '../../runtime/options.ts';
 import type { SealItem, StoreResult, TopTierStore } from '../../runtime/tier/tierStore.ts';
 
 /** Where the adapter comes from: a Vulkan driver and how it was found, or the platform's own backend. */
@@ -213,21 +213,30 @@ export interface BoxPlan {
  * @param container the box that begins at the first byte of each slot. Default: a block
  * @throws TKV_CONFIG if a box is empty or outside of the layout, or the container does not contain the box
  */
-export function boxPlan(layout: KVLayout, box: KVBox, container: KVBox = blockBox(layout, 0)): BoxPlan {
+export function boxPlan(layout: KVLayout, box: KVBox, container?: KVBox): BoxPlan {
+  requireShapes(
+    { layout, box, container },
+    {
+      layout: { valueDim: 'number', version: 'number' },
+      box: { layerStart: 'number', layerEnd: 'number' },
+      container: 'object?',
+    },
+  );
+  const around = container ?? blockBox(layout, 0);
   requireBox(layout, box);
-  requireBox(layout, container);
-  if (!contains(container, box)) {
+  requireBox(layout, around);
+  if (!contains(around, box)) {
     throw configError('box', 'reaches out of its container', 'Intersect the two first.');
   }
-  const runs = countRuns(box, container);
+  const runs = countRuns(box, around);
   const layers = box.layerEnd - box.layerStart;
-  const { kvBytes, layerBytes } = boxStrides(layout, container);
+  const { kvBytes, layerBytes } = boxStrides(layout, around);
   return Object.freeze({
     boxBytes: boxBytes(layout, box),
-    containerBytes: boxBytes(layout, container),
+    containerBytes: boxBytes(layout, around),
     runs,
     runBytes: boxBytes(layout, box) / runs,
-    firstOffsetBytes: rowOffsetBytes(layout, container, box.layerStart, box.headStart, 0, box.tokenStart),
+    firstOffsetBytes: rowOffsetBytes(layout, around, box.layerStart, box.headStart, 0, box.tokenStart),
     runsPerLayer: Math.max(1, runs / layers),
     runStrideBytes: kvBytes,
     layerStrideBytes: layerBytes,

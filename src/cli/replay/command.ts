@@ -19,6 +19,7 @@ import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
+import { addTierOptions, tierAliases } from '../tierOptions.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
 import { renderReport } from './report.ts';
 import {
@@ -48,57 +49,31 @@ Last line: verifyFailures N
 
 /** Names of earlier versions. */
 const aliases = {
-  '--hbm-blocks': '--hbm',
-  '--ddr-blocks': '--ddr',
-  '--nvme-blocks': '--nvme',
+  ...tierAliases(),
   '--policy': '--eviction',
   '--requests': '--num-requests',
 };
 
-type ReplayWords = Omit<RawReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'policy' | 'requests'> &
-  RawStudyOptions & {
-    readonly hbm: string;
-    readonly ddr: string;
-    readonly nvme: string;
-    readonly eviction?: string;
-    readonly numRequests?: string;
-  };
+type ReplayWords = RawReplayOptions &
+  RawStudyOptions & { readonly eviction?: string; readonly numRequests?: string };
 
-function rawOf({
-  hbm,
-  ddr,
-  nvme,
-  eviction,
-  numRequests,
-  ...rest
-}: ReplayWords): RawReplayOptions & RawStudyOptions {
+function rawOf({ eviction, numRequests, ...rest }: ReplayWords): RawReplayOptions & RawStudyOptions {
   return {
     ...rest,
-    hbmBlocks: hbm,
-    ddrBlocks: ddr,
-    nvmeBlocks: nvme,
     ...(eviction === undefined ? {} : { policy: eviction }),
     ...(numRequests === undefined ? {} : { requests: numRequests }),
-  };
+  } as RawReplayOptions & RawStudyOptions;
 }
 
 export function replayCommand(): Command {
   const command = new Command('replay')
-    .description(
-      'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
-    )
-    .argument('[trace]', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
-    .option(
-      '--hbm <size>',
-      'GPU memory, in blocks (at least 1) or as 64MiB; with --eviction, a list',
-      replayDefaults.hbmBlocks,
-    )
-    .option('--ddr <size>', 'host memory, in blocks or as 1GiB, 0 for none', replayDefaults.ddrBlocks)
-    .option(
-      '--nvme <size>',
-      'disk, in blocks or as 10GiB, 0 for none; the last tier may be "all"',
-      replayDefaults.nvmeBlocks,
-    )
+    .description('Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through the tiers.')
+    .argument('[trace]', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line');
+  addTierOptions(command, replayDefaults, {
+    first: 'with --eviction, a list',
+    last: 'the last tier may be "all"',
+  });
+  command
     .option(
       '--block-bytes <size>',
       'bytes of a block, a multiple of 4, like 64KiB',
@@ -110,15 +85,9 @@ export function replayCommand(): Command {
       replayDefaults.blockTokens,
     )
     .option('--num-requests <n>', 'stop after this many requests')
-    .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
-    .option('--remote <url>', 'a Valkey or Redis below the other tiers, which runs share')
     .option(
       '--shared-tier <file>',
       'with --driver modeled: that server, as tierkv calibrate --remote wrote it',
-    )
-    .option(
-      '--remote-blocks <n>',
-      'with --remote or --shared-tier: its blocks to keep in mind (default: 20000)',
     )
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
     .option(

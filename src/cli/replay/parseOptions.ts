@@ -10,8 +10,17 @@ import { systemReason } from '../../files/inputErrors.ts';
 import { mooncakeBlockTokens } from '../../files/mooncakeTrace.ts';
 import { requireWritableTarget } from '../../files/results.ts';
 import { parseBlocks, parseBytes } from '../../printing/text.ts';
-import type { BlockBudget, DriverName, ReplayOptions } from '../../replay/options.ts';
-import { maxBlocks, requireHoldable, requireRoom } from '../../replay/tiers.ts';
+import type { DriverName, ReplayOptions } from '../../replay/options.ts';
+import {
+  askedRows,
+  type BlockBudget,
+  isAlwaysAsked,
+  maxBlocks,
+  requireHoldable,
+  requireRoom,
+  type SizedTier,
+  sizeOption,
+} from '../../replay/sizedTiers.ts';
 import {
   configError,
   requireFinite,
@@ -20,16 +29,16 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
-import { defaultEviction, type EvictionChoice, resolvePolicy } from '../../runtime/index.ts';
+import { defaultEviction, type EvictionChoice, resolvePolicy, TOP } from '../../runtime/index.ts';
 import { SharedServer } from '../../sim/links/sharedServer.ts';
 import { readSharedTier } from '../../simulate/engineOptions.ts';
+import { NAMED_BLOCKS, sizeDefaults, textOf } from '../tierOptions.ts';
 import { singlePolicy } from './study.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
 export interface RawReplayOptions {
-  readonly hbmBlocks: string;
-  readonly ddrBlocks: string;
-  readonly nvmeBlocks: string;
+  /** Sizes and places of tiers, by the words of their options. */
+  readonly [word: string]: string | boolean | undefined;
   readonly blockBytes: string;
   readonly blockTokens: string;
   readonly driver: string;
@@ -40,9 +49,6 @@ export interface RawReplayOptions {
   readonly linkGbps?: string;
   readonly linkLatencyUs?: string;
   readonly requests?: string;
-  readonly dir?: string;
-  readonly remote?: string;
-  readonly remoteBlocks?: string;
   readonly sharedTier?: string;
   readonly links?: string;
   readonly log?: string;
@@ -51,15 +57,12 @@ export interface RawReplayOptions {
 }
 
 /** Enough for every tier to serve some of the bundled excerpt, at a total of about 400 MB. */
-export const replayDefaults: Required<
-  Pick<
-    RawReplayOptions,
-    'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes' | 'blockTokens' | 'driver' | 'offloadThreshold'
-  >
-> = {
-  hbmBlocks: '1000',
-  ddrBlocks: '4000',
-  nvmeBlocks: '20000',
+export const replayDefaults: Pick<
+  RawReplayOptions,
+  'blockBytes' | 'blockTokens' | 'driver' | 'offloadThreshold'
+> &
+  Readonly<Record<string, string>> = {
+  ...sizeDefaults(['1000', '4000', '20000']),
   blockBytes: '16KiB',
   blockTokens: String(mooncakeBlockTokens),
   driver: 'real',
@@ -102,17 +105,15 @@ function budget(option: string, text: string, min: number, blockBytes: number): 
     : requireInteger(option, blocks, min, maxBlocks);
 }
 
-function requireAllOnlyLast(budgets: readonly (readonly [option: string, budget: BlockBudget])[]): void {
-  budgets.forEach(([option, blocks], index) => {
-    const below = budgets.slice(index + 1).find(([, other]) => other !== 0);
-    if (blocks === 'all' && below !== undefined) {
-      throw configError(
-        option,
-        `is all, so that nothing would ever reach the tier of ${below[0]}`,
-        `Give ${option} a number, or turn the lower tier off with ${below[0]} 0.`,
-      );
-    }
-  });
+function requireAllOnlyLast(tiers: readonly SizedTier[]): void {
+  const at = tiers.slice(0, -1).findIndex(({ blocks }) => blocks === 'all');
+  if (at === -1) return;
+  const [option, below] = [sizeOption(tiers[at].name), sizeOption(tiers[at + 1].name)];
+  throw configError(
+    option,
+    `is all, so that nothing would ever reach the tier of ${below}`,
+    `Give ${option} a number, or turn the lower tier off with ${below} 0.`,
+  );
 }
 
 function blockBytesOf(text: string): number {
@@ -138,19 +139,19 @@ function driverOf(text: string): DriverName {
   throw configError('--driver', `is "${text}"`, 'Set it to real or modeled.');
 }
 
-function requireDirectory(dir: string): void {
+function requireDirectory(option: string, dir: string): void {
   const stat = statOf(dir);
   const problem = stat === undefined ? 'which does not exist' : 'which is not a directory';
   if (stat?.isDirectory() !== true) {
-    throw configError('--dir', `is ${dir}, ${problem}`, 'Make the directory, or leave --dir out.');
+    throw configError(option, `is ${dir}, ${problem}`, `Make the directory, or leave ${option} out.`);
   }
   try {
     // permissions alone do not say it: no process can make a file in /proc
     fs.rmdirSync(fs.mkdtempSync(path.join(dir, '.tierkv-')));
   } catch (cause) {
-    const problem = `--dir is ${dir}, in which nothing can be written (${systemReason(cause)})`;
+    const problem = `${option} is ${dir}, in which nothing can be written (${systemReason(cause)})`;
     throw new TierKVError('TKV_IO', `${problem}. Name another directory.`, {
-      field: '--dir',
+      field: option,
       path: dir,
       cause,
     });
@@ -191,35 +192,41 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
   }
 }
 
-/** Blocks of a shared tier that a replay keeps in mind, unless it is told otherwise. */
-const REMOTE_BLOCKS = '20000';
-
-function remoteOf(raw: RawReplayOptions, driver: DriverName): ReplayOptions['remote'] {
-  const { remote, sharedTier } = raw;
-  if (remote === undefined && sharedTier === undefined) {
-    if (raw.remoteBlocks === undefined) return undefined;
-    throw configError('--remote-blocks', 'is given without --remote', 'Name the server, or leave it out.');
-  }
-  if (remote !== undefined && driver === 'modeled') {
-    const remedy = 'Use --driver real, or give --shared-tier the file of tierkv calibrate --remote.';
-    throw configError('--remote', 'names a server, and a modeled driver has none', remedy);
-  }
-  if (sharedTier !== undefined && driver === 'real') {
-    const remedy = 'Name the server with --remote, or use --driver modeled.';
-    throw configError(
-      '--shared-tier',
-      'is a model of a server, and blocks of a real driver have bytes',
-      remedy,
-    );
-  }
-  const blocks = integer('--remote-blocks', raw.remoteBlocks ?? REMOTE_BLOCKS, 1);
-  if (blocks > maxBlocks) throw configError('--remote-blocks', `is ${blocks}`, `Keep it to ${maxBlocks}.`);
-  if (remote !== undefined) return { url: remote, blocks };
-  return { server: new SharedServer(readSharedTier(sharedTier as string)), blocks };
+/**
+ * The tiers that are on. Sequences read and write in the first one, which is never off.
+ */
+function tiersOf(raw: RawReplayOptions, blockBytes: number, driver: DriverName): SizedTier[] {
+  const tiers = askedRows().flatMap((row, position): SizedTier[] => {
+    const { name, asked } = row;
+    const { size, place } = asked;
+    const option = `--${size.option}`;
+    const given = textOf(raw, size.option);
+    if (isAlwaysAsked(row)) {
+      const blocks = budget(option, given ?? '0', position === TOP ? 1 : 0, blockBytes);
+      const at = place === undefined ? undefined : textOf(raw, place.option);
+      if (at !== undefined) requireDirectory(`--${place?.option}`, at);
+      return blocks === 0 ? [] : [{ name, blocks, ...(at === undefined ? {} : { place: at }) }];
+    }
+    const named = `--${place?.option}`;
+    const at = textOf(raw, place?.option ?? '');
+    const isModeled = row.isShared === true && raw.sharedTier !== undefined;
+    if (at === undefined && !isModeled) {
+      if (given === undefined) return [];
+      throw configError(option, `is given without ${named}`, 'Name the server, or leave it out.');
+    }
+    if (at !== undefined && driver === 'modeled') {
+      const remedy = 'Use --driver real, or give --shared-tier the file of tierkv calibrate --remote.';
+      throw configError(named, 'names a server, and a modeled driver has none', remedy);
+    }
+    const blocks = integer(option, given ?? NAMED_BLOCKS, 1);
+    if (blocks > maxBlocks) throw configError(option, `is ${blocks}`, `Keep it to ${maxBlocks}.`);
+    return [{ name, blocks, ...(at === undefined ? {} : { place: at }) }];
+  });
+  requireAllOnlyLast(tiers);
+  return tiers;
 }
 
 /** The trace, or the recorded inputs that are read in its place. */
-
 function sourceOf(tracePath: string | undefined, inputs: string | undefined): string {
   if (tracePath !== undefined && inputs !== undefined) {
     throw configError('--inputs', 'is read in place of a trace', `Leave ${tracePath} out, or --inputs.`);
@@ -229,10 +236,15 @@ function sourceOf(tracePath: string | undefined, inputs: string | undefined): st
   return source;
 }
 
+/** The tier with a directory of its own where it needs one and has none. */
+function inDirectory(tier: SizedTier, scratchDir: () => string): SizedTier {
+  const needs = askedRows().some(({ name, asked: { place } }) => name === tier.name && place?.isDirectory);
+  return needs && tier.place === undefined ? { ...tier, place: scratchDir() } : tier;
+}
+
 /**
  * @param tracePath undefined with `raw.inputs`, which is read in its place
- * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is
- * right.
+ * @param scratchDir makes the directory of a tier where the user named none; called once all else is right.
  * @throws {TierKVError} TKV_CONFIG naming the option; TKV_IO for a place that cannot be written.
  */
 export function parseReplayOptions(
@@ -241,27 +253,26 @@ export function parseReplayOptions(
   scratchDir: () => string,
 ): ReplayOptions {
   const source = sourceOf(tracePath, raw.inputs);
-  // Sequences write and read KV in HBM, so it is never off.
   const blockBytes = blockBytesOf(raw.blockBytes);
-  const hbmBlocks = budget('--hbm', raw.hbmBlocks, 1, blockBytes);
-  const ddrBlocks = budget('--ddr', raw.ddrBlocks, 0, blockBytes);
-  const nvmeBlocks = budget('--nvme', raw.nvmeBlocks, 0, blockBytes);
-  requireAllOnlyLast([
-    ['--hbm', hbmBlocks],
-    ['--ddr', ddrBlocks],
-    ['--nvme', nvmeBlocks],
-  ]);
-  requireHoldable({ hbmBlocks, ddrBlocks, nvmeBlocks, blockBytes });
+  const driver = driverOf(raw.driver);
+  const tiers = tiersOf(raw, blockBytes, driver);
+  requireHoldable(tiers, blockBytes);
   const blockTokens = integer('--block-tokens', raw.blockTokens, 1);
   const requests = raw.requests === undefined ? undefined : integer('--num-requests', raw.requests, 1);
 
-  const driver = driverOf(raw.driver);
   requireModelFile('--inputs', raw.inputs, driver, '--log of a run');
   requireModelFile('--links', raw.links, driver, 'tierkv calibrate');
+  if (raw.sharedTier !== undefined && driver === 'real') {
+    const remedy = 'Name the server with --remote, or use --driver modeled.';
+    throw configError(
+      '--shared-tier',
+      'is a model of a server, and blocks of a real driver have bytes',
+      remedy,
+    );
+  }
   if (raw.linkGbps !== undefined) requireModeled('--link-gbps', driver);
   if (raw.linkLatencyUs !== undefined) requireModeled('--link-latency-us', driver);
 
-  const remote = remoteOf(raw, driver);
   const offloadThreshold = requireFraction(
     '--offload-threshold',
     decimal('--offload-threshold', raw.offloadThreshold),
@@ -289,24 +300,21 @@ export function parseReplayOptions(
   ]);
   if (raw.log !== undefined) requireWritableTarget(raw.log);
   if (raw.json !== undefined) requireWritableTarget(raw.json);
-  if (raw.dir !== undefined) requireDirectory(raw.dir);
-  if (driver === 'real') requireRoom({ ddrBlocks, nvmeBlocks, blockBytes, dir: raw.dir });
+  if (driver === 'real') requireRoom(tiers, blockBytes);
 
+  const { sharedTier } = raw;
   return {
+    ...(sharedTier === undefined ? {} : { shared: new SharedServer(readSharedTier(sharedTier)) }),
     tracePath: source,
     eviction: evictionOf(raw.policy),
-    hbmBlocks,
-    ddrBlocks,
-    nvmeBlocks,
+    tiers: tiers.map((tier) => inDirectory(tier, scratchDir)),
     blockBytes,
     blockTokens,
     driver,
     offloadThreshold,
     linkBandwidthBytesPerS: linkGbps * 1e9,
     linkBaseLatencyUs: linkLatencyUs,
-    dir: raw.dir ?? scratchDir(),
     skipBad: raw.skipBad,
-    ...(remote === undefined ? {} : { remote }),
     ...(requests === undefined ? {} : { requests }),
     ...(raw.links === undefined ? {} : { linksPath: raw.links }),
     ...(raw.log === undefined ? {} : { logPath: raw.log }),

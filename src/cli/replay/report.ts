@@ -13,24 +13,8 @@ import {
   printable,
   renderTable,
 } from '../../printing/text.ts';
-import { type LinkName, linkNames, type ReplayReport } from '../../replay/report.ts';
-
-const tierOrder = ['hbm', 'ddr', 'nvme', 'remote'] as const;
-const tierTitles = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe', remote: 'Remote' } as const;
-
-const linkTitles: Readonly<Record<LinkName, string>> = {
-  hbmToDdr: 'HBM -> DDR',
-  ddrToHbm: 'DDR -> HBM',
-  ddrToNvme: 'DDR -> NVMe',
-  nvmeToDdr: 'NVMe -> DDR',
-  hbmToNvme: 'HBM -> NVMe',
-  nvmeToHbm: 'NVMe -> HBM',
-  hbmToRemote: 'HBM -> Remote',
-  ddrToRemote: 'DDR -> Remote',
-  nvmeToRemote: 'NVMe -> Remote',
-  remoteToHbm: 'Remote -> HBM',
-  remoteToDdr: 'Remote -> DDR',
-};
+import { linkTitles, type ReplayReport } from '../../replay/report.ts';
+import { type TierName, TOP, tierNames, tierTitle } from '../../runtime/tier/tier.ts';
 
 const lineWidth = 110;
 
@@ -59,10 +43,19 @@ function storeLines(title: string, facts: Readonly<Record<string, string | numbe
 }
 
 function storesText(report: ReplayReport): string {
-  return tierOrder
+  return tierNames
     .filter((tier) => report.tiers[tier] !== undefined)
-    .map((tier) => storeLines(tierTitles[tier], report.tiers[tier]))
+    .map((tier) => storeLines(tierTitle(tier), report.tiers[tier]))
     .join('');
+}
+
+/** Tiers that the run had, from fast to slow. */
+function tiersOf({ tiers, hits }: ReplayReport): readonly TierName[] {
+  return tierNames.filter((tier) => tier in tiers || (hits[tier] ?? 0) > 0);
+}
+
+function foundIn({ hits }: ReplayReport): number {
+  return Object.values(hits).reduce((sum, blocks) => sum + blocks, 0);
 }
 
 function tierTable(report: ReplayReport): string {
@@ -72,14 +65,11 @@ function tierTable(report: ReplayReport): string {
     formatCount(blocks),
     formatShare(blocks, blockLookups),
   ];
-  const hitsOf = (tier: (typeof tierOrder)[number]): number => hits[tier] ?? 0;
-  const tiers = tierOrder.filter((tier) => tier in report.tiers || hitsOf(tier) > 0);
-  const found = tierOrder.reduce((sum, tier) => sum + hitsOf(tier), 0);
   return renderTable(
     [{ title: 'served by' }, { title: 'blocks', align: 'right' }, { title: 'of lookups', align: 'right' }],
     [
-      ...tiers.map((tier) => row(tierTitles[tier], hitsOf(tier))),
-      row('prefill', blockLookups - found),
+      ...tiersOf(report).map((tier) => row(tierTitle(tier), hits[tier] ?? 0)),
+      row('prefill', blockLookups - foundIn(report)),
       row('all', blockLookups),
     ],
   );
@@ -91,13 +81,13 @@ function rateLabel(report: ReplayReport): string {
 }
 
 function linkTable(report: ReplayReport): string {
-  const used = linkNames.filter((link) => report.bytesMoved[link] !== undefined);
+  const used = [...linkTitles()].filter(([link]) => report.bytesMoved[link] !== undefined);
   return renderTable(
     [{ title: 'moved' }, { title: 'bytes', align: 'right' }, { title: rateLabel(report), align: 'right' }],
-    used.map((link) => {
+    used.map(([link, title]) => {
       const gbps = report.gbps[link];
       return [
-        linkTitles[link],
+        title,
         formatBytes(report.bytesMoved[link] ?? 0),
         gbps === undefined ? '-' : formatBytesPerS(gbps * 1e9),
       ];
@@ -105,29 +95,36 @@ function linkTable(report: ReplayReport): string {
   );
 }
 
-/** What the tiers below HBM were good for, in a sentence; nothing for a run without them. */
-function worthLine({ hbmAloneHits, hits, blockLookups, tiers }: ReplayReport): string {
+/** What left each tier downwards, such as `HBM to DDR 12`. */
+function demotedText({ demotions }: ReplayReport): string {
+  const down = [...linkTitles()].filter(([link]) => demotions[link] !== undefined);
+  const parts = down.map(
+    ([link, title]) => `${title.replace(' -> ', ' to ')} ${formatCount(demotions[link])}`,
+  );
+  return [...parts, `dropped ${formatCount(demotions.dropped)}`].join(', ');
+}
+
+/** What the lower tiers were good for, in a sentence; nothing for a run without them. */
+function worthLine(report: ReplayReport): string {
+  const { hbmAloneHits, blockLookups } = report;
   if (hbmAloneHits === undefined || blockLookups === 0) return '';
-  const below = tierOrder.filter((tier) => tier !== 'hbm' && (tier in tiers || (hits[tier] ?? 0) > 0));
-  const names = below.map((tier) => tierTitles[tier]).join(' and ');
+  const names = tiersOf(report)
+    .filter((tier) => tier !== tierNames[TOP])
+    .map((tier) => tierTitle(tier))
+    .join(' and ');
   const percent = (blocks: number): string => `${Math.round((100 * blocks) / blockLookups)} %`;
-  const found = tierOrder.reduce((sum, tier) => sum + (hits[tier] ?? 0), 0);
-  return `Without ${names} ${percent(hbmAloneHits)} of the blocks would have been found, with them ${percent(found)}.\n`;
+  return `Without ${names} ${percent(hbmAloneHits)} of the blocks would have been found, with them ${percent(foundIn(report))}.\n`;
 }
 
 /** The report as lines of text. The last ones are `verifyFailures N` and what the lower tiers were good for. */
 export function renderReport(report: ReplayReport): string {
-  const { demotions, adapter } = report;
+  const { adapter } = report;
   const facts: [name: string, value: string][] = [
     ['requests', formatCount(report.requests)],
     ...(report.skippedLines > 0
       ? ([['skipped lines', formatCount(report.skippedLines)]] as [string, string][])
       : []),
-    [
-      'demoted',
-      `HBM to DDR ${formatCount(demotions.hbmToDdr)}, DDR to NVMe ${formatCount(demotions.ddrToNvme)}, ` +
-        `dropped ${formatCount(demotions.dropped)}`,
-    ],
+    ['demoted', demotedText(report)],
     ['verified blocks', formatCount(report.verified)],
     [
       'adapter',

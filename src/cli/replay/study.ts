@@ -4,6 +4,7 @@ import { requireWritableTarget, writeText } from '../../files/results.ts';
 import { renderSvg, type VegaLiteSpec } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCount, formatCounted, renderTable } from '../../printing/text.ts';
+import { askedRows, isAlwaysAsked, lowerTiers, maxBlocks, sizeOption } from '../../replay/sizedTiers.ts';
 import {
   comparePolicies,
   isMooncake,
@@ -11,9 +12,9 @@ import {
   type Study,
   type StudyOptions,
 } from '../../replay/study.ts';
-import { maxBlocks } from '../../replay/tiers.ts';
 import { configError, nearestName, requireInteger } from '../../runtime/errors.ts';
-import { type EvictionChoice, evictionPolicyNames, resolvePolicy } from '../../runtime/index.ts';
+import { type EvictionChoice, evictionPolicyNames, resolvePolicy, tierTitle } from '../../runtime/index.ts';
+import { textOf } from '../tierOptions.ts';
 
 /** What `--policy` may say besides the names of policies. */
 const ALL = 'all';
@@ -41,8 +42,8 @@ export function singlePolicy(text: string): EvictionChoice | undefined {
 }
 
 /** Capacities as a list. @throws TKV_CONFIG for one that must be a count of blocks */
-export function parseCapacities(text: string, most: number): readonly number[] {
-  return [...new Set(text.split(',').map((word) => blocksOf('--hbm', word, 1, most)))];
+export function parseCapacities(option: string, text: string, most: number): readonly number[] {
+  return [...new Set(text.split(',').map((word) => blocksOf(option, word, 1, most)))];
 }
 
 /** A count of blocks. @throws TKV_CONFIG naming the option */
@@ -59,9 +60,8 @@ export function blocksOf(option: string, text: string, least: number, most?: num
 export interface RawStudyOptions {
   readonly policy?: string;
   readonly plot?: string;
-  readonly hbmBlocks: string;
-  readonly ddrBlocks: string;
-  readonly nvmeBlocks: string;
+  /** Sizes of tiers, by the words of their options. */
+  readonly [word: string]: string | boolean | undefined;
   readonly blockTokens: string;
   readonly requests?: string;
   readonly json?: string;
@@ -87,29 +87,33 @@ export interface StudyRun extends StudyOptions {
  * @throws TKV_CONFIG naming the option
  */
 export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
-  const { policy, plot, hbmBlocks, json, requests, blockTokens } = raw;
+  const { policy, plot, json, requests, blockTokens } = raw;
+  const sizes = askedRows()
+    .filter(isAlwaysAsked)
+    .map(({ name, asked: { size } }) => [sizeOption(name), textOf(raw, size.option) ?? '0'] as const);
+  const [[topOption, topText], ...lower] = sizes;
   if (policy === undefined) {
     if (plot !== undefined) throw configError('--plot', 'has nothing to draw', 'Add --eviction all.');
-    if (!hbmBlocks.includes(',')) return undefined;
-    throw configError('--hbm', `is the list ${hbmBlocks}`, 'Add --eviction all to compare capacities.');
+    if (!topText.includes(',')) return undefined;
+    throw configError(topOption, `is the list ${topText}`, 'Add --eviction all to compare capacities.');
   }
   const policies = parsePolicies(policy);
   const needsReplay = raw.log !== undefined ? '--log' : raw.inputs !== undefined ? '--inputs' : undefined;
   // `all` is as many blocks as the trace has: where nothing is evicted, there is nothing to compare.
-  if ([hbmBlocks, raw.ddrBlocks, raw.nvmeBlocks].some((blocks) => blocks.trim() === 'all')) {
+  if (sizes.some(([, blocks]) => blocks.trim() === 'all')) {
     throw configError(
       '--eviction',
       'compares nothing where a tier holds all blocks',
       'Give each tier a number.',
     );
   }
-  const capacities = parseCapacities(hbmBlocks, maxBlocks);
+  const capacities = parseCapacities(topOption, topText, maxBlocks);
   if (plot !== undefined) requireWritableTarget(plot);
   if (json !== undefined) requireWritableTarget(json);
   return {
     policies,
     capacities,
-    lower: [blocksOf('--ddr', raw.ddrBlocks, 0, maxBlocks), blocksOf('--nvme', raw.nvmeBlocks, 0, maxBlocks)],
+    lower: lower.map(([option, blocks]) => blocksOf(option, blocks, 0, maxBlocks)),
     single: singlePolicy(policy) !== undefined && capacities.length === 1,
     ...(blockTokens === '' ? {} : { blockTokens: blocksOf('--block-tokens', blockTokens, 1) }),
     ...(requests === undefined ? {} : { requests: blocksOf('--num-requests', requests, 1) }),
@@ -150,7 +154,8 @@ export async function runStudy(tracePath: string, run: StudyRun, signal: AbortSi
 
 export function renderStudy(study: Study): string {
   const { requests, lookups, blockTokens, lower } = study;
-  const below = lower[0] + lower[1] === 0 ? '' : `, over DDR ${lower[0]} and NVMe ${lower[1]} blocks`;
+  const sizes = lowerTiers().map((name, i) => `${tierTitle(name)} ${lower[i]}`);
+  const below = lower.every((blocks) => blocks === 0) ? '' : `, over ${sizes.join(' and ')} blocks`;
   const size = `${formatCounted(lookups, 'blocks')} of ${formatCounted(blockTokens, 'tokens')}`;
   const title = `policies: ${formatCounted(requests, 'requests')}, ${size}`;
   const rows = study.rows.map((row) => [

@@ -40,13 +40,15 @@ function columnsOf(opened: OpenedWorkload): TraceColumns {
       sloTarget: clients.some((client) => client.sloTargetUs > 0),
       adapter: clients.some((client) => client.adapter !== ''),
       thinkTime: false,
+      cancelTime: clients.some(({ cancellation }) => cancellation !== undefined),
     };
   }
-  const used = { sloTarget: false, adapter: false, thinkTime: false };
+  const used = { sloTarget: false, adapter: false, thinkTime: false, cancelTime: false };
   for (const request of opened.requests()) {
     used.sloTarget ||= request.origin.sloTargetUs > 0;
     used.adapter ||= request.origin.adapter !== '';
     used.thinkTime ||= request.thinkTimeUs > 0;
+    used.cancelTime ||= (request.cancelUs ?? 0) > 0;
   }
   return used;
 }

@@ -5,6 +5,7 @@
 
 import type { SchedulerConfig } from '../../runtime/batching/config.ts';
 import type { EvictionChoice } from '../../runtime/eviction/evictionPolicy.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { loadProgram } from '../../sandbox/loadProgram.ts';
 import { PolicyError } from '../../sandbox/program.ts';
@@ -61,6 +62,7 @@ function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
  * @throws PolicyError compile, contract, step_limit, memory_limit, policy_runtime, with the slot
  */
 export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promise<BoundBundle> {
+  requireShapes({ bundle, isChecked }, { bundle: 'object', isChecked: 'flag?' });
   const code: Partial<Record<PolicySlot, LoadedCode>> = {};
   for (const slot of policySlots) {
     const spec = bundle[slot];

@@ -3,8 +3,9 @@
  * called by its slot and its template, `routing/lor`.
  */
 
-import { unknownName } from '../../runtime/errors.ts';
+import { inputError, unknownName } from '../../runtime/errors.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
+import { oneOf, requireShapes } from '../../runtime/options.ts';
 import { priorityPolicies } from '../../sim/control/priority.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
@@ -25,6 +26,8 @@ const usual: PolicyBundle = {
  * nothing on an instance that takes requests as they come: it goes with the scheduler that reads ranks.
  */
 export function withItsScheduler(slot: PolicySlot, spec: PolicySpec): PolicyBundle {
+  oneOf('slot', slot, policySlots);
+  requireShapes({ spec }, { spec: { type: 'text' } });
   const ranksAlike =
     spec.type === 'parameterized' &&
     slot === 'priority' &&
@@ -50,6 +53,7 @@ export const baseline: PolicyBundle = { ...usual, name: 'baseline' };
 
 /** @throws TKV_CONFIG with the nearest name */
 export function preset(name: string): PolicyBundle {
+  requireShapes({ name }, { name: 'text' });
   if (name === 'baseline') return baseline;
   const found = presets.get(name);
   if (found === undefined) throw unknownName('preset', name, ['baseline', ...presets.keys()]);
@@ -61,6 +65,8 @@ export function preset(name: string): PolicyBundle {
 /** JSON with the keys of every object in order, so that equal values have equal texts. */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  if (typeof value === 'bigint')
+    throw inputError('value', `holds ${value}n, which JSON lacks. Write a number.`);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   const entries = Object.entries(value).filter(([, each]) => each !== undefined);
   entries.sort(([a], [b]) => (a < b ? -1 : 1));
@@ -106,5 +112,6 @@ function decided(bundle: PolicyBundle): Record<string, unknown> {
  * @throws TKV_CONFIG for a template or parameter that is not known
  */
 export function policyId(bundle: PolicyBundle): string {
+  requireShapes({ bundle }, { bundle: 'object' });
   return contentHash(decided(bundle));
 }

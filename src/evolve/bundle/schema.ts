@@ -1,5 +1,6 @@
 /** The JSON schema of a bundle (draft 2020-12), made from what the slots accept. */
 
+import { oneOf, requireArray } from '../../runtime/options.ts';
 import { Meter } from '../../sandbox/program.ts';
 import type { ParameterRule } from '../../sim/control/registry.ts';
 import { type PolicySlot, policySlots } from './policyBundle.ts';
@@ -276,6 +277,8 @@ export function describePolicies(): PolicyDescription {
 
 /** The same as Markdown, ready for a prompt. */
 export function descriptionText(slots: readonly PolicySlot[] = policySlots): string {
+  requireArray(slots, 'slots', 'Name slots of policies.');
+  for (const slot of slots) oneOf('slots', slot, policySlots);
   const { slots: all, limits, state, observer } = describePolicies();
   const lines = [
     '# Policies of a tierkv cluster',

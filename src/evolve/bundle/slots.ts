@@ -12,6 +12,7 @@ import {
 } from '../../runtime/batching/config.ts';
 import type { EvictionChoice } from '../../runtime/eviction/evictionPolicy.ts';
 import { describeEviction, evictionPolicyNames } from '../../runtime/eviction/registry.ts';
+import { oneOf } from '../../runtime/options.ts';
 import { admissionPolicies } from '../../sim/control/admission.ts';
 import { priorityPolicies } from '../../sim/control/priority.ts';
 import { type NumberRule, type PolicyEntry, Registry } from '../../sim/control/registry.ts';
@@ -26,7 +27,7 @@ import { requestFeatures } from '../features/request.ts';
 import { scalingFeatures } from '../features/scaling.ts';
 import { engineFeatures, schedulingFeatures } from '../features/scheduling.ts';
 import { batchRules, victimRules } from './batchRules.ts';
-import type { PolicySlot } from './policyBundle.ts';
+import { type PolicySlot, policySlots } from './policyBundle.ts';
 
 //  Registries of stages outside the control plane: orders of the instance scheduler, and eviction.
 
@@ -299,6 +300,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
 
 /** Features of the slot that a tree can compare, as `group.name`. */
 export function treeFeatures(slot: PolicySlot): readonly string[] {
+  oneOf('slot', slot, policySlots);
   return Object.entries(slotContracts[slot].groups).flatMap(([groupName, features]) =>
     Object.keys(features)
       .filter((name) => features[name].kind !== 'text')

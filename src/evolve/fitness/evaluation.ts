@@ -3,6 +3,7 @@
  * the suites of cases that it runs.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { DeploymentSpec } from '../../simulate/spec.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
@@ -65,6 +66,7 @@ export interface Evaluator {
 
 /** `shared-prefixes/roofline/7` without its seed. */
 export function settingOf(caseId: string): string {
+  requireShapes({ caseId }, { caseId: 'text' });
   return caseId.split('/').slice(0, -1).join('/');
 }
 
@@ -72,6 +74,7 @@ export function settingOf(caseId: string): string {
 export function meansBySetting(
   cases: readonly { readonly id: string; readonly score: number }[],
 ): Readonly<Record<string, number>> {
+  requireShapes({ cases }, { cases: [{ id: 'text', score: 'number' }] });
   const sums = new Map<string, { sum: number; count: number }>();
   for (const { id, score } of cases) {
     const entry = sums.get(settingOf(id)) ?? { sum: 0, count: 0 };

@@ -8,6 +8,7 @@
  * ones.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { type PolicyBundle, type PolicySpec, policySlots, type TreeNode } from '../bundle/policyBundle.ts';
 
 export interface ObjectiveSpec {
@@ -67,6 +68,10 @@ export function gainsOf(
   base: MetricValues,
   objectives: readonly ObjectiveSpec[],
 ): number[] {
+  requireShapes(
+    { metrics, base, objectives },
+    { metrics: 'object', base: 'object', objectives: [{ name: 'text', metric: 'text' }] },
+  );
   return objectives.map(({ metric, direction }) =>
     gainOf(metrics[metric] ?? 0, base[metric] ?? 0, direction),
   );
@@ -99,6 +104,10 @@ function harmonic(factors: readonly number[], weights: readonly number[], total:
 
 /** The score of one case: 0 for the baseline itself, more is better. */
 export function caseScore(metrics: MetricValues, gains: readonly number[], scoring: Scoring): number {
+  requireShapes(
+    { metrics, gains, scoring },
+    { metrics: 'object', gains: ['number'], scoring: { scalariser: 'text', mode: 'text' } },
+  );
   const { objectives, scalariser, mode, attainmentTarget } = scoring;
   const plain = scalar(gains, objectives, scalariser);
   if (mode === 'weighted') return plain;
@@ -246,6 +255,7 @@ function specSize(spec: PolicySpec): number {
 
 /** Nodes of trees, parameters that are set, words and signs of programs, over all slots. */
 export function policyNodes(bundle: PolicyBundle): number {
+  requireShapes({ bundle }, { bundle: 'object' });
   return policySlots.reduce((sum, slot) => {
     const spec = bundle[slot];
     return spec === undefined ? sum : sum + specSize(spec);

@@ -3,6 +3,7 @@
  * in their unit; a part behind a dot is a class, tenant or tier.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
 import type { ScaleChange } from '../../sim/cluster/scaling.ts';
 import type { Simulation } from '../../sim/cluster/simulation.ts';
@@ -113,6 +114,14 @@ function byTenant(table: RequestTable, durationS: number): Record<string, number
 
 /** @param simulation after `close` */
 export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: TargetsByClass): RawMetrics {
+  requireShapes(
+    { simulation, watch, targets },
+    {
+      simulation: { snapshot: 'function' },
+      watch: { admitted: 'number', rejected: 'number' },
+      targets: 'object',
+    },
+  );
   const { table, instances } = simulation;
   const upstream = clusterMetrics(table, instances, {}, false);
   const durationS = upstream.vllm_estimated_duration_s;
@@ -213,6 +222,7 @@ interface Attainment {
 }
 
 export function attainmentOf(table: RequestTable, targets: TargetsByClass): Attainment {
+  requireShapes({ table, targets }, { table: { size: 'number', arrivalUs: 'bytes' }, targets: 'object' });
   const counts = new Map<string, { all: number; met: number; kept: number }>();
   const single = new Map<string, number>();
   for (let row = 0; row < table.size; row++) {

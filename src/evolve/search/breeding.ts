@@ -5,6 +5,7 @@
 
 import { parseJson } from '../../runtime/boundedJson.ts';
 import { configError, type TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import { contentHash } from '../bundle/presets.ts';
@@ -197,6 +198,10 @@ export function finalistsOf(
   count: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
+  requireShapes(
+    { ranking, count, slots },
+    { ranking: [{ id: 'text', generation: 'number' }], count: 'number', slots: ['text'] },
+  );
   return ofManyKinds(ranking, count, Math.ceil(SHARE_OF_ONE_KIND * count), slots);
 }
 
@@ -211,6 +216,14 @@ export async function choose(
   signal?: AbortSignal,
   budget?: SearchBudget,
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
+  requireShapes(
+    { finalists, presets, evaluator },
+    {
+      finalists: [{ id: 'text', generation: 'number' }],
+      presets: [{ id: 'text', generation: 'number' }],
+      evaluator: { caseIds: 'function' },
+    },
+  );
   const within = { signal, budget, phase: 'validation' } as const;
   const asked = [...finalists, ...bestOfEach(presets, RIVALS)];
   const { evaluations, cases } = await onSuite(asked, 'validation', evaluator, within);
@@ -270,6 +283,14 @@ export async function judge(
   signal?: AbortSignal,
   budget?: SearchBudget,
 ): Promise<readonly Judged[]> {
+  requireShapes(
+    { chosen, presets, evaluator },
+    {
+      chosen: { id: 'text', generation: 'number' },
+      presets: [{ id: 'text', generation: 'number' }],
+      evaluator: { caseIds: 'function' },
+    },
+  );
   const all = [chosen, ...presets.filter(({ id }) => id !== chosen.id)];
   const within = { signal, budget, phase: 'judging' } as const;
   const { evaluations } = await onSuite(all, 'hidden', evaluator, within);
@@ -465,6 +486,10 @@ export interface SearchState {
  * @throws TKV_CONFIG unless it is a state of this version and of the plan `plan`
  */
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
+  requireShapes(
+    { text, plan, field },
+    { text: 'text', plan: { seed: 'number', population: 'number' }, field: 'text' },
+  );
   const remedy = 'Give the directory of a search, or start a new one in another.';
   const error = (problem: string): TierKVError => configError(field, problem, remedy);
   const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is not JSON') as SearchState;

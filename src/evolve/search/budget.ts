@@ -5,6 +5,7 @@
  * gives a winner. Without a budget nothing is left out, and nothing here depends on a clock.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, type SuiteName, settingOf } from '../fitness/evaluation.ts';
 import { rungsOf } from './racing.ts';
@@ -25,6 +26,7 @@ export class SearchBudget {
   #caseMs = 0;
 
   constructor(totalMs: number, now: () => number = () => performance.now()) {
+    requireShapes({ totalMs, now }, { totalMs: 'number', now: 'function?' });
     this.#totalMs = totalMs;
     this.#now = now;
     this.#startMs = now();

@@ -3,6 +3,7 @@
  * a program, or by changing one slot or two. Every child carries where it came from.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { ParameterValue } from '../../sim/control/policy.ts';
 import type { NumberRule, ParameterRules } from '../../sim/control/registry.ts';
 import * as elementary from '../../sim/random/elementary.ts';
@@ -71,11 +72,23 @@ function finite(value: number): number {
 }
 
 export function individualOf(
-  { bundle, origin, parents }: Candidate,
+  candidate: Candidate,
   generation: number,
-  { policyId, score: gain, objectives, metrics, error }: Evaluation,
-  { score, leads, cases, behaviour }: Pick<Individual, 'score' | 'leads' | 'cases' | 'behaviour'>,
+  evaluation: Evaluation,
+  standing: Pick<Individual, 'score' | 'leads' | 'cases' | 'behaviour'>,
 ): Individual {
+  requireShapes(
+    { generation, candidate, evaluation, standing },
+    {
+      generation: 'number',
+      candidate: { bundle: 'object', origin: 'text' },
+      evaluation: { policyId: 'text', score: 'number' },
+      standing: { score: 'number', leads: 'object' },
+    },
+  );
+  const { bundle, origin, parents } = candidate;
+  const { policyId, score: gain, objectives, metrics, error } = evaluation;
+  const { score, leads, cases, behaviour } = standing;
   return {
     id: policyId,
     bundle,
@@ -94,12 +107,17 @@ export function individualOf(
 }
 
 /** A candidate that decides as `known` does: another bundle with the standing of that one. */
-export function echoOf(
-  known: Individual,
-  { bundle, origin, parents }: Candidate,
-  generation: number,
-  id: string,
-): Individual {
+export function echoOf(known: Individual, candidate: Candidate, generation: number, id: string): Individual {
+  requireShapes(
+    { known, generation, id, candidate },
+    {
+      known: { id: 'text', generation: 'number' },
+      generation: 'number',
+      id: 'text',
+      candidate: { bundle: 'object', origin: 'text' },
+    },
+  );
+  const { bundle, origin, parents } = candidate;
   const metrics = { ...known.metrics, policy_nodes: policyNodes(bundle) };
   return { ...known, id, bundle, generation, origin, parents, metrics, echoOf: known.id };
 }
@@ -109,6 +127,7 @@ export function echoOf(
  * it.
  */
 export function contentKey(bundle: PolicyBundle): string {
+  requireShapes({ bundle }, { bundle: 'object' });
   return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));
 }
 
@@ -130,6 +149,7 @@ export function nameOfSpec(spec: PolicySpec | undefined): string {
 
 /** What kind of policy stands in each slot: template, language, or tree. */
 export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
+  requireShapes({ bundle, slots }, { bundle: 'object', slots: ['text'] });
   return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
 }
 
@@ -143,6 +163,10 @@ export function ofManyKinds(
   most: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
+  requireShapes(
+    { ranking, count, most, slots },
+    { ranking: [{ id: 'text', generation: 'number' }], count: 'number', most: 'number', slots: ['text'] },
+  );
   const ofKind = new Map<string, number>();
   const behaviours = new Set<string>();
   const found: Individual[] = [];
@@ -172,6 +196,10 @@ export function bundlesWithOneMoreTerm(
   slots: readonly PolicySlot[],
   guides: SlotGuides,
 ): Candidate[] {
+  requireShapes(
+    { ranking, slots, guides },
+    { ranking: [{ id: 'text', generation: 'number' }], slots: ['text'], guides: 'object' },
+  );
   const [best] = ranking;
   return slots.flatMap((slot) => {
     for (const { id, bundle } of ranking) {
@@ -339,6 +367,10 @@ export class NumberSpace {
     slots: readonly PolicySlot[] = policySlots,
     reach: 'all' | 'inUse' = 'all',
   ) {
+    requireShapes(
+      { bundle, guides, slots, reach },
+      { bundle: 'object', guides: 'object', slots: 'object?', reach: 'text?' },
+    );
     this.#bundle = bundle;
     this.#axes = slots.flatMap((slot) => {
       const spec = bundle[slot];
@@ -532,6 +564,10 @@ export function varyBundle(
   count: number,
   context: VaryContext,
 ): BundleChild | undefined {
+  requireShapes(
+    { parent, other, count, context },
+    { parent: 'object', other: 'object?', count: 'number', context: { slots: 'array', guides: 'object' } },
+  );
   const { slots, random } = context;
   let bundle = parent;
   let usesOther = false;

@@ -5,6 +5,7 @@
  * score is above every preset in every setting. Races stop weak candidates after a few seeds.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { contentHash } from '../bundle/presets.ts';
 import { type Evaluation, type Evaluator, meansBySetting, settingOf } from '../fitness/evaluation.ts';
@@ -25,7 +26,9 @@ interface Standing {
   readonly cases: number;
 }
 
-export function caseScoresOf({ cases = [] }: Evaluation): CaseScores {
+export function caseScoresOf(evaluation: Evaluation): CaseScores {
+  requireShapes({ evaluation }, { evaluation: { policyId: 'text', score: 'number' } });
+  const { cases = [] } = evaluation;
   return Object.fromEntries(cases.map(({ id, score }) => [id, score]));
 }
 
@@ -41,6 +44,7 @@ export function barsOf(
   all: readonly string[],
   some: readonly string[] = all,
 ): BySetting {
+  requireShapes({ presets, all, some }, { presets: ['object'], all: ['text'], some: 'object?' });
   const means = (scores: CaseScores, cases: readonly string[]): BySetting =>
     meansBySetting(cases.map((id) => ({ id, score: scores[id] })));
   const overAll = presets.map((scores) => means(scores, all));
@@ -56,7 +60,9 @@ export function barsOf(
 }
 
 /** @param bars by setting; a setting without a bar counts from 0 */
-export function standingOf({ cases = [], error }: Evaluation, bars: BySetting): Standing {
+export function standingOf(evaluation: Evaluation, bars: BySetting): Standing {
+  requireShapes({ bars, evaluation }, { bars: 'object', evaluation: { policyId: 'text', score: 'number' } });
+  const { cases = [], error } = evaluation;
   if (error !== undefined) return { score: FAILED_SCORE, leads: {}, cases: 0 };
   const means = meansBySetting(cases);
   const leads = Object.fromEntries(Object.keys(means).map((name) => [name, means[name] - (bars[name] ?? 0)]));
@@ -72,6 +78,7 @@ interface Led {
 
 /** For each setting all of them by their leads there, the best first; failed ones have no lead. */
 export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
+  requireShapes({ all }, { all: [{ leads: 'object' }] });
   const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
   return Object.keys(ran[0]?.leads ?? {}).map((setting) =>
     [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]),
@@ -80,6 +87,7 @@ export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
 
 /** The `count` that lead most in any setting, each once. */
 export function bestOfEach<Each extends Led>(all: readonly Each[], count: number): Each[] {
+  requireShapes({ all, count }, { all: [{ leads: 'object' }], count: 'number' });
   const kept = new Set(leadersOf(all).flatMap((ranked) => ranked.slice(0, count)));
   return all.filter((each) => kept.has(each));
 }
@@ -112,12 +120,15 @@ export interface Raced extends Standing {
  * Scores that are equal to the last bit on several simulations come of equal decisions. Numbers that decide
  * nothing, and terms that never count, are common among children.
  */
-export function behaviourOf({ cases = [], error }: Evaluation): string {
+export function behaviourOf(evaluation: Evaluation): string {
+  requireShapes({ evaluation }, { evaluation: { policyId: 'text', score: 'number' } });
+  const { cases = [], error } = evaluation;
   return error === undefined ? contentHash(cases.map(({ score }) => score)) : '';
 }
 
 /** Cases of each rung, by halving the seeds of every setting; the last rung has all. */
 export function rungsOf(cases: readonly string[]): string[][] {
+  requireShapes({ cases }, { cases: ['text'] });
   const bySetting = new Map<string, string[]>();
   for (const id of cases) bySetting.set(settingOf(id), [...(bySetting.get(settingOf(id)) ?? []), id]);
   const most = Math.max(...[...bySetting.values()].map(({ length }) => length));
@@ -131,6 +142,7 @@ export function rungsOf(cases: readonly string[]): string[][] {
 
 /** Rungs of these cases with their bars. @param presets scores on all cases of the last rung */
 export function rungsWithBars(cases: readonly (readonly string[])[], presets: readonly CaseScores[]): Rung[] {
+  requireShapes({ cases, presets }, { cases: [['text']], presets: ['object'] });
   const all = cases[cases.length - 1];
   return cases.map((some) => ({ cases: some, bars: barsOf(presets, all, some) }));
 }
@@ -155,6 +167,15 @@ export async function race(
   known: ReadonlySet<string>,
   signal?: AbortSignal,
 ): Promise<Raced[]> {
+  requireShapes(
+    { bundles, rungs, evaluator, known },
+    {
+      bundles: ['object'],
+      rungs: [{ cases: 'array', bars: 'object' }],
+      evaluator: { caseIds: 'function' },
+      known: 'set',
+    },
+  );
   const seen = new Set(known);
   const raced: Raced[] = new Array(bundles.length);
   const cuts: Cut[] = [];

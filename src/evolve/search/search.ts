@@ -8,6 +8,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../../sim/random/goRand.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, settingOf } from '../fitness/evaluation.ts';
@@ -89,6 +90,15 @@ export class Search {
     signal?: AbortSignal,
     budget?: SearchBudget,
   ): Promise<Search> {
+    requireShapes(
+      { plan, presets, evaluator, guides },
+      {
+        plan: { seed: 'number', population: 'number' },
+        presets: ['object'],
+        evaluator: { caseIds: 'function' },
+        guides: 'object',
+      },
+    );
     const within = { signal, budget, phase: 'presets' } as const;
     const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
@@ -104,6 +114,14 @@ export class Search {
    * @throws TKV_CONFIG where the train suite is not the one that it began with
    */
   static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
+    requireShapes(
+      { state, evaluator, guides },
+      {
+        state: { version: 'number', generation: 'number' },
+        evaluator: { caseIds: 'function' },
+        guides: 'object',
+      },
+    );
     const known = new Set(evaluator.caseIds('train'));
     if (!state.rungs[state.rungs.length - 1].cases.every((id) => known.has(id))) {
       throw configError(

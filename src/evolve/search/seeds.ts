@@ -3,6 +3,7 @@
  * plain programs, and what each slot lets a search change.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from '../bundle/policyBundle.ts';
 import { baseline, presets, withItsScheduler } from '../bundle/presets.ts';
 import { slotContracts, treeFeatures } from '../bundle/slots.ts';
@@ -87,6 +88,10 @@ export function crossings(
   slots: readonly PolicySlot[],
   most: number,
 ): Candidate[] {
+  requireShapes(
+    { presets, slots, most },
+    { presets: [{ id: 'text', generation: 'number' }], slots: ['text'], most: 'number' },
+  );
   let all: Combination[] = [{ specs: {}, from: [], places: 0 }];
   for (const slot of slots) {
     const choices = choicesOf(slot, presets);
@@ -212,6 +217,7 @@ function plainPrograms(slot: PolicySlot): string[] {
 
 /** Bundles by name, each once. The presets stand first, in the order of the slots. */
 export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
+  requireShapes({ slots }, { slots: ['text'] });
   const named = [...presets].filter(([name]) => slots.some((slot) => name.startsWith(`${slot}/`)));
   const own = slots.flatMap((slot) =>
     Object.entries(plain[slot] ?? {}).map(([name, spec]): PolicyBundle => {
@@ -317,6 +323,14 @@ export function presetsInContext(
   presets: readonly Individual[],
   slots: readonly PolicySlot[],
 ): Candidate[] {
+  requireShapes(
+    { best, presets, slots },
+    {
+      best: { id: 'text', generation: 'number' },
+      presets: [{ id: 'text', generation: 'number' }],
+      slots: ['text'],
+    },
+  );
   const known = new Set([contentKey(best.bundle)]);
   const made: Candidate[] = [];
   for (const slot of slots) {

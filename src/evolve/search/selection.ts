@@ -3,6 +3,7 @@
  * branch that tolerates regressions. States are plain data that functions change in place.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 
 // Pareto order over objectives of which more is better: ranks by fast non-dominated sorting and crowding
@@ -22,6 +23,7 @@ export function dominates(a: Objectives, b: Objectives): boolean {
 
 /** Rank of each point: 0 for the front, 1 for the front of what is left, and so on. */
 export function paretoRanks(points: readonly Objectives[]): number[] {
+  requireShapes({ points }, { points: [['number']] });
   const ranks: number[] = new Array(points.length).fill(-1);
   const dominatedBy = points.map((a) => points.filter((b) => dominates(b, a)).length);
   let front = points.map((_, i) => i).filter((i) => dominatedBy[i] === 0);
@@ -40,6 +42,7 @@ export function paretoRanks(points: readonly Objectives[]): number[] {
 
 /** How far the neighbours of each point lie apart, summed over the objectives; Infinity at the ends. */
 export function crowdingDistances(points: readonly Objectives[]): number[] {
+  requireShapes({ points }, { points: [['number']] });
   const distances: number[] = new Array(points.length).fill(0);
   const objectives = points[0]?.length ?? 0;
   for (let m = 0; m < objectives; m++) {
@@ -59,6 +62,7 @@ export function crowdingDistances(points: readonly Objectives[]): number[] {
 
 /** The rank of each point, and its crowding distance among those of its rank. */
 export function rankAndCrowd(points: readonly Objectives[]): { rank: number; crowding: number }[] {
+  requireShapes({ points }, { points: [['number']] });
   const ranks = paretoRanks(points);
   const result = ranks.map((rank) => ({ rank, crowding: 0 }));
   for (const rank of new Set(ranks)) {
@@ -73,6 +77,7 @@ export function rankAndCrowd(points: readonly Objectives[]): { rank: number; cro
 
 /** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
 export function survivors(points: readonly Objectives[], count: number): number[] {
+  requireShapes({ points, count }, { points: [['number']], count: 'number' });
   const order = rankAndCrowd(points);
   return points
     .map((_, i) => i)
@@ -90,6 +95,7 @@ export function survivors(points: readonly Objectives[], count: number): number[
 
 /** @param reference a point below the others; what lies below it in some objective counts nothing */
 export function hypervolume(points: readonly Objectives[], reference: Objectives): number {
+  requireShapes({ points, reference }, { points: [['number']], reference: ['number'] });
   const above = points
     .filter((point) => point.every((value, m) => value > reference[m]))
     .map((point) => point.map((value, m) => value - reference[m]));
@@ -153,11 +159,13 @@ export interface IslandsState {
 }
 
 export function newIslands(axes: readonly FeatureAxis[], islands: number): IslandsState {
+  requireShapes({ axes, islands }, { axes: [{ name: 'text', min: 'number' }], islands: 'number' });
   return { axes, islands: Array.from({ length: islands }, () => ({})) };
 }
 
 /** Name of the cell, for example `3/0`; a feature that is missing or not finite counts as the least. */
 export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<string, number>>): string {
+  requireShapes({ axes, features }, { axes: [{ name: 'text', min: 'number' }], features: 'object' });
   const bins = axes.map(({ name, min, max, bins }) => {
     const value = features[name] ?? min;
     if (!Number.isFinite(value) || max <= min) return 0;
@@ -168,6 +176,10 @@ export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<s
 
 /** Takes the candidate in where its cell is empty or held by a worse one. Says whether it did. */
 export function offer(grid: Grid, cell: string, elite: Elite): boolean {
+  requireShapes(
+    { grid, cell, elite },
+    { grid: 'object', cell: 'text', elite: { id: 'text', score: 'number' } },
+  );
   const holder = Object.hasOwn(grid, cell) ? grid[cell] : undefined;
   if (holder !== undefined && holder.score >= elite.score) return false;
   grid[cell] = elite;
@@ -176,11 +188,13 @@ export function offer(grid: Grid, cell: string, elite: Elite): boolean {
 
 /** Elites, the best first; equal ones in the order of their cells. */
 export function elitesOf(grid: Grid): Elite[] {
+  requireShapes({ grid }, { grid: 'object' });
   return Object.values(grid).sort((a, b) => b.score - a.score);
 }
 
 /** An elite to vary: of three drawn cells the best. */
 export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
+  requireShapes({ grid, random }, { grid: 'object', random: { seek: 'function' } });
   const elites = Object.values(grid);
   if (elites.length === 0) return undefined;
   let best = elites[random.intn(elites.length)];
@@ -192,7 +206,9 @@ export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
 }
 
 /** Offers the best `count` of each island to the next one. All leave before any arrives. */
-export function migrate({ islands }: IslandsState, count: number): void {
+export function migrate(state: IslandsState, count: number): void {
+  requireShapes({ count, state }, { count: 'number', state: { islands: ['object'] } });
+  const { islands } = state;
   const leaving = islands.map((grid) => {
     return Object.entries(grid)
       .sort(([, a], [, b]) => b.score - a.score)
@@ -208,7 +224,9 @@ export function migrate({ islands }: IslandsState, count: number): void {
  * Quality-diversity score: what the elites of the best grid over all islands add up to above `floor`, the
  * score of a candidate that is worth nothing.
  */
-export function qdScore({ islands }: IslandsState, floor: number): number {
+export function qdScore(state: IslandsState, floor: number): number {
+  requireShapes({ floor, state }, { floor: 'number', state: { islands: ['object'] } });
+  const { islands } = state;
   const merged: Grid = {};
   for (const grid of islands) for (const [cell, elite] of Object.entries(grid)) offer(merged, cell, elite);
   return Object.values(merged).reduce((sum, { score }) => sum + Math.max(0, score - floor), 0);
@@ -233,6 +251,7 @@ export interface BranchState {
 }
 
 export function newBranch(start: Elite, tolerance: number): BranchState {
+  requireShapes({ start, tolerance }, { start: { id: 'text', score: 'number' }, tolerance: 'number' });
   return { tolerance, current: start, best: start, regressions: 0, restarts: 0 };
 }
 
@@ -242,6 +261,10 @@ export function newBranch(start: Elite, tolerance: number): BranchState {
  * @param restartAt where it starts again once its patience is over
  */
 export function stepBranch(state: BranchState, tried: Elite | undefined, restartAt: Elite): void {
+  requireShapes(
+    { state, restartAt },
+    { state: { tolerance: 'number', regressions: 'number' }, restartAt: { id: 'text', score: 'number' } },
+  );
   if (tried !== undefined && tried.score > state.best.score) {
     state.best = tried;
     state.current = tried;

@@ -4,6 +4,7 @@
  */
 
 import { keyToHex } from '../../runtime/keys/keyChain.ts';
+import { oneOf } from '../../runtime/options.ts';
 import { TOP } from '../../runtime/tier/tier.ts';
 import type { Handoff, HandoffSend } from '../../sim/cluster/handoffs.ts';
 import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
@@ -27,6 +28,7 @@ import {
   type TraceRecord,
   type TransferRecord,
   tenantContext,
+  traceLevels,
 } from './records.ts';
 
 function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
@@ -64,6 +66,7 @@ export class TraceRecorder implements SimulationObserver {
   readonly removed?: (instance: number, tier: number, key: Uint32Array) => void;
 
   constructor(level: TraceLevel) {
+    oneOf('level', level, traceLevels);
     this.#level = level;
     if (level === 'minimal') return;
     // caches tell of their blocks only while they have a listener

@@ -5,6 +5,7 @@
  * forced.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { Simulation } from '../../sim/cluster/simulation.ts';
 import { type RequestTable, Status } from '../../sim/metrics/requestTable.ts';
 import { LOST_MS } from '../fitness/rawMetrics.ts';
@@ -51,6 +52,7 @@ function outcome(table: RequestTable, row: number, instance: number): Alternativ
  * the run. Without duplicates, in order of their numbers.
  */
 export function sampleDecisions(routings: readonly RoutingRecord[], most: number): RoutingRecord[] {
+  requireShapes({ routings, most }, { routings: [{ kind: 'text', decision: 'number' }], most: 'number' });
   const open = routings.filter(({ couldTake, chosenInstance, actualE2eUs }) => {
     return couldTake.some((instance) => instance !== chosenInstance) && actualE2eUs >= 0;
   });
@@ -78,6 +80,15 @@ export function regretsOf(
   sampled: readonly RoutingRecord[],
   rowOf: (record: RoutingRecord) => number,
 ): Regret[] {
+  requireShapes(
+    { begin, done, sampled, rowOf },
+    {
+      begin: 'function',
+      done: { snapshot: 'function' },
+      sampled: [{ kind: 'text', decision: 'number' }],
+      rowOf: 'function',
+    },
+  );
   if (sampled.length === 0) return [];
   const run = begin();
   return sampled.map((record): Regret => {

@@ -7,7 +7,7 @@ import { requireInteger } from '../errors.ts';
 import type { BlockKeys } from '../keys/keyChain.ts';
 import type { KVManager } from '../manager/manager.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
-import { optionNames, requireOptions } from '../options.ts';
+import { optionNames, requireOptions, requireShapes } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import { TOP } from '../tier/tier.ts';
 
@@ -107,6 +107,10 @@ export class ManagerPort implements KVPort {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ManagerPortConfig) {
+    requireShapes(
+      { manager, config },
+      { manager: { lookup: 'function' }, config: { blockTokens: 'number' } },
+    );
     requireOptions(config, managerPortConfigNames, 'config', 'TKV_CONFIG');
     const { unitBytes, tiers } = manager.config;
     this.#manager = manager;

@@ -1,7 +1,7 @@
 /** The eviction policies by name. A new policy is a file beside this one and an entry here. */
 
 import { configError, unknownName } from '../errors.ts';
-import { described } from '../options.ts';
+import { described, requireShapes } from '../options.ts';
 import { Arc } from './arc.ts';
 import type { EvictionChoice, EvictionPolicy, EvictionWorld } from './evictionPolicy.ts';
 import { Fifo } from './fifo.ts';
@@ -89,6 +89,10 @@ export function describeEviction(name: string): Pick<EvictionEntry, 'about' | 'p
 
 /** @param choice as `resolvePolicy` returns it */
 export function makeEvictionPolicy(choice: EvictionChoice, world: EvictionWorld): RetentionPolicy {
+  requireShapes(
+    { choice, world },
+    { choice: { policy: 'text' }, world: { tiers: 'number', contents: 'number' } },
+  );
   return new RetentionPolicy(policies[choice.policy].make(world, choice), world);
 }
 

@@ -14,7 +14,14 @@
  */
 
 import { configError, requireInteger, TierKVError } from '../errors.ts';
-import { described, optionNames, requireArray, requireObject, requireOptions } from '../options.ts';
+import {
+  described,
+  optionNames,
+  requireArray,
+  requireObject,
+  requireOptions,
+  requireShapes,
+} from '../options.ts';
 
 /** Bytes of one element. Formats of equal width but other meaning are different types. */
 export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
@@ -153,6 +160,7 @@ export function requirePairedLayout(layout: KVLayout, what: string, field = 'lay
 
 /** What `kvLayout` made. @throws TKV_CONFIG for anything else, such as the plain settings of a layout */
 export function requireKVLayout(layout: KVLayout, field = 'layout'): KVLayout {
+  requireShapes({ layout, field }, { layout: { valueDim: 'number', version: 'number' }, field: 'text?' });
   requireObject(layout, field, 'TKV_CONFIG');
   const missing = kvLayoutNames.find((name) => layout[name as keyof KVLayout] === undefined);
   if (missing === undefined) return layout;
@@ -181,6 +189,7 @@ const fingerprintFields = [
  * into every key and every record.
  */
 export function layoutFingerprint(layout: KVLayout): string {
+  requireShapes({ layout }, { layout: { valueDim: 'number', version: 'number' } });
   const fields = fingerprintFields.map((field) => `${field}=${layout[field]}`);
   // Only where they differ, so that layouts of equal widths keep the fingerprint that they have always had.
   if (layout.valueDim !== layout.headDim) fields.push(`valueDim=${layout.valueDim}`);
@@ -190,6 +199,10 @@ export function layoutFingerprint(layout: KVLayout): string {
 
 /** @throws TKV_MISMATCH naming the first field in which a stored fingerprint differs from `layout`. */
 export function requireLayout(layout: KVLayout, storedFingerprint: string, path?: string): void {
+  requireShapes(
+    { layout, storedFingerprint, path },
+    { layout: { valueDim: 'number', version: 'number' }, storedFingerprint: 'text', path: 'name?' },
+  );
   const expected = layoutFingerprint(layout).split(' ');
   const stored = storedFingerprint.split(' ');
   for (let i = 0; i < Math.max(expected.length, stored.length); i++) {

@@ -8,6 +8,7 @@
  */
 
 import { configError, invariant } from '../errors.ts';
+import { requireShapes } from '../options.ts';
 
 /**
  * RFC 7693, section 2.6: the first 32 bits of the fractional parts of the square roots of the first eight
@@ -235,6 +236,7 @@ export function blake2s(
   digestLength: number = digestBytesMax,
   key?: Uint8Array,
 ): Uint8Array {
+  requireShapes({ data, digestLength, key }, { data: 'bytes', digestLength: 'number?', key: 'bytes?' });
   invariant(digestLength >= 1 && digestLength <= digestBytesMax, 'BLAKE2s digests have 1 to 32 bytes');
   invariant(data.length < 2 ** 32 - messageBytes, 'this BLAKE2s counts to 4 GiB');
   const state = new Uint32Array(stateWords);

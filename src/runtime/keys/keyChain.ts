@@ -13,7 +13,7 @@
 import { configError, invariant, requireInteger, TierKVError } from '../errors.ts';
 import { Granularity, granularityNames, type UnitSpec, unitBox, unitSpec } from '../geometry/box.ts';
 import { type KVLayout, layoutFingerprint, requireKVLayout } from '../geometry/layout.ts';
-import { described, optionNames, requireObject, requireOptions } from '../options.ts';
+import { described, optionNames, requireObject, requireOptions, requireShapes } from '../options.ts';
 import {
   blake2s,
   compress,
@@ -389,6 +389,7 @@ export const secretKeyBytesMin = 16;
 
 /** Tokens that one key of the namespace covers. */
 export function tokensPerKey(namespace: KeyNamespace): number {
+  requireShapes({ namespace }, { namespace: { secretKey: 'bytes', epoch: 'number' } });
   return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
 }
 
@@ -397,6 +398,7 @@ export function tokensPerKey(namespace: KeyNamespace): number {
  * @throws TKV_CONFIG naming the field that is missing or malformed.
  */
 export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
+  requireShapes({ namespace }, { namespace: { secretKey: 'bytes', epoch: 'number' } });
   const { layout, unitInRange = 0, extras = {} } = namespace;
   requireKVLayout(layout);
   requireObject(extras, 'extras', 'TKV_CONFIG');
@@ -639,6 +641,10 @@ export function requestExtras(
   tokensPerKey: number,
   field = 'extras',
 ): ReadonlyMap<number, Uint8Array> {
+  requireShapes(
+    { extras, tokensPerKey, field },
+    { extras: 'object', tokensPerKey: 'number', field: 'text?' },
+  );
   requireObject(extras, field);
   const writers = new Map<number, CanonicalWriter>();
   for (const name of Object.keys(extras).sort()) {

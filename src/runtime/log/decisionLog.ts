@@ -7,6 +7,7 @@ import type { SchedulerSink } from '../batching/schedulerSink.ts';
 import { maxJsonValues, parseJson } from '../boundedJson.ts';
 import { TierKVError } from '../errors.ts';
 import { type ManagerConfig, resolveConfig } from '../manager/config.ts';
+import { requireShapes } from '../options.ts';
 import {
   type DecisionOp,
   type DecisionSink,
@@ -41,6 +42,7 @@ export class LogWriter implements DecisionSink {
   #ended = false;
 
   constructor(config: ManagerConfig, output: LogOutput) {
+    requireShapes({ config, output }, { config: { unitBytes: 'array' }, output: 'object' });
     this.#output = output;
     if (output.log !== undefined)
       this.#append(`${logMagic}${LOG_VERSION} ${JSON.stringify(plainConfig(config))}`);
@@ -150,6 +152,7 @@ export class LogReader {
 
   /** @param path the log's name in errors */
   constructor(path: string) {
+    requireShapes({ path }, { path: 'name' });
     this.#path = path;
   }
 

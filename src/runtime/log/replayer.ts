@@ -12,6 +12,7 @@ import { BlockKeys } from '../keys/keyChain.ts';
 import { adoptedFrom } from '../manager/loss.ts';
 import { KVManager } from '../manager/manager.ts';
 import type { Sequence } from '../manager/sequence.ts';
+import { requireShapes } from '../options.ts';
 import type { JobId, JobPriority } from '../tables/jobTable.ts';
 import type { Outcome } from '../tier/tier.ts';
 import { LogReader, type RecordedInput } from './decisionLog.ts';
@@ -32,6 +33,7 @@ export class LogReplayer {
 
   /** @param log whose head was read. @throws TKV_INPUT for a configuration that no manager takes */
   constructor(log: LogReader, sink: DecisionSink | null = null, listener: ReplayListener = {}) {
+    requireShapes({ log, listener }, { log: { read: 'function' }, listener: 'object?' });
     this.#log = log;
     this.#listener = listener;
     try {
@@ -132,6 +134,7 @@ export function replayLog(
   sink: DecisionSink | null = null,
   listener: ReplayListener = {},
 ): KVManager {
+  requireShapes({ lines, path, listener }, { lines: 'iterable', path: 'name', listener: 'object?' });
   const log = new LogReader(path);
   let replayer: LogReplayer | undefined;
   for (const line of lines) {

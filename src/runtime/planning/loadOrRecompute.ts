@@ -13,6 +13,7 @@
 
 import { requireFinite, requireInteger, requirePositive } from '../errors.ts';
 import { Entry, type Sequence } from '../manager/sequence.ts';
+import { requireShapes } from '../options.ts';
 
 export interface ComputeEstimate {
   /** Microseconds that each token costs, wherever it stands. */
@@ -58,6 +59,14 @@ export interface LoadPlan {
  * @throws TKV_CONFIG naming the estimate that is out of range
  */
 export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
+  requireShapes(
+    { left, compute, load },
+    {
+      left: { blocks: 'number', blockTokens: 'number' },
+      compute: { usPerToken: 'number', usPerTokenSquared: 'number' },
+      load: { startUs: 'number', bandwidthBytesPerS: 'number' },
+    },
+  );
   requireInteger('blocks', left.blocks, 0);
   requireInteger('blockTokens', left.blockTokens, 1);
   requireInteger('blockBytes', left.blockBytes, 1);
@@ -172,6 +181,10 @@ export function nextPart(
   compute: ComputeEstimate | undefined,
   load: LoadEstimate | undefined,
 ): TwoEndedPart {
+  requireShapes(
+    { prefix, computedTokens },
+    { prefix: { blocks: 'number', blockTokens: 'number' }, computedTokens: 'number' },
+  );
   const { sequence, blocks, blockTokens, blockBytes } = prefix;
   const front = Math.ceil(computedTokens / blockTokens);
   let missing = 0;

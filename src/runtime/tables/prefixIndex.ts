@@ -192,27 +192,31 @@ function spread(w0: number, w1: number, w2: number, w3: number): number {
 /** Chains that are searched together: many more than a core's outstanding loads, few enough for its nearest cache. */
 const GROUP = 256;
 
+/** Tables of a group's length. A call fills what it reads, so all searches of a thread share them. */
+const scratch: readonly Int32Array[] = Array.from({ length: 9 }, () => new Int32Array(GROUP));
+const scratchWords: Uint32Array = new Uint32Array(GROUP);
+
 export class PrefixSearch {
   readonly #index: PrefixIndex;
   /** Chains whose length is not known yet, and the ones among them that are being narrowed. */
-  readonly #open: Int32Array = new Int32Array(GROUP);
-  readonly #narrowing: Int32Array = new Int32Array(GROUP);
+  readonly #open: Int32Array = scratch[0];
+  readonly #narrowing: Int32Array = scratch[1];
   /**
    * By chain: its first key, in words; block `present` may be in the index, block `absent` is not. Blocks count from
    * 1.
    */
-  readonly #start: Int32Array = new Int32Array(GROUP);
-  readonly #present: Int32Array = new Int32Array(GROUP);
-  readonly #absent: Int32Array = new Int32Array(GROUP);
+  readonly #start: Int32Array = scratch[2];
+  readonly #present: Int32Array = scratch[3];
+  readonly #absent: Int32Array = scratch[4];
   /**
    * By place in a list of chains, what one pass leaves to the next: the key, its hash, the slot, and the content
    * whose key it may be.
    */
-  readonly #at: Int32Array = new Int32Array(GROUP);
-  readonly #hash: Int32Array = new Int32Array(GROUP);
-  readonly #slot: Int32Array = new Int32Array(GROUP);
-  readonly #candidate: Int32Array = new Int32Array(GROUP);
-  readonly #firstWord: Uint32Array = new Uint32Array(GROUP);
+  readonly #at: Int32Array = scratch[5];
+  readonly #hash: Int32Array = scratch[6];
+  readonly #slot: Int32Array = scratch[7];
+  readonly #candidate: Int32Array = scratch[8];
+  readonly #firstWord: Uint32Array = scratchWords;
 
   constructor(index: PrefixIndex) {
     this.#index = index;

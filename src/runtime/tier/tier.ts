@@ -4,6 +4,7 @@
  */
 
 import { configError } from '../errors.ts';
+import { requireShapes } from '../options.ts';
 
 /**
  * The registration of names, from the fastest tier to the slowest, each with the title that people read. A tier of an
@@ -43,6 +44,7 @@ export const TOP = 0;
  * @returns its number
  */
 export function addTierName(name: TierName, title: string = name): Tier {
+  requireShapes({ name, title }, { name: 'text', title: 'text?' });
   if (!/^[a-z][a-z0-9]*$/.test(name)) {
     throw configError('name', `is ${JSON.stringify(name)}`, 'Use small letters and digits, a letter first.');
   }

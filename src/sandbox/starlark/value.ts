@@ -4,6 +4,7 @@
  */
 
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type Meter, PolicyError } from '../program.ts';
 
 export type Value =
@@ -223,6 +224,7 @@ export class RecordShape {
 
   /** @throws TKV_INPUT for a field that stands there twice */
   constructor(name: string, fields: Readonly<Record<string, FieldKind>>) {
+    requireShapes({ name, fields }, { name: 'text', fields: 'object' });
     this.name = name;
     this.fields = Object.keys(fields);
     this.isFloat = this.fields.map((field) => fields[field] === 'float');

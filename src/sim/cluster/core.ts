@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { GatewayQueue } from '../control/gatewayQueue.ts';
 import type { InstanceProbe, InstanceReport } from '../control/policy.ts';
@@ -160,6 +161,7 @@ export type Conservation = Readonly<Record<(typeof statusNames)[number], number>
 };
 
 export function conservationOf(table: RequestTable): Conservation {
+  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
   const counts = new Array<number>(statusNames.length).fill(0);
   for (let row = 0; row < table.size; row++) counts[table.status[row]]++;
   const byName = Object.fromEntries(statusNames.map((name, i) => [name, counts[i]]));
@@ -180,6 +182,7 @@ export function checkConservation(
   invariant(found.completed === sum(({ counters }) => counters.completed), 'completed requests add up');
   invariant(found.unservable === sum(({ counters }) => counters.unservable), 'unservable requests add up');
   invariant(found.timedOut >= sum(({ counters }) => counters.timedOut), 'timed-out requests add up');
+  invariant(found.cancelled >= sum(({ counters }) => counters.cancelled), 'cancelled requests add up');
   for (let row = 0; row < table.size; row++) checkRow(table, row);
   return found;
 }

@@ -45,6 +45,8 @@ export function arrived(core: ClusterCore, slot: number, rank: number, nowUs: nu
   core.control.arrived(request, nowUs);
   core.scaling?.arrived(request);
   core.observer.arrived?.(request, nowUs);
+  const { cancelUs } = request;
+  if (cancelUs > 0 && cancelUs <= core.options.horizonUs) core.queue.schedule(cancelUs, SimEvent.CANCEL, row);
   core.queue.schedule(nowUs + core.options.admissionLatencyUs, SimEvent.ADMISSION, row);
 }
 
@@ -196,6 +198,7 @@ function endKind(status: Status): EndKind {
     case Status.COMPLETED:
       return 'completed';
     case Status.TIMED_OUT:
+    case Status.CANCELLED:
       return 'timedOut';
     default:
       return 'dropped';
@@ -345,6 +348,27 @@ export function timeOut(core: ClusterCore, row: number, nowUs: number): void {
     return;
   }
   endHandoff(core, handoff, Status.TIMED_OUT, nowUs);
+}
+
+/**
+ * The user of a request gives it up, wherever it is: in the gateway's queue, with an instance, or between two. One that
+ * is on its way to its instance ends when it has come there.
+ */
+export function cancel(core: ClusterCore, row: number, nowUs: number): void {
+  const request = core.requests[row];
+  if (request === undefined) return;
+  if (core.gateway?.remove(request) === true) {
+    drop(core, request, Status.CANCELLED, nowUs);
+    return;
+  }
+  if (core.table.instance[row] === -1) return;
+  const handoff = core.handoffs.find(row);
+  if (handoff !== undefined && handoff.readyUs !== -1) {
+    endHandoff(core, handoff, Status.CANCELLED, nowUs);
+    return;
+  }
+  giveBack(core, row, nowUs);
+  core.instances[core.table.instance[row]].cancel(request, nowUs);
 }
 
 /**

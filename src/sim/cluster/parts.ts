@@ -2,6 +2,7 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane, ShadowDivergence } from '../control/controlPlane.ts';
 import type { GatewayTiming } from '../control/gatewayQueue.ts';
 import type {
@@ -116,6 +117,8 @@ export const SimEvent = {
   INSTANCE_READY: 12,
   /** A decode instance has more room for hand-offs. a: instance */
   ROOM: 13,
+  /** A user gives a request up. a: row */
+  CANCEL: 14,
 } as const;
 export type SimEvent = (typeof SimEvent)[keyof typeof SimEvent];
 
@@ -124,7 +127,9 @@ export const HANDOFF_READY = 0;
 export const HANDOFF_ARRIVED = 1;
 
 /** By kind: lower goes first. */
-export const eventPriorities: readonly number[] = [10, 11, 20, 22, 25, 30, 35, 40, 45, 47, 50, 55, 60, 46];
+export const eventPriorities: readonly number[] = [
+  10, 11, 20, 22, 25, 30, 35, 40, 45, 47, 50, 55, 60, 46, 36,
+];
 
 //  Who watches a simulation: for traces and tests. Nothing that it does reaches the simulation.
 
@@ -179,6 +184,7 @@ export const readsScores = ({ routing, readsScores: reads = true }: SimulationOb
 
 /** Tells several observers of everything. */
 export function observers(all: readonly SimulationObserver[]): SimulationObserver {
+  requireShapes({ all }, { all: ['object'] });
   if (all.length === 1) return all[0];
   const tell = <K extends Exclude<keyof SimulationObserver, 'readsScores'>>(
     name: K,

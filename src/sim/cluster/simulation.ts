@@ -8,6 +8,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
 import type { Role } from '../control/policy.ts';
 import type { EngineStep } from '../instance/engine.ts';
@@ -19,6 +20,7 @@ import { ClusterCore, type Conservation, checkConservation } from './core.ts';
 import {
   admit,
   arrived,
+  cancel,
   computed,
   ended,
   enqueue,
@@ -54,6 +56,8 @@ export interface ForkOptions {
   readonly forced?: ForcedDecisions;
 }
 
+const forkOptionsNames: readonly string[] = optionNames<ForkOptions>({ observer: true, forced: true });
+
 export class Simulation implements InstanceHost {
   readonly horizonUs: number;
   /** Events handled so far. */
@@ -71,6 +75,7 @@ export class Simulation implements InstanceHost {
 
   /** A simulation before its first event. */
   static begin(parts: SimulationParts): Simulation {
+    requireShapes({ parts }, { parts: { makeInstance: 'function' } });
     const simulation = new Simulation(parts);
     const core = simulation.#core;
     for (const pool of parts.instances) {
@@ -88,6 +93,10 @@ export class Simulation implements InstanceHost {
    * @throws TKV_MISMATCH for a snapshot of another version or key
    */
   static resume(parts: SimulationParts, data: SnapshotData): Simulation {
+    requireShapes(
+      { parts, data },
+      { parts: { makeInstance: 'function' }, data: { version: 'number', events: 'number' } },
+    );
     const simulation = new Simulation(parts);
     const core = simulation.#core;
     simulation.events = restoreCluster(core, data);
@@ -97,6 +106,8 @@ export class Simulation implements InstanceHost {
 
   /** Another simulation that goes on from the snapshot, and shares nothing that changes with any other. */
   static fork(snapshot: SimulationSnapshot, options: ForkOptions = {}): Simulation {
+    requireShapes({ snapshot, options }, { snapshot: { parts: 'function' }, options: 'object?' });
+    requireOptions(options, forkOptionsNames, 'options');
     return Simulation.resume({ ...snapshot.parts(), ...options }, snapshot.data);
   }
 
@@ -265,6 +276,9 @@ export class Simulation implements InstanceHost {
         return;
       case SimEvent.TIMEOUT:
         timeOut(core, a, nowUs);
+        return;
+      case SimEvent.CANCEL:
+        cancel(core, a, nowUs);
         return;
       case SimEvent.DISPATCH:
         core.gateway?.tick(nowUs);

@@ -4,7 +4,7 @@
  */
 
 import { configError, requireInteger, TierKVError, unknownName } from '../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes, type Shape } from '../../runtime/options.ts';
 import type { Stateful, StateVisitor } from '../../runtime/snapshot.ts';
 import { PartitionedRandom } from '../random/goRand.ts';
 import { type AdmissionPolicy, admissionPolicies } from './admission.ts';
@@ -83,11 +83,18 @@ const shadowOptionNames = optionNames<ShadowConfig>({
 const historyNames = optionNames<HistoryConfig>({ windowUs: true, windows: true, burstFactor: true });
 
 export function checkControl(config: Partial<ControlConfig>): ControlConfig {
+  requireShapes({ config }, { config: 'object' });
   requireOptions(config, controlNames, 'config', 'TKV_CONFIG');
   const whole = { ...defaultControl, ...config };
   const { signals, shadow, history } = whole;
+  const choice: Shape = { policy: 'text' };
+  requireShapes(whole, { admission: choice, priority: choice, routing: choice, decider: choice });
+  for (const name of ['prefillRouting', 'decodeRouting', 'gateway'] as const) {
+    if ((whole[name] ?? null) !== null) requireShapes(whole, { [name]: choice });
+  }
   requireOptions(signals, signalNames, 'signals', 'TKV_CONFIG');
   requireOptions(shadow, shadowOptionNames, 'shadow', 'TKV_CONFIG');
+  requireShapes(whole, { shadow: { model: 'text' } });
   requireOptions(history, historyNames, 'history', 'TKV_CONFIG');
   requireInteger('signals.snapshotIntervalUs', signals.snapshotIntervalUs, 0, DAY_US);
   requireInteger('signals.cacheSignalUs', signals.cacheSignalUs, 0, DAY_US);
@@ -209,6 +216,7 @@ export class PolicyControlPlane implements ControlPlane {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: Partial<ControlConfig>, world: ControlWorld) {
+    requireShapes({ config, world }, { config: 'object', world: { key: 'bigint', blockTokens: 'number' } });
     this.config = checkControl(config);
     this.#world = world;
     this.#policies = new PlanePolicies(this.config, world);

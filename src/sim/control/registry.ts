@@ -4,6 +4,7 @@
  */
 
 import { configError, invariant, unknownName } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ParameterValue, PolicyChoice, PolicyWorld } from './policy.ts';
 
 interface Told {
@@ -95,6 +96,7 @@ export function checkParameters(
   given: Readonly<Record<string, unknown>>,
   rules: ParameterRules,
 ): Readonly<Record<string, ParameterValue>> {
+  requireShapes({ stage, given, rules }, { stage: 'text', given: 'object', rules: 'object' });
   const names = Object.keys(rules);
   for (const name of Object.keys(given)) {
     if (name !== 'policy' && !names.includes(name)) throw unknownName(`${stage}.${name}`, name, names);
@@ -158,6 +160,7 @@ export class Registry<P, World = PolicyWorld, Entry extends PolicyEntry<P, World
   readonly #entries: ReadonlyMap<string, Entry>;
 
   constructor(stage: string, entries: readonly Entry[]) {
+    requireShapes({ stage, entries }, { stage: 'text', entries: 'array' });
     this.stage = stage;
     this.#entries = new Map(entries.map((entry) => [entry.name, entry]));
     this.names = [...this.#entries.keys()];

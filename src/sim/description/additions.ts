@@ -11,6 +11,7 @@ import type { SpecNode } from './fields.ts';
 import {
   type AdditionsSpec,
   type BehaviorSpec,
+  type CancellationSpec,
   type CorrelationSpec,
   contextGrowths,
   END_STATE,
@@ -86,6 +87,22 @@ function requireAlone(node: SpecNode): void {
   if (node.flag('closed_loop') === false) {
     throw node.error('closed_loop', 'is false', 'Sessions go on when a request has ended: leave it out');
   }
+}
+
+/** Users who give requests up: `share` of them, `delay_ms` after arrival. Goes with any kind of client. */
+export function readCancellation(
+  node: SpecNode,
+  readFile: (path: string) => string,
+): CancellationSpec | undefined {
+  const section = node.section('cancellation');
+  if (section === undefined) return undefined;
+  if (!section.has('share')) throw section.error('share', 'is missing', 'Give the share that users give up');
+  const cancellation = {
+    share: section.number('share', { min: 0, max: 1 }, 0),
+    delayMs: required(section, 'delay_ms', readLength(section, 'delay_ms', readFile)),
+  };
+  section.close();
+  return cancellation;
 }
 
 // Reads `behavior`, `prefixes`, `correlation` and `archetype`: how tenants differ from the normal one. An

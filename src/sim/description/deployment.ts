@@ -5,7 +5,7 @@
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { HandoffConfig } from '../cluster/handoffs.ts';
 import {
   type ForcedDecisions,
@@ -73,6 +73,7 @@ const INSTANCES_MAX = 1024;
 
 /** @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown */
 export function checkDeployment(deployment: Deployment): Deployment {
+  requireShapes({ deployment }, { deployment: { pools: 'array' } });
   requireOptions(deployment, optionNames<Deployment>({ pools: true }), 'deployment', 'TKV_CONFIG');
   const { pools } = deployment;
   if (pools.length === 0)
@@ -122,6 +123,19 @@ export interface SimulationSetup {
   /** Default: the real scheduler on the real manager. */
   readonly makeEngine?: MakeEngine;
 }
+
+const simulationSetupNames: readonly string[] = optionNames<SimulationSetup>({
+  deployment: true,
+  workload: true,
+  key: true,
+  control: true,
+  options: true,
+  observer: true,
+  scaling: true,
+  skipsKeys: true,
+  forced: true,
+  makeEngine: true,
+});
 
 const setupNames = optionNames<SimulationSetup>({
   deployment: true,
@@ -186,6 +200,7 @@ export function newSimulation(setup: SimulationSetup): Simulation {
  * @throws TKV_MISMATCH for a snapshot of another version or key
  */
 export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData): Simulation {
+  requireOptions(setup, simulationSetupNames, 'setup');
   return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
 }
 

@@ -6,6 +6,7 @@
 
 import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
 import { shown, shownPlain } from '../workload/traceLines.ts';
@@ -79,6 +80,7 @@ export function lengthSpecOf(
   params: Readonly<Record<string, number>>,
   fail: DistributionFail = plainError,
 ): LengthSpec {
+  requireShapes({ type, params, fail }, { type: 'text', params: 'object', fail: 'function?' });
   if (type === 'empirical') return empiricalOf(params, fail);
   const known = Object.hasOwn(PARAMETERS, type) ? PARAMETERS[type] : undefined;
   if (known === undefined) {

@@ -4,10 +4,11 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { horizonFromInt64 } from '../kernel/clock.ts';
 import type { LengthSpec } from '../random/samplers.ts';
 import { maxRequestTokens } from '../workload/request.ts';
-import { readAdditions } from './additions.ts';
+import { readAdditions, readCancellation } from './additions.ts';
 import { readArrival, readLength } from './distribution.ts';
 import { readYaml, type SpecNode } from './fields.ts';
 import {
@@ -32,6 +33,8 @@ export interface ParseOptions {
   /** Text of a file that the spec names, relative to the spec. */
   readonly readFile?: (path: string) => string;
 }
+
+const parseOptionsNames: readonly string[] = optionNames<ParseOptions>({ readFile: true });
 
 const MAX_COHORT_POPULATION = 100_000;
 
@@ -210,11 +213,14 @@ function readTargets(root: SpecNode): Record<string, SloTargets> {
  * @throws {TierKVError} TKV_INPUT with file, line, path of the key and a remedy.
  */
 export function parseWorkloadSpec(text: string, file: string, options: ParseOptions = {}): WorkloadSpec {
+  requireShapes({ text, file, options }, { text: 'text', file: 'name', options: 'object?' });
+  requireOptions(options, parseOptionsNames, 'options');
   return readWorkloadSpec(readYaml(text, file), file, options);
 }
 
 /** A spec that is a part of another file. @throws {TierKVError} as `parseWorkloadSpec` */
 export function readWorkloadSpec(root: SpecNode, file: string, options: ParseOptions = {}): WorkloadSpec {
+  requireShapes({ root, file, options }, { root: { error: 'function' }, file: 'name', options: 'object?' });
   const version = root.choice('version', ['', '1', '2'], '');
   const reading: Reading = {
     version1: version !== '2',
@@ -507,5 +513,6 @@ function readTraffic(
     ...more.additions,
   };
   network?.close();
-  return traffic;
+  const cancellation = readCancellation(node, reading.readFile);
+  return cancellation === undefined ? traffic : { ...traffic, cancellation };
 }

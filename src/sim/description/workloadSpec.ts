@@ -196,7 +196,16 @@ export interface CorrelationSpec {
   readonly burstSize: number;
 }
 
+/** Users who give requests up. */
+export interface CancellationSpec {
+  /** Of the requests, in [0, 1]. */
+  readonly share: number;
+  /** From arrival, in milliseconds. */
+  readonly delayMs: LengthSpec;
+}
+
 export interface AdditionsSpec {
+  cancellation?: CancellationSpec;
   walk?: WalkSpec;
   behavior?: BehaviorSpec;
   prefixes?: PrefixChoiceSpec;

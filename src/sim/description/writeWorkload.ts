@@ -1,6 +1,7 @@
 /** Writing a spec as YAML that reads back as the same spec, for the converters. */
 
 import { stringify } from 'yaml';
+import { requireShapes } from '../../runtime/options.ts';
 import type { ArrivalSpec, LengthSpec } from '../random/samplers.ts';
 import type {
   ActiveWindow,
@@ -148,6 +149,7 @@ function cohortOut(cohort: CohortSpec): Plain {
  * process.
  */
 export function formatWorkloadSpec(spec: WorkloadSpec): string {
+  requireShapes({ spec }, { spec: { seed: 'bigint', category: 'text' } });
   const perf = spec.inferencePerf;
   const targets = Object.entries(spec.goodputSloTargets);
   return stringify(
@@ -223,7 +225,7 @@ function walkOut(walk: WalkSpec, lengthOut: LengthOut): AdditionFields {
 }
 
 function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields {
-  const { walk, behavior, prefixes, correlation } = spec;
+  const { walk, behavior, prefixes, correlation, cancellation } = spec;
   const { burst, oversized, synchronised } = behavior ?? {};
   return {
     session: walk === undefined ? undefined : walkOut(walk, lengthOut),
@@ -253,5 +255,9 @@ function additionsOut(spec: AdditionsSpec, lengthOut: LengthOut): AdditionFields
             groups: prefixes.groups.map(({ id, tokens, popularity }) => ({ id, length: tokens, popularity })),
           },
     correlation: correlation === undefined ? undefined : { burst_size: correlation.burstSize },
+    cancellation:
+      cancellation === undefined
+        ? undefined
+        : { share: cancellation.share, delay_ms: lengthOut(cancellation.delayMs) },
   };
 }

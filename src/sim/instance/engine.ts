@@ -22,10 +22,11 @@ import {
 } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { JobRoute } from '../../runtime/manager/lookup.ts';
-import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { JobId } from '../../runtime/tables/jobTable.ts';
 import { type Tier, type TierName, TOP, tierNames } from '../../runtime/tier/tier.ts';
+import type { SideBlocks } from '../latency/kvLayout.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
 import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
@@ -148,7 +149,7 @@ export interface InstanceEngine {
   foundOf(request: SimRequest): number;
   /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
   fill(request: SimRequest, nowUs: number): void;
-  /** Ends what `hold` or `reserve` began. */
+  /** Ends what `announce`, `hold` or `reserve` began. */
   letGo(request: SimRequest, nowUs: number): void;
   /** A transfer of the modeled driver is due. */
   transferred(flight: number): void;
@@ -181,6 +182,8 @@ export type LoadTiming =
 
 export interface EngineConfig {
   readonly blockTokens: number;
+  /** What a request holds beside the blocks of its tokens, of a model with sliding windows or linear layers. */
+  readonly side?: SideBlocks;
   /** Bytes of a block on one GPU, which links carry. */
   readonly blockBytes: number;
   readonly hbmBlocks: number;
@@ -228,6 +231,7 @@ const engineNames = optionNames<EngineConfig>({
   lowerCopy: true,
   scheduler: true,
   manager: true,
+  side: true,
 });
 
 const deferredNames = optionNames<LoadTiming & { kind: 'deferred' }>({
@@ -319,6 +323,7 @@ export function linksOf(loads: LoadTiming): LinkModel {
 
 /** The manager behind an engine. Loads that take time need room to land; instant loads do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
+  requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
   if (config.manager !== undefined) return config.manager;
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
   const cutOff = isCutOff(config);

@@ -82,7 +82,7 @@ export class Instance {
   /** The request has passed the queueing time and waits for the batch, unless it can never run. */
   enqueue(request: SimRequest, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
-    const { number: row, deadlineUs } = request;
+    const { number: row, deadlineUs, cancelUs } = request;
     if (!this.canServe(request)) {
       this.counters.unservable++;
       this.#end(request, Status.UNSERVABLE, nowUs);
@@ -92,6 +92,11 @@ export class Instance {
     if (deadlineUs > 0 && deadlineUs <= nowUs) {
       this.counters.timedOut++;
       this.#end(request, Status.TIMED_OUT, nowUs);
+      return;
+    }
+    if (cancelUs > 0 && cancelUs <= nowUs) {
+      this.counters.cancelled++;
+      this.#end(request, Status.CANCELLED, nowUs);
       return;
     }
     this.#table.status[row] = Status.QUEUED;
@@ -122,11 +127,20 @@ export class Instance {
     this.remove(request, Status.TIMED_OUT, nowUs);
   }
 
+  /** Its user gives the request up: its blocks are free when the step that runs has ended. */
+  cancel(request: SimRequest, nowUs: number): void {
+    const status = this.#table.status[request.number];
+    if (status !== Status.QUEUED && status !== Status.RUNNING) return;
+    this.counters.cancelled++;
+    this.remove(request, Status.CANCELLED, nowUs);
+  }
+
   /** A request that was to come here ends before it did. */
   giveUp(request: SimRequest, status: Status, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
     if (status === Status.TIMED_OUT) this.counters.timedOut++;
     if (status === Status.UNSERVABLE) this.counters.unservable++;
+    if (status === Status.CANCELLED) this.counters.cancelled++;
     this.#end(request, status, nowUs);
   }
 
@@ -178,6 +192,8 @@ export class Instance {
   }
 
   #end(request: SimRequest, status: Status, timeUs: number): void {
+    // blocks may be on their way for a request that ends before it is queued
+    if (this.#table.status[request.number] === Status.ARRIVED) this.engine.letGo(request, timeUs);
     this.#table.status[request.number] = status;
     this.#host.ended(request, this.number, timeUs);
   }
@@ -244,6 +260,8 @@ export interface InstanceCounters {
   completed: number;
   unservable: number;
   timedOut: number;
+  /** Given up by their users. */
+  cancelled: number;
   lengthCapped: number;
   /** Sum of the waiting requests seen by each step. */
   waitingSum: number;
@@ -260,6 +278,7 @@ export function noCounts(): InstanceCounters {
     completed: 0,
     unservable: 0,
     timedOut: 0,
+    cancelled: 0,
     lengthCapped: 0,
     waitingSum: 0,
     busyUs: 0,

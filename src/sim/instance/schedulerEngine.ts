@@ -36,6 +36,7 @@ import {
   tiersOf,
   trafficOf,
 } from './engine.ts';
+import { SideSequences } from './sideSequences.ts';
 import type { SimRequest } from './simRequest.ts';
 
 const noRequests: readonly SimRequest[] = [];
@@ -76,6 +77,7 @@ export class SchedulerEngine implements InstanceEngine {
   };
 
   readonly #shared: InstanceShare | null;
+  readonly #side: SideSequences | null;
 
   /**
    * @param timeline where modeled transfers wait for their end; used with deferred loads only
@@ -120,9 +122,11 @@ export class SchedulerEngine implements InstanceEngine {
       spareBlocks,
       shared: this.#shared,
     };
+    this.#side = config.side === undefined ? null : new SideSequences(config.side, this.manager, blockTokens);
     const port = new ChoosingPort(
       this.manager,
       { blockTokens, afterCall },
+      this.#side,
       estimate,
       (now) => this.#held.giveUpNewest(now),
       (keys, byTier) => this.#noteFound(keys, byTier),
@@ -133,7 +137,7 @@ export class SchedulerEngine implements InstanceEngine {
     const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
     this.scheduler = new Scheduler(config.scheduler, port, told);
     this.#step = {
-      sums: new BatchSums(),
+      sums: new BatchSums(config.side?.windowTokens),
       transferUs: 0,
       admitted: noRequests,
       preempted: noRequests,
@@ -281,6 +285,7 @@ export class SchedulerEngine implements InstanceEngine {
     this.manager.visitState(visitor);
     this.#jobs.visitState(visitor);
     this.#held.visitState(visitor);
+    this.#side?.visitState(visitor);
     visitor.list(this.#hits);
     visitor.fields(this.#received);
     const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
@@ -346,12 +351,31 @@ export class SchedulerEngine implements InstanceEngine {
     }
   }
 
+  /** What each decode sees in its window: a walk over the batch, for models that have one. */
+  #sumWindows(plan: StepPlan<SimRequest>): void {
+    const { sums } = this.#step;
+    let windowTokens = 0;
+    for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
+      const from = plan.from(seat);
+      if (plan.tokensOf(seat) === 1 && plan.knownTokensOf(seat) === from + 1)
+        windowTokens += sums.inWindow(from);
+    }
+    // a prefill of its last token looks the same, and is none
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+      const from = plan.from(seat);
+      if (plan.tokensOf(seat) === 1 && plan.knownTokensOf(seat) === from + 1)
+        windowTokens -= sums.inWindow(from);
+    }
+    sums.addDecodes(plan.decodes, plan.decodeContextTokens, windowTokens);
+  }
+
   #sumUp(plan: StepPlan<SimRequest>): void {
     const { sums } = this.#step;
     sums.clear();
     this.#leaving.length = 0;
     this.#leavingTokens.length = 0;
-    sums.addDecodes(plan.decodes, plan.decodeContextTokens);
+    if (sums.windowTokens > 0) this.#sumWindows(plan);
+    else sums.addDecodes(plan.decodes, plan.decodeContextTokens);
     const prefill = this.#prefill;
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
       // after a preemption the tokens generated before are computed again, as part of the prompt
@@ -485,8 +509,9 @@ export class HeldBlocks {
     this.#afterCall(nowUs);
   }
 
-  /** Ends what `hold` or `reserve` began. */
+  /** Ends what `announce`, `hold` or `reserve` began. */
   letGo(request: SimRequest, nowUs: number): void {
+    this.added(request, nowUs);
     const held = this.#coming.has(request.number) ? this.#coming : this.#leaving;
     this.#release(held, request.number, nowUs);
   }
@@ -550,6 +575,8 @@ export class ChoosingPort extends ManagerPort {
   readonly #makeRoom: (nowUs: number) => boolean;
   readonly #found: (keys: BlockKeys, byTier: readonly number[]) => void;
   readonly #openedUnder = new WeakMap<Sequence, BlockKeys>();
+  /** Null where sequences hold nothing beside the blocks of their tokens. */
+  readonly #side: SideSequences | null;
   #thrashing: BlockKeys[] = [];
 
   /**
@@ -559,25 +586,58 @@ export class ChoosingPort extends ManagerPort {
   constructor(
     manager: KVManager,
     config: ManagerPortConfig,
+    side: SideSequences | null,
     estimate: LinkLoadEstimate,
     makeRoom: (nowUs: number) => boolean,
     found: (keys: BlockKeys, byTier: readonly number[]) => void,
   ) {
     super(manager, config);
     this.#manager = manager;
+    this.#side = side;
     this.#estimate = estimate;
     this.#makeRoom = makeRoom;
     this.#found = found;
   }
 
   override canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean {
-    return super.canOpen(keys, matched, blocks + this.#estimate.spareBlocks, owner);
+    const beside = this.#side?.count(blocks, blocks - matched) ?? 0;
+    return super.canOpen(keys, matched, blocks + beside + this.#estimate.spareBlocks, owner);
+  }
+
+  override canAllocate(blocks: number): boolean {
+    return super.canAllocate(this.#side === null ? blocks : this.#side.most(blocks));
   }
 
   /** Who runs goes before who waits. */
   override allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
-    while (!super.allocate(sequence, from, to, nowUs)) if (!this.#makeRoom(nowUs)) return false;
+    while (!this.#fit(sequence, from, to, nowUs)) if (!this.#makeRoom(nowUs)) return false;
     return true;
+  }
+
+  /** Opens blocks and what lies beside them; false, with nothing taken, where they do not fit. */
+  #fit(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const side = this.#side;
+    if (side === null) return super.allocate(sequence, from, to, nowUs);
+    const before = side.heldBy(sequence);
+    if (!side.resize(sequence, side.count(to, to - from), nowUs)) return false;
+    if (super.allocate(sequence, from, to, nowUs)) return true;
+    side.resize(sequence, Math.min(before, side.heldBy(sequence)), nowUs);
+    return false;
+  }
+
+  override release(sequence: Sequence, nowUs: number): void {
+    this.#side?.close(sequence, nowUs);
+    super.release(sequence, nowUs);
+  }
+
+  override cancel(sequence: Sequence, nowUs: number): void {
+    this.#side?.close(sequence, nowUs);
+    super.cancel(sequence, nowUs);
+  }
+
+  override preempt(sequence: Sequence, offload: boolean, nowUs: number): void {
+    this.#side?.close(sequence, nowUs);
+    super.preempt(sequence, offload, nowUs);
   }
 
   override open(

@@ -98,6 +98,11 @@ export class SimRequest implements RequestView, ServingRequest {
     return this.workload.deadlineUs;
   }
 
+  /** When its user gives it up; 0 for never. */
+  get cancelUs(): number {
+    return this.workload.cancelUs ?? 0;
+  }
+
   get sloTargetUs(): number {
     return this.workload.origin.sloTargetUs;
   }

@@ -6,6 +6,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks } from './latencyModel.ts';
 import type { Hardware } from './modelConfig.ts';
 import {
@@ -66,6 +67,7 @@ export class Calibrated implements LatencyModel {
   readonly backend: string = 'calibrated';
   readonly outputTokenProcessingUs: number;
   readonly postDecodeOverheadUs: number;
+  readonly windowTokens: number;
   readonly #shape: EngineShape;
   readonly #coefficients: CalibratedCoefficients;
   readonly #gemm: GemmEfficiency;
@@ -78,11 +80,20 @@ export class Calibrated implements LatencyModel {
    * @throws {TierKVError} TKV_CONFIG when it is needed and 0.
    */
   constructor(shape: EngineShape, interconnectGbPerS: number, coefficients: CalibratedCoefficients) {
+    requireShapes(
+      { shape, interconnectGbPerS, coefficients },
+      {
+        shape: { layers: 'number', moeLayers: 'number' },
+        interconnectGbPerS: 'number',
+        coefficients: { gemm16: 'object', gemm8: 'object' },
+      },
+    );
     if (shape.tp * shape.dp > 1 && !(interconnectGbPerS > 0)) {
       const remedy = 'Add it to the GPU file, in GB/s for one direction.';
       throw configError('interconnectGbPerS', `is 0, but the engine has several GPUs`, remedy);
     }
     this.#shape = shape;
+    this.windowTokens = shape.windowTokens;
     this.#coefficients = coefficients;
     this.#gemm = shape.eightBit ? coefficients.gemm8 : coefficients.gemm16;
     this.#peak = { flopsPerUs: shape.peakFlopsPerUs, bytesPerUs: shape.peakBytesPerUs };
@@ -170,8 +181,13 @@ export class Calibrated implements LatencyModel {
     const shape = this.#shape;
     const { attention } = this.#coefficients;
     const pairs = batch.prefillCausalPairs2 / 2 + batch.prefillTokens;
-    const prefillUs = (shape.attentionFlopsPerPair * pairs) / (shape.peakFlops16PerUs * attention.prefill);
-    const decodeBytes = shape.kvBytesPerToken * (batch.decodeContextTokens + batch.decodeRequests);
+    const inWindow = batch.prefillWindowPairs2 / 2 + batch.prefillTokens;
+    const flops = shape.attentionFlopsPerPair * pairs + shape.windowFlopsPerPair * inWindow;
+    const prefillUs = flops / (shape.peakFlops16PerUs * attention.prefill);
+    const decodeBytes =
+      shape.kvBytesPerToken * (batch.decodeContextTokens + batch.decodeRequests) +
+      shape.windowKvBytesPerToken * (batch.decodeWindowTokens + batch.decodeRequests) +
+      2 * shape.stateBytes * batch.decodeRequests;
     return (prefillUs + decodeBytes / (shape.peakBytesPerUs * attention.decode)) / shape.dp;
   }
 

@@ -3,7 +3,14 @@
  * tiers takes by a link profile.
  */
 
-import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import {
+  configError,
+  inputError,
+  requireInteger,
+  requirePositive,
+  TierKVError,
+} from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { linkName, Tier } from '../../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfile, LinkProfiles } from '../links/modeledDriver.ts';
@@ -33,6 +40,7 @@ export function kvBytesPerToken(model: ModelConfig, tp: number): number {
 
 /** Bytes of all weights, over all GPUs, with three matrices a feed-forward block. */
 export function weightBytes(model: ModelConfig): number {
+  requireShapes({ model }, { model: { name: 'text', layers: 'number' } });
   const d = model.hiddenSize;
   const kvSize = model.kvHeads * trueHeadDim(model);
   const attention = d * (d + 2 * kvSize) + d * d;
@@ -61,6 +69,14 @@ export interface BlockCountOptions {
   readonly adapterBytes: number;
 }
 
+const blockCountOptionsNames: readonly string[] = optionNames<BlockCountOptions>({
+  tp: true,
+  dp: true,
+  blockTokens: true,
+  memoryUtilization: true,
+  adapterBytes: true,
+});
+
 /**
  * KV blocks of one engine (of all its ranks, for a mixture-of-experts model).
  * @throws {TierKVError} TKV_CONFIG for a model whose size this formula does not describe; TKV_CAPACITY when
@@ -71,6 +87,15 @@ export function automaticBlockCount(
   hardware: Hardware,
   options: BlockCountOptions,
 ): number {
+  requireShapes(
+    { model, hardware, options },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      options: { tp: 'number', dp: 'number' },
+    },
+  );
+  requireOptions(options, blockCountOptionsNames, 'options');
   const { tp, dp, blockTokens, memoryUtilization, adapterBytes } = options;
   requireInteger('tp', tp, 1);
   requireInteger('dp', dp, 1);
@@ -144,6 +169,8 @@ export interface LinkCalibration {
  * @param samples at least two sizes.
  */
 export function fitLink(samples: readonly LinkSample[]): LinkProfile {
+  requireShapes({ samples }, { samples: [{ bytes: 'number', latencyUs: 'number' }] });
+  if (samples.length === 0) throw inputError('samples', 'holds no transfer. Measure one or more.');
   // minimise the sum of ((a + b x - y) / y)^2
   let [w, wx, wxx, wy, wxy] = [0, 0, 0, 0, 0];
   for (const { bytes, latencyUs } of samples) {
@@ -229,6 +256,7 @@ export function readLinks(root: SpecNode): LinkProfiles | undefined {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseLinkCalibration(text: string, file: string): LinkCalibration {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const root = readYaml(text, file);
   root.choice('schema', [linkSchema]);
   const device = root.text('device');

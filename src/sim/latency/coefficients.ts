@@ -4,6 +4,7 @@
  * strict rules.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { LinkProfiles } from '../links/modeledDriver.ts';
 import type { CalibratedCoefficients } from './calibrated.ts';
@@ -140,6 +141,7 @@ const betaNames = [
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseCoefficients(text: string, file: string): Coefficients {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const root = readYaml(text, file);
   root.choice('schema', [coefficientSchema]);
   const backend = root.choice('backend', latencyBackendNames);

@@ -9,6 +9,8 @@
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
+import { kvLayout } from './kvLayout.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
 const gib = 2 ** 30;
@@ -42,6 +44,18 @@ export interface EngineMemoryOptions {
   /** Bytes on each GPU for LoRA adapters. */
   readonly adapterBytes?: number;
 }
+
+const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOptions>({
+  tp: true,
+  dp: true,
+  blockTokens: true,
+  memoryUtilization: true,
+  maxSequences: true,
+  maxBatchedTokens: true,
+  kvElementBytes: true,
+  graphGib: true,
+  adapterBytes: true,
+});
 
 /** Of one GPU, in GiB but for the blocks. */
 export interface EngineMemory {
@@ -81,7 +95,10 @@ function localKvHeads(model: ModelConfig, tp: number): number {
 export function localWeightBytes(model: ModelConfig, tp: number, dp: number): number {
   const d = model.hiddenSize;
   const { moe, dense } = layerSplit(model, true);
-  const matrices = model.layers * attentionElements(model, tp);
+  const { linearLayers = 0, linearInputs = 0, linearOutputs = 0 } = model.hybrid ?? {};
+  const matrices =
+    (model.layers - linearLayers) * attentionElements(model, tp) +
+    (linearLayers * d * (linearInputs + linearOutputs)) / tp;
   const denseFfn = (dense * 3 * d * (model.denseFfnSize || model.ffnSize)) / tp;
   const expert = 3 * d * (model.expertFfnSize || model.ffnSize);
   const experts = (moe * expert * model.experts) / (tp * dp);
@@ -95,10 +112,16 @@ export function localWeightBytes(model: ModelConfig, tp: number, dp: number): nu
   return quantised + whole * model.activationBytes;
 }
 
-/** Bytes of one token's KV on one GPU, all layers. */
+/** Bytes of one token's KV in one layer, on one GPU. */
+export function layerKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
+  if (model.kvLoraRank > 0) return (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
+  return 2 * localKvHeads(model, tp) * trueHeadDim(model) * elementBytes;
+}
+
+/** Bytes that one token takes on one GPU beyond windows and states: in all groups of full attention. */
 export function localKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
-  if (model.kvLoraRank > 0) return model.layers * (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
-  return model.layers * 2 * localKvHeads(model, tp) * trueHeadDim(model) * elementBytes;
+  const { groupLayers, fullGroups } = kvLayout(model);
+  return groupLayers * fullGroups * layerKvBytesPerToken(model, tp, elementBytes);
 }
 
 function activationBytes(model: ModelConfig, options: EngineMemoryOptions): number {
@@ -124,6 +147,15 @@ export function engineMemory(
   hardware: Hardware,
   options: EngineMemoryOptions,
 ): EngineMemory {
+  requireShapes(
+    { model, hardware, options },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      options: { tp: 'number', dp: 'number' },
+    },
+  );
+  requireOptions(options, engineMemoryOptionsNames, 'options');
   const { tp, dp, blockTokens, memoryUtilization } = options;
   for (const name of ['tp', 'dp', 'blockTokens', 'maxSequences', 'maxBatchedTokens'] as const) {
     requireInteger(name, options[name], 1);

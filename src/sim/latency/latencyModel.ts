@@ -18,6 +18,8 @@ export interface LatencyModel {
   readonly outputTokenProcessingUs: number;
   /** After the last token of a request. */
   readonly postDecodeOverheadUs: number;
+  /** Tokens of the sliding window that sums are to tell apart; left out where the model of time has none. */
+  readonly windowTokens?: number;
 }
 
 export interface StepPart {
@@ -91,6 +93,15 @@ export class BatchSums {
   decodeRequests: number = 0;
   /** Tokens in the caches of the decodes. */
   decodeContextTokens: number = 0;
+  /** Of these sums, what layers of a sliding window see; all of it with a window of 0. */
+  prefillWindowPairs2: number = 0;
+  prefillWindowCachedTokens: number = 0;
+  decodeWindowTokens: number = 0;
+  readonly windowTokens: number;
+
+  constructor(windowTokens: number = 0) {
+    this.windowTokens = windowTokens;
+  }
 
   /** Adds a request, as prefill while its prompt is not processed, else as decode if it generates at all. */
   add(request: BatchedRequest): void {
@@ -103,16 +114,29 @@ export class BatchSums {
     invariant(this.requests >= 0 && this.decodeRequests >= 0, 'a request left a batch that it was not in');
   }
 
-  /** Adds (or with a negative count removes) decodes whose caches hold `contextTokens` together. */
-  addDecodes(count: number, contextTokens: number): void {
+  /**
+   * Adds (or with a negative count removes) decodes whose caches hold `contextTokens` together.
+   * @param windowTokens of them in the window: known where each is looked at; else no more than all windows hold
+   */
+  addDecodes(count: number, contextTokens: number, windowTokens?: number): void {
     this.requests += count;
     this.decodeRequests += count;
     this.decodeContextTokens += contextTokens;
+    const all =
+      this.windowTokens === 0 ? contextTokens : Math.min(contextTokens, count * (this.windowTokens - 1));
+    this.decodeWindowTokens += windowTokens ?? all;
   }
 
-  /** After a step: every decode has one token more in its cache. */
+  /** After a step: every decode has one token more in its cache. Not for sums with a window. */
   advanceDecodes(): void {
+    invariant(this.windowTokens === 0, 'decodes leave the window one by one');
     this.decodeContextTokens += this.decodeRequests;
+    this.decodeWindowTokens += this.decodeRequests;
+  }
+
+  /** What a window holds of so many tokens before a new one. */
+  inWindow(tokens: number): number {
+    return this.windowTokens === 0 ? tokens : Math.min(tokens, this.windowTokens - 1);
   }
 
   clear(): void {
@@ -129,6 +153,9 @@ export class BatchSums {
     this.finishingPrefills = from.finishingPrefills;
     this.decodeRequests = from.decodeRequests;
     this.decodeContextTokens = from.decodeContextTokens;
+    this.prefillWindowPairs2 = from.prefillWindowPairs2;
+    this.prefillWindowCachedTokens = from.prefillWindowCachedTokens;
+    this.decodeWindowTokens = from.decodeWindowTokens;
   }
 
   /** New tokens of both kinds: the rows of the weight matrix products. */
@@ -150,19 +177,32 @@ export class BatchSums {
       this.prefillCachedTokens += sign * progressTokens;
       this.prefillCausalPairs2 += sign * newTokens * (2 * progressTokens + newTokens - 1);
       this.prefillPromptPairs2 += sign * newTokens * (2 * promptTokens + newTokens);
+      this.prefillWindowCachedTokens += sign * this.inWindow(progressTokens);
+      this.prefillWindowPairs2 += sign * this.#windowPairs2(progressTokens, newTokens);
       if (progressTokens + newTokens >= promptTokens) this.finishingPrefills += sign;
     } else if (outputTokens > 0) {
       this.decodeRequests += sign;
       this.decodeContextTokens += sign * progressTokens;
+      this.decodeWindowTokens += sign * this.inWindow(progressTokens);
     }
+  }
+
+  /** Twice the sum over t new tokens after p of what the window holds before each. */
+  #windowPairs2(progressTokens: number, newTokens: number): number {
+    const growing =
+      this.windowTokens === 0
+        ? newTokens
+        : Math.min(newTokens, Math.max(0, this.windowTokens - 1 - progressTokens));
+    const full = newTokens - growing;
+    return growing * (2 * progressTokens + growing - 1) + 2 * full * (this.windowTokens - 1);
   }
 }
 
 const emptyBatch: BatchSums = new BatchSums();
 
-/** The sums of a whole batch. */
-export function sumBatch(requests: Iterable<BatchedRequest>): BatchSums {
-  const sums = new BatchSums();
+/** The sums of a whole batch. @param windowTokens of the model of time that is asked */
+export function sumBatch(requests: Iterable<BatchedRequest>, windowTokens: number = 0): BatchSums {
+  const sums = new BatchSums(windowTokens);
   for (const request of requests) sums.add(request);
   return sums;
 }

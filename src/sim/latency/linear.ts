@@ -4,6 +4,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type BatchSums, type LatencyModel, type StepPart, toStepTicks, toTicks } from './latencyModel.ts';
 
 // `linear`: with its first three coefficients it is the regression that upstream once had (constant, prompt
@@ -41,7 +42,9 @@ export class Linear implements LatencyModel {
    * @throws {TierKVError} TKV_CONFIG for a wrong number of coefficients, or one that is negative or not
    * finite.
    */
-  constructor({ alpha, beta }: LinearCoefficients) {
+  constructor(coefficients: LinearCoefficients) {
+    requireShapes({ coefficients }, { coefficients: { alpha: ['number'], beta: ['number'] } });
+    const { alpha, beta } = coefficients;
     if (alpha.length !== 3) throw configError('alpha', `has ${alpha.length} values, not 3`, 'Give three.');
     if (beta.length < 1 || beta.length > linearTerms.length) {
       const most = linearTerms.length;

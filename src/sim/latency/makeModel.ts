@@ -1,6 +1,7 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { LatencyModel } from './latencyModel.ts';
@@ -35,12 +36,24 @@ export interface LatencySetup {
   readonly floor?: boolean;
 }
 
+const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
+  model: true,
+  hardware: true,
+  tp: true,
+  dp: true,
+  coefficients: true,
+  moeCommBackend: true,
+  floor: true,
+});
+
 /**
  * The model of time for one engine.
  * @throws {TierKVError} TKV_CONFIG for a parallelism that the model does not allow or coefficients out of
  * range.
  */
 export function newLatencyModel(setup: LatencySetup): LatencyModel {
+  requireShapes({ setup }, { setup: { tp: 'number' } });
+  requireOptions(setup, latencySetupNames, 'setup');
   const { model, hardware, coefficients } = setup;
   const parallelism = { tp: requireInteger('tp', setup.tp, 1), dp: requireInteger('dp', setup.dp ?? 1, 1) };
   if (parallelism.dp > 1 && model.experts === 0) {

@@ -5,8 +5,10 @@
  */
 
 import { nearestName, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
+import { type HybridLayers, readHybridLayers } from './kvLayout.ts';
 
 // Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
 // ignored.
@@ -48,6 +50,8 @@ export interface ModelConfig {
   readonly qkRopeHeadDim: number;
   /** Explicit head size; 0: hiddenSize / heads. */
   readonly headDim: number;
+  /** Layers of sliding windows and linear ones; left out where all keep their whole context. */
+  readonly hybrid?: HybridLayers;
   /** Empty when the file names none. */
   readonly hiddenAct: string;
   readonly tiedEmbeddings: boolean;
@@ -186,6 +190,7 @@ function maxModelTokensOf(config: Config): number {
 
 /** The name that data files use: lower case, without the organisation before the first slash. */
 export function modelFileName(model: string): string {
+  requireShapes({ model }, { model: 'text' });
   return model.toLowerCase().slice(model.indexOf('/') + 1);
 }
 
@@ -195,6 +200,7 @@ export function modelFileName(model: string): string {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseModelConfig(text: string, file: string, name: string): ModelConfig {
+  requireShapes({ text, file, name }, { text: 'text', file: 'name', name: 'text' });
   const config = new Config(readYaml(text, file));
   const heads = config.required('num_attention_heads');
   const layers = config.required('num_hidden_layers');
@@ -219,7 +225,10 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
   }
   const expertFfnSize = config.count('moe_intermediate_size');
   const activationBytes = activationBytesOf(config);
+  const maxModelTokens = maxModelTokensOf(config);
+  const hybrid = readHybridLayers(config, layers, hiddenSize, maxModelTokens);
   return {
+    ...(hybrid === undefined ? {} : { hybrid }),
     name: modelFileName(name),
     layers,
     hiddenSize,
@@ -244,7 +253,7 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
     headDim,
     hiddenAct: config.text('hidden_act'),
     tiedEmbeddings: config.holder('tie_word_embeddings').flag('tie_word_embeddings') ?? false,
-    maxModelTokens: maxModelTokensOf(config),
+    maxModelTokens,
   };
 }
 
@@ -340,6 +349,7 @@ function readOurs(node: SpecNode): Hardware {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseHardware(text: string, file: string): Hardware {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   return readOurs(readYaml(text, file));
 }
 
@@ -349,6 +359,7 @@ export function parseHardware(text: string, file: string): Hardware {
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseUpstreamHardware(text: string, file: string): Hardware[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const root = readYaml(text, file);
   return root.keys().map((name) => {
     const node = root.section(name);
@@ -389,6 +400,10 @@ export function requireKnownName(
   names: readonly string[],
   remedy: string,
 ): string {
+  requireShapes(
+    { what, asked, names, remedy },
+    { what: 'text', asked: 'text', names: ['text'], remedy: 'text' },
+  );
   const found = names.find((name) => name.toLowerCase() === asked.toLowerCase());
   if (found !== undefined) return found;
   const near = nearestName(asked, names);

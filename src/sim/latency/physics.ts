@@ -3,6 +3,7 @@
  * which no step can be, and the times of its three kernels.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
 import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
 
@@ -36,10 +37,16 @@ export interface EngineShape {
   readonly expertsPerToken: number;
   /** GPUs over which the experts are spread. */
   readonly expertGpus: number;
-  /** Of one token, one GPU, all layers. */
+  /** Of one token, one GPU, all layers that attend to their whole context. */
   readonly kvBytesPerToken: number;
-  /** Of one pair of a token and one before it, one GPU, all layers: scores and weighted sum. */
+  /** Of one pair of a token and one before it, one GPU, all those layers: scores and weighted sum. */
   readonly attentionFlopsPerPair: number;
+  /** The same of the layers that attend to a sliding window of so many tokens; 0 without any. */
+  readonly windowTokens: number;
+  readonly windowKvBytesPerToken: number;
+  readonly windowFlopsPerPair: number;
+  /** Bytes of the states of linear layers, of one sequence on one GPU: a step reads and writes them. */
+  readonly stateBytes: number;
   /**
    * FLOP and bytes in a microsecond at the peak of one GPU; matrix products may run in 8 bits, attention in
    * 16.
@@ -53,7 +60,16 @@ export interface EngineShape {
 
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
-export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: Parallelism): EngineShape {
+export function engineShape(model: ModelConfig, hardware: Hardware, ranks: Parallelism): EngineShape {
+  requireShapes(
+    { model, hardware, ranks },
+    {
+      model: { name: 'text', layers: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      ranks: { tp: 'number' },
+    },
+  );
+  const { tp, dp } = ranks;
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;
@@ -68,14 +84,25 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
           { depth: d, columns: (inputs * width) / tp, count },
           { depth: width / tp, columns: d, count },
         ];
+  const { windowTokens = 0, windowLayers = 0, linearLayers = 0 } = model.hybrid ?? {};
+  const attending = model.layers - linearLayers;
+  const full = attending - windowLayers;
+  const { linearInputs = 0, linearOutputs = 0, stateElements = 0 } = model.hybrid ?? {};
+  const linear: WeightMatrix[] =
+    linearLayers === 0
+      ? []
+      : [
+          { depth: d, columns: linearInputs / tp, count: linearLayers },
+          { depth: linearOutputs / tp, columns: d, count: linearLayers },
+        ];
   // What of MLA's projections can be told from the file is the one into the latent; the floor stays a lower
   // bound.
   const attention: WeightMatrix[] =
     model.kvLoraRank > 0
       ? [{ depth: d, columns: latent, count: model.layers }]
       : [
-          { depth: d, columns: querySize + 2 * kvSize, count: model.layers },
-          { depth: querySize, columns: d, count: model.layers },
+          { depth: d, columns: querySize + 2 * kvSize, count: attending },
+          { depth: querySize, columns: d, count: attending },
         ];
   const expertFfn = model.expertFfnSize || model.ffnSize;
   const router = moe > 0 ? [{ depth: d, columns: model.experts, count: moe }] : [];
@@ -91,6 +118,7 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
     activationBytes: model.activationBytes,
     tokenMatrices: [
       ...attention,
+      ...linear,
       ...block(model.denseFfnSize || model.ffnSize, dense),
       ...block(model.sharedExpertFfnSize, moe),
       ...router,
@@ -106,11 +134,12 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
     experts: model.experts,
     expertsPerToken: model.expertsPerToken,
     expertGpus: tp * dp,
-    kvBytesPerToken:
-      model.kvLoraRank > 0
-        ? model.layers * latent * kvElementBytesOf(model)
-        : model.layers * 2 * kvSize * kvElementBytesOf(model),
-    attentionFlopsPerPair: model.layers * 4 * querySize,
+    kvBytesPerToken: full * (model.kvLoraRank > 0 ? latent : 2 * kvSize) * kvElementBytesOf(model),
+    attentionFlopsPerPair: full * 4 * querySize,
+    windowTokens,
+    windowKvBytesPerToken: windowLayers * 2 * kvSize * kvElementBytesOf(model),
+    windowFlopsPerPair: windowLayers * 4 * querySize,
+    stateBytes: (linearLayers * stateElements * model.activationBytes) / tp,
     peakFlopsPerUs: (eightBit ? hardware.peakTflops8bit : hardware.peakTflops) * 1e6,
     peakFlops16PerUs: hardware.peakTflops * 1e6,
     eightBit,
@@ -148,8 +177,11 @@ export class PhysicalFloor {
   readonly #expertWeights: number;
   readonly #headWeights: number;
 
+  readonly windowTokens: number;
+
   constructor(shape: EngineShape) {
     this.#shape = shape;
+    this.windowTokens = shape.windowTokens;
     this.#tokenWeights = elements(shape.tokenMatrices);
     this.#expertWeights = elements(shape.expertMatrices);
     this.#headWeights = elements([shape.headMatrix]);
@@ -184,9 +216,11 @@ export class PhysicalFloor {
   }
 
   #attentionFlops(batch: BatchSums): number {
-    const pairs =
-      batch.prefillCausalPairs2 / 2 + batch.prefillTokens + batch.decodeContextTokens + batch.decodeRequests;
-    return (this.#shape.attentionFlopsPerPair * pairs) / this.#shape.dp;
+    const { attentionFlopsPerPair, windowFlopsPerPair, dp } = this.#shape;
+    const own = batch.prefillTokens + batch.decodeRequests;
+    const pairs = batch.prefillCausalPairs2 / 2 + batch.decodeContextTokens + own;
+    const inWindow = batch.prefillWindowPairs2 / 2 + batch.decodeWindowTokens + own;
+    return (attentionFlopsPerPair * pairs + windowFlopsPerPair * inWindow) / dp;
   }
 
   #bytes(batch: BatchSums): number {
@@ -197,7 +231,9 @@ export class PhysicalFloor {
     const weights =
       this.#tokenWeights + experts * this.#expertWeights + (sampledTokens > 0 ? this.#headWeights : 0);
     const kvTokens = batch.decodeContextTokens + batch.prefillCachedTokens + tokens;
-    return weights * shape.weightBytes + (shape.kvBytesPerToken * kvTokens) / shape.dp;
+    const inWindow = batch.decodeWindowTokens + batch.prefillWindowCachedTokens + tokens;
+    const kv = shape.kvBytesPerToken * kvTokens + shape.windowKvBytesPerToken * inWindow;
+    return weights * shape.weightBytes + (kv + 2 * shape.stateBytes * batch.decodeRequests) / shape.dp;
   }
 }
 
@@ -206,6 +242,7 @@ export class FlooredModel implements LatencyModel {
   readonly backend: string;
   readonly outputTokenProcessingUs: number;
   readonly postDecodeOverheadUs: number;
+  readonly windowTokens: number;
   readonly #model: LatencyModel;
   readonly #floor: PhysicalFloor;
 
@@ -213,6 +250,7 @@ export class FlooredModel implements LatencyModel {
     this.#model = model;
     this.#floor = floor;
     this.backend = model.backend;
+    this.windowTokens = floor.windowTokens;
     this.outputTokenProcessingUs = model.outputTokenProcessingUs;
     this.postDecodeOverheadUs = model.postDecodeOverheadUs;
   }

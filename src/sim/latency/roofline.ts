@@ -5,6 +5,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import {
   type BatchSums,
   type LatencyModel,
@@ -37,7 +38,17 @@ export class Roofline implements LatencyModel {
   readonly #activationBytesPerToken: number;
 
   /** @param alpha queueing time, its slope in prompt tokens, and overhead of an output token, in µs. */
-  constructor(model: ModelConfig, hardware: Hardware, { tp }: Parallelism, alpha: readonly number[]) {
+  constructor(model: ModelConfig, hardware: Hardware, ranks: Parallelism, alpha: readonly number[]) {
+    requireShapes(
+      { model, hardware, alpha, ranks },
+      {
+        model: { name: 'text', layers: 'number' },
+        hardware: { name: 'text', peakTflops: 'number' },
+        alpha: ['number'],
+        ranks: { tp: 'number' },
+      },
+    );
+    const { tp } = ranks;
     if (alpha.length !== 3 || alpha.some((value) => !(Number.isFinite(value) && value >= 0))) {
       throw configError('alpha', `is [${alpha.join(', ')}]`, 'Give three finite numbers of at least 0.');
     }

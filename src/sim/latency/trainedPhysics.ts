@@ -6,6 +6,7 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import {
   type BatchSums,
   type LatencyModel,
@@ -94,10 +95,21 @@ export class TrainedPhysics implements LatencyModel {
   constructor(
     model: ModelConfig,
     hardware: Hardware,
-    { tp, dp }: Parallelism,
+    ranks: Parallelism,
     coefficients: TrainedPhysicsCoefficients,
     comm: MoeCommBackend,
   ) {
+    requireShapes(
+      { model, hardware, coefficients, comm, ranks },
+      {
+        model: { name: 'text', layers: 'number' },
+        hardware: { name: 'text', peakTflops: 'number' },
+        coefficients: { alpha: 'array', beta: 'array' },
+        comm: 'text',
+        ranks: { tp: 'number' },
+      },
+    );
+    const { tp, dp } = ranks;
     requireCoefficients(coefficients);
     requireDivisibleHeads(model, tp);
     const { alpha, beta } = coefficients;

@@ -7,6 +7,7 @@
 import type { Digest } from '../../runtime/digest.ts';
 import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { Place, Transfer } from '../../runtime/tables/jobTable.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/tier/driver.ts';
@@ -255,6 +256,14 @@ export class ModeledDriver implements TransferDriver {
     timeline: Timeline,
     share: ModeledShare | null = null,
   ) {
+    requireShapes(
+      { config, links, timeline },
+      {
+        config: { moveOnReload: 'flag', refuseWhenFull: 'flag' },
+        links: { transferUs: 'function' },
+        timeline: { schedule: 'function' },
+      },
+    );
     this.#share = share;
     this.tiers = new Map(config.tiers.map(({ tier, shape }) => [tier, new ModeledTier(tier, shape)]));
     this.#flights = new Flights(links, timeline);

@@ -32,6 +32,8 @@ export const Status = {
   LOST: 10,
   /** Its prompt is computed, and its KV waits for or is on its way to the decode instance. */
   HANDED_OFF: 11,
+  /** Given up by its user. */
+  CANCELLED: 12,
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 export const statusNames = [
@@ -47,6 +49,7 @@ export const statusNames = [
   'expired',
   'lost',
   'handedOff',
+  'cancelled',
 ] as const;
 
 const FIRST_ROWS = 1024;

@@ -4,6 +4,7 @@
  * sorted list.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { type RequestTable, Status, type ValueCounts } from './requestTable.ts';
 
 export interface Summary {
@@ -60,6 +61,7 @@ export function percentile(sorted: Float64Array, p: number): number {
 
 /** What a list looks like. Sorts it in place. */
 export function summarize(values: Float64Array): Summary {
+  requireShapes({ values }, { values: 'bytes' });
   values.sort();
   let sum = 0;
   for (const value of values) sum += value;

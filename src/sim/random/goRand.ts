@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { exp, log } from './elementary.ts';
 import { LaggedFibonacciSource, type Rewindable, type SourceState } from './laggedFibonacci.ts';
 import {
@@ -25,6 +26,7 @@ export class GoRandom implements Rewindable {
   readonly #source: LaggedFibonacciSource;
 
   constructor(seed: bigint) {
+    requireShapes({ seed }, { seed: 'bigint' });
     this.#source = new LaggedFibonacciSource(seed);
   }
 
@@ -271,6 +273,7 @@ export class PartitionedRandom {
   readonly #streams = new Map<string, GoRandom>();
 
   constructor(key: bigint) {
+    requireShapes({ key }, { key: 'bigint' });
     this.key = BigInt.asIntN(64, key);
   }
 

@@ -5,6 +5,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { exp, gamma, log, pow, roundHalfAway } from './elementary.ts';
 import type { GoRandom } from './goRand.ts';
 
@@ -205,6 +206,10 @@ export function normalizedExponentialGaps(
   count: number,
   durationUs: number,
 ): ArrivalSampler & { readonly gapsUs: Float64Array } {
+  requireShapes(
+    { random, count, durationUs },
+    { random: { seek: 'function' }, count: 'number', durationUs: 'number' },
+  );
   invariant(count > 0 && durationUs >= count, 'normalized gaps need a duration of at least 1 µs a gap');
   const rate = count / durationUs;
   const gapsUs = new Float64Array(count);

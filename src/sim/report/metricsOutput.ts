@@ -4,6 +4,7 @@
  * order of operations, so that equal runs give equal bits.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { Instance } from '../instance/instance.ts';
 import { type RequestTable, Status, ValueCounts } from '../metrics/requestTable.ts';
 import {
@@ -51,6 +52,8 @@ export interface MetricsOutput {
   readonly dropped_unservable: number;
   readonly length_capped_requests: number;
   readonly timed_out_requests: number;
+  /** Requests that their users gave up, where there are any. */
+  readonly cancelled_requests?: number;
   readonly requests: readonly RequestRow[];
   /** Where targets were given. */
   readonly goodput_rps?: number;
@@ -89,6 +92,15 @@ export function clusterMetrics(
   targets: TargetsByClass = {},
   withRows: boolean = true,
 ): MetricsOutput {
+  requireShapes(
+    { table, instances, targets, withRows },
+    {
+      table: { size: 'number', arrivalUs: 'bytes' },
+      instances: [{ number: 'number', id: 'text' }],
+      targets: 'object?',
+      withRows: 'flag?',
+    },
+  );
   const metrics = metricsOutput(table, instances, 'cluster', undefined, withRows);
   const goodput = goodputOf(table, targets, metrics.vllm_estimated_duration_s);
   return goodput === undefined ? metrics : { ...metrics, ...goodput };
@@ -106,6 +118,16 @@ export function metricsOutput(
   only?: number,
   withRows: boolean = true,
 ): MetricsOutput {
+  requireShapes(
+    { table, instances, id, only, withRows },
+    {
+      table: { size: 'number', arrivalUs: 'bytes' },
+      instances: [{ number: 'number', id: 'text' }],
+      id: 'text',
+      only: 'number?',
+      withRows: 'flag?',
+    },
+  );
   const scope = only === undefined ? instances : [instances[only]];
   const rows = rowsOf(table, only);
   const sum = (pick: (instance: Instance) => number): number =>
@@ -119,6 +141,7 @@ export function metricsOutput(
   const running = counted(Status.RUNNING) + counted(Status.HANDED_OFF);
   const unservable = sum(({ counters }) => counters.unservable);
   const timedOut = sum(({ counters }) => counters.timedOut);
+  const cancelled = counted(Status.CANCELLED);
   const outputTokens = sum(({ counters }) => counters.outputTokens);
   const durationS = Math.max(0, ...scope.map(({ endUs }) => endUs)) / 1e6;
   const perS = (count: number): number => (durationS > 0 ? count / durationS : 0);
@@ -137,7 +160,8 @@ export function metricsOutput(
     completed_requests: completed,
     still_queued: queued,
     still_running: running,
-    injected_requests: completed + queued + running + unservable + timedOut,
+    injected_requests:
+      completed + queued + running + unservable + timedOut + sum(({ counters }) => counters.cancelled),
     total_input_tokens: sum(({ counters }) => counters.inputTokens),
     total_output_tokens: outputTokens,
     vllm_estimated_duration_s: durationS,
@@ -161,6 +185,7 @@ export function metricsOutput(
     dropped_unservable: unservable,
     length_capped_requests: sum(({ counters }) => counters.lengthCapped),
     timed_out_requests: timedOut,
+    ...(cancelled === 0 ? {} : { cancelled_requests: cancelled }),
     requests: withRows ? requestRows(table, rows, instances) : [],
   };
 }
@@ -203,6 +228,10 @@ export function goodputOf(
   targets: TargetsByClass,
   durationS: number,
 ): Goodput | undefined {
+  requireShapes(
+    { table, targets, durationS },
+    { table: { size: 'number', arrivalUs: 'bytes' }, targets: 'object', durationS: 'number' },
+  );
   const names = Object.keys(targets).sort();
   if (names.length === 0) return undefined;
   const perClass: Record<string, ClassGoodput> = {};
@@ -243,6 +272,8 @@ function ofClass(
   let goodRequests = 0;
   for (const row of byId(table)) {
     if ((table.originOf(row).sloClass || defaultClass) !== name) continue;
+    // whose user gave it up was not failed by the server
+    if (table.status[row] === Status.CANCELLED) continue;
     count++;
     if (table.status[row] !== Status.COMPLETED) continue;
     ttfts.push(table.firstTokenUs[row]);
@@ -317,6 +348,7 @@ function summaryOf(rows: readonly number[], measure: (row: number) => number): S
 
 /** Classes that completed a request, in order of their names; requests without a class are left out. */
 export function classSummaries(table: RequestTable): ClassSummary[] {
+  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
   const groups = groupRows(table, (row) => table.originOf(row).sloClass);
   const summaries: ClassSummary[] = [];
   for (const [name, all] of groups) {
@@ -340,6 +372,10 @@ export function tenantSummaries(
   table: RequestTable,
   completedOnly: boolean = false,
 ): { tenants: TenantSummary[]; jain: number } {
+  requireShapes(
+    { table, completedOnly },
+    { table: { size: 'number', arrivalUs: 'bytes' }, completedOnly: 'flag?' },
+  );
   const groups = groupRows(table, (row) => table.originOf(row).tenantId);
   const tenants: TenantSummary[] = [];
   for (const [name, all] of groups) {
@@ -353,6 +389,7 @@ export function tenantSummaries(
 
 /** Undefined where the workload has no sessions. */
 export function sessionSummary(table: RequestTable): SessionSummary | undefined {
+  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
   const groups = groupRows(table, (row) => table.sessionOf(row));
   groups.delete('');
   if (groups.size === 0) return undefined;

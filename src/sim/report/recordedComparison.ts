@@ -3,6 +3,7 @@
  * was recorded came from a server that was observed, or from another simulation.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { percentile } from '../metrics/statistics.ts';
 
 /** Times of one request in microseconds. */
@@ -39,6 +40,10 @@ export function compareRecorded(
   recorded: readonly RequestTiming[],
   simulated: readonly RequestTiming[],
 ): RecordedComparison {
+  requireShapes(
+    { recorded, simulated },
+    { recorded: [{ id: 'number', ttftUs: 'number' }], simulated: [{ id: 'number', ttftUs: 'number' }] },
+  );
   const byId = new Map(simulated.map((timing) => [timing.id, timing]));
   const pairs = recorded.flatMap((real) => {
     const made = byId.get(real.id);

@@ -3,6 +3,7 @@
  * tiers were, and how evenly requests were spread.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
 import type { RoutingDecision } from '../control/policy.ts';
 import type { InstanceTierMetrics, LinkMetrics } from '../instance/engine.ts';
@@ -35,6 +36,7 @@ export interface CacheMetrics {
 }
 
 export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
+  requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
   const { tiers, reloads, thrashed } = transferMetrics(instances);
   const hits = tiers.reduce((sum, tier) => sum + tier.hits, 0);
   const misses = instances.reduce((sum, { engine }) => sum + engine.counters.openedBlocks, 0);
@@ -50,6 +52,7 @@ export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
 }
 
 export function transferMetrics(instances: readonly Instance[]): TransferMetrics {
+  requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
   const tiers: InstanceTierMetrics[] = [];
   const links = new Map<string, LinkMetrics>();
   let offloads = 0;

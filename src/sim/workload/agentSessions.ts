@@ -6,6 +6,7 @@
  * fixed time apart; requests are ordered by (start, session, line).
  */
 
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { blockIds, importedRequest, runsOf, traceOrigin } from './importers.ts';
 import type { WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -17,6 +18,12 @@ export interface WekaOptions {
   /** Filled with what was taken of the file. */
   readonly taken?: TakenColumns;
 }
+
+const wekaOptionsNames: readonly string[] = optionNames<WekaOptions>({
+  sessionGapS: true,
+  blockTokens: true,
+  taken: true,
+});
 
 /** Fields that every line must have, and fields that it may have. */
 export const wekaFields: readonly string[] = ['s', 't', 'in', 'out', 'h'];
@@ -50,6 +57,9 @@ export function* wekaRequests(
   file: string,
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, wekaOptionsNames, 'options');
+  requireShapes(options, { sessionGapS: 'number?', blockTokens: 'number?', taken: 'object?' });
   const { gapS, taken } = beginWeka(readFields, options);
   const rows: WekaRow[] = [];
   for (const [text, at] of numbered(lines, file)) {
@@ -67,6 +77,7 @@ function beginWeka(
 ): { readonly gapS: number; readonly taken: TakenColumns } {
   const gapS = options.sessionGapS ?? 60;
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(columns, `s, from the start of a session; sessions start ${gapS} s apart`);
   return { gapS, taken };
 }
@@ -79,10 +90,15 @@ export function* wekaSessionRequests(
   sessions: Iterable<readonly [session: Readonly<Record<string, unknown>>, at: TraceLine]>,
   options: WekaOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ sessions, options }, { sessions: 'iterable', options: 'object?' });
+  requireOptions(options, wekaOptionsNames, 'options');
+  requireShapes(options, { sessionGapS: 'number?', blockTokens: 'number?', taken: 'object?' });
   const { gapS, taken } = beginWeka(sessionRequestFields, options);
   const rows: WekaRow[] = [];
   const known = new Set<string>();
-  for (const [session, at] of sessions) {
+  for (const each of sessions) {
+    requireShapes({ each }, { each: 'iterable' });
+    const [session, at] = each;
     taken.leaveOthers(session, sessionNames);
     const id = at.text(session, 'id');
     if (known.has(id)) throw at.error('id', `is "${id}", as of a session before`, 'Drop the second one');

@@ -4,6 +4,7 @@
  * measured run also when their tokens came.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
 import { maxRequestTokens, type WorkloadRequest } from './request.ts';
 import { shown, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -36,6 +37,7 @@ export function benchmarkedRequests(
   at: TraceLine,
   taken: TakenColumns = new TakenColumns(),
 ): BenchmarkedRequest[] {
+  requireShapes({ result, at, taken }, { result: 'object', at: { error: 'function' }, taken: 'object?' });
   taken.begin(workloadFields, 's on the clock of the client, from the first request');
   for (const name in result) if (Array.isArray(result[name]) && !measured.has(name)) taken.leave(name);
   const inputs = listOf(result, 'input_lens', at);
@@ -118,6 +120,7 @@ export function* benchmarkRequests(
   at: TraceLine,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
+  requireShapes({ result, at, taken }, { result: 'object', at: { error: 'function' }, taken: 'object?' });
   const requests = benchmarkedRequests(result, at, taken);
   const firstS = requests[0]?.startS ?? 0;
   let index = 0;

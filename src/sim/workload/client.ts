@@ -175,6 +175,7 @@ export function originOf(spec: ClientSpec): RequestOrigin {
     adapter: spec.adapter,
     sloTargetUs: spec.sloTargetUs,
     prefixGroup: spec.prefixGroup,
+    ...(spec.cancellation === undefined ? {} : { cancellation: spec.cancellation }),
   };
 }
 

@@ -4,6 +4,7 @@
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { type ClientSpec, END_STATE, type WalkSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { GoRandom, type PooledStream, StreamPool } from '../random/goRand.ts';
@@ -21,6 +22,7 @@ import {
 import { leadingSpans, tokensOf, trailingSpans } from './plan.ts';
 import {
   deadlineUs,
+  drawCancellation,
   maxRequestTokens,
   type RequestOrigin,
   type TokenSpan,
@@ -234,6 +236,7 @@ export class SessionManager {
   #followUps = 0;
 
   constructor(plan: SessionPlan, pool: StreamPool = new StreamPool()) {
+    requireShapes({ plan, pool }, { plan: { kindOf: 'bytes', seeds: 'bytes' }, pool: 'object?' });
     const sessions = plan.seeds.length;
     this.#plan = plan;
     this.#pool = pool;
@@ -266,7 +269,10 @@ export class SessionManager {
       : recorded !== undefined
         ? this.#recorded(recorded[session], session, end)
         : this.#drawn(request, end, this.#plan.kinds[this.#plan.kindOf[session]]);
-    if (next !== undefined) return next;
+    if (next !== undefined) {
+      if (recorded === undefined) drawCancellation(next, this.#plan.seeds[session]);
+      return next;
+    }
     this.#ended[session] = 1;
     const stream = this.#streams[session];
     if (stream !== undefined) this.#pool.release(stream);
@@ -286,7 +292,9 @@ export class SessionManager {
     this.#rounds[session]++;
     this.#followUps++;
     const deadline = next.deadlineUs === 0 ? 0 : next.deadlineUs - next.arrivalUs + arrivalUs;
-    return { ...next, arrivalUs, deadlineUs: deadline, session };
+    const { cancelUs = 0 } = next;
+    const given = cancelUs === 0 ? {} : { cancelUs: cancelUs - next.arrivalUs + arrivalUs };
+    return { ...next, arrivalUs, deadlineUs: deadline, session, ...given };
   }
 
   #drawn(request: WorkloadRequest, end: RequestEnd, kind: SessionKind): WorkloadRequest | undefined {
@@ -376,6 +384,10 @@ export class SessionManager {
 
   /** A manager that goes on from `state`. */
   static restore(plan: SessionPlan, state: SessionManagerState): SessionManager {
+    requireShapes(
+      { plan, state },
+      { plan: { kindOf: 'bytes', seeds: 'bytes' }, state: { rounds: 'bytes', ended: 'bytes' } },
+    );
     const manager = new SessionManager(plan);
     manager.#rounds.set(state.rounds);
     manager.#ended.set(state.ended);

@@ -17,7 +17,18 @@ export const gatewayFields: readonly string[] = [
   'block_keys',
 ];
 /** Fields that a line may have beside them and that are read. */
-const moreFields = ['tenant', 'slo_class', 'slo_ttft_us', 'session', 'streaming', 'max_tokens', 'outcome'];
+const moreFields = [
+  'model',
+  'adapter',
+  'tenant',
+  'slo_class',
+  'slo_ttft_us',
+  'deadline_us',
+  'session',
+  'streaming',
+  'max_tokens',
+  'outcome',
+];
 const readNames: ReadonlySet<string> = new Set([...gatewayFields, ...moreFields]);
 
 /** Requests of a trace, which is held while it is put in order. */
@@ -62,20 +73,25 @@ export function* gatewayRequests(
     const ran = at.tokens(row, 'output_tokens');
     const text = (name: string): string => (row[name] === undefined ? '' : at.text(row, name));
     const turnedAway = row.outcome === 'rejected' || row.outcome === 'unroutable';
+    const time = (name: string): number => (row[name] === undefined ? 0 : at.integer(row, name, 0));
+    const givenUs = time('deadline_us');
     const asked = row.max_tokens === undefined ? 0 : at.tokens(row, 'max_tokens');
     yield importedRequest({
       index: index++,
       origin: {
         ...traceOrigin('gateway'),
+        model: text('model'),
+        adapter: text('adapter'),
         tenantId: text('tenant'),
         sloClass: text('slo_class'),
-        sloTargetUs: row.slo_ttft_us === undefined ? 0 : at.integer(row, 'slo_ttft_us', 0),
+        sloTargetUs: time('slo_ttft_us'),
       },
       arrivalUs,
       inputTokens,
       outputTokens: turnedAway && ran === 0 ? Math.max(1, asked) : ran,
       prompt: { kind: 'blocks', namespace: file, blockTokens, runs: runsOf(keys) },
       sessionId: text('session'),
+      deadlineUs: givenUs === 0 ? 0 : arrivalUs + givenUs,
     });
   }
 }

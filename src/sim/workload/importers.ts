@@ -2,6 +2,7 @@
  * Recorded traces of other systems that are JSON lines, as requests: miniswe, Mooncake, Qwen-Bailian, token ids. Every importer is a generator over lines and checks each field.
  */
 
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { fnv1a64 } from '../random/goRand.ts';
 import type { PromptIdentity, RequestOrigin, WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
@@ -23,6 +24,7 @@ interface ImportedRow {
   readonly sessionId?: string;
   readonly round?: number;
   readonly thinkTimeUs?: number;
+  readonly deadlineUs?: number;
 }
 
 /** Tokens that no other request shares: a stream of its own for every row of every trace. */
@@ -41,7 +43,7 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
     prefixTokens: 0,
     prompt: row.prompt,
     output: row.output ?? ownTokens(row.origin.clientId, 'out', row.index, row.outputTokens),
-    deadlineUs: 0,
+    deadlineUs: row.deadlineUs ?? 0,
     sessionId: row.sessionId ?? '',
     session: -1,
     round: row.round ?? 0,
@@ -112,6 +114,11 @@ export interface TextTraceOptions {
   readonly tokenize?: Tokenizer;
 }
 
+const textTraceOptionsNames: readonly string[] = optionNames<TextTraceOptions>({
+  taken: true,
+  tokenize: true,
+});
+
 interface MinisweRow {
   readonly timestampUs: number;
   readonly sessionId: string;
@@ -128,7 +135,11 @@ export function* textTraceRequests(
   files: ReadonlyArray<{ readonly file: string; readonly lines: Lines }>,
   options: TextTraceOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ files, options }, { files: [{ file: 'name' }], options: 'object?' });
+  requireOptions(options, textTraceOptionsNames, 'options');
+  requireShapes(options, { taken: 'object?', tokenize: 'function?' });
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(textTraceFields, 'us, from the first request');
   const tokenize = options.tokenize ?? byteTokens;
   const rows: MinisweRow[] = [];
@@ -185,6 +196,11 @@ export interface MooncakeOptions {
   readonly taken?: TakenColumns;
 }
 
+const mooncakeOptionsNames: readonly string[] = optionNames<MooncakeOptions>({
+  blockTokens: true,
+  taken: true,
+});
+
 /** All fields of a line that are read. */
 export const mooncakeFields: readonly string[] = ['timestamp', 'input_length', 'output_length', 'hash_ids'];
 const mooncakeNames: ReadonlySet<string> = new Set(mooncakeFields);
@@ -200,8 +216,12 @@ export function* mooncakeRequests(
   file: string,
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, mooncakeOptionsNames, 'options');
+  requireShapes(options, { blockTokens: 'number?', taken: 'object?' });
   const blockTokens = options.blockTokens ?? 512;
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(mooncakeFields, 'ms');
   const tree = new PrefixTree();
   let previousUs = 0;
@@ -304,8 +324,12 @@ export function* bailianRequests(
   file: string,
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, mooncakeOptionsNames, 'options');
+  requireShapes(options, { blockTokens: 'number?', taken: 'object?' });
   const blockTokens = options.blockTokens ?? BAILIAN_BLOCK_TOKENS;
   const { taken = new TakenColumns() } = options;
+  requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin([...bailianFields, 'hash_ids'], 's');
   const chains = new ChainedIds();
   const rootOf = new Map<number, number>();
@@ -388,6 +412,7 @@ export function* tokenIdRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
   taken.begin(tokenIdFields, 'ns');
   let previousUs = 0;
   let index = 0;

@@ -4,6 +4,7 @@
  */
 
 import { configError, nearestName, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import type { ActiveWindow, ClientSpec, WorkloadSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { expandClients } from './plan.ts';
@@ -33,6 +34,19 @@ export interface DistributionOptions {
   /** Where requests are rounds of conversations, each of which repeats the rounds before. */
   readonly conversation?: Conversation;
 }
+
+const distributionOptionsNames: readonly string[] = optionNames<DistributionOptions>({
+  rate: true,
+  concurrency: true,
+  thinkTimeMs: true,
+  numRequests: true,
+  prefixTokens: true,
+  prompt: true,
+  output: true,
+  seed: true,
+  timeoutS: true,
+  conversation: true,
+});
 
 export interface Conversation {
   /** Requests of each conversation. */
@@ -92,6 +106,7 @@ export const presetNames: readonly string[] = [
 
 /** The options of `distribution` mode for a preset name; `distribution` itself is the default lengths. */
 export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' | 'output' | 'conversation'> {
+  requireShapes({ name }, { name: 'text' });
   if (name === 'distribution') return {};
   if (Object.hasOwn(conversationPresets, name)) return conversationPresets[name];
   if (Object.hasOwn(PRESETS, name)) return PRESETS[name];
@@ -126,6 +141,7 @@ const maxTimeoutS = 1e9;
 
 /** Timeouts in µs as every client of a spec gets them when asked for by option: negative = none. */
 export function timeoutUsOf(timeoutS: number): number {
+  requireShapes({ timeoutS }, { timeoutS: 'number' });
   if (timeoutS === 0 || !(timeoutS <= maxTimeoutS)) {
     throw configError(
       '--timeout',
@@ -138,6 +154,16 @@ export function timeoutUsOf(timeoutS: number): number {
 
 /** The spec of upstream's `distribution` mode. */
 export function distributionSpec(options: DistributionOptions): WorkloadSpec {
+  requireShapes({ options }, { options: 'object' });
+  requireOptions(options, distributionOptionsNames, 'options');
+  requireShapes(options, {
+    rate: 'number?',
+    prompt: 'object?',
+    output: 'object?',
+    seed: 'bigint?',
+    timeoutS: 'number?',
+    conversation: 'object?',
+  });
   const prompt = options.prompt ?? DEFAULT_LENGTHS;
   const output = options.output ?? DEFAULT_LENGTHS;
   requireRange('--prompt-tokens', prompt);
@@ -216,6 +242,7 @@ export function distributionSpec(options: DistributionOptions): WorkloadSpec {
 
 /** A spec in which every client has this timeout, as an option on the command line sets it. */
 export function withTimeout(spec: WorkloadSpec, timeoutS: number): WorkloadSpec {
+  requireShapes({ spec, timeoutS }, { spec: { seed: 'bigint', category: 'text' }, timeoutS: 'number' });
   const timeoutUs = timeoutUsOf(timeoutS);
   const { inferencePerf, ...rest } = spec;
   const { clients, aggregateRate } = expandClients({ ...spec, cohorts: [] });
@@ -281,6 +308,7 @@ function segmentsOf(profile: LoadProfile): Segment[] {
  * The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none.
  */
 export function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[] {
+  requireShapes({ profile, share }, { profile: { kind: 'text' }, share: 'number' });
   return segmentsOf(profile)
     .map(({ startS, endS, rate }) => ({
       startUs: Math.round(startS * 1e6),
@@ -294,6 +322,7 @@ export function profileWindows(profile: LoadProfile, share: number = 1): ActiveW
  * The spec with its aggregate rate replaced by a profile; shares between clients stay, their own windows go.
  */
 export function withProfile(spec: WorkloadSpec, profile: LoadProfile): WorkloadSpec {
+  requireShapes({ spec, profile }, { spec: { seed: 'bigint', category: 'text' }, profile: { kind: 'text' } });
   if (spec.cohorts.length > 0 || spec.inferencePerf !== undefined || spec.servegen !== undefined) {
     throw configError(
       '--profile',
@@ -333,6 +362,7 @@ const maxSeconds = 1e9;
  * @throws {TierKVError} TKV_CONFIG naming the key, with the nearest valid one.
  */
 export function parseProfile(text: string): LoadProfile {
+  requireShapes({ text }, { text: 'text' });
   const [kindText, list = ''] = text.split(':', 2);
   const kinds = Object.keys(FIELDS);
   if (!kinds.includes(kindText)) {

@@ -4,7 +4,10 @@
  * and no token arrays.
  */
 
-import type { SloClass } from '../description/workloadSpec.ts';
+import { requireShapes } from '../../runtime/options.ts';
+import type { CancellationSpec, SloClass } from '../description/workloadSpec.ts';
+import { fnv1a64, GoRandom } from '../random/goRand.ts';
+import { type LengthSampler, lengthSampler } from '../random/samplers.ts';
 
 /** Most tokens of one side of a request: some ten times the longest contexts of models. */
 export const maxRequestTokens: number = 100_000_000;
@@ -46,6 +49,8 @@ export interface RequestOrigin {
   readonly sloTargetUs: number;
   /** The group whose prefix the prompt starts with, '' = none. */
   readonly prefixGroup: string;
+  /** How often and when its users give requests up; absent: never. */
+  readonly cancellation?: CancellationSpec;
 }
 
 export interface WorkloadRequest {
@@ -63,6 +68,8 @@ export interface WorkloadRequest {
   readonly output: PromptIdentity;
   /** Absolute, 0 = none. */
   readonly deadlineUs: number;
+  /** When its user gives it up, absolute; 0 or absent: never. */
+  cancelUs?: number;
   /** '' = no session. */
   readonly sessionId: string;
   /** Number of the session in the plan of a closed-loop workload, -1 = none. */
@@ -94,6 +101,7 @@ export interface RequestStream {
 
 /** Lets a `for` loop take a stream. */
 export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
+  requireShapes({ stream }, { stream: { next: 'function' } });
   for (let request = stream.next(); request !== undefined; request = stream.next()) yield request;
 }
 
@@ -107,6 +115,24 @@ export const SESSION_TIMEOUT_US = 300_000_000;
 export function deadlineUs(arrivalUs: number, timeoutUs: number | undefined, session: boolean): number {
   if (timeoutUs === undefined) return session ? arrivalUs + SESSION_TIMEOUT_US : 0;
   return timeoutUs === 0 ? 0 : arrivalUs + timeoutUs;
+}
+
+// Users who give a request up before its answer is whole: they close the page, or press stop. A share of a client's
+// requests is given up a drawn time after arrival, as load generators have it (AIPerf, --request-cancellation-rate and
+// --request-cancellation-delay). Each request draws by its own name, so that a workload with cancellations has the same
+// requests as the one without.
+
+const samplers = new WeakMap<CancellationSpec, LengthSampler>();
+
+/** Draws whether and when the request is given up, where its client does that. Call it once its id is final. */
+export function drawCancellation(request: WorkloadRequest, seed: bigint): void {
+  const { cancellation } = request.origin;
+  if (cancellation === undefined) return;
+  const random = new GoRandom(BigInt.asIntN(64, fnv1a64(`cancellation ${request.id}`) ^ seed));
+  if (random.float64() >= cancellation.share) return;
+  let delays = samplers.get(cancellation);
+  if (delays === undefined) samplers.set(cancellation, (delays = lengthSampler(cancellation.delayMs)));
+  request.cancelUs = request.arrivalUs + 1000 * delays.next(random);
 }
 
 // A growing column of numbers in a typed array.

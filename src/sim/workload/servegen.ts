@@ -5,6 +5,7 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import type { CohortSpec, ServeGenSpec, SloClass, TrafficSpec } from '../description/workloadSpec.ts';
 import * as elementary from '../random/elementary.ts';
 import { GoRandom } from '../random/goRand.ts';
@@ -23,6 +24,7 @@ const PERIODS = [
 
 /** Mean and deviation of the logarithm under a histogram; undefined without mass above 0. */
 export function fitLognormal(bins: Histogram): { mu: number; sigma: number } | undefined {
+  requireShapes({ bins }, { bins: [['number']] });
   let mass = 0;
   let first = 0;
   let second = 0;
@@ -135,6 +137,14 @@ export function servegenCohorts(
   options: ServeGenSpec,
   seed: bigint,
 ): CohortSpec[] {
+  requireShapes(
+    { chunks, options, seed },
+    {
+      chunks: [{ id: 'text', hasReasonRatio: 'flag' }],
+      options: { path: 'name', windowDurationS: 'number' },
+      seed: 'bigint',
+    },
+  );
   const random = new GoRandom(seed);
   const reasoning = chunks[0]?.hasReasonRatio === true;
   const cohorts = reasoning
@@ -307,6 +317,7 @@ const maxNumber = 1e9;
 
 /** Windows of a `chunk-*-trace.csv`: start, rate, CV, process and two parameters a row, without a header. */
 export function servegenWindows(lines: Lines, file: string): ServeGenWindow[] {
+  requireShapes({ lines, file }, { lines: 'iterable', file: 'name' });
   const windows: ServeGenWindow[] = [];
   for (const [text, at] of numbered(lines, file)) {
     if (windows.length === maxWindows)
@@ -363,6 +374,7 @@ export function servegenLengths(
   text: string,
   file: string,
 ): Pick<ServeGenChunk, 'lengths' | 'hasReasonRatio'> {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const at = new TraceLine(file, 1);
   const lengths = new Map<number, ServeGenLengths>();
   let hasReasonRatio = false;

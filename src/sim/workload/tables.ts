@@ -5,6 +5,7 @@
  */
 
 import { configError, nearestName, type TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { GoRandom, partitionSeed } from '../random/goRand.ts';
 import { type ArrivalSpec, arrivalSampler } from '../random/samplers.ts';
 import { importedRequest, ownTokens, traceOrigin } from './importers.ts';
@@ -33,6 +34,7 @@ export function* azureRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
   let columns: readonly number[] = [];
   const times = new DateTimes('TIMESTAMP', taken);
   let index = 0;
@@ -71,6 +73,13 @@ export interface LengthFileOptions {
   /** Filled with what was taken of the file. */
   readonly taken?: TakenColumns;
 }
+
+const lengthFileOptionsNames: readonly string[] = optionNames<LengthFileOptions>({
+  rate: true,
+  arrival: true,
+  seed: true,
+  taken: true,
+});
 
 const INPUT_NAMES = [
   'num_prefill_tokens',
@@ -155,6 +164,9 @@ export function* lengthFileRequests(
   file: string,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, options }, { lines: 'iterable', file: 'name', options: 'object?' });
+  requireOptions(options, lengthFileOptionsNames, 'options');
+  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
   const { rate, taken = new TakenColumns() } = options;
   let input = -1;
   let output = -1;
@@ -371,6 +383,7 @@ export function* burstRequests(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<WorkloadRequest> {
+  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
   let columns: readonly number[] = [];
   let session = -1;
   const times = new UnitTimes('Timestamp', 's', taken);
@@ -453,6 +466,7 @@ export interface ColumnMapping {
  * @throws {TierKVError} TKV_CONFIG for an unknown part, a missing one, or arrivals without a unit.
  */
 export function parseColumnMapping(text: string): ColumnMapping {
+  requireShapes({ text }, { text: 'text' });
   const refuse = (problem: string, remedy: string): TierKVError => configError('--columns', problem, remedy);
   const columns = new Map<MappedPart, string>();
   let unit: MappedUnit | undefined;
@@ -502,6 +516,12 @@ export function* mappedRequests(
   mapping: ColumnMapping,
   options: LengthFileOptions = {},
 ): Generator<WorkloadRequest> {
+  requireShapes(
+    { lines, file, mapping, options },
+    { lines: 'iterable', file: 'name', mapping: { columns: 'map' }, options: 'object?' },
+  );
+  requireOptions(options, lengthFileOptionsNames, 'options');
+  requireShapes(options, { rate: 'number?', arrival: 'object?', seed: 'bigint?', taken: 'object?' });
   const { rate, taken = new TakenColumns() } = options;
   const { unit } = mapping;
   const at = new Map<MappedPart, number>();

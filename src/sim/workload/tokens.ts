@@ -1,6 +1,7 @@
 /** Token ids on demand, and upstream's identity of the blocks that they fill. */
 
 import { TierKVError } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { fnv1a64, GoRandom } from '../random/goRand.ts';
 import type { PromptIdentity, TokenSpan, WorkloadRequest } from './request.ts';
 
@@ -19,6 +20,7 @@ export function blockHash(previous: string, tokens: ArrayLike<number>): string {
 
 /** Hashes of the full blocks of a prompt, in order. */
 export function blockHashes(tokens: Int32Array, blockTokens: number): string[] {
+  requireShapes({ tokens, blockTokens }, { tokens: 'bytes', blockTokens: 'number' });
   const hashes: string[] = [];
   let previous = '';
   for (let end = blockTokens; end <= tokens.length; end += blockTokens) {

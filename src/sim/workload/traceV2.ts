@@ -4,6 +4,7 @@
  */
 
 import { nearestName } from '../../runtime/errors.ts';
+import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import type { SloTargets } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
@@ -37,6 +38,7 @@ export interface ClosedLoopTrace {
  * @param pauseUs between rounds, in place of the recorded ones
  */
 export function closedLoopTrace(requests: Iterable<WorkloadRequest>, pauseUs?: number): ClosedLoopTrace {
+  requireShapes({ requests, pauseUs }, { requests: 'iterable', pauseUs: 'number?' });
   const first: WorkloadRequest[] = [];
   const later: WorkloadRequest[][] = [];
   const numberOf = new Map<string, number>();
@@ -147,6 +149,7 @@ function closeSection(root: SpecNode, name: string): void {
 
 /** @throws {TierKVError} TKV_INPUT with file, line and key. */
 export function readTraceHeader(text: string, file: string): TraceHeader {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const root = readYaml(text, file);
   const version = root.integer('trace_version', { min: 1 }, 0);
   if (version > TRACE_VERSION || version === 0) {
@@ -208,6 +211,8 @@ export interface TraceV2Record {
   readonly finishReason: string;
   readonly adapter: string;
   readonly thinkTimeUs: number;
+  /** Absolute; 0 for never. */
+  readonly cancelUs: number;
 }
 
 /** Columns that every TraceV2 has. */
@@ -257,6 +262,7 @@ const OPTIONAL = [
   'x_request_id',
   'adapter',
   'think_time_us',
+  'cancel_time_us',
 ];
 
 function columnIndex(names: readonly string[], at: TraceLine): ReadonlyMap<string, number> {
@@ -283,6 +289,7 @@ export function* traceRecords(
   file: string,
   taken: TakenColumns = new TakenColumns(),
 ): Generator<TraceV2Record> {
+  requireShapes({ lines, file, taken }, { lines: 'iterable', file: 'name', taken: 'object?' });
   let columns: ReadonlyMap<string, number> | undefined;
   let width = 0;
   let previousUs = -Infinity;
@@ -330,6 +337,14 @@ function readRecord(
   if (deadline > 0 && deadline < arrivalUs) {
     throw at.error('deadline_us', `is ${deadline}, before the arrival at ${arrivalUs}`, 'Write 0 for none');
   }
+  const cancelUs = integer('cancel_time_us');
+  if (cancelUs > 0 && cancelUs < arrivalUs) {
+    throw at.error(
+      'cancel_time_us',
+      `is ${cancelUs}, before the arrival at ${arrivalUs}`,
+      'Write 0 for never',
+    );
+  }
   const prefixGroup = text('prefix_group');
   const prefixTokens = tokens('prefix_length');
   const sessionId = text('session_id');
@@ -367,6 +382,7 @@ function readRecord(
     finishReason: text('finish_reason'),
     adapter: text('adapter'),
     thinkTimeUs: integer('think_time_us'),
+    cancelUs,
   };
 }
 
@@ -378,6 +394,7 @@ export function* recordedRequests(
   records: () => Iterable<TraceV2Record>,
   seed: bigint,
 ): Generator<WorkloadRequest> {
+  requireShapes({ records, seed }, { records: 'function', seed: 'bigint' });
   const random = new GoRandom(seed);
   const draw = (tokens: number): TokenSpan => {
     const span = { seed, position: random.position, tokens };
@@ -425,6 +442,7 @@ export function* recordedRequests(
       reasonRatio: record.reasonRatio,
       thinkTimeUs: record.thinkTimeUs,
       recordedPrefixGroup: record.prefixGroup,
+      ...(record.cancelUs > 0 ? { cancelUs: record.cancelUs } : {}),
     };
   }
 }
@@ -469,6 +487,8 @@ export interface TraceColumns {
   readonly sloTarget: boolean;
   readonly adapter: boolean;
   readonly thinkTime: boolean;
+  /** Where users give requests up. */
+  readonly cancelTime?: boolean;
 }
 
 /** What a simulation knows of a finished request; times in µs, 0 for what did not happen. */
@@ -482,10 +502,12 @@ export interface TraceTiming {
 const NOT_RUN: TraceTiming = { firstChunkUs: 0, lastChunkUs: 0, status: 'incomplete', finishReason: '' };
 
 export function traceColumns(columns: TraceColumns): string {
+  requireShapes({ columns }, { columns: { sloTarget: 'flag', adapter: 'flag' } });
   const names: string[] = [...FIXED_COLUMNS];
   if (columns.sloTarget) names.splice(names.indexOf('deadline_us') + 1, 0, 'slo_target_us');
   if (columns.adapter) names.push('adapter');
   if (columns.thinkTime) names.push('think_time_us');
+  if (columns.cancelTime) names.push('cancel_time_us');
   return names.join(',');
 }
 
@@ -531,6 +553,7 @@ export function traceRow(
   );
   if (columns.adapter) cells.push(csvCell(origin.adapter));
   if (columns.thinkTime) cells.push(request.thinkTimeUs);
+  if (columns.cancelTime) cells.push(request.cancelUs ?? 0);
   return cells.join(',');
 }
 
@@ -544,6 +567,7 @@ export interface TraceHeaderFields {
 
 /** The header file of a generated trace. */
 export function traceHeader(fields: TraceHeaderFields): string {
+  requireShapes({ fields }, { fields: { mode: 'text' } });
   const lines = [
     `trace_version: ${TRACE_VERSION}`,
     'time_unit: microseconds',

@@ -5,6 +5,7 @@
  * closed-loop ones hold some 40 bytes a session.
  */
 
+import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { type ClientSpec, isClosedLoop, type WorkloadSpec } from '../description/workloadSpec.ts';
 import { GoRandom } from '../random/goRand.ts';
 import { NO_PREFIX, type Prefix } from './client.ts';
@@ -16,7 +17,7 @@ import {
   type SessionPlan,
 } from './closedLoop.ts';
 import { type Limits, leadingSpans, MergedStream, type Plan, planWorkload } from './plan.ts';
-import type { RequestStream, WorkloadRequest } from './request.ts';
+import { drawCancellation, type RequestStream, type WorkloadRequest } from './request.ts';
 
 const BLUEPRINT_SEED_OFFSET = 7_919n;
 
@@ -29,12 +30,27 @@ export interface Workload {
   stream(): RequestStream;
 }
 
+const limitNames = optionNames<Limits>({
+  horizonUs: true,
+  maxRequests: true,
+  keepInWindows: true,
+  mostExpected: true,
+});
+
 /**
  * Prepares a workload. `limits` default to what the spec says.
  * @throws {TierKVError} TKV_CONFIG for a workload without end, TKV_INPUT for parameters that no stream can be
  * drawn from.
  */
 export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {}): Workload {
+  requireShapes({ spec, limits }, { spec: { seed: 'bigint', category: 'text' }, limits: 'object?' });
+  requireOptions(limits, limitNames, 'limits');
+  requireShapes(limits, {
+    horizonUs: 'number?',
+    maxRequests: 'number?',
+    keepInWindows: 'flag?',
+    mostExpected: 'number?',
+  });
   const bounds: Limits = {
     horizonUs: limits.horizonUs ?? spec.horizonUs,
     maxRequests: limits.maxRequests ?? spec.numRequests,
@@ -57,7 +73,10 @@ export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {
         return {
           next: () => {
             const request = merged.next()?.request;
-            if (request !== undefined) request.id = `request_${count++}`;
+            if (request !== undefined) {
+              request.id = `request_${count++}`;
+              drawCancellation(request, plan.seed);
+            }
             return request;
           },
         };
@@ -96,7 +115,10 @@ function closedLoopWorkload(plan: Plan, waits: readonly boolean[], concurrent: b
           } else {
             request = seeds.next();
           }
-          if (request !== undefined) request.id = `request_${count++}`;
+          if (request !== undefined) {
+            request.id = `request_${count++}`;
+            drawCancellation(request, plan.seed);
+          }
           return request;
         },
       };

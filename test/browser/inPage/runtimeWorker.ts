@@ -1,5 +1,5 @@
 /**
- * What tests of the runtime run in a worker of a page: a runtime over a device that is given, which is lost and replaced,
+ * What tests of the runtime run in a worker of a page, or in the page's own thread: a runtime over a device that is given, which is lost and replaced,
  * and one without a device whose blocks the next start finds in the origin's files.
  */
 
@@ -99,13 +99,69 @@ async function open(more: Partial<BrowserRuntimeConfig>): Promise<readonly strin
   return [...held.stores.tiers.keys(), ...notices];
 }
 
+/** Computes and finds in the runtime that `open` holds. */
+async function computeHeld(first: number, count: number): Promise<void> {
+  for (let seed = first; seed < first + count; seed++) await compute(held!, seed);
+  await held!.idle();
+}
+
+async function findHeld(first: number, count: number): Promise<Found> {
+  const sum = { cachedTokens: 0, right: 0, wrong: 0 };
+  for (let seed = first; seed < first + count; seed++) {
+    const { cachedTokens, right, wrong } = await find(held!, seed);
+    sum.cachedTokens += cachedTokens;
+    sum.right += right;
+    sum.wrong += wrong;
+  }
+  return sum;
+}
+
+const saveHeld = (): Promise<number> => held!.save();
+
+async function closeHeld(): Promise<string> {
+  await held!.close();
+  return 'closed';
+}
+
+/** What a private window, or a site whose storage is blocked, does. */
+async function refuseStorage(): Promise<void> {
+  const refuse = (): Promise<never> => Promise.reject(new DOMException('denied', 'SecurityError'));
+  Object.assign(navigator.storage, { getDirectory: refuse });
+}
+
+async function forbidWorkers(): Promise<void> {
+  const policy = document.createElement('meta');
+  policy.httpEquiv = 'Content-Security-Policy';
+  policy.content = "worker-src 'self'";
+  document.head.append(policy);
+}
+
+async function surroundings(): Promise<object> {
+  return {
+    isPage: 'document' in globalThis,
+    isIsolated: crossOriginIsolated,
+    hasSharedMemory: 'SharedArrayBuffer' in globalThis,
+  };
+}
+
+const storedBytes = async (): Promise<number> => (await navigator.storage.estimate()).usage ?? 0;
+
 const calls: Readonly<Record<string, (...args: never[]) => Promise<unknown>>> = {
   sharedDevice,
   inFiles,
   open,
+  computeHeld,
+  findHeld,
+  saveHeld,
+  closeHeld,
+  refuseStorage,
+  forbidWorkers,
+  surroundings,
+  storedBytes,
 };
 
 addEventListener('message', async ({ data }: MessageEvent<{ id: number; call: string; args: never[] }>) => {
+  if (!('call' in data)) return; // in a page answers come here too
   const { id, call, args } = data;
   try {
     postMessage({ id, result: await calls[call](...args) });

@@ -70,10 +70,6 @@ describe.skipIf(!hasRedis)('with a server', () => {
   });
 
   it('a replay on the model of a server finds and decides what one on the server does', async () => {
-    const words: RawReplayOptions = {
-      ...{ ...replayDefaults, skipBad: false, driver: 'modeled', requests: '25' },
-      ...{ hbmBlocks: '120', ddrBlocks: '60', nvmeBlocks: '0', blockBytes: '4KiB' },
-    };
     const model = join(dir, 'model.json');
     const figures = { capacity_bytes: 300 * 2 ** 20, read_gb_per_s: 1, write_gb_per_s: 1 };
     fs.writeFileSync(model, JSON.stringify(figures));
@@ -100,12 +96,12 @@ describe.skipIf(!hasRedis)('with a server', () => {
     const real = [await replays(['--remote', own], 'real1'), await replays(['--remote', own], 'real2')];
     const modeled = await replays(['--driver', 'modeled', '--shared-tier', model], 'model1');
     // a second one finds what the first left, on the same server
-    const shared = new SharedServer(readSharedTier(model));
     const listener = { progress: () => {}, notice: () => {}, signal: new AbortController().signal };
-    const options = {
-      ...parseReplayOptions(trace, words, () => dir),
-      remote: { server: shared, blocks: 20_000 },
+    const words: RawReplayOptions = {
+      ...{ ...replayDefaults, skipBad: false, driver: 'modeled', requests: '25', sharedTier: model },
+      ...{ hbm: '120', ddr: '60', nvme: '0', blockBytes: '4KiB' },
     };
+    const options = parseReplayOptions(trace, words, () => dir);
     const both = [await runReplay(options, listener), await runReplay(options, listener)];
     const of = ({ hits, hitDigest, decisionDigest, demotions }: ReplayReport) => {
       return { hits, hitDigest, decisionDigest, demotions };
@@ -118,8 +114,8 @@ describe.skipIf(!hasRedis)('with a server', () => {
     await printedBy(replayCommand(), '--inputs', logs[1], '--driver', 'modeled', '--log', again);
     expect(fs.readFileSync(again).equals(fs.readFileSync(logs[1]))).toBe(true);
     // the control: a server that forgets is another server
-    const tiny = new SharedServer({ ...shared.config, capacityBytes: 40 * 4096 });
-    const forgetful = { ...options, remote: { server: tiny, blocks: 20_000 } };
+    const tiny = new SharedServer({ ...readSharedTier(model), capacityBytes: 40 * 4096 });
+    const forgetful = { ...options, shared: tiny };
     await runReplay(forgetful, listener);
     expect(of(await runReplay(forgetful, listener))).not.toEqual(of(real[1]));
     expect(tiny.counts.evictions).toBeGreaterThan(0);

@@ -7,6 +7,7 @@ import {
   type RawReplayOptions,
   replayDefaults,
 } from '../../../src/cli/replay/parseOptions.ts';
+import type { ReplayOptions } from '../../../src/replay/options.ts';
 
 const trace = join('data', 'mooncake-conversation-excerpt.jsonl.gz');
 let dir: string;
@@ -25,13 +26,17 @@ const parse = (change: Partial<RawReplayOptions>, scratchDir = neverScratch) =>
     scratchDir,
   );
 
+const sizes = ({ tiers }: ReplayOptions) =>
+  Object.fromEntries(tiers.map(({ name, blocks }) => [name, blocks]));
+
 describe('good options', () => {
   it('become numbers and paths, and nothing is set that was not asked for', () => {
-    expect(parse({ hbmBlocks: '10', ddrBlocks: '0', nvmeBlocks: 'all', blockBytes: '64KiB' })).toEqual({
+    expect(parse({ hbm: '10', ddr: '0', nvme: 'all', blockBytes: '64KiB' })).toEqual({
       tracePath: trace,
-      hbmBlocks: 10,
-      ddrBlocks: 0,
-      nvmeBlocks: 'all',
+      tiers: [
+        { name: 'hbm', blocks: 10 },
+        { name: 'nvme', blocks: 'all', place: dir },
+      ],
       blockBytes: 65_536,
       blockTokens: 512,
       driver: 'real',
@@ -39,7 +44,6 @@ describe('good options', () => {
       offloadThreshold: 1,
       linkBandwidthBytesPerS: 1e10,
       linkBaseLatencyUs: 10,
-      dir,
       skipBad: false,
     });
   });
@@ -70,22 +74,22 @@ describe('good options', () => {
   });
 
   it('a count in the notation of a number, as long as it is whole', () => {
-    expect(parse({ hbmBlocks: '1e3', ddrBlocks: '+2.5e3', nvmeBlocks: '2e4' })).toMatchObject({
-      hbmBlocks: 1000,
-      ddrBlocks: 2500,
-      nvmeBlocks: 20_000,
+    expect(sizes(parse({ hbm: '1e3', ddr: '+2.5e3', nvme: '2e4' }))).toEqual({
+      hbm: 1000,
+      ddr: 2500,
+      nvme: 20_000,
     });
   });
 
   it('as many blocks as a replay can manage, of which a model holds no byte', () => {
-    const sizes = {
+    const most = {
       driver: 'modeled',
-      hbmBlocks: '1',
-      ddrBlocks: '0',
-      nvmeBlocks: '16777215',
+      hbm: '1',
+      ddr: '0',
+      nvme: '16777215',
       blockBytes: '64KiB',
     };
-    expect(parse(sizes)).toMatchObject({ nvmeBlocks: 2 ** 24 - 1 });
+    expect(sizes(parse(most))).toEqual({ hbm: 1, nvme: 2 ** 24 - 1 });
   });
 
   it.each([
@@ -94,23 +98,17 @@ describe('good options', () => {
     ['5', '5', 'all'],
     ['5', '0', 'all'],
     ['5', '0', '0'],
-  ])(
-    'HBM %s, DDR %s, NVMe %s: the last tier that is on may be unbounded',
-    (hbmBlocks, ddrBlocks, nvmeBlocks) => {
-      const options = parse({ hbmBlocks, ddrBlocks, nvmeBlocks });
-      expect([options.hbmBlocks, options.ddrBlocks, options.nvmeBlocks].map(String)).toEqual([
-        hbmBlocks,
-        ddrBlocks,
-        nvmeBlocks,
-      ]);
-    },
-  );
+  ])('HBM %s, DDR %s, NVMe %s: the last tier that is on may be unbounded', (hbm, ddr, nvme) => {
+    const on = sizes(parse({ hbm, ddr, nvme }));
+    expect([on.hbm, on.ddr ?? 0, on.nvme ?? 0].map(String)).toEqual([hbm, ddr, nvme]);
+  });
 
   it('without --dir a scratch directory is made, once', () => {
     let made = 0;
     const { dir: _, ...rest } = { ...replayDefaults, skipBad: false, dir };
     const options = parseReplayOptions(trace, rest, () => `scratch ${++made}`);
-    expect(options.dir).toBe('scratch 1');
+    expect(options.tiers.find(({ name }) => name === 'nvme')?.place).toBe('scratch 1');
+    expect(made).toBe(1);
   });
 });
 
@@ -130,9 +128,9 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     '99999999999999999999',
   ];
   const counts: [option: string, name: keyof RawReplayOptions][] = [
-    ['--hbm', 'hbmBlocks'],
-    ['--ddr', 'ddrBlocks'],
-    ['--nvme', 'nvmeBlocks'],
+    ['--hbm', 'hbm'],
+    ['--ddr', 'ddr'],
+    ['--nvme', 'nvme'],
     ['--block-tokens', 'blockTokens'],
     ['--num-requests', 'requests'],
   ];
@@ -144,21 +142,21 @@ describe('a bad option is an error that names it, and no scratch directory is ma
         /not an? (number|integer)/,
       ]),
     ),
-    ['--hbm', { hbmBlocks: '0' }, /from 1 to/],
-    ['--hbm', { hbmBlocks: '2147483648' }, /from 1 to 16777216/],
-    ['--nvme', { nvmeBlocks: '1e12' }, /is 1000000000000, not an integer from 0 to 16777216/],
-    ['--nvme', { nvmeBlocks: '1000000000', driver: 'modeled' }, /not an integer from 0 to 16777216/],
-    ['--nvme', { nvmeBlocks: '16777216' }, /all tiers together would have 16782216 blocks, more than/],
-    ['--ddr', { ddrBlocks: '16000000', blockBytes: '1GiB', nvmeBlocks: '0' }, /more than can be addressed/],
-    ['--ddr', { ddrBlocks: '8000000', blockBytes: '1GiB' }, /this machine has a memory of/],
-    ['--nvme', { ddrBlocks: '0', nvmeBlocks: '8000000', blockBytes: '1GiB' }, /has free/],
+    ['--hbm', { hbm: '0' }, /from 1 to/],
+    ['--hbm', { hbm: '2147483648' }, /from 1 to 16777216/],
+    ['--nvme', { nvme: '1e12' }, /is 1000000000000, not an integer from 0 to 16777216/],
+    ['--nvme', { nvme: '1000000000', driver: 'modeled' }, /not an integer from 0 to 16777216/],
+    ['--nvme', { nvme: '16777216' }, /all tiers together would have 16782216 blocks, more than/],
+    ['--ddr', { ddr: '16000000', blockBytes: '1GiB', nvme: '0' }, /more than can be addressed/],
+    ['--ddr', { ddr: '8000000', blockBytes: '1GiB' }, /this machine has a memory of/],
+    ['--nvme', { ddr: '0', nvme: '8000000', blockBytes: '1GiB' }, /has free/],
     ['--num-requests', { requests: '0' }, /at least 1/],
     ['--num-requests', { requests: 'all' }, /not a number/],
     ['--block-tokens', { blockTokens: '0' }, /at least 1/],
-    ['--hbm', { hbmBlocks: 'all' }, /turn the lower tier off with --ddr 0/],
-    ['--hbm', { hbmBlocks: 'all', ddrBlocks: '0' }, /turn the lower tier off with --nvme 0/],
-    ['--ddr', { ddrBlocks: 'all' }, /nothing would ever reach the tier of --nvme/],
-    ['--nvme', { nvmeBlocks: '10000000', blockBytes: '1GiB' }, /more than can be addressed/],
+    ['--hbm', { hbm: 'all' }, /turn the lower tier off with --ddr 0/],
+    ['--hbm', { hbm: 'all', ddr: '0' }, /turn the lower tier off with --nvme 0/],
+    ['--ddr', { ddr: 'all' }, /nothing would ever reach the tier of --nvme/],
+    ['--nvme', { nvme: '10000000', blockBytes: '1GiB' }, /more than can be addressed/],
     ['--block-bytes', { blockBytes: '0' }, /not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '6' }, /is 6, not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '-4' }, /not a size/],
@@ -200,7 +198,7 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     ],
   ];
   it.each(bad)('%s in %o', (field, change, says) => {
-    const { dir: _, ...noDir } = { ...replayDefaults, skipBad: false, ...change };
+    const { dir: _, ...noDir } = { ...replayDefaults, skipBad: false, ...change } as RawReplayOptions;
     const raw = change.dir === undefined ? noDir : { ...noDir, dir: change.dir };
     const traced = change.inputs === undefined ? trace : undefined;
     expect(() => parseReplayOptions(traced, raw, neverScratch)).toThrow(

@@ -14,10 +14,10 @@ const dir = mkdtempSync(join(tmpdir(), 'tierkv-parity-'));
 afterAll(() => rmSync(dir, { recursive: true }));
 
 const pressures = {
-  'tiers that all overflow': { hbmBlocks: '100', ddrBlocks: '300', nvmeBlocks: '900' },
-  'requests larger than HBM': { hbmBlocks: '20', ddrBlocks: '200', nvmeBlocks: '600' },
-  'no host memory': { hbmBlocks: '100', ddrBlocks: '0', nvmeBlocks: '900' },
-  'early offloading': { hbmBlocks: '300', ddrBlocks: '300', nvmeBlocks: '300', offloadThreshold: '0.5' },
+  'tiers that all overflow': { hbm: '100', ddr: '300', nvme: '900' },
+  'requests larger than HBM': { hbm: '20', ddr: '200', nvme: '600' },
+  'no host memory': { hbm: '100', ddr: '0', nvme: '900' },
+  'early offloading': { hbm: '300', ddr: '300', nvme: '300', offloadThreshold: '0.5' },
 };
 
 function replay(options: Record<string, string>): Promise<ReplayReport> {

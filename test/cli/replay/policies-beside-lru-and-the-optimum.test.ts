@@ -27,7 +27,7 @@ const seed = Number(process.env.TIERKV_POLICY_SEED ?? 27_11);
 const { signal } = new AbortController();
 
 function raw(change: Partial<RawStudyOptions>): RawStudyOptions {
-  return { ...replayDefaults, blockTokens: '', ddrBlocks: '0', nvmeBlocks: '0', ...change };
+  return { ...replayDefaults, blockTokens: '', ddr: '0', nvme: '0', ...change };
 }
 
 function parsed(change: Partial<RawStudyOptions>) {
@@ -79,7 +79,7 @@ describe('the table', () => {
   });
 
   it('has each policy once at each capacity, under the optimum, and the gap that it closes', async () => {
-    const run = parsed({ policy: 'all', hbmBlocks: '100,800', requests: '400' });
+    const run = parsed({ policy: 'all', hbm: '100,800', requests: '400' });
     const shares: number[] = [];
     const study = await comparePolicies(readChains(excerpt, undefined, 400), run, {
       signal,
@@ -111,7 +111,7 @@ describe('the table', () => {
 
   it('says the same twice, and draws it where it is asked to', async () => {
     const plot = join(dir, 'plot.svg');
-    const run = parsed({ policy: 'hazard', hbmBlocks: '50,200', requests: '300', plot });
+    const run = parsed({ policy: 'hazard', hbm: '50,200', requests: '300', plot });
     const studies = [await runStudy(excerpt, run, signal), await runStudy(excerpt, run, signal)];
     const [first, second] = studies.map(({ rows }) => rows.map(({ nsPerBlock: _, ...row }) => row));
     expect(second).toEqual(first);
@@ -133,8 +133,8 @@ describe('the table', () => {
     );
     const file = join(dir, 'sessions.jsonl');
     writeFileSync(file, `${rows.join('\n')}\n`);
-    expect(movesBytes(file, parsed({ policy: 'hazard', hbmBlocks: '20' }))).toBe(false);
-    const study = await runStudy(file, parsed({ policy: 'optimum', hbmBlocks: '4000' }), signal);
+    expect(movesBytes(file, parsed({ policy: 'hazard', hbm: '20' }))).toBe(false);
+    const study = await runStudy(file, parsed({ policy: 'optimum', hbm: '4000' }), signal);
     expect(study).toMatchObject({ requests: 40, blockTokens: 64, lookups: 4 * 55 });
     expect(study.rows.map(({ policy, hits }) => [policy, hits])).toEqual([
       ['lru', 4 * 45],
@@ -154,12 +154,7 @@ describe('the table', () => {
 describe('what is asked', () => {
   it('of one policy at one capacity runs a replay as well, of anything else the table alone', () => {
     expect(movesBytes(excerpt, parsed({ policy: 'lru' }))).toBe(true);
-    for (const change of [
-      { policy: 'all' },
-      { policy: 'optimum' },
-      { policy: 'lru,arc' },
-      { hbmBlocks: '1,2' },
-    ]) {
+    for (const change of [{ policy: 'all' }, { policy: 'optimum' }, { policy: 'lru,arc' }, { hbm: '1,2' }]) {
       expect(movesBytes(excerpt, parsed({ policy: 'lru', ...change }))).toBe(false);
     }
     expect(parseStudyRun(raw({}))).toBeUndefined();
@@ -169,11 +164,11 @@ describe('what is asked', () => {
     [{ policy: 'hazzard' }, '--eviction', 'Did you mean hazard?'],
     [{ policy: 'optimun' }, '--eviction', 'Did you mean optimum?'],
     [{ policy: 'lru,' }, '--eviction', 'Known: lru'],
-    [{ policy: 'all', hbmBlocks: '10,x' }, '--hbm', 'whole numbers'],
-    [{ policy: 'all', hbmBlocks: '0' }, '--hbm', 'from 1'],
-    [{ policy: 'all', ddrBlocks: '-1' }, '--ddr', 'whole numbers'],
-    [{ policy: 'all', nvmeBlocks: 'all' }, '--eviction', 'Give each tier a number'],
-    [{ hbmBlocks: '1,2' }, '--hbm', 'Add --eviction all'],
+    [{ policy: 'all', hbm: '10,x' }, '--hbm', 'whole numbers'],
+    [{ policy: 'all', hbm: '0' }, '--hbm', 'from 1'],
+    [{ policy: 'all', ddr: '-1' }, '--ddr', 'whole numbers'],
+    [{ policy: 'all', nvme: 'all' }, '--eviction', 'Give each tier a number'],
+    [{ hbm: '1,2' }, '--hbm', 'Add --eviction all'],
     [{ plot: join(dir, 'x.svg') }, '--plot', 'Add --eviction all'],
     [{ policy: 'all', requests: '0' }, '--num-requests', 'at least 1'],
   ])('%o is refused by %s', (change, option, remedy) => {

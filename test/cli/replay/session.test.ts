@@ -37,7 +37,7 @@ async function replay(tiers: Tiers, requests: readonly number[][], links = link)
     { driver, bytes: null, advance },
     {
       blockTokens: 16,
-      hbmBlocks: tiers.hbm,
+      topBlocks: tiers.hbm,
       window: tiers.window,
     },
   );

@@ -25,7 +25,7 @@ afterEach(async () => {
 });
 
 async function open(config: Parameters<typeof openRuntime>[0]): Promise<KVRuntime> {
-  const kv = await openRuntime(config);
+  const kv = await openRuntime({ device: undefined, ...config });
   cleanups.push(() => kv[Symbol.asyncDispose]());
   return kv;
 }
@@ -199,6 +199,7 @@ it('a disk that never answers costs a deadline, not the caller: the block is com
   plan.pause();
   let disk: FaultStore | undefined;
   const kv = await openRuntime({
+    device: undefined,
     nvme: { dir: scratch(), bytes: blocks(40) },
     transferDeadlineMs: 100,
     wrapStores: ({ hbm, nvme }) => {

@@ -46,7 +46,7 @@ async function written(): Promise<KVSequence> {
 
 describe("an error of the embedder's pass, since the block was opened", () => {
   it.each(Object.entries(failures))('%s: seal refuses, and nothing is found', async (_, fail) => {
-    kv = await openRuntime({});
+    kv = await openRuntime({ device: undefined });
     const sequence = await written();
     await fail();
     const refusal = { code: 'TKV_DEVICE', message: expect.stringMatching(/reported an error after block 0/) };
@@ -65,7 +65,7 @@ describe("an error of the embedder's pass, since the block was opened", () => {
   });
 
   it('before it was opened, or after it was sealed, says nothing of it', async () => {
-    kv = await openRuntime({});
+    kv = await openRuntime({ device: undefined });
     await failures['a copy that is not valid']();
     const sequence = await written();
     expect(await kv.seal(sequence)).toBe('done');
@@ -75,7 +75,7 @@ describe("an error of the embedder's pass, since the block was opened", () => {
   });
 
   it('while its digest is taken: nothing of it is published', async () => {
-    kv = await openRuntime({});
+    kv = await openRuntime({ device: undefined });
     const sequence = await written();
     const sealing = kv.seal(sequence);
     await failures['a copy that is not valid']();
@@ -85,7 +85,7 @@ describe("an error of the embedder's pass, since the block was opened", () => {
   });
 
   it('in a step of the scheduler: stepEnded refuses, and the step is computed again', async () => {
-    kv = await openRuntime({ hbmBytes: blocks(40) });
+    kv = await openRuntime({ device: undefined, hbmBytes: blocks(40) });
     const scheduler = kv.scheduler();
     const engine = new ReadingEngine(kv);
     const asked = tokens(50);
@@ -134,7 +134,7 @@ describe('an error of what the store does itself', () => {
     ['the readback that digests a block', /readback/],
     ['the digest of a block', /digest|readback/],
   ])('%s: it is not published', async (_, label) => {
-    kv = await openRuntime({});
+    kv = await openRuntime({ device: undefined });
     const sequence = await written();
     const spoiled = spoilNext(label);
     expect(await kv.seal(sequence)).toBe('interrupted');
@@ -148,7 +148,7 @@ describe('an error of what the store does itself', () => {
     ['an upload', /upload/],
     ['a readback', /readback/],
   ])('%s: the block is computed, whatever scope the embedder has open', async (_, label) => {
-    kv = await openRuntime({ ddrBytes: blocks(20) });
+    kv = await openRuntime({ device: undefined, ddrBytes: blocks(20) });
     if (String(label) === '/upload/') await cacheBelow(kv, 10, 1);
     kv.device.pushErrorScope('validation');
     const spoiled = spoilNext(label);
@@ -161,7 +161,7 @@ describe('an error of what the store does itself', () => {
   });
 
   it('a copy of a block: the fork is interrupted, and nothing of it is left', async () => {
-    kv = await openRuntime({});
+    kv = await openRuntime({ device: undefined });
     const sequence = await written();
     expect(await kv.seal(sequence)).toBe('done');
     const spoiled = spoilNext(/commands/);

@@ -26,7 +26,7 @@ describe('waiting for the device', () => {
   });
 
   it('sleeps on the device, on the next one after a loss too, and leaves setImmediate as it was for others', async () => {
-    await using kv = await openRuntime({ ddrBytes: blocks(20) });
+    await using kv = await openRuntime({ device: undefined, ddrBytes: blocks(20) });
     await cacheBelow(kv, 10, 1);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
     kv.device.destroy();
@@ -59,7 +59,7 @@ it('staging memory between device and files is what the engine says keeps both b
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-staging-'));
   const opened = vi.spyOn(StagingSlots, 'open');
   try {
-    await using kv = await openRuntime({ nvme: { dir, bytes: blocks(40) } });
+    await using kv = await openRuntime({ device: undefined, nvme: { dir, bytes: blocks(40) } });
     expect(opened.mock.calls).toEqual([[layout.blockBytes, StagingSlots.countFor(layout.blockBytes)]]);
     await cacheBelow(kv, 10, 1);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });

@@ -8,6 +8,7 @@ import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
 import { KVRuntime } from '../../../src/embed/index.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 import { blocks, contents, layout, tenant, write } from '../liveRuntime.ts';
 
 const prompt = (from: number): Uint32Array => Uint32Array.from({ length: 65 }, (_, i) => from + i);
@@ -29,6 +30,7 @@ async function open(tiers: {
     model: 'test@1',
     secretKey: new Uint8Array(32).fill(7),
     hbmBytes: blocks(20),
+    device: sharedDevice,
     ...(tiers.ddr ? { ddrBytes: blocks(40) } : {}),
     ...(tiers.nvme ? { nvme: { dir, bytes: blocks(tiers.nvmeBlocks ?? 80) } } : {}),
     offloadThreshold: 1,

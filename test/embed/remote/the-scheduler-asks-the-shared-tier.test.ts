@@ -8,6 +8,7 @@ import {
   sayRedisIsAbsent,
   startRedis,
 } from '../../backends/remote/redisServer.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 import { ask, blocks, layout, prompt, promptBlocks, tenant } from '../liveRuntime.ts';
 
 const patient = { deadlineMs: 60_000, lookupMs: 60_000, connectMs: 60_000 };
@@ -27,6 +28,7 @@ describe.skipIf(!hasRedis)('requests of the scheduler', () => {
       model: 'test@1',
       secretKey: new Uint8Array(32).fill(7),
       hbmBytes: blocks(20),
+      device: sharedDevice,
       remote: { url: server.url, bytes: blocks(200), ...patient, ...remote },
     });
   const request = (id: string, seed: number) => ({ id, tokens: prompt(seed), tenant, maxTokens: 1 });

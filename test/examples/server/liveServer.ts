@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import OpenAI from 'openai';
 import { Serving, serverOptions } from '../../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../../examples/server/api/options.ts';
+import type { CacheConfig } from '../../../examples/server/engine/index.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 
 export const model = 'tierkv-tiny';
 export const blockBytes: number = 3 * 2 * 2 * 16 * 32 * 4;
@@ -24,10 +26,14 @@ export class LiveServer implements AsyncDisposable {
     this.lines = lines;
   }
 
-  static async start(options: Partial<ServerOptions> = {}): Promise<LiveServer> {
+  /** @param device undefined: one of the server's own */
+  static async start(
+    options: Partial<ServerOptions> = {},
+    device: CacheConfig['device'] = sharedDevice,
+  ): Promise<LiveServer> {
     const lines: string[] = [];
     const all = { ...serverOptions(['--port', '0'], {}), ...options };
-    return new LiveServer(await Serving.start(all, (line) => lines.push(line)), lines);
+    return new LiveServer(await Serving.start(all, (line) => lines.push(line), device), lines);
   }
 
   get url(): string {

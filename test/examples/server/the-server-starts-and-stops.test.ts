@@ -10,6 +10,7 @@ import { metricsPage } from '../../../examples/server/api/metricsText.ts';
 import { Engine } from '../../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { parseStepRecords } from '../../../src/sim/latency/fit/stepRecords.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 import { blockBytes, LiveServer, model, removeStateDirectories, stateDirectory } from './liveServer.ts';
 
 afterAll(removeStateDirectories);
@@ -105,6 +106,7 @@ it('a block that is dropped since others are still on their way down is a store 
       ddrBytes: 64 * blockBytes,
       leavingShare: 0.01,
       migration: false,
+      device: sharedDevice,
     },
   });
   const page = metricsPage(engine, 'tiny');

@@ -17,6 +17,7 @@ import {
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 import { digestOf, PlainRun, type Traced } from './model/plainRun.ts';
 import { slowed } from './slowedDevice.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
@@ -69,7 +70,7 @@ async function openEngine(
   const engine = await Engine.open({
     directory: tinyModelDirectory,
     model: 'tiny@1',
-    cache: { secretKey, hbmBytes: 2000 * blockBytes, offloadThreshold: 1, ...cache },
+    cache: { secretKey, hbmBytes: 2000 * blockBytes, offloadThreshold: 1, device: sharedDevice, ...cache },
     stepTokens: 96,
     maxSequences: 24,
     prefixLoads: 'awaited',

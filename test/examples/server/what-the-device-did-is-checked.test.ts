@@ -26,6 +26,7 @@ import { weightNeeds } from '../../../examples/server/engine/model/weights.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { openDevice } from '../../../src/backends/index.ts';
 import { kvLayout } from '../../../src/index.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 import { blockBytes, LiveServer, model, removeStateDirectories } from './liveServer.ts';
 import { setWeight, tinyCopy, untiedCopy } from './tinyCopy.ts';
 
@@ -51,7 +52,7 @@ const request = (tokens: readonly number[], maxTokens = 6): GenerationRequest =>
 async function engineOn(directory: string, errors: unknown[] = [], stepTokens = 16): Promise<Engine> {
   return Engine.open({
     directory,
-    cache: { secretKey: new Uint8Array(32), hbmBytes: 64 * blockBytes },
+    cache: { secretKey: new Uint8Array(32), hbmBytes: 64 * blockBytes, device: sharedDevice },
     stepTokens,
     onError: (error) => errors.push(error),
   });

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { withPriority } from '../../../src/gateway/passage.ts';
+import { withField } from '../../../src/gateway/twoLegs.ts';
 import { answer, ask, echo, gatewayOf, TestBackend, textOf, until } from './backends.ts';
 
 const tenants = new Map([
@@ -279,7 +279,10 @@ describe('priority', () => {
   it('an empty body gets it too', () => {
     for (const body of ['{}', ' { } ', '{"a":{}}', '{"a":"}"}\n']) {
       const before = JSON.parse(body) as object;
-      expect(JSON.parse(withPriority(Buffer.from(body), 3).toString())).toEqual({ ...before, priority: 3 });
+      expect(JSON.parse(withField(Buffer.from(body), 'priority', '3').toString())).toEqual({
+        ...before,
+        priority: 3,
+      });
     }
   });
 });

@@ -16,7 +16,8 @@ import {
   scoreOf,
   scoresBy,
 } from '../../../src/sim/latency/fit/linearFit.ts';
-import { replayRequests } from '../../../src/sim/latency/fit/runReplay.ts';
+import type { MeasuredRequest } from '../../../src/sim/latency/fit/measuredRuns.ts';
+import { type RequestTimes, replayRequests } from '../../../src/sim/latency/fit/runReplay.ts';
 import {
   averageStep,
   batchOf,
@@ -25,6 +26,7 @@ import {
   parseStepRecords,
   type StepRecord,
 } from '../../../src/sim/latency/fit/stepRecords.ts';
+import { type LatencyModel, sumBatch } from '../../../src/sim/latency/latencyModel.ts';
 import { h100, loadKernelTables, modelLookup, modelOn, setups } from './setups.ts';
 
 const lookup = modelLookup();
@@ -274,6 +276,38 @@ describe('replaying requests', () => {
     expect(of(96)).toEqual([Infinity, Infinity]);
   });
 
+  it('gives what single steps give, also where KV is short', () => {
+    const request = fc.record({
+      gapUs: fc.nat({ max: 40_000 }),
+      promptTokens: fc.integer({ min: 1, max: 90 }),
+      outputTokens: fc.integer({ min: 1, max: 40 }),
+      cachedTokens: fc.nat({ max: 40 }),
+    });
+    let preempted = 0;
+    fc.assert(
+      fc.property(
+        fc.array(request, { minLength: 1, maxLength: 12 }),
+        fc.integer({ min: 1, max: 6 }),
+        fc.integer({ min: 4, max: 64 }),
+        fc.integer({ min: 6, max: 30 }),
+        (gaps, most, tokensPerStep, blocks) => {
+          let arrivalUs = 0;
+          const requests = gaps.map(({ gapUs, ...tokens }) => {
+            arrivalUs += gapUs;
+            return { ...one, ...tokens, arrivalUs };
+          });
+          const limits = { requests: most, tokensPerStep, kvTokens: blocks * 16 };
+          const times = replayRequests(requests, model, limits);
+          const single = inSingleSteps(requests, model, limits);
+          preempted += single.preempted;
+          expect(times).toEqual(single.times);
+        },
+      ),
+      { numRuns: 200 },
+    );
+    expect(preempted).toBeGreaterThan(20);
+  });
+
   it('deals requests to replicas in turn', () => {
     const limits = { requests: 1, tokensPerStep: 2048 };
     const [a, b] = replayRequests([one, one], model, { ...limits, replicas: 2 });
@@ -281,3 +315,75 @@ describe('replaying requests', () => {
     expect(replayRequests([one, one], model, limits)[1].lastTokenUs).toBe(2 * a.lastTokenUs);
   });
 });
+
+/** The same batching in its plainest form: each step looks at each request. */
+function inSingleSteps(
+  requests: readonly MeasuredRequest[],
+  model: LatencyModel,
+  limits: { readonly requests: number; readonly tokensPerStep: number; readonly kvTokens: number },
+): { times: RequestTimes[]; preempted: number } {
+  const blocksOf = (tokens: number): number => Math.ceil(tokens / 16);
+  const states = requests.map(({ promptTokens, cachedTokens, outputTokens }) => ({
+    prompt: promptTokens,
+    progress: Math.min(cachedTokens, promptTokens - 1),
+    generated: 0,
+    outputTokens,
+    held: 0,
+    times: { firstTokenUs: Infinity, lastTokenUs: Infinity },
+  }));
+  type State = (typeof states)[number];
+  const capacity = limits.kvTokens / 16;
+  const queue = states
+    .map((state, index) => ({ state, arrivalUs: requests[index].arrivalUs }))
+    .filter(({ state }) => blocksOf(state.prompt + state.outputTokens - 1) <= capacity);
+  let running: State[] = [];
+  let nowUs = 0;
+  let preempted = 0;
+  while (running.length + queue.length > 0) {
+    if (running.length === 0) nowUs = Math.max(nowUs, queue[0].arrivalUs);
+    let budget = limits.tokensPerStep;
+    const step = new Map<State, number>();
+    const grant = (state: State): boolean => {
+      const tokens = Math.min(budget, Math.max(1, state.prompt - state.progress));
+      const used = running.reduce((sum, { held }) => sum + held, 0);
+      const held = blocksOf(state.progress + tokens);
+      if (used - (running.includes(state) ? state.held : 0) + held > capacity) return false;
+      state.held = held;
+      budget -= tokens;
+      step.set(state, tokens);
+      return true;
+    };
+    const before = preempted;
+    for (let i = 0; i < running.length && budget > 0; i++) {
+      const state = running[i];
+      while (running.includes(state) && !grant(state)) {
+        const last = running.pop()!;
+        const prompt = requests[states.indexOf(last)].promptTokens + last.generated;
+        Object.assign(last, { held: 0, progress: 0, prompt });
+        queue.unshift({ state: last, arrivalUs: 0 });
+        preempted++;
+      }
+    }
+    while (before === preempted && budget > 0 && running.length < limits.requests && queue.length > 0) {
+      const [{ state, arrivalUs }] = queue;
+      if (arrivalUs > nowUs || !grant(state)) break;
+      running.push(state);
+      queue.shift();
+    }
+    const sums = sumBatch(
+      [...step].map(([{ prompt, progress, outputTokens }, newTokens]) => ({
+        ...{ promptTokens: prompt, progressTokens: progress, newTokens, outputTokens },
+      })),
+    );
+    if (step.size > 0) nowUs += model.stepTimeUs(sums);
+    for (const [state, tokens] of step) {
+      state.progress += tokens;
+      if (state.progress < state.prompt) continue;
+      state.generated++;
+      if (state.generated === 1) state.times.firstTokenUs = nowUs;
+      if (state.generated === state.outputTokens) state.times.lastTokenUs = nowUs;
+    }
+    running = running.filter(({ generated, outputTokens }) => generated < outputTokens);
+  }
+  return { times: states.map(({ times }) => times), preempted };
+}

@@ -173,23 +173,25 @@ export class Decoder {
     const { heads, window } = config;
     const scopes = new ErrorScopes(device, (start) => on.waitFor(start));
     const attentionOf = (group: DecoderGroup): Promise<PagedAttention> =>
-      PagedAttention.open({
-        device,
-        slabs,
-        layout: group.layout,
-        qHeads: heads,
-        window,
-        rowsMax: limits.rows,
-        entriesMax: limits.entries,
-        contextTokens: limits.contextTokens,
-      });
+      on.waitFor(() =>
+        PagedAttention.open({
+          device,
+          slabs,
+          layout: group.layout,
+          qHeads: heads,
+          window,
+          rowsMax: limits.rows,
+          entriesMax: limits.entries,
+          contextTokens: limits.contextTokens,
+        }),
+      );
     const attentions: GroupAttention[] = [];
     for (const group of groups) {
       const reading = await attentionOf(group);
       const writing = groups.length === 1 ? reading : await attentionOf(group);
       attentions.push({ ...group, reading, writing });
     }
-    const kernels = await compileKernels(device, config);
+    const kernels = await compileKernels(device, config, (start) => on.waitFor(start));
     const memory = new DeviceBuffers(device, (start) => on.waitFor(start));
     const buffers = makeBuffers(memory, config, limits);
     const weights = uploadWeights(memory, checkpoint);

@@ -28,7 +28,36 @@ export interface Kernels {
   readonly finiteX: GPUComputePipeline;
 }
 
-export async function compileKernels(device: GPUDevice, config: ModelConfig): Promise<Kernels> {
+/** By device and model: engines that share a device compile once. */
+const compiled = new WeakMap<GPUDevice, Map<string, Promise<Kernels>>>();
+
+/** @param waitFor as of a `KVRuntime` */
+export function compileKernels(
+  device: GPUDevice,
+  config: ModelConfig,
+  waitFor: <T>(start: () => Promise<T>) => Promise<T>,
+): Promise<Kernels> {
+  let ofDevice = compiled.get(device);
+  if (ofDevice === undefined) {
+    ofDevice = new Map();
+    compiled.set(device, ofDevice);
+  }
+  const key = JSON.stringify(config);
+  let kernels = ofDevice.get(key);
+  if (kernels === undefined) {
+    kernels = compileAll(device, config, waitFor);
+    ofDevice.set(key, kernels);
+    const forget = (): boolean => ofDevice.delete(key);
+    kernels.catch(forget);
+  }
+  return kernels;
+}
+
+async function compileAll(
+  device: GPUDevice,
+  config: ModelConfig,
+  waitFor: <T>(start: () => Promise<T>) => Promise<T>,
+): Promise<Kernels> {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary, normEpsilon } = config;
   const compile = async (
     name: string,
@@ -40,7 +69,7 @@ export async function compileKernels(device: GPUDevice, config: ModelConfig): Pr
     const module = device.createShaderModule({ label: name, code });
     const compute = { module, constants: { ...constants } };
     try {
-      return await device.createComputePipelineAsync({ label: name, layout: 'auto', compute });
+      return await waitFor(() => device.createComputePipelineAsync({ label: name, layout: 'auto', compute }));
     } catch (cause) {
       const [why] = (cause instanceof Error ? cause.message : String(cause)).split('\n');
       const message = `The device does not compile the kernel ${name} (${why}). Take another with TIERKV_ADAPTER.`;

@@ -6,6 +6,7 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
+import { requireShapes } from '../../../runtime/options.ts';
 import { Calibrated, type CalibratedCoefficients } from '../calibrated.ts';
 import type { BatchSums } from '../latencyModel.ts';
 import type { Hardware, ModelConfig } from '../modelConfig.ts';
@@ -31,6 +32,10 @@ const ringSetupBytes = 4 * 2 ** 20;
  * measured in 16 bits.
  */
 export function kernelCoefficients(hardware: Hardware, tables: KernelTables): CalibratedCoefficients {
+  requireShapes(
+    { hardware, tables },
+    { hardware: { name: 'text', peakTflops: 'number' }, tables: { gemm: 'array', prefill: 'array' } },
+  );
   const gemm8 = fitGemm(hardware, tables.gemm);
   const attention = fitAttention(hardware, tables);
   return {
@@ -54,6 +59,14 @@ export function prepareRecords(
   hardware: Hardware,
   lookup: ModelLookup,
 ): PreparedRecord[] {
+  requireShapes(
+    { records, hardware, lookup },
+    {
+      records: [{ experiment: 'text', model: 'text' }],
+      hardware: { name: 'text', peakTflops: 'number' },
+      lookup: 'function',
+    },
+  );
   const shapes = new Map<string, EngineShape>();
   return records.map((record) => {
     const key = `${record.model}/${record.tp}`;
@@ -74,6 +87,14 @@ export function predictRecords(
   hardware: Hardware,
   prepared: readonly PreparedRecord[],
 ): RecordPrediction[] {
+  requireShapes(
+    { coefficients, hardware, prepared },
+    {
+      coefficients: { gemm16: 'object', gemm8: 'object' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      prepared: 'array',
+    },
+  );
   const models = new Map<EngineShape, { model: Calibrated; floor: PhysicalFloor }>();
   return prepared.map(({ shape, batch, record }) => {
     let found = models.get(shape);
@@ -105,6 +126,15 @@ export function fitEngine(
   records: readonly StepRecord[],
   lookup: ModelLookup,
 ): CalibratedCoefficients {
+  requireShapes(
+    { start, hardware, records, lookup },
+    {
+      start: { gemm16: 'object', gemm8: 'object' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      records: [{ experiment: 'text', model: 'text' }],
+      lookup: 'function',
+    },
+  );
   const prepared = prepareRecords(records.filter(isFitted), hardware, lookup);
   if (prepared.length === 0) {
     throw configError('records', 'hold no step to fit to', 'Give steps with fewer than 128 prompt tokens.');
@@ -154,6 +184,16 @@ export function crossValidate(
   aggregates: readonly StepRecord[],
   lookup: ModelLookup,
 ): Fold[] {
+  requireShapes(
+    { start, hardware, records, aggregates, lookup },
+    {
+      start: { gemm16: 'object', gemm8: 'object' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      records: [{ experiment: 'text', model: 'text' }],
+      aggregates: [{ experiment: 'text', model: 'text' }],
+      lookup: 'function',
+    },
+  );
   const experiments = [...new Set(records.map(({ experiment }) => experiment))];
   return experiments.map((heldOut) => {
     const judged = records.filter(({ experiment }) => experiment === heldOut);
@@ -182,6 +222,10 @@ export interface MeasuredRun {
 
 /** The run as these coefficients have it. */
 export function replayRun(run: MeasuredRun, coefficients: CalibratedCoefficients): RequestTimes[] {
+  requireShapes(
+    { run, coefficients },
+    { run: { interconnectGbPerS: 'number' }, coefficients: { gemm16: 'object', gemm8: 'object' } },
+  );
   const bare = new Calibrated(run.shape, run.interconnectGbPerS, coefficients);
   const model = new FlooredModel(bare, new PhysicalFloor(run.shape));
   return replayRequests(run.requests, model, run.limits);
@@ -277,6 +321,15 @@ export function fitRun(
   fitted: number,
   searches: number = Number.POSITIVE_INFINITY,
 ): CalibratedCoefficients {
+  requireShapes(
+    { run, start, fitted, searches },
+    {
+      run: { interconnectGbPerS: 'number' },
+      start: { gemm16: 'object', gemm8: 'object' },
+      fitted: 'number',
+      searches: 'number?',
+    },
+  );
   const { gemm16, engine } = start;
   const { layers, tp, dp } = run.shape;
   const overheadUs = layers * engine.perLayerUs + engine.perStepUs;

@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../../runtime/errors.ts';
+import { requireShapes } from '../../../runtime/options.ts';
 import { type Hardware, type ModelConfig, trueHeadDim } from '../modelConfig.ts';
 import {
   type AttentionEfficiency,
@@ -49,6 +50,7 @@ export interface KernelTables {
 export const prefillTokenRange = { least: 128, most: 8192 } as const;
 
 export function parseGemmTable(text: string, file: string): GemmSample[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   return [...readTable(text, file, ['m', 'k', 'n', 'latency_us'])].map((row) => ({
     rows: row.number('m'),
     depth: row.number('k'),
@@ -58,6 +60,7 @@ export function parseGemmTable(text: string, file: string): GemmSample[] {
 }
 
 export function parsePrefillTable(text: string, file: string): PrefillSample[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   return [...readTable(text, file, ['heads', 'head_dim', 'seq_len', 'latency_us'])].map((row) => ({
     heads: row.number('heads'),
     headDim: row.number('head_dim'),
@@ -67,6 +70,7 @@ export function parsePrefillTable(text: string, file: string): PrefillSample[] {
 }
 
 export function parseDecodeTable(text: string, file: string): DecodeSample[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const columns = ['kv_heads', 'head_dim', 'batch_size', 'kv_len', 'latency_us'];
   return [...readTable(text, file, columns)].map((row) => ({
     kvHeads: row.number('kv_heads'),
@@ -94,6 +98,14 @@ export function predictGemm(
   hardware: Hardware,
   samples: readonly GemmSample[],
 ): StepPrediction[] {
+  requireShapes(
+    { efficiency, hardware, samples },
+    {
+      efficiency: { memory: 'number', compute: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      samples: 'array',
+    },
+  );
   const peak = peak8(hardware);
   return samples.map(({ rows, depth, columns, latencyUs }) => ({
     predictedUs: gemmUs(efficiency, peak, rows, depth, columns, 1, 1),
@@ -127,6 +139,14 @@ export function predictPrefillAttention(
   hardware: Hardware,
   samples: readonly PrefillSample[],
 ): StepPrediction[] {
+  requireShapes(
+    { efficiency, hardware, samples },
+    {
+      efficiency: { prefill: 'number', decode: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      samples: 'array',
+    },
+  );
   return samples.map(({ heads, headDim, tokens, latencyUs }) => ({
     predictedUs: attentionPrefillUs(efficiency, hardware.peakTflops * 1e6, heads, headDim, tokens),
     measuredUs: latencyUs,
@@ -138,6 +158,14 @@ export function predictDecodeAttention(
   hardware: Hardware,
   samples: readonly DecodeSample[],
 ): StepPrediction[] {
+  requireShapes(
+    { efficiency, hardware, samples },
+    {
+      efficiency: { prefill: 'number', decode: 'number' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      samples: 'array',
+    },
+  );
   return samples.map(({ kvHeads, headDim, requests, contextTokens, latencyUs }) => ({
     predictedUs: attentionDecodeUs(
       efficiency,
@@ -256,6 +284,16 @@ export function composedPrefillUs(
   shape: EngineShape,
   tokens: number,
 ): number {
+  requireShapes(
+    { tables, hardware, model, shape, tokens },
+    {
+      tables: { gemm: 'array', prefill: 'array' },
+      hardware: { name: 'text', peakTflops: 'number' },
+      model: { name: 'text', layers: 'number' },
+      shape: { layers: 'number', moeLayers: 'number' },
+      tokens: 'number',
+    },
+  );
   let us =
     model.layers * attentionUs(hardware, tables.prefill, model.heads / shape.tp, trueHeadDim(model), tokens);
   for (const { depth, columns, count } of shape.tokenMatrices) {

@@ -3,6 +3,8 @@
  * nothing moves.
  */
 
+import { inputError } from '../../../runtime/errors.ts';
+import { requireShapes } from '../../../runtime/options.ts';
 import { type LinearCoefficients, linearFeatures } from '../linear.ts';
 import { batchOf, type StepRecord } from './stepRecords.ts';
 
@@ -17,6 +19,7 @@ export function nonNegativeLeastSquares(
   rows: readonly (readonly number[])[],
   targets: readonly number[],
 ): number[] {
+  requireShapes({ rows, targets }, { rows: [['number']], targets: ['number'] });
   const terms = rows[0]?.length ?? 0;
   const values: number[] = new Array(terms).fill(0);
   const residual = targets.map((target) => -target);
@@ -45,6 +48,8 @@ export interface LinearFit {
 }
 
 export function fitLinear(records: readonly StepRecord[]): LinearFit {
+  requireShapes({ records }, { records: [{ experiment: 'text', model: 'text' }] });
+  if (records.length === 0) throw inputError('records', 'holds no step. Give steps that were measured.');
   const rows = records.map((record) =>
     linearFeatures(batchOf(record)).map((feature) => feature / record.measuredUs),
   );
@@ -195,6 +200,7 @@ export function scoresBy<T extends StepPrediction>(
   predictions: readonly T[],
   key: (prediction: T) => string,
 ): ReadonlyMap<string, Score> {
+  requireShapes({ predictions, key }, { predictions: 'array', key: 'function' });
   const groups = new Map<string, T[]>();
   for (const prediction of predictions) {
     const name = key(prediction);

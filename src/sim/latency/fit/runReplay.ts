@@ -6,6 +6,7 @@
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';
+import { requireShapes } from '../../../runtime/options.ts';
 import { BatchSums, type LatencyModel } from '../latencyModel.ts';
 import type { MeasuredRequest } from './measuredRuns.ts';
 
@@ -46,6 +47,14 @@ export function replayRequests(
   model: LatencyModel,
   limits: BatchLimits,
 ): RequestTimes[] {
+  requireShapes(
+    { requests, model, limits },
+    {
+      requests: [{ arrivalUs: 'number', promptTokens: 'number' }],
+      model: { stepTimeUs: 'function' },
+      limits: { requests: 'number', tokensPerStep: 'number' },
+    },
+  );
   requireInteger('requests', limits.requests, 1);
   requireInteger('tokensPerStep', limits.tokensPerStep, 1);
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
@@ -66,7 +75,7 @@ function replayOne(
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
-  const sums = new BatchSums();
+  const sums = new BatchSums(model.windowTokens);
   let free = capacity;
   let running: Running[] = [];
   const waiting: Running[] = []; // requests that gave way, the one that goes on first in front
@@ -108,6 +117,7 @@ function replayOne(
    */
   const decodeOn = (): void => {
     if (running.length === 0 || running.length > limits.tokensPerStep || mayJoin()) return;
+    if (sums.windowTokens > 0) return; // decodes leave the window one by one
     let steps = Number.POSITIVE_INFINITY;
     let contextTokens = 0;
     for (const { promptTokens, progressTokens, generated, outputTokens } of running) {
@@ -178,11 +188,13 @@ function replayOne(
     sums.clear();
     let decodes = 0;
     let contextTokens = 0;
+    let windowTokens = 0;
     for (let i = 0; i < scheduled.length; i++) {
       const { promptTokens, progressTokens, outputTokens } = scheduled[i];
       if (progressTokens >= promptTokens) {
         decodes++;
         contextTokens += progressTokens;
+        windowTokens += sums.inWindow(progressTokens);
         continue;
       }
       part.promptTokens = promptTokens;
@@ -191,7 +203,7 @@ function replayOne(
       part.outputTokens = outputTokens;
       sums.add(part);
     }
-    sums.addDecodes(decodes, contextTokens);
+    sums.addDecodes(decodes, contextTokens, windowTokens);
     nowUs += model.stepTimeUs(sums);
     let ended = false;
     for (let i = 0; i < scheduled.length; i++) {

@@ -5,6 +5,7 @@
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
+import { requireShapes } from '../../../runtime/options.ts';
 import { shown } from '../../workload/traceLines.ts';
 import { BatchSums } from '../latencyModel.ts';
 
@@ -60,6 +61,7 @@ class PrefillCount {
  * @throws {TierKVError} TKV_INPUT with the line.
  */
 export function parseEngineLog(text: string, file: string): StepRecord[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const records: StepRecord[] = [];
   const prefills = new PrefillCount();
   let before: { record: Omit<StepRecord, 'measuredUs'>; id: number; startNs: bigint } | undefined;
@@ -108,6 +110,7 @@ const recordColumns = [
 
 /** Step records as this project keeps them. */
 export function parseStepRecords(text: string, file: string): StepRecord[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   const prefills = new PrefillCount();
   return Array.from(readTable(text, file, recordColumns), (row) => ({
     experiment: row.text('experiment'),
@@ -122,6 +125,7 @@ export function parseStepRecords(text: string, file: string): StepRecord[] {
 }
 
 export function formatStepRecords(records: readonly StepRecord[]): string {
+  requireShapes({ records }, { records: [{ experiment: 'text', model: 'text' }] });
   const lines = records.map((r) =>
     [
       r.experiment,
@@ -181,6 +185,7 @@ const runColumns = [
 ] as const;
 
 export function parseRunSummaries(text: string, file: string): RunSummary[] {
+  requireShapes({ text, file }, { text: 'text', file: 'name' });
   return Array.from(readTable(text, file, runColumns), (row) => {
     const run: RunSummary = {
       experiment: row.text('experiment'),

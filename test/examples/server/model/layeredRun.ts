@@ -21,6 +21,7 @@ import {
   kvLayout,
   TierKVError,
 } from '../../../../src/index.ts';
+import { sharedDevice } from '../../../sharedDevice.ts';
 import { digestOf, type Traced } from './plainRun.ts';
 
 export const blockTokens = 16;
@@ -75,7 +76,13 @@ export class LayeredRun implements AsyncDisposable {
       layout: kvLayout({ ...shape, layers: 1 }),
     }));
     const layerGroups = groups.map(({ first, end }) => ({ first, end }));
-    const kv = await KVRuntime.open({ ...config, layout, layerGroups, model: 'tiny layers@1' });
+    const kv = await KVRuntime.open({
+      device: sharedDevice,
+      ...config,
+      layout,
+      layerGroups,
+      model: 'tiny layers@1',
+    });
     return new LayeredRun(kv, groups, await openDecoder(kv, groups));
   }
 

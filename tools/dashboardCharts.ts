@@ -1,20 +1,15 @@
 /**
- * The charts of the dashboard in Vega-Lite, compiled to what the page's drawing library runs. Colours follow the page: it
- * sets them when it draws. Tiers have the colours of Okabe and Ito, which the colour-blind tell apart.
+ * Writes the charts of the dashboard, `data/dashboard/charts.json`: `node tools/dashboardCharts.ts`. They stand here in
+ * Vega-Lite, and there compiled to what the page's drawing library runs, so that a server compiles nothing while it serves. A
+ * test holds that the file is what this gives. Colours follow the page: it sets them when it draws. Tiers have the colours of
+ * Okabe and Ito, which the colour-blind tell apart.
  */
 
-import { importPeer } from '../metrics/peer.ts';
-import type { VegaLiteSpec } from '../printing/chart.ts';
-
-/** By position of a tier. */
-export const tierColours: readonly string[] = [
-  '#0072B2',
-  '#E69F00',
-  '#009E73',
-  '#CC79A7',
-  '#D55E00',
-  '#56B4E9',
-];
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { importPeer } from '../src/metrics/peer.ts';
+import type { VegaLiteSpec } from '../src/printing/chart.ts';
+import { tierColours } from '../src/report/charts.ts';
 
 const time = {
   field: 'at',
@@ -134,17 +129,6 @@ const charts: Readonly<Record<string, VegaLiteSpec>> = {
   }),
 };
 
-/** By name, compiled. @throws TKV_CONFIG where vega-lite is not installed */
-export async function chartSpecs(): Promise<Record<string, unknown>> {
-  const { compile } = await importPeer<{ compile(spec: unknown): { spec: unknown } }>(
-    'vega-lite',
-    'the charts of the dashboard',
-  );
-  return Object.fromEntries(
-    Object.entries(charts).map(([name, spec]) => [name, withSignals(compile(spec).spec)]),
-  );
-}
-
 /** Which series there are, and in which colours, is known to the page alone: Vega-Lite has no words for that. */
 function withSignals(compiled: unknown): unknown {
   const spec = compiled as { readonly scales: readonly { readonly name: string }[] };
@@ -152,4 +136,19 @@ function withSignals(compiled: unknown): unknown {
     scale.name === 'color' ? { ...scale, domain: { signal: 'names' }, range: { signal: 'colours' } } : scale,
   );
   return { ...spec, scales };
+}
+
+const { compile } = await importPeer<{ compile(spec: unknown): { spec: unknown } }>(
+  'vega-lite',
+  'the charts of the dashboard',
+);
+
+/** By name. */
+export const compiledCharts: Readonly<Record<string, unknown>> = Object.fromEntries(
+  Object.entries(charts).map(([name, spec]) => [name, withSignals(compile(spec).spec)]),
+);
+
+if (import.meta.main) {
+  const file = join(import.meta.dirname, '..', 'data', 'dashboard', 'charts.json');
+  writeFileSync(file, `${JSON.stringify(compiledCharts)}\n`);
 }

@@ -1,0 +1,15 @@
+/**
+ * One device for all runtimes, engines and servers of a test file that need none of their own: most of the time that they
+ * take to open goes into the device and its kernels.
+ */
+
+import { type LiveDevice, openDevice } from '../src/backends/index.ts';
+
+let last: Promise<LiveDevice> | undefined;
+
+/** Another one where a test has destroyed the last. */
+export async function sharedDevice(): Promise<GPUDevice> {
+  if (last !== undefined && (await last).lostReason !== '') last = undefined;
+  last ??= openDevice();
+  return (await last).device;
+}
