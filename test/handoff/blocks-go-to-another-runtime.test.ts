@@ -47,7 +47,7 @@ describe('a hand-off between two runtimes', () => {
       expect((await pair.receive(passedOn(offer), seed)).outcome).toBe('taken');
       expect(await ask(pair.decode, seed)).toEqual({ cachedTokens: whole, right: true });
     }
-    // what is in use stays: there is no room beside it
+    // what is in use stays: it leaves no room beside it
     const sequence = await pair.decode.begin(prompt(1), { tenant });
     await using hasty = new HandoffReceiver(pair.decode, { ...patient, roomMs: 20 });
     const offer = await pair.offer(3);

@@ -28,7 +28,6 @@ import { addAliases, addRows, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 import { interruptible } from '../process.ts';
 import { checkReport, reportAbout, reportFlags, reportTo } from '../reportOption.ts';
-import type { ParityListener } from './run.ts';
 import type { StandInConfig } from './standIn.ts';
 
 const helpEnd = `
@@ -80,12 +79,12 @@ export function parityCommand(): Command {
       const startMs = performance.now();
       const { expected } = options.traffic;
       const { report, chart } = await interruptible((signal) => {
-        const listener: ParityListener = {
+        const listener = {
           signal,
-          notice: (line) => bar.notice(line),
-          stage: (name) =>
+          notice: (line: string) => bar.notice(line),
+          stage: (name: string) =>
             bar.say(`tierkv: ${name} (${formatSeconds((performance.now() - startMs) / 1000)})`),
-          progress: (done) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
+          progress: (done: number) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
         };
         if (isPair) return runPairParity(options, scratch.path, listener);
         return runParity(options, runnersOf(options, engine), scratch.path, listener);
