@@ -203,6 +203,13 @@ export class BlockPort {
     return 'landed';
   }
 
+  /** Keeps the block in the tier where it lies, if some tier has it. @returns lets it go, to be called once */
+  keep({ key }: PromptUnit, owner: number): () => void {
+    const { manager, nowUs } = this.#context;
+    const table = manager.open(key, 1, nowUs(), 1, owner);
+    return () => manager.release(table, nowUs());
+  }
+
   /** Writes the block to the shared tier. @returns why it is not there, empty where it is */
   share({ key }: PromptUnit): Promise<string> {
     const { moves, nowUs } = this.#context;

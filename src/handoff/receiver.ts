@@ -6,6 +6,7 @@
  *   at hand, and a block after its record was opened under its own key. So a stale, forged or foreign one is a
  *   recomputation, never another prompt's KV.
  * - Blocks that this runtime has already are not fetched.
+ * - What has come stays until the whole is here or it has ended: no block makes room for another one of its prompt.
  * - Each hand-off ends: when its peer has been silent, when DDR has had no room, or when the whole has taken too long.
  * - Bytes on their way are bounded: by credits for each hand-off, and by the number of hand-offs at a time.
  */
@@ -402,6 +403,8 @@ class Arrival {
   readonly #wire: Wire;
   readonly #number: number;
   readonly #what: Fetch;
+  /** Lets go what has come: until the whole is here, none of it makes room for the rest. */
+  readonly #kept: (() => void)[] = [];
   readonly #queue: { readonly unit: number; readonly record: Buffer }[] = [];
   #resolve: (end: Fetched) => void = () => {};
   #cancelPatience = (): void => {};
@@ -436,7 +439,9 @@ class Arrival {
       this.#onAbort();
       return;
     }
-    while (this.#wanted < prompt.units.length && port.has(prompt.units[this.#wanted])) this.#wanted++;
+    while (this.#wanted < prompt.units.length && port.has(prompt.units[this.#wanted])) {
+      this.#kept.push(port.keep(prompt.units[this.#wanted++], prompt.owner));
+    }
     const text = Buffer.from(reference.text, 'base64url');
     const body = Buffer.alloc(12 + text.length);
     body.writeUInt32LE(this.#number, 0);
@@ -472,6 +477,7 @@ class Arrival {
     this.#isOver = true;
     this.#cancelPatience();
     this.#cancelDeadline();
+    for (const letGo of this.#kept.splice(0)) letGo();
     this.#what.signal?.removeEventListener('abort', this.#onAbort);
     const { length } = this.#what.prompt.units;
     const isWhole = this.#wanted === length;
@@ -508,7 +514,9 @@ class Arrival {
     const bytes = new Uint8Array(unit.bytes);
     const facts = codec.open(record, unit.key, bytes);
     if ('fault' in facts) return this.#leave('corrupt', `block ${index}: ${facts.reason}`);
-    if (!(await this.#placed(() => port.land(unit, facts.digest, bytes, prompt.owner)))) return;
+    const isHere = await this.#placed(() => port.land(unit, facts.digest, bytes, prompt.owner));
+    if (!isHere || this.#isOver) return;
+    this.#kept.push(port.keep(unit, prompt.owner));
     this.#lastMs = performance.now();
     if (this.#taken === 0) this.#firstMs = this.#lastMs;
     this.#taken++;

@@ -259,7 +259,7 @@ export function predict(
   return { requests: servedBy(simulation), observed };
 }
 
-/** Runs it, and says what became of its requests. @returns those that are complete, in order of arrival */
+/** Runs it, and says what became of its requests. @returns the complete ones, in order of arrival */
 export function servedBy(simulation: Simulation): ServedRequest[] {
   simulation.run();
   simulation.close();

@@ -4,9 +4,17 @@
  */
 
 import { readText } from '../files/inputs.ts';
-import { type KVManager, tierName } from '../runtime/index.ts';
+import { type KVManager, linkName, tierName } from '../runtime/index.ts';
 import { type LinkCalibration, parseLinkCalibration } from '../sim/latency/capacity.ts';
-import { LinkModel, ModeledDriver, TransferTimeline } from '../sim/links/modeledDriver.ts';
+import {
+  LinkModel,
+  type LinkProfiles,
+  ModeledDriver,
+  type ModeledShare,
+  modeledDigest,
+  TransferTimeline,
+} from '../sim/links/modeledDriver.ts';
+import { instanceLinks } from '../sim/links/sharedServer.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
 
@@ -21,7 +29,9 @@ export async function openTiers(
   };
   const profile = profileOf(options);
   const timeline = new TransferTimeline();
-  const driver = new ModeledDriver(manager.config, new LinkModel(profile?.links ?? {}, link), timeline);
+  const share = shareOf(manager, options);
+  const profiles = { ...(share === null ? {} : linksToServer(manager, share)), ...profile?.links };
+  const driver = new ModeledDriver(manager.config, new LinkModel(profiles, link), timeline, share);
   timeline.onDue((flight) => driver.end(flight));
   const links = (): [string, { bytes: number; busySeconds: number }][] =>
     [...driver.traffic].map(([name, { bytes, busyUs }]) => [name, { bytes, busySeconds: busyUs / 1e6 }]);
@@ -32,6 +42,7 @@ export async function openTiers(
     },
     nowUs: () => timeline.nowUs,
     bytes: null,
+    shared: share === null ? undefined : sharedOf(manager, driver, share, options.blockTokens),
     adapter: {
       name: profile === undefined ? 'none: modeled' : `none: modeled after ${profile.device}`,
       software: true,
@@ -41,6 +52,46 @@ export async function openTiers(
     bytesMoved: () => links().reduce((sum, [, traffic]) => sum + traffic.bytes, 0),
     traffic: () => trafficOf(links()),
     [Symbol.asyncDispose]: async () => {},
+  };
+}
+
+/** Blocks of all replays are of one space, as on a real server. */
+function shareOf({ tiers }: KVManager, { shared, blockBytes }: ReplayOptions): ModeledShare | null {
+  const tier = tiers.at(-1);
+  if (shared === undefined || tier === undefined) return null;
+  return { tier, server: shared, space: `replay/${blockBytes}/` };
+}
+
+function linksToServer({ tiers }: KVManager, { tier, server }: ModeledShare): LinkProfiles {
+  const { read, write } = instanceLinks(server.config, 1);
+  const others = tiers.filter((other) => other !== tier);
+  return Object.fromEntries(
+    others.flatMap((other) => [
+      [linkName(other, tier), write],
+      [linkName(tier, other), read],
+    ]),
+  );
+}
+
+function sharedOf(
+  { tiers }: KVManager,
+  driver: ModeledDriver,
+  { tier, server, space }: ModeledShare,
+  tokens: number,
+): ReplayTiers['shared'] {
+  return {
+    position: tiers.indexOf(tier),
+    tier: {
+      lookup: async (chains) =>
+        chains.map(({ keys, from, to, sizeClass }) => {
+          const found = server.find(space, keys, from, to);
+          return Array.from({ length: found }, (_, i) => {
+            const key = keys.slice(4 * (from + i), 4 * (from + i) + 4);
+            return { sizeClass, key, parent: undefined, digest: modeledDigest(key), tokens };
+          });
+        }),
+      believe: (place, key) => driver.believe(place, key),
+    },
   };
 }
 

@@ -7,6 +7,7 @@
 import { readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import { configError } from '../runtime/errors.ts';
 import type { EvictionChoice, KVManager } from '../runtime/index.ts';
+import type { SharedServer } from '../sim/links/sharedServer.ts';
 import type { ReplayReport } from './report.ts';
 import { type SizedTier, sizeOption } from './sizedTiers.ts';
 
@@ -24,6 +25,8 @@ export interface ReplayOptions {
   /** Stop after this many requests. Absent: the whole trace. */
   readonly requests?: number;
   readonly driver: DriverName;
+  /** With `driver: 'modeled'`: the server of the tier that runs share. Runs that are given the same one find what others left. */
+  readonly shared?: SharedServer;
   /** Who leaves a tier first. */
   readonly eviction: EvictionChoice;
   /** Share of the top tier, 0 to 1, above which cached blocks are offloaded after each request. */

@@ -48,6 +48,13 @@ export interface ComparedRuns {
       ComparedTimes & { readonly meanError: number; readonly p50Error: number; readonly p99Error: number }
     >
   >;
+  /** Of a pair: what went from one runtime to the other. */
+  readonly handoffs?: {
+    readonly ends: Readonly<Record<string, number>>;
+    readonly count: BothSides<number>;
+    readonly blocks: BothSides<number>;
+    readonly bytes: BothSides<number>;
+  };
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;
   /** Each request of both runs, for the timeline. */
@@ -118,6 +125,7 @@ export function parityReport(runs: ComparedRuns, command: string): Report {
       ...(served === undefined ? [] : [timelineOf(served)]),
       timesTable('Times of requests', latencies),
       ...(Object.keys(transfers).length === 0 ? [] : [timesTable('Times of transfers', transfers)]),
+      ...(runs.handoffs === undefined ? [] : [handoffTable(runs.handoffs)]),
     ],
     next: isRight
       ? [
@@ -223,6 +231,21 @@ function percentiles(title: string, sides: ComparedTimes): ReportSection {
     series: [
       { name: 'real', points: points(sides.real) },
       { name: 'predicted', points: points(sides.predicted) },
+    ],
+  };
+}
+
+function handoffTable({ ends, count, blocks, bytes }: NonNullable<ComparedRuns['handoffs']>): ReportSection {
+  return {
+    kind: 'table',
+    title: `Hand-offs: ${Object.entries(ends)
+      .map(([name, number]) => `${name} ${number}`)
+      .join(', ')}`,
+    columns: [{ title: '' }, { title: 'real', unit: 'count' }, { title: 'predicted', unit: 'count' }],
+    rows: [
+      ['prompts', count.real, count.predicted],
+      ['blocks', blocks.real, blocks.predicted],
+      ['bytes', bytes.real, bytes.predicted],
     ],
   };
 }

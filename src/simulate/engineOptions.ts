@@ -78,7 +78,7 @@ export function engineSetup(
     blocksOption(options, 'totalKvBlocks', blockBytes * machine.tp, 1, BLOCKS_MAX) ??
     fittingBlocks(options, machine, blockTokens);
   const own = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes, machine.tp);
-  const { lowerTiers, loads, shared } = withShared(own, sharedFile(options), blockBytes);
+  const { lowerTiers, loads, shared } = withShared(own, sharedFile(options), blockBytes, machine.tp);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const batchedTokens = whole(options, 'maxNumBatchedTokens', 1);
@@ -108,7 +108,7 @@ export function engineSetup(
       hbmBlocks,
       lowerTiers,
       loads,
-      ...(shared === undefined ? {} : { shared }),
+      ...(shared === undefined ? {} : { shared, ranks: machine.tp }),
       computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
       eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
@@ -219,6 +219,11 @@ const SHARED_BLOCKS_MAX = 2 ** 20;
 function sharedFile(options: OptionValues): SharedServerConfig | undefined {
   const file = textOption(options, 'sharedTier');
   if (file === undefined) return undefined;
+  return readSharedTier(file);
+}
+
+/** @throws TKV_INPUT naming file and field */
+export function readSharedTier(file: string): SharedServerConfig {
   const root = readYaml(readText(file), file);
   const shared = sharedTierOf(root);
   root.close();
@@ -248,8 +253,16 @@ export function sharedTierOf(node: SpecNode): SharedServerConfig {
   };
 }
 
-/** The tiers of an instance with the shared one below them. */
-function withShared(own: Tiers, asked: SharedServerConfig | undefined, blockBytes: number): Tiers {
+/**
+ * The tiers of an instance with the shared one below them.
+ * @param blockBytes of one of the instance's `tp` GPUs
+ */
+function withShared(
+  own: Tiers,
+  asked: SharedServerConfig | undefined,
+  blockBytes: number,
+  tp: number,
+): Tiers {
   const shared = asked ?? own.shared;
   if (shared === undefined) return own;
   const { lowerTiers, loads } = own;
@@ -265,14 +278,15 @@ function withShared(own: Tiers, asked: SharedServerConfig | undefined, blockByte
     const remedy = 'Leave out the second secondary tier.';
     throw configError('--shared-tier', 'takes the place of a tier that the instances have', remedy);
   }
-  checkSharedServer(shared, blockBytes);
+  const wholeBytes = blockBytes * tp;
+  checkSharedServer(shared, wholeBytes);
   const links = loads.kind === 'deferred' ? loads.links : {};
-  const { read, write } = instanceLinks(shared);
+  const { read, write } = instanceLinks(shared, tp);
   const above = ['hbm', ...lowerTiers.map(({ tier }) => tier)];
   return {
     lowerTiers: [
       ...lowerTiers,
-      { tier: 'remote', blocks: Math.min(SHARED_BLOCKS_MAX, Math.floor(shared.capacityBytes / blockBytes)) },
+      { tier: 'remote', blocks: Math.min(SHARED_BLOCKS_MAX, Math.floor(shared.capacityBytes / wholeBytes)) },
     ],
     loads: {
       kind: 'deferred',

@@ -50,8 +50,8 @@ export function openHostRuntime(config: Partial<KVRuntimeConfig> = {}): Promise<
 /** Writes the sequence's open blocks. @returns their numbers */
 export function write(kv: KVRuntime, sequence: KVSequence, seed: number): number[] {
   const written: number[] = [];
-  for (const { index } of kv.openBlocks(sequence)) {
-    kv.writeBlock(sequence, index, (block) => block.fill(seed + index));
+  for (const { index, group } of kv.openBlocks(sequence)) {
+    kv.writeBlock(sequence, index, (block) => block.fill(seed + index), group);
     written.push(index);
   }
   return written;

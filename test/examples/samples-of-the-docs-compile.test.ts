@@ -1,4 +1,4 @@
-/** The samples of docs/guide/embedding.md compile under what `tsc --init` writes, which is stricter than this checkout. */
+/** The samples of docs/guide/embedding.md and cluster.md compile under what `tsc --init` writes, which is stricter than this checkout. */
 
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,11 +11,13 @@ const dir = mkdtempSync(join(root, 'node_modules', '.cache', 'docs-'));
 afterAll(() => rmSync(dir, { recursive: true }));
 
 it('all samples that are whole modules', async () => {
-  const page = readFileSync(join(root, 'docs', 'guide', 'embedding.md'), 'utf8');
+  const page = ['embedding.md', 'cluster.md']
+    .map((name) => readFileSync(join(root, 'docs', 'guide', name), 'utf8'))
+    .join('\n');
   const samples = [...page.matchAll(/```ts\n([\s\S]*?)```/g)].flatMap(([, code = '']) =>
     /^export /m.test(code) ? [code] : [],
   );
-  expect(samples.length).toBeGreaterThan(4);
+  expect(samples.length).toBeGreaterThan(5);
   for (const [i, code] of samples.entries()) writeFileSync(join(dir, `sample${i}.mts`), code);
   const options = {
     ...{ module: 'nodenext', target: 'esnext', types: ['node', '@webgpu/types'], strict: true },

@@ -134,6 +134,39 @@ describe('a hand-off that cannot be', () => {
     expect(pair.notices.some((line) => line.includes('vanished'))).toBe(true);
   });
 
+  it('keeps nothing of a hand-off that was called off, or whose connection broke', async () => {
+    const port = await freePort();
+    await using proxy = await FaultProxy.open(port, new SeededRandom(1));
+    await using pair = await Pair.open({
+      sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
+    });
+    for (const [seed, end] of [
+      [7, 'abort'],
+      [8, 'break'],
+    ] as const) {
+      const calling = new AbortController();
+      const offer = await pair.offer(seed);
+      const options = { tenant, signal: calling.signal };
+      const coming = pair.receiver.receive(passedOn(offer), prompt(seed), options);
+      const sequence = await pair.prefill.begin(prompt(seed).slice(0, 2 * layout.blockTokens), { tenant });
+      write(pair.prefill, sequence, seed);
+      await pair.prefill.seal(sequence);
+      const before = pair.decode.manager.openSequences;
+      while (pair.sender.counts.blocks % 2 !== 0 || pair.decode.manager.openSequences < 2) {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      expect(before).toBeLessThanOrEqual(2);
+      if (end === 'abort') calling.abort();
+      else proxy.way = 'refuse';
+      expect((await coming).taken, end).toBe(2);
+      expect(pair.decode.manager.openSequences, end).toBe(0);
+      proxy.way = 'pass';
+      pair.prefill.release(sequence);
+      offer.withdraw();
+    }
+    expect(pair.decode.manager.evict(1, 4, pair.decode.nowUs()).evicted).toBe(4);
+  });
+
   it('is stale where the process was killed, and its successor at the same place is asked', async () => {
     const port = await freePort();
     await using pair = await Pair.open({ sending: { listen: { port } } });

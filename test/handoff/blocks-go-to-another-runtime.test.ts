@@ -47,7 +47,7 @@ describe('a hand-off between two runtimes', () => {
       expect((await pair.receive(passedOn(offer), seed)).outcome).toBe('taken');
       expect(await ask(pair.decode, seed)).toEqual({ cachedTokens: whole, right: true });
     }
-    // what is in use stays: there is no room beside it
+    // what is in use stays: it leaves no room beside it
     const sequence = await pair.decode.begin(prompt(1), { tenant });
     await using hasty = new HandoffReceiver(pair.decode, { ...patient, roomMs: 20 });
     const offer = await pair.offer(3);
@@ -89,11 +89,12 @@ describe('a hand-off between two runtimes', () => {
     // all but the last block leave, and that one keeps their names
     const port = decode.blockPort();
     const { units, owner } = port.unitsOf(prompt(5), { tenant });
-    (await port.hold(units[promptBlocks - 1], owner))?.release();
+    const held = await port.hold(units[promptBlocks - 1], owner);
     for (const tier of [0, 1]) {
       decode.manager.evict(tier, promptBlocks - 1, decode.nowUs());
       await decode.idle();
     }
+    held?.release();
     expect(units.map((unit) => port.has(unit))).toEqual([false, false, false, true]);
     const offer = await pair.offer(5);
     await ask(pair.prefill, 5);

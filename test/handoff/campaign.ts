@@ -15,6 +15,7 @@ import { SeededRandom } from '../../src/testing/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
 import { freePort } from '../redisServer.ts';
 import { PrefillServer } from './prefillServer.ts';
+import { isReplayed } from './replayed.ts';
 import { prefillerHeader, Sidecar } from './sidecar.ts';
 
 export interface PairOptions {
@@ -48,6 +49,8 @@ export interface PairReport {
   readonly alone: number;
   /** Answers that differed while the prefill side sent wrong blocks: a comparison that finds none compares nothing. */
   readonly controlWrong: number;
+  /** Of the logs of both processes, those whose inputs lead to the same decisions, byte for byte: 2. */
+  readonly replayed: number;
   /** Milliseconds to the first token, by prompt: of one server, and of the pair. */
   readonly firstToken: { readonly single: readonly number[]; readonly pair: readonly number[] };
 }
@@ -88,10 +91,15 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
         : {}),
     });
     await using single = await LiveServer.start();
-    await using decode = await LiveServer.start({ secretFile, remote, handoffs: leg('decode') });
+    const decodeLog = join(scratch, 'decode.log');
+    await using decode = await LiveServer.start({
+      ...{ secretFile, remote, log: decodeLog },
+      handoffs: leg('decode'),
+    });
     const [port, handoffPort] = [await freePort(), await freePort()];
     const way = remoteUrl === undefined ? ['--handoff-port', String(handoffPort)] : ['--remote', remoteUrl];
-    await using prefill = await PrefillServer.start(port, ['--secret-file', secretFile, ...way]);
+    const logsAt = join(scratch, 'prefill.log.');
+    await using prefill = await PrefillServer.start(port, ['--secret-file', secretFile, ...way], logsAt);
     say('one server and a pair are up');
 
     // At these requests the process is killed, a moment after its answer.
@@ -151,6 +159,7 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
         alone: proxy.counts.alone - before,
         controlWrong,
         firstToken,
+        replayed: 0,
       };
     };
     while (done < conversations) {
@@ -170,7 +179,10 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
     const { engine } = decode.serving;
     engine.cache.scheduler.checkIntegrity();
     engine.cache.kv.manager.checkIntegrity();
-    return await report();
+    const last = await report();
+    const logs = [await prefill.stop(), decodeLog];
+    await decode.serving.stop();
+    return { ...last, replayed: logs.filter((log) => isReplayed(log)).length };
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }

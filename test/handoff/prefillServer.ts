@@ -9,17 +9,20 @@ const main = join(import.meta.dirname, '../../examples/server/main.ts');
 export class PrefillServer implements AsyncDisposable {
   readonly #args: readonly string[];
   readonly #port: number;
+  readonly #logsAt: string;
+  #begun = 0;
   #child: ChildProcess | undefined;
   kills = 0;
 
-  private constructor(args: readonly string[], port: number) {
+  private constructor(args: readonly string[], port: number, logsAt: string) {
     this.#args = args;
     this.#port = port;
+    this.#logsAt = logsAt;
   }
 
-  /** Fulfilled when it answers. */
-  static async start(port: number, args: readonly string[]): Promise<PrefillServer> {
-    const server = new PrefillServer(['--port', String(port), '--role', 'prefill', ...args], port);
+  /** Fulfilled when it answers. @param logsAt its decision logs lie there, each with a number behind it */
+  static async start(port: number, args: readonly string[], logsAt: string): Promise<PrefillServer> {
+    const server = new PrefillServer(['--port', String(port), '--role', 'prefill', ...args], port, logsAt);
     server.begin();
     await server.ready();
     return server;
@@ -30,7 +33,8 @@ export class PrefillServer implements AsyncDisposable {
   }
 
   begin(): void {
-    this.#child = spawn(process.execPath, [main, ...this.#args], { stdio: ['ignore', 'ignore', 'inherit'] });
+    const args = [main, ...this.#args, '--log', `${this.#logsAt}${++this.#begun}`];
+    this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'inherit'] });
   }
 
   async ready(): Promise<void> {
@@ -54,6 +58,17 @@ export class PrefillServer implements AsyncDisposable {
     child.kill('SIGKILL');
     await ended;
     this.kills++;
+  }
+
+  /** Ends it as a person does. @returns the log of the process that ended, which is whole */
+  async stop(): Promise<string> {
+    const child = this.#child;
+    if (child !== undefined && child.exitCode === null && child.signalCode === null) {
+      const ended = new Promise((resolve) => child.once('exit', resolve));
+      child.kill('SIGTERM');
+      await ended;
+    }
+    return `${this.#logsAt}${this.#begun}`;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

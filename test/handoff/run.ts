@@ -3,8 +3,8 @@
  *
  *     npm run campaign -- pair --conversations 500 --seed 1 [--kills 20] [--at-once 16] [--timed 20] [--shared] [--out FILE]
  *
- * It ends with an error for an answer that is not the one of a single server, where no hand-off or no kill happened, and
- * where wrong blocks, sent on purpose, changed no answer.
+ * It ends with an error for an answer that is not the one of a single server, where no hand-off or no kill happened, where a log of
+ * the two processes does not lead to its decisions again, and where wrong blocks, sent on purpose, changed no answer.
  */
 
 import { writeFileSync } from 'node:fs';
@@ -46,6 +46,7 @@ const problems = [
   report.received.taken === 0 ? 'no hand-off came to its end' : '',
   // two that fall on one moment are one
   report.kills === 0 && Number(values.kills) > 0 ? 'the process was never killed' : '',
+  report.replayed < 2 ? 'a log of the two processes does not lead to its decisions again' : '',
   report.controlWrong === 0 ? 'wrong blocks changed no answer: the comparison compares nothing' : '',
 ].filter((problem) => problem !== '');
 for (const problem of problems) console.error(problem);

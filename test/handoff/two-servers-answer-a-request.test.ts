@@ -6,9 +6,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../examples/server/api/index.ts';
 import type { ServerOptions } from '../../examples/server/api/options.ts';
 import { Gateway, replayLog as replayGatewayLog } from '../../src/gateway/index.ts';
-import { LogReader, LogWriter, replayLog } from '../../src/runtime/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
+import { isReplayed } from './replayed.ts';
 import { prefillerHeader, Sidecar } from './sidecar.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'tierkv-two-'));
@@ -170,19 +170,34 @@ describe('a prefill server and a decode server', () => {
       await server.serving.stop();
     }
     for (const path of logs) {
-      const text = readFileSync(path, 'utf8');
-      const lines = text.trimEnd().split('\n');
-      const head = new LogReader(path);
-      head.read(lines[0]);
-      const again: string[] = [];
-      const writer = new LogWriter(head.config, { log: (part) => void again.push(part) });
-      replayLog(lines, path, writer);
-      writer.end();
-      expect(again.join('') === text, `${path}: the same decisions, byte for byte`).toBe(true);
+      expect(isReplayed(path), `${path}: the same decisions, byte for byte`).toBe(true);
     }
     // of the two first tests, at least
     expect(readFileSync(logs[1], 'utf8').match(/ found /g)?.length).toBeGreaterThan(8);
   });
+
+  it('can be both, each for the other one', async () => {
+    const both = options('--role', 'both', '--handoff-port', '0');
+    await using one = await LiveServer.start(both);
+    await using other = await LiveServer.start(both);
+    for (const [from, to, text] of [
+      [one, other, prompt.replace('Two', 'Ten')],
+      [other, one, prompt.replace('Two', 'Six')],
+    ] as const) {
+      await using proxy = await Sidecar.start(to.url);
+      const together = await ask(proxy.url, { prompt: text }, { [prefillerHeader]: hostOf(from) });
+      expect(together.choices).toEqual((await ask(single.url, { prompt: text })).choices);
+      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
+    }
+    for (const { serving } of [one, other]) {
+      expect(serving.handoffs?.describe()).toMatchObject({
+        role: 'both',
+        sent: { handedOff: 1 },
+        received: { taken: 1 },
+      });
+    }
+  }, 600_000);
 
   it.skipIf(!hasRedis)(
     'hand blocks off by a tier that they share',

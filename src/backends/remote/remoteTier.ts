@@ -56,7 +56,8 @@ export const remoteTier: TierRow<RemoteOptions> = {
       about: 'a Valkey or Redis below the other tiers, which runs share',
       isDirectory: false,
     },
-    options: (bytes, url) => ({ remote: { url, bytes } }),
+    // what a command finds must not depend on how busy the machine is
+    options: (bytes, url) => ({ remote: { url, bytes, lookupMs: 10_000, deadlineMs: 30_000 } }),
   },
   check({ remote }) {
     if (remote === undefined) return;

@@ -84,10 +84,10 @@ export function parityCommand(): Command {
       const { report, chart, served } = await interruptible((signal) => {
         const listener: ParityListener = {
           signal,
-          notice: (line) => bar.notice(line),
-          stage: (name) =>
+          notice: (line: string) => bar.notice(line),
+          stage: (name: string) =>
             bar.say(`tierkv: ${name} (${formatSeconds((performance.now() - startMs) / 1000)})`),
-          progress: (done) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
+          progress: (done: number) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
         };
         if (isPair) return runPairParity(options, scratch.path, listener);
         return runParity(options, runnersOf(options, engine), scratch.path, listener);

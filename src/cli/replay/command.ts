@@ -78,6 +78,10 @@ export function replayCommand(): Command {
       replayDefaults.blockTokens,
     )
     .option('--num-requests <n>', 'stop after this many requests')
+    .option(
+      '--shared-tier <file>',
+      'with --driver modeled: that server, as tierkv calibrate --remote wrote it',
+    )
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
     .option(
       '--link-gbps <n>',

@@ -29,6 +29,8 @@ import {
   TierKVError,
 } from '../../runtime/errors.ts';
 import { defaultEviction, type EvictionChoice, resolvePolicy, TOP } from '../../runtime/index.ts';
+import { SharedServer } from '../../sim/links/sharedServer.ts';
+import { readSharedTier } from '../../simulate/engineOptions.ts';
 import { NAMED_BLOCKS, textOf } from '../tierOptions.ts';
 import { singlePolicy } from './study.ts';
 import { linkDefaults, type RawReplayOptions } from './words.ts';
@@ -164,21 +166,24 @@ function tiersOf(raw: RawReplayOptions, blockBytes: number, driver: DriverName):
     }
     const named = `--${place?.option}`;
     const at = textOf(raw, place?.option ?? '');
-    if (at === undefined) {
+    const isModeled = row.isShared === true && raw.sharedTier !== undefined;
+    if (at === undefined && !isModeled) {
       if (given === undefined) return [];
       throw configError(option, `is given without ${named}`, 'Name the server, or leave it out.');
     }
-    if (driver === 'modeled') {
-      throw configError(named, 'names a server, and a modeled driver has none', 'Use --driver real.');
+    if (at !== undefined && driver === 'modeled') {
+      const remedy = 'Use --driver real, or give --shared-tier the file of tierkv calibrate --remote.';
+      throw configError(named, 'names a server, and a modeled driver has none', remedy);
     }
     const blocks = integer(option, given ?? NAMED_BLOCKS, 1);
     if (blocks > maxBlocks) throw configError(option, `is ${blocks}`, `Keep it to ${maxBlocks}.`);
-    return [{ name, blocks, place: at }];
+    return [{ name, blocks, ...(at === undefined ? {} : { place: at }) }];
   });
   requireAllOnlyLast(tiers);
   return tiers;
 }
 
+/** The trace, or the recorded inputs that are read in its place. */
 function sourceOf(tracePath: string | undefined, inputs: string | undefined): string {
   if (tracePath !== undefined && inputs !== undefined) {
     throw configError('--inputs', 'is read in place of a trace', `Leave ${tracePath} out, or --inputs.`);
@@ -214,6 +219,14 @@ export function parseReplayOptions(
 
   requireModelFile('--inputs', raw.inputs, driver, '--log of a run');
   requireModelFile('--links', raw.links, driver, 'tierkv calibrate');
+  if (raw.sharedTier !== undefined && driver === 'real') {
+    const remedy = 'Name the server with --remote, or use --driver modeled.';
+    throw configError(
+      '--shared-tier',
+      'is a model of a server, and blocks of a real driver have bytes',
+      remedy,
+    );
+  }
   if (raw.linkGbps !== undefined) requireModeled('--link-gbps', driver);
   if (raw.linkLatencyUs !== undefined) requireModeled('--link-latency-us', driver);
 
@@ -246,7 +259,9 @@ export function parseReplayOptions(
   if (raw.json !== undefined) requireWritableTarget(raw.json);
   if (driver === 'real') requireRoom(tiers, blockBytes);
 
+  const { sharedTier } = raw;
   return {
+    ...(sharedTier === undefined ? {} : { shared: new SharedServer(readSharedTier(sharedTier)) }),
     tracePath: source,
     eviction: evictionOf(raw.policy),
     tiers: tiers.map((tier) => inDirectory(tier, scratchDir)),

@@ -17,6 +17,7 @@ export interface RawReplayOptions {
   readonly linkGbps?: string;
   readonly linkLatencyUs?: string;
   readonly requests?: string;
+  readonly sharedTier?: string;
   readonly links?: string;
   readonly log?: string;
   readonly inputs?: string;

@@ -259,8 +259,9 @@ function partsOf(setup: SimulationSetup): SimulationParts {
       const pool = pools[poolNumber];
       const { configId, role, model, latency, limits } = pool;
       const wake = { instance: null as Instance | null };
-      const space = `${model}/${pool.engine.blockBytes}/`;
-      const share = server === null ? null : { server, space };
+      const { blockBytes, ranks = 1 } = pool.engine;
+      const space = `${model}/${ranks}x${blockBytes}/`;
+      const share = server === null ? null : { server, space, ranks };
       const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs), share);
       const { blockTokens } = pool.engine;
       const id = `instance_${number}`;

@@ -198,6 +198,8 @@ export interface EngineConfig {
   readonly loads: LoadTiming;
   /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
   readonly shared?: SharedServerConfig;
+  /** GPUs over which a block lies: the shared tier takes what each of them has of it. Default 1. */
+  readonly ranks?: number;
   /**
    * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that delays requests
    * no longer than to compute them. Infinity: they always are.
@@ -229,6 +231,7 @@ const engineNames = optionNames<EngineConfig>({
   lowerTiers: true,
   loads: true,
   shared: true,
+  ranks: true,
   computeUsPerToken: true,
   eviction: true,
   offloadThreshold: true,
@@ -279,7 +282,7 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
     }
   }
   if (config.shared !== undefined) {
-    checkSharedServer(config.shared, config.blockBytes);
+    checkSharedServer(config.shared, config.blockBytes * (config.ranks ?? 1));
     if (kind === 'billed' || config.lowerTiers.length === 0) {
       const remedy = 'Give it a place behind the other tiers, and loads that requests wait for.';
       throw configError('shared', 'needs a tier of its own and deferred loads', remedy);
@@ -369,6 +372,8 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
 export interface InstanceShare {
   readonly server: SharedServer;
   readonly space: string;
+  /** GPUs over which a block lies; all of it is there. */
+  readonly ranks: number;
 }
 
 export class JobEnds {
@@ -428,8 +433,8 @@ export class JobEnds {
     if (this.#shared !== null && !isMissing) {
       const route = this.#route;
       this.#manager.route(job, route);
-      const { server, space } = this.#shared;
-      if (route.to === this.#last) server.store(space, route.keys, route.keyAt, route.bytes);
+      const { server, space, ranks } = this.#shared;
+      if (route.to === this.#last) server.store(space, route.keys, route.keyAt, ranks * route.bytes);
     }
     this.#manager.complete(job, isMissing ? Outcome.MISSING : Outcome.LOADED, nowUs);
     this.#carry(nowUs);
@@ -483,11 +488,11 @@ export class JobEnds {
       flights.add(job, route);
       return;
     }
-    const { server, space } = this.#shared;
+    const { server, space, ranks } = this.#shared;
     const isRead = from === this.#last;
     const endUs = isRead
-      ? server.readEndUs(space, keys, keyAt, bytes, nowUs)
-      : server.writeEndUs(space, keys, keyAt, bytes, nowUs);
+      ? server.readEndUs(space, keys, keyAt, ranks * bytes, nowUs)
+      : server.writeEndUs(space, keys, keyAt, ranks * bytes, nowUs);
     if (endUs !== undefined) {
       flights.add(job, route, endUs);
       return;

@@ -799,7 +799,8 @@ export class ChoosingPort extends ManagerPort {
       let queuedUs = ownQueueUs;
       if (shared !== null && position === this.#manager.tiers.length - 1) {
         queuedUs = Math.max(ownQueueUs, shared.server.readQueueUs(nowUs()));
-        blockUs = Math.max(blockUs, Math.ceil((blockBytes * 1e6) / shared.server.config.readBytesPerS));
+        const wholeBytes = shared.ranks * blockBytes;
+        blockUs = Math.max(blockUs, Math.ceil((wholeBytes * 1e6) / shared.server.config.readBytesPerS));
       }
       const ownUs = blocks * blockUs;
       longestUs = Math.max(longestUs, queuedUs + ownUs);

@@ -16,6 +16,7 @@ import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import { VirtualClock } from '../kernel/clock.ts';
 import { EventQueue } from '../kernel/eventQueue.ts';
 import { ModeledTier } from './modeledTier.ts';
+import type { SharedServer } from './sharedServer.ts';
 
 // Transfers under way: how long each takes, and which transfer is due. Transfers that are submitted
 // together are added one by one and leave at once, so that a link may carry several as one copy.
@@ -231,14 +232,30 @@ function busyUs({ baseLatencyUs, bandwidthBytesPerS }: LinkProfile, bytes: numbe
 
 const noBytes = new Uint8Array(0);
 
+/** The tier of a modeled driver whose blocks lie on a server that others use too. */
+export interface ModeledShare {
+  readonly tier: Tier;
+  readonly server: SharedServer;
+  /** Blocks of another space are other blocks. */
+  readonly space: string;
+}
+
 export class ModeledDriver implements TransferDriver {
   readonly tiers: ReadonlyMap<Tier, ModeledTier>;
+  readonly #share: ModeledShare | null;
+  /** Reads of what the server had forgotten, which are under way. */
+  readonly #missing: Set<Transfer> = new Set();
   readonly #flights: Flights<Transfer>;
   readonly #timeline: Timeline;
   #listener: EndListener = () => {};
 
   /** @param timeline calls `end` with each flight that was scheduled on it, when it is due */
-  constructor(config: ResolvedConfig, links: LinkModel, timeline: Timeline) {
+  constructor(
+    config: ResolvedConfig,
+    links: LinkModel,
+    timeline: Timeline,
+    share: ModeledShare | null = null,
+  ) {
     requireShapes(
       { config, links, timeline },
       {
@@ -247,6 +264,7 @@ export class ModeledDriver implements TransferDriver {
         timeline: { schedule: 'function' },
       },
     );
+    this.#share = share;
     this.tiers = new Map(config.tiers.map(({ tier, shape }) => [tier, new ModeledTier(tier, shape)]));
     this.#flights = new Flights(links, timeline);
     this.#timeline = timeline;
@@ -270,11 +288,37 @@ export class ModeledDriver implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    for (const transfer of transfers) {
-      const { source, target, bytes } = transfer;
-      this.#flights.add(transfer, { from: source?.tier ?? null, to: target.tier, bytes });
-    }
+    for (const transfer of transfers) this.#send(transfer);
     this.#flights.depart();
+  }
+
+  /** A block of the shared tier lies in that place from now on: a lookup has found it there. */
+  believe(place: Pick<StoreItem, 'slot' | 'generation'>, key: Uint32Array): void {
+    const tier = this.#share === null ? undefined : this.tiers.get(this.#share.tier);
+    const { slot, generation } = place;
+    tier?.writeItem({ slot, generation, sizeClass: 0, key, digest: modeledDigest(key), bytes: noBytes });
+  }
+
+  #send(transfer: Transfer): void {
+    const { source, target, bytes, key } = transfer;
+    const way = { from: source?.tier ?? null, to: target.tier, bytes };
+    const share = this.#share;
+    const isRead = share !== null && source?.tier === share.tier;
+    if (share === null || (!isRead && target.tier !== share.tier)) {
+      this.#flights.add(transfer, way);
+      return;
+    }
+    const { server, space } = share;
+    const { nowUs } = this.#timeline;
+    const endUs = isRead
+      ? server.readEndUs(space, key, 0, bytes, nowUs)
+      : server.writeEndUs(space, key, 0, bytes, nowUs);
+    if (endUs !== undefined) {
+      this.#flights.add(transfer, way, endUs);
+      return;
+    }
+    if (isRead) this.#missing.add(transfer);
+    this.#flights.await(transfer, nowUs + Math.ceil(server.config.lookupUs));
   }
 
   /** The flight is due: its bytes are where they were to go, if they were there. */
@@ -284,7 +328,12 @@ export class ModeledDriver implements TransferDriver {
   }
 
   #ended(transfer: Transfer): Completion {
-    const { outcome, reason } = this.#carryOut(transfer);
+    const isMissing = this.#missing.delete(transfer);
+    const { outcome, reason } = isMissing ? forgotten : this.#carryOut(transfer);
+    const { key, target, bytes } = transfer;
+    if (outcome === Outcome.LOADED && target.tier === this.#share?.tier) {
+      this.#share.server.store(this.#share.space, key, 0, bytes);
+    }
     const digest = transfer.kind === 'seal' ? modeledDigest(transfer.key) : { lo: 0, hi: 0 };
     return { job: transfer.job, outcome, reason, digestLo: digest.lo, digestHi: digest.hi };
   }
@@ -302,6 +351,8 @@ export class ModeledDriver implements TransferDriver {
     return this.tiers.get(tier) as ModeledTier;
   }
 }
+
+const forgotten: StoreResult = { outcome: Outcome.MISSING, reason: 'the server has forgotten it' };
 
 /** The digest that a modeled block has: a name for its key, since there are no bytes. */
 export function modeledDigest(key: Uint32Array): Digest {

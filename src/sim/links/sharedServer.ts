@@ -12,7 +12,6 @@
 import { configError, requireFinite, requireInteger, requirePositive } from '../../runtime/errors.ts';
 import { optionNames, requireOptions } from '../../runtime/options.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
-import type { LinkProfile } from './modeledDriver.ts';
 
 export interface SharedServerConfig {
   /** Bytes of blocks that the server holds. */
@@ -55,18 +54,27 @@ export function checkSharedServer(config: SharedServerConfig, blockBytes: number
   return config;
 }
 
-/** Of an instance's links to the server, by direction. The server's own come on top. */
-export function instanceLinks({
-  readBytesPerS,
-  writeBytesPerS,
-  instanceBytesPerS,
-  delayUs,
-}: SharedServerConfig): {
-  readonly read: LinkProfile;
-  readonly write: LinkProfile;
-} {
-  const profile = (bandwidthBytesPerS: number): LinkProfile => {
-    return { baseLatencyUs: 0, bandwidthBytesPerS: instanceBytesPerS ?? bandwidthBytesPerS, delayUs };
+/** A link of an instance to the server: each transfer waits its turn, and takes the delay beside its bytes. */
+export interface ServerLink {
+  readonly baseLatencyUs: 0;
+  readonly bandwidthBytesPerS: number;
+  readonly delayUs: number;
+}
+
+/**
+ * Of an instance's links to the server, by direction, for the bytes of one GPU. The server's own come on top.
+ * @param ranks GPUs of the instance, which share its link
+ */
+export function instanceLinks(
+  { readBytesPerS, writeBytesPerS, instanceBytesPerS, delayUs }: SharedServerConfig,
+  ranks: number,
+): Readonly<Record<'read' | 'write', ServerLink>> {
+  const profile = (bandwidthBytesPerS: number): ServerLink => {
+    return {
+      baseLatencyUs: 0,
+      bandwidthBytesPerS: (instanceBytesPerS ?? bandwidthBytesPerS) / ranks,
+      delayUs,
+    };
   };
   return { read: profile(readBytesPerS), write: profile(writeBytesPerS) };
 }

@@ -80,6 +80,49 @@ it('replays to the same log, and predicts what is found', async () => {
   );
 });
 
+it('covers a pair: both logs replay, and hand-offs carry what was predicted', async () => {
+  const file = path.join(folder, 'pair.yaml');
+  fs.writeFileSync(file, spec);
+  const json = path.join(folder, 'pair.json');
+  const log = path.join(folder, 'pair.log');
+  const sizes = [
+    '--hbm',
+    '300',
+    '--ddr',
+    '400',
+    '--nvme',
+    '0',
+    '--block-bytes',
+    '4KiB',
+    '--num-requests',
+    '5',
+  ];
+  const where = ['--links', path.join(folder, 'links.json'), '--adapter', 'software'];
+  const out = await parity(file, '--pair', ...sizes, ...where, '--json', json, '--log', log);
+  expect(out).toContain('hand-offs: taken');
+  const report = resultOf<ParityReport>('parity', fs.readFileSync(json, 'utf8'));
+  expect(report.exact).toMatchObject({ identical: true, firstDifference: null });
+  expect(report.exact.bytes).toBe(fs.statSync(`${log}.prefill`).size + fs.statSync(`${log}.decode`).size);
+  expect(report.wrongBlocks).toBe(0);
+  expect(report.latencies.e2e.predicted.count, 'each request is in both runs').toBe(report.requests);
+  expect(report.hits.points).toBe(0);
+  const { handoffs } = report;
+  expect(handoffs?.ends).toEqual({ taken: report.requests });
+  expect(handoffs?.count.predicted).toBe(report.requests);
+  // of a prompt the last block, which is not full, is counted by the simulator alone
+  expect(handoffs?.blocks.real).toBeGreaterThan(0);
+  expect(handoffs?.blocks.predicted).toBeGreaterThanOrEqual(handoffs?.blocks.real ?? 0);
+  expect(handoffs?.blocks.predicted).toBeLessThanOrEqual((handoffs?.blocks.real ?? 0) + 2 * report.requests);
+  expect(handoffs?.link.handoffs, 'the link is measured').toBeGreaterThan(4);
+  // a log that says something else is told
+  const lines = fs.readFileSync(`${log}.decode`, 'utf8').split('\n');
+  const found = lines.findIndex((line) => / found /.test(line));
+  fs.writeFileSync(`${log}.decode`, lines.toSpliced(found, 1).join('\n'));
+  await expect(replayExactly(`${log}.decode`, new AbortController().signal)).rejects.toThrow(
+    /does not follow/,
+  );
+}, 600_000);
+
 describe('a mistake is one line', () => {
   it.each([
     [['--hbm', '0'], /--hbm is 0/],
@@ -91,6 +134,8 @@ describe('a mistake is one line', () => {
     [['--dir', '/no/such/dir'], /--dir is \/no\/such\/dir, which is not a directory/],
     [['--links', '/no/links.json'], /links.json/],
     [['missing.jsonl'], /missing.jsonl/],
+    [['--pair', '--ddr', '0'], /--ddr is 0, and with --pair blocks come into host memory/],
+    [['--pair', '--engine', 'engine.ts'], /--engine excludes --pair/],
     [['missing.jsonl', '--workload', 'chatbot'], /--workload excludes missing.jsonl/],
     [['--json', '/no/such/dir/r.json'], /\/no\/such\/dir\/r.json cannot be written/],
   ])('%j', async (args, says) => {

@@ -5,7 +5,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { benchCommand } from '../../../src/cli/bench/command.ts';
 import { calibrateCommand } from '../../../src/cli/calibrate.ts';
 import { replayCommand } from '../../../src/cli/replay/command.ts';
+import {
+  parseReplayOptions,
+  type RawReplayOptions,
+  replayDefaults,
+} from '../../../src/cli/replay/parseOptions.ts';
 import { simulateCommand } from '../../../src/cli/simulate/command.ts';
+import type { ReplayReport } from '../../../src/replay/report.ts';
+import { runReplay } from '../../../src/replay/run.ts';
+import { SharedServer } from '../../../src/sim/links/sharedServer.ts';
+import { readSharedTier } from '../../../src/simulate/engineOptions.ts';
 import {
   freePort,
   hasRedis,
@@ -60,6 +69,58 @@ describe.skipIf(!hasRedis)('with a server', () => {
     expect([one.verifyFailures, two.verifyFailures]).toEqual([0, 0]);
   });
 
+  it('a replay on the model of a server finds and decides what one on the server does', async () => {
+    const model = join(dir, 'model.json');
+    const figures = { capacity_bytes: 300 * 2 ** 20, read_gb_per_s: 1, write_gb_per_s: 1 };
+    fs.writeFileSync(model, JSON.stringify(figures));
+    const args = [
+      '--num-requests',
+      '25',
+      '--hbm',
+      '120',
+      '--ddr',
+      '60',
+      '--nvme',
+      '0',
+      '--block-bytes',
+      '4KiB',
+    ];
+    const own = `${server.url}/3`; // others of this file lie in database 0
+    const logs: string[] = [];
+    const replays = async (more: readonly string[], name: string): Promise<ReplayReport> => {
+      const [json, log] = [join(dir, `${name}.json`), join(dir, `${name}.log`)];
+      await printedBy(replayCommand(), trace, ...args, ...more, '--json', json, '--log', log);
+      logs.push(log);
+      return JSON.parse(fs.readFileSync(json, 'utf8')).result;
+    };
+    const real = [await replays(['--remote', own], 'real1'), await replays(['--remote', own], 'real2')];
+    const modeled = await replays(['--driver', 'modeled', '--shared-tier', model], 'model1');
+    // a second one finds what the first left, on the same server
+    const listener = { progress: () => {}, notice: () => {}, signal: new AbortController().signal };
+    const words: RawReplayOptions = {
+      ...{ ...replayDefaults, skipBad: false, driver: 'modeled', requests: '25', sharedTier: model },
+      ...{ hbm: '120', ddr: '60', nvme: '0', blockBytes: '4KiB' },
+    };
+    const options = parseReplayOptions(trace, words, () => dir);
+    const both = [await runReplay(options, listener), await runReplay(options, listener)];
+    const of = ({ hits, hitDigest, decisionDigest, demotions }: ReplayReport) => {
+      return { hits, hitDigest, decisionDigest, demotions };
+    };
+    expect(of(modeled)).toEqual(of(real[0]));
+    expect(both.map(of)).toEqual(real.map(of));
+    expect(real[1].hits.remote, 'what the first one left').toBeGreaterThan(real[0].hits.remote ?? 0);
+    // the inputs of the real run, decided again, come out as the same log
+    const again = join(dir, 'again.log');
+    await printedBy(replayCommand(), '--inputs', logs[1], '--driver', 'modeled', '--log', again);
+    expect(fs.readFileSync(again).equals(fs.readFileSync(logs[1]))).toBe(true);
+    // the control: a server that forgets is another server
+    const tiny = new SharedServer({ ...readSharedTier(model), capacityBytes: 40 * 4096 });
+    const forgetful = { ...options, shared: tiny };
+    await runReplay(forgetful, listener);
+    expect(of(await runReplay(forgetful, listener))).not.toEqual(of(real[1]));
+    expect(tiny.counts.evictions).toBeGreaterThan(0);
+  }, 600_000);
+
   it('a server that is not there, and options that would do nothing, are one line', async () => {
     const absent = `redis://127.0.0.1:${await freePort()}`;
     const out = join(dir, 'none.json');
@@ -74,6 +135,7 @@ describe.skipIf(!hasRedis)('with a server', () => {
     const replay = (...more: string[]): Promise<string> => printedBy(replayCommand(), trace, ...more);
     await expect(replay('--remote-blocks', '5')).rejects.toThrow('without --remote');
     await expect(replay('--remote', absent, '--driver', 'modeled')).rejects.toThrow('--driver real');
+    await expect(replay('--shared-tier', 'x.json')).rejects.toThrow('--shared-tier is a model of a server');
     await expect(replay('--remote', 'redi://x')).rejects.toThrow('Did you mean redis');
   });
 });

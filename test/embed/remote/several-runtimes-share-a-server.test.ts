@@ -144,6 +144,42 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     }
   });
 
+  it('is written as far as its budget goes: its size, and what is read back', async () => {
+    const written = async (writeBudget?: object): Promise<number> => {
+      await server.ask('FLUSHALL');
+      const small = { bytes: blocks(6), ...(writeBudget === undefined ? {} : { writeBudget }) };
+      await using one = await open({}, small);
+      for (const seed of [1, 2, 3]) await ask(one, seed);
+      return Number(one.describe().remote.written);
+    };
+    expect(await written({ bytesPerByteRead: 0 })).toBe(6);
+    expect(await written(), 'without one').toBe(3 * promptBlocks);
+  });
+
+  it('is found by all groups of layers, or not at all', async () => {
+    const layerGroups = [
+      { first: 0, end: 1 },
+      { first: 1, end: 2 },
+    ];
+    const grouped = { layerGroups };
+    await using one = await open(grouped);
+    await using other = await open(grouped);
+    await ask(one, 1);
+    expect(await ask(other, 1)).toEqual({ cachedTokens: whole, right: true });
+    // one group of the second block is gone: the prefix ends before it
+    await server.ask('FLUSHALL');
+    await ask(one, 4);
+    const list = await server.ask('EVAL', "return table.concat(redis.call('KEYS','*'), ' ')", '0');
+    const names = list.toString().split(' ');
+    expect(names).toHaveLength(2 * promptBlocks);
+    await using third = await open(grouped);
+    await server.ask('DEL', names[0]);
+    const { cachedTokens, right } = await ask(third, 4);
+    expect(right).toBe(true);
+    expect(cachedTokens).toBeLessThan(whole);
+    expect(cachedTokens % layout.blockTokens).toBe(0);
+  });
+
   it('computes what the server has forgotten meanwhile', async () => {
     await using one = await open();
     await using other = await open();

@@ -107,6 +107,21 @@ describe('instances with a shared tier', () => {
     expect(firstTokens(run(sharing(fast, 3), requests), [1])).toEqual([9050 + lastBlockUs]);
   });
 
+  it('lay a whole block there, of all GPUs that it lies over', () => {
+    const pool = sharing();
+    const over = { ...pool, engine: { ...pool.engine, ranks: 2 } };
+    const simulation = run(over, [
+      { atUs: 0, ...prompt },
+      { atUs: 1_000_000, ...prompt },
+    ]);
+    // twice the bytes over the server's link
+    expect(firstTokens(simulation, [1])).toEqual([9 * 2000 + 50 + lastBlockUs]);
+    expect(simulation.shared?.counts).toMatchObject({ writes: 10, writtenBytes: 20_000, readBytes: 18_000 });
+    expect(simulation.shared?.residentBytes).toBe(20_000);
+    const small = { ...over, engine: { ...over.engine, shared: { ...config, capacityBytes: 1999 } } };
+    expect(() => run(small, [])).toThrow('a block of 2000 bytes');
+  });
+
   it('compute what it has no room for', () => {
     const simulation = run(sharing({ capacityBytes: 5000 }), [
       { atUs: 0, ...prompt },
