@@ -5,11 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { benchCommand } from '../../../src/cli/bench/command.ts';
 import { calibrateCommand } from '../../../src/cli/calibrate.ts';
 import { replayCommand } from '../../../src/cli/replay/command.ts';
-import {
-  parseReplayOptions,
-  type RawReplayOptions,
-  replayDefaults,
-} from '../../../src/cli/replay/parseOptions.ts';
+import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
+import { type RawReplayOptions, replayDefaults } from '../../../src/cli/replay/words.ts';
 import { simulateCommand } from '../../../src/cli/simulate/command.ts';
 import type { ReplayReport } from '../../../src/replay/report.ts';
 import { runReplay } from '../../../src/replay/run.ts';
