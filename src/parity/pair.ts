@@ -8,14 +8,10 @@
  */
 
 import { KVRuntime } from '../embed/index.ts';
-import {
-  type HandoffEnd,
-  type HandoffOffer,
-  HandoffReceiver,
-  HandoffSender,
-  transferAnswer,
-  transferWish,
-} from '../handoff/index.ts';
+import type { HandoffOffer } from '../handoff/offer.ts';
+import { type HandoffEnd, HandoffReceiver } from '../handoff/receiver.ts';
+import { HandoffSender } from '../handoff/sender.ts';
+import { transferAnswer, transferWish } from '../handoff/transferParams.ts';
 import { Outcome } from '../runtime/index.ts';
 import { type NumberedRequest, type ServedQueue, Serving, type StandInConfig } from './standIn.ts';
 import { Arrivals, type RunnerJob, type ServedRequest, TokenIds } from './traffic.ts';

@@ -59,16 +59,16 @@ export interface ParityOptions extends Omit<EngineSetting, 'dir' | 'tierBytes' |
   readonly latency: LatencyModel;
   readonly latencyModel: string;
   readonly layout: KVLayout;
-  /** From fast to slow, the first is the top tier. Tiers that lie in a directory get one of the run's own. */
+  /** From fast to slow, the first is the top tier. ParityTiers that lie in a directory get one of the run's own. */
   readonly tiers: readonly SizedTier<number>[];
   readonly linksPath: string | undefined;
   readonly logPath: string | undefined;
 }
 
-type Tiers = ParityOptions['tiers'];
+type ParityTiers = ParityOptions['tiers'];
 
 /** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
-export function standInConfig(options: ParityOptions, dir: string, tiers: Tiers): StandInConfig {
+export function standInConfig(options: ParityOptions, dir: string, tiers: ParityTiers): StandInConfig {
   const { layout, eviction, scheduler, latency, adapter } = options;
   return {
     latency,
@@ -86,13 +86,13 @@ export function standInConfig(options: ParityOptions, dir: string, tiers: Tiers)
   };
 }
 
-function runtimeTiers(tiers: Tiers, dir: string, blockBytes: number): TierOptions {
+function runtimeTiers(tiers: ParityTiers, dir: string, blockBytes: number): TierOptions {
   const placed = tiers.map((tier) => (tier.place === undefined ? { ...tier, place: dir } : tier));
   return tierOptionsOf(placed, ({ blocks }) => blocks * blockBytes);
 }
 
 /** Who serves on these tiers, with its disk tier in `dir`. */
-export type Runners = (dir: string, tiers: Tiers) => ParityRunner;
+export type Runners = (dir: string, tiers: ParityTiers) => ParityRunner;
 
 /** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {

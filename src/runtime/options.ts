@@ -110,7 +110,7 @@ export function oneOf<Name extends string>(field: string, value: Name, names: re
   throw configError(field, `is ${described(value)}`, remedy);
 }
 
-type Kind =
+type ValueKind =
   | 'text'
   | 'name'
   | 'number'
@@ -127,7 +127,7 @@ type Kind =
  * What a value must look like: a kind, with `?` where it may be left out, the shape of each element of an array, or the
  * shapes of the fields of an object that a call cannot do without.
  */
-export type Shape = Kind | `${Kind}?` | readonly [Shape] | { readonly [field: string]: Shape };
+export type Shape = ValueKind | `${ValueKind}?` | readonly [Shape] | { readonly [field: string]: Shape };
 
 interface KindCheck {
   /** As in "must be ...". */
@@ -140,7 +140,7 @@ const isObject = (value: unknown): value is object => typeof value === 'object' 
 const isRecord = (value: unknown): value is object =>
   isObject(value) &&
   !(Array.isArray(value) || ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set);
-const kinds: Readonly<Record<Kind, KindCheck>> = {
+const kinds: Readonly<Record<ValueKind, KindCheck>> = {
   text: { words: 'text', holds: (value) => typeof value === 'string' },
   name: { words: 'text that is not empty', holds: (value) => typeof value === 'string' && value !== '' },
   number: { words: 'a number', holds: (value) => typeof value === 'number' && !Number.isNaN(value) },
@@ -161,7 +161,7 @@ const kinds: Readonly<Record<Kind, KindCheck>> = {
 function requireShape(value: unknown, field: string, shape: Shape): void {
   if (typeof shape === 'string') {
     if (value === undefined && shape.endsWith('?')) return;
-    const { words, holds } = kinds[shape.replace('?', '') as Kind];
+    const { words, holds } = kinds[shape.replace('?', '') as ValueKind];
     if (holds(value)) return;
     const problem = `${field} must be ${words}, and it is ${described(value)}`;
     throw new TierKVError('TKV_INPUT', `${problem}. Pass ${words}.`, { field });

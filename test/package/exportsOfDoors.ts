@@ -87,7 +87,7 @@ export const takesAnything: Readonly<Record<string, string>> = {
   ),
   ...Object.fromEntries(
     words(`observers nonNegativeLeastSquares formatStepRecords headOfLineBlocking compareRecorded cacheMetrics
-      transferMetrics fitLognormal meansBySetting symmetricEigen leadersOf bestOfEach rungsOf rungsWithBars firstPolicies
+      transferMetrics fitLognormal meansBySetting symmetricEigen barsOf leadersOf bestOfEach rungsOf rungsWithBars firstPolicies
       crowdingDistances hypervolume paretoRanks rankAndCrowd`).map((name) => [name, '[object Array]']),
   ),
   ...Object.fromEntries(

@@ -83,18 +83,16 @@ const shadowOptionNames = optionNames<ShadowConfig>({
 const historyNames = optionNames<HistoryConfig>({ windowUs: true, windows: true, burstFactor: true });
 
 export function checkControl(config: Partial<ControlConfig>): ControlConfig {
-  requireShapes({ config }, { config: 'object' });
   requireOptions(config, controlNames, 'config', 'TKV_CONFIG');
   const whole = { ...defaultControl, ...config };
   const { signals, shadow, history } = whole;
   const choice: Shape = { policy: 'text' };
   requireShapes(whole, { admission: choice, priority: choice, routing: choice, decider: choice });
-  for (const name of ['prefillRouting', 'decodeRouting', 'gateway'] as const) {
-    if ((whole[name] ?? null) !== null) requireShapes(whole, { [name]: choice });
-  }
+  const optional = ['prefillRouting', 'decodeRouting', 'gateway'] as const;
+  const chosen = optional.filter((name) => (whole[name] ?? null) !== null);
+  requireShapes(whole, Object.fromEntries(chosen.map((name) => [name, choice])));
   requireOptions(signals, signalNames, 'signals', 'TKV_CONFIG');
   requireOptions(shadow, shadowOptionNames, 'shadow', 'TKV_CONFIG');
-  requireShapes(whole, { shadow: { model: 'text' } });
   requireOptions(history, historyNames, 'history', 'TKV_CONFIG');
   requireInteger('signals.snapshotIntervalUs', signals.snapshotIntervalUs, 0, DAY_US);
   requireInteger('signals.cacheSignalUs', signals.cacheSignalUs, 0, DAY_US);
