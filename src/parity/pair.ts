@@ -17,7 +17,7 @@ import {
   transferWish,
 } from '../handoff/index.ts';
 import { Outcome } from '../runtime/index.ts';
-import { type AskedRequest, type ServedQueue, Serving, type StandInConfig } from './standIn.ts';
+import { type ServedQueue, Serving, type SideRequest, type StandInConfig } from './standIn.ts';
 import { Arrivals, type RunnerJob, type ServedRequest, TokenIds } from './traffic.ts';
 
 export const sides = ['prefill', 'decode'] as const;
@@ -45,7 +45,7 @@ export interface PairRun {
 
 /** Requests that one side is given, in order. */
 class SideQueue implements ServedQueue {
-  readonly #coming: AskedRequest[] = [];
+  readonly #coming: SideRequest[] = [];
   readonly #traffic: PairTraffic;
   readonly #side: Side;
   #change = Promise.withResolvers<void>();
@@ -64,12 +64,12 @@ class SideQueue implements ServedQueue {
     return this.#traffic.isOver;
   }
 
-  take(): AskedRequest | Promise<AskedRequest> {
+  take(): SideRequest | Promise<SideRequest> {
     if (this.#side === 'prefill') return this.#traffic.offered();
-    return this.#coming.shift() as AskedRequest; // `timeUs` was 0
+    return this.#coming.shift() as SideRequest; // `timeUs` was 0
   }
 
-  ended(asked: AskedRequest, served: ServedRequest): void {
+  ended(asked: SideRequest, served: ServedRequest): void {
     if (this.#side === 'prefill') this.#traffic.computed(asked);
     else this.#traffic.answered(asked, served);
   }
@@ -78,7 +78,7 @@ class SideQueue implements ServedQueue {
     return this.#change.promise;
   }
 
-  push(asked: AskedRequest): void {
+  push(asked: SideRequest): void {
     this.#coming.push(asked);
     this.tell();
   }
@@ -101,7 +101,7 @@ class PairTraffic {
   readonly #receiver: HandoffReceiver;
   readonly #job: PairJob;
   readonly #tokens: TokenIds = new TokenIds();
-  readonly #offers: Map<number, { readonly offer: HandoffOffer; readonly asked: AskedRequest }> = new Map();
+  readonly #offers: Map<number, { readonly offer: HandoffOffer; readonly asked: SideRequest }> = new Map();
   #taken = 0;
   #open = 0;
 
@@ -119,7 +119,7 @@ class PairTraffic {
   }
 
   /** The next request as the prefill side has it: its blocks are offered, and it ends with its first token. */
-  async offered(): Promise<AskedRequest> {
+  async offered(): Promise<SideRequest> {
     const asked = { request: this.arrivals.take(), own: this.#taken++ };
     this.#open++;
     const { request, own } = asked;
@@ -130,8 +130,8 @@ class PairTraffic {
     return { request: { ...request, outputTokens: 1 }, own };
   }
 
-  computed({ own }: AskedRequest): void {
-    const { offer, asked } = this.#offers.get(own) as { offer: HandoffOffer; asked: AskedRequest };
+  computed({ own }: SideRequest): void {
+    const { offer, asked } = this.#offers.get(own) as { offer: HandoffOffer; asked: SideRequest };
     this.#offers.delete(own);
     offer.computed();
     if (this.#job.fetches === 'whole') {
@@ -139,7 +139,7 @@ class PairTraffic {
     }
   }
 
-  answered({ request }: AskedRequest, served: ServedRequest): void {
+  answered({ request }: SideRequest, served: ServedRequest): void {
     this.served.push(served);
     this.arrivals.ended(request, served.outputTokens, served.lastTokenUs);
     this.#open--;
@@ -147,7 +147,7 @@ class PairTraffic {
     for (const queue of Object.values(this.queues)) queue.tell();
   }
 
-  async #fetch({ reference }: HandoffOffer, asked: AskedRequest, tokens: Int32Array): Promise<void> {
+  async #fetch({ reference }: HandoffOffer, asked: SideRequest, tokens: Int32Array): Promise<void> {
     try {
       // as the two legs of a request have it
       const wish = transferWish(JSON.parse(JSON.stringify(transferAnswer(reference, 'parity'))));

@@ -65,10 +65,10 @@ export interface ParityOptions extends Omit<EngineSetting, 'dir' | 'tierBytes' |
   readonly logPath: string | undefined;
 }
 
-type Tiers = ParityOptions['tiers'];
+type ParityTiers = ParityOptions['tiers'];
 
 /** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
-export function standInConfig(options: ParityOptions, dir: string, tiers: Tiers): StandInConfig {
+export function standInConfig(options: ParityOptions, dir: string, tiers: ParityTiers): StandInConfig {
   const { layout, eviction, scheduler, latency, adapter } = options;
   return {
     latency,
@@ -86,13 +86,13 @@ export function standInConfig(options: ParityOptions, dir: string, tiers: Tiers)
   };
 }
 
-function runtimeTiers(tiers: Tiers, dir: string, blockBytes: number): TierOptions {
+function runtimeTiers(tiers: ParityTiers, dir: string, blockBytes: number): TierOptions {
   const placed = tiers.map((tier) => (tier.place === undefined ? { ...tier, place: dir } : tier));
   return tierOptionsOf(placed, ({ blocks }) => blocks * blockBytes);
 }
 
 /** Who serves on these tiers, with its disk tier in `dir`. */
-export type Runners = (dir: string, tiers: Tiers) => ParityRunner;
+export type Runners = (dir: string, tiers: ParityTiers) => ParityRunner;
 
 /** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
@@ -259,7 +259,7 @@ export function predict(
   return { requests: servedBy(simulation), observed };
 }
 
-/** Runs it, and says what became of its requests. @returns those that are complete, in order of arrival */
+/** Runs it, and says what became of its requests. @returns the complete ones, in order of arrival */
 export function servedBy(simulation: Simulation): ServedRequest[] {
   simulation.run();
   simulation.close();

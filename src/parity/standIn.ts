@@ -42,7 +42,7 @@ const COARSE_US = 2500;
 
 /** A request that is being served. */
 interface Open {
-  readonly asked: AskedRequest;
+  readonly asked: SideRequest;
   readonly request: WorkloadRequest;
   readonly answer: Int32Array;
   generated: number;
@@ -82,7 +82,7 @@ export class StandIn implements ParityRunner {
 }
 
 /** A request as a side of a run has it. */
-export interface AskedRequest {
+export interface SideRequest {
   readonly request: WorkloadRequest;
   /** Tells it from all others, on every side. */
   readonly own: number;
@@ -94,8 +94,8 @@ export interface ServedQueue {
   readonly timeUs: number;
   /** No request will come any more. */
   readonly isOver: boolean;
-  take(): AskedRequest | Promise<AskedRequest>;
-  ended(asked: AskedRequest, served: ServedRequest): void;
+  take(): SideRequest | Promise<SideRequest>;
+  ended(asked: SideRequest, served: ServedRequest): void;
   /** Fulfilled when a request has come, or none will, while `timeUs` was Infinity or later. */
   changed(): Promise<void>;
 }
@@ -185,7 +185,7 @@ export class Serving {
     return this.#kv.nowUs() - this.#startUs;
   }
 
-  #add(asked: AskedRequest): void {
+  #add(asked: SideRequest): void {
     const { request, own } = asked;
     const { id } = request;
     const answer = this.#tokens.output(request, own);

@@ -16,14 +16,14 @@ import type { PlannedScaling } from './built.ts';
 type Pool = Omit<PoolConfig, 'latency'>;
 
 /** What a run has, as far as fields ask for it. */
-interface Run {
+interface IdleRun {
   readonly control: ControlConfig;
   readonly pools: readonly Pool[];
   readonly scaling: readonly PlannedScaling[];
 }
 
 type Fields = Readonly<Record<string, unknown>>;
-type Rule = readonly [names: readonly string[], acts: boolean, lacks: string];
+type FieldRule = readonly [names: readonly string[], acts: boolean, lacks: string];
 
 const fieldsOf = (value: unknown): Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : {};
@@ -36,14 +36,14 @@ function at(fields: Fields, path: string): unknown {
   return value ?? undefined;
 }
 
-const told = (fields: Fields, under: string, rules: readonly Rule[]): string[] =>
+const told = (fields: Fields, under: string, rules: readonly FieldRule[]): string[] =>
   rules.flatMap(([names, acts, lacks]) =>
     names
       .filter((name) => !acts && at(fields, name) !== undefined)
       .map((name) => `${under}${name} has no effect: ${lacks}`),
   );
 
-function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly Rule[] {
+function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly FieldRule[] {
   const has = (name: string): boolean => ![undefined, 0, '0'].includes(at(engine, name) as never);
   const hasTiers = hasShared || at(pool, 'tiers') !== undefined || ['kv_cpu_blocks', 'ddr', 'nvme'].some(has);
   const size = ['total_kv_blocks', 'hbm'].find(has);
@@ -59,7 +59,7 @@ function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly Ru
   ];
 }
 
-function ofControl({ control, pools, scaling }: Run): readonly Rule[] {
+function ofControl({ control, pools, scaling }: IdleRun): readonly FieldRule[] {
   const { routing, prefillRouting = routing, decodeRouting = routing, shadow } = control;
   const hasRoles = pools.some(({ role }) => role !== 'monolithic');
   const routes = hasRoles ? [routing, prefillRouting, decodeRouting] : [routing];
@@ -89,12 +89,12 @@ function ofControl({ control, pools, scaling }: Run): readonly Rule[] {
 }
 
 /** The pause of users in closed loop. */
-function ofUsers(workload: Fields): Rule {
+function ofUsers(workload: Fields): FieldRule {
   const waits = Number(workload.concurrency ?? 0) > 0 || isConversation(workload.preset);
   return [['workload.think_time_ms'], waits, 'no user of this workload waits for an answer'];
 }
 
-function ofScaling(scaling: Fields): readonly Rule[] {
+function ofScaling(scaling: Fields): readonly FieldRule[] {
   const warms = Number(at(scaling, 'warmup.duration_us') ?? 0) > 0;
   return [
     [['warmup.curve', 'warmup.initial_penalty_factor'], warms, 'warmup.duration_us is 0'],
@@ -108,7 +108,7 @@ function ofScaling(scaling: Fields): readonly Rule[] {
 }
 
 /** @param text of the deployment file, which was read without an error */
-export function idleFields(text: string, run: Run): string[] {
+export function idleFields(text: string, run: IdleRun): string[] {
   const root = fieldsOf(parse(text));
   const hasShared = at(root, 'shared_tier') !== undefined;
   return [
