@@ -127,7 +127,7 @@ try {
   for (const name of options.only.split(',')) {
     const bench = benches[name];
     if (bench === undefined)
-      throw new Error(`there is no bench ${name}; name ${Object.keys(benches).join(', ')}`);
+      throw new Error(`bench ${name} is unknown; name ${Object.keys(benches).join(', ')}`);
     const pairs: (readonly [old: Figures, new_: Figures])[] = [];
     for (let round = 0; round < rounds; round++) {
       const order = round % 2 === 0 ? [0, 1] : [1, 0];

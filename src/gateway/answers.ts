@@ -115,7 +115,7 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
       if (socket.connecting) socket.once('connect', () => (wasSent = true));
       else wasSent = true;
     });
-    // all of the head counts, so that one that comes by the byte is no head
+    // all of the head counts, so a head that comes byte by byte has a bound too
     const timer = setTimeout(() => {
       request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
     }, headMs);

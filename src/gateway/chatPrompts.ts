@@ -123,7 +123,7 @@ function contentText(content: unknown): string {
     .join('\n');
 }
 
-/** A template, or why there is none, in words for an operator. */
+/** A template, or why it is missing, in words for an operator. */
 export type FoundTemplate =
   | { readonly template: ChatTemplate }
   | { readonly template: null; readonly why: string };

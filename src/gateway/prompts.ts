@@ -227,7 +227,7 @@ export interface ReadPrompt {
   readonly user: string;
 }
 
-/** Letters of a model's name: what is longer is none, and would only fill logs. */
+/** Most letters of a model's name: longer texts are not names, and would only fill logs. */
 const MODEL_MOST = 256;
 /** Most JSON values of a body. */
 const VALUES_MOST = 2 ** 20;

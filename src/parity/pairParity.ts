@@ -105,7 +105,7 @@ export async function runPairParity(
   return { report, chart, served: { real: run.requests, predicted: predicted.requests } };
 }
 
-/** @throws TKV_CONFIG naming the option of a tier of host memory below the top, where there is none */
+/** @throws TKV_CONFIG naming the option of host memory, where the run has it off */
 function requireHostMemory({ tiers }: ParityOptions): void {
   const inMemory = askedRows().filter(({ isHostMemory }) => isHostMemory === true);
   const [{ name }] = inMemory;
