@@ -79,7 +79,7 @@ export function parityCommand(): Command {
       using bar = startProgressBar('requests');
       const startMs = performance.now();
       const { expected } = options.traffic;
-      const { report, chart } = await interruptible((signal) => {
+      const { report, chart, served } = await interruptible((signal) => {
         const listener: ParityListener = {
           signal,
           notice: (line) => bar.notice(line),
@@ -94,7 +94,7 @@ export function parityCommand(): Command {
       if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
       if (typeof given.report === 'string') {
         const { parityReport } = await import('../../report/parityReport.ts');
-        await reportTo(given.report, (command) => parityReport(report, command));
+        await reportTo(given.report, (command) => parityReport({ ...report, served }, command));
       }
       printText(renderParity(report));
       if (!report.exact.identical || report.wrongBlocks > 0) process.exitCode = 1;
