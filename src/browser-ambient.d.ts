@@ -6,8 +6,8 @@ declare module 'tierkv:files' {
   export default texts;
 }
 
-declare module 'tierkv:folder-worker' {
-  /** The program of `src/browser/folderWorker.ts`. A build for browsers makes this module. */
+declare module 'tierkv:file-worker' {
+  /** The program of `src/browser/fileWorker.ts`. A build for browsers makes this module. */
   const program: string;
   export default program;
 }

@@ -6,8 +6,6 @@
 import { join } from 'node:path';
 import { runAttached } from './attachedProcess.ts';
 
-const vitest = 'node_modules/vitest/vitest.mjs';
-
 /** What Node runs for each name, from the project's folder. */
 export const campaigns: Readonly<Record<string, readonly string[]>> = {
   faults: ['test/faults/run.ts'],
@@ -19,13 +17,15 @@ export const campaigns: Readonly<Record<string, readonly string[]>> = {
   remote: ['test/backends/remote/run.ts'],
   pair: ['test/handoff/run.ts'],
   shared: ['test/embed/remote/run.ts'],
-  truth: ['test/cli/replay/truthRun.ts'],
+  truth: ['test/fullRun.ts', 'test/cli/replay/groundTruth.test.ts'],
+  full: ['test/fullRun.ts'],
   soak: ['test/soak/run.ts'],
   server: ['test/server-load/run.ts'],
   gateway: ['test/gateway/run.ts'],
   loads: ['test/sim/tier/run.ts'],
+  observed: ['test/cli/observe/run.ts'],
   kernels: ['test/compute/run.ts'],
-  bits: [vitest, 'run', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
+  bits: ['test/fullRun.ts', 'test/examples/server', 'test/compute', '-t', 'bit-identical'],
   transformers: ['test/adapters/run.ts'],
   tabs: ['test/browser/run.ts'],
   coverage: ['test/lineCoverage/run.ts', '--least', '90'],

@@ -7,7 +7,14 @@ import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { latencyDataFile, readText } from '../src/files/dataFiles.ts';
-import { accuracyOf, accuracyPage, capacityRows, runsOf } from '../src/fitting/accuracyPage.ts';
+import {
+  accuracyOf,
+  accuracyPage,
+  capacityRows,
+  runsOf,
+  stepRows,
+  tokenRows,
+} from '../src/fitting/accuracyPage.ts';
 
 const { values } = parseArgs({
   options: { runs: { type: 'string', multiple: true, default: [] }, out: { type: 'string' } },
@@ -31,8 +38,13 @@ const own = accuracyOf(
 const given = runsOf(values.runs);
 const page = accuracyPage({
   rows: [...own, ...given.rows],
+  steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),
   skipped: given.skipped,
-  capacity: capacityRows(readText(latencyDataFile('vllm-memory.csv'))),
+  capacity: [
+    ...capacityRows(readText(latencyDataFile('vllm-memory.csv'))),
+    ...tokenRows(),
+    ...given.capacity,
+  ],
 });
 const out = values.out ?? fileURLToPath(new URL('../docs/reference/accuracy.md', import.meta.url));
 writeFileSync(out, page);

@@ -41,7 +41,7 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   name: 'tierkv-in-pages',
   async resolveId(id, importer, options) {
     // beside a page there is no other package
-    if (['tierkv:files', 'tierkv:folder-worker', 'cli-table3'].includes(id)) return `\0${id}`;
+    if (['tierkv:files', 'tierkv:file-worker', 'cli-table3'].includes(id)) return `\0${id}`;
     if (Object.hasOwn(instead, id)) return instead[id];
     if (id === 'node:path') return source('browser/paths.ts');
     if (id.startsWith('node:')) throw new Error(`${importer} imports ${id}, which a page does not have`);
@@ -50,8 +50,8 @@ const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
     return counterpart ?? found;
   },
   async load(id) {
-    if (id === '\0tierkv:folder-worker') {
-      return `export default ${JSON.stringify(await programText('browser/folderWorker.ts'))};`;
+    if (id === '\0tierkv:file-worker') {
+      return `export default ${JSON.stringify(await programText('browser/fileWorker.ts'))};`;
     }
     if (id === source('backends/webgpu/shaderTexts.ts')) return bareShaders(readFileSync(id, 'utf8'));
     if (id === source('browser/noNode.ts')) return 'export {};';

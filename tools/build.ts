@@ -10,7 +10,7 @@
  *
  * The code has no comments, is not minified and has no source maps: it keeps names and lines, so the stack of an
  * error leads to its place. `--out FOLDER` builds elsewhere, `--programs`
- * the programs alone.
+ * the programs alone, `--no-declarations` all but the declarations.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -22,7 +22,12 @@ import { buildForBrowsers } from './browserBuild.ts';
 
 const root = resolve(import.meta.dirname, '..');
 const { values } = parseArgs({
-  options: { out: { type: 'string', default: join(root, 'dist') }, programs: { type: 'boolean' } },
+  allowNegative: true,
+  options: {
+    out: { type: 'string', default: join(root, 'dist') },
+    programs: { type: 'boolean' },
+    declarations: { type: 'boolean', default: true },
+  },
 });
 const out = resolve(values.out);
 
@@ -98,7 +103,7 @@ function licencesOf(chunks: readonly OutputChunk[]): string {
 
 rmSync(out, { recursive: true, force: true });
 const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
-if (!values.programs) {
+if (!values.programs && values.declarations) {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', out], {
     stdio: 'inherit',
   });

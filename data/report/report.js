@@ -107,7 +107,7 @@ for (const table of document.querySelectorAll('table.sortable')) {
 
 function durationText(ms) {
   if (ms < 0) return '-';
-  if (ms < 1000) return `${ms} ms`;
+  if (ms < 1000) return `${ms < 10 ? Number(ms.toFixed(2)) : Math.round(ms)} ms`;
   return ms < 120_000 ? `${(ms / 1000).toFixed(2)} s` : `${(ms / 60_000).toFixed(1)} min`;
 }
 function show(from, to) {
@@ -165,6 +165,9 @@ function followDrags(place, secondsAt) {
 const LEFT = 56;
 const BARS_MOST = 60;
 const BAR = 9;
+// fewer parts than three: the last ones
+const partColours = [okabeIto[1], okabeIto[0], okabeIto[2]].slice(timeline === null ? 0 : -timeline.parts.length);
+const partOpacities = [0.9, 1, 0.75];
 let chosen = -1;
 function requestEnd(i) {
   const { endMs, firstMs, joinedMs } = timeline;
@@ -198,18 +201,15 @@ function drawRequests() {
   const x = (s) => LEFT + Math.min(Math.max((s - seconds[0]) * scale, 0), across - LEFT - 10);
   const bars = shown.map((i, row) => {
     const begin = timeline.arrivalS[i];
-    const parts = [
-      [0, timeline.joinedMs[i], okabeIto[1], 0.9],
-      [timeline.joinedMs[i], timeline.firstMs[i], okabeIto[0], 1],
-      [timeline.firstMs[i], timeline.endMs[i], okabeIto[2], 0.75],
-    ];
+    const ends = [timeline.joinedMs, timeline.firstMs, timeline.endMs].slice(-timeline.parts.length);
+    const parts = ends.map((end, part) => [part === 0 ? 0 : ends[part - 1][i], end[i], partColours[part], partOpacities[part]]);
     const rects = [];
     let last = 0;
     for (const [from, to, fill, opacity] of parts) {
       if (to < 0) continue;
       const start = Math.max(from, last);
       const left = x(begin + start / 1000);
-      rects.push(svg('rect', { x: left, y: row * BAR + 1, width: Math.max(0.6, x(begin + to / 1000) - left), height: BAR - 2, fill, opacity }));
+      rects.push(svg('rect', { x: left, y: row * BAR + 1, width: Math.max(2, x(begin + to / 1000) - left), height: BAR - 2, fill, opacity }));
       last = to;
     }
     const group = svg('g', { 'data-request': timeline.ids[i], style: 'cursor: pointer' }, svg('title', {}, storyOf(i).join('\n')), ...rects);
@@ -220,21 +220,23 @@ function drawRequests() {
   const height = Math.max(1, shown.length) * BAR + 4;
   const picture = svg('svg', { width: across, height, viewBox: `0 0 ${across} ${height}` }, ...bars);
   const legend = make('p', { class: 'note' });
-  for (const [name, fill] of [['waits', okabeIto[1]], ['computes its prompt', okabeIto[0]], ['computes its output', okabeIto[2]]]) {
+  timeline.parts.forEach((name, part) => {
     const key = make('span', {});
-    key.style.cssText = `display:inline-block;width:10px;height:10px;background:${fill};margin:0 5px 0 12px;border-radius:2px`;
+    key.style.cssText = `display:inline-block;width:10px;height:10px;background:${partColours[part]};margin:0 5px 0 12px;border-radius:2px`;
     legend.append(key, name);
-  }
-  if (shown.length < all.length) legend.append(` (${shown.length} of ${all.length} requests in view)`);
+  });
+  if (shown.length < all.length) legend.append(` (${shown.length} of ${all.length} ${timeline.of}s in view)`);
   place.replaceChildren(picture, legend);
   fillTable(all);
 }
 function storyOf(i) {
   const { ids, arrivalS, joinedMs, firstMs, endMs, prompt, output, places, place, statuses, status, notes } = timeline;
-  const lines = [`${ids[i]}: came at ${arrivalS[i].toFixed(3)} s with ${prompt[i]} prompt tokens`];
-  if (joinedMs[i] >= 0) lines.push(`joined the batch of ${places[place[i]]} after ${durationText(joinedMs[i])}`);
+  const where = places[place[i]];
+  const asked = prompt[i] > 0 ? ` with ${prompt[i]} prompt tokens` : '';
+  const lines = [`${ids[i]}: ${timeline.of === 'request' ? 'came' : 'began'} at ${arrivalS[i].toFixed(3)} s${asked}`];
+  if (joinedMs[i] >= 0) lines.push(`joined the batch of ${where} after ${durationText(joinedMs[i])}`);
   if (firstMs[i] >= 0) lines.push(`first token after ${durationText(firstMs[i])}`);
-  if (endMs[i] >= 0) lines.push(`ended after ${durationText(endMs[i])} with ${output[i]} tokens: ${statuses[status[i]]}`);
+  if (endMs[i] >= 0) lines.push(`ended after ${durationText(endMs[i])}${output[i] > 0 ? ` with ${output[i]} tokens` : ''}: ${statuses[status[i]]}`);
   else lines.push(`${statuses[status[i]]}`);
   if (notes[i] !== undefined) lines.push(notes[i]);
   return lines;
@@ -253,17 +255,18 @@ function fillTable(all) {
   };
   const sorted = [...wanted].sort((a, b) => by[order](a, b) || a - b).slice(0, TABLE_MOST);
   const rows = sorted.map((i) => {
-    const cells = [
-      [ids[i]],
-      [`${arrivalS[i].toFixed(3)} s`, 'number'],
-      [durationText(joinedMs[i]), 'number'],
-      [durationText(firstMs[i]), 'number'],
-      [durationText(endMs[i]), 'number'],
-      [String(prompt[i]), 'number'],
-      [String(output[i]), 'number'],
-      [places[place[i]]],
-      [statuses[status[i]]],
-    ];
+    const all = {
+      id: [ids[i]],
+      arrival: [`${arrivalS[i].toFixed(3)} s`, 'number'],
+      joined: [durationText(joinedMs[i]), 'number'],
+      first: [durationText(firstMs[i]), 'number'],
+      end: [durationText(endMs[i]), 'number'],
+      prompt: [String(prompt[i]), 'number'],
+      output: [String(output[i]), 'number'],
+      place: [places[place[i]]],
+      status: [statuses[status[i]]],
+    };
+    const cells = timeline.columns.map((key) => all[key]);
     const row = make('tr', { tabindex: '0', 'data-request': ids[i] }, ...cells.map(([text, kind]) => make('td', kind === undefined ? {} : { class: kind }, text)));
     if (i === chosen) row.classList.add('chosen');
     row.addEventListener('click', () => choose(i));

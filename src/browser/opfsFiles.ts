@@ -43,7 +43,7 @@ const remedies: Readonly<Record<string, string>> = {
 };
 
 /** The error with an errno in its `code`. */
-function asIoError(error: unknown, call: string): unknown {
+export function asIoError(error: unknown, call: string): unknown {
   const name = error instanceof Error ? error.name : '';
   const errno = errnos[name];
   return errno === undefined ? error : Object.assign(new IoError(errno, call), { cause: error });
@@ -62,7 +62,10 @@ export function problemAt(dir: string, doing: string, error: unknown): TierKVErr
 }
 
 /** @throws TKV_IO where the browser gives no private files */
-export async function openOpfsFolder(dir: string): Promise<StoreFolder> {
+export async function openOpfsFolder(
+  dir: string,
+  place: HandlePlace = { newFile: (onClose) => new OpfsFile(onClose), end() {} },
+): Promise<StoreFolder> {
   const { storage } = navigator;
   if (storage?.getDirectory === undefined) {
     throw problemAt(dir, 'opening private files', new IoError('EACCES', 'getDirectory'));
@@ -76,59 +79,49 @@ export async function openOpfsFolder(dir: string): Promise<StoreFolder> {
   } catch (error) {
     throw problemAt(dir, 'opening the directory', error);
   }
-  return new OpfsFolder(dir, directory);
+  return new OpfsFolder(dir, directory, place);
 }
 
-/** @throws TKV_IO where the browser's quota has no room for `bytes`, with `ownBytes` that are given up */
-export async function requireQuota(dir: string, bytes: number, ownBytes: number): Promise<void> {
-  const { quota, usage = 0 } = await navigator.storage.estimate();
-  if (quota === undefined) return;
-  const freeBytes = quota - usage + ownBytes;
-  if (bytes <= freeBytes) return;
-  throw new TierKVError(
-    'TKV_IO',
-    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ${remedies.ENOSPC}`,
-    { field: 'dir', path: dir },
-  );
+/** A file whose handle is given up for a while, to rename it. */
+export interface HandleFile extends FolderFile {
+  onClose: () => void;
+  take(file: FileSystemFileHandle): Promise<void>;
+  letGo(): void | Promise<void>;
 }
 
-/** The error of an operation in `dir`, with its remedy. */
-export function problemIn(dir: string, doing: string, error: unknown): TierKVError {
-  if (errnoOf(asIoError(error, doing)) === 'EBUSY') return lockedBy(dir);
-  return problemAt(dir, doing, error);
+/** Where the handles of a folder are: in this thread, or in a worker inside. */
+export interface HandlePlace {
+  newFile(onClose: () => void): HandleFile;
+  /** The folder is closed, and its files before it. */
+  end(): void;
 }
 
-/** Makes the caller the only owner of a directory, until the returned function is called. @throws TKV_LOCKED */
-export function lockDirectory(dir: string): Promise<() => void> {
-  return new Promise((resolve, reject) => {
-    const hold = (lock: object | null): Promise<void> | undefined => {
-      if (lock === null) {
-        reject(lockedBy(dir));
-        return undefined;
-      }
-      return new Promise((release) => resolve(release));
-    };
-    const name = `tierkv ${dir}`;
-    navigator.locks.request(name, { ifAvailable: true }, hold).catch(reject);
-  });
+/** The handle of a file, which a tab that was killed may have for a little longer. */
+export async function openHandle(file: FileSystemFileHandle): Promise<FileSystemSyncAccessHandle> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await file.createSyncAccessHandle();
+    } catch (error) {
+      const isBusy = error instanceof Error && error.name === 'NoModificationAllowedError';
+      if (!isBusy || attempt === HANDLE_ATTEMPTS) throw error;
+    }
+    await new Promise((wake) => setTimeout(wake, HANDLE_WAIT_MS));
+  }
 }
-
-export const privateFiles = "the origin's private files";
-
-export const allocates = 'a browser gives space as files grow';
-export const noDirectIo = 'a browser has no direct I/O';
 
 class OpfsFolder implements StoreFolder {
   readonly path: string;
-  readonly filesystem = privateFiles;
+  readonly filesystem = "the origin's private files";
   readonly ops: DirectoryOps;
   readonly #directory: FileSystemDirectoryHandle;
+  readonly #place: HandlePlace;
   /** By name. */
-  readonly #open: Map<string, OpfsFile> = new Map();
+  readonly #open: Map<string, HandleFile> = new Map();
 
-  constructor(path: string, directory: FileSystemDirectoryHandle) {
+  constructor(path: string, directory: FileSystemDirectoryHandle, place: HandlePlace) {
     this.path = path;
     this.#directory = directory;
+    this.#place = place;
     this.ops = {
       rename: (from, to) => this.#rename(from, to),
       remove: (name) => this.#remove(name),
@@ -140,7 +133,23 @@ class OpfsFolder implements StoreFolder {
   async requireDirectory(): Promise<void> {}
 
   lock(): Promise<() => void> {
-    return lockDirectory(this.path);
+    return new Promise((resolve, reject) => {
+      const hold = (lock: object | null): Promise<void> | undefined => {
+        if (lock === null) {
+          this.#place.end();
+          reject(lockedBy(this.path));
+          return undefined;
+        }
+        return new Promise((release) =>
+          resolve(() => {
+            this.#place.end();
+            release();
+          }),
+        );
+      };
+      const name = `tierkv ${this.path}`;
+      navigator.locks.request(name, { ifAvailable: true }, hold).catch(reject);
+    });
   }
 
   pathOf(name: string): string {
@@ -163,7 +172,7 @@ class OpfsFolder implements StoreFolder {
   }
 
   async open(name: string, how: 'kept' | 'made' | 'replaced'): Promise<FolderFile> {
-    const file = new OpfsFile(() => this.#open.delete(name));
+    const file = this.#place.newFile(() => this.#open.delete(name));
     await named('open', async () => {
       const handle = await this.#directory.getFileHandle(name, { create: how !== 'kept' });
       await file.take(handle);
@@ -174,7 +183,15 @@ class OpfsFolder implements StoreFolder {
   }
 
   async requireFreeSpace(bytes: number, names: readonly string[]): Promise<void> {
-    await requireQuota(this.path, bytes, this.bytesOf(names));
+    const { quota, usage = 0 } = await navigator.storage.estimate();
+    if (quota === undefined) return;
+    const freeBytes = quota - usage + this.bytesOf(names);
+    if (bytes <= freeBytes) return;
+    throw new TierKVError(
+      'TKV_IO',
+      `dir ${this.path} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ${remedies.ENOSPC}`,
+      { field: 'dir', path: this.path },
+    );
   }
 
   bytesOf(names: readonly string[]): number {
@@ -194,7 +211,8 @@ class OpfsFolder implements StoreFolder {
   }
 
   problem(doing: string, error: unknown): TierKVError {
-    return problemIn(this.path, doing, error);
+    if (errnoOf(asIoError(error, doing)) === 'EBUSY') return lockedBy(this.path);
+    return problemAt(this.path, doing, error);
   }
 
   async #handle(name: string): Promise<FileSystemFileHandle | undefined> {
@@ -220,7 +238,7 @@ class OpfsFolder implements StoreFolder {
     await this.#remove(to);
     await named('rename', async () => {
       const handle = await this.#directory.getFileHandle(from);
-      file?.letGo();
+      await file?.letGo();
       await handle.move(to);
       await file?.take(await this.#directory.getFileHandle(to));
     });
@@ -239,7 +257,7 @@ function lockedBy(dir: string): TierKVError {
   );
 }
 
-class OpfsFile implements FolderFile {
+class OpfsFile implements HandleFile {
   onClose: () => void;
   #handle: FileSystemSyncAccessHandle | undefined;
 
@@ -248,16 +266,7 @@ class OpfsFile implements FolderFile {
   }
 
   async take(file: FileSystemFileHandle): Promise<void> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        this.#handle = await file.createSyncAccessHandle();
-        return;
-      } catch (error) {
-        const isBusy = error instanceof Error && error.name === 'NoModificationAllowedError';
-        if (!isBusy || attempt === HANDLE_ATTEMPTS) throw error;
-      }
-      await new Promise((wake) => setTimeout(wake, HANDLE_WAIT_MS));
-    }
+    this.#handle = await openHandle(file);
   }
 
   letGo(): void {
@@ -278,11 +287,11 @@ class OpfsFile implements FolderFile {
   }
 
   tryAllocate(): string {
-    return allocates;
+    return 'a browser gives space as files grow';
   }
 
   tryDirect(): string {
-    return noDirectIo;
+    return 'a browser has no direct I/O';
   }
 
   async readv(parts: readonly Uint8Array[], positionBytes: number): Promise<void> {

@@ -21,8 +21,12 @@ export async function folderAt(dir: string): Promise<StoreFolder> {
   }
   if ('createSyncAccessHandle' in handles.prototype) return await openOpfsFolder(dir);
   if (workers !== undefined) {
-    const { openFolderInWorker } = await import('./folderInWorker.ts');
-    return await openFolderInWorker(dir);
+    const { FilesInWorker } = await import('./filesInWorker.ts');
+    const files = new FilesInWorker();
+    return await openOpfsFolder(dir, files).catch((error: unknown) => {
+      files.end();
+      throw error;
+    });
   }
   throw configError(
     'nvme',

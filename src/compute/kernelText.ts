@@ -14,8 +14,8 @@
  *     // scaled {   to   // scaled }                 the lines between
  */
 
-import { compiledOnce } from '../backends/webgpu/compiledKernels.ts';
-import { shaderSource } from '../backends/webgpu/kernels.ts';
+import { governed } from '../backends/webgpu/device.ts';
+import { compiledOnce, shaderSource } from '../backends/webgpu/kernels.ts';
 import { isSoftwareAdapter } from '../backends/webgpu/selfTest.ts';
 import { computeShaders } from '../backends/webgpu/shaderTexts.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
@@ -311,11 +311,12 @@ async function compile(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipe
   const layouts = [own, ...pools].map(layout);
   const module = device.createShaderModule({ label, code });
   try {
-    const pipeline = await device.createComputePipelineAsync({
+    const descriptor: GPUComputePipelineDescriptor = {
       label,
       layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
       compute: { module, constants: { ...constants } },
-    });
+    };
+    const pipeline = await governed(() => device.createComputePipelineAsync(descriptor));
     return { pipeline, layouts };
   } catch (cause) {
     const errors = (await module.getCompilationInfo()).messages.filter(({ type }) => type === 'error');

@@ -1,7 +1,7 @@
 /**
  * `npm run accuracy`: the page that says how far predictions are from measured runs. What is shipped is on it, and each
  * folder of a measured run that it is given: `requests.jsonl` (or another form of a run) beside `meta.json` with vLLM's
- * engine arguments or LLMServingSim's `config.json`. A run whose GPU and model coefficients were fitted to is split in
+ * engine arguments, LLMServingSim's `config.json` or a log of the engine. A run whose GPU and model coefficients were fitted to is split in
  * halves: the first is fitted to, the second judged. Others are judged whole, by coefficients that did not see them.
  */
 
@@ -11,9 +11,13 @@ import { latencyDataFile, loadCoefficients, loadHardware, loadModel, readText } 
 import { TierKVError } from '../runtime/errors.ts';
 import type { CalibratedCoefficients } from '../sim/latency/calibrated.ts';
 import { onLinksOf } from '../sim/latency/calibrated.ts';
-import { engineMemory } from '../sim/latency/engineMemory.ts';
+import { engineMemory, layerKvBytesPerToken } from '../sim/latency/engineMemory.ts';
 import { fitRun, replayRun } from '../sim/latency/fit/engineFit.ts';
 import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
+import { kvLayout } from '../sim/latency/kvLayout.ts';
+import { BatchSums, sumBatch } from '../sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../sim/latency/makeModel.ts';
+import { kvElementBytesOf } from '../sim/latency/modelConfig.ts';
 import { type ComparedValue, compareTimes } from './comparison.ts';
 import { measuredRun, type ServedBy } from './fitRequests.ts';
 
@@ -39,8 +43,17 @@ export interface SkippedRun {
   readonly why: string;
 }
 
+/** Steps of another engine on one GPU and one degree of parallelism; mean errors in percent. */
+export interface StepRow {
+  readonly engine: string;
+  readonly count: number;
+  readonly promptPercent: number;
+  readonly tokenPercent: number;
+}
+
 export interface AccuracyReport {
   readonly rows: readonly AccuracyRow[];
+  readonly steps: readonly StepRow[];
   readonly capacity: readonly CapacityRow[];
   readonly skipped: readonly SkippedRun[];
 }
@@ -75,8 +88,10 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
   const metaFile = fileIn(folder, 'meta.json');
   const configFile = fileIn(folder, 'config.json');
   const meta = metaFile === undefined ? {} : jsonOf(metaFile);
-  const engine = object(meta.engine_kwargs ?? meta.engine ?? meta);
+  const said = object(meta.engine_kwargs ?? meta.engine ?? meta);
   const config = configFile === undefined ? {} : jsonOf(configFile);
+  const log = logOf(folder);
+  const engine = { ...log.args, ...said };
   const node = object((Array.isArray(config.nodes) ? config.nodes : [])[0]);
   const instance = object((Array.isArray(node.instances) ? node.instances : [])[0]);
   const model = String(meta.model ?? engine.model ?? instance.model_name ?? config.model ?? '');
@@ -109,9 +124,98 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
     maxNumBatchedTokens: need(engine.max_num_batched_tokens, 2048, 'max_num_batched_tokens'),
     gpuMemoryUtilization: utilization > 0 && utilization <= 1 ? utilization : 0.9,
     blockSize: whole(engine.block_size, 16),
-    ...(whole(engine.num_gpu_blocks, 0) > 0 ? { kvBlocks: whole(engine.num_gpu_blocks, 0) } : {}),
   };
-  return { by, assumed };
+  const kvBlocks = blocksSaid(whole(engine.num_gpu_blocks, 0) || log.gpuBlocks, log.kvTokens, by);
+  return { by: kvBlocks === undefined ? by : { ...by, kvBlocks }, assumed };
+}
+
+// What vLLM says of itself when it starts, out of its log: its arguments, and how many KV blocks it has. Lines of any version
+// since 0.4 that say one of these are read, the last of each kind counts, and everything else is passed over.
+
+/** Of these, what the log says. */
+export interface LoggedEngine {
+  /** Arguments by vLLM's names, as `tensor_parallel_size`. */
+  readonly args: Readonly<Record<string, string | number>>;
+  /** Blocks of the pool, where they are said as such. */
+  readonly gpuBlocks?: number;
+  /** Tokens that fit, over all groups of layers: blocks of the pool / groups x tokens of a block. */
+  readonly kvTokens?: number;
+}
+
+/** `'name': value`, `name=value` and `--name value` of the lines that list arguments. */
+const argument = /['"]?(\w+)['"]?\s*[:=]\s*(?:'([^']*)'|"([^"]*)"|([\d.]+(?:e[+-]?\d+)?|True|False|None))/g;
+const listsArguments =
+  /non-default args:|Namespace\(|Initializing an? (?:V\d )?LLM engine|Initialized engine with config/;
+
+/** A number with thousands parted by commas. */
+function counted(text: string): number {
+  return Number(text.replaceAll(',', ''));
+}
+
+export function parseEngineStart(text: string): LoggedEngine {
+  const args: Record<string, string | number> = {};
+  let gpuBlocks: number | undefined;
+  let kvTokens: number | undefined;
+  for (const line of text.split(/\r?\n/)) {
+    const start = listsArguments.exec(line);
+    if (start !== null) {
+      for (const [, name, single, double, bare] of line.slice(start.index).matchAll(argument)) {
+        const quoted = single ?? double;
+        if (quoted !== undefined) args[name] = quoted;
+        else if (/^[\d.]/.test(bare) && Number.isFinite(Number(bare))) args[name] = Number(bare);
+      }
+    }
+    const blocks = /# (?:GPU|CUDA|cuda) blocks: ([\d,]+)|num_gpu_blocks(?: is)?: ([\d,]+)/.exec(line);
+    if (blocks !== null) gpuBlocks = counted(blocks[1] ?? blocks[2]);
+    const tokens = /GPU KV cache size: ([\d,]+) tokens/.exec(line);
+    if (tokens !== null) kvTokens = counted(tokens[1]);
+  }
+  return {
+    args,
+    ...(gpuBlocks === undefined ? {} : { gpuBlocks }),
+    ...(kvTokens === undefined ? {} : { kvTokens }),
+  };
+}
+
+/** What logs of the engine say that lie in the folder. */
+function logOf(folder: string): LoggedEngine {
+  const places = [folder, path.join(folder, 'vllm')].filter((place) => fs.existsSync(place));
+  const files = places.flatMap((place) =>
+    fs
+      .readdirSync(place)
+      .filter((name) => /^(engine|vllm|server|serve)[\w.-]*\.(log|txt)$|\.log$/.test(name))
+      .sort()
+      .map((name) => path.join(place, name)),
+  );
+  return parseEngineStart(files.map((file) => readText(file)).join('\n'));
+}
+
+/** Blocks as this project counts them, of all layers that keep their context; a log counts those of one group of layers. */
+function blocksSaid(
+  gpuBlocks: number | undefined,
+  kvTokens: number | undefined,
+  { model, blockSize }: ServedBy,
+): number | undefined {
+  if (!gpuBlocks && kvTokens === undefined) return undefined;
+  const { fullGroups, windowGroups, linearGroups } = kvLayout(loadModel(model));
+  const pool = gpuBlocks || ((kvTokens ?? 0) / blockSize) * (fullGroups + windowGroups + linearGroups);
+  return Math.floor(pool / fullGroups);
+}
+
+/** Blocks that a run's engine logged beside what follows from GPU, model and limits; nothing of it was fitted. */
+function capacityOf(name: string, by: ServedBy): CapacityRow[] {
+  const { kvBlocks, ...unsaid } = by;
+  if (kvBlocks === undefined) return [];
+  const predicted = measuredRun([], unsaid).kvBlocks;
+  return [
+    {
+      run: `${name}: ${loadModel(by.model).name} on ${by.tp * by.dp} x ${loadHardware(by.gpu).name}`,
+      measured: `${kvBlocks} blocks`,
+      predicted: `${predicted} blocks`,
+      errorPercent: 100 * (predicted / kvBlocks - 1),
+      fittedOn: false,
+    },
+  ];
 }
 
 function coefficientsFor(gpu: string): { readonly values: CalibratedCoefficients; readonly from: string } {
@@ -152,7 +256,13 @@ export function accuracyOf(name: string, file: string, by: ServedBy, seen: boole
       seen ? half : 0,
     ),
   ];
-  // a fit to so few requests says nothing
+  if (seen) {
+    const hardware = loadHardware(by.gpu);
+    const h100 = loadCoefficients('calibrated', loadHardware('H100'), undefined)
+      .values as CalibratedCoefficients;
+    rows.push(row("H100's coefficients, nothing of this run", onLinksOf(hardware, 'H100', h100), 0));
+  }
+  // a fit to ten requests says nothing
   if (!seen && half >= 10) rows.push(row('the first half of this run', fitRun(run, shipped, half), half));
   return rows;
 }
@@ -182,6 +292,72 @@ export function capacityRows(text: string): CapacityRow[] {
   });
 }
 
+/**
+ * Prompts and tokens of batches of at most `mostBatch` beside H100's coefficients on each GPU's own links. Nothing of them was
+ * fitted to.
+ * @param text of data/latency/splitwise-steps.csv
+ */
+export function stepRows(text: string, mostBatch: number = 8): StepRow[] {
+  const [, ...lines] = text.trimEnd().split('\n');
+  const rows = lines.map((line) => line.split(',')).filter(([, , , , batch]) => Number(batch) <= mostBatch);
+  const coefficients = loadCoefficients('calibrated', loadHardware('H100'), undefined);
+  const groups = Map.groupBy(rows, ([model, gpu, tp]) => `${model} on ${tp} x ${gpu}`);
+  return [...groups].map(([engine, group]): StepRow => {
+    let [promptSum, tokenSum] = [0, 0];
+    for (const [model, gpu, tp, prompt, batch, output, , promptMs, tokenMs] of group) {
+      const latency = newLatencyModel({
+        model: loadModel(model),
+        hardware: loadHardware(gpu),
+        tp: Number(tp),
+        coefficients,
+      });
+      const requests = Array.from({ length: Number(batch) }, () => {
+        return {
+          promptTokens: Number(prompt),
+          progressTokens: 0,
+          newTokens: Number(prompt),
+          outputTokens: 2,
+        };
+      });
+      const decodes = new BatchSums();
+      decodes.addDecodes(Number(batch), Number(batch) * (Number(prompt) + Number(output) / 2));
+      promptSum += latency.stepTimeUs(sumBatch(requests)) / 1000 / Number(promptMs) - 1;
+      tokenSum += latency.stepTimeUs(decodes) / 1000 / Number(tokenMs) - 1;
+    }
+    const count = group.length;
+    return {
+      engine,
+      count,
+      promptPercent: (100 * promptSum) / count,
+      tokenPercent: (100 * tokenSum) / count,
+    };
+  });
+}
+
+/** Tokens that vLLM said would fit into the memory that it had left, in public reports. */
+const loggedTokens = [
+  ['gpt-oss-120b', 1, 5.38, 78_384, 'alvarobartt/hf-mem issue 60'],
+  ['qwen3-235b-a22b', 4, 8.11, 178_880, 'vllm-project/vllm issue 21348'],
+] as const;
+
+/** The tokens of those engines by the groups of their layers: blocks of the pool over groups, as vLLM counts them. */
+export function tokenRows(): CapacityRow[] {
+  return loggedTokens.map(([name, tp, gib, tokens, source]): CapacityRow => {
+    const model = loadModel(name);
+    const { groupLayers, fullGroups, windowGroups, linearGroups } = kvLayout(model);
+    const blockBytes = 16 * groupLayers * layerKvBytesPerToken(model, tp, kvElementBytesOf(model));
+    const blocks = Math.floor((gib * 2 ** 30) / blockBytes);
+    const predicted = Math.floor(blocks / (fullGroups + windowGroups + linearGroups)) * 16;
+    return {
+      run: `${name}, TP ${tp}, in ${gib} GiB on each GPU (${source})`,
+      measured: `${tokens} tokens`,
+      predicted: `${predicted} tokens`,
+      errorPercent: 100 * (predicted / tokens - 1),
+      fittedOn: false,
+    };
+  });
+}
+
 /** Folders below `root` that hold a measured run, `root` itself among them. */
 export function runFolders(root: string): string[] {
   const here = fs.readdirSync(root, { withFileTypes: true });
@@ -207,9 +383,11 @@ function isShipped(file: string): boolean {
 /** All runs below the folders; one that cannot be judged is named with its reason, and the others go on. */
 export function runsOf(roots: readonly string[]): {
   readonly rows: AccuracyRow[];
+  readonly capacity: CapacityRow[];
   readonly skipped: SkippedRun[];
 } {
   const rows: AccuracyRow[] = [];
+  const capacity: CapacityRow[] = [];
   const skipped: SkippedRun[] = [];
   for (const root of roots) {
     for (const folder of runFolders(root)) {
@@ -218,6 +396,7 @@ export function runsOf(roots: readonly string[]): {
         const { by, assumed } = servedBy(folder);
         const file = fileIn(folder, 'requests.jsonl', 'requests.csv', 'requests.json')!;
         const shown = assumed.length === 0 ? name : `${name} (assumed: ${assumed.join(', ')})`;
+        capacity.push(...capacityOf(name, by));
         rows.push(...accuracyOf(shown, file, by, isShipped(file)));
       } catch (error) {
         if (!(error instanceof TierKVError)) throw error;
@@ -225,7 +404,7 @@ export function runsOf(roots: readonly string[]): {
       }
     }
   }
-  return { rows, skipped };
+  return { rows, capacity, skipped };
 }
 
 /** What others state for a run that ships: LLMServingSim of the run on RTX PRO 6000 (`summary.txt` beside it, MIT). */
@@ -237,7 +416,7 @@ const percent = (value: number | undefined): string =>
   value === undefined ? '–' : `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}`;
 
 /** The page in Markdown. */
-export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): string {
+export function accuracyPage({ rows, steps, capacity, skipped }: AccuracyReport): string {
   const of = (row: AccuracyRow, what: string, point: string): string =>
     percent(row.values.find((value) => value.what === what && value.point === point)?.errorPercent);
   const table = rows.map((row) => {
@@ -256,7 +435,7 @@ export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): strin
     '',
     'This page is for a person who wants to know how much to trust a simulated time. `npm run accuracy` makes it from what ships, and',
     '`npm run accuracy -- --runs DIR` adds every folder below DIR with a `requests.jsonl`, beside its `meta.json` (vLLM’s engine arguments) or',
-    '`config.json`. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
+    '`config.json`, or vLLM’s log. Errors are in percent: predicted over measured, less one. A row says what its coefficients were fitted to, and what',
     'judged them; no judged request was fitted to. Rows that are bad stand here too.',
     '',
     '## Times of requests',
@@ -268,6 +447,19 @@ export function accuracyPage({ rows, capacity, skipped }: AccuracyReport): strin
     '| what others state | TTFT mean | TPOT mean | E2E mean | TTFT p50 | TPOT p50 | E2E p50 | TTFT p99 | TPOT p99 | E2E p99 |',
     '|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|',
     ...stated,
+    '',
+    '## Steps on other cards, by an engine of 2023',
+    '',
+    'Splitwise measured prompts and tokens with an engine of 2023. Its tokens take as long on eight GPUs as on four (45 ms on A100, 30 on H100), so',
+    'something other than the GPUs decides them. Predicted by H100’s coefficients, which are of a vLLM of 2025, nothing fitted, batches of at most',
+    '8. Each is below what was measured; prompts on two GPUs, where the GPUs decide most, are nearest.',
+    '',
+    '| engine | steps | prompts, off by % | tokens, off by % |',
+    '|---|---:|---:|---:|',
+    ...steps.map(
+      ({ engine, count, promptPercent, tokenPercent }) =>
+        `| ${engine} | ${count} | ${percent(promptPercent)} | ${percent(tokenPercent)} |`,
+    ),
     '',
     '## KV memory',
     '',

@@ -164,6 +164,29 @@ function requireRoomFor(
   throw configError('--hbm', problem, 'Give the number of blocks that the log of the engine says.');
 }
 
+/**
+ * How much times between tokens differ among requests that had equally many others beside them: the longest tenth over the
+ * shortest. Near 1 where the server did nothing else; no fit can be better than this.
+ */
+function unrest({ requests }: MeasuredRun, fitted: number): number {
+  const byCompany = new Map<number, number[]>();
+  const seen = requests.slice(0, fitted).filter(({ outputTokens }) => outputTokens > 1);
+  for (const { firstTokenUs, lastTokenUs, outputTokens } of seen) {
+    const middleUs = (firstTokenUs + lastTokenUs) / 2;
+    const company = seen.filter((one) => one.arrivalUs <= middleUs && one.lastTokenUs >= middleUs).length;
+    const gaps = byCompany.get(company) ?? [];
+    gaps.push((lastTokenUs - firstTokenUs) / (outputTokens - 1));
+    byCompany.set(company, gaps);
+  }
+  const [most = []] = [...byCompany.values()].sort((a, b) => b.length - a.length);
+  const sorted = most.toSorted((a, b) => a - b);
+  if (sorted.length < 5) return 1;
+  return sorted[Math.floor(0.9 * sorted.length)] / Math.max(1, sorted[Math.floor(0.1 * sorted.length)]);
+}
+
+/** Factor from which on a server is said to have done other work. */
+const muchUnrest = 1.5;
+
 function requireGoodFit(
   run: MeasuredRun,
   coefficients: CalibratedCoefficients,
@@ -172,10 +195,17 @@ function requireGoodFit(
 ): void {
   const error = runDistance(run, replayRun(run, coefficients), 0, fitted) / 2;
   if (error <= mostError) return;
+  const factor = unrest(run, fitted);
+  const restless =
+    factor < muchUnrest
+      ? ''
+      : `Times between tokens of requests with equally many beside them differ by a factor of ${factor.toFixed(1)}: the ` +
+        'server, or its machine, did other work at the time, and no model of time follows that. Observe it when it is ' +
+        'quiet, or at a lower rate. Otherwise: ';
   throw new TierKVError(
     'TKV_INPUT',
     `${options.requests}: the fit does not fit: it is off by ${(100 * error).toFixed(0)}% on the very requests it was ` +
-      `fitted to, more than ${100 * mostError}%. The run was served in another way than was said: compare --model, --gpu, ` +
+      `fitted to, more than ${100 * mostError}%. ${restless}The run was served in another way than was said: compare --model, --gpu, ` +
       '--tp, --dp, --max-num-seqs, --max-num-batched-tokens and --hbm with the log of the engine, and see that the ' +
       'file has cached_tokens where the prefix cache was on',
     { path: options.requests },

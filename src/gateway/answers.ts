@@ -70,7 +70,9 @@ export async function beginAnswer(
     message = await headOf(request, body, limits.headMs);
   }
   const { statusCode: status = 0, headers } = message;
-  request.setTimeout(limits.idleMs);
+  request.setTimeout(limits.idleMs, () => {
+    request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
+  });
   const type = String(headers['content-type'] ?? '');
   const streams = type.startsWith('text/event-stream');
   const rest = message.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
@@ -113,15 +115,28 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
       if (socket.connecting) socket.once('connect', () => (wasSent = true));
       else wasSent = true;
     });
-    request.setTimeout(headMs, () => {
+    // all of the head counts, so that one that comes by the byte is no head
+    const timer = setTimeout(() => {
       request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
+    }, headMs);
+    request.on('close', () => {
+      clearTimeout(timer);
+      // whatever came, it was no answer
+      reject(new AttemptFailed('answer', 'the connection ended before an answer'));
+    });
+    request.on('upgrade', (_, socket) => {
+      socket.destroy();
+      reject(new AttemptFailed('answer', 'the backend wants another protocol'));
     });
     request.on('error', (error) => {
       if (error instanceof AttemptFailed) reject(error);
       else if (request.reusedSocket && wasReset(error)) reject(new StaleConnection(error.message));
       else reject(new AttemptFailed(wasSent ? 'answer' : 'connection', messageOf(error)));
     });
-    request.on('response', resolve);
+    request.on('response', (message) => {
+      clearTimeout(timer);
+      resolve(message);
+    });
     request.end(body);
   });
 }

@@ -19,6 +19,7 @@ import {
   beganAnew,
   METRICS_BYTES_MOST,
   movedNames,
+  NAME_MOST,
   ownReport,
   readMetrics,
   reportOf,
@@ -441,7 +442,8 @@ export class BackendPool {
     const models = new Map<string, { parent: string }>();
     for (const each of list.slice(0, 1024) as unknown[]) {
       const { id, parent } = (each ?? {}) as { id?: unknown; parent?: unknown };
-      if (typeof id === 'string') models.set(id, { parent: typeof parent === 'string' ? parent : '' });
+      if (typeof id === 'string' && id.length <= NAME_MOST)
+        models.set(id, { parent: typeof parent === 'string' ? parent : '' });
     }
     return models;
   }

@@ -19,6 +19,9 @@ const tierOfMedium: Readonly<Record<string, number>> = {
   STORAGE: 2,
 };
 
+/** What vLLM calls layers that attend to all tokens. */
+const FULL_LAYERS = 'full_attention';
+
 interface KnownBlock {
   readonly key: Uint8Array;
   /** Bit i for tier i. */
@@ -44,6 +47,8 @@ export class CacheBook {
   readonly #cutter: PromptCutter;
   readonly #tiers: number;
   readonly #mostBlocks: number;
+  /** The first layer group that attends to all tokens, by what the server says; undefined before it says. */
+  #fullGroup: number | undefined;
   /** By the server's hash, in the order in which they became known. */
   readonly #blocks = new Map<string, KnownBlock>();
 
@@ -66,8 +71,19 @@ export class CacheBook {
     const tier = tierOfMedium[news.medium ?? 'GPU'] ?? -1;
     if (news.type === 'cleared') return tier === -1 ? [] : this.#cleared(instance, tier);
     this.counts.blocks += news.hashes.length;
-    // a layer group beside the first holds other layers of the same tokens
-    const isWhole = news.group === null || news.group === 0;
+    if (news.type === 'stored' && news.layers === FULL_LAYERS) {
+      const full = Math.min(this.#fullGroup ?? Infinity, news.group ?? 0);
+      const isOther = full !== (this.#fullGroup ?? 0);
+      this.#fullGroup = full;
+      // what was taken of another group before says nothing of this one
+      if (isOther && this.#blocks.size > 0) {
+        const gone = this.#inputs(instance, false);
+        this.#blocks.clear();
+        return [...gone, ...this.take(news, model, instance)];
+      }
+    }
+    // other groups hold other layers of the same tokens, perhaps of the last ones alone
+    const isWhole = (news.group ?? 0) === (this.#fullGroup ?? 0);
     if (tier === -1 || tier >= this.#tiers || !isWhole) {
       this.counts.unusable += news.hashes.length;
       return [];

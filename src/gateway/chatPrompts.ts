@@ -11,7 +11,8 @@ import { readText } from '../files/inputs.ts';
 import { parseJson } from '../runtime/boundedJson.ts';
 import { TierKVError } from '../runtime/errors.ts';
 
-type Fields = Readonly<Record<string, unknown>>;
+/** Of a JSON object from elsewhere. */
+export type BodyFields = Readonly<Record<string, unknown>>;
 
 interface JinjaTemplate {
   render(values: Record<string, unknown>): string;
@@ -46,7 +47,7 @@ export class ChatTemplate {
   }
 
   /** @returns undefined for a chat that the template refuses, or that it does not decide alone */
-  render(fields: Fields): string | undefined {
+  render(fields: BodyFields): string | undefined {
     const messages = textMessages(fields.messages);
     // a template that a client brings is not run here
     if (messages === undefined || given(fields.chat_template)) return undefined;
@@ -78,12 +79,12 @@ function textMessages(value: unknown): unknown[] | undefined {
   const messages: unknown[] = [];
   for (const message of value as unknown[]) {
     if (typeof message !== 'object' || message === null || Array.isArray(message)) return undefined;
-    const { content } = message as Fields;
+    const { content } = message as BodyFields;
     if (!Array.isArray(content)) {
       messages.push(message);
       continue;
     }
-    const texts = (content as (Fields | null)[]).map((part) =>
+    const texts = (content as (BodyFields | null)[]).map((part) =>
       part?.type === 'text' ? part.text : undefined,
     );
     if (!texts.every((text) => typeof text === 'string')) return undefined;
@@ -93,18 +94,18 @@ function textMessages(value: unknown): unknown[] | undefined {
 }
 
 /** The text of a chat. @param template null where the model's is not known */
-export function chatText(fields: Fields, template: ChatTemplate | null): ChatText {
+export function chatText(fields: BodyFields, template: ChatTemplate | null): ChatText {
   const text = template?.render(fields);
   if (text === undefined) return { text: plainText(fields), isTemplate: false, addsSpecial: true };
   return { text, isTemplate: true, addsSpecial: fields.add_special_tokens === true };
 }
 
-function plainText({ messages, tools }: Fields): string {
+function plainText({ messages, tools }: BodyFields): string {
   const parts: string[] = [];
   if (tools !== undefined) parts.push(JSON.stringify(tools));
   for (const message of Array.isArray(messages) ? (messages as unknown[]) : []) {
     if (typeof message !== 'object' || message === null) continue;
-    const { role, content, ...rest } = message as Fields;
+    const { role, content, ...rest } = message as BodyFields;
     const more = Object.keys(rest).length === 0 ? '' : JSON.stringify(rest);
     parts.push(`${String(role)}${more}\n${contentText(content)}`);
   }
@@ -116,8 +117,8 @@ function contentText(content: unknown): string {
   if (!Array.isArray(content)) return given(content) ? JSON.stringify(content) : '';
   return content
     .map((part: unknown) => {
-      const isText = typeof part === 'object' && part !== null && (part as Fields).type === 'text';
-      return isText ? String((part as Fields).text) : JSON.stringify(part);
+      const isText = typeof part === 'object' && part !== null && (part as BodyFields).type === 'text';
+      return isText ? String((part as BodyFields).text) : JSON.stringify(part);
     })
     .join('\n');
 }
@@ -134,7 +135,7 @@ export type FoundTemplate =
  */
 export function findChatTemplate(tokenizerPath: string): FoundTemplate {
   const beside = (name: string): string => join(dirname(tokenizerPath), name);
-  const json = (name: string): Fields => (existsSync(beside(name)) ? readObject(beside(name)) : {});
+  const json = (name: string): BodyFields => (existsSync(beside(name)) ? readObject(beside(name)) : {});
   const config = json('tokenizer_config.json');
   const jinja = beside('chat_template.jinja');
   const written = existsSync(jinja)
@@ -170,25 +171,25 @@ function byName(value: unknown): Readonly<Record<string, string | undefined>> {
   if (typeof value === 'string') return { default: value };
   if (typeof value !== 'object' || value === null) return {};
   const entries = Array.isArray(value)
-    ? (value as Fields[]).map((each) => [each?.name, each?.template] as const)
+    ? (value as BodyFields[]).map((each) => [each?.name, each?.template] as const)
     : Object.entries(value);
   return Object.fromEntries(entries.filter((each): each is [string, string] => typeof each[1] === 'string'));
 }
 
 /** What templates may name: `bos_token` and the like. */
-function specialTokens(config: Fields): Record<string, unknown> {
+function specialTokens(config: BodyFields): Record<string, unknown> {
   const special: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(config)) {
     if (!name.endsWith('_token')) continue;
-    const text = typeof value === 'object' && value !== null ? (value as Fields).content : value;
+    const text = typeof value === 'object' && value !== null ? (value as BodyFields).content : value;
     if (typeof text === 'string') special[name] = text;
   }
   return special;
 }
 
-function readObject(path: string): Fields {
+function readObject(path: string): BodyFields {
   const value = parseJson(readText(path), (problem, cause) => notATemplate(path, problem, cause), 2 ** 24);
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Fields;
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as BodyFields;
   throw notATemplate(path, 'is not an object');
 }
 

@@ -16,6 +16,8 @@ export interface GatewayLimits extends AnswerLimits {
   readonly headerBytes: number;
   /** Requests that are open at once, waiting ones included. Beyond them clients get 429. */
   readonly requests: number;
+  /** Bytes of the bodies of all requests that are open or being sent. Beyond them clients get 429. */
+  readonly heldBytes: number;
   /** Longest time in which a client sends its request. */
   readonly uploadMs: number;
   /** Further backends that a request is tried at. */
@@ -28,6 +30,7 @@ export const defaultLimits: GatewayLimits = {
   bodyBytes: 16 * 2 ** 20,
   headerBytes: 16 * 2 ** 10,
   requests: 4096,
+  heldBytes: 2 ** 30,
   uploadMs: 60_000,
   retries: 3,
   graceMs: 30_000,

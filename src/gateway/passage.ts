@@ -17,6 +17,7 @@ import {
 } from './answers.ts';
 import type { Backend, BackendPool } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
+import { forwardedHeaders, headerText, sendError, sendHead } from './heads.ts';
 import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText, type Tell } from './records.ts';
 import type { StatusSource } from './status.ts';
@@ -72,22 +73,6 @@ export interface ServedGateway extends StatusSource {
   record(record: TracedRequest): void;
 }
 
-/** Headers that belong to one connection. */
-const hopByHop: ReadonlySet<string> = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'expect',
-  'host',
-  'content-length',
-]);
-
 const chatPath = '/v1/chat/completions';
 /** Paths whose answers are JSON or events. */
 const checkedPaths: ReadonlySet<string> = new Set(['/v1/completions', chatPath]);
@@ -97,72 +82,20 @@ const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 const noWords = new Uint32Array(0);
 
-export function sendError(
-  response: ServerResponse,
-  status: number,
-  code: string,
-  message: string,
-  retryAfterS?: number,
-): void {
-  if (response.headersSent || response.destroyed) {
-    response.destroy();
-    return;
-  }
-  const type = status === 429 ? 'rate_limit_error' : status < 500 ? 'invalid_request_error' : 'server_error';
-  const body = JSON.stringify({ error: { message, type, code, param: null } });
-  response.writeHead(status, {
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(body),
-    ...(retryAfterS === undefined ? {} : { 'retry-after': String(retryAfterS) }),
-  });
-  response.end(body);
+/** How long a client waits in milliseconds, at most the gateway's own limit: for the beginning of its answer, and for all of it. */
+interface ClientPatience {
+  readonly beginMs: number;
+  readonly wholeMs: number;
 }
 
-/** Names that a message says belong to its connection alone. */
-function ownNames(connection: string | undefined): ReadonlySet<string> {
-  return new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
-}
-
-/** Headers of a client as they go on to a backend. @param keepsKeys whether API keys are the gateway's matter */
-export function forwardedHeaders(
-  request: IncomingMessage,
-  { apiKey }: Backend,
-  keepsKeys: boolean,
-): http.OutgoingHttpHeaders {
-  const headers: http.OutgoingHttpHeaders = {};
-  const named = ownNames(request.headers.connection);
-  for (const [name, value] of Object.entries(request.headers)) {
-    if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
-  }
-  if (keepsKeys) delete headers.authorization;
-  if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
-  // what is packed could be neither checked nor counted
-  headers['accept-encoding'] = 'identity';
-  return headers;
-}
-
-/** The head of a backend's answer, to a client. */
-export function sendHead(response: ServerResponse, { status, headers }: BegunAnswer, backend: string): void {
-  const named = ownNames(headers.connection);
-  for (const [name, value] of Object.entries(headers)) {
-    const goesOn = (!hopByHop.has(name) || name === 'content-length') && !named.has(name);
-    if (value !== undefined && goesOn && name !== 'x-request-id') response.setHeader(name, value);
-  }
-  response.setHeader('x-tierkv-backend', backend);
-  response.writeHead(status);
-}
-
-/** A header of one value, printable and short; '' where it is left out or is not that. */
-function headerText(request: IncomingMessage, name: string): string {
-  const value = request.headers[name];
-  return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
-}
-
-/** How long a client waits, as it says: in milliseconds, or in seconds as OpenAI's clients do; at most the gateway's own limit. */
-function givenMs(request: IncomingMessage, mostMs: number): number {
-  const said = Number(headerText(request, 'x-request-timeout-ms'));
-  const ms = said > 0 ? said : 1000 * Number(headerText(request, 'x-stainless-timeout'));
-  return ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs;
+/** As the client says it, or as OpenAI's clients do: in seconds, and for them a stream that has begun may go on. */
+function patienceOf(request: IncomingMessage, mostMs: number): ClientPatience {
+  const within = (ms: number): number => (ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs);
+  const wholeMs = within(Number(headerText(request, 'x-request-timeout-ms')));
+  return {
+    wholeMs,
+    beginMs: Math.min(wholeMs, within(1000 * Number(headerText(request, 'x-stainless-timeout')))),
+  };
 }
 
 export class Passage {
@@ -176,8 +109,10 @@ export class Passage {
   readonly #inbox: Inbox;
   readonly #id: string;
   readonly #arrivalUs: number;
-  /** Longest time that it may take, after which it is given up. */
-  readonly #givenMs: number;
+  readonly #patience: ClientPatience;
+  readonly #beganMs: number = performance.now();
+  /** Gives it up when its client waits no more. */
+  #timer: NodeJS.Timeout | undefined;
   #prompt: ReadPrompt | undefined;
   /** What it is for, as decisions know it. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
@@ -217,7 +152,7 @@ export class Passage {
     this.#inbox = inbox;
     this.#id = headerText(request, 'x-request-id') || `gw-${number}`;
     this.#arrivalUs = gateway.nowUs();
-    this.#givenMs = givenMs(request, gateway.limits.totalMs);
+    this.#patience = patienceOf(request, gateway.limits.totalMs);
   }
 
   async run(): Promise<void> {
@@ -227,17 +162,13 @@ export class Passage {
     }
     const onClose = (): void => this.#clientClosed();
     this.#response.on('close', onClose);
-    const timer = setTimeout(() => {
-      this.#isLate = true;
-      this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
-      if (this.#state === 'waiting') this.#inbox.shut();
-    }, this.#givenMs);
+    this.#waitUntil(this.#patience.beginMs);
     try {
       if (!this.#read()) return;
       this.#arrive();
       await this.#decisions();
     } finally {
-      clearTimeout(timer);
+      clearTimeout(this.#timer);
       this.#response.off('close', onClose);
       this.#leave();
       this.#gateway.forget(this.#number);
@@ -247,9 +178,9 @@ export class Passage {
   /** What decisions may know of the body. @returns false where the client was told that it is wrong */
   #read(): boolean {
     const { cutter, pool, wantsKeys, counts } = this.#gateway;
-    const isJson =
-      this.#request.method === 'POST' && /json/i.test(this.#request.headers['content-type'] ?? 'json');
-    if (!isJson) return true;
+    // a server may read it as JSON whatever its type says, so what is checked here does not depend on that
+    const type = this.#request.headers['content-type'] ?? 'json';
+    if (!checkedPaths.has(this.#path) && !/json/i.test(type)) return true;
     try {
       const template = wantsKeys ? cutter.chatTemplate : null;
       this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'), template);
@@ -284,7 +215,7 @@ export class Passage {
         adapter: named.adapter,
         sessionId: this.#session,
         promptTokens: this.#promptTokens,
-        deadlineUs: this.#arrivalUs + this.#givenMs * 1000,
+        deadlineUs: this.#arrivalUs + this.#patience.beginMs * 1000,
         sloTargetUs: this.#sloTargetUs,
         keys: keysText(this.#words, this.#words.length / 4),
       },
@@ -488,6 +419,7 @@ export class Passage {
         return this.#again('answer', backend.lastError);
       }
       this.#firstUs = this.#gateway.nowUs();
+      this.#waitUntil(this.#patience.wholeMs);
       backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
       this.#gateway.tell({ in: 'token', request: this.#number });
       await this.#pass(backend, answer);
@@ -589,7 +521,8 @@ export class Passage {
   }
 
   #headers(backend: Backend, bytes: number): http.OutgoingHttpHeaders {
-    const headers = forwardedHeaders(this.#request, backend, this.#gateway.tenants !== undefined);
+    const tenant = this.#gateway.tenants === undefined ? undefined : this.#tenant;
+    const headers = forwardedHeaders(this.#request, backend, tenant);
     headers['x-request-id'] = this.#id;
     headers['content-length'] = bytes;
     return headers;
@@ -600,7 +533,21 @@ export class Passage {
     sendHead(this.#response, answer, this.#backend);
   }
 
+  /** @param ms from its arrival */
+  #waitUntil(ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(
+      () => {
+        this.#isLate = true;
+        this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
+        if (this.#state === 'waiting') this.#inbox.shut();
+      },
+      Math.max(0, this.#beganMs + ms - performance.now()),
+    );
+  }
+
   #record(outcome: TraceOutcome, outputTokens: number, meter: AnswerMeter | undefined): void {
+    const { beginMs } = this.#patience;
     this.#gateway.record({
       id: this.#id,
       arrivalUs: this.#arrivalUs,
@@ -613,7 +560,7 @@ export class Passage {
       tenantId: this.#tenant,
       sloClass: headerText(this.#request, 'x-slo-class'),
       sloTargetUs: this.#sloTargetUs,
-      deadlineUs: this.#givenMs < this.#gateway.limits.totalMs ? this.#givenMs * 1000 : 0,
+      deadlineUs: beginMs < this.#gateway.limits.totalMs ? beginMs * 1000 : 0,
       sessionId: this.#session,
       streams: this.#prompt?.streams ?? false,
       outcome,

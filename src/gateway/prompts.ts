@@ -19,7 +19,7 @@ import { configError, TierKVError } from '../runtime/errors.ts';
 
 import { blake2s } from '../runtime/keys/blake2s.ts';
 import { wordsPerKey } from '../runtime/keys/keyChain.ts';
-import { type ChatTemplate, chatText } from './chatPrompts.ts';
+import { type BodyFields, type ChatTemplate, chatText } from './chatPrompts.ts';
 
 /** Bytes of text that count as a token without a tokenizer: English text has about four letters a token. */
 export const BYTES_A_TOKEN = 4;
@@ -227,8 +227,6 @@ export interface ReadPrompt {
   readonly user: string;
 }
 
-type Fields = Readonly<Record<string, unknown>>;
-
 /** Letters of a model's name: what is longer is none, and would only fill logs. */
 const MODEL_MOST = 256;
 /** Most JSON values of a body. */
@@ -244,7 +242,7 @@ export function readPrompt(path: string, body: string, template: ChatTemplate | 
     new TierKVError('TKV_INPUT', `the body ${problem}. Send a JSON object.`, { field: 'body', cause });
   const value = parseJson(body, error, VALUES_MOST);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw error('is not an object');
-  const fields = value as Fields;
+  const fields = value as BodyFields;
   const text = (name: string): string => (typeof fields[name] === 'string' ? (fields[name] as string) : '');
   const most = fields.max_completion_tokens ?? fields.max_tokens;
   return {
@@ -259,7 +257,7 @@ export function readPrompt(path: string, body: string, template: ChatTemplate | 
 
 function promptOf(
   path: string,
-  fields: Fields,
+  fields: BodyFields,
   body: string,
   template: ChatTemplate | null,
 ): Pick<ReadPrompt, 'prompt' | 'addsSpecial' | 'isExact' | 'isWhole'> {
@@ -277,7 +275,7 @@ function promptOf(
   };
 }
 
-function firstPrompt({ prompt }: Fields): string | readonly number[] {
+function firstPrompt({ prompt }: BodyFields): string | readonly number[] {
   if (typeof prompt === 'string') return prompt;
   if (!Array.isArray(prompt)) return '';
   if (isIds(prompt)) return prompt;

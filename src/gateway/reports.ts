@@ -9,6 +9,10 @@ import type { ReportRecord } from './records.ts';
 
 /** Bytes of a text of metrics; vLLM's has some hundred thousand with all histograms of several models. */
 export const METRICS_BYTES_MOST: number = 4 * 2 ** 20;
+/** Letters of a name that goes into reports: what is longer would only fill logs. */
+export const NAME_MOST = 256;
+/** Longest time that a mean can be. */
+const DAY_S = 86_400;
 /** Requests that a backend can have in a queue or a batch. */
 const REQUESTS_MOST = 1_000_000;
 
@@ -82,7 +86,9 @@ export function readMetrics(text: string, from: string): BackendMetrics {
   };
   const mean = (names: readonly string[]): RunningMean => {
     const name = names.find((each) => samples.has(`${each}_count`)) ?? names[0];
-    return { sum: sum([`${name}_sum`]), count: sum([`${name}_count`]) };
+    const of = { sum: sum([`${name}_sum`]), count: sum([`${name}_count`]) };
+    if (of.sum > of.count * DAY_S) throw wrong(`${name}_sum`, of.sum);
+    return of;
   };
   const known = ['vllm:num_requests_running', 'vllm:num_requests_waiting'];
   if (!known.some((name) => samples.has(name))) {
@@ -165,7 +171,8 @@ function adaptersOf(samples: readonly ReportedSample[]): string[] {
   const names = new Set<string>();
   for (const { labels } of samples) {
     for (const name of labelOf(labels, 'running_lora_adapters')?.split(',') ?? []) {
-      if (name.trim() !== '') names.add(name.trim());
+      const short = name.trim();
+      if (short !== '' && short.length <= NAME_MOST) names.add(short);
     }
   }
   return [...names].sort().slice(0, 256);

@@ -4,7 +4,8 @@ import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { TierKVError } from '../runtime/errors.ts';
 import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
-import { forwardedHeaders, Passage, type ServedGateway, sendError, sendHead } from './passage.ts';
+import { forwardedHeaders, sendError, sendHead } from './heads.ts';
+import { Passage, type ServedGateway } from './passage.ts';
 import { GatewayStatus } from './status.ts';
 
 export class GatewayServer {
@@ -23,6 +24,7 @@ export class GatewayServer {
   static async listen(gateway: ServedGateway, host: string, port: number): Promise<GatewayServer> {
     const { limits } = gateway;
     const sockets = new Set<Socket>();
+    const held: HeldWork = { requests: 0, bytes: 0 };
     const server = http.createServer(
       {
         maxHeaderSize: limits.headerBytes,
@@ -32,13 +34,15 @@ export class GatewayServer {
         keepAliveTimeout: 75_000,
       },
       (request, response) => {
-        serve(gateway, request, response).catch((error: unknown) => {
+        serve(gateway, held, request, response).catch((error: unknown) => {
           // a fault of ours: the client is told so, and the gateway goes on
           gateway.counts.failed++;
           sendError(response, 500, 'internal_error', `the gateway failed: ${messageOf(error)}`);
         });
       },
     );
+    // beside those with a request some are kept alive; what is beyond is closed, and costs no memory
+    server.maxConnections = 4 * limits.requests + 1024;
     server.on('connection', (socket) => {
       sockets.add(socket);
       socket.on('close', () => sockets.delete(socket));
@@ -74,8 +78,16 @@ export class GatewayServer {
   }
 }
 
+/** What clients have with the gateway now, from the first byte of a request to the last one of its answer. */
+interface HeldWork {
+  requests: number;
+  /** Of bodies. */
+  bytes: number;
+}
+
 async function serve(
   gateway: ServedGateway,
+  held: HeldWork,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -99,24 +111,49 @@ async function serve(
     );
     return;
   }
-  if (gateway.openRequests >= gateway.limits.requests) {
-    sendError(
-      response,
-      429,
-      'overloaded',
-      'Too many requests wait here. Come again later.',
-      gateway.retryAfterS(),
-    );
+  if (held.requests >= gateway.limits.requests) {
+    overloaded(gateway, response);
     return;
   }
-  if (request.method !== 'POST') {
-    // lists of models and the like: nothing to decide, and no part of the workload
-    await passPlain(gateway, request, response);
-    return;
+  held.requests++;
+  let bytes = 0;
+  try {
+    if (request.method !== 'POST') {
+      // lists of models and the like: nothing to decide, and no part of the workload
+      await passPlain(gateway, request, response, tenant);
+      return;
+    }
+    const body = await bodyOf(request, response, gateway, (more) => {
+      bytes += more;
+      held.bytes += more;
+      return held.bytes <= gateway.limits.heldBytes;
+    });
+    if (body === undefined) return;
+    await new Passage(gateway, request, response, path, body, tenant).run();
+    await taken(response, gateway.limits.clientMs);
+  } finally {
+    held.requests--;
+    held.bytes -= bytes;
   }
-  const body = await bodyOf(request, response, gateway.limits.bodyBytes);
-  if (body === undefined) return;
-  await new Passage(gateway, request, response, path, body, tenant).run();
+}
+
+function overloaded(gateway: ServedGateway, response: ServerResponse): void {
+  const message = 'Too many requests wait here. Come again later.';
+  sendError(response, 429, 'overloaded', message, gateway.retryAfterS());
+}
+
+/** Waits until a client has taken the end of its answer; one that does not is left. */
+async function taken(response: ServerResponse, clientMs: number): Promise<void> {
+  if (response.writableFinished || response.destroyed || !response.writableEnded) return;
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(() => response.destroy(), clientMs);
+    const end = (): void => {
+      clearTimeout(timer);
+      resolve();
+    };
+    response.once('finish', end);
+    response.once('close', end);
+  });
 }
 
 /** Asks any backend that is up, and passes its answer on. */
@@ -124,16 +161,19 @@ async function passPlain(
   gateway: ServedGateway,
   request: IncomingMessage,
   response: ServerResponse,
+  tenant: string,
 ): Promise<void> {
   const { limits, pool } = gateway;
   request.resume();
+  const lateAtMs = performance.now() + limits.totalMs;
   const up = pool.backends.filter(({ isRoutable }) => isRoutable);
   const { method = 'GET', url = '/' } = request;
   for (const backend of up.slice(0, limits.retries + 1)) {
-    const headers = forwardedHeaders(request, backend, gateway.tenants !== undefined);
+    const headers = forwardedHeaders(request, backend, gateway.tenants === undefined ? undefined : tenant);
     let upstream: http.ClientRequest | undefined;
     const stop = (): void => void upstream?.destroy();
     response.once('close', stop);
+    const timer = setTimeout(stop, Math.max(0, lateAtMs - performance.now()));
     try {
       const open = (isFresh: boolean): http.ClientRequest => {
         upstream = backend.request(method, url, headers, isFresh);
@@ -149,6 +189,7 @@ async function passPlain(
       if (!(error instanceof AttemptFailed)) throw error;
       if (error.kind === 'connection') pool.failed(backend, error.message);
     } finally {
+      clearTimeout(timer);
       response.off('close', stop);
     }
   }
@@ -162,12 +203,17 @@ function tenantOf({ tenants }: ServedGateway, { headers }: IncomingMessage): str
   return key === undefined ? undefined : tenants.get(key);
 }
 
-/** The whole body; undefined where the client was told why not, or has left. */
+/**
+ * The whole body; undefined where the client was told why not, or has left.
+ * @param hold is told of bytes as they come @returns whether there is room for them
+ */
 async function bodyOf(
   request: IncomingMessage,
   response: ServerResponse,
-  mostBytes: number,
+  gateway: ServedGateway,
+  hold: (bytes: number) => boolean,
 ): Promise<Buffer | undefined> {
+  const mostBytes = gateway.limits.bodyBytes;
   const tooLong = (): undefined => {
     response.setHeader('connection', 'close');
     sendError(
@@ -185,6 +231,11 @@ async function bodyOf(
     for await (const chunk of request as AsyncIterable<Buffer>) {
       bytes += chunk.length;
       if (bytes > mostBytes) return tooLong();
+      if (!hold(chunk.length)) {
+        response.setHeader('connection', 'close');
+        overloaded(gateway, response);
+        return undefined;
+      }
       chunks.push(chunk);
     }
   } catch {

@@ -8,6 +8,8 @@
  * What the first server says is passed on and not looked at. Where it fails, the second one computes the prompt too.
  */
 
+import { withoutMark } from '../runtime/boundedJson.ts';
+
 export type BackendRole = 'monolithic' | 'prefill' | 'decode';
 export const backendRoles: readonly BackendRole[] = ['monolithic', 'prefill', 'decode'];
 
@@ -35,7 +37,7 @@ const outputFields = [
 
 /** The body of the first leg. @param body that was read before: a JSON object */
 export function prefillBody(body: Buffer): Buffer {
-  const fields = JSON.parse(body.toString('utf8')) as object;
+  const fields = JSON.parse(withoutMark(body.toString('utf8'))) as object;
   const kept = Object.entries(fields).filter(([name]) => !outputFields.includes(name));
   const limits = {
     stream: false,

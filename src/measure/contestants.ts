@@ -130,6 +130,16 @@ export interface Sample {
   readonly spread: number;
 }
 
+/** A contestant has run once in a round. */
+export interface TakenSample {
+  readonly name: string;
+  /** 10^9 bytes a second. */
+  readonly gbps: number;
+  readonly seconds: number;
+  /** Of the first round, which counts nowhere. */
+  readonly isWarmup: boolean;
+}
+
 /** GB/s by contestant, and what it rests on. */
 export interface Medians extends ReadonlyMap<string, number> {
   readonly samples?: ReadonlyMap<string, Sample>;
@@ -156,7 +166,7 @@ export async function measureRounds(
   effort: Effort,
   settle: () => Promise<unknown>,
   signal: AbortSignal,
-  progress: () => void = () => {},
+  progress: (taken: TakenSample) => void = () => {},
 ): Promise<Medians> {
   const rounds = new Map(contestants.map(({ name }): [string, Round[]] => [name, []]));
   for (let round = 0; round <= effort.rounds; round++) {
@@ -166,7 +176,12 @@ export async function measureRounds(
       collectYoungGarbage(); // no contestant pays for another's garbage
       const taken = await measure(one, round === 0 ? 0 : effort.sampleMs);
       if (round > 0) rounds.get(one.name)!.push(taken);
-      progress();
+      progress({
+        name: one.name,
+        gbps: gbpsOf(taken),
+        seconds: taken.elapsedMs / 1000,
+        isWarmup: round === 0,
+      });
     }
   }
   const all = [...rounds];

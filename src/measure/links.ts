@@ -72,11 +72,25 @@ function routesOf({ diskOnly = false }: LinkBenchSizes): readonly Route[] {
   return diskOnly ? routes.filter(({ ways }) => ways.length === 1 && ways[0].includes(Tier.NVME)) : routes;
 }
 
+/** What tierkv moved over a link in one round. */
+export interface LinkSample {
+  readonly link: string;
+  readonly unitBytes: number;
+  readonly pattern: RowFacts['pattern'];
+  /** Seconds since the bench began, at its end. */
+  readonly atS: number;
+  readonly seconds: number;
+  /** 10^9 bytes a second. */
+  readonly gbps: number;
+}
+
 /** What is told while it runs. */
 export interface BenchListener {
   say(line: string): void;
   /** @param done samples of `all` */
   progress?(done: number, all: number): void;
+  /** A sample of tierkv on a link was taken: for what shows how the rates went over time. */
+  sample?(sample: LinkSample): void;
   /** Ends the bench with its reason. */
   readonly signal?: AbortSignal;
 }
@@ -93,7 +107,8 @@ export async function benchLinks(
   listener: BenchListener | BenchListener['say'],
 ): Promise<{ adapter: AdapterReport; rows: LinkRow[] }> {
   const told: BenchListener = typeof listener === 'function' ? { say: listener } : listener;
-  const { say, progress = () => {}, signal = new AbortController().signal } = told;
+  const { say, progress = () => {}, sample = () => {}, signal = new AbortController().signal } = told;
+  const beganMs = performance.now();
   using scratch = temporaryDirectory('tierkv-bench-', dir);
   await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
   const rows: LinkRow[] = [];
@@ -105,7 +120,11 @@ export async function benchLinks(
       const facts = { unitBytes, pattern, software: live.adapter.software };
       const before = group++;
       const within = (done: number, all: number): void => progress(before * all + done, groups * all);
-      rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal, within)));
+      const taken = (link: string, gbps: number, seconds: number): void => {
+        const atS = (performance.now() - beganMs) / 1000;
+        sample({ link, unitBytes, pattern, atS, seconds, gbps });
+      };
+      rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal, within, taken)));
     }
   }
   return { adapter: live.adapter, rows };
@@ -128,6 +147,7 @@ async function rowsOf(
   facts: RowFacts,
   signal: AbortSignal,
   progress: (done: number, all: number) => void,
+  sampled: (link: string, gbps: number, seconds: number) => void,
 ): Promise<LinkRow[]> {
   const { unitBytes, pattern } = facts;
   const units = Math.min(sizes.unitsMax, Math.max(4, Math.ceil(sizes.runBytes / unitBytes)));
@@ -162,7 +182,18 @@ async function rowsOf(
   let taken = 0;
   const all = contestants.length * (sizes.rounds + 1);
   const settle = (): Promise<unknown> => live.whenDone();
-  const medians = await measureRounds(contestants, sizes, settle, signal, () => progress(++taken, all));
+  const links = new Map(of.map((route) => [nameOf('tierkv', route), linkOf(route)]));
+  const medians = await measureRounds(
+    contestants,
+    sizes,
+    settle,
+    signal,
+    ({ name, gbps, seconds, isWarmup }) => {
+      progress(++taken, all);
+      const link = links.get(name);
+      if (link !== undefined && !isWarmup) sampled(link, gbps, seconds);
+    },
+  );
   return of.map((route) => rowOf(route, medians, readback, facts));
 }
 

@@ -23,8 +23,9 @@ const HBM_BLOCKS = 65_536;
 export function benchManager(quick: boolean, tableMemory: TableMemory): ManagerRow[] {
   const rounds = quick ? 3 : 7;
   const mega = quick ? 1 : 10;
-  const roomy = allocation(false);
-  const evicting = allocation(true);
+  const operations = quick ? 200_000 : 1_000_000;
+  const roomy = allocation(false, operations);
+  const evicting = allocation(true, operations);
   return [
     { what: 'block allocate + free, 64 at a time', value: roomy.mPairsPerS(rounds, 64), unit: 'M pairs/s' },
     { what: 'block allocate + free, one at a time', value: roomy.mPairsPerS(rounds, 1), unit: 'M pairs/s' },
@@ -32,12 +33,17 @@ export function benchManager(quick: boolean, tableMemory: TableMemory): ManagerR
     { what: 'allocate of one block, p99.9', value: roomy.latencyUs(0.999), unit: 'µs' },
     { what: 'evicting allocate of one block, p99.9', value: evicting.latencyUs(0.999), unit: 'µs' },
     { what: `heap growth over ${mega} M operations`, value: roomy.heapGrowthBytes(mega), unit: 'bytes' },
-    ...lookupRows(quick ? [1_000_000] : [1_000_000, 10_000_000], rounds, 200, tableMemory),
+    ...(quick
+      ? lookupRows([200_000], rounds, 50, tableMemory)
+      : lookupRows([1_000_000, 10_000_000], rounds, 200, tableMemory)),
   ];
 }
 
-/** One sequence that takes and gives back blocks of an HBM that has room or, evicting, is full. */
-function allocation(evicting: boolean) {
+/**
+ * One sequence that takes and gives back blocks of an HBM that has room or, evicting, is full.
+ * @param operations of a round, and at most of the calls that are timed one by one
+ */
+function allocation(evicting: boolean, operations: number) {
   const manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: HBM_BLOCKS } });
   const chains = evicting ? HBM_BLOCKS / CHAIN_BLOCKS : 0;
   for (let chain = 0; chain < chains; chain++) cacheChain(manager, chain);
@@ -52,13 +58,13 @@ function allocation(evicting: boolean) {
     mPairsPerS(rounds: number, batch: number): number {
       const rateOfRound = (): number => {
         const startMs = performance.now();
-        run(1_000_000, batch);
-        return 1000 / (performance.now() - startMs);
+        run(operations, batch);
+        return operations / 1000 / (performance.now() - startMs);
       };
       return median(Array.from({ length: rounds }, rateOfRound));
     },
     latencyUs(quantile: number): number {
-      if (!evicting) run(200_000, 1);
+      if (!evicting) run(Math.min(operations, 200_000), 1);
       const samples = Float64Array.from({ length: 200_000 }, () => {
         const startMs = performance.now();
         manager.allocate(sequence, 0, 1, 0);

@@ -6,7 +6,7 @@
 
 import { readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import { configError } from '../runtime/errors.ts';
-import type { EvictionChoice } from '../runtime/index.ts';
+import type { EvictionChoice, KVManager } from '../runtime/index.ts';
 import type { SharedServer } from '../sim/links/sharedServer.ts';
 import type { ReplayReport } from './report.ts';
 import { type SizedTier, sizeOption } from './sizedTiers.ts';
@@ -52,6 +52,18 @@ export interface ReplayOptions {
 }
 
 /** What a run tells while it goes. Every method returns at once and never throws. */
+/** A request of the trace that was replayed. */
+export interface ReplayedRequest {
+  /** From 0, in the order of the trace. */
+  readonly number: number;
+  /** In the trace's time. */
+  readonly arrivalUs: number;
+  /** How long its loads and seals took, in microseconds of the driver's time: the clock's, or the link model's. */
+  readonly tookUs: number;
+  readonly blocks: number;
+  readonly blockTokens: number;
+}
+
 export interface TraceReplayListener {
   /** After each request, or as often as is cheap: listeners limit their own rate. */
   progress(state: ReplayProgress): void;
@@ -59,6 +71,8 @@ export interface TraceReplayListener {
    * Something that the user should know and that does not stop the run: a software adapter, unlocked memory.
    */
   notice(message: string): void;
+  /** Called with the manager before the first request. @returns what is told of each request */
+  watch?(manager: KVManager): (request: ReplayedRequest) => void;
   /**
    * Raised when the user wants to stop. The run then ends soon, closes its stores and throws `signal.reason`.
    */

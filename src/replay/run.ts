@@ -63,6 +63,7 @@ export async function runReplay(
     window: sizes.window,
   });
 
+  const told = listener.watch?.(manager);
   const hits = createHash('sha256');
   let requests = 0;
   let blocks = 0;
@@ -76,7 +77,15 @@ export async function runReplay(
     signal: listener.signal,
   })) {
     listener.signal.throwIfAborted();
-    hits.update(`${await session.request(request.hashIds, 1000 * request.timestampMs)}\n`);
+    const arrivalUs = 1000 * request.timestampMs;
+    const beganUs = tiers.advance === null ? 1000 * performance.now() : arrivalUs;
+    hits.update(`${await session.request(request.hashIds, arrivalUs)}\n`);
+    if (told !== undefined) {
+      const endedUs = tiers.advance === null ? 1000 * performance.now() : session.nowUs;
+      const { blockTokens } = options;
+      const tookUs = Math.max(0, endedUs - beganUs);
+      told({ number: requests, arrivalUs, tookUs, blocks: request.hashIds.length, blockTokens });
+    }
     requests++;
     blocks += request.hashIds.length;
     listener.progress({
@@ -224,6 +233,11 @@ export class ReplaySession {
     this.#blockTokens = sizes.blockTokens;
     this.#topBlocks = sizes.topBlocks;
     this.#window = sizes.window;
+  }
+
+  /** Time of the driver. */
+  get nowUs(): number {
+    return this.#driver.nowUs();
   }
 
   /**

@@ -1,13 +1,15 @@
 /** A bench as a report: how much of what this machine's links can do does tierkv get, and what does the manager cost? */
 
-import type { LinkRow } from '../measure/links.ts';
+import type { LinkRow, LinkSample } from '../measure/links.ts';
 import type { ManagerRow } from '../measure/manager.ts';
-import { type Report, type ReportSection, written } from './model.ts';
+import { type Report, type ReportSection, type TimelineSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
 export interface MeasuredMachine {
   readonly adapter?: { readonly name: string; readonly software: boolean };
   readonly links?: readonly LinkRow[];
+  /** Each round of each link, in the order in which they ran. */
+  readonly samples?: readonly LinkSample[];
   readonly manager?: readonly ManagerRow[];
   readonly command: string;
 }
@@ -16,7 +18,8 @@ export interface MeasuredMachine {
 const GOOD_SHARE = 0.85;
 const NOISY = 0.3;
 
-export function benchReport({ adapter, links = [], manager = [], command }: MeasuredMachine): Report {
+export function benchReport(measured: MeasuredMachine): Report {
+  const { adapter, links = [], samples = [], manager = [], command } = measured;
   const names = [...new Set(links.map(({ link }) => link))];
   const bestOf = (link: string): LinkRow =>
     links.filter((row) => row.link === link).reduce((a, b) => (b.gbps > a.gbps ? b : a));
@@ -69,6 +72,7 @@ export function benchReport({ adapter, links = [], manager = [], command }: Meas
           ),
         )
         .filter(({ series }) => series.some(({ points }) => points.length > 1)),
+      ...(samples.length === 0 ? [] : [roundsOf(samples)]),
       ...(links.length === 0 ? [] : [linkTable(links)]),
       ...(manager.length === 0 ? [] : [managerTable(manager)]),
     ],
@@ -129,6 +133,42 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
         of('one at a time', ({ singleGbps }) => singleGbps, pattern),
       ])
       .filter(({ points }) => points.length > 0),
+  };
+}
+
+/** Lanes of the rate of each link, round by round: whether the machine was quiet shows here. */
+function roundsOf(samples: readonly LinkSample[]): TimelineSection {
+  const names = [...new Set(samples.map(({ link }) => link))];
+  return {
+    kind: 'timeline',
+    title: 'Round by round',
+    note: 'What tierkv moved in each round, over the seconds of the bench; sizes and patterns follow each other. Below it each round is a bar: a click zooms to it.',
+    lanes: [
+      {
+        name: 'rate of tierkv, by link',
+        unit: 'bytesPerS',
+        series: names.map((name) => ({
+          name,
+          points: samples.filter(({ link }) => link === name).map(({ atS, gbps }) => [atS, gbps * 1e9]),
+        })),
+      },
+    ],
+    events: [],
+    requests: samples.map(({ link, unitBytes, pattern, atS, seconds, gbps }, i) => ({
+      id: `round ${i + 1}`,
+      arrivalS: Math.max(0, atS - seconds),
+      joinedS: null,
+      firstTokenS: null,
+      endS: atS,
+      where: link,
+      promptTokens: 0,
+      outputTokens: 0,
+      status: `${written(gbps * 1e9, 'bytesPerS')}, ${pattern} blocks of ${written(unitBytes, 'bytes')}`,
+    })),
+    requestsInAll: samples.length,
+    parts: ['moves'],
+    place: 'link',
+    of: 'round',
   };
 }
 

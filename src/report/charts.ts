@@ -42,11 +42,16 @@ const axisFormats: Readonly<Record<Unit, string>> = {
   s: '~g',
   share: '~%',
   bytes: '~s',
-  perS: '~g',
+  perS: '~s',
   tokensPerS: '~s',
   bytesPerS: '~s',
   plain: '~s',
 };
+
+/** Numbers on an axis; a plain 0 where the others have a thousand, a million, ... behind them. */
+function labelsOf(unit: Unit): { readonly format: string; readonly labelExpr: string } {
+  return { format: axisFormats[unit], labelExpr: "datum.value === 0 ? '0' : datum.label" };
+}
 
 const unitNames: Readonly<Record<Unit, string>> = {
   count: '',
@@ -123,7 +128,7 @@ function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number
   return {
     type: 'quantitative',
     title: titled(title, unit),
-    axis: { format: axisFormats[unit], tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
+    axis: { ...labelsOf(unit), tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
     scale: {
       ...(isLog ? { type: 'log' } : { zero: false }),
       ...(values.length > 0 && least === most ? room : {}),
@@ -248,7 +253,7 @@ function barsChart(section: BarsSection, id: string): DraftChart {
   const x = {
     type: 'quantitative',
     title: unitNames[section.unit] || null,
-    axis: { format: axisFormats[section.unit], tickCount: 6 },
+    axis: { ...labelsOf(section.unit), tickCount: 6 },
     scale: { zero: true },
   };
   return {
@@ -303,7 +308,7 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
     type: 'quantitative',
     title: unitNames[section.unit] || null,
     scale: { type: 'log' },
-    axis: { format: axisFormats[section.unit], tickCount: 6 },
+    axis: { ...labelsOf(section.unit), tickCount: 6 },
   };
   return {
     ...headOf(section, id),
@@ -361,11 +366,16 @@ function laneChart(lane: TimelineLane, id: string): DraftChart {
           type: 'quantitative',
           title: unitNames[lane.unit] || null,
           stack: lane.isStacked ? 'zero' : null,
-          axis: { tickCount: 3, format: axisFormats[lane.unit], minExtent: 46, maxExtent: 46 },
+          axis: { tickCount: 3, ...labelsOf(lane.unit), minExtent: 46, maxExtent: 46 },
           // a scale of nothing but zeros has no ticks
           scale: rows.some(({ y }) => y !== 0) ? { zero: true } : { domain: [0, 1] },
         },
-        color: lane.series.length > 1 ? color : { ...color, legend: null },
+        color:
+          lane.series.length < 2
+            ? { ...color, legend: null }
+            : lane.isStacked
+              ? { ...color, legend: { ...color.legend, symbolType: 'square', symbolStrokeWidth: 0 } }
+              : color,
         ...(lane.isStacked || lane.series.length < 2 ? {} : { strokeDash: dash }),
         tooltip: tooltips('series', ['x', 's'], ['y', lane.name]),
       },

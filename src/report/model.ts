@@ -151,6 +151,12 @@ export interface TimelineSection {
   readonly requests: readonly TimelineRequest[];
   /** Of how many requests these are a sample. */
   readonly requestsInAll: number;
+  /** What the parts of a request's bar are: up to `joinedS`, `firstTokenS` and `endS`, or the last ones of these. Default: all three. */
+  readonly parts?: readonly string[];
+  /** What `where` of a request is, for the head of its column. Default `instance`. */
+  readonly place?: string;
+  /** What `requests` are, as one word without its s. Default `request`. */
+  readonly of?: string;
 }
 
 export type ReportSection =
@@ -185,6 +191,26 @@ export interface Report {
   /** What the result leaves out or assumes, as sentences. */
   readonly limits: readonly string[];
   readonly origin: ReportOrigin;
+}
+
+const tierTitles: Readonly<Record<string, string>> = {
+  hbm: 'GPU memory',
+  ddr: 'host memory',
+  nvme: 'disk',
+  remote: 'shared tier',
+};
+
+/** A tier as people call it; one of a registered row by its own name. */
+export function tierTitle(tier: string): string {
+  return tierTitles[tier] ?? tier;
+}
+
+/** A link such as `ddrToHbm` as people call it. */
+export function linkTitle(link: string): string {
+  const [, from, to] = /^([a-z0-9]+)To([A-Z]\w*)$/.exec(link) ?? [];
+  return from === undefined || to === undefined
+    ? link
+    : `${tierTitle(from)} to ${tierTitle(to[0].toLowerCase() + to.slice(1))}`;
 }
 
 const shareText = (value: number): string => `${(100 * value).toFixed(Math.abs(value) < 0.1 ? 2 : 1)} %`;

@@ -178,15 +178,40 @@ ${shown.map((row, i) => `<tr${i === chosen ? ' class="chosen"' : ''}>${row.map(c
 </tbody></table></div>${left === 0 ? '' : noteHtml(`${left} more rows are left out.`)}</section>`;
 }
 
-function timelineHtml(
-  { title, note, requests, requestsInAll }: TimelineSection,
-  charts: readonly ReportChart[],
-  id: string,
-): string {
+/** The columns of the table of requests that have something in them. */
+function timelineColumns({
+  requests,
+  place = 'instance',
+  of = 'request',
+}: TimelineSection): readonly TimelineColumn[] {
+  const has = (test: (request: TimelineRequest) => boolean): boolean => requests.some(test);
+  const all: readonly (readonly [key: string, title: string, isThere: boolean, isText?: boolean])[] = [
+    ['id', of, true, true],
+    ['arrival', of === 'request' ? 'arrival' : 'began', true],
+    ['joined', 'waited', has(({ joinedS }) => joinedS !== null)],
+    ['first', 'first token', has(({ firstTokenS }) => firstTokenS !== null)],
+    ['end', 'whole', true],
+    ['prompt', 'prompt tokens', has(({ promptTokens }) => promptTokens > 0)],
+    ['output', 'output tokens', has(({ outputTokens }) => outputTokens > 0)],
+    ['place', place, has(({ where }) => where !== ''), true],
+    ['status', 'end', true, true],
+  ];
+  return all.flatMap(([key, title, isThere, isText = false]) => (isThere ? [{ key, title, isText }] : []));
+}
+
+interface TimelineColumn {
+  readonly key: string;
+  readonly title: string;
+  readonly isText: boolean;
+}
+
+function timelineHtml(section: TimelineSection, charts: readonly ReportChart[], id: string): string {
+  const { title, note, requests, requestsInAll, of = 'request' } = section;
+  const hasFirst = requests.some(({ firstTokenS }) => firstTokenS !== null);
   const shown = Math.min(requests.length, REQUESTS_MOST);
   const sampled =
     shown < requestsInAll
-      ? `Of ${written(requestsInAll, 'count')} requests, ${written(shown, 'count')} are in this page: the slowest, and every n-th of the rest.`
+      ? `Of ${written(requestsInAll, 'count')} ${of}s, ${written(shown, 'count')} are in this page: the slowest, and every n-th of the rest.`
       : '';
   return `<section id="${id}" class="timeline"><h2>${escaped(title)}</h2>${noteHtml(note)}
 <p class="controls"><button id="whole" type="button">Whole run</button> <button id="closer" type="button">Zoom in</button> <button id="wider" type="button">Zoom out</button> <button id="earlier" type="button">Earlier</button> <button id="later" type="button">Later</button> <output id="range"></output></p>
@@ -194,19 +219,31 @@ ${charts.map((chart) => chartHtml(chart, 'h3')).join('\n')}
 ${
   requests.length === 0
     ? ''
-    : `<figure><h3>requests</h3><div class="chart" id="gantt" role="img" aria-label="requests over time: waiting, prompt, output"></div></figure>
-<p class="controls"><label>Find a request <input id="find" type="search" placeholder="id" autocomplete="off"></label> <label>Sort by <select id="order"><option value="slow">slowest first</option><option value="wait">longest first token</option><option value="time">arrival</option></select></label></p>
+    : `<figure><h3>${of}s</h3><div class="chart" id="gantt" role="img" aria-label="${of}s over time"></div></figure>
+<p class="controls"><label>Find a ${of} <input id="find" type="search" placeholder="id" autocomplete="off"></label> <label>Sort by <select id="order"><option value="slow">slowest first</option>${hasFirst ? '<option value="wait">longest first token</option>' : ''}<option value="time">in order</option></select></label></p>
 ${noteHtml(sampled)}
-<div class="scroll"><table id="requests"><thead><tr><th scope="col">request</th><th scope="col" class="number">arrival</th><th scope="col" class="number">waited</th><th scope="col" class="number">first token</th><th scope="col" class="number">whole</th><th scope="col" class="number">prompt</th><th scope="col" class="number">output</th><th scope="col">instance</th><th scope="col">end</th></tr></thead><tbody></tbody></table></div>
+<div class="scroll"><table id="requests"><thead><tr>${timelineColumns(section)
+        .map(
+          ({ title: head, isText }) =>
+            `<th scope="col"${isText ? '' : ' class="number"'}>${escaped(head)}</th>`,
+        )
+        .join('')}</tr></thead><tbody></tbody></table></div>
 <div id="story" hidden></div>`
 }
 </section>`;
 }
 
+const USUAL_PARTS: readonly string[] = ['waits', 'computes its prompt', 'computes its output'];
+
 /** Requests in columns: numbers relative to the arrival, in milliseconds. */
-function timelineData({ requests, lanes, events }: TimelineSection): object {
+function timelineData(section: TimelineSection): object {
+  const { requests, lanes, events, parts = USUAL_PARTS } = section;
   const kept = sample(requests);
-  const ms = (from: number, to: number | null): number => (to === null ? -1 : Math.round((to - from) * 1000));
+  const ms = (from: number, to: number | null): number => {
+    if (to === null) return -1;
+    const all = (to - from) * 1000;
+    return all < 10 ? Math.round(all * 100) / 100 : Math.round(all);
+  };
   const places = [...new Set(kept.map(({ where }) => where))];
   const statuses = [...new Set(kept.map(({ status }) => status))];
   const ends = [
@@ -216,6 +253,9 @@ function timelineData({ requests, lanes, events }: TimelineSection): object {
   ];
   return {
     endS: ends.reduce((most, each) => Math.max(most, each), 1e-3),
+    parts,
+    of: section.of ?? 'request',
+    columns: timelineColumns(section).map(({ key }) => key),
     places,
     statuses,
     ids: kept.map(({ id }) => id),

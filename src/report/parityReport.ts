@@ -1,8 +1,20 @@
 /** A parity run as a report: how far is the simulator from the real runtime on this machine? */
 
+import type { ServedRequest } from '../parity/traffic.ts';
 import type { Summary } from '../sim/metrics/statistics.ts';
-import { type Report, type ReportSection, written } from './model.ts';
+import {
+  linkTitle,
+  type Report,
+  type ReportSection,
+  type TimelineLane,
+  type TimelineRequest,
+  type TimelineSection,
+  thinned,
+  tierTitle,
+  written,
+} from './model.ts';
 import { originOf } from './origin.ts';
+import { TimeBins } from './timeBins.ts';
 
 interface BothSides<T> {
   readonly real: T;
@@ -45,6 +57,8 @@ export interface ComparedRuns {
   };
   readonly wrongBlocks: number;
   readonly interruptedSteps: number;
+  /** Each request of both runs, for the timeline. */
+  readonly served?: BothSides<readonly ServedRequest[]>;
 }
 
 /** Medians that are predicted within this share are near. */
@@ -57,7 +71,7 @@ const names: Readonly<Record<string, string>> = {
 };
 
 export function parityReport(runs: ComparedRuns, command: string): Report {
-  const { exact, hits, latencies, transfers, wrongBlocks, adapter, requests } = runs;
+  const { exact, hits, latencies, transfers, wrongBlocks, adapter, requests, served } = runs;
   const isRight = exact.identical && wrongBlocks === 0;
   const { ttft, e2e } = latencies;
   const worst = Math.max(0, ...Object.values(latencies).map(({ p50Error }) => Math.abs(p50Error)));
@@ -103,11 +117,12 @@ export function parityReport(runs: ComparedRuns, command: string): Report {
         title: 'Where prompts were found',
         unit: 'share',
         bars: Object.entries(hits.byTier).flatMap(([tier, sides]) => [
-          { name: tier, group: 'real', value: sides.real },
-          { name: tier, group: 'predicted', value: sides.predicted },
+          { name: tierTitle(tier), group: 'real', value: sides.real },
+          { name: tierTitle(tier), group: 'predicted', value: sides.predicted },
         ]),
       },
       ...Object.entries(latencies).map(([name, sides]) => percentiles(names[name] ?? name, sides)),
+      ...(served === undefined ? [] : [timelineOf(served)]),
       timesTable('Times of requests', latencies),
       ...(Object.keys(transfers).length === 0 ? [] : [timesTable('Times of transfers', transfers)]),
       ...(runs.handoffs === undefined ? [] : [handoffTable(runs.handoffs)]),
@@ -138,6 +153,63 @@ export function parityReport(runs: ComparedRuns, command: string): Report {
       'model of time': runs.latencyModel,
     }),
   };
+}
+
+/** Both runs on one axis of time, each from its own first arrival. */
+function timelineOf(served: BothSides<readonly ServedRequest[]>): TimelineSection {
+  const bins = new TimeBins();
+  const requests: TimelineRequest[] = [];
+  const underWay: TimelineLane['series'][number][] = [];
+  for (const side of ['real', 'predicted'] as const) {
+    const startUs = served[side].reduce((least, { arrivalUs }) => Math.min(least, arrivalUs), Infinity);
+    for (const { key, arrivalUs, firstTokenUs, lastTokenUs, outputTokens } of served[side]) {
+      const second = (us: number): number => (us - startUs) / 1e6;
+      bins.add(side, arrivalUs - startUs, (firstTokenUs - arrivalUs) / 1000);
+      requests.push({
+        id: `${key}, ${side}`,
+        arrivalS: second(arrivalUs),
+        joinedS: null,
+        firstTokenS: second(firstTokenUs),
+        endS: second(lastTokenUs),
+        where: side,
+        promptTokens: 0,
+        outputTokens,
+        status: 'completed',
+      });
+    }
+    underWay.push({ name: side, points: countsOver(requests.filter(({ where }) => where === side)) });
+  }
+  requests.sort((a, b) => a.arrivalS - b.arrivalS || (a.id < b.id ? -1 : 1));
+  return {
+    kind: 'timeline',
+    title: 'Both runs over time',
+    note: 'Seconds are from the first arrival of each run. A request stands twice, real and predicted: a click zooms to it.',
+    lanes: [
+      { name: 'requests under way', unit: 'count', series: underWay },
+      {
+        name: 'time to the first token, by arrival',
+        unit: 'ms',
+        series: ['real', 'predicted'].map((name) => ({ name, points: bins.means(name) })),
+      },
+    ],
+    events: [],
+    requests,
+    requestsInAll: requests.length,
+    parts: ['until its first token', 'until its last token'],
+    place: 'run',
+  };
+}
+
+/** Of a lane: beyond it every n-th change is left out. */
+const CHANGES_MOST = 1600;
+
+function countsOver(requests: readonly TimelineRequest[]): (readonly [number, number])[] {
+  const changes = requests
+    .flatMap(({ arrivalS, endS }) => [[arrivalS, 1] as const, [endS ?? arrivalS, -1] as const])
+    .sort(([a], [b]) => a - b);
+  let count = 0;
+  const points = changes.map(([s, by]): readonly [number, number] => [s, (count += by)]);
+  return [...thinned(points, CHANGES_MOST)];
 }
 
 const shares: readonly (readonly [share: number, of: keyof Summary])[] = [
@@ -191,7 +263,7 @@ function timesTable(title: string, all: Readonly<Record<string, ComparedTimes>>)
       { title: 'half are off by at most', unit: 'share' },
     ],
     rows: Object.entries(all).map(([name, { real, predicted, eachError }]) => [
-      names[name] ?? name,
+      names[name] ?? linkTitle(name),
       real.p50 / 1000,
       predicted.p50 / 1000,
       real.p99 / 1000,

@@ -2,12 +2,15 @@
 
 import type { ReplayReport } from '../replay/report.ts';
 import type { Study } from '../replay/study.ts';
-import { type Report, type ReportSection, written } from './model.ts';
+import { linkTitle, type Report, type ReportSection, tierTitle, written } from './model.ts';
 import { originOf } from './origin.ts';
+import type { ReplayTimeline } from './replayTimeline.ts';
 
 export interface ReplayedTrace {
   readonly replay?: ReplayReport;
   readonly study?: Study;
+  /** What happened when; only of a replay of a trace. */
+  readonly timeline?: ReplayTimeline;
   readonly trace: string;
   readonly command: string;
 }
@@ -15,9 +18,10 @@ export interface ReplayedTrace {
 const OPTIMUM = 'optimum';
 
 export function replayReport(replayed: ReplayedTrace): Report {
-  const { replay, study, trace, command } = replayed;
+  const { replay, study, timeline, trace, command } = replayed;
   const sections = [
     ...(replay === undefined ? [] : replaySections(replay)),
+    ...(timeline === undefined || replay === undefined ? [] : [timeline.section(clockOf(replay))]),
     ...(study === undefined ? [] : studySections(study)),
   ];
   const told = replay === undefined ? ofStudy(study as Study) : ofReplay(replay);
@@ -31,6 +35,13 @@ export function replayReport(replayed: ReplayedTrace): Report {
         : { driver: replay.driver, policy: replay.policy, 'decision digest': replay.decisionDigest }),
     }),
   };
+}
+
+/** What the bar of a request is. */
+function clockOf({ driver }: ReplayReport): string {
+  return driver === 'modeled'
+    ? 'the time of its loads and stores by the link model'
+    : 'the time of its loads, seals and checks on this machine';
 }
 
 type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'figures' | 'next' | 'limits'>;
@@ -146,9 +157,9 @@ function replaySections(replay: ReplayReport): ReportSection[] {
   const { hits, blockLookups, demotions, bytesMoved, gbps, tiers } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
   const missed = blockLookups - sumOf(hits);
-  const links = Object.entries(bytesMoved) as [keyof typeof bytesMoved, number][];
+  const links = Object.entries(bytesMoved);
   const facts = Object.entries(tiers).flatMap(([tier, of2]) =>
-    Object.entries(of2).map(([name, value]) => [tier, name, String(value)]),
+    Object.entries(of2).map(([name, value]) => [tierTitle(tier), ...factOf(name, value)]),
   );
   return [
     {
@@ -184,7 +195,7 @@ function replaySections(replay: ReplayReport): ReportSection[] {
               { title: 'rate', unit: 'bytesPerS' as const },
             ],
             rows: links.map(([link, bytes]) => [
-              link,
+              linkTitle(link),
               bytes,
               gbps[link] === undefined ? null : gbps[link] * 1e9,
             ]),
@@ -196,11 +207,23 @@ function replaySections(replay: ReplayReport): ReportSection[] {
           {
             kind: 'table' as const,
             title: 'What each tier got',
-            columns: [{ title: 'tier' }, { title: '' }, { title: '' }],
+            columns: [{ title: 'tier' }, { title: 'what' }, { title: 'value' }],
             rows: facts,
           },
         ]),
   ];
+}
+
+/** What a store says of itself, in words: `capacityBytes 1048576` is `capacity` of 1 MiB. */
+function factOf(name: string, value: string | number | boolean): [name: string, value: string] {
+  const words = (text: string): string => text.replace(/[A-Z]+/g, (letters) => ` ${letters.toLowerCase()}`);
+  if (typeof value === 'boolean') return [words(name), value ? 'yes' : 'no'];
+  if (typeof value === 'string') return [words(name), value];
+  const unit = /^(.*?)(Bytes|Us|Ms)$/.exec(name);
+  if (unit === null) return [words(name), written(value, 'count')];
+  const [, bare, of] = unit;
+  if (of === 'Bytes') return [words(bare), written(value, 'bytes')];
+  return [words(bare), written(of === 'Us' ? value / 1000 : value, 'ms')];
 }
 
 function studySections(study: Study): ReportSection[] {

@@ -1,6 +1,6 @@
 /**
- * What went on in a simulation over time, gathered while it runs, in bounded memory: bins of equal width that are joined in
- * pairs when there are too many. Nothing that it does reaches the simulation.
+ * What went on in a simulation over time, gathered while it runs, in bounded memory. Nothing that it does reaches the
+ * simulation.
  */
 
 import type { SimulationObserver, StepSpan } from '../sim/cluster/parts.ts';
@@ -10,48 +10,14 @@ import type { Instance } from '../sim/instance/instance.ts';
 import type { SimRequest } from '../sim/instance/simRequest.ts';
 import { Status, statusNames } from '../sim/metrics/requestTable.ts';
 import type { TimelineEvent, TimelineLane } from './model.ts';
+import { TimeBins } from './timeBins.ts';
 
-/** Bins of the whole run: between half of them and all. */
-const BINS_MOST = 800;
-/** Width of the first bins, in microseconds. */
-const FIRST_WIDTH_US = 1000;
 /** Instances that are told apart; beyond that the mean and the largest stand for all. */
 const INSTANCES_TOLD = 6;
 /** Of each kind, events that are kept. */
 const EVENTS_MOST = 400;
 /** Routing decisions that are kept, the largest regret first. */
 const DECISIONS_MOST = 30;
-
-/** A value over time: the mean of what was told within each bin. */
-class Series {
-  sums: number[] = [];
-  counts: number[] = [];
-
-  add(bin: number, value: number): void {
-    this.sums[bin] = (this.sums[bin] ?? 0) + value;
-    this.counts[bin] = (this.counts[bin] ?? 0) + 1;
-  }
-
-  /** Bins in pairs. */
-  join(): void {
-    const half = (list: readonly number[]): number[] =>
-      Array.from(
-        { length: Math.ceil(list.length / 2) },
-        (_, i) => (list[2 * i] ?? 0) + (list[2 * i + 1] ?? 0),
-      );
-    this.sums = half(this.sums);
-    this.counts = half(this.counts);
-  }
-
-  points(widthUs: number): [s: number, value: number][] {
-    const points: [number, number][] = [];
-    for (let bin = 0; bin < this.sums.length; bin++) {
-      const count = this.counts[bin] ?? 0;
-      if (count > 0) points.push([(bin * widthUs) / 1e6, this.sums[bin] / count]);
-    }
-    return points;
-  }
-}
 
 /** A routing decision whose target was not the one with the best score. */
 export interface RegrettedRouting {
@@ -64,10 +30,9 @@ export interface RegrettedRouting {
 
 export class SimulationTimeline implements SimulationObserver {
   readonly #instances: () => readonly Instance[];
-  readonly #series: Map<string, Series> = new Map();
+  readonly #bins: TimeBins = new TimeBins();
   readonly #events: Map<TimelineEvent['kind'], TimelineEvent[]> = new Map();
   readonly #regrets: RegrettedRouting[] = [];
-  #widthUs = FIRST_WIDTH_US;
   #endUs = 0;
   #routed = 0;
   #worse = 0;
@@ -100,19 +65,19 @@ export class SimulationTimeline implements SimulationObserver {
   step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs, thrashedFor }: StepSpan): void {
     const engine = this.#instances()[instance]?.engine;
     this.#endUs = Math.max(this.#endUs, endUs);
-    this.#add(`batch ${instance}`, startUs, decodes + prefills);
-    this.#add(`tokens ${instance}`, startUs, tokens / Math.max(1e-6, (endUs - startUs) / 1e6));
-    this.#add('waits', startUs, transferUs / Math.max(1, endUs - startUs));
+    this.#bins.add(`batch ${instance}`, startUs, decodes + prefills);
+    this.#bins.add(`tokens ${instance}`, startUs, tokens / Math.max(1e-6, (endUs - startUs) / 1e6));
+    this.#bins.add('waits', startUs, transferUs / Math.max(1, endUs - startUs));
     if (thrashedFor.length > 0) {
       this.thrashedSteps++;
       this.#event('transfer', startUs, `instance ${instance} brought back blocks that had just gone down`);
     }
     if (engine === undefined) return;
-    this.#add(`queue ${instance}`, startUs, engine.waitingCount);
+    this.#bins.add(`queue ${instance}`, startUs, engine.waitingCount);
     for (const [tier, { usedBlocks, capacityBlocks }] of engine.tiers().entries()) {
-      this.#add(`tier ${tier}`, startUs, capacityBlocks === 0 ? 0 : usedBlocks / capacityBlocks);
+      this.#bins.add(`tier ${tier}`, startUs, capacityBlocks === 0 ? 0 : usedBlocks / capacityBlocks);
     }
-    this.#add('instances', startUs, this.#instances().length);
+    this.#bins.add('instances', startUs, this.#instances().length);
   }
 
   routing(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void {
@@ -155,7 +120,7 @@ export class SimulationTimeline implements SimulationObserver {
 
   /** The largest mean of a bin. */
   mostOf(name: string): number {
-    return this.#points(name).reduce((most, [, value]) => Math.max(most, value), 0);
+    return this.#bins.means(name).reduce((most, [, value]) => Math.max(most, value), 0);
   }
 
   /** @param tiers names, HBM first @param names of the instances */
@@ -167,10 +132,10 @@ export class SimulationTimeline implements SimulationObserver {
       {
         name: 'tiers in use, share',
         unit: 'share',
-        series: tiers.map((name, i) => ({ name, points: this.#points(`tier ${i}`) })),
+        series: tiers.map((name, i) => ({ name, points: this.#bins.means(`tier ${i}`) })),
       },
     ];
-    const waits = this.#points('waits');
+    const waits = this.#bins.means('waits');
     if (waits.some(([, share]) => share > 0)) {
       lanes.push({
         name: 'share of steps that waited for transfers',
@@ -178,7 +143,7 @@ export class SimulationTimeline implements SimulationObserver {
         series: [{ name: 'waits for transfers', points: waits }],
       });
     }
-    const instances = this.#points('instances');
+    const instances = this.#bins.means('instances');
     if (new Set(instances.map(([, count]) => count)).size > 1) {
       lanes.push({ name: 'instances', unit: 'count', series: [{ name: 'instances', points: instances }] });
     }
@@ -188,12 +153,12 @@ export class SimulationTimeline implements SimulationObserver {
   #perInstance(name: string, of: string, names: readonly string[]): TimelineLane {
     const unit = 'count';
     if (names.length <= INSTANCES_TOLD) {
-      const series = names.map((each, i) => ({ name: each, points: this.#points(`${of} ${i}`) }));
+      const series = names.map((each, i) => ({ name: each, points: this.#bins.means(`${of} ${i}`) }));
       return { name, unit, series: series.filter(({ points }) => points.length > 0) };
     }
     const all = new Map<number, number[]>();
     for (let i = 0; i < names.length; i++) {
-      for (const [s, value] of this.#points(`${of} ${i}`)) all.set(s, [...(all.get(s) ?? []), value]);
+      for (const [s, value] of this.#bins.means(`${of} ${i}`)) all.set(s, [...(all.get(s) ?? []), value]);
     }
     const times = [...all.keys()].sort((a, b) => a - b);
     const pick = (act: (values: readonly number[]) => number): [number, number][] =>
@@ -209,23 +174,6 @@ export class SimulationTimeline implements SimulationObserver {
         { name: 'the fewest', points: pick((values) => Math.min(...values)) },
       ],
     };
-  }
-
-  #points(name: string): [number, number][] {
-    return this.#series.get(name)?.points(this.#widthUs) ?? [];
-  }
-
-  #add(name: string, timeUs: number, value: number): void {
-    while (timeUs / this.#widthUs >= BINS_MOST) {
-      for (const series of this.#series.values()) series.join();
-      this.#widthUs *= 2;
-    }
-    let series = this.#series.get(name);
-    if (series === undefined) {
-      series = new Series();
-      this.#series.set(name, series);
-    }
-    series.add(Math.floor(timeUs / this.#widthUs), value);
   }
 
   #event(kind: TimelineEvent['kind'], timeUs: number, what: string): void {

@@ -31,11 +31,11 @@ import {
   engineHardware,
   engineSetup,
   type MakeTiers,
-  offloadTiersOf,
   sharedTierOf,
 } from './engineOptions.ts';
+import { offloadTiersOf } from './offloadTiers.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { flagOf, type OptionValues, optionNameOf } from './optionTable.ts';
+import { engineKeys, flagKeys, flagOf, modelKeys, type OptionValues, optionNameOf } from './optionTable.ts';
 
 const stages = [
   'admission',
@@ -178,46 +178,9 @@ export function camel(name: string): string {
 // Models and pools of a deployment file. A model is what runs on which hardware; a pool is like instances of
 // it. Keys of both are the options of `tierkv simulate` with underscores, and are checked as those are.
 
-const modelKeys = [
-  'gpu',
-  'hardware',
-  'tp',
-  'dp',
-  'latency_model',
-  'coefficients',
-  'moe_comm_backend',
-  'floor',
-  'kv_cache_dtype',
-  'disable_hybrid_kv_cache_manager',
-] as const;
-const engineKeys = [
-  'block_tokens',
-  'block_size_in_tokens',
-  'hbm',
-  'total_kv_blocks',
-  'ddr',
-  'nvme',
-  'gpu_memory_utilization',
-  'max_model_len',
-  'max_num_seqs',
-  'max_num_batched_tokens',
-  'long_prefill_token_threshold',
-  'scheduler',
-  'preemption_policy',
-  'preemption_mode',
-  'eviction',
-  'kv_offload_threshold',
-  'kv_load',
-  'kv_cpu_blocks',
-  'kv_transfer_bandwidth',
-  'kv_transfer_base_latency',
-] as const;
 const roles: readonly Role[] = ['monolithic', 'prefill', 'decode'];
 /** Most instances of a pool. */
 const REPLICAS_MAX = 1024;
-
-/** Keys that are true or false. */
-const flagKeys: readonly string[] = ['floor', 'disable_hybrid_kv_cache_manager'];
 
 interface Model {
   readonly name: string;

@@ -9,7 +9,6 @@ import {
   modelDefaults,
 } from '../files/dataFiles.ts';
 import { readText } from '../files/inputs.ts';
-import { parseBlocks } from '../printing/text.ts';
 import {
   type PreemptionMode,
   preemptionNames,
@@ -20,14 +19,25 @@ import {
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
-import type { EngineConfig, LoadTiming, LowerTier } from '../sim/instance/engine.ts';
+import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
+import type { EngineConfig, LoadTiming } from '../sim/instance/engine.ts';
 import type { InstanceLimits } from '../sim/instance/instance.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../sim/latency/capacity.ts';
 import type { Coefficients } from '../sim/latency/coefficients.ts';
-import { engineMemory, layerKvBytesPerToken, localKvBytesPerToken } from '../sim/latency/engineMemory.ts';
+import {
+  adapterBytesOf,
+  engineMemory,
+  layerKvBytesPerToken,
+  localKvBytesPerToken,
+} from '../sim/latency/engineMemory.ts';
 import { type SideBlocks, sideBlockCount, sideBlocksOf } from '../sim/latency/kvLayout.ts';
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
-import { type LatencyBackend, latencyBackends, newLatencyModel } from '../sim/latency/makeModel.ts';
+import {
+  type LatencyBackend,
+  type LatencySetup,
+  latencyBackends,
+  newLatencyModel,
+} from '../sim/latency/makeModel.ts';
 import {
   type Hardware,
   kvElementBytesOf,
@@ -35,10 +45,9 @@ import {
   parseUpstreamHardware,
 } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
-import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
-import { shownPlain } from '../sim/workload/traceLines.ts';
-import { blocksOption, numbersOption, real, textOption, whole, wholeOption } from './options.ts';
+import { BLOCKS_MAX, offloadTiers, pcie, sizedTiers, type Tiers } from './offloadTiers.ts';
+import { blocksOption, numbersOption, real, realOption, textOption, whole, wholeOption } from './options.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
 
 export interface EngineSetup {
@@ -48,9 +57,6 @@ export interface EngineSetup {
 
 /** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
 const BLOCKS_FALLBACK = 1_000_000;
-/** Most blocks of a tier. */
-const BLOCKS_MAX = 2 ** 24;
-
 /** Where a deployment file has tiers of its own. */
 export type MakeTiers = (blockBytes: number) => Tiers;
 
@@ -91,11 +97,13 @@ export function engineSetup(
   }
   const capacityTokens = (hbmBlocks - spare) * blockTokens;
   const asked = modelTokens(options, machine, capacityTokens);
+  const adapters = adaptersOf(options, machine);
   const maxModelTokens = side === undefined ? asked : Math.min(asked || capacityTokens, capacityTokens);
   return {
     engine: {
       blockTokens,
       ...(side === undefined ? {} : { side }),
+      ...(adapters === undefined ? {} : { adapters }),
       blockBytes,
       hbmBlocks,
       lowerTiers,
@@ -134,19 +142,39 @@ function computeUsPerToken(latency: LatencyModel): number {
   return (stepUs(1024) - stepUs(1)) / 1023;
 }
 
+/** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
+function adaptersOf(options: OptionValues, machine: EngineHardware): AdapterConfig | undefined {
+  const slots = whole(options, 'maxLoras', 0, 4096);
+  if (slots === 0) return undefined;
+  const bytes = adapterBytes(options, machine);
+  const overPcie = pcie.baseLatencyUs + (bytes * 1e6) / pcie.bandwidthBytesPerS;
+  return { slots, loadUs: Math.round(realOption(options, 'loraLoadUs', 0, 1e9) ?? overPcie) };
+}
+
+/** Of one adapter, on one GPU. */
+function adapterBytes(options: OptionValues, { model, tp }: EngineHardware): number {
+  return adapterBytesOf(model, wholeOption(options, 'maxLoraRank', 1, 4096) ?? 16, tp);
+}
+
 /** What requests hold beside the blocks of their tokens. */
 function sideBlocks({ model, tp }: EngineHardware, blockTokens: number): SideBlocks | undefined {
   return sideBlocksOf(model, tp, blockTokens, layerKvBytesPerToken(model, tp, kvElementBytesOf(model)));
 }
 
 /** Bytes of a block on one GPU. */
-function blockBytesOf(options: OptionValues, { model, tp }: EngineHardware, blockTokens: number): number {
+function blockBytesOf(
+  options: OptionValues,
+  { model, tp, speculation }: EngineHardware,
+  blockTokens: number,
+): number {
   // upstream shares heads out evenly, also over more GPUs than there are heads
   const tokenBytes =
     options.asUpstream === true
       ? kvBytesPerToken(model, tp)
       : localKvBytesPerToken(model, tp, kvElementBytesOf(model));
-  return Math.trunc(tokenBytes * blockTokens);
+  const draft = speculation?.draftModel;
+  const draftBytes = draft === undefined ? 0 : localKvBytesPerToken(draft, tp, kvElementBytesOf(model));
+  return Math.trunc((tokenBytes + draftBytes) * blockTokens);
 }
 
 function fittingBlocks(options: OptionValues, machine: EngineHardware, blockTokens: number): number {
@@ -155,7 +183,12 @@ function fittingBlocks(options: OptionValues, machine: EngineHardware, blockToke
   if (options.asUpstream !== true) {
     const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
     const maxBatchedTokens = whole(options, 'maxNumBatchedTokens', 1);
-    const shape = { tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens };
+    const draft = machine.speculation?.draftModel;
+    const shape = {
+      ...{ tp, dp, blockTokens, memoryUtilization, maxSequences, maxBatchedTokens },
+      adapterBytes: whole(options, 'maxLoras', 0, 4096) * adapterBytes(options, machine),
+      ...(draft === undefined ? {} : { draft }),
+    };
     return Math.min(engineMemory(model, hardware, shape).blocks, BLOCKS_MAX);
   }
   try {
@@ -172,13 +205,6 @@ function modelTokens(options: OptionValues, { model }: EngineHardware, capacityT
   const asked = wholeOption(options, 'maxModelLen', 0) ?? 0;
   if (asked > 0) return asked;
   return model.maxModelTokens === 0 ? 0 : Math.min(model.maxModelTokens, capacityTokens);
-}
-
-export interface Tiers {
-  readonly lowerTiers: readonly LowerTier[];
-  readonly loads: LoadTiming;
-  /** The tier that instances share. */
-  readonly shared?: SharedServerConfig;
 }
 
 // `--shared-tier FILE`, and `shared_tier` of a deployment file: a server that instances share, in the words of what
@@ -294,27 +320,6 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number,
   return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: 'ddr', blocks: cpuBlocks }], loads };
 }
 
-/** Host memory and disk by their sizes alone, over the links of a usual machine. */
-function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
-  const ddr = blocksOption(options, 'ddr', bytesPerBlock, 0, BLOCKS_MAX);
-  const nvme = blocksOption(options, 'nvme', bytesPerBlock, 0, BLOCKS_MAX);
-  if (ddr === undefined && nvme === undefined) return undefined;
-  const [readRate, writeRate, baseLatencyUs] = deviceClasses.nvme_gen4;
-  const link = (rate: number): LinkProfile => ({ baseLatencyUs, bandwidthBytesPerS: rate * 1e6 });
-  const [read, write] = [link(readRate), link(writeRate)];
-  const hasDdr = (ddr ?? 0) > 0;
-  const hasNvme = (nvme ?? 0) > 0;
-  const lowerTiers: LowerTier[] = [
-    ...(hasDdr ? [{ tier: 'ddr' as const, blocks: ddr ?? 0 }] : []),
-    ...(hasNvme ? [{ tier: 'nvme' as const, blocks: nvme ?? 0 }] : []),
-  ];
-  const links = {
-    ...(hasDdr ? { hbmToDdr: pcie, ddrToHbm: pcie } : {}),
-    ...(hasNvme ? { [hasDdr ? 'ddrToNvme' : 'hbmToNvme']: write, nvmeToHbm: read, nvmeToDdr: read } : {}),
-  };
-  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
-}
-
 //  The model of time of an instance, from `--model`, `--gpu`, `--tp` and what else decides it.
 
 /** Model and machine of the engines of one pool, as plain data. */
@@ -330,6 +335,8 @@ export interface PlannedMachine {
   readonly standsIn: boolean;
   /** How experts exchange tokens, where it was said. */
   readonly moeCommBackend?: MoeCommBackend;
+  readonly speculation?: NonNullable<LatencySetup['speculation']>;
+  readonly expertImbalance?: number;
 }
 
 /** The same with the model of time that they come to. */
@@ -363,8 +370,29 @@ export function engineHardware(options: OptionValues): EngineHardware {
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
   refuseIdleParallelism(model, dp, coefficients.backend, comm);
   const floor = options.floor === undefined ? options.asUpstream !== true : options.floor === true;
-  const comms = moeCommBackend === undefined ? {} : { moeCommBackend };
+  const imbalance = realOption(options, 'expertImbalance', 1, 1024);
+  const comms = {
+    ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
+    ...speculationOf(options),
+    ...(imbalance === undefined ? {} : { expertImbalance: imbalance }),
+  };
   return withLatency({ model, hardware, tp, dp, floor, coefficients, standsIn, ...comms });
+}
+
+/** Speculative decoding, where it is asked for. */
+function speculationOf(options: OptionValues): Pick<PlannedMachine, 'speculation'> {
+  const draftTokens = whole(options, 'numSpeculativeTokens', 0, 64);
+  if (draftTokens === 0) return {};
+  const acceptance = realOption(options, 'speculativeAcceptance', 0, 1);
+  if (acceptance === undefined) {
+    const remedy = "Give the share that the engine logs, as vLLM's draft acceptance rate.";
+    const problem = `is ${draftTokens}, and --speculative-acceptance is missing`;
+    throw configError('--num-speculative-tokens', problem, remedy);
+  }
+  const name = textOption(options, 'speculativeDraftModel');
+  const draftUs = realOption(options, 'speculativeDraftUs', 0, 1e9) ?? 0;
+  const draft = name === undefined ? {} : { draftModel: loadModel(name) };
+  return { speculation: { draftTokens, acceptance, draftUs, seed: String(options.seed ?? ''), ...draft } };
 }
 
 /** Experts and data parallel ranks are in the times of some backends only. */
@@ -438,121 +466,5 @@ function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoeffi
   return {
     coefficients: loadCoefficients(backend ?? (standsIn ? 'trained-physics' : 'calibrated'), hardware, file),
     standsIn,
-  };
-}
-
-// Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
-// bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is left out.
-
-/** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
-const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {
-  nvme_gen4: [7000, 5000, 80],
-  nvme_gen3: [3500, 3000, 100],
-  sata_ssd: [550, 500, 150],
-  cpu_dram: [20_000, 20_000, 1],
-  s3: [1000, 1000, 30_000],
-};
-
-/** Between host memory and the GPU: PCIe 4.0 x16 at 80 % of its 31.5 GB/s. */
-const pcie: LinkProfile = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
-
-/** Blocks of a disk tier that names no capacity. */
-const DISK_BLOCKS = 2 ** 20;
-
-export function offloadTiers(
-  file: string,
-  blockBytes: number,
-): { lowerTiers: LowerTier[]; loads: LoadTiming } {
-  const root = readYaml(readText(file), file);
-  const node = root.section('kv_offload');
-  if (node === undefined) throw root.error('kv_offload', 'is missing', 'Put the tiers under it');
-  const tiers = offloadTiersOf(node, blockBytes);
-  root.close();
-  return tiers;
-}
-
-/** A number of bytes, plain or with a unit. */
-function bytesIn(node: SpecNode, key: string): number {
-  const text = node.has(key) ? node.plain(key) : undefined;
-  if (typeof text !== 'string') return node.integer(key, { min: 0 }, 0);
-  const bytes = parseBlocks(text, 1);
-  if (Number.isSafeInteger(bytes)) return bytes;
-  throw node.error(key, `is "${shownPlain(text)}", not a size`, 'Write bytes, or 64GiB');
-}
-
-/** @param node what a file has under `kv_offload` */
-export function offloadTiersOf(
-  node: SpecNode,
-  blockBytes: number,
-): { lowerTiers: LowerTier[]; loads: LoadTiming } {
-  if (!node.has('cpu_bytes_to_use')) {
-    throw node.error('cpu_bytes_to_use', 'is missing', 'Give bytes of host memory, 0 for none');
-  }
-  const cpuBytes = bytesIn(node, 'cpu_bytes_to_use');
-  const cpuBlocks = Math.floor(cpuBytes / blockBytes);
-  if (cpuBytes > 0 && cpuBlocks < 1) {
-    const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
-    throw node.error('cpu_bytes_to_use', problem, 'Give it room for a block or more, or 0 for no such tier');
-  }
-  readRecorded(node);
-  const lowerTiers: LowerTier[] = [];
-  const links: Record<string, LinkProfile> = {};
-  if (cpuBlocks > 0) {
-    lowerTiers.push({ tier: 'ddr', blocks: cpuBlocks });
-    Object.assign(links, { hbmToDdr: pcie, ddrToHbm: pcie });
-  }
-  const tiers = node.list('secondary_tiers');
-  for (const [i, tier] of tiers.entries()) {
-    if (i > 1)
-      throw node.error('secondary_tiers', `has ${tiers.length} tiers`, 'At most two lie below host memory');
-    const name = i === 0 ? 'nvme' : 'remote';
-    const { read, write, blocks } = secondaryTier(tier, blockBytes);
-    if (blocks === 0) continue;
-    const target = i === 0 ? 'Nvme' : 'Remote';
-    const above = lowerTiers.at(-1)?.tier ?? 'hbm';
-    lowerTiers.push({ tier: name, blocks });
-    Object.assign(links, {
-      [`${above}To${target}`]: write,
-      [`${name}ToHbm`]: read,
-      [`${name}ToDdr`]: read,
-    });
-  }
-  node.close();
-  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
-}
-
-/** Keys that describe vLLM's connector and change nothing here. */
-function readRecorded(node: SpecNode): void {
-  node.choice('eviction_policy', ['lru'], 'lru');
-  for (const key of ['block_size', 'blocks_per_chunk', 'tokens_per_hash']) node.integer(key, { min: 0 }, 0);
-  for (const key of ['offload_prompt_only', 'self_describing_kv_events']) node.has(key);
-}
-
-function secondaryTier(
-  node: SpecNode,
-  blockBytes: number,
-): { read: LinkProfile; write: LinkProfile; blocks: number } {
-  node.choice('type', ['fs'], 'fs');
-  for (const key of ['root_dir', 'locality', 'enable_kv_events', 'direct_io']) node.has(key);
-  node.integer('n_read_threads', { min: 1 }, 16);
-  node.integer('n_write_threads', { min: 1 }, 16);
-  const names = Object.keys(deviceClasses);
-  const isNamed = node.has('device_class');
-  const [read, write, base] = deviceClasses[isNamed ? node.choice('device_class', names) : 'nvme_gen4'];
-  const figure = (key: string, known: number): number => {
-    const value = node.optionalNumber(key, { above: 0, max: 1e9 });
-    if (value === undefined && !isNamed) throw node.error(key, 'is missing', 'Give it, or a device_class');
-    return value ?? known;
-  };
-  const readBandwidth = figure('read_bandwidth', read);
-  const writeBandwidth = figure('write_bandwidth', write);
-  const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
-  const isSized = node.has('capacity_bytes');
-  const capacity = bytesIn(node, 'capacity_bytes');
-  node.close();
-  return {
-    read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },
-    write: { baseLatencyUs, bandwidthBytesPerS: writeBandwidth * 1e6 },
-    blocks: !isSized ? DISK_BLOCKS : capacity === 0 ? 0 : Math.max(1, Math.floor(capacity / blockBytes)),
   };
 }

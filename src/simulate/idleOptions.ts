@@ -215,6 +215,24 @@ const rules: readonly Rule[] = [
     'Leave one of them out.',
   ],
   [
+    ['speculativeAcceptance', 'speculativeDraftModel', 'speculativeDraftUs'],
+    ({ options }) => positive(options, 'numSpeculativeTokens'),
+    'is of speculative decoding, and this run has none',
+    `Add --num-speculative-tokens, ${whatever}`,
+  ],
+  [
+    ['speculativeDraftUs'],
+    ({ isFlag }) => !isFlag('speculativeDraftModel'),
+    'says how long a draft takes, and --speculative-draft-model says it already',
+    'Leave one of them out.',
+  ],
+  [
+    ['maxLoraRank', 'loraLoadUs'],
+    ({ options }) => positive(options, 'maxLoras'),
+    'is of LoRA adapters in GPU memory, and this run has none',
+    `Add --max-loras, ${whatever}`,
+  ],
+  [
     ['coefficients'],
     ({ isFlag }) => !isFlag('alphaCoeffs'),
     'gives coefficients, and so do --alpha-coeffs and --beta-coeffs',

@@ -30,6 +30,12 @@ export function inOptionNames(names: Readonly<Record<string, string>>, error: un
 export const optionNames: Readonly<Record<string, string>> = {
   tp: '--tp',
   dp: '--dp',
+  draftTokens: '--num-speculative-tokens',
+  acceptance: '--speculative-acceptance',
+  draftUs: '--speculative-draft-us',
+  expertImbalance: '--expert-imbalance',
+  'adapters.slots': '--max-loras',
+  'adapters.loadUs': '--lora-load-us',
   model: '--model',
   GPU: '--gpu',
   blockTokens: '--block-tokens',

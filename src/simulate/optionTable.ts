@@ -98,6 +98,17 @@ const engineRows: readonly OptionRow[] = [
   ['--alpha-coeffs <list>', 'three queueing and overhead times of trained-physics, with --beta-coeffs'],
   ['--beta-coeffs <list>', 'seven or more coefficients of trained-physics'],
   ['--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only'],
+  ['--num-speculative-tokens <n>', 'tokens that a draft proposes before each step, 0: no speculation', '0'],
+  ['--speculative-acceptance <share>', 'chance that a proposed token is accepted where those before it were'],
+  ['--speculative-draft-model <name>', 'model that proposes them; its time, weights and KV count'],
+  [
+    '--speculative-draft-us <time>',
+    'time of one proposed token, in place of a model, in microseconds (default: 0)',
+  ],
+  [
+    '--expert-imbalance <n>',
+    'tokens that go to the busiest GPU of a mixture of experts, over the mean: 1 over the balancedness that vLLM logs (default: 1)',
+  ],
   ['--floor', 'no step is shorter than the hardware needs: so it is, but under --as-upstream'],
   ['--no-floor', 'also take times that the hardware cannot reach'],
   ['--max-model-len <n>', "most tokens of a request (default: the model's)"],
@@ -111,6 +122,9 @@ const kvRows: readonly OptionRow[] = [
   ['--nvme <size>', 'disk of an instance for KV, as 2TiB or in blocks (default: none)'],
   ['--block-tokens <n>', 'tokens of a block', '16'],
   ['--kv-cache-dtype <name>', "precision of KV: auto (the model's) or fp8 (a byte an element)", 'auto'],
+  ['--max-loras <n>', 'LoRA adapters in GPU memory at once; 0: adapters are names that cost nothing', '0'],
+  ['--max-lora-rank <n>', 'their rank, which says their bytes (default: 16)'],
+  ['--lora-load-us <time>', 'time of loading one, in microseconds (default: its bytes over PCIe)'],
   [
     '--disable-hybrid-kv-cache-manager',
     'keep the whole context for layers of a sliding window too, as vLLM with the option of the name',
@@ -348,8 +362,8 @@ const refused: readonly UpstreamOption[] = [
   ...[...lora, ...loraMore].map(
     (name): UpstreamOption => [
       `--lora-${name} <value>`,
-      'is of LoRA adapters, which the simulator does not load',
-      'Leave it out.',
+      "is upstream's name for what --max-loras, --max-lora-rank and --lora-load-us say here",
+      'Use those, and the scorer lora-affinity in --routing-scorers.',
     ],
   ),
   [
@@ -514,3 +528,50 @@ export function askedBy(...parts: readonly ReadWords[]): AskedSimulation {
     given: new Set(Object.keys(options)),
   });
 }
+
+// Keys of a model and of an engine in a deployment file: options under their names with underscores.
+
+export const modelKeys = [
+  'gpu',
+  'hardware',
+  'tp',
+  'dp',
+  'latency_model',
+  'coefficients',
+  'moe_comm_backend',
+  'floor',
+  'kv_cache_dtype',
+  'disable_hybrid_kv_cache_manager',
+  'num_speculative_tokens',
+  'speculative_acceptance',
+  'speculative_draft_model',
+  'speculative_draft_us',
+  'expert_imbalance',
+] as const;
+export const engineKeys = [
+  'block_tokens',
+  'block_size_in_tokens',
+  'hbm',
+  'total_kv_blocks',
+  'ddr',
+  'nvme',
+  'gpu_memory_utilization',
+  'max_model_len',
+  'max_num_seqs',
+  'max_num_batched_tokens',
+  'long_prefill_token_threshold',
+  'scheduler',
+  'preemption_policy',
+  'preemption_mode',
+  'eviction',
+  'kv_offload_threshold',
+  'kv_load',
+  'kv_cpu_blocks',
+  'kv_transfer_bandwidth',
+  'kv_transfer_base_latency',
+  'max_loras',
+  'max_lora_rank',
+  'lora_load_us',
+] as const;
+/** Keys that are true or false. */
+export const flagKeys: readonly string[] = ['floor', 'disable_hybrid_kv_cache_manager'];

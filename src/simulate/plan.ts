@@ -23,6 +23,7 @@ import {
   readWorkload,
 } from './deployment.ts';
 import { engineHardware, engineSetup, oneOf, type PlannedMachine } from './engineOptions.ts';
+import { cutOffTiers, idleFields } from './idleFields.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
 import { real, textOption, whole } from './options.ts';
 import type { OptionValues } from './optionTable.ts';
@@ -56,6 +57,8 @@ export interface SimulationPlan {
    * says where a result comes from.
    */
   readonly options: OptionValues;
+  /** What was asked for and has no effect, a sentence each. */
+  readonly notices: readonly string[];
 }
 
 /**
@@ -129,6 +132,7 @@ function planOptions(trace: string | undefined, options: OptionValues): Simulati
     policyFile: bundle,
     named: bundle.autoscaler ?? null,
     options: { ...options, latencyModel: hardware.coefficients.backend },
+    notices: cutOffTiers(pools),
   };
 }
 
@@ -149,12 +153,15 @@ function planFile(file: string, trace: string | undefined, options: OptionValues
   const { workload, options: served } = planDeployed(trace, said, deployed);
   const scaling = readScaling(root, pools);
   root.close();
-  return {
-    source: 'file',
-    pools: pools.map(({ config: { latency: _made, ...config }, machine, options: own }): PlannedPool => {
+  const plannedPools = pools.map(
+    ({ config: { latency: _made, ...config }, machine, options: own }): PlannedPool => {
       const { latency: _same, ...planned } = machine;
       return { ...config, machine: planned, options: own };
-    }),
+    },
+  );
+  return {
+    source: 'file',
+    pools: plannedPools,
     control,
     gateway,
     admissionLatencyUs,
@@ -165,6 +172,7 @@ function planFile(file: string, trace: string | undefined, options: OptionValues
     policyFile: {},
     named: text,
     options: served,
+    notices: [...idleFields(text, { control, pools: plannedPools, scaling }), ...cutOffTiers(plannedPools)],
   };
 }
 

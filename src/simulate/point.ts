@@ -107,6 +107,9 @@ export function runPoint({ values, plan }: PlannedPoint): PointResult {
     e2eP99Ms: metrics.e2e_p99_ms,
     hitRate: cacheMetrics(instances).hitRate,
     preemptions: metrics.preemption_count,
-    warnings: spread.warnings(instances, new Set(scaling.map(({ configId }) => configId))),
+    warnings: [
+      ...plan.notices,
+      ...spread.warnings(instances, new Set(scaling.map(({ configId }) => configId))),
+    ],
   };
 }

@@ -34,6 +34,8 @@ export interface SimulationResult {
   readonly conservation: Conservation;
   /** GPUs of all instances. */
   readonly gpus: number;
+  /** What was asked for and has no effect, a sentence each. */
+  readonly warnings: readonly string[];
   /** Where it was asked for. */
   readonly detail?: SimulationDetail;
 }
@@ -90,6 +92,7 @@ function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
       instances: instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
       conservation: built.conservation,
       gpus: built.gpus(),
+      warnings: plan.notices,
       ...(occupancy === undefined ? {} : { detail: detailOf(built, occupancy) }),
     };
   });

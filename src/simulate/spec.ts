@@ -52,11 +52,27 @@ export interface DeploymentSpec {
     readonly coefficients?: string;
     /** Whether no step is shorter than the hardware needs; true unless set. */
     readonly floor?: boolean;
+    /** Tokens that go to the busiest GPU of a mixture of experts, over the mean; 1 unless set. */
+    readonly expertImbalance?: number;
+  };
+  /** Speculative decoding. */
+  readonly speculation?: {
+    /** Tokens that a draft proposes before each step. */
+    readonly draftTokens?: number;
+    /** Chance that a proposed token is accepted where those before it were. */
+    readonly acceptance?: number;
+    /** Model that proposes them, or the time of one proposed token in µs. */
+    readonly draftModel?: string;
+    readonly draftUs?: number;
   };
   readonly engine?: {
     readonly blockTokens?: number;
     /** KV in GPU memory of an instance: blocks, or bytes as `64GiB`. Default: what fits. */
     readonly kvBlocks?: number | string;
+    /** LoRA adapters in GPU memory at once, their rank, and the time of loading one in µs. */
+    readonly maxLoras?: number;
+    readonly maxLoraRank?: number;
+    readonly loraLoadUs?: number;
     /** Whether layers of a sliding window keep the whole context. */
     readonly disableHybridKvCacheManager?: boolean;
     /** Share of GPU memory that may be used. */
@@ -170,6 +186,14 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'engine.blockTokens': ['blockSizeInTokens'],
   'engine.kvBlocks': ['totalKvBlocks'],
   'engine.disableHybridKvCacheManager': ['disableHybridKvCacheManager'],
+  'latency.expertImbalance': ['expertImbalance'],
+  'speculation.draftTokens': ['numSpeculativeTokens'],
+  'speculation.acceptance': ['speculativeAcceptance'],
+  'speculation.draftModel': ['speculativeDraftModel'],
+  'speculation.draftUs': ['speculativeDraftUs'],
+  'engine.maxLoras': ['maxLoras'],
+  'engine.maxLoraRank': ['maxLoraRank'],
+  'engine.loraLoadUs': ['loraLoadUs'],
   'engine.memoryUtilization': ['gpuMemoryUtilization'],
   'engine.maxModelTokens': ['maxModelLen'],
   'engine.maxSequences': ['maxNumSeqs'],

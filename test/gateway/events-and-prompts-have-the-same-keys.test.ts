@@ -64,6 +64,7 @@ it.each([1, 2, 3, 4])('random stores, losses and clears leave what a plain model
         blockTokens: 4,
         medium: media[tier],
         group: null,
+        layers: null,
         loraName: null,
         salt: null,
         extraKeys: null,
@@ -92,10 +93,28 @@ describe('what cannot be compared with a prompt is counted', () => {
     blockTokens: 4,
     medium: 'GPU',
     group: null,
+    layers: null,
     loraName: null,
     salt: null,
     extraKeys: null,
   } as const;
+  it('of several layer groups the first one that attends to all tokens counts', () => {
+    const book = new CacheBook(cutter, [10]);
+    // before it is known the first one counts, and what it told is forgotten then
+    const early = new Told();
+    early.take(book.take({ ...stored, hashes: ['e'] }, 'm', 0));
+    expect(early.tiers[0].size).toBe(1);
+    const window = { ...stored, hashes: ['w'], group: 0, layers: 'sliding_window' };
+    const full = { ...stored, hashes: ['f'], group: 1, layers: 'full_attention' };
+    early.take(book.take({ ...full, tokenIds: [5, 6, 7, 8] }, 'm', 0));
+    expect([...early.tiers[0]]).toEqual(keysOf([5, 6, 7, 8]));
+    expect(book.take(window, 'm', 0)).toEqual([]);
+    expect(book.counts.unusable).toBe(1);
+    expect(book.all(0)).toHaveLength(1);
+    expect(book.take({ type: 'removed', hashes: ['w'], medium: 'GPU', group: 0 }, 'm', 0)).toEqual([]);
+    expect(book.take({ type: 'removed', hashes: ['f'], medium: 'GPU', group: 1 }, 'm', 0)).toHaveLength(1);
+  });
+
   it.each([
     ['no tokens', { ...stored, tokenIds: [] }],
     ['another size of blocks', { ...stored, blockTokens: 8, tokenIds: [1, 2, 3, 4, 5, 6, 7, 8] }],

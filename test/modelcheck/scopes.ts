@@ -84,7 +84,7 @@ function withFaults(scope: Scope, faultsMax: number): Scope {
   return { ...scope, faultsMax, name: `${scope.name}, ${faultsMax} faults` };
 }
 
-/** What CI explores: every way with at most two faults where two blocks fight for a slot, with one in the others. */
+/** What CI explores: every way with at most two faults where two blocks fight for a slot, with one in the others. One block shared by both is copied early only with two. */
 export const smallScopes: readonly Scope[] = [
   withFaults(oneBlock, 1),
   withFaults(rivals, 2),

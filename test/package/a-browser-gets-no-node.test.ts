@@ -67,7 +67,22 @@ it.each(Object.keys(bundlers))('%s makes a page of it, small and without Node', 
   const code = codeIn(out);
   const ofNode = [...code.matchAll(/from\s*["']node:\w+|import\(["'`]node:\w+|\brequire\([^)]*/g)];
   expect(ofNode.map(([found]) => found)).toEqual([]);
+  if (process.env.TIERKV_SIZES !== undefined)
+    process.stderr.write(`${name}: ${gzipSync(code).length} bytes\n`);
   expect(gzipSync(code).length).toBeLessThan(COMPRESSED_BYTES_MOST);
+});
+
+it('has no code that only a page of transformers.js needs, which has its own door', async () => {
+  const chunks = await buildForBrowsers({
+    input: { transformers: 'src/browser/transformers.ts' },
+    dir: join(dir, 'transformers'),
+    minify: false,
+    external: ['@huggingface/transformers'],
+  });
+  const ofEngine = (id: string): boolean => id.includes('/src/adapters/');
+  expect(modules.filter(ofEngine)).toEqual([]);
+  expect(chunks.flatMap(({ moduleIds }) => moduleIds).filter(ofEngine).length).toBeGreaterThan(3);
+  expect(gzipSync(codeIn(join(dir, 'transformers'))).length).toBeLessThan(COMPRESSED_BYTES_MOST * 1.5);
 });
 
 it('has neither the simulator nor the command line in it', () => {

@@ -97,9 +97,14 @@ it.each(checked)('$door $label', async ({ label, call }) => {
     }
     expect(error, what).toMatchObject({ isTierKVError: true });
     expect(String(error), what).toMatch(/^[A-Za-z]*Error: .+\. [A-Z].+/s);
-    const { code, field, path } = error as { code: string; field?: string; path?: string };
+    const { code, field, path, line } = error as {
+      code: string;
+      field?: string;
+      path?: string;
+      line?: number;
+    };
     expect(code, what).toMatch(/^TKV_/);
-    expect(field ?? path, what).toMatch(/./);
+    expect(String(field ?? path ?? line ?? ''), what).toMatch(/./);
   }
   const allowed = takesAnything[name] ?? '';
   if (allowed !== 'all')

@@ -1,14 +1,19 @@
 /** A result of each kind for tests of reports: of small real runs where they take moments, and by hand where they take minutes. */
 
+import { join } from 'node:path';
+import { parseReplayOptions, replayDefaults } from '../../src/cli/replay/parseOptions.ts';
+import type { ServedRequest } from '../../src/parity/traffic.ts';
 import type { PlanAnswer, PlanOption } from '../../src/plan/index.ts';
 import { checkQuestion } from '../../src/plan/question.ts';
 import { figureNames } from '../../src/plan/targets.ts';
+import { runReplay } from '../../src/replay/run.ts';
 import { benchReport } from '../../src/report/benchReport.ts';
 import { evaluationReport } from '../../src/report/evaluationReport.ts';
 import type { Report } from '../../src/report/index.ts';
 import { parityReport } from '../../src/report/parityReport.ts';
 import { planReport } from '../../src/report/planReport.ts';
 import { replayReport } from '../../src/report/replayReport.ts';
+import { ReplayTimeline } from '../../src/report/replayTimeline.ts';
 import { searchReport } from '../../src/report/searchReport.ts';
 import { simulationReport } from '../../src/report/simulationReport.ts';
 import { SimulationTimeline } from '../../src/report/simulationTimeline.ts';
@@ -163,6 +168,20 @@ export function searched(): Report {
   });
 }
 
+/** Eighty requests, whose times are those of the first run times a factor. */
+const served = (factor: number, startUs: number): ServedRequest[] =>
+  Array.from({ length: 80 }, (_, i) => {
+    const arrivalUs = startUs + 100_000 * i;
+    const firstTokenUs = arrivalUs + factor * (60_000 + 2000 * (i % 20));
+    return {
+      key: `request_${i}`,
+      arrivalUs,
+      firstTokenUs,
+      lastTokenUs: firstTokenUs + factor * 400_000,
+      outputTokens: 20,
+    };
+  });
+
 export function compared(): Report {
   const summary = (factor: number) => ({
     count: 80,
@@ -196,6 +215,7 @@ export function compared(): Report {
       },
       wrongBlocks: 0,
       interruptedSteps: 0,
+      served: { real: served(1, 5_000_000), predicted: served(0.93, 0) },
     },
     command,
   );
@@ -224,13 +244,37 @@ export function benched(): Report {
       row(link, 262_144, 8),
       row(link, 2_097_152, 11),
     ]),
+    samples: Array.from({ length: 12 }, (_, i) => ({
+      link: i % 2 === 0 ? 'HBM -> DDR' : 'DDR -> HBM',
+      unitBytes: 65_536,
+      pattern: 'contiguous' as const,
+      atS: 0.2 * (i + 1),
+      seconds: 0.05,
+      gbps: 6 + (i % 5) / 4,
+    })),
     manager: [{ what: 'block allocate + free, 64 at a time', value: 3.2, unit: 'M pairs/s' }],
     command,
   });
 }
 
+const timeline = new ReplayTimeline();
+await runReplay(
+  parseReplayOptions(
+    join(import.meta.dirname, '../../data/mooncake-conversation-excerpt.jsonl.gz'),
+    { ...replayDefaults, driver: 'modeled', requests: '150', skipBad: false },
+    () => '',
+  ),
+  {
+    signal: new AbortController().signal,
+    notice: () => {},
+    progress: () => {},
+    watch: (manager) => timeline.watch(manager),
+  },
+);
+
 export function replayed(): Report {
   return replayReport({
+    timeline,
     replay: {
       requests: 300,
       blockLookups: 8490,

@@ -1,13 +1,14 @@
 import { afterAll, expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { removeStateDirectories } from '../examples/server/liveServer.ts';
+import { sized } from '../sized.ts';
 import { serverLoad } from './campaign.ts';
 
 afterAll(removeStateDirectories);
 
 it('mixed traffic with clients that leave: no wrong answer, nothing is held, reloads happen', async () => {
   const seed = testSeed(1);
-  const report = await serverLoad({ seed, clients: 24, answers: 150, sampleEveryMs: 1000 });
+  const report = await serverLoad({ seed, clients: 24, answers: sized(60, 150), sampleEveryMs: 1000 });
   const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;
   expect(report.problems, hint).toEqual([]);
   expect(report.counts.left, hint).toBeGreaterThan(0);
@@ -21,7 +22,13 @@ it.each(['sentence-piece', 'word-piece'] as const)(
   'texts of a %s tokenizer: no wrong answer',
   async (tokenizer) => {
     const seed = testSeed(2);
-    const report = await serverLoad({ seed, clients: 12, tokenizer, answers: 60, sampleEveryMs: 1000 });
+    const report = await serverLoad({
+      seed,
+      clients: 12,
+      tokenizer,
+      answers: sized(24, 60),
+      sampleEveryMs: 1000,
+    });
     const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;
     expect(report.problems, hint).toEqual([]);
     expect(report.counts.left, hint).toBeGreaterThan(0);

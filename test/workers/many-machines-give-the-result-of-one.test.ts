@@ -18,6 +18,7 @@ import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { main } from '../command.ts';
 import { hasRedis, RedisServer } from '../redisServer.ts';
 import { resultOf } from '../resultSchema.ts';
+import { sized } from '../sized.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-machines-'));
 const at = (name: string): string => path.join(folder, name);
@@ -70,7 +71,16 @@ function worker(url: string): ChildProcess {
   return tierkv(['worker', url, '--threads', '1'], fs.mkdtempSync(path.join(folder, 'worker-'))).child;
 }
 
-const grid = ['--grid', 'num-instances=1,2', '--grid', 'rate=10,20,30,40,50', '--grid', `seed=${seeds(20)}`];
+/** Points of the grid. */
+const count = sized(60, 200);
+const grid = [
+  '--grid',
+  'num-instances=1,2',
+  '--grid',
+  'rate=10,20,30,40,50',
+  '--grid',
+  `seed=${seeds(count / 10)}`,
+];
 const simulated = ['--', '--model', 'qwen3-14b', '--workload', 'chatbot', '--num-requests', '12'];
 
 function seeds(count: number): string {
@@ -88,14 +98,14 @@ async function resultsIn(client: ReturnType<RedisServer['client']>): Promise<num
 
 const read = (name: string): string => fs.readFileSync(at(name), 'utf8');
 
-describe.runIf(hasRedis)('a sweep of 200 points', () => {
+describe.runIf(hasRedis)(`a sweep of ${count} points`, () => {
   let local: Ended;
   beforeAll(async () => {
     local = await sweep('local', '2');
     expect([
       local.status,
       resultOf<{ results: unknown[] }>('sweep', read('local.json')).results.length,
-    ]).toEqual([0, 200]);
+    ]).toEqual([0, count]);
   });
 
   it('equals the one of a single machine, and what is there is not run again', async () => {
@@ -106,7 +116,7 @@ describe.runIf(hasRedis)('a sweep of 200 points', () => {
       const remote = await sweep('remote', server.url);
       expect([remote.status, remote.stdout]).toEqual([0, local.stdout]);
       expect(read('remote.json')).toBe(read('local.json'));
-      expect((await client.keys('tierkv:result:*')).length).toBe(200);
+      expect((await client.keys('tierkv:result:*')).length).toBe(count);
       await Promise.all(workers.map(killed));
       // with no worker at all: every result is there already
       const again = await sweep('again', server.url);
@@ -136,7 +146,7 @@ describe.runIf(hasRedis)('a sweep of 200 points', () => {
       });
       for (let i = 0; i < 6; i++) {
         // by what was done, not by the clock: the machine may be slow
-        const more = 5 + Math.floor(15 * draw());
+        const more = 2 + Math.floor(sized(4, 15) * draw());
         const client = server.client();
         const before = await resultsIn(client);
         while (!isOver && (await resultsIn(client)) < before + more) await sleep(20);
@@ -167,12 +177,22 @@ describe.runIf(hasRedis)('a sweep of 200 points', () => {
   });
 });
 
-describe.runIf(hasRedis)('a search of ten generations', () => {
+describe.runIf(hasRedis)('a search of several generations', () => {
   const files = ['state.json', 'best.json', 'report.json', 'comparison.csv', 'lineage.jsonl'];
   const search = (out: string, workers: string): Promise<Ended> =>
     tierkv([
       ...['evolve', '--out', at(out), '--plan', at('plan.json'), '--slots', 'routing', '--population', '4'],
-      ...['--generations', '10', '--finalists', '2', '--islands', '1', '--no-plots', '--workers', workers],
+      ...[
+        '--generations',
+        sized('4', '10'),
+        '--finalists',
+        '2',
+        '--islands',
+        '1',
+        '--no-plots',
+        '--workers',
+        workers,
+      ],
     ]).ended;
 
   it('equals the one of a single machine', async () => {
@@ -187,7 +207,7 @@ describe.runIf(hasRedis)('a search of ten generations', () => {
     try {
       const workers = [worker(server.url), worker(server.url)];
       const remote = search('remote', server.url);
-      await Promise.race([remote, sleep(3000)]);
+      await Promise.race([remote, sleep(sized(1000, 3000))]);
       await killed(workers[0]);
       worker(server.url);
       const ended = await remote;

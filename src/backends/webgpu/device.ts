@@ -284,6 +284,7 @@ let delayedLooks = 0;
 
 /** Runs a call into the binding that may start a wait. */
 export function governed<T>(call: () => T): T {
+  if (typeof globalThis.setImmediate !== 'function') return call(); // a page has no such binding
   eagerUntilMs = performance.now() + EAGER_MS;
   return withReplacement(call);
 }

@@ -135,7 +135,6 @@ async function givenDevice({ device, wait = 'sleep' }: HbmOptions): Promise<Held
   const given = typeof device === 'function' ? await device() : device!;
   const { name, vendor, software } = reportOf(given.adapterInfo, 'embedder');
   const live = await adoptDevice(given, { name, vendor, software });
-  // a page has no such function, and its browser waits by itself
-  if (wait === 'sleep' && 'setImmediate' in globalThis) live.sleepWhileWaiting();
+  if (wait === 'sleep') live.sleepWhileWaiting();
   return { live, close: async () => live.release() };
 }

@@ -14,7 +14,6 @@
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
-import { compiledOnce } from './compiledKernels.ts';
 import { BufferUsage, type LiveDevice, ShaderStage, writeWords } from './device.ts';
 import { storeShaders } from './shaderTexts.ts';
 import type { SlotLocation } from './types.ts';
@@ -36,6 +35,32 @@ export interface KernelSpec {
   readonly resultWords: number;
   /** How the kernel uses its own buffers, in the order of their bindings. Default: it has none. */
   readonly own?: readonly BufferAccess[];
+}
+
+// ---- kernels as they were compiled for a device, kept for as long as it lives
+//
+// The self-test of a device and each pool on it run the same kernels, and so do all runtimes and decoders that share a device:
+// the device compiles each of them once. On a software device that is most of the time that opening takes.
+
+const byDevice = new WeakMap<GPUDevice, Map<string, Promise<unknown>>>();
+
+/**
+ * @param about everything that the result depends on; it is compared as JSON
+ * @param compile called for the first of equal kernels; what failed is tried again by the next
+ */
+export function compiledOnce<T>(device: GPUDevice, about: unknown, compile: () => Promise<T>): Promise<T> {
+  let kernels = byDevice.get(device);
+  if (kernels === undefined) {
+    kernels = new Map();
+    byDevice.set(device, kernels);
+  }
+  const key = JSON.stringify(about);
+  const found = kernels.get(key);
+  if (found !== undefined) return found as Promise<T>;
+  const made = compile();
+  kernels.set(key, made);
+  made.catch(() => kernels.delete(key));
+  return made;
 }
 
 /** A kernel compiled for one device and the slabs of one pool. */

@@ -37,6 +37,9 @@ export function deviceWish(adapter: GPUAdapter): GPUDeviceDescriptor {
   };
 }
 
+/** Devices of embedders that have passed the test: it is made once, however many runtimes share a device. */
+const passed = new WeakSet<GPUDevice>();
+
 /** Takes a device of the embedder, who keeps the device and the object that `create` returned alive. */
 export async function adoptDevice(
   device: GPUDevice,
@@ -47,8 +50,11 @@ export async function adoptDevice(
     { device: { addEventListener: 'function' }, adapter: { name: 'text', vendor: 'text' } },
   );
   const live = new LiveDevice(device, { ...adapter, source: 'embedder' }, undefined);
-  const fault = await deviceFault(live);
-  if (fault === '') return live;
+  const fault = passed.has(device) ? '' : await deviceFault(live);
+  if (fault === '') {
+    passed.add(device);
+    return live;
+  }
   throw new TierKVError(
     'TKV_DEVICE',
     `The device given does not work: ${fault}. Give one that copies and computes.`,

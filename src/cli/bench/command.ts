@@ -3,7 +3,7 @@
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
-import type { LinkRow } from '../../measure/links.ts';
+import type { LinkRow, LinkSample } from '../../measure/links.ts';
 import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
@@ -30,6 +30,7 @@ interface LinksFound {
   readonly adapter?: { readonly name: string; readonly software: boolean };
   readonly sustained?: boolean;
   readonly links?: readonly LinkRow[];
+  readonly samples?: readonly LinkSample[];
 }
 
 interface ManagerFound {
@@ -74,7 +75,7 @@ export function benchCommand(): Command {
         if (file !== undefined) requireWritableTarget(file);
       await checkReport(options.report);
       const has = (part: Measured): boolean => what === part || what === 'all';
-      const links: LinksFound = has('links') ? await linksAsAsked(options) : {};
+      const { samples = [], ...links }: LinksFound = has('links') ? await linksAsAsked(options) : {};
       const manager: ManagerFound = has('manager') ? await managerAsAsked(options.quick) : {};
       const { remote: url } = options;
       const remote = url === undefined ? {} : { remote: await remoteAsAsked(url, options.quick) };
@@ -83,7 +84,7 @@ export function benchCommand(): Command {
         writeResultJson(options.json, 'bench', { ...about, ...links, ...manager, ...remote });
       if (options.report !== undefined) {
         const { benchReport } = await import('../../report/benchReport.ts');
-        await reportTo(options.report, (command) => benchReport({ ...links, ...manager, command }));
+        await reportTo(options.report, (command) => benchReport({ ...links, ...manager, samples, command }));
       }
     });
 }
@@ -127,17 +128,19 @@ async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
     writeText(fio, bench.fioJob(sizes, { dir: dir ?? tmpdir(), queueDepth: ioAtOnce() }));
   using bar = startProgressBar('samples');
   if (!quick) bar.notice(`takes ${formatSeconds(bench.leastSeconds(sizes))} at the least`);
+  const samples: LinkSample[] = [];
   const { adapter, rows } = await interruptible((signal) =>
     benchLinks(sizes, dir, wanted, {
       say: (line) => bar.notice(line),
       progress: (done, all) => bar.update({ share: done / all, done }),
+      sample: (taken) => samples.push(taken),
       signal,
     }),
   );
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';
   printText(`${adapter.name}${label}\n${renderRows(rows)}`);
   if (plot !== undefined) writeText(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
-  return { adapter, sustained, links: rows };
+  return { adapter, sustained, links: rows, samples };
 }
 
 async function managerAsAsked(quick: boolean): Promise<ManagerFound> {

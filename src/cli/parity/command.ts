@@ -78,7 +78,7 @@ export function parityCommand(): Command {
       using bar = startProgressBar('requests');
       const startMs = performance.now();
       const { expected } = options.traffic;
-      const { report, chart } = await interruptible((signal) => {
+      const { report, chart, served } = await interruptible((signal) => {
         const listener = {
           signal,
           notice: (line: string) => bar.notice(line),
@@ -93,7 +93,7 @@ export function parityCommand(): Command {
       if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
       if (typeof given.report === 'string') {
         const { parityReport } = await import('../../report/parityReport.ts');
-        await reportTo(given.report, (command) => parityReport(report, command));
+        await reportTo(given.report, (command) => parityReport({ ...report, served }, command));
       }
       printText(renderParity(report));
       if (!report.exact.identical || report.wrongBlocks > 0) process.exitCode = 1;

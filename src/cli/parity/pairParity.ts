@@ -37,6 +37,7 @@ import {
   rehearsal,
   rehearsalBytes,
   runnersOf,
+  type ServedTwice,
   servedBy,
   standInConfig,
   stepsOnly,
@@ -49,7 +50,7 @@ export async function runPairParity(
   options: ParityOptions,
   scratch: string,
   listener: ParityListener,
-): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
+): Promise<{ report: ParityReport; chart: VegaLiteSpec; served: ServedTwice }> {
   if (options.tierBytes.ddr === 0) {
     throw configError('--ddr', 'is 0, and with --pair blocks come into host memory', 'Give it some.');
   }
@@ -96,7 +97,7 @@ export async function runPairParity(
     { name: 'real', requests: run.requests, observed: exact.prefill.observed },
     { name: 'predicted', requests: predicted.requests, observed: predicted.observed.prefill },
   ]);
-  return { report, chart };
+  return { report, chart, served: { real: run.requests, predicted: predicted.requests } };
 }
 
 /** Both sides have the tiers of the options, each its own. The log of the run lies beside `--log`. */

@@ -32,7 +32,15 @@ import {
   replayExactly,
 } from './links.ts';
 import { RunObserver } from './observer.ts';
-import { compareHits, compareLatencies, compareLinks, type ParityReport, parityChart } from './report.ts';
+
+import {
+  compareHits,
+  compareLatencies,
+  compareLinks,
+  type ParityReport,
+  parityChart,
+  type Sides,
+} from './report.ts';
 import { StandIn, type StandInConfig } from './standIn.ts';
 
 export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
@@ -91,7 +99,7 @@ export async function runParity(
   runners: Runners,
   scratch: string,
   listener: ParityListener,
-): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
+): Promise<{ report: ParityReport; chart: VegaLiteSpec; served: ServedTwice }> {
   const started = performance.now();
   const { signal } = listener;
   const { linksPath, tierBytes } = options;
@@ -128,8 +136,11 @@ export async function runParity(
     { name: 'real', requests: run.requests, observed },
     { name: 'predicted', ...predicted },
   ]);
-  return { report, chart };
+  return { report, chart, served: { real: run.requests, predicted: predicted.requests } };
 }
+
+/** The requests of both runs, each in its own time. */
+export type ServedTwice = Sides<readonly ServedRequest[]>;
 
 /** Other traffic on tiers that overflow; as a list, to be joined with others. */
 export async function rehearsal(

@@ -14,6 +14,7 @@ import type { ReplayOptions, TraceReplayListener } from '../../replay/options.ts
 import type { ReplayReport } from '../../replay/report.ts';
 import type { Study } from '../../replay/study.ts';
 import type { ReplayedTrace } from '../../report/replayReport.ts';
+import type { ReplayTimeline } from '../../report/replayTimeline.ts';
 import { configError } from '../../runtime/errors.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -142,7 +143,8 @@ export function replayCommand(): Command {
       };
       try {
         const options = parseReplayOptions(tracePath, raw, makeScratch);
-        const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
+        const page = await timelineFor(command, options);
+        const report = await interruptible((signal) => runOnFileOrPipe(options, signal, page.watch));
         const found =
           studied === undefined
             ? undefined
@@ -151,6 +153,7 @@ export function replayCommand(): Command {
           writeResultJson(options.jsonPath, 'replay', { ...report, ...found });
         await writeFound(command, {
           replay: report,
+          ...(page.timeline === undefined ? {} : { timeline: page.timeline }),
           ...(found === undefined ? {} : { study: found.policies }),
         });
         printText(`${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`);
@@ -179,7 +182,7 @@ async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSigna
 }
 
 /** `--report`: what was found, as a page. */
-async function writeFound(command: Command, found: Pick<ReplayedTrace, 'replay' | 'study'>): Promise<void> {
+async function writeFound(command: Command, found: Omit<ReplayedTrace, 'trace' | 'command'>): Promise<void> {
   const target: unknown = command.getOptionValue('report');
   if (typeof target !== 'string') return;
   const { replayReport } = await import('../../report/replayReport.ts');
@@ -187,24 +190,46 @@ async function writeFound(command: Command, found: Pick<ReplayedTrace, 'replay' 
   await reportTo(target, (typed) => replayReport({ ...found, trace, command: typed }));
 }
 
+type Watch = NonNullable<TraceReplayListener['watch']>;
+
+/** What `--report` shows over time, gathered by `watch`; neither without `--report`, or for inputs of a log. */
+async function timelineFor(
+  command: Command,
+  { inputsPath }: ReplayOptions,
+): Promise<{ readonly timeline?: ReplayTimeline; readonly watch: Watch | undefined }> {
+  if (command.getOptionValue('report') === undefined || inputsPath !== undefined) return { watch: undefined };
+  const { ReplayTimeline } = await import('../../report/replayTimeline.ts');
+  const timeline = new ReplayTimeline();
+  return { timeline, watch: (manager) => timeline.watch(manager) };
+}
+
 /**
  * A replay reads its trace twice, so what comes through a pipe is kept in a file; errors still name the pipe.
  */
-async function runOnFileOrPipe(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
+async function runOnFileOrPipe(
+  options: ReplayOptions,
+  signal: AbortSignal,
+  watch: Watch | undefined,
+): Promise<ReplayReport> {
   using kept = await keepPipe(options.tracePath, signal);
-  if (kept === undefined) return run(options, signal);
+  if (kept === undefined) return run(options, signal, watch);
   try {
-    return await run({ ...options, tracePath: kept.path }, signal);
+    return await run({ ...options, tracePath: kept.path }, signal, watch);
   } catch (error) {
     throw aboutPipe(error, kept, options.tracePath);
   }
 }
 
-async function run(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
+async function run(
+  options: ReplayOptions,
+  signal: AbortSignal,
+  watch: Watch | undefined,
+): Promise<ReplayReport> {
   const { runReplay } = await import('../../replay/run.ts');
   using bar = startProgressBar('requests');
   const startMs = performance.now();
   const listener: TraceReplayListener = {
+    ...(watch === undefined ? {} : { watch }),
     signal,
     notice: (message) => bar.notice(message),
     progress(state) {

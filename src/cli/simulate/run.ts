@@ -161,7 +161,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
 
   const scaled = new Set(built.scaling.map(({ configId }) => configId));
   const ofShared = simulation.shared?.warnings() ?? [];
-  const warnings = [...watchers.spread.warnings(instances, scaled), ...ofShared];
+  const warnings = [...plan.notices, ...watchers.spread.warnings(instances, scaled), ...ofShared];
   for (const warning of warnings) bar.say(`warning: ${printable(warning)}`);
   const { timeline } = watchers;
   if (timeline !== undefined) {

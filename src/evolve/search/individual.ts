@@ -369,7 +369,7 @@ export class NumberSpace {
   ) {
     requireShapes(
       { bundle, guides, slots, reach },
-      { bundle: 'object', guides: 'object', slots: 'object?', reach: 'text?' },
+      { bundle: 'object', guides: 'object', slots: 'array?', reach: 'text?' },
     );
     this.#bundle = bundle;
     this.#axes = slots.flatMap((slot) => {

@@ -44,7 +44,7 @@ export function barsOf(
   all: readonly string[],
   some: readonly string[] = all,
 ): BySetting {
-  requireShapes({ presets, all, some }, { presets: ['object'], all: ['text'], some: 'object?' });
+  requireShapes({ presets, all, some }, { presets: ['object'], all: ['text'], some: 'array?' });
   const means = (scores: CaseScores, cases: readonly string[]): BySetting =>
     meansBySetting(cases.map((id) => ({ id, score: scores[id] })));
   const overAll = presets.map((scores) => means(scores, all));

@@ -27,6 +27,8 @@ export interface KVBlocksStored {
   readonly medium: string | null;
   /** Layer group; null where there is one. */
   readonly group: number | null;
+  /** Kind of the group's layers, as the publisher calls it: `full_attention` and others; null where it does not say. */
+  readonly layers: string | null;
   readonly loraName: string | null;
   /** Who may find the blocks, beside the tokens: vLLM's `cache_salt`. Null for all. */
   readonly salt: string | null;
@@ -332,6 +334,7 @@ function readStored(fields: Readonly<Record<string, unknown>>): KVBlocksStored {
     blockTokens,
     medium: orNull(fields.medium, text),
     group: orNull(fields.group_idx, (one) => integer(one, 'group_idx')),
+    layers: orNull(fields.kv_cache_spec_kind, text),
     loraName,
     salt: orNull(fields.cache_salt, text) ?? saltIn(extraKeys, loraName),
     extraKeys,

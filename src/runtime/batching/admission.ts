@@ -2,9 +2,9 @@
  * The second half of a step: requests join the batch, strictly from the head of the waiting queue, while seats and
  * budget last. A request's cached blocks, in any tier, are matched and pinned first; the rest is sized after them.
  *
- * A request that does not fit holds up everything behind it. Two kinds let later requests pass: a request whose
- * blocks are on their way (it waits beside the queue, unless it was preempted before), and a request whose next block
- * the batch is computing.
+ * A request that does not fit holds up everything behind it. Three kinds let later requests pass: a request whose
+ * blocks are on their way (it waits beside the queue, unless it was preempted before), a request whose next block
+ * the batch is computing, and one that its engine cannot run beside the others.
  */
 
 import { type BlockKeys, wordsPerKey } from '../keys/keyChain.ts';
@@ -37,7 +37,8 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
   while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
     const state = waiting.head() as RequestState<R> | null;
     if (state === null || aside.length === config.maxSequences || holdsBackFor(core, state)) break;
-    if (state.sequence === null && isComputedByAnother(core, state)) {
+    const mayJoin = state.sequence !== null || (core.port.mayJoin?.(state.request.keys) ?? true);
+    if (!mayJoin || (state.sequence === null && isComputedByAnother(core, state))) {
       waiting.remove(state);
       aside.push(state);
       continue;

@@ -29,6 +29,11 @@ export interface KVPort {
   matchLength(keys: BlockKeys, count: number): number;
   /** Whether a sequence of `blocks` blocks would fit HBM, the first `matched` of them found under `keys`. */
   canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean;
+  /**
+   * Whether a request with these keys may join the batch, apart from room for its blocks. While it may not, later ones
+   * pass it. Left out where all may.
+   */
+  mayJoin?(keys: BlockKeys): boolean;
   /** Whether `blocks` more blocks would fit HBM beside what cannot be evicted. */
   canAllocate(blocks: number): boolean;
   /** Whether blocks released by a request of `other` make room for `owner`; a quota may forbid it. */

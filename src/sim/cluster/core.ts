@@ -239,7 +239,7 @@ function report(instance: Instance, into: InstanceReport): void {
   into.reloadedBlocks = reloads;
   into.recentTtftUs = recent.ttftUs;
   into.recentTpotUs = recent.tpotUs;
-  into.adapters = [];
+  into.adapters = engine.adapters ?? [];
 }
 
 // A stream of requests that forks of a simulation share: each reads on from its own place, and a request is

@@ -404,7 +404,11 @@ export class PolicyControlPlane implements ControlPlane {
       this.#pooled = instances;
     }
     let pools = this.#pools.get(model);
-    if (pools === undefined) this.#pools.set(model, (pools = modelPools(instances, model)));
+    if (pools === undefined) {
+      // before real servers clients name models as they like
+      if (this.#pools.size === MODELS_MOST) this.#pools.clear();
+      this.#pools.set(model, (pools = modelPools(instances, model)));
+    }
     return pools;
   }
 
@@ -476,6 +480,9 @@ export class PolicyControlPlane implements ControlPlane {
     this.#inFlight.visitState(visitor);
   }
 }
+
+/** Models whose pools are remembered. */
+const MODELS_MOST = 1024;
 
 /** Who could serve a model. */
 interface ModelPools {

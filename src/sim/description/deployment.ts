@@ -185,7 +185,7 @@ function checkSetup(setup: SimulationSetup): void {
 /** Whether only a preemption could look a block up. */
 function isPlain({ deployment, workload }: SimulationSetup): boolean {
   const alone = deployment.pools.every(({ engine, role }) => {
-    return role === 'monolithic' && engine.lowerTiers.length === 0;
+    return role === 'monolithic' && engine.lowerTiers.length === 0 && engine.adapters === undefined;
   });
   return alone && workload.sharesNothing === true;
 }

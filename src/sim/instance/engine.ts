@@ -30,6 +30,7 @@ import type { SideBlocks } from '../latency/kvLayout.ts';
 import type { BatchSums } from '../latency/latencyModel.ts';
 import { Flights, LinkModel, type LinkProfiles, type Timeline } from '../links/modeledDriver.ts';
 import { checkSharedServer, type SharedServer, type SharedServerConfig } from '../links/sharedServer.ts';
+import { type AdapterConfig, checkAdapters } from './adapterSlots.ts';
 import type { SimRequest } from './simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
@@ -123,6 +124,10 @@ export interface InstanceEngine {
   /** Whether an emptied engine may begin a step while its last one still runs. */
   readonly overlapsLastStep: boolean;
   readonly counters: EngineCounters;
+  /** LoRA adapters in its memory; left out where they are not modelled. */
+  readonly adapters?: readonly string[];
+  /** Loads of adapters so far. */
+  readonly adapterLoads?: number;
   /** By tier, HBM first. */
   tiers(): readonly TierReport[];
   traffic(): EngineTraffic;
@@ -184,6 +189,8 @@ export interface EngineConfig {
   readonly blockTokens: number;
   /** What a request holds beside the blocks of its tokens, of a model with sliding windows or linear layers. */
   readonly side?: SideBlocks;
+  /** LoRA adapters in GPU memory; left out where they are names that cost nothing. */
+  readonly adapters?: AdapterConfig;
   /** Bytes of a block on one GPU, which links carry. */
   readonly blockBytes: number;
   readonly hbmBlocks: number;
@@ -232,6 +239,7 @@ const engineNames = optionNames<EngineConfig>({
   scheduler: true,
   manager: true,
   side: true,
+  adapters: true,
 });
 
 const deferredNames = optionNames<LoadTiming & { kind: 'deferred' }>({
@@ -262,6 +270,7 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   if (blocks * config.blockBytes > Number.MAX_SAFE_INTEGER) {
     throw configError('blockBytes', `is ${config.blockBytes}, too large for ${blocks} blocks`, 'Lower it.');
   }
+  if (config.adapters !== undefined) checkAdapters(config.adapters);
   const { kind } = config.loads;
   requireOptions(config.loads, kind === 'billed' ? billedNames : deferredNames, 'loads', 'TKV_CONFIG');
   if (config.loads.kind === 'billed') {

@@ -13,6 +13,7 @@ import type { PreemptionMode } from '../../runtime/batching/config.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import type { Role } from '../control/policy.ts';
 import type { LatencyModel } from '../latency/latencyModel.ts';
+import { SpeculativeSteps } from '../latency/speculation.ts';
 import { type RequestTable, Status } from '../metrics/requestTable.ts';
 import type { EngineStep, InstanceEngine } from './engine.ts';
 import { type SimRequest, TokenTimes } from './simRequest.ts';
@@ -36,6 +37,8 @@ export class Instance {
   readonly #table: RequestTable;
   readonly #host: InstanceHost;
   readonly #books: StepBooks;
+  /** Null where the engine does not speculate. */
+  readonly #speculative: SpeculativeSteps | null;
   /** When the running step ends. */
   #busyUntilUs = 0;
   /** When the next step begins, or -1 when none is scheduled. */
@@ -65,6 +68,8 @@ export class Instance {
     this.#table = table;
     this.#host = host;
     const { limits, latency } = config;
+    const { speculation } = latency;
+    this.#speculative = speculation === undefined ? null : new SpeculativeSteps(latency, speculation, number);
     this.#books = new StepBooks(number, limits, latency, this.times, this.counters, table, host);
   }
 
@@ -170,7 +175,7 @@ export class Instance {
     this.#isStepping = false;
     this.#books.gaveWay(step.preempted);
     if (step.sums.tokens === 0) return;
-    const computeUs = this.latency.stepTimeUs(step.sums);
+    const computeUs = (this.#speculative ?? this.latency).stepTimeUs(step.sums);
     const slowedUs = this.slowdown === null ? computeUs : Math.ceil(computeUs * this.slowdown(nowUs));
     const durationUs = Math.max(1, slowedUs + step.transferUs);
     const endUs = nowUs + durationUs;
@@ -202,6 +207,7 @@ export class Instance {
   visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
     this.engine.visitState(visitor, requestOf);
     this.times.visitState(visitor);
+    this.#speculative?.visitState(visitor);
     visitor.fields(this.counters);
     visitor.fields(this.recent);
     this.endUs = visitor.number(this.endUs);

@@ -17,6 +17,7 @@ import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
 import { type LinkModel, modeledDigest, type Timeline } from '../links/modeledDriver.ts';
+import { AdapterSlots } from './adapterSlots.ts';
 import {
   type CacheListener,
   checkEngineConfig,
@@ -78,6 +79,7 @@ export class SchedulerEngine implements InstanceEngine {
 
   readonly #shared: InstanceShare | null;
   readonly #side: SideSequences | null;
+  readonly #adapters: AdapterSlots | null;
 
   /**
    * @param timeline where modeled transfers wait for their end; used with deferred loads only
@@ -123,10 +125,13 @@ export class SchedulerEngine implements InstanceEngine {
       shared: this.#shared,
     };
     this.#side = config.side === undefined ? null : new SideSequences(config.side, this.manager, blockTokens);
+    this.#adapters = config.adapters === undefined ? null : new AdapterSlots(config.adapters);
+    const adapters = this.#adapters;
     const port = new ChoosingPort(
       this.manager,
       { blockTokens, afterCall },
       this.#side,
+      adapters === null ? null : { slots: adapters, of: (keys) => this.#asking.get(keys)?.adapter ?? '' },
       estimate,
       (now) => this.#held.giveUpNewest(now),
       (keys, byTier) => this.#noteFound(keys, byTier),
@@ -241,7 +246,7 @@ export class SchedulerEngine implements InstanceEngine {
     if (this.#held.awaitsAny) for (const request of plan.admitted) this.letGo(request, nowUs);
     for (const request of plan.admitted) this.#countHits(request);
     this.#sumUp(plan);
-    step.transferUs = this.#jobs.bill();
+    step.transferUs = this.#jobs.bill() + this.#loadAdapters(plan.admitted);
     step.admitted = plan.admitted;
     step.leftOut = plan.leftOut;
     const { started, finished, outputTokens } = this.scheduler.stepEnded({}, nowUs);
@@ -250,6 +255,22 @@ export class SchedulerEngine implements InstanceEngine {
     step.outputTokens = outputTokens;
     step.thrashedFor = this.#port.takeThrashing();
     return step;
+  }
+
+  get adapters(): readonly string[] {
+    return this.#adapters?.resident ?? [];
+  }
+
+  get adapterLoads(): number {
+    return this.#adapters?.loads ?? 0;
+  }
+
+  /** Time of the loads that the step waits for, one after the other. */
+  #loadAdapters(admitted: readonly SimRequest[]): number {
+    if (this.#adapters === null) return 0;
+    let us = 0;
+    for (const { adapter } of admitted) us += this.#adapters.use(adapter);
+    return us;
   }
 
   hold(request: SimRequest, nowUs: number): void {
@@ -286,6 +307,8 @@ export class SchedulerEngine implements InstanceEngine {
     this.#jobs.visitState(visitor);
     this.#held.visitState(visitor);
     this.#side?.visitState(visitor);
+    this.#adapters?.visitState(visitor);
+    this.#port.visitState(visitor, (id) => this.manager.sequence(id));
     visitor.list(this.#hits);
     visitor.fields(this.#received);
     const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
@@ -360,7 +383,7 @@ export class SchedulerEngine implements InstanceEngine {
       if (plan.tokensOf(seat) === 1 && plan.knownTokensOf(seat) === from + 1)
         windowTokens += sums.inWindow(from);
     }
-    // a prefill of its last token looks the same, and is none
+    // a prefill of its last token looks the same, and counts elsewhere
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
       const from = plan.from(seat);
       if (plan.tokensOf(seat) === 1 && plan.knownTokensOf(seat) === from + 1)
@@ -569,12 +592,21 @@ export interface LinkLoadEstimate {
   readonly spareBlocks: number;
 }
 
+/** Adapters of an engine, and the one under which a request with these keys runs. */
+export interface AdapterPort {
+  readonly slots: AdapterSlots;
+  readonly of: (keys: BlockKeys) => string;
+}
+
 export class ChoosingPort extends ManagerPort {
   readonly #manager: KVManager;
   readonly #estimate: LinkLoadEstimate;
   readonly #makeRoom: (nowUs: number) => boolean;
   readonly #found: (keys: BlockKeys, byTier: readonly number[]) => void;
   readonly #openedUnder = new WeakMap<Sequence, BlockKeys>();
+  /** Null where adapters cost nothing. */
+  readonly #adapters: AdapterPort | null;
+  readonly #adapterOf = new Map<Sequence, string>();
   /** Null where sequences hold nothing beside the blocks of their tokens. */
   readonly #side: SideSequences | null;
   #thrashing: BlockKeys[] = [];
@@ -587,6 +619,7 @@ export class ChoosingPort extends ManagerPort {
     manager: KVManager,
     config: ManagerPortConfig,
     side: SideSequences | null,
+    adapters: AdapterPort | null,
     estimate: LinkLoadEstimate,
     makeRoom: (nowUs: number) => boolean,
     found: (keys: BlockKeys, byTier: readonly number[]) => void,
@@ -594,6 +627,7 @@ export class ChoosingPort extends ManagerPort {
     super(manager, config);
     this.#manager = manager;
     this.#side = side;
+    this.#adapters = adapters;
     this.#estimate = estimate;
     this.#makeRoom = makeRoom;
     this.#found = found;
@@ -625,18 +659,43 @@ export class ChoosingPort extends ManagerPort {
     return false;
   }
 
-  override release(sequence: Sequence, nowUs: number): void {
+  mayJoin(keys: BlockKeys): boolean {
+    return this.#adapters === null || this.#adapters.slots.mayJoin(this.#adapters.of(keys));
+  }
+
+  /** The sequence is about to end: what lies beside it goes, and its adapter has a user less. */
+  #close(sequence: Sequence, nowUs: number): void {
     this.#side?.close(sequence, nowUs);
+    const adapter = this.#adapterOf.get(sequence);
+    if (adapter === undefined) return;
+    this.#adapterOf.delete(sequence);
+    this.#adapters?.slots.end(adapter);
+  }
+
+  /** The manager's state is brought back before. */
+  visitState(visitor: StateVisitor, sequenceOf: (id: SequenceId) => Sequence | undefined): void {
+    visitor.value(
+      () => [...this.#adapterOf].map(([{ id }, adapter]) => [id, adapter] as const),
+      (saved) => {
+        this.#adapterOf.clear();
+        for (const [id, adapter] of saved)
+          this.#adapterOf.set(sequenceOf(id as SequenceId) as Sequence, adapter);
+      },
+    );
+  }
+
+  override release(sequence: Sequence, nowUs: number): void {
+    this.#close(sequence, nowUs);
     super.release(sequence, nowUs);
   }
 
   override cancel(sequence: Sequence, nowUs: number): void {
-    this.#side?.close(sequence, nowUs);
+    this.#close(sequence, nowUs);
     super.cancel(sequence, nowUs);
   }
 
   override preempt(sequence: Sequence, offload: boolean, nowUs: number): void {
-    this.#side?.close(sequence, nowUs);
+    this.#close(sequence, nowUs);
     super.preempt(sequence, offload, nowUs);
   }
 
@@ -652,6 +711,11 @@ export class ChoosingPort extends ManagerPort {
     const sequence = super.open(keys, count, matchLimit, nowUs, owner, room);
     this.#found(keys, this.hitsSince(before));
     if (this.hasLowerTier) this.#openedUnder.set(sequence, keys);
+    const adapter = this.#adapters?.of(keys) ?? '';
+    if (adapter !== '') {
+      this.#adapterOf.set(sequence, adapter);
+      this.#adapters?.slots.begin(adapter);
+    }
     return sequence;
   }
 

@@ -177,6 +177,9 @@ export class PromptKeys {
     if (this.skips) return noKeys;
     const tokens = request.inputTokens + request.outputTokens;
     this.#begin(tokens);
+    // what is computed under an adapter is found under it alone, as vLLM's block hashes have it
+    const { adapter } = request.origin;
+    if (adapter !== '') this.#seed(this.#namespace(adapter));
     this.#absorb(request.prompt, request.inputTokens, own);
     this.#absorb(request.output, request.outputTokens, own);
     this.#flush();
@@ -191,6 +194,11 @@ export class PromptKeys {
     this.#lanes[1] = 0;
     this.#lanes[2] = 0;
     this.#lanes[3] = 0;
+  }
+
+  #seed(value: bigint): void {
+    this.#lanes[2] = Number(BigInt.asIntN(32, value));
+    this.#lanes[3] = Number(BigInt.asIntN(32, value >> 32n));
   }
 
   #absorb(identity: PromptIdentity, tokens: number, own: number): void {

@@ -168,7 +168,7 @@ export class Calibrated implements LatencyModel {
     if (shape.experts === 0 || batch.tokens === 0) return 0;
     const touched = expertsTouched(shape, batch.tokens);
     const here = touched / shape.expertGpus;
-    const rowsEach = (batch.tokens * shape.expertsPerToken) / touched;
+    const rowsEach = (shape.expertImbalance * batch.tokens * shape.expertsPerToken) / touched;
     const { launchUs } = this.#gemm;
     let us = 0;
     for (const { depth, columns, count } of shape.expertMatrices) {
@@ -198,7 +198,9 @@ export class Calibrated implements LatencyModel {
     const direct = (tp - 1) * message;
     const ring = ((2 * (tp - 1)) / tp) * message + this.#coefficients.engine.ringSetupBytes;
     const reductions = layers + denseLayers + (dp === 1 ? moeLayers : 0);
-    const exchanged = dp > 1 ? moeLayers * ((2 * (expertGpus - 1)) / expertGpus) * message : 0;
+    const { expertImbalance } = this.#shape;
+    const exchanged =
+      dp > 1 ? expertImbalance * moeLayers * ((2 * (expertGpus - 1)) / expertGpus) * message : 0;
     const latencyUs =
       (this.#coefficients.engine.reduceLatencyUs ?? 0) * (reductions + (dp > 1 ? 2 * moeLayers : 0));
     return latencyUs + (reductions * Math.min(direct, ring) + exchanged) / this.#reduceBytesPerUs;

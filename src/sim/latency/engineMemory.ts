@@ -43,6 +43,8 @@ export interface EngineMemoryOptions {
   readonly graphGib?: number;
   /** Bytes on each GPU for LoRA adapters. */
   readonly adapterBytes?: number;
+  /** A model that drafts tokens: its weights and its KV lie beside those of the model. */
+  readonly draft?: ModelConfig;
 }
 
 const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOptions>({
@@ -55,6 +57,7 @@ const engineMemoryOptionsNames: readonly string[] = optionNames<EngineMemoryOpti
   kvElementBytes: true,
   graphGib: true,
   adapterBytes: true,
+  draft: true,
 });
 
 /** Of one GPU, in GiB but for the blocks. */
@@ -112,6 +115,23 @@ export function localWeightBytes(model: ModelConfig, tp: number, dp: number): nu
   return quantised + whole * model.activationBytes;
 }
 
+/**
+ * Bytes of one LoRA adapter of that rank on one GPU, over the projections of attention and of dense feed-forward blocks: of
+ * a matrix with i inputs and o outputs i x r and r x o elements. Where a matrix is split over GPUs, the half on the split side
+ * is split too and the other is whole, as vLLM has it without `fully_sharded_loras`.
+ */
+export function adapterBytesOf(model: ModelConfig, rank: number, tp: number): number {
+  const d = model.hiddenSize;
+  const queries = (model.heads * trueHeadDim(model)) / tp;
+  const keys = localKvHeads(model, tp) * trueHeadDim(model);
+  const { dense } = layerSplit(model, true);
+  const { linearLayers = 0 } = model.hybrid ?? {};
+  const attention = 3 * d + queries + 2 * keys + queries + d;
+  const width = (model.denseFfnSize || model.ffnSize) / tp;
+  const feedForward = 2 * (d + width) + width + d;
+  return rank * ((model.layers - linearLayers) * attention + dense * feedForward) * model.activationBytes;
+}
+
 /** Bytes of one token's KV in one layer, on one GPU. */
 export function layerKvBytesPerToken(model: ModelConfig, tp: number, elementBytes: number): number {
   if (model.kvLoraRank > 0) return (model.kvLoraRank + model.qkRopeHeadDim) * elementBytes;
@@ -165,7 +185,9 @@ export function engineMemory(
   }
   const visibleGib = hardware.visibleGib || hardware.memoryGib * visibleShare;
   const usableGib = visibleGib * memoryUtilization;
-  const weightsGib = localWeightBytes(model, tp, dp) / gib;
+  const { draft } = options;
+  const draftBytes = draft === undefined ? 0 : localWeightBytes(draft, tp, 1);
+  const weightsGib = (localWeightBytes(model, tp, dp) + draftBytes) / gib;
   const activationsGib = activationBytes(model, options) / gib;
   const runtime = tp * dp === 1 ? runtimeGib.alone : runtimeGib.several;
   const graphsGib = options.graphGib ?? 0;
@@ -173,13 +195,17 @@ export function engineMemory(
   const usedGib = weightsGib + activationsGib + runtime + graphsGib + adaptersGib;
   const kvGib = usableGib - usedGib;
   const kvElementBytes = options.kvElementBytes ?? kvElementBytesOf(model);
-  const blockBytes = Math.trunc(localKvBytesPerToken(model, tp, kvElementBytes) * blockTokens);
+  const draftKv = draft === undefined ? 0 : localKvBytesPerToken(draft, tp, kvElementBytes);
+  const blockBytes = Math.trunc((localKvBytesPerToken(model, tp, kvElementBytes) + draftKv) * blockTokens);
   const blocks = Math.floor((kvGib * gib) / blockBytes);
   if (blocks < 1) {
+    const each = adaptersGib.toFixed(1);
+    const adapters =
+      adaptersGib > 0 ? `LoRA adapters take ${each} GiB of it: lower --max-loras or --max-lora-rank. ` : '';
     throw new TierKVError(
       'TKV_CAPACITY',
       `${model.name} needs ${usedGib.toFixed(1)} GiB on each GPU before its first KV block, and ` +
-        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. Use more GPUs (tp), or a larger one.`,
+        `${hardware.name} gives ${usableGib.toFixed(1)} GiB. ${adapters}Use more GPUs (tp), or a larger one.`,
       { field: 'tp' },
     );
   }

@@ -20,6 +20,25 @@ export interface LatencyModel {
   readonly postDecodeOverheadUs: number;
   /** Tokens of the sliding window that sums are to tell apart; left out where the model of time has none. */
   readonly windowTokens?: number;
+  /** How its engine speculates, where it does: instances then ask for more than one token a decode. */
+  readonly speculation?: SpeculativeDecoding;
+}
+
+/** How an engine speculates (speculation.ts), as plain data. */
+export interface SpeculationChoice {
+  /** Tokens that a draft proposes before each step, at least 1. */
+  readonly draftTokens: number;
+  /** Chance that a proposed token is accepted where those before it were, in [0, 1]. */
+  readonly acceptance: number;
+  /** Time in which a draft proposes one token a request, µs; 0 where a model does it, or for n-grams. */
+  readonly draftUs: number;
+  /** What draws begin from. */
+  readonly seed: string;
+}
+
+export interface SpeculativeDecoding extends SpeculationChoice {
+  /** The model of time of the draft, where another model proposes. */
+  readonly draft?: LatencyModel;
 }
 
 export interface StepPart {
@@ -97,6 +116,8 @@ export class BatchSums {
   prefillWindowPairs2: number = 0;
   prefillWindowCachedTokens: number = 0;
   decodeWindowTokens: number = 0;
+  /** Proposed tokens that the decodes verify beside the one that each computes anyway. */
+  draftTokens: number = 0;
   readonly windowTokens: number;
 
   constructor(windowTokens: number = 0) {
@@ -134,7 +155,7 @@ export class BatchSums {
     this.decodeWindowTokens += this.decodeRequests;
   }
 
-  /** What a window holds of so many tokens before a new one. */
+  /** Tokens before a new one that lie in its window. */
   inWindow(tokens: number): number {
     return this.windowTokens === 0 ? tokens : Math.min(tokens, this.windowTokens - 1);
   }
@@ -156,16 +177,17 @@ export class BatchSums {
     this.prefillWindowPairs2 = from.prefillWindowPairs2;
     this.prefillWindowCachedTokens = from.prefillWindowCachedTokens;
     this.decodeWindowTokens = from.decodeWindowTokens;
+    this.draftTokens = from.draftTokens;
   }
 
   /** New tokens of both kinds: the rows of the weight matrix products. */
   get tokens(): number {
-    return this.prefillTokens + this.decodeRequests;
+    return this.prefillTokens + this.decodeRequests + this.draftTokens;
   }
 
   /** Rows of the last matrix product, one for each token that is sampled. */
   get sampledTokens(): number {
-    return this.finishingPrefills + this.decodeRequests;
+    return this.finishingPrefills + this.decodeRequests + this.draftTokens;
   }
 
   #count(request: BatchedRequest, sign: 1 | -1): void {

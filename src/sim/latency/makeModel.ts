@@ -4,11 +4,12 @@ import { configError, requireInteger } from '../../runtime/errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
-import type { LatencyModel } from './latencyModel.ts';
+import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
 import { Blackbox, Linear } from './linear.ts';
 import type { Hardware, ModelConfig } from './modelConfig.ts';
 import { engineShape, FlooredModel, PhysicalFloor } from './physics.ts';
 import { Roofline } from './roofline.ts';
+import { checkSpeculation } from './speculation.ts';
 import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './trainedPhysics.ts';
 
 export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
@@ -34,6 +35,10 @@ export interface LatencySetup {
    * Whether no step may be shorter than its arithmetic and traffic need at the GPU's peak; true unless set.
    */
   readonly floor?: boolean;
+  /** Speculative decoding, with the model that proposes where there is one. */
+  readonly speculation?: SpeculationChoice & { readonly draftModel?: ModelConfig };
+  /** Load of the busiest GPU over the mean where experts are spread, at least 1; 1 unless set. */
+  readonly expertImbalance?: number;
 }
 
 const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
@@ -44,6 +49,8 @@ const latencySetupNames: readonly string[] = optionNames<LatencySetup>({
   coefficients: true,
   moeCommBackend: true,
   floor: true,
+  speculation: true,
+  expertImbalance: true,
 });
 
 /**
@@ -63,7 +70,9 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
       'Run several instances instead.',
     );
   }
-  const shape = engineShape(model, hardware, parallelism);
+  const { speculation, expertImbalance = 1 } = setup;
+  requireImbalance(setup, expertImbalance);
+  const shape = engineShape(model, hardware, { ...parallelism, expertImbalance });
   const bare = (): LatencyModel => {
     switch (coefficients.backend) {
       case 'trained-physics': {
@@ -85,5 +94,33 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
         );
     }
   };
-  return (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();
+  const latency = (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();
+  if (speculation === undefined) return latency;
+  if (!verifies.includes(coefficients.backend)) {
+    const problem = `asks for speculation, and the latency model ${coefficients.backend} has no part for it`;
+    throw configError('draftTokens', problem, `Use ${verifies.join(' or ')}.`);
+  }
+  const { draftModel, ...choice } = checkSpeculation(speculation);
+  const { speculation: _own, expertImbalance: _load, ...alike } = setup;
+  const draft =
+    draftModel === undefined ? {} : { draft: newLatencyModel({ ...alike, model: draftModel, dp: 1 }) };
+  return Object.assign(latency, { speculation: { ...choice, ...draft } });
+}
+
+/** Models of time that know steps with several tokens a decode. */
+const verifies: readonly LatencyBackend[] = ['calibrated', 'trained-physics'];
+
+/** Imbalance is of experts that lie on several GPUs, and in one model of time. */
+function requireImbalance({ model, tp, dp = 1, coefficients }: LatencySetup, imbalance: number): void {
+  if (imbalance === 1) return;
+  const remedy = 'Leave it out.';
+  if (!(imbalance >= 1 && imbalance <= tp * dp)) {
+    const most = `Set it from 1, all alike, to ${tp * dp}, all on one GPU.`;
+    throw configError('expertImbalance', `is ${imbalance}`, most);
+  }
+  if (model.experts === 0)
+    throw configError('expertImbalance', `is ${imbalance}, and ${model.name} is dense`, remedy);
+  if (coefficients.backend === 'calibrated') return;
+  const problem = `is ${imbalance}, and the latency model ${coefficients.backend} has no part for it`;
+  throw configError('expertImbalance', problem, remedy);
 }

@@ -8,7 +8,7 @@ import { nearestName, TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import { readYaml, type SpecNode } from '../description/fields.ts';
 import { shownPlain } from '../workload/traceLines.ts';
-import { type HybridLayers, readHybridLayers } from './kvLayout.ts';
+import { type HybridLayers, readHybridLayers } from './hybridLayers.ts';
 
 // Of an LLM. Several families spell one thing in several ways. Keys that no model of time needs are
 // ignored.

@@ -37,11 +37,13 @@ export interface EngineShape {
   readonly expertsPerToken: number;
   /** GPUs over which the experts are spread. */
   readonly expertGpus: number;
+  /** Tokens that go to the busiest of them, over the mean: a step takes as long as that GPU. */
+  readonly expertImbalance: number;
   /** Of one token, one GPU, all layers that attend to their whole context. */
   readonly kvBytesPerToken: number;
   /** Of one pair of a token and one before it, one GPU, all those layers: scores and weighted sum. */
   readonly attentionFlopsPerPair: number;
-  /** The same of the layers that attend to a sliding window of so many tokens; 0 without any. */
+  /** The same of the layers that attend to a sliding window, and its tokens; 0 without any. */
   readonly windowTokens: number;
   readonly windowKvBytesPerToken: number;
   readonly windowFlopsPerPair: number;
@@ -60,7 +62,11 @@ export interface EngineShape {
 
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
-export function engineShape(model: ModelConfig, hardware: Hardware, ranks: Parallelism): EngineShape {
+export function engineShape(
+  model: ModelConfig,
+  hardware: Hardware,
+  ranks: Parallelism & { readonly expertImbalance?: number },
+): EngineShape {
   requireShapes(
     { model, hardware, ranks },
     {
@@ -69,7 +75,7 @@ export function engineShape(model: ModelConfig, hardware: Hardware, ranks: Paral
       ranks: { tp: 'number' },
     },
   );
-  const { tp, dp } = ranks;
+  const { tp, dp, expertImbalance = 1 } = ranks;
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;
@@ -134,6 +140,7 @@ export function engineShape(model: ModelConfig, hardware: Hardware, ranks: Paral
     experts: model.experts,
     expertsPerToken: model.expertsPerToken,
     expertGpus: tp * dp,
+    expertImbalance,
     kvBytesPerToken: full * (model.kvLoraRank > 0 ? latent : 2 * kvSize) * kvElementBytesOf(model),
     attentionFlopsPerPair: full * 4 * querySize,
     windowTokens,

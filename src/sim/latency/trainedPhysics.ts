@@ -213,11 +213,12 @@ export class TrainedPhysics implements LatencyModel {
   }
 
   #decodeUs(batch: BatchSums): number {
-    const tokens = batch.decodeRequests;
+    const tokens = batch.decodeRequests + batch.draftTokens;
     if (tokens === 0) return 0;
+    const pairs = batch.decodeContextTokens * (tokens / batch.decodeRequests);
     const flops =
       this.#projectionFlopsPerToken * tokens +
-      this.#attentionFlopsPerPair * batch.decodeContextTokens +
+      this.#attentionFlopsPerPair * pairs +
       this.#ffnFlopsPerToken * tokens;
     const compute = flops / this.#flopsPerUs;
     const kv = (this.#kvBytesPerToken * (batch.decodeContextTokens + tokens)) / this.#bytesPerUs;

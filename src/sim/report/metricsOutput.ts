@@ -54,6 +54,8 @@ export interface MetricsOutput {
   readonly timed_out_requests: number;
   /** Requests that their users gave up, where there are any. */
   readonly cancelled_requests?: number;
+  /** Loads of LoRA adapters, where there were any. */
+  readonly adapter_loads?: number;
   readonly requests: readonly RequestRow[];
   /** Where targets were given. */
   readonly goodput_rps?: number;
@@ -142,6 +144,7 @@ export function metricsOutput(
   const unservable = sum(({ counters }) => counters.unservable);
   const timedOut = sum(({ counters }) => counters.timedOut);
   const cancelled = counted(Status.CANCELLED);
+  const adapterLoads = sum(({ engine }) => engine.adapterLoads ?? 0);
   const outputTokens = sum(({ counters }) => counters.outputTokens);
   const durationS = Math.max(0, ...scope.map(({ endUs }) => endUs)) / 1e6;
   const perS = (count: number): number => (durationS > 0 ? count / durationS : 0);
@@ -186,6 +189,7 @@ export function metricsOutput(
     length_capped_requests: sum(({ counters }) => counters.lengthCapped),
     timed_out_requests: timedOut,
     ...(cancelled === 0 ? {} : { cancelled_requests: cancelled }),
+    ...(adapterLoads === 0 ? {} : { adapter_loads: adapterLoads }),
     requests: withRows ? requestRows(table, rows, instances) : [],
   };
 }

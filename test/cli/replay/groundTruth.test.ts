@@ -13,6 +13,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
 import type { ReplayReport } from '../../../src/replay/report.ts';
 import { runReplay } from '../../../src/replay/run.ts';
+import { isFull } from '../../sized.ts';
 
 const trace = fileURLToPath(
   new URL('../../../../shared/traces/mooncake-fast25/conversation_trace.jsonl.gz', import.meta.url),
@@ -46,7 +47,6 @@ const single = [
   { blocks: '10000', digest: '68620dcfe80a2e59cd8c8ded299df18bb253150374c89851ea075bd7d2a5cdcc' },
 ];
 
-const everyRow = process.env.TIERKV_TRUTH === 'all';
 /** Enough to fill all tiers of the last row and to drop blocks. */
 const firstRequests = '1000';
 
@@ -79,7 +79,7 @@ function replay(
 
 const decisions = new Map<string, string>();
 
-describe.runIf(present).each(everyRow ? ['modeled', 'real'] : ['modeled'])('on the %s driver', (driver) => {
+describe.runIf(present).each(isFull ? ['modeled', 'real'] : ['modeled'])('on the %s driver', (driver) => {
   it.each(rows)('tiers of $tiers serve and move what is published', { timeout: 400_000 }, async (row) => {
     const report = await replay(driver, row.tiers);
     expect(report).toMatchObject({

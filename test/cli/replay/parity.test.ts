@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
 import type { ReplayReport } from '../../../src/replay/report.ts';
 import { runReplay } from '../../../src/replay/run.ts';
+import { sized } from '../../sized.ts';
 
 const trace = fileURLToPath(new URL('../../../data/mooncake-conversation-excerpt.jsonl.gz', import.meta.url));
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-parity-'));
@@ -21,7 +22,14 @@ const pressures = {
 };
 
 function replay(options: Record<string, string>): Promise<ReplayReport> {
-  const raw = { ...replayDefaults, blockBytes: '512', requests: '400', skipBad: false, dir, ...options };
+  const raw = {
+    ...replayDefaults,
+    blockBytes: '512',
+    requests: sized('200', '400'),
+    skipBad: false,
+    dir,
+    ...options,
+  };
   const signal = new AbortController().signal;
   return runReplay(
     parseReplayOptions(options.inputs === undefined ? trace : undefined, raw, () => dir),

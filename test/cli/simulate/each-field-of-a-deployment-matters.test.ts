@@ -141,6 +141,7 @@ const pressed = ['control.gateway=null', 'control.admission={policy: always-admi
 const small = ['pools[0].tiers=null', 'pools[0].engine.total_kv_blocks=80', ...pressed];
 const host = ['pools[0].tiers=null', 'pools[0].engine.kv_cpu_blocks=300', ...pressed];
 const scaling = 'pools[0].autoscaling';
+const speculating = ['models[0].num_speculative_tokens=3', 'models[0].speculative_acceptance=0.7'];
 
 const rows: readonly Row[] = [
   row('plain', 'models[0].config=llama-3.1-8b-instruct'),
@@ -152,6 +153,19 @@ const rows: readonly Row[] = [
   row('plain', 'pools[0].engine.nvme=300', ...small),
   row('plain', 'models[0].tp=4'),
   row('plain', 'models[0].kv_cache_dtype=fp8'),
+  row('plain', 'models[0].disable_hybrid_kv_cache_manager=true', 'models[0].config=gpt-oss-20b', ...pressed),
+  row('plain', 'models[0].num_speculative_tokens=3', 'models[0].speculative_acceptance=0.7'),
+  row(
+    'plain',
+    'models[0].speculative_acceptance=0.9',
+    'models[0].num_speculative_tokens=3',
+    'models[0].speculative_acceptance=0.5',
+  ),
+  row('plain', 'models[0].speculative_draft_model=qwen3-0.6b', ...speculating),
+  row('plain', 'models[0].speculative_draft_us=900', ...speculating),
+  row('plain', 'models[0].expert_imbalance=2', 'models[0].config=mixtral-8x7b-v0.1', 'models[0].dp=2'),
+  row('scaled', 'pools[0].engine.max_loras=290'),
+  row('scaled', 'pools[0].engine.max_lora_rank=580', 'pools[0].engine.max_loras=8'),
   row('plain', 'models[0].dp=2', 'models[0].config=mixtral-8x7b-v0.1'),
   row('plain', 'models[0].latency_model=roofline'),
   row('plain', 'models[0].floor=false', 'models[0].latency_model=roofline'),
@@ -212,7 +226,7 @@ const rows: readonly Row[] = [
   row('split', 'handoff.bandwidth_gb_per_s=5'),
   row('split', 'handoff.granularity=block'),
   row('split', 'handoff.pipelined=true'),
-  row('split', 'handoff.missing_only=true'),
+  row('split', 'handoff.missing_only=true', 'workload.prefix_tokens=2000'),
   row('scaled', `${scaling}.mode=event`),
   row('scaled', `${scaling}.poll_interval_us=500000`),
   row('scaled', `${scaling}.up_window_us=6000000`),
@@ -260,6 +274,7 @@ const inert: Readonly<Record<string, string>> = {
   'shared_tier.server': 'on what they were measured',
   'models[].name': 'how requests name it; a name without a pool is refused',
   'models[].coefficients': 'a file of a latency model, which has tests of its own',
+  'pools[].engine.lora_load_us': 'these requests have no adapters; loads have tests of their own',
   'models[].moe_comm_backend': 'of mixtures of experts, whose latency model has tests of its own',
   'pools[].engine.preemption_policy': 'goes by SLO classes; these requests have one',
   'control.priority.policy': 'goes by SLO classes; these requests have one',

@@ -18,12 +18,13 @@ import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { sharedDevice } from '../../sharedDevice.ts';
+import { sized } from '../../sized.ts';
 import { digestOf, PlainRun, type Traced } from './model/plainRun.ts';
 import { slowed } from './slowedDevice.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 
 const blockBytes = 3 * 2 * 2 * 16 * 32 * 4;
-const streams = 64;
+const streams = sized(24, 64);
 const seed = testSeed(29);
 const random = new SeededRandom(seed);
 const secretKey = new Uint8Array(32).fill(9);

@@ -92,6 +92,7 @@ const asEvent = ({ type, tier, block }: Telling): KVEvent => {
     blockTokens: block.tokenIds.length,
     medium,
     group: null,
+    layers: null,
     loraName: null,
     salt: block.tenant,
     extraKeys: null,

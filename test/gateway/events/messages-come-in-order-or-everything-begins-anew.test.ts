@@ -179,6 +179,7 @@ function lossyLink(seed: number): void {
     blockTokens: 1,
     medium: null,
     group: null,
+    layers: null,
     loraName: null,
     salt: null,
     extraKeys: null,

@@ -200,7 +200,7 @@ describe('streams', () => {
   it('a backend that never answers costs one wait, and another answers', async () => {
     await using silent = await TestBackend.open(() => {});
     await using well = await TestBackend.open(echo);
-    await using gateway = await gatewayOf([silent, well], { limits: { headMs: 50 } });
+    await using gateway = await gatewayOf([silent, well], { limits: { headMs: 1000 } });
     await allAnswered(gateway, 4);
   });
 

@@ -7,9 +7,10 @@ import { Entry, type Sequence } from '../../../src/runtime/manager/sequence.ts';
 import type { Transfer } from '../../../src/runtime/tables/jobTable.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';
 import { Random } from '../../fuzz/random.ts';
+import { sized } from '../../sized.ts';
 
 const seed = Number(process.env.TIERKV_POLICY_SEED ?? 27_09);
-const OPERATIONS = 1_200;
+const OPERATIONS = sized(500, 1_200);
 
 interface Running {
   readonly sequence: Sequence;

@@ -5,6 +5,7 @@ import type { Handoff, HandoffConfig } from '../../../src/sim/cluster/handoffs.t
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
 import { Status } from '../../../src/sim/metrics/requestTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { sized } from '../../sized.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 const handOff = { decider: { policy: 'always' } };
@@ -160,10 +161,11 @@ describe('a hand-off in parts', () => {
     expect(ends).toEqual([1640 + 50 + 8000, 1640 + 2 * (50 + 8000) + 16_000]);
   });
 
-  it.each(settings)('by $granularity, pipelined $pipelined: 1,000 of 1,000 requests complete', (setting) => {
+  it.each(settings)('by $granularity, pipelined $pipelined: all of many requests complete', (setting) => {
+    const count = sized(300, 1000);
     const random = new SeededRandom(15);
     let atUs = 0;
-    const requests: SmallRequest[] = Array.from({ length: 1000 }, () => {
+    const requests: SmallRequest[] = Array.from({ length: count }, () => {
       atUs += random.below(3000);
       return { atUs, prompt: 1 + random.below(80), output: 1 + random.below(20), stream: random.below(300) };
     });
@@ -179,9 +181,9 @@ describe('a hand-off in parts', () => {
     const slow = { ...setting, bandwidthBytesPerS: 2e7 };
     const simulation = smallSimulation(pools, requests, handOff, observer, undefined, slow);
     simulation.run();
-    expect(simulation.close()).toMatchObject({ injected: 1000, completed: 1000 });
+    expect(simulation.close()).toMatchObject({ injected: count, completed: count });
     const { counters, size } = simulation.handoffs;
-    expect([counters.completed, size]).toEqual([1000, 0]);
+    expect([counters.completed, size]).toEqual([count, 0]);
     expect(counters.delayed).toBeGreaterThan(0);
     expect(early > 0).toBe(setting.pipelined);
     expect(usedBlocks(simulation)).toEqual([0, 0, 0, 0]);

@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { Status } from '../../../src/sim/metrics/requestTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { sized } from '../../sized.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 function randomSimulation(seed: number): Simulation {
@@ -50,7 +51,7 @@ function rowsOf({ table }: Simulation): string {
   return JSON.stringify(columns.map((column) => [...column.subarray(0, table.size)]));
 }
 
-const SEEDS = 500;
+const SEEDS = sized(150, 500);
 const SEEDS_A_TEST = 50;
 
 describe('random clusters', () => {
@@ -78,7 +79,7 @@ describe('random clusters', () => {
   );
 
   it('gaps between tokens add up to the time from the first to the last one', () => {
-    for (let seed = 0; seed < 100; seed++) {
+    for (let seed = 0; seed < sized(40, 100); seed++) {
       const simulation = randomSimulation(seed);
       simulation.run();
       simulation.close();

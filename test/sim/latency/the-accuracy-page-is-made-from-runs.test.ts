@@ -5,7 +5,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { latencyDataFile, readText } from '../../../src/files/dataFiles.ts';
-import { accuracyPage, capacityRows, runsOf, servedBy } from '../../../src/fitting/accuracyPage.ts';
+import {
+  accuracyPage,
+  capacityRows,
+  parseEngineStart,
+  runsOf,
+  servedBy,
+  stepRows,
+  tokenRows,
+} from '../../../src/fitting/accuracyPage.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -56,6 +64,61 @@ it("reads vLLM's arguments and LLMServingSim's configuration, and tells what it 
   expect(servedBy(join(folder, 'b')).assumed).toEqual(['max_num_seqs 128', 'max_num_batched_tokens 2048']);
 });
 
+it("reads what vLLM's log says of its arguments and its blocks, and judges the capacity by it", () => {
+  const log = [
+    "INFO 11-20 10:00:00 [utils.py:253] non-default args: {'model_tag': 'x', 'model': 'meta-llama/Llama-2-70b-hf', 'tensor_parallel_size': 4, 'max_num_seqs': 256, 'max_num_batched_tokens': 2048, 'gpu_memory_utilization': 0.9, 'enable_prefix_caching': True}",
+    'INFO 11-20 10:00:09 [kv_cache_utils.py:868] GPU KV cache size: 501,696 tokens',
+    'INFO 11-20 10:00:09 [kv_cache_utils.py:872] Maximum concurrency for 4,096 tokens per request: 122.48x',
+  ].join('\r\n');
+  expect(parseEngineStart(log)).toMatchObject({ kvTokens: 501_696, args: { tensor_parallel_size: 4 } });
+  put('logged/meta.json', '{"gpu": "H100"}');
+  put('logged/engine.log', log);
+  put('logged/requests.jsonl', `${row}\n${row}\n`);
+  const { by, assumed } = servedBy(join(folder, 'logged'));
+  // vLLM logged 31,356 blocks of this engine (data/latency/vllm-memory.csv)
+  expect(by).toMatchObject({ model: 'meta-llama/Llama-2-70b-hf', tp: 4, maxNumSeqs: 256, kvBlocks: 31_356 });
+  expect(assumed).toEqual([]);
+  const { capacity, rows, skipped } = runsOf([folder]);
+  expect([rows.length, skipped]).toEqual([1, []]);
+  expect(capacity).toHaveLength(1);
+  expect(Math.abs(capacity[0].errorPercent)).toBeLessThan(5);
+  // V0 and later spellings
+  expect(parseEngineStart('# GPU blocks: 1,381, # CPU blocks: 512').gpuBlocks).toBe(1381);
+  expect(
+    parseEngineStart(
+      "Initializing a V1 LLM engine (v0.19.0) with config: model='a/b', tensor_parallel_size=2",
+    ).args,
+  ).toEqual({
+    model: 'a/b',
+    tensor_parallel_size: 2,
+  });
+});
+
+it('predicts an engine of 2023 below what it took, and prompts on two GPUs near it', () => {
+  const rows = stepRows(readText(latencyDataFile('splitwise-steps.csv')));
+  expect(rows.map(({ engine }) => engine)).toHaveLength(6);
+  for (const { engine, tokenPercent, promptPercent } of rows) {
+    expect([engine, tokenPercent < 0]).toEqual([engine, true]);
+    if (engine.includes(' 2 x ')) expect([engine, Math.abs(promptPercent) < 25]).toEqual([engine, true]);
+  }
+});
+
+it('says how many tokens fit as vLLM logged it, for a model of windows too', () => {
+  for (const { run, errorPercent } of tokenRows())
+    expect([run, Math.abs(errorPercent) < 2]).toEqual([run, true]);
+});
+
+it("takes a log's tokens of a hybrid model over all its groups", () => {
+  put(
+    'meta.json',
+    '{"gpu": "H100", "model": "gpt-oss-120b", "max_num_seqs": 256, "max_num_batched_tokens": 2048}',
+  );
+  put('vllm.log', 'GPU KV cache size: 78,384 tokens');
+  put('requests.jsonl', `${row}\n`);
+  // two groups of 18 layers share the pool (and its 9,798 blocks)
+  expect(servedBy(folder).by.kvBlocks).toBe((2 * 78_384) / 16);
+});
+
 it('judges one run with what is beside it or in vllm/, and names one that it cannot judge', () => {
   const config = { nodes: [{ instances: [{ model_name: 'llama-3.1-8b-instruct', hardware: 'RTX4090' }] }] };
   put('good/config.json', JSON.stringify(config));
@@ -73,6 +136,7 @@ it('judges one run with what is beside it or in vllm/, and names one that it can
   const page = accuracyPage({
     rows,
     skipped,
+    steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),
     capacity: capacityRows(readText(latencyDataFile('vllm-memory.csv'))),
   });
   expect(page).toContain('## Left out');

@@ -20,6 +20,7 @@ import {
 } from '../../../src/sim/report/metricsOutput.ts';
 import { cacheMetrics, Spread, transferMetrics } from '../../../src/sim/report/tierMetrics.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { sized } from '../../sized.ts';
 import { randomSetup } from '../cluster/randomCluster.ts';
 import {
   type SmallRequest,
@@ -176,7 +177,7 @@ function holdLaws(seed: number, simulation: Simulation, witness: Witness, horizo
   }
 }
 
-const SEEDS = 400;
+const SEEDS = sized(100, 400);
 const SEEDS_A_TEST = 50;
 
 describe('the report of a random run', () => {
@@ -196,7 +197,7 @@ describe('the report of a random run', () => {
   );
 
   it('equals the report of a fork that goes on from the middle', () => {
-    for (let seed = 0; seed < 60; seed++) {
+    for (let seed = 0; seed < sized(20, 60); seed++) {
       const simulation = newSimulation(randomSetup(seed));
       simulation.runSome(200);
       const fork = Simulation.fork(simulation.snapshot());

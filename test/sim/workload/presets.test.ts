@@ -33,9 +33,9 @@ describe('presets', () => {
     const talk = distributionSpec({ ...presetLengths('chat'), rate: 12 });
     expect(talk.aggregateRate).toBe(2);
     expect(talk.clients[0]).toMatchObject({
-      prefixLength: 1024,
+      prefixLength: 500,
       reasoning: {
-        multiTurn: { maxRounds: 6, thinkTimeUs: 30_000_000, accumulate: true, singleSession: false },
+        multiTurn: { maxRounds: 6, thinkTimeUs: 126_000_000, accumulate: true, singleSession: false },
       },
     });
     expect(() => distributionSpec({ ...presetLengths('chat'), concurrency: 5 })).toThrow(

@@ -10,6 +10,7 @@ import type { SimulationSnapshot } from '../../../../src/sim/cluster/snapshot.ts
 import { newSimulation, resumeSimulation } from '../../../../src/sim/description/deployment.ts';
 import { clusterMetrics } from '../../../../src/sim/report/metricsOutput.ts';
 import { SeededRandom } from '../../../../src/testing/index.ts';
+import { sized } from '../../../sized.ts';
 import { randomSetup } from '../randomCluster.ts';
 
 /** Writes down everything that is said of a run, a line each. */
@@ -67,7 +68,7 @@ function interrupted(
   return { before, run, taken: run.snapshot() };
 }
 
-const SEEDS = 160;
+const SEEDS = sized(32, 160);
 const SEEDS_A_TEST = 16;
 
 describe('a fork', () => {
@@ -92,7 +93,7 @@ describe('a fork', () => {
   );
 
   it('can be forked again, and again', () => {
-    for (let seed = 1000; seed < 1020; seed++) {
+    for (let seed = 1000; seed < sized(1005, 1020); seed++) {
       const { result, events } = eventsOf(seed);
       let run = newSimulation(randomSetup(seed));
       for (let i = 0; i < 5; i++) {
@@ -104,7 +105,7 @@ describe('a fork', () => {
   });
 
   it('of data that was sent elsewhere and comes back is the same', () => {
-    for (let seed = 2000; seed < 2020; seed++) {
+    for (let seed = 2000; seed < sized(2005, 2020); seed++) {
       const { result, events } = eventsOf(seed);
       const { taken } = interrupted(seed, events >> 1);
       const data = structuredClone(taken.data);
@@ -114,7 +115,7 @@ describe('a fork', () => {
   });
 
   it('that has done nothing has the state it was made of', () => {
-    for (let seed = 3000; seed < 3040; seed++) {
+    for (let seed = 3000; seed < sized(3008, 3040); seed++) {
       const { events } = eventsOf(seed);
       const { taken } = interrupted(seed, events >> 1);
       expect(Simulation.fork(taken).snapshot().data, `seed ${seed}`).toEqual(taken.data);

@@ -1,0 +1,91 @@
+/** Heads of messages between a client, the gateway and a backend: which headers go on, and errors as OpenAI's API has them. */
+
+import type http from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { BegunAnswer } from './answers.ts';
+import type { Backend } from './backends.ts';
+
+/** Headers that belong to one connection. */
+const hopByHop: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'expect',
+  'host',
+  'content-length',
+]);
+
+export function sendError(
+  response: ServerResponse,
+  status: number,
+  code: string,
+  message: string,
+  retryAfterS?: number,
+): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const type = status === 429 ? 'rate_limit_error' : status < 500 ? 'invalid_request_error' : 'server_error';
+  const body = JSON.stringify({ error: { message, type, code, param: null } });
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    ...(retryAfterS === undefined ? {} : { 'retry-after': String(retryAfterS) }),
+  });
+  response.end(body);
+}
+
+/** Names that a message says belong to its connection alone. */
+function ownNames(connection: string | undefined): ReadonlySet<string> {
+  return new Set((connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
+}
+
+/**
+ * Headers of a client as they go on to a backend.
+ * @param tenant where API keys are the gateway's matter; undefined where clients are one tenant
+ */
+export function forwardedHeaders(
+  request: IncomingMessage,
+  { apiKey }: Backend,
+  tenant: string | undefined,
+): http.OutgoingHttpHeaders {
+  const headers: http.OutgoingHttpHeaders = {};
+  const named = ownNames(request.headers.connection);
+  for (const [name, value] of Object.entries(request.headers)) {
+    if (!hopByHop.has(name) && !named.has(name)) headers[name] = value;
+  }
+  if (tenant !== undefined) {
+    delete headers.authorization;
+    // a client does not say for itself whose cache it may read
+    delete headers['x-tenant-id'];
+    if (/^[\x21-\x7e]{1,128}$/.test(tenant)) headers['x-tenant-id'] = tenant;
+  }
+  if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
+  // what is packed could be neither checked nor counted
+  headers['accept-encoding'] = 'identity';
+  return headers;
+}
+
+/** The head of a backend's answer, to a client. */
+export function sendHead(response: ServerResponse, { status, headers }: BegunAnswer, backend: string): void {
+  const named = ownNames(headers.connection);
+  for (const [name, value] of Object.entries(headers)) {
+    const goesOn = (!hopByHop.has(name) || name === 'content-length') && !named.has(name);
+    if (value !== undefined && goesOn && name !== 'x-request-id') response.setHeader(name, value);
+  }
+  response.setHeader('x-tierkv-backend', backend);
+  response.writeHead(status);
+}
+
+/** A header of one value, printable and short; '' where it is left out or is not that. */
+export function headerText(request: IncomingMessage, name: string): string {
+  const value = request.headers[name];
+  return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
+}
