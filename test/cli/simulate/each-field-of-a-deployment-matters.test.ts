@@ -226,7 +226,7 @@ const rows: readonly Row[] = [
   row('split', 'handoff.bandwidth_gb_per_s=5'),
   row('split', 'handoff.granularity=block'),
   row('split', 'handoff.pipelined=true'),
-  row('split', 'handoff.missing_only=true'),
+  row('split', 'handoff.missing_only=true', 'workload.prefix_tokens=2000'),
   row('scaled', `${scaling}.mode=event`),
   row('scaled', `${scaling}.poll_interval_us=500000`),
   row('scaled', `${scaling}.up_window_us=6000000`),
