@@ -77,12 +77,18 @@ const sequence = context.getSequence();
 const sha256 = createHash('sha256').update(fs.readFileSync(modelFile)).digest('hex');
 const scope = {
   tenant: 'me',
-  extras: { program: `node-llama-cpp ${version}`, device: String(llama.gpu), context: `${CONTEXT_TOKENS}` },
+  extras: {
+    weights: sha256,
+    program: `node-llama-cpp ${version}`,
+    device: String(llama.gpu),
+    context: `${CONTEXT_TOKENS}`,
+  },
 };
 await using kv = await KVRuntime.open({
   // states are opaque: the layout only says how large the blocks are in which they lie
   layout: kvLayout({ layers: 1, kvHeads: 1, headDim: 1024, dtype: 'f16', blockTokens: 16 }),
-  model: `llama.cpp ${sha256}`,
+  // one directory for all models: extras tell them apart
+  model: 'states of llama.cpp',
   secretKey: new Uint8Array(fs.readFileSync(keyFile)),
   ddrBytes: 64 * 2 ** 20,
   nvme: { dir: blocks, bytes: 2 ** 30, allocation: 'extents' },

@@ -30,9 +30,9 @@ export interface DensePlace {
   readonly offsetBytes: number;
 }
 
-/** Bytes that kernels move at a time; undefined for rows that do not consist of words. */
-function unitOf({ rowBytes }: KVLayout): 4 | 8 | 16 | undefined {
-  return ([16, 8, 4] as const).find((bytes) => rowBytes % bytes === 0);
+/** Bytes that kernels move at a time: rows of every layout are whole words. */
+function unitOf({ rowBytes }: KVLayout): 4 | 8 | 16 {
+  return ([16, 8] as const).find((bytes) => rowBytes % bytes === 0) ?? 4;
 }
 
 export class DeviceCopies {
@@ -58,17 +58,9 @@ export class DeviceCopies {
     this.#scatter = scatter;
   }
 
-  /**
-   * @returns undefined for a layout whose rows are not whole words
-   * @throws TKV_DEVICE if the device does not compile the kernels
-   */
-  static async open(
-    device: GPUDevice,
-    slabs: readonly GPUBuffer[],
-    layout: KVLayout,
-  ): Promise<DeviceCopies | undefined> {
+  /** @throws TKV_DEVICE if the device does not compile the kernels */
+  static async open(device: GPUDevice, slabs: readonly GPUBuffer[], layout: KVLayout): Promise<DeviceCopies> {
     const unitBytes = unitOf(layout);
-    if (unitBytes === undefined) return undefined;
     const { blockTokens, kvHeads, kvStrideBytes, headStrideBytes } = layout;
     const stored = { 4: 'u32', 8: 'vec2<u32>', 16: 'vec4<u32>' }[unitBytes];
     const read = { type: 'read-only-storage' } as const;

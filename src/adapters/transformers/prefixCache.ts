@@ -140,9 +140,7 @@ export class PrefixCache implements AsyncDisposable {
   readonly #parts: PrefixCacheParts;
   #closed: Promise<void> | undefined;
   /** For the pool of the present device. */
-  #copies:
-    | { readonly slabs: readonly GPUBuffer[]; readonly opened: Promise<DeviceCopies | undefined> }
-    | undefined;
+  #copies: { readonly slabs: readonly GPUBuffer[]; readonly opened: Promise<DeviceCopies> } | undefined;
 
   constructor(parts: PrefixCacheParts) {
     requireShapes({ parts }, { parts: { ownsRuntime: 'flag', identity: 'bytes' } });
