@@ -186,7 +186,7 @@ async function ask(url: URL, body: string, options: ObserveOptions): Promise<Ans
       }
     }
     if (answer.pieces === 0 && answer.error === '') answer.error = 'the stream held no token';
-    // what was cut is no answer: its times are those of half a one
+    // an answer that was cut off does not count: its times cover half an answer
     if (!isDone && answer.error === '') answer.error = 'the stream broke off before [DONE]';
   } catch (cause) {
     options.signal?.throwIfAborted();

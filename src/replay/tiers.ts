@@ -17,7 +17,7 @@ export interface ReplayTiers extends AsyncDisposable {
   readonly driver: TransferDriver;
   /** Moves virtual time on to the next end; null where time passes by itself. */
   readonly advance: (() => void) | null;
-  /** The driver's own time in microseconds: the link model's, or that of the process. */
+  /** The driver's own time in microseconds: the link model's, or the process's. */
   nowUs(): number;
   readonly bytes: BlockBytes | null;
   /** The tier that other runs write too, and its position. */

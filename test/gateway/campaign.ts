@@ -20,7 +20,7 @@ export interface FleetOptions {
   /** MiB of HBM of each server; a block has 24 KiB. */
   readonly hbmMib: readonly number[];
   readonly groups: number;
-  /** Starts a server of which none is killed, with so many MiB of HBM. Default: a process. */
+  /** Starts a server that is never killed, with this number of MiB of HBM. Default: a process. */
   readonly start?: (mib: number) => Promise<FleetServer>;
   readonly say: (line: string) => void;
 }

@@ -1,4 +1,4 @@
-/** Files of lines in parts: no line is lost or written twice, whoever ends the parts, and a log is decided again over all of them. */
+/** Files of lines in parts: no line is lost or written twice, by any end of the parts, and a log is decided again over all of them. */
 
 import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -227,7 +227,7 @@ describe('what is found, where it lies and how it moves', () => {
     await kv.idle();
   });
 
-  it('the size of each tier, which is that of its configuration', async () => {
+  it('the size of each tier, as it is configured', async () => {
     await using small = await threeTiers();
     await using large = await threeTiers({
       ddrBytes: blocks(30),

@@ -127,7 +127,7 @@ it('keeps what failed with its error, and refuses a run of failures alone', asyn
   );
 });
 
-it('a stream that was cut, or holds what is no event, is no answer', async () => {
+it('a stream that was cut, or holds something else than events, does not count as an answer', async () => {
   const { url } = await server([], { 600: '', 700: 'data: null\n\ndata: [DONE]\n\n' });
   const { lines } = await run(url);
   expect(lines.map(({ outcome, error }) => [outcome, error])).toEqual([

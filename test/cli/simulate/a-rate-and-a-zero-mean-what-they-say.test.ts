@@ -1,5 +1,5 @@
 /**
- * A rate counts what arrives by itself: requests, and sessions where a client has rounds. Host memory of 0 bytes is no tier,
+ * A rate counts what arrives by itself: requests, and sessions where a client has rounds. Host memory of 0 bytes makes no tier,
  * and a point of a sweep that has it runs like one without.
  */
 
@@ -60,7 +60,7 @@ ${tiers}workload: {preset: chatbot, rate: 10, num_requests: 30}
     return metrics;
   };
 
-  it('is no tier', () => {
+  it('makes no tier', () => {
     expect(run('zero.yaml', '    tiers: {cpu_bytes_to_use: 0}\n')).toEqual(run('none.yaml', ''));
   });
 

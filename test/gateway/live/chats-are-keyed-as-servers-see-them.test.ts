@@ -1,4 +1,4 @@
-/** Keys of chats against a real server: the blocks that it finds cached are those that equal keys foretell. */
+/** Keys of chats against a real server: the blocks that it finds cached are the ones that equal keys foretell. */
 
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

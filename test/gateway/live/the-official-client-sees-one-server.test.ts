@@ -68,7 +68,7 @@ describe('example servers behind a gateway', () => {
       seed: 3,
       hbmMib: [2, 2, 3],
       groups: 5,
-      // those that are not killed share this process: it starts them in a fraction of the time
+      // servers that are never killed share this process, which starts them in a fraction of the time
       start: (mib) =>
         LiveServer.start({ hbmBytes: mib * 2 ** 20, ddrBytes: 0, maxSequences: 32, maxWaiting: 4096 }),
       say: (line) => said.push(line),
