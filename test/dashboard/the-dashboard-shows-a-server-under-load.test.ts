@@ -143,6 +143,10 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
   });
 
   it('what it shows is what the runtime counted, and a page that goes leaves nothing behind', async () => {
+    // the load goes on until each tier gave something
+    while (!kv.manager.counters.hits.every((hits) => hits > 0)) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
     await work.stop();
     await kv.idle();
     await new Promise((resolve) => setTimeout(resolve, 450)); // the frame behind the last change
@@ -155,10 +159,6 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
     expect(last.tiers.map(({ hits }) => hits)).toEqual([...counters.hits]);
     expect(last.tiers.map(({ evicted }) => evicted)).toEqual([...counters.evictions]);
     expect(last.misses).toBe(counters.misses);
-    expect(
-      counters.hits.every((hits) => hits > 0),
-      'each tier gave something',
-    ).toBe(true);
     expect(last.tiers.reduce((sum, { returned }) => sum + returned, 0)).toBe(
       watchRuntime(kv).cache.tiers.reduce((sum, { returnedBlocks }) => sum + returnedBlocks, 0),
     );

@@ -67,7 +67,7 @@ const numbers = '-1 1.5 1152921504606847000';
 export const takesAnything: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     words(
-      'tableMemory simulationChoices defaultLimits bundleSchema describePolicies metricsText settled testSeed',
+      'tableMemory simulationChoices defaultLimits bundleSchema describePolicies metricsText settled testSeed tierLinks',
     ).map((name) => [name, 'all']),
   ),
   // a request's field, of which it says what is wrong
