@@ -167,6 +167,7 @@ describe('a live runtime', () => {
     };
     await using kv = await openRuntime({
       explain: true,
+      transferDeadlineMs: 10_000,
       nvme: nvme(),
       leavingShare: 1,
       wrapStores: (stores) => ({ ...stores, nvme: held(stores.nvme!, until) }),
