@@ -188,6 +188,6 @@ export function requireShapes<Inputs extends object>(
   inputs: Inputs,
   shapes: { readonly [Name in keyof NoInfer<Inputs>]?: Shape },
 ): void {
-  for (const [name, shape] of Object.entries(shapes))
-    requireShape(Reflect.get(inputs, name), name, shape as Shape);
+  const values = inputs as Readonly<Record<string, unknown>>;
+  for (const [name, shape] of Object.entries(shapes)) requireShape(values[name], name, shape as Shape);
 }

@@ -389,7 +389,7 @@ export const secretKeyBytesMin = 16;
 
 /** Tokens that one key of the namespace covers. */
 export function tokensPerKey(namespace: KeyNamespace): number {
-  requireShapes({ namespace }, { namespace: { secretKey: 'bytes', epoch: 'number' } });
+  requireShapes({ namespace }, { namespace: { layout: 'object' } });
   return namespace.unit?.tokensPerUnit ?? namespace.layout.blockTokens;
 }
 
@@ -398,7 +398,7 @@ export function tokensPerKey(namespace: KeyNamespace): number {
  * @throws TKV_CONFIG naming the field that is missing or malformed.
  */
 export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
-  requireShapes({ namespace }, { namespace: { secretKey: 'bytes', epoch: 'number' } });
+  requireShapes({ namespace }, { namespace: 'object' });
   const { layout, unitInRange = 0, extras = {} } = namespace;
   requireKVLayout(layout);
   requireObject(extras, 'extras', 'TKV_CONFIG');
