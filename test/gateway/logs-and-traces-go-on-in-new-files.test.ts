@@ -20,7 +20,10 @@ function folder(): string {
 
 const all = { partBytes: 2 ** 30, keepParts: 0 };
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-const linesIn = (path: string): string[] => readFileSync(path, 'utf8').trimEnd().split('\n');
+const linesIn = (path: string): string[] =>
+  readFileSync(path, 'utf8')
+    .split('\n')
+    .filter((line) => line !== '');
 const numbersIn = (path: string): number[] =>
   partsOf(path)
     .flatMap(linesIn)
@@ -32,9 +35,10 @@ describe('a file of lines', () => {
   it('goes on in a new file when one is full, with a header in each', async () => {
     const path = join(folder(), 'gateway.log');
     const file = new LineFile(path, { partBytes: 1000, keepParts: 0, header: (part) => ({ part }) });
-    for (const i of upTo(500)) {
-      file.add({ i, text: 'x'.repeat(20) });
-      if (i % 100 === 99) while (file.finished <= Math.floor(i / 100)) await turn();
+    let count = 0;
+    for (; file.finished < 6; count++) {
+      file.add({ i: count, text: 'x'.repeat(20) });
+      if (count % 7 === 0) await turn();
     }
     await file.close();
     const parts = partsOf(path);
@@ -43,7 +47,7 @@ describe('a file of lines', () => {
     expect(parts.map((part) => (JSON.parse(linesIn(part)[0]) as { part: number }).part)).toEqual(
       upTo(parts.length),
     );
-    expect(numbersIn(path)).toEqual(upTo(500));
+    expect(numbersIn(path)).toEqual(upTo(count));
     expect(file.lost).toBe(0);
   });
 
@@ -78,14 +82,15 @@ describe('a file of lines', () => {
   it('keeps the newest parts where not all are wanted', async () => {
     const path = join(folder(), 'gateway.log');
     const file = new LineFile(path, { partBytes: 100, keepParts: 3 });
-    for (const i of upTo(200)) {
-      file.add({ i, text: 'x'.repeat(50) });
+    let count = 0;
+    for (; file.finished < 8; count++) {
+      file.add({ i: count, text: 'x'.repeat(50) });
       await turn();
     }
     await file.close();
     const kept = numbersIn(path);
     expect(partsOf(path)).toHaveLength(4);
-    expect(kept).toEqual(upTo(200).slice(-kept.length));
+    expect(kept).toEqual(upTo(count).slice(-kept.length));
   });
 
   it('whose place is gone ends, says why, and counts what is lost', async () => {
@@ -95,7 +100,7 @@ describe('a file of lines', () => {
     const other = join(dir, 'gateway.log');
     const file = new LineFile(other, all);
     file.add({ i: 0 });
-    while (!(readdirSync(dir).includes('gateway.log') && linesIn(other).length === 1)) await turn();
+    while (!(readdirSync(dir).includes('gateway.log') && readFileSync(other).length > 0)) await turn();
     rmSync(dir, { recursive: true });
     folders.pop();
     file.turn();
