@@ -3,8 +3,10 @@
  * field and remedy, or, for the calls named below, no error at all. An export that is new is in the sweep at once.
  */
 
-import { readFileSync } from 'node:fs';
-import { expect, it } from 'vitest';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { inner, parts, takesAnything } from './exportsOfDoors.ts';
 
 const wrongs: readonly unknown[] = [
@@ -28,6 +30,15 @@ for (const [door, target] of Object.entries(manifest.exports)) {
   const file = target.default.replace(/^\.\/dist\/(.*)\.js$/, '../../src/$1.ts');
   doors[door] = (await import(file)) as Record<string, unknown>;
 }
+
+// a text may be a path for a call: what it makes lies in a folder of its own
+const home = process.cwd();
+const scratch = mkdtempSync(join(tmpdir(), 'tierkv-doors-'));
+beforeAll(() => process.chdir(scratch));
+afterAll(() => {
+  process.chdir(home);
+  rmSync(scratch, { recursive: true });
+});
 
 type Call = (...values: unknown[]) => unknown;
 const isClass = (value: object): boolean => /^class\b/.test(Function.prototype.toString.call(value));
