@@ -166,6 +166,11 @@ export async function makeProgram(args: readonly string[]): Promise<{ program: C
   throwErrors(program);
   program.hook('preAction', async (_, called) => {
     refuseEmptyValues(called);
+    if (called.getOptionValue('plot') !== undefined) {
+      // a missing package shows now, not after minutes of work
+      const { requirePlots } = await import('../printing/chart.ts');
+      await requirePlots();
+    }
     const { useStandardStreams } = await import('./process.ts');
     await useStandardStreams(called);
   });

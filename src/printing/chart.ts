@@ -37,6 +37,15 @@ async function importPeer<T>(name: string): Promise<T> {
 }
 
 /**
+ * Before work whose result is to be drawn.
+ * @throws {TierKVError} TKV_CONFIG when vega or vega-lite is not installed.
+ */
+export async function requirePlots(): Promise<void> {
+  await importPeer<VegaLiteModule>('vega-lite');
+  await importPeer<VegaModule>('vega');
+}
+
+/**
  * Compiles and draws `spec` as SVG text.
  * @throws {TierKVError} TKV_CONFIG when vega or vega-lite is not installed.
  */

@@ -10,6 +10,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { embedOutput } from '../examples/embedOutput.ts';
 
 const root = join(import.meta.dirname, '..', '..');
@@ -90,6 +91,52 @@ try {
   const emit = ['--module', 'nodenext', '--outDir', 'out', ...nodeTypes];
   run(process.execPath, [tsc, ...asUsersDo, ...emit, 'embed.ts'], user);
   const bin = join(user, 'node_modules', '.bin', 'tierkv');
+
+  // a plot without its packages is refused before the work, and a search goes on without
+  const traffic = [
+    '--model',
+    'qwen/qwen3-14b',
+    '--workload',
+    'chatbot',
+    '--rate',
+    '20',
+    '--num-requests',
+    '20',
+  ];
+  const plotted = spawnSync(process.execPath, [bin, 'simulate', ...traffic, '--plot', 'run.svg'], {
+    cwd: user,
+    encoding: 'utf8',
+  });
+  assert.equal(plotted.status, 2);
+  assert.equal(plotted.stdout, '');
+  assert.match(
+    plotted.stderr,
+    /a plot needs the optional package vega-lite.* Run: npm install vega vega-lite/,
+  );
+  const suite = (seed: number): object => ({ seeds: [seed], perturbation: 0.1 });
+  const suites = { train: suite(1), validation: suite(2), hidden: suite(3) };
+  fs.writeFileSync(join(user, 'small.yaml'), smallWorkload);
+  const plan = { workloads: ['small.yaml'], latencyModels: ['roofline'], suites };
+  fs.writeFileSync(join(user, 'plan.json'), JSON.stringify(plan));
+  const searching = [
+    'evolve',
+    '--plan',
+    'plan.json',
+    '--generations',
+    '1',
+    '--population',
+    '4',
+    '--out',
+    'found',
+  ];
+  const searched = spawnSync(process.execPath, [bin, ...searching], {
+    cwd: user,
+    encoding: 'utf8',
+  });
+  assert.equal(searched.status, 0, searched.stderr);
+  assert.match(searched.stderr, /draws no plots: a plot needs the optional package vega-lite/);
+  assert.ok(fs.existsSync(join(user, 'found', 'best.json')));
+  console.log('plots: refused at once without their packages, and left out of a search');
 
   // the software device, which a user installs apart
   fs.mkdirSync(join(user, 'node_modules', '@sparticuz'), { recursive: true });

@@ -123,7 +123,6 @@ async function linksAsAsked(options: BenchOptions): Promise<LinksFound> {
   const bench = await import('../../measure/links.ts');
   const { benchLinks, plotOf, renderRows } = bench;
   const sizes = sustained ? bench.sustainedSizes : quick ? bench.quickSizes : bench.fullSizes;
-  if (plot !== undefined) await renderSvg(plotOf([], '')); // a missing package shows now, not after the bench
   if (fio !== undefined)
     writeText(fio, bench.fioJob(sizes, { dir: dir ?? tmpdir(), queueDepth: ioAtOnce() }));
   using bar = startProgressBar('samples');

@@ -2,6 +2,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from '../../files/results.ts';
+import { TierKVError } from '../../runtime/errors.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
 import { interruptible } from '../process.ts';
@@ -84,7 +85,7 @@ export function evolveCommand(): Command {
         features: String(given.features),
         out: String(given.out),
         resume: given.resume === true,
-        plots: given.plots !== false,
+        plots: given.plots !== false && (await hasPlots()),
         report: texts.report,
         generations: whole('generations', '--generations', 30, 1, 100_000),
         minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
@@ -100,4 +101,17 @@ export function evolveCommand(): Command {
       const { evolve } = await import('./run.ts');
       await interruptible((signal) => evolve(options, signal));
     });
+}
+
+/** Whether plots can be drawn; says what is missing otherwise, since a search is worth its time without them. */
+async function hasPlots(): Promise<boolean> {
+  const { requirePlots } = await import('../../printing/chart.ts');
+  try {
+    await requirePlots();
+    return true;
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    process.stderr.write(`tierkv: draws no plots: ${error.message}\n`);
+    return false;
+  }
 }
