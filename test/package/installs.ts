@@ -14,6 +14,8 @@ import { smallWorkload } from '../cli/evaluate/smallWorkload.ts';
 import { embedOutput } from '../examples/embedOutput.ts';
 
 const root = join(import.meta.dirname, '..', '..');
+/** Compressed: what `npm install` loads, with the doors of pages and all commands. */
+const TARBALL_BYTES_MOST = 3_200_000;
 const scratch = fs.mkdtempSync(join(tmpdir(), 'tierkv-install-'));
 const run = (command: string, args: string[], cwd: string): string =>
   execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
@@ -33,6 +35,9 @@ try {
   run('npx', ['publint', '--strict'], root);
   run('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', scratch], root);
   const tarball = fs.readdirSync(scratch).find((name) => name.endsWith('.tgz'))!;
+  const { size } = fs.statSync(join(scratch, tarball));
+  assert.ok(size < TARBALL_BYTES_MOST, `the package has ${size} bytes`);
+  console.log(`package: ${(size / 1e6).toFixed(2)} MB compressed`);
   const user = join(scratch, 'user');
   fs.mkdirSync(user);
   fs.writeFileSync(join(user, 'package.json'), '{ "name": "user", "private": true, "type": "module" }\n');

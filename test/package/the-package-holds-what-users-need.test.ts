@@ -234,6 +234,8 @@ describe('the tarball', () => {
 
   it('stays small', () => {
     expect(files.filter((file) => file.size > 1_000_000)).toEqual([]);
-    expect(files.reduce((sum, file) => sum + file.size, 0)).toBeLessThan(8_000_000);
+    // what is built is there in some checkouts; `npm run check:package` weighs it
+    const beside = files.filter(({ path }) => !path.startsWith('dist/'));
+    expect(beside.reduce((sum, file) => sum + file.size, 0)).toBeLessThan(3_000_000);
   });
 });
