@@ -28,7 +28,7 @@ const calls: FileCalls = {
   flush: (file) => handles[file].flush(),
 };
 
-/** What a worker has, of which this project has no library. */
+/** What a worker has; the sources are compiled without the types of workers. */
 interface WorkerScope {
   onmessage: (event: { readonly data: FileCall }) => void;
   postMessage(answer: FileAnswer, moved: readonly ArrayBuffer[]): void;

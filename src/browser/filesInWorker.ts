@@ -56,6 +56,7 @@ export class FilesInWorker implements HandlePlace {
   #ended: Error | undefined;
 
   constructor() {
+    // the sources are compiled without the types of pages
     const { Worker, URL: addresses } = globalThis as unknown as PageNames;
     const address = addresses.createObjectURL(new Blob([programText], { type: 'text/javascript' }));
     this.#worker = new Worker(address, { type: 'module', name: 'tierkv files' });

@@ -51,6 +51,7 @@ export function prefillBody(body: Buffer): Buffer {
 /** A number that JavaScript would round stands as it was written. */
 function exactly(_: string, value: unknown, context?: { readonly source?: string }): unknown {
   if (typeof value !== 'number' || Number.isSafeInteger(value) || context?.source === undefined) return value;
+  // the library's types do not have `rawJSON` yet; Node has it from 21 on
   return (JSON as unknown as { rawJSON(text: string): unknown }).rawJSON(context.source);
 }
 

@@ -111,6 +111,7 @@ export function tensorOver(
   { type, dims, download }: { readonly type: string; readonly dims: number[]; download(): Promise<unknown> },
 ): EngineTensor {
   const tensor = new engine.Tensor('float32' as never, new Float32Array(0) as never, [0]);
+  // the package's types hide the tensor of onnxruntime that each of its tensors holds
   const { fromGpuBuffer } = (
     tensor as unknown as {
       readonly ort_tensor: { readonly constructor: { fromGpuBuffer(of: GPUBuffer, as: object): OrtTensor } };
