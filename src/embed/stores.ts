@@ -19,7 +19,7 @@ import {
 import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
 import type { LiveDevice } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
-import { configError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 import {
   type HostTierStore,
   isHostStore,
@@ -121,6 +121,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const parts = [...tiers.values()];
   const position = parts.findIndex(({ shared }) => shared !== undefined);
   const tier = parts[position]?.shared;
+  let isClosed = false;
   const stores: Omit<OpenStores, keyof TierStores> = {
     tiers,
     sizeField: rowOf(rows, top).fieldNames[`${top}.capacityBytes`] ?? `${top}.capacityBytes`,
@@ -132,6 +133,8 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     },
     get pool() {
       if (device === undefined) throw noDevice('pool');
+      // its buffers are gone, and a copy from one gives zeros, with an error of the device that is told of later
+      if (isClosed) throw new TierKVError('TKV_STATE', 'the runtime is closed. Use its blocks before.');
       return device.pool;
     },
     get live() {
@@ -149,7 +152,10 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       if (next !== undefined) engine.replaceStore(top, next);
       await lost[Symbol.asyncDispose]();
     },
-    [Symbol.asyncDispose]: () => stack[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => {
+      isClosed = true;
+      return stack[Symbol.asyncDispose]();
+    },
   };
   return withStores(stores, rows, tiers);
 }

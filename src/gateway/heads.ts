@@ -89,3 +89,19 @@ export function headerText(request: IncomingMessage, name: string): string {
   const value = request.headers[name];
   return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
 }
+
+/** How long a client waits in milliseconds, at most the gateway's own limit: for the beginning of its answer, and for all of it. */
+export interface ClientPatience {
+  readonly beginMs: number;
+  readonly wholeMs: number;
+}
+
+/** As the client says it, or as OpenAI's clients do: in seconds, and for them a stream that has begun may go on. */
+export function patienceOf(request: IncomingMessage, mostMs: number): ClientPatience {
+  const within = (ms: number): number => (ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs);
+  const wholeMs = within(Number(headerText(request, 'x-request-timeout-ms')));
+  return {
+    wholeMs,
+    beginMs: Math.min(wholeMs, within(1000 * Number(headerText(request, 'x-stainless-timeout')))),
+  };
+}

@@ -62,6 +62,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     requestTimeout: requestMs,
     genReqId: () => `req_${randomUUID()}`,
     clientErrorHandler: answerBroken,
+    frameworkErrors: (error, _request, reply) => void sendError(error, reply), // such as a path that is no text
     return503OnClosing: false, // the error below has the API's form
   });
   options.accessLog?.watch(app);
@@ -70,13 +71,13 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     isStopping = true;
     done();
   });
-  const sendError = (error: unknown, reply: FastifyReply): FastifyReply => {
+  function sendError(error: unknown, reply: FastifyReply): FastifyReply {
     const known = asApiError(error);
     if (known.status >= 500 && !(error instanceof ApiError))
       log(error instanceof Error ? (error.stack ?? error.message) : String(error));
     if (known.status === 429) reply.header('retry-after', '1');
     return reply.code(known.status).send(known.body);
-  };
+  }
 
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
@@ -105,7 +106,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
 
   const tenantOf = (request: FastifyRequest): string => {
     if (apiKeys === undefined || apiKeys.size === 0) return 'local';
-    const [, key] = /^Bearer (.+)$/.exec(request.headers.authorization ?? '') ?? [];
+    const [, key] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
     const tenant = key === undefined ? undefined : apiKeys.get(key);
     if (tenant !== undefined) return tenant;
     throw new ApiError(

@@ -150,7 +150,9 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   refuseAll(fields, neutralCompletionValues);
   const prompt = promptTokens(fields, model);
   if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
-  const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
+  const left = Math.max(1, model.contextTokens - prompt.length);
+  const otherwise = Math.min(completionTokensDefault, left);
+  const most = fields.integer('max_tokens', otherwise, 1, model.contextTokens);
   const isAsked = (fields.get('logprobs') ?? false) !== false;
   const logprobs = isAsked ? fields.integer('logprobs', 0, 0, LOGPROBS_MOST) : undefined;
   return wanted(fields, model, prompt, most, logprobs);

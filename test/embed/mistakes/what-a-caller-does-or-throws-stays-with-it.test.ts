@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import type { KVRuntime } from '../../../src/embed/index.ts';
 import { PromptCutter, requireSecret } from '../../../src/gateway/prompts.ts';
 import { managerObserverNames } from '../../../src/runtime/manager/observer.ts';
-import { byteOf, openHostRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
+import { byteOf, openHostRuntime, openRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
 
 const cached = (kv: KVRuntime, seed: number): number => kv.lookup(prompt(seed), { tenant }).blocks;
 
@@ -133,6 +133,24 @@ it('an observer that throws at each call hurts no request, leaks nothing, and is
   kv.manager.checkIntegrity();
   expect(cached(kv, 8)).toBe(promptBlocks);
   expect(told.filter((line) => line.includes('an observer threw'))).toHaveLength(2);
+});
+
+it('blocks are not read or written after the end, and events that are asked for then end at once', async () => {
+  for (const open of [openHostRuntime, openRuntime]) {
+    const kv = await open({});
+    const sequence = await kv.begin(prompt(1), { tenant });
+    write(kv, sequence, 1);
+    await kv.seal(sequence);
+    const other = await kv.begin(prompt(2), { tenant });
+    expect(await byteOf(kv, sequence, 0), 'before').toBe(1);
+    await kv.close();
+    const closed = { code: 'TKV_STATE' };
+    await expect(kv.readBlock(sequence, 0)).rejects.toMatchObject(closed);
+    await expect(kv.readBlocks(sequence, 1, () => {})).rejects.toMatchObject(closed);
+    expect(() => kv.writeBlock(other, 0, (block) => block.fill(1))).toThrow(expect.objectContaining(closed));
+    expect(await kv.events().next()).toMatchObject({ done: true });
+    kv.release(sequence);
+  }
 });
 
 // Linux has a disk that is always full

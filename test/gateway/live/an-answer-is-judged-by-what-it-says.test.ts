@@ -125,6 +125,14 @@ it('a body that would be dropped is refused', async () => {
   expect(backend.seen).toHaveLength(1);
 });
 
+it.each(['server 1', '服务器', 'a\nb', '', 'x'.repeat(200)])(
+  'a name that no header takes is refused: %j',
+  async (id) => {
+    const opening = Gateway.open({ backends: [{ url: 'http://127.0.0.1:9', id }], port: 0 });
+    await expect(opening).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'backend' });
+  },
+);
+
 it('an address of a backend that ends in /v1 is refused, since clients write it', async () => {
   const opening = gatewayOf([{ url: 'http://127.0.0.1:9/base/v1/' }]);
   await expect(opening).rejects.toMatchObject({
