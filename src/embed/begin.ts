@@ -249,7 +249,7 @@ export interface BeginOptions extends WaitOptions {
   readonly retention?: RetentionHint | undefined;
 }
 
-export const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
+const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
   signal: true,
   tenant: true,
   extras: true,
@@ -268,7 +268,7 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
-export const retentionHintNames: readonly string[] = optionNames<RetentionHint>({
+const retentionHintNames: readonly string[] = optionNames<RetentionHint>({
   priority: true,
   keepMs: true,
 });
@@ -277,7 +277,7 @@ export const retentionHintNames: readonly string[] = optionNames<RetentionHint>(
 const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
 
 /** @throws TKV_INPUT naming the invalid part of the hint */
-export function checkHint(hint: RetentionHint): Required<RetentionHint> {
+function checkHint(hint: RetentionHint): Required<RetentionHint> {
   const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
   const fault = (field: string, value: unknown, what: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${field} is ${described(value)}, not ${what}. Leave it out for none.`, {
@@ -314,7 +314,7 @@ export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions):
   return signal === undefined ? [closing] : [closing, signal];
 }
 
-export function checkedWait(waitMs = 1000): number {
+function checkedWait(waitMs = 1000): number {
   if (typeof waitMs === 'number' && waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
   throw new TierKVError('TKV_INPUT', `shareWaitMs is ${described(waitMs)}, not milliseconds from 0 on.`, {
     field: 'shareWaitMs',
@@ -336,7 +336,7 @@ export function checkedPriority(priority = 0): number {
 // How a request gets its room: its cached blocks are pinned, what lower tiers hold is on its way, the rest is
 // opened to be computed, all in one turn. A request that finds no room is refused, or waits for it.
 
-export interface Wish {
+interface Wish {
   readonly tenant: string;
   readonly list: TokenList;
   readonly owner: number;
@@ -351,7 +351,7 @@ type Group = Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>;
 const STAGINGS_MAX = 3;
 
 /** How a request waits. */
-export interface Admission {
+interface Admission {
   readonly signals: readonly AbortSignal[];
   /** False: it had room before and lost it, and waits ahead of those of its priority. */
   readonly isFirst: boolean;
@@ -365,7 +365,7 @@ export interface Admission {
  * stand.
  * @throws TKV_FULL, and the reason of a signal
  */
-export async function admit(
+async function admit(
   context: RequestContext,
   groups: readonly Group[],
   wish: Wish,
@@ -432,7 +432,7 @@ function openTables(context: RequestContext, groups: readonly Group[], wish: Wis
 }
 
 /** Starts the loads of what lower tiers hold, and opens blocks for the rest. @returns false without room */
-export function takeRoom(
+function takeRoom(
   { manager, nowUs }: RequestContext,
   groups: readonly GroupTable[],
   blocks: number,
@@ -502,7 +502,7 @@ const DDR = 1;
 const HELD_SHARE = 0.5;
 
 /** Keys of the request's cached blocks, its tail's among them, that host memory does not have yet. */
-export function keysToStage(
+function keysToStage(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys'>[],
   list: TokenList,
@@ -523,7 +523,7 @@ export function keysToStage(
 }
 
 /** Fulfilled when each of the blocks is in host memory, or is not to be had there. */
-export async function stage(
+async function stage(
   { moves, nowUs }: RequestContext,
   keys: readonly Uint32Array[],
   signals: readonly AbortSignal[],

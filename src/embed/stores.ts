@@ -43,7 +43,7 @@ export interface StoreConfig extends TierOptions {
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
 
-export const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
+const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
   facts: true,
   notice: true,
   wrapStores: true,

@@ -41,7 +41,7 @@ export interface BackendConfig {
   readonly eventsReplay?: string;
 }
 
-export interface PollConfig {
+interface PollConfig {
   /** Between two polls of a backend. */
   readonly intervalMs: number;
   /** Longest answer to one. */
@@ -55,7 +55,7 @@ export interface PollConfig {
   readonly movedReaders: readonly string[];
 }
 
-export type BackendState = 'unseen' | 'up' | 'down';
+type BackendState = 'unseen' | 'up' | 'down';
 
 /** Polls running that must fail before a backend that answered is down. */
 const FAILURES_DOWN = 2;

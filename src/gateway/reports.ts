@@ -38,7 +38,7 @@ export interface BackendMetrics {
 }
 
 /** Sum in seconds and count of a histogram. */
-export interface RunningMean {
+interface RunningMean {
   readonly sum: number;
   readonly count: number;
 }
@@ -196,7 +196,7 @@ function recentUs(before: RunningMean | undefined, now: RunningMean, otherwiseUs
 }
 
 /** What the gateway measured itself, for a backend without metrics. */
-export interface OwnFigures {
+interface OwnFigures {
   readonly recentTtftUs: number;
   readonly recentTpotUs: number;
   readonly inFlight: number;

@@ -13,7 +13,7 @@ export interface WatchOptions {
   readonly tenants?: number | undefined;
 }
 
-export const watchOptionsNames: readonly string[] = optionNames<WatchOptions>({ tenants: true });
+const watchOptionsNames: readonly string[] = optionNames<WatchOptions>({ tenants: true });
 
 const TENANTS_DEFAULT = 20;
 /** A label of each is a series of each metric in a database: some thousand are its end. */

@@ -13,7 +13,7 @@ import { openPlanned } from '../simulate/workloadOptions.ts';
 import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
 
 /** Tokens of prompts or of answers. */
-export interface Lengths {
+interface Lengths {
   readonly mean: number;
   at(percentile: number): number;
 }

@@ -50,7 +50,7 @@ import { BLOCKS_MAX, offloadTiers, pcie, sizedTiers, type Tiers } from './offloa
 import { blocksOption, numbersOption, real, realOption, textOption, whole, wholeOption } from './options.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
 
-export interface EngineSetup {
+interface EngineSetup {
   readonly engine: EngineConfig;
   readonly limits: InstanceLimits;
 }

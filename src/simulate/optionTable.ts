@@ -270,7 +270,7 @@ const deployedRows: readonly OptionRow[] = [
   ...handoffRows,
 ];
 
-export interface OptionGroup {
+interface OptionGroup {
   readonly title: string;
   readonly rows: readonly OptionRow[];
 }

@@ -140,7 +140,7 @@ export class KeyDirectory {
 }
 
 /** A directory, and the tier that its keys count for. */
-export interface PrefixLayer {
+interface PrefixLayer {
   readonly directory: KeyDirectory;
   readonly tier: number;
 }
@@ -324,7 +324,7 @@ export class InstanceKeys implements PrefixView {
 // The keys that are believed to lie in each tier of an instance, in the order of their last use. The
 // directories of all instances are told of each change.
 
-export class TierKeys {
+class TierKeys {
   readonly capacityBlocks: readonly number[];
   /** By tier, HBM first. */
   readonly #tiers: readonly KeyLru[];

@@ -96,7 +96,7 @@ export interface RouterState {
 
 const CELLS = 10;
 
-export class RateWindow {
+class RateWindow {
   readonly #cellUs: number;
   /** Counts of the last `CELLS + 1` cells; cell n lies at n mod (CELLS + 1). */
   readonly #counts: Float64Array = new Float64Array(CELLS + 1);
