@@ -9,7 +9,6 @@ import {
   type KeyElements,
   type RequestExtras,
   requireElements,
-  Tier,
   TierKVError,
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
@@ -496,8 +495,6 @@ export function roomOf(context: RequestContext): Room {
 // Blocks on a slow tier are read into host memory before their request takes room in HBM, so that no other
 // request waits for room that waits for a disk. While most of HBM is free, they are read right into it.
 
-/** Position of host memory among the tiers. */
-const DDR = 1;
 /** Share of HBM in use from which on it is not held for reads of slower tiers than host memory. */
 const HELD_SHARE = 0.5;
 
@@ -507,8 +504,9 @@ function keysToStage(
   groups: readonly Pick<GroupTable, 'chain' | 'keys'>[],
   list: TokenList,
 ): Uint32Array[] {
-  const { manager, blockTokens } = context;
-  if (manager.tiers.length <= 2 || manager.tiers[DDR] !== Tier.DDR || !isHeld(context)) return [];
+  const { manager, blockTokens, stores } = context;
+  const host = stores.hostPosition;
+  if (host === undefined || host === manager.tiers.length - 1 || !isHeld(context)) return [];
   const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const matched = Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, limit)));
   const wanted = groups.flatMap(({ keys }) =>
@@ -518,18 +516,20 @@ function keysToStage(
   return wanted.filter((key) => {
     const { byTier, pending } = manager.lookup(key, 1);
     const position = byTier.indexOf(1);
-    return position > DDR || (position === DDR && pending > 0);
+    return position > host || (position === host && pending > 0);
   });
 }
 
 /** Fulfilled when each of the blocks is in host memory, or is not to be had there. */
 async function stage(
-  { moves, nowUs }: RequestContext,
+  { moves, nowUs, stores: { hostPosition } }: RequestContext,
   keys: readonly Uint32Array[],
   signals: readonly AbortSignal[],
 ): Promise<void> {
+  if (hostPosition === undefined) return;
   const staged = keys.map(
-    (key) => new Promise<unknown>((ended) => moves.move(key, DDR, JobPriority.DEMAND_LOAD, nowUs(), ended)),
+    (key) =>
+      new Promise<unknown>((ended) => moves.move(key, hostPosition, JobPriority.DEMAND_LOAD, nowUs(), ended)),
   );
   await unlessAborted(signals, () => Promise.all(staged));
 }

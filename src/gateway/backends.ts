@@ -404,7 +404,7 @@ export class BackendPool {
     backend.models = models;
     const told = this.#config.capacityBlocks;
     backend.capacityBlocks =
-      metrics !== null && metrics.hbmBlocks > 0 ? [metrics.hbmBlocks, ...told.slice(1)] : told;
+      metrics !== null && metrics.gpuBlocks > 0 ? [metrics.gpuBlocks, ...told.slice(1)] : told;
     backend.instance = this.#instances++;
     this.#byInstance.set(backend.instance, backend);
     backend.state = 'up';

@@ -205,7 +205,7 @@ export function engineOf({ config, scheduler: head }: Recorded, links: LinkProfi
   return {
     blockTokens,
     blockBytes,
-    hbmBlocks: blocks(top.capacityBytes),
+    topBlocks: blocks(top.capacityBytes),
     lowerTiers,
     loads: { kind: 'deferred', links, prefetch: false },
     computeUsPerToken: Infinity, // the runtime loads whatever is there

@@ -487,7 +487,7 @@ export function planScaling(
     bounds,
     replicas,
     start: isCold ? 'cold' : 'warm',
-    capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    capacityTokens: engine.topBlocks * engine.blockTokens,
     blockTokens: engine.blockTokens,
     maxSequences: limits.maxSequences,
     suffix: '',

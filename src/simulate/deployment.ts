@@ -23,6 +23,7 @@ import type { SpecNode } from '../sim/description/fields.ts';
 import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { makeScaling, type PlannedScaling } from './built.ts';
@@ -356,13 +357,13 @@ function tiersOf(
   const withShared = shared === undefined ? {} : { shared };
   if (tiers === undefined) {
     if (shared === undefined) return undefined;
-    for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+    for (const key of ['kv_cpu_blocks', ...sizedTierNames]) {
       if (given[nameOf(key)] === undefined) continue;
       throw node.error('engine', `has ${key} beside shared_tier`, 'Say its tiers under tiers');
     }
     return () => ({ lowerTiers: [], loads: { kind: 'deferred', links: {}, prefetch: true }, ...withShared });
   }
-  for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+  for (const key of ['kv_cpu_blocks', ...sizedTierNames]) {
     if (given[nameOf(key)] === undefined) continue;
     throw node.error('tiers', `excludes engine.${key}`, 'Keep one of them');
   }
@@ -437,7 +438,7 @@ function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffi
     actuation: readActuation(node),
     bounds,
     replicas: config.replicas,
-    capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    capacityTokens: engine.topBlocks * engine.blockTokens,
     blockTokens: engine.blockTokens,
     maxSequences: limits.maxSequences,
     suffix,

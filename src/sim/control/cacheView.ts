@@ -50,8 +50,8 @@ class ApproximateShadow implements CacheView, ShadowView {
     }
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    return this.#keys.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    return this.#keys.topBlocks(request, instance);
   }
 
   place(request: RequestView, instance: number): PrefixPlace {
@@ -221,8 +221,8 @@ class EventShadow implements CacheView, ShadowView {
     this.#speculation?.believe(request, instance, nowUs);
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    if (this.#speculation === null) return this.#keys.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    if (this.#speculation === null) return this.#keys.topBlocks(request, instance);
     return this.place(request, instance).byTier[0] ?? 0;
   }
 
@@ -304,8 +304,8 @@ export class ObservedView implements CacheView {
 
   routed(): void {}
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    return this.#keys.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    return this.#keys.topBlocks(request, instance);
   }
 
   place(request: RequestView, instance: number): PrefixPlace {

@@ -28,7 +28,7 @@ function uncachedTokens(
   router: RouterState,
   blockTokens: number,
 ): number {
-  return request.promptTokens - router.observedKv.hbmBlocks(request, instance) * blockTokens;
+  return request.promptTokens - router.observedKv.topBlocks(request, instance) * blockTokens;
 }
 
 /** Hands off when the decode instance would have to compute more than `tokens` prompt tokens itself. */

@@ -248,7 +248,7 @@ export class PrefixDirectories {
     for (const directory of this.tiers) directory.removeInstance(instance);
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
+  topBlocks(request: RequestView, instance: number): number {
     return this.#hbm.blocks(request, instance);
   }
 
@@ -296,8 +296,8 @@ export class InstanceKeys implements PrefixView {
     return this.#byInstance.get(instance);
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    return this.#directories.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    return this.#directories.topBlocks(request, instance);
   }
 
   place(request: RequestView, instance: number): PrefixPlace {

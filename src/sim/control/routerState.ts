@@ -58,7 +58,7 @@ export interface PrefixPlace {
 /** A view of which blocks instances hold, by whatever means it knows. */
 export interface PrefixView {
   /** Leading blocks of the prompt that the instance holds in HBM. */
-  hbmBlocks(request: RequestView, instance: number): number;
+  topBlocks(request: RequestView, instance: number): number;
   /** The same in any tier. */
   place(request: RequestView, instance: number): PrefixPlace;
 }

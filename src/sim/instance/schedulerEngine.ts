@@ -159,7 +159,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   get capacityBlocks(): number {
-    return this.config.hbmBlocks;
+    return this.config.topBlocks;
   }
 
   get blockBytes(): number {
@@ -500,7 +500,7 @@ class HeldBlocks {
     const { keys, promptBlocks } = request;
     const blocks = Math.min(promptBlocks, keys.length);
     const here = this.#port.leadingHere(keys, manager.matchLength(keys.words, blocks));
-    const spare = Math.ceil(this.#config.hbmBlocks * HEADROOM_SHARE);
+    const spare = Math.ceil(this.#config.topBlocks * HEADROOM_SHARE);
     const isAlone = this.#coming.size === 0 && isIdle;
     if (!manager.canOpen(keys.words, here, blocks + (isAlone ? 0 : spare))) return false;
     const sequence = manager.open(keys.words, blocks, nowUs, here);

@@ -165,7 +165,7 @@ class PrefixMatches implements Stateful {
   /** Leading blocks of the prompt. */
   blocks({ request, router }: RoutingContext, instance: number): number {
     return this.source === 'caches'
-      ? router.observedKv.hbmBlocks(request, instance)
+      ? router.observedKv.topBlocks(request, instance)
       : this.#memory.matchedBlocks(request, instance);
   }
 

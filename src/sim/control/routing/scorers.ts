@@ -28,7 +28,7 @@ class NoHitLru implements Scorer {
   #cold = false;
 
   score({ request, candidates, router }: RoutingContext, out: Float64Array): void {
-    this.#cold = !candidates.some(({ instance }) => router.observedKv.hbmBlocks(request, instance) > 0);
+    this.#cold = !candidates.some(({ instance }) => router.observedKv.topBlocks(request, instance) > 0);
     const count = candidates.length;
     if (!this.#cold) {
       out.fill(0.5, 0, count);
@@ -291,7 +291,7 @@ const precisePrefix = (): Scorer => ({
   readsCaches: true,
   score: ({ request, candidates, router }, out) => {
     for (let i = 0; i < candidates.length; i++) {
-      out[i] = router.observedKv.hbmBlocks(request, candidates[i].instance);
+      out[i] = router.observedKv.topBlocks(request, candidates[i].instance);
     }
     minMax(out, candidates.length, false);
   },
