@@ -69,7 +69,7 @@ const LEASE_MS = 30_000;
 const HELD_BYTES_MAX = 256 * 1024 * 1024;
 const GREETING_MS = 5000;
 /** Milliseconds between two signs of life while a claim is open. */
-export const ALIVE_MS = 1000;
+const ALIVE_MS = 1000;
 const CONNECTIONS_MAX = 256;
 /** Credits of one claim that are believed: a claim that names more gets these. */
 const CREDITS_MAX = 1024;

@@ -90,7 +90,7 @@ export interface KVPublisherOptions {
   readonly firstNumber?: bigint | undefined;
 }
 
-export const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
+const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
   endpoint: true,
   replayEndpoint: true,
   topic: true,
