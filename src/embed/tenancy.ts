@@ -45,7 +45,7 @@ export class TenantChains {
     const { secretKey } = namespace;
     this.#namespace = {
       ...namespace,
-      secretKey: secretKey instanceof Uint8Array ? secretKey.slice() : secretKey,
+      secretKey: secretKey instanceof Uint8Array ? new Uint8Array(secretKey) : secretKey, // a Buffer's slice is a view
     };
     this.#groups = groups;
     this.#sharing = sharing;

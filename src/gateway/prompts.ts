@@ -289,8 +289,8 @@ function isIds(list: readonly unknown[]): list is readonly number[] {
   return list.every((id) => typeof id === 'number' && id >>> 0 === id);
 }
 
-/** A secret for keys from a file, or drawn. @throws TKV_CONFIG for one that is too short */
+/** A copy of a secret for keys from a file, or drawn. @throws TKV_CONFIG for one that is too short */
 export function requireSecret(secret: Uint8Array): Uint8Array {
-  if (secret.length >= 16 && secret.length <= 32) return secret;
+  if (secret.length >= 16 && secret.length <= 32) return new Uint8Array(secret);
   throw configError('keySecret', `has ${secret.length} bytes`, 'Give it 16 to 32 random bytes.');
 }

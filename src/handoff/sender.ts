@@ -107,6 +107,7 @@ export class HandoffSender implements AsyncDisposable {
   #heldBytes = 0;
   #waiting: (() => void)[] = [];
   #isClosed = false;
+  #closing: Promise<void> | undefined;
   readonly #counts: SenderCounts = {
     offered: 0,
     handedOff: 0,
@@ -233,8 +234,12 @@ export class HandoffSender implements AsyncDisposable {
   }
 
   /** Lets everything go, and ends all connections. */
-  async close(): Promise<void> {
-    if (this.#isClosed) return;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#isClosed = true;
     this.#stopNews();
     for (const offer of [...this.#offers.values()]) offer.withdraw();

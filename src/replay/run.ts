@@ -2,7 +2,7 @@
 
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
-import { openToWrite } from '../backends/host/posix.ts';
+import { openToWrite, writeWhole } from '../backends/host/posix.ts';
 import { readLines, readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import {
   BlockKeys,
@@ -400,7 +400,7 @@ export class DecisionLog implements Disposable {
     this.#file = file;
     this.#writer = new LogWriter(config, {
       decisions: (text) => this.#hash.update(text),
-      ...(file === null ? {} : { log: (text: string) => fs.writeSync(file, text) }),
+      ...(file === null ? {} : { log: (text: string) => writeWhole(file, text) }),
     });
     this.sink = this.#writer;
   }
