@@ -61,8 +61,8 @@ class FullestMemory implements SimulationObserver {
   step(_span: StepSpan): void {
     if (this.#steps++ % STEPS_A_LOOK !== 0) return;
     for (const { engine } of this.#instances()) {
-      const [hbm] = engine.tiers();
-      this.share = Math.max(this.share, hbm.usedBlocks / hbm.capacityBlocks);
+      const [top] = engine.tiers();
+      this.share = Math.max(this.share, top.usedBlocks / top.capacityBlocks);
     }
   }
 }

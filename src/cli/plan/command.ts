@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError } from '../../runtime/errors.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -132,14 +133,14 @@ function workloadOf(file: string | undefined, flags: PlanFlags): object {
 /** `H100=2.5` by the names of GPUs, and of the tiers. */
 function pricesOf(texts: readonly string[]): object {
   const prices: Record<string, number> = {};
-  const tiers: { ddrPrice?: number; nvmePrice?: number } = {};
+  const tiers: Record<string, number> = {};
   for (const text of texts) {
     const [, name, usd] = /^([^=]+)=\$?([\d.]+)$/.exec(text.trim()) ?? [];
     if (name === undefined || !Number.isFinite(Number(usd))) {
       throw configError('--price', `is "${text}"`, 'Write name=USD an hour, such as H100=2.5.');
     }
-    if (name.toLowerCase() === 'ddr') tiers.ddrPrice = Number(usd);
-    else if (name.toLowerCase() === 'nvme') tiers.nvmePrice = Number(usd);
+    const tier = sizedTierNames.find((each) => each === name.toLowerCase());
+    if (tier !== undefined) tiers[`${tier}Price`] = Number(usd);
     else prices[name] = Number(usd);
   }
   return { ...tiers, ...(Object.keys(prices).length === 0 ? {} : { prices }) };
@@ -158,8 +159,10 @@ function listsOf(flags: PlanFlags): object {
     ...mapped('gpu', 'gpus', String),
     ...mapped('roles', 'roles', String),
     ...mapped('tp', 'tensorParallel', Number),
-    ...mapped('ddr', 'ddrGib', (text) => gibOf('--ddr', text)),
-    ...mapped('nvme', 'nvmeGib', (text) => gibOf('--nvme', text)),
+    ...Object.assign(
+      {},
+      ...sizedTierNames.map((tier) => mapped(tier, `${tier}Gib`, (text) => gibOf(`--${tier}`, text))),
+    ),
   };
 }
 
