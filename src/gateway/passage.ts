@@ -439,8 +439,9 @@ export class Passage {
     const { limits, counts, cutter } = this.#gateway;
     const meter = new AnswerMeter(answer.streams);
     this.#sendHead(answer);
-    const ended = await passOn(answer, this.#response, limits, meter);
+    const passed = await passOn(answer, this.#response, limits, meter);
     meter.end();
+    const ended = checkedPaths.has(this.#path) ? judged(passed, answer, meter) : passed;
     const isGood = answer.status < 400;
     const tokens = isGood ? meter.outputTokens : 0;
     if (tokens > 1) {
@@ -456,6 +457,14 @@ export class Passage {
     const { outcome, how } = endOf(ended, isGood);
     this.#end(how, tokens);
     this.#record(outcome, tokens, meter);
+    if (ended === 'saidError') {
+      // the client was told by the answer itself
+      counts.brokenAnswers++;
+      backend.counts.failures++;
+      backend.lastError = 'it ended an answer with an error';
+      this.#response.end();
+      return;
+    }
     if (ended === 'whole') {
       if (isGood) counts.completed++;
       else counts.backendErrors++;
@@ -579,7 +588,21 @@ function mixed(before: number, now: number): number {
   return before === 0 ? now : before + (now - before) / 8;
 }
 
-function endOf(ended: PassedEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
+/** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
+function judged(
+  passed: PassedEnd,
+  { streams, status }: BegunAnswer,
+  { hasFailed, isWhole }: AnswerMeter,
+): PassedEnd | 'saidError' {
+  if (passed !== 'whole' || status >= 400) return passed;
+  if (hasFailed) return 'saidError';
+  return streams && !isWhole ? 'backendBroke' : 'whole';
+}
+
+function endOf(
+  ended: PassedEnd | 'saidError',
+  isGood: boolean,
+): { readonly outcome: TraceOutcome; readonly how: EndKind } {
   switch (ended) {
     case 'whole':
       return isGood ? { outcome: 'completed', how: 'completed' } : { outcome: 'failed', how: 'dropped' };
@@ -587,6 +610,7 @@ function endOf(ended: PassedEnd, isGood: boolean): { readonly outcome: TraceOutc
     case 'clientStalled':
       return { outcome: 'clientLeft', how: 'dropped' };
     case 'backendBroke':
+    case 'saidError':
     case 'tooLong':
       return { outcome: 'broken', how: 'dropped' };
   }
