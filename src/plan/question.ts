@@ -104,6 +104,11 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   if (idle !== undefined) {
     throw configError('prices', `has a price of ${idle}, which may not be used`, 'Name it among the GPUs.');
   }
+  const tierPrice = ['ddrPrice', 'nvmePrice'].find((name) => Number(question[name as 'ddrPrice'] ?? 0) > 0);
+  if (prices === undefined && tierPrice !== undefined) {
+    const problem = `has one of ${tierPrice === 'ddrPrice' ? 'DDR' : 'NVMe'} and none of a GPU, so that it says nothing`;
+    throw configError('prices', problem, 'Give the GPU its price, such as H100=2.5, or leave that one out.');
+  }
   const maxGpus = requireInteger('maxGpus', question.maxGpus ?? 64, 1, 8192);
   return {
     model,
