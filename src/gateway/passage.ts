@@ -8,11 +8,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { TierKVError } from '../runtime/errors.ts';
 import type { EndKind } from '../sim/control/controlPlane.ts';
 import {
+  type AnswerEnd,
   AnswerMeter,
   AttemptFailed,
   type BegunAnswer,
   beginAnswer,
-  type PassedEnd,
+  judged,
   passOn,
 } from './answers.ts';
 import type { Backend, BackendPool } from './backends.ts';
@@ -588,30 +589,9 @@ function mixed(before: number, now: number): number {
   return before === 0 ? now : before + (now - before) / 8;
 }
 
-/** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
-function judged(
-  passed: PassedEnd,
-  { streams, status }: BegunAnswer,
-  { hasFailed, isWhole }: AnswerMeter,
-): PassedEnd | 'saidError' {
-  if (passed !== 'whole' || status >= 400) return passed;
-  if (hasFailed) return 'saidError';
-  return streams && !isWhole ? 'backendBroke' : 'whole';
-}
-
-function endOf(
-  ended: PassedEnd | 'saidError',
-  isGood: boolean,
-): { readonly outcome: TraceOutcome; readonly how: EndKind } {
-  switch (ended) {
-    case 'whole':
-      return isGood ? { outcome: 'completed', how: 'completed' } : { outcome: 'failed', how: 'dropped' };
-    case 'clientLeft':
-    case 'clientStalled':
-      return { outcome: 'clientLeft', how: 'dropped' };
-    case 'backendBroke':
-    case 'saidError':
-    case 'tooLong':
-      return { outcome: 'broken', how: 'dropped' };
-  }
+function endOf(ended: AnswerEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
+  if (ended === 'whole' && isGood) return { outcome: 'completed', how: 'completed' };
+  if (ended === 'whole') return { outcome: 'failed', how: 'dropped' };
+  const isLeft = ended === 'clientLeft' || ended === 'clientStalled';
+  return { outcome: isLeft ? 'clientLeft' : 'broken', how: 'dropped' };
 }

@@ -300,7 +300,7 @@ describe('a hand-off that cannot be', () => {
     expect(await pair.receive(passedOn(offer), 5)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
   });
 
-  it('leaves the line of those that wait with its request, and the others go on in turn', async () => {
+  it('leaves the line of waiting requests with its request, and the others go on in turn', async () => {
     await using pair = await Pair.open({ receiving: { atOnce: 1 } });
     const slow = await pair.offer(5); // not computed yet
     const first = pair.receive(passedOn(slow), 5);
@@ -325,7 +325,7 @@ describe('a hand-off that cannot be', () => {
   });
 
   it('does not go over a connection on which the other side was silent', async () => {
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(1));
     await using pair = await Pair.open({
       sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },

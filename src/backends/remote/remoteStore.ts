@@ -458,7 +458,7 @@ export class RemoteStore implements TierStore {
           sent = setting;
           return setting;
         },
-        isRefusal,
+        (fault) => fault.isRefusal,
       );
       const release = (): void => void sent.then(done, done);
       answer.then(release, release);
@@ -476,7 +476,7 @@ export class RemoteStore implements TierStore {
       return refused(`another record came first: ${facts.reason}`);
     } catch (error) {
       // of any other fault the link keeps count
-      if (error instanceof RemoteFault && isRefusal(error)) writes.failed(error.message);
+      if (error instanceof RemoteFault && error.isRefusal) writes.failed(error.message);
       else writes.succeeded();
       return this.#fault(error);
     }
@@ -502,11 +502,6 @@ export class RemoteStore implements TierStore {
     const each = Math.max(1, Math.floor(this.#settings.lookupBlocksMax / Math.max(1, chains.length)));
     return chains.map((part) => ({ ...part, to: Math.min(part.to, part.from + each) }));
   }
-}
-
-/** What a server answers to a write that it does not take. */
-function isRefusal({ kind }: RemoteFault): boolean {
-  return kind === 'full' || kind === 'denied';
 }
 
 /** The items of one call: each ends once, and the promise is fulfilled with all results. */
