@@ -138,7 +138,7 @@ const SAVE_BLOCKS = 256;
 const STEP_TOKENS = 512;
 
 /** What the rows of the tiers are opened with: of the configuration, what is theirs. */
-export function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
+function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
   const names = tierRows.flatMap(({ optionNames }) => optionNames);
   const options: TierOptions = Object.fromEntries(names.map((name) => [name, Reflect.get(config, name)]));
   return { ...options, wrapStores: config.wrapStores };

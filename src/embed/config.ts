@@ -109,7 +109,7 @@ export interface KVRuntimeConfig extends TierOptions {
   readonly notice?: (line: string) => void;
 }
 
-export const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig, keyof TierOptions>>({
+const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig, keyof TierOptions>>({
   layout: true,
   layerGroups: true,
   blocksPerPage: true,

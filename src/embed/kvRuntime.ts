@@ -110,7 +110,7 @@ import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from '
 import type { OpenStores } from './stores.ts';
 
 /** What watches a runtime. It may read, and makes no call that changes anything. */
-export interface RuntimeObserver {
+interface RuntimeObserver {
   readonly blocks?: ManagerObserver | undefined;
   readonly requests?: RequestObserver | undefined;
 }
@@ -131,7 +131,7 @@ export interface LookupOptions {
   readonly extras?: RequestExtras | undefined;
 }
 
-export const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
+const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
   tenant: true,
   extras: true,
 });
@@ -146,11 +146,7 @@ function requireBlock(sequence: SequenceState, index: number): void {
 }
 
 /** @throws TKV_INPUT for a group that is not there */
-export function groupOf(
-  context: RequestContext,
-  sequence: KVSequence,
-  group: number,
-): KVSequence['groups'][number] {
+function groupOf(context: RequestContext, sequence: KVSequence, group: number): KVSequence['groups'][number] {
   const { groups } = stateOf(context, sequence);
   const found = Number.isSafeInteger(group) ? groups[group] : undefined;
   if (found !== undefined) return found;
@@ -169,7 +165,7 @@ export interface NextPartOptions extends WaitOptions {
   readonly maxTokens?: number | undefined;
 }
 
-export const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
+const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
   signal: true,
   maxTokens: true,
 });
@@ -178,7 +174,7 @@ export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
 }
 
-export const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
+const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
   tenant: true,
   extras: true,
   priority: true,

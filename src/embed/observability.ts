@@ -422,7 +422,7 @@ class SeveralWatches implements RequestWatch {
 
 // What a scheduler tells of its requests.
 
-export interface WatchedRequest {
+interface WatchedRequest {
   readonly watch: RequestWatch | undefined;
   /** Whether `watch` was told that it computes. */
   isFilled: boolean;

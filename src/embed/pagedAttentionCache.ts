@@ -12,7 +12,7 @@ import { eachBlock, writeBytes } from './blockBytes.ts';
 import { type DeviceBlockTable, placesIn, type RequestContext } from './context.ts';
 import { Scrubbing } from './tails.ts';
 
-export interface BlockHalves {
+interface BlockHalves {
   readonly keyCache: Uint8Array;
   readonly valueCache: Uint8Array;
 }
@@ -38,7 +38,7 @@ function together({ keyCache, valueCache }: BlockHalves, planeBytes: number): Ui
 
 // Where the blocks of a paged cache lie in HBM, and how they are moved: by a copy of a block onto itself.
 
-export class EntryPlacement implements BlockPlacement {
+class EntryPlacement implements BlockPlacement {
   readonly blocksPerPage: number;
   readonly #context: RequestContext;
   readonly #table: Sequence;

@@ -43,7 +43,7 @@ export interface StateOptions extends WaitOptions {
   readonly retention?: RetentionHint | undefined;
 }
 
-export const stateOptionsNames: readonly string[] = optionNames<StateOptions>({
+const stateOptionsNames: readonly string[] = optionNames<StateOptions>({
   signal: true,
   tenant: true,
   extras: true,

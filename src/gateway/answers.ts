@@ -154,7 +154,7 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
 }
 
 /** Whether the other side closed the connection. */
-export function wasReset({ code }: NodeJS.ErrnoException): boolean {
+function wasReset({ code }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
@@ -163,7 +163,9 @@ export function messageOf(error: unknown): string {
 }
 
 /** How the rest of an answer ended. */
-export type PassedEnd = 'whole' | 'saidError' | 'backendBroke' | 'tooLong' | 'clientLeft' | 'clientStalled';
+type PassedEnd = 'whole' | 'backendBroke' | 'tooLong' | 'clientLeft' | 'clientStalled';
+/** `saidError`: the answer itself told the client of a failure. */
+export type AnswerEnd = PassedEnd | 'saidError';
 
 /**
  * Passes an answer on, as fast as the client takes it.
@@ -200,17 +202,6 @@ export async function passOn(
     const end = await pass(next.value);
     if (end !== undefined) return end;
   }
-}
-
-/** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
-export function judged(
-  passed: PassedEnd,
-  { streams, status }: BegunAnswer,
-  { hasFailed, isWhole }: AnswerMeter,
-): PassedEnd {
-  if (passed !== 'whole' || status >= 400) return passed;
-  if (hasFailed) return 'saidError';
-  return streams && !isWhole ? 'backendBroke' : 'whole';
 }
 
 async function drained(response: ServerResponse, clientMs: number): Promise<PassedEnd | undefined> {
@@ -351,4 +342,15 @@ function hasContent(choice: unknown): boolean {
   if (typeof delta !== 'object' || delta === null) return true;
   const isEmpty = (value: unknown): boolean => value === null || value === undefined || value === '';
   return Object.entries(delta).some(([name, value]) => name !== 'role' && !isEmpty(value));
+}
+
+/** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
+export function judged(
+  passed: PassedEnd,
+  { streams, status }: BegunAnswer,
+  { hasFailed, isWhole }: AnswerMeter,
+): AnswerEnd {
+  if (passed !== 'whole' || status >= 400) return passed;
+  if (hasFailed) return 'saidError';
+  return streams && !isWhole ? 'backendBroke' : 'whole';
 }

@@ -9,12 +9,12 @@ import { runningClock } from '../backends/runningClock.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import type { EndKind } from '../sim/control/controlPlane.ts';
 import {
+  type AnswerEnd,
   AnswerMeter,
   AttemptFailed,
   type BegunAnswer,
   beginAnswer,
   judged,
-  type PassedEnd,
   passOn,
 } from './answers.ts';
 import { type Backend, type BackendPool, mixed } from './backends.ts';
@@ -582,16 +582,9 @@ export class Passage {
   }
 }
 
-function endOf(ended: PassedEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
-  switch (ended) {
-    case 'whole':
-      return isGood ? { outcome: 'completed', how: 'completed' } : { outcome: 'failed', how: 'dropped' };
-    case 'clientLeft':
-    case 'clientStalled':
-      return { outcome: 'clientLeft', how: 'dropped' };
-    case 'backendBroke':
-    case 'saidError':
-    case 'tooLong':
-      return { outcome: 'broken', how: 'dropped' };
-  }
+function endOf(ended: AnswerEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
+  if (ended === 'whole' && isGood) return { outcome: 'completed', how: 'completed' };
+  if (ended === 'whole') return { outcome: 'failed', how: 'dropped' };
+  const isLeft = ended === 'clientLeft' || ended === 'clientStalled';
+  return { outcome: isLeft ? 'clientLeft' : 'broken', how: 'dropped' };
 }

@@ -22,14 +22,14 @@ import { wordsPerKey } from '../runtime/keys/keyChain.ts';
 import { type BodyFields, type ChatTemplate, chatText } from './chatPrompts.ts';
 
 /** Bytes of text that count as a token without a tokenizer: English text has about four letters a token. */
-export const BYTES_A_TOKEN = 4;
+const BYTES_A_TOKEN = 4;
 const KEY_BYTES = 16;
 /** Bytes of a token id in a block. */
 const ID_BYTES = 4;
 
-export type Tokenisation = 'tokenizer' | 'text';
+type Tokenisation = 'tokenizer' | 'text';
 
-export interface PromptFacts {
+interface PromptFacts {
   readonly promptTokens: number;
   /** Whether `promptTokens` were counted; else they are an estimate. */
   readonly isCounted: boolean;

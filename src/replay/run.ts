@@ -328,7 +328,7 @@ export class ReplaySession {
 // for the same reason: policies learn from it, so a driver's clock would make decisions differ from run to
 // run.
 
-export class OrderedEnds implements TransferDriver {
+class OrderedEnds implements TransferDriver {
   readonly #driver: TransferDriver;
   /** Jobs in order of submission whose end was not handed out; those before `#next` were. */
   #order: JobId[] = [];

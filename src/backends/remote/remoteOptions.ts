@@ -43,7 +43,7 @@ export interface RemoteStoreOptions {
   readonly notice?: (line: string) => void;
 }
 
-export const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
+const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
   url: true,
   secretKey: true,
   layout: true,

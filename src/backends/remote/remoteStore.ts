@@ -36,7 +36,7 @@ import { checkedOptions, type RemoteSettings, type RemoteStoreOptions } from './
 import { HEADER_BYTES, RECORD_OVERHEAD_BYTES, RecordCodec, type SharedFacts } from './sealedRecord.ts';
 
 /** What the server has of a chain. */
-export interface SharedRecord extends SharedFacts {
+interface SharedRecord extends SharedFacts {
   readonly key: Uint32Array;
   readonly sizeClass: number;
 }
@@ -377,7 +377,7 @@ export class RemoteStore implements TierStore {
           sent = setting;
           return setting;
         },
-        isRefusal,
+        (fault) => fault.isRefusal,
       );
       const release = (): void => void sent.then(done, done);
       answer.then(release, release);
@@ -395,7 +395,7 @@ export class RemoteStore implements TierStore {
       return refused(`another record came first: ${facts.reason}`);
     } catch (error) {
       // of any other fault the link keeps count
-      if (error instanceof RemoteFault && isRefusal(error)) writes.failed(error.message);
+      if (error instanceof RemoteFault && error.isRefusal) writes.failed(error.message);
       else writes.succeeded();
       return this.#fault(error);
     }
@@ -421,11 +421,6 @@ export class RemoteStore implements TierStore {
     const each = Math.max(1, Math.floor(this.#settings.lookupBlocksMax / Math.max(1, chains.length)));
     return chains.map((part) => ({ ...part, to: Math.min(part.to, part.from + each) }));
   }
-}
-
-/** What a server answers to a write that it does not take. */
-function isRefusal({ kind }: RemoteFault): boolean {
-  return kind === 'full' || kind === 'denied';
 }
 
 /** The items of one call: each ends once, and the promise is fulfilled with all results. */

@@ -247,7 +247,7 @@ export class BlockTable {
 // its size takes them: sequences come and go by the thousand, and arrays are dear to make.
 
 /** One entry a block. What each means is said where a sequence has them. */
-export interface TableArrays {
+interface TableArrays {
   readonly replica: Int32Array;
   readonly content: Int32Array;
   readonly claim: Int32Array;
@@ -270,7 +270,7 @@ export function newArrays(size: number): TableArrays {
 }
 
 /** What a sequence has that has ended. */
-export const noArrays: TableArrays = newArrays(0);
+const noArrays: TableArrays = newArrays(0);
 
 export class SpareArrays {
   readonly #bySize: Map<number, TableArrays[]> = new Map();

@@ -2,8 +2,8 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/embed/index.ts';
 import { PromptCutter, requireSecret } from '../../../src/gateway/prompts.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { managerObserverNames } from '../../../src/runtime/manager/observer.ts';
 import { byteOf, openHostRuntime, openRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
 

@@ -96,14 +96,14 @@ describe('a stream', () => {
     expect(got).toBe('cut');
   });
 
-  it('that ends with an error is passed on as it is, and is no answer', async () => {
+  it('that ends with an error is passed on as it is, and does not count as an answer', async () => {
     const { line, got } = await outcomeOf(streams(token, failure));
     expect(line).toMatchObject({ outcome: 'broken', output_tokens: 1 });
     expect(got).toContain('the server is stopping');
   });
 });
 
-it('an error with the status 200 is no answer', async () => {
+it('an error with the status 200 does not count as an answer', async () => {
   const { line, got } = await outcomeOf((_, response) => {
     response.setHeader('content-type', 'application/json');
     response.end(failure);

@@ -193,7 +193,7 @@ describe('a request that is wrong', () => {
   });
 });
 
-it('a path that is no text is an error of the API, and the scheme of a key is written as one likes', async () => {
+it('a path that must be text and is not is an error of the API, and the scheme of a key is written as one likes', async () => {
   const response = await fetch(`${server.url}/v1/models/%ff`, {
     headers: { authorization: 'bearer  key-a' },
   });
