@@ -220,6 +220,9 @@ function keysOf(pairs: string): Map<string, string> {
     }
     keys.set(key, tenant);
   }
+  // a server that is to have keys and has none would let everyone in
+  if (pairs !== '' && keys.size === 0)
+    throw optionError('TIERKV_API_KEYS', 'is set and has no key', 'Write key=tenant,key=tenant, or unset it');
   return keys;
 }
 

@@ -362,9 +362,14 @@ export class RemoteStore implements TierStore {
       done();
       return refused(`the server takes no writes for now: ${writes.reason}`);
     }
-    const record = await this.#codec.sealBeside(item);
     const { deadlineMs, expiryMs } = this.#settings;
     const isEmpty = head.byteLength === 0;
+    const record = await this.#codec.sealBeside(item).catch((error: unknown) => String(error));
+    if (typeof record === 'string') {
+      writes.succeeded(); // the server was not asked
+      done();
+      return refused(`the record was not made: ${record}`);
+    }
     try {
       let sent: Promise<unknown> = Promise.resolve();
       const answer = this.#link.call(

@@ -58,6 +58,38 @@ it('a state is the bytes that were passed, whatever becomes of their memory, sha
   expect((await kv.getState(prompt(2), { tenant }))?.state).toEqual(new Uint8Array(100).fill(7));
 });
 
+it('tokens and bytes are what they were at the call, also where the call waits before it uses them', async () => {
+  await using kv = await openHostRuntime();
+  for (const make of [Array.from<number>, Uint32Array.from.bind(Uint32Array)] as const) {
+    const sequence = await kv.begin(prompt(1), { tenant });
+    const tokens = make([...prompt(1), 7]);
+    const appending = kv.append(sequence, tokens);
+    tokens[65] = 9;
+    if (Array.isArray(tokens)) tokens.push(8);
+    expect(await appending).toBe('done');
+    const more = make([5]);
+    const stepping = kv.step([{ sequence, tokens: more }]);
+    more[0] = 6;
+    expect(await stepping).toEqual(['done']);
+    const { words, length } = sequence.tokens;
+    expect([...words.slice(0, length)]).toEqual([...prompt(1), 7, 5]);
+    kv.release(sequence);
+  }
+  const paged = kv.pagedCache();
+  const [block] = paged.allocateBlock();
+  const data = {
+    keyCache: new Uint8Array(paged.blockBytes / 2).fill(1),
+    valueCache: new Uint8Array(paged.blockBytes / 2).fill(2),
+    tokenCount: 16,
+  };
+  const storing = paged.storeBlockData(block, data);
+  data.keyCache.fill(3);
+  await storing;
+  const stored = await paged.getBlockData(block);
+  expect([stored.keyCache[9], stored.valueCache[9], stored.tokenCount]).toEqual([1, 2, 16]);
+  paged[Symbol.dispose]();
+});
+
 it('a block whose writing failed is not published, and is once it was written', async () => {
   await using kv = await openHostRuntime();
   const failing: readonly (readonly [string, unknown])[] = [
