@@ -11,7 +11,7 @@ import { openHostRuntime, prompt } from '../embed/liveRuntime.ts';
 
 const wrong: readonly unknown[] = [undefined, null, NaN, -1, 'x', {}, [], 5n, Symbol('s'), new Map(), true];
 
-/** Methods by which an object ends, or that wait for what no one tells. */
+/** Methods by which an object ends, or that wait for news. */
 const left = /close|dispose|return|^next$|^idle$|^flushed$|^waitFor$/i;
 
 function methodsOf(object: object): string[] {
@@ -45,7 +45,7 @@ async function rawErrors(name: string, object: object): Promise<string[]> {
       }
     }
   }
-  // those that are not refused at once may wait for room or for others: no error of theirs is looked for
+  // what is not refused at once may wait for room or for others, and is not waited for
   await Promise.race([Promise.all(waiting), new Promise((resolve) => setTimeout(resolve, 200))]);
   return [...raw];
 }

@@ -64,7 +64,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     requestTimeout: requestMs,
     genReqId: () => `req_${randomUUID()}`,
     clientErrorHandler: answerBroken,
-    frameworkErrors: (error, _request, reply) => void sendError(error, reply), // such as a path that is no text
+    frameworkErrors: (error, _request, reply) => void sendError(error, reply), // such as a path that must be text and is not
     return503OnClosing: false, // the error below has the API's form
   });
   options.accessLog?.watch(app);
