@@ -293,7 +293,7 @@ export class AnswerMeter {
       this.isWhole = true;
       return;
     }
-    if (/"finish_reason"\s*:\s*"/.test(line)) this.isWhole = true;
+    if (/"finish_reason"\s*:\s*"[^"]/.test(line)) this.isWhole = true;
     // the first event of a chat names the role alone, the last of a stream its usage alone
     const looks = /"role"|"error"|"usage"\s*:\s*\{|"choices"\s*:\s*\[\s*\]/.test(line);
     if (!looks || this.#take(line.slice(5))) this.#events++;

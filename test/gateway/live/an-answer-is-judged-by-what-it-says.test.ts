@@ -89,6 +89,7 @@ describe('a stream', () => {
 
   it.each([
     ['whose bytes end well', streams(token)],
+    ['whose reasons are empty', streams('{"choices":[{"text":"a","finish_reason":""}]}')],
     ['whose connection is closed', untilClosed(token)],
   ])('that stops in the middle, %s, is cut for the client too', async (_what, handler) => {
     const { line, got } = await outcomeOf(handler);
