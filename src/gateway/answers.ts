@@ -101,12 +101,16 @@ export async function beginAnswer(
   }
   if (streams) throw new AttemptFailed('answer', 'the stream ended before its first event');
   // what a server says of an error is its own matter
-  const isPlain = headers['content-encoding'] === undefined || headers['content-encoding'] === 'identity';
-  if (checked && isPlain && status < 400 && !isJson(chunks)) {
+  if (checked && isPlain(headers) && status < 400 && !isJson(chunks)) {
     request.destroy();
     throw new AttemptFailed('answer', `the answer (${status}, ${type || 'of no type'}) must be JSON`);
   }
   return { status, headers, chunks, rest: undefined, streams };
+}
+
+/** Whether its bytes are what they say: a packed answer is passed on and not looked into. */
+function isPlain({ 'content-encoding': encoding = 'identity' }: IncomingHttpHeaders): boolean {
+  return encoding === 'identity';
 }
 
 function isJson(chunks: readonly Buffer[]): boolean {
@@ -282,6 +286,7 @@ export class AnswerMeter {
 
   /** The answer has ended. */
   end(): void {
+    if (this.#streams && !this.#skips) this.#event(this.#line); // the last line may have no end
     if (this.#streams || this.#whole === null) return;
     this.#take(Buffer.concat(this.#whole).toString('utf8'));
     this.#whole = null;
@@ -347,10 +352,10 @@ function hasContent(choice: unknown): boolean {
 /** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
 export function judged(
   passed: PassedEnd,
-  { streams, status }: BegunAnswer,
+  { streams, status, headers }: BegunAnswer,
   { hasFailed, isWhole }: AnswerMeter,
 ): AnswerEnd {
-  if (passed !== 'whole' || status >= 400) return passed;
+  if (passed !== 'whole' || status >= 400 || !isPlain(headers)) return passed;
   if (hasFailed) return 'saidError';
   return streams && !isWhole ? 'backendBroke' : 'whole';
 }

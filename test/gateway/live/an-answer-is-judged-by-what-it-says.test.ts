@@ -3,6 +3,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Gateway } from '../../../src/gateway/index.ts';
 import { ask, echo, gatewayOf, type Handler, TestBackend, textOf, until, wellMetrics } from './backends.ts';
@@ -102,6 +103,24 @@ describe('a stream', () => {
     expect(line).toMatchObject({ outcome: 'broken', output_tokens: 1 });
     expect(got).toContain('the server is stopping');
   });
+});
+
+it('a stream whose last line has no end is whole', async () => {
+  const { line } = await outcomeOf((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(`data: ${token}\n\ndata: [DONE]`);
+  });
+  expect(line).toMatchObject({ outcome: 'completed', output_tokens: 1 });
+});
+
+it('a packed stream goes on as it is, and is not looked into', async () => {
+  const packed = gzipSync('data: {"choices":[]}\n\ndata: [DONE]\n\n');
+  const { line, got } = await outcomeOf((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' });
+    response.end(packed);
+  });
+  expect(line).toMatchObject({ outcome: 'completed' });
+  expect(got).toContain('[DONE]'); // fetch has unpacked it
 });
 
 it('an error with the status 200 does not count as an answer', async () => {
