@@ -346,13 +346,13 @@ function messagesOf(fields: Fields, model: ModelText): ChatMessage[] {
   });
 }
 
-/** A text, or parts that are all texts. */
+/** A text, or parts that are all texts: one a line, as vLLM gives them to a template. */
 function contentOf(fields: Fields, content: unknown, at: string): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) {
     throw fields.error(`${at}.content`, `${at}.content must be a text. This server reads text only.`);
   }
-  return content.map((each: unknown, i) => textOfPart(fields, each, at, i)).join('');
+  return content.map((each: unknown, i) => textOfPart(fields, each, at, i)).join('\n');
 }
 
 function textOfPart(fields: Fields, each: unknown, at: string, i: number): string {
