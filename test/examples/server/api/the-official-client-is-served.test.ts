@@ -104,7 +104,7 @@ describe('the official client', () => {
     const lines = [
       request.messages[0],
       { role: 'user', content: 'Hello, \nwörld 😀' },
-    ] satisfies typeof request.messages;
+    ] satisfies OpenAI.ChatCompletionMessageParam[];
     const oneText = await client.chat.completions.create({ ...request, messages: lines });
     expect(oneText.usage?.prompt_tokens).toBe(whole.usage?.prompt_tokens);
     expect(oneText.choices[0].message.content).toBe(whole.choices[0].message.content);
