@@ -20,6 +20,8 @@ describe('a prompt beyond all memory', () => {
     await expect(
       kv.append(sequence, { ...Object.fromEntries(tokensOf(20).entries()), length: 1e15 } as never),
     ).rejects.toMatchObject(never);
+    const sparse = kv.append(sequence, new Array<number>(4_294_967_295)); // to copy it would take minutes
+    await expect(sparse).rejects.toMatchObject({ code: 'TKV_INPUT' });
     await expect(kv.step([{ sequence, tokens: new Uint32Array(10_000_000) }])).rejects.toMatchObject(never);
     expect(hashes).not.toHaveBeenCalled();
     hashes.mockRestore();
