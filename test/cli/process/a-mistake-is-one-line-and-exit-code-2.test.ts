@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommanderError } from 'commander';
-import { describe, expect, it } from 'vitest';
-import { endingOf, Interrupted } from '../../../src/cli/process.ts';
+import { describe, expect, it, vi } from 'vitest';
+import { endingOf, Interrupted, inStandardInputsWords } from '../../../src/cli/process.ts';
+import { makeProgram } from '../../../src/cli/program.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { main } from '../../command.ts';
 
@@ -12,8 +13,28 @@ const sources = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.
 const tierkv = (args: string[]) =>
   spawnSync(process.execPath, [main, ...args], { encoding: 'utf8', timeout: 120_000 });
 
+/** The end of a command that is called in this process, as `main.ts` prints it, and what the command printed. */
+async function endOf(args: readonly string[]): Promise<{ status: number; stdout: string; stderr: string }> {
+  const out = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  const err = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  let help = 'tierkv';
+  try {
+    const made = await makeProgram(args);
+    help = made.help;
+    await made.program.parseAsync(args, { from: 'user' });
+    throw new Error('it is taken');
+  } catch (error) {
+    const { exitCode, text } = endingOf(inStandardInputsWords(error), help);
+    const said = (spy: typeof out): string => spy.mock.calls.map(([part]) => String(part)).join('');
+    return { status: exitCode, stdout: said(out), stderr: `${said(err)}${text}\n` };
+  } finally {
+    out.mockRestore();
+    err.mockRestore();
+  }
+}
+
 describe('the tierkv binary', () => {
-  it.each([
+  const mistakes: readonly (readonly [args: string[], says: RegExp])[] = [
     [[], /^tierkv: no command\. See tierkv --help\.$/],
     [['nonsense'], /^tierkv: unknown command 'nonsense'\. See tierkv --help\.$/],
     [['replay'], /^tierkv: missing required argument 'trace'\. See tierkv replay --help\.$/],
@@ -113,8 +134,11 @@ describe('the tierkv binary', () => {
       /^tierkv: --gpu-memory-utilization is 0/,
     ],
     [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
-  ])('%j is one line on stderr, nothing on stdout, exit code 2', (args, says) => {
-    const { status, stdout, stderr } = tierkv(args);
+  ];
+  /** Each sixth, and the call without a command, which `main.ts` itself refuses, in a process as users have it. */
+  const ways = mistakes.map(([args, says], i) => [args, says, i % 6 === 0 ? 'process' : 'call'] as const);
+  it.each(ways)('%j is one line on stderr, nothing on stdout, exit code 2', async (args, says, way) => {
+    const { status, stdout, stderr } = way === 'process' ? tierkv(args) : await endOf(args);
     expect(stderr.endsWith('\n')).toBe(true);
     expect(stderr.slice(0, -1)).toMatch(says);
     expect(stderr.trim().split('\n')).toHaveLength(1);
