@@ -10,7 +10,7 @@ import {
 import { formatCount, formatCounted, printable, renderTable } from '../../printing/text.ts';
 
 /** Milliseconds as people say them. */
-export function formatMs(ms: number): string {
+function formatMs(ms: number): string {
   if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
   return `${ms >= 100 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
 }
