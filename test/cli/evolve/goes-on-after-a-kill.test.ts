@@ -10,6 +10,7 @@ import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
 import type { SearchState } from '../../../src/evolve/search/breeding.ts';
 import { main } from '../../command.ts';
 import { smallWorkload } from '../evaluate/smallWorkload.ts';
+import { endOf } from '../printed.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evolve-'));
 const plan = path.join(folder, 'plan.json');
@@ -123,8 +124,8 @@ it.each([
   [['--features', 'policy_nodes,load_vc'], /--features is not known \("load_vc"\)\. Did you mean load_cv\?/],
   [['--features', 'load_cv,,policy_nodes'], /--features is not known \(""\)/],
   [['--minutes', 'soon'], /--minutes/],
-])('a mistake is one line and code 2: %j', (more, message) => {
-  const { status, stderr } = evolve('none', ...more);
+])('a mistake is one line and code 2: %j', async (more, message) => {
+  const { status, stderr } = await endOf(['evolve', '--out', path.join(folder, 'none'), ...options, ...more]);
   expect(status).toBe(2);
   expect(stderr.trim().split('\n')).toHaveLength(1);
   expect(stderr).toMatch(message);

@@ -3,35 +3,15 @@ import { once } from 'node:events';
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommanderError } from 'commander';
-import { describe, expect, it, vi } from 'vitest';
-import { endingOf, Interrupted, inStandardInputsWords } from '../../../src/cli/process.ts';
-import { makeProgram } from '../../../src/cli/program.ts';
+import { describe, expect, it } from 'vitest';
+import { endingOf, Interrupted } from '../../../src/cli/process.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { main } from '../../command.ts';
+import { endOf } from '../printed.ts';
 
 const sources = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const tierkv = (args: string[]) =>
   spawnSync(process.execPath, [main, ...args], { encoding: 'utf8', timeout: 120_000 });
-
-/** The end of a command that is called in this process, as `main.ts` prints it, and what the command printed. */
-async function endOf(args: readonly string[]): Promise<{ status: number; stdout: string; stderr: string }> {
-  const out = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
-  const err = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
-  let help = 'tierkv';
-  try {
-    const made = await makeProgram(args);
-    help = made.help;
-    await made.program.parseAsync(args, { from: 'user' });
-    throw new Error('it is taken');
-  } catch (error) {
-    const { exitCode, text } = endingOf(inStandardInputsWords(error), help);
-    const said = (spy: typeof out): string => spy.mock.calls.map(([part]) => String(part)).join('');
-    return { status: exitCode, stdout: said(out), stderr: `${said(err)}${text}\n` };
-  } finally {
-    out.mockRestore();
-    err.mockRestore();
-  }
-}
 
 describe('the tierkv binary', () => {
   const mistakes: readonly (readonly [args: string[], says: RegExp])[] = [
