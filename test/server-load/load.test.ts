@@ -8,7 +8,7 @@ afterAll(removeStateDirectories);
 
 it('mixed traffic with clients that leave: no wrong answer, nothing is held, reloads happen', async () => {
   const seed = testSeed(1);
-  const report = await serverLoad({ seed, clients: 24, answers: sized(40, 150), sampleEveryMs: 1000 });
+  const report = await serverLoad({ seed, clients: 24, answers: sized(60, 150), sampleEveryMs: 1000 });
   const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;
   expect(report.problems, hint).toEqual([]);
   expect(report.counts.left, hint).toBeGreaterThan(0);
