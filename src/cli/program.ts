@@ -102,7 +102,7 @@ const entries: readonly CommandEntry[] = [
   {
     name: 'calibrate',
     summary: 'measure the links of this machine as a profile for the simulator',
-    load: async () => (await import('./calibrate.ts')).calibrateCommand(),
+    load: async () => (await import('./calibrate/command.ts')).calibrateCommand(),
   },
   {
     name: 'completion',

@@ -28,7 +28,7 @@ import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, requireFraction, requireInteger, TierKVError, unknownName } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
-import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
+import { type LatencyBackend, latencyBackends } from '../sim/latency/latencyNames.ts';
 import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 

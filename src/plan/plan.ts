@@ -5,7 +5,7 @@
 
 import { availableParallelism } from 'node:os';
 import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
 import { type TaskRunner, WorkerPool } from '../workers/workerPool.ts';
 import {
   choiceText,

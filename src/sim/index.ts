@@ -345,13 +345,14 @@ export {
   toTicks,
   withAdapterOverhead,
 } from './latency/latencyModel.ts';
-export { Linear, type LinearCoefficients, linearFeatures, linearTerms } from './latency/linear.ts';
 export {
   type LatencyBackend,
-  type LatencySetup,
   latencyBackends,
-  newLatencyModel,
-} from './latency/makeModel.ts';
+  type MoeCommBackend,
+  moeCommBackends,
+} from './latency/latencyNames.ts';
+export { Linear, type LinearCoefficients, linearFeatures, linearTerms } from './latency/linear.ts';
+export { type LatencySetup, newLatencyModel } from './latency/makeModel.ts';
 export {
   type Hardware,
   type ModelConfig,
@@ -373,12 +374,7 @@ export {
   type PhysicalWork,
 } from './latency/physics.ts';
 export { Roofline } from './latency/roofline.ts';
-export {
-  type MoeCommBackend,
-  moeCommBackends,
-  TrainedPhysics,
-  type TrainedPhysicsCoefficients,
-} from './latency/trainedPhysics.ts';
+export { TrainedPhysics, type TrainedPhysicsCoefficients } from './latency/trainedPhysics.ts';
 export {
   Flights,
   LinkModel,

@@ -35,17 +35,17 @@ import { type SideBlocks, sideBlockCount, sideBlocksOf } from '../sim/latency/kv
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
 import {
   type LatencyBackend,
-  type LatencySetup,
   latencyBackends,
-  newLatencyModel,
-} from '../sim/latency/makeModel.ts';
+  type MoeCommBackend,
+  moeCommBackends,
+} from '../sim/latency/latencyNames.ts';
+import { type LatencySetup, newLatencyModel } from '../sim/latency/makeModel.ts';
 import {
   type Hardware,
   kvElementBytesOf,
   type ModelConfig,
   parseUpstreamHardware,
 } from '../sim/latency/modelConfig.ts';
-import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../sim/links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { BLOCKS_MAX, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';

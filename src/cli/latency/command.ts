@@ -10,8 +10,7 @@ import { renderSvg } from '../../printing/chart.ts';
 import { formatCounted, printable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
-import { latencyBackends } from '../../sim/latency/makeModel.ts';
-import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
+import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 

@@ -14,9 +14,9 @@ import {
 } from '../../runtime/errors.ts';
 import { automaticBlockCount, kvBytesPerToken } from '../../sim/latency/capacity.ts';
 import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
-import { type LatencyBackend, newLatencyModel } from '../../sim/latency/makeModel.ts';
+import type { LatencyBackend, MoeCommBackend } from '../../sim/latency/latencyNames.ts';
+import { newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
-import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
 import { latencyOptionNames, withOptionNames } from '../../simulate/optionNames.ts';
 
 interface PredictOptions {

@@ -60,6 +60,10 @@ export interface LoadPlan {
  */
 export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   requireShapes({ left, compute, load }, { left: 'object', compute: 'object', load: 'object' });
+  return fastestMixture(left, compute, load);
+}
+
+function fastestMixture(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   requireInteger('blocks', left.blocks, 0);
   requireInteger('blockTokens', left.blockTokens, 1);
   requireInteger('blockBytes', left.blockBytes, 1);
@@ -178,6 +182,16 @@ export function nextPart(
     { prefix, computedTokens },
     { prefix: { blocks: 'number', blockTokens: 'number' }, computedTokens: 'number' },
   );
+  return partOf(prefix, computedTokens, compute, load);
+}
+
+/** As `nextPart`, for schedulers: each step asks for each request. */
+export function partOf(
+  prefix: FoundPrefix,
+  computedTokens: number,
+  compute: ComputeEstimate | undefined,
+  load: LoadEstimate | undefined,
+): TwoEndedPart {
   const { sequence, blocks, blockTokens, blockBytes } = prefix;
   const front = Math.ceil(computedTokens / blockTokens);
   let missing = 0;
@@ -215,7 +229,7 @@ function divided(
   if (compute === undefined) return loads;
   const computes = planOf(left.blocks, left, compute, load);
   const alone = computes.endUs < loads.endUs * WORTH_COMPUTING ? computes : loads;
-  const mixed = loadOrRecompute(left, compute, load);
+  const mixed = fastestMixture(left, compute, load);
   return mixed.endUs < alone.endUs * WORTH_COMPUTING ? mixed : alone;
 }
 

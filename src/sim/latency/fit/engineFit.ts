@@ -17,6 +17,21 @@ import type { MeasuredRequest } from './measuredRuns.ts';
 import { type BatchLimits, type RequestTimes, replayRequests } from './runReplay.ts';
 import { batchOf, type StepRecord } from './stepRecords.ts';
 
+/** What callers must pass, by the names of parameters. */
+const inputShapes = {
+  hardware: { name: 'text', peakTflops: 'number' },
+  tables: { gemm: 'array', prefill: 'array' },
+  records: [{ experiment: 'text', model: 'text' }],
+  lookup: 'function',
+  coefficients: { gemm16: 'object', gemm8: 'object' },
+  prepared: 'array',
+  start: { gemm16: 'object', gemm8: 'object' },
+  aggregates: [{ experiment: 'text', model: 'text' }],
+  run: { interconnectGbPerS: 'number' },
+  fitted: 'number',
+  searches: 'number?',
+} as const;
+
 /** Finds the description of a model that records name. */
 export type ModelLookup = (model: string) => ModelConfig;
 
@@ -32,10 +47,7 @@ const ringSetupBytes = 4 * 2 ** 20;
  * measured in 16 bits.
  */
 export function kernelCoefficients(hardware: Hardware, tables: KernelTables): CalibratedCoefficients {
-  requireShapes(
-    { hardware, tables },
-    { hardware: { name: 'text', peakTflops: 'number' }, tables: { gemm: 'array', prefill: 'array' } },
-  );
+  requireShapes({ hardware, tables }, inputShapes);
   const gemm8 = fitGemm(hardware, tables.gemm);
   const attention = fitAttention(hardware, tables);
   return {
@@ -59,14 +71,7 @@ export function prepareRecords(
   hardware: Hardware,
   lookup: ModelLookup,
 ): PreparedRecord[] {
-  requireShapes(
-    { records, hardware, lookup },
-    {
-      records: [{ experiment: 'text', model: 'text' }],
-      hardware: { name: 'text', peakTflops: 'number' },
-      lookup: 'function',
-    },
-  );
+  requireShapes({ records, hardware, lookup }, inputShapes);
   const shapes = new Map<string, EngineShape>();
   return records.map((record) => {
     const key = `${record.model}/${record.tp}`;
@@ -87,14 +92,7 @@ export function predictRecords(
   hardware: Hardware,
   prepared: readonly PreparedRecord[],
 ): RecordPrediction[] {
-  requireShapes(
-    { coefficients, hardware, prepared },
-    {
-      coefficients: { gemm16: 'object', gemm8: 'object' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      prepared: 'array',
-    },
-  );
+  requireShapes({ coefficients, hardware, prepared }, inputShapes);
   const models = new Map<EngineShape, { model: Calibrated; floor: PhysicalFloor }>();
   return prepared.map(({ shape, batch, record }) => {
     let found = models.get(shape);
@@ -126,15 +124,7 @@ export function fitEngine(
   records: readonly StepRecord[],
   lookup: ModelLookup,
 ): CalibratedCoefficients {
-  requireShapes(
-    { start, hardware, records, lookup },
-    {
-      start: { gemm16: 'object', gemm8: 'object' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      records: [{ experiment: 'text', model: 'text' }],
-      lookup: 'function',
-    },
-  );
+  requireShapes({ start, hardware, records, lookup }, inputShapes);
   const prepared = prepareRecords(records.filter(isFitted), hardware, lookup);
   if (prepared.length === 0) {
     throw configError('records', 'hold no step to fit to', 'Give steps with fewer than 128 prompt tokens.');
@@ -184,16 +174,7 @@ export function crossValidate(
   aggregates: readonly StepRecord[],
   lookup: ModelLookup,
 ): Fold[] {
-  requireShapes(
-    { start, hardware, records, aggregates, lookup },
-    {
-      start: { gemm16: 'object', gemm8: 'object' },
-      hardware: { name: 'text', peakTflops: 'number' },
-      records: [{ experiment: 'text', model: 'text' }],
-      aggregates: [{ experiment: 'text', model: 'text' }],
-      lookup: 'function',
-    },
-  );
+  requireShapes({ start, hardware, records, aggregates, lookup }, inputShapes);
   const experiments = [...new Set(records.map(({ experiment }) => experiment))];
   return experiments.map((heldOut) => {
     const judged = records.filter(({ experiment }) => experiment === heldOut);
@@ -226,10 +207,7 @@ export function replayRun(
   coefficients: CalibratedCoefficients,
   ended?: () => void,
 ): RequestTimes[] {
-  requireShapes(
-    { run, coefficients },
-    { run: { interconnectGbPerS: 'number' }, coefficients: { gemm16: 'object', gemm8: 'object' } },
-  );
+  requireShapes({ run, coefficients }, inputShapes);
   const bare = new Calibrated(run.shape, run.interconnectGbPerS, coefficients);
   const model = new FlooredModel(bare, new PhysicalFloor(run.shape));
   return replayRequests(run.requests, model, run.limits, ended);
@@ -329,15 +307,7 @@ export function fitRun(
   searches: number = Number.POSITIVE_INFINITY,
   progress: (share: number, replays: number) => void = () => {},
 ): CalibratedCoefficients {
-  requireShapes(
-    { run, start, fitted, searches },
-    {
-      run: { interconnectGbPerS: 'number' },
-      start: { gemm16: 'object', gemm8: 'object' },
-      fitted: 'number',
-      searches: 'number?',
-    },
-  );
+  requireShapes({ run, start, fitted, searches }, inputShapes);
   const { gemm16, engine } = start;
   const { layers, tp, dp } = run.shape;
   const overheadUs = layers * engine.perLayerUs + engine.perStepUs;
