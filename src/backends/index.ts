@@ -19,7 +19,8 @@ export {
 } from './host/hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './host/memoryStore.ts';
 export type { DdrOptions } from './host/memoryTier.ts';
-export { RemoteStore, type RemoteStoreOptions } from './remote/remoteStore.ts';
+export type { RemoteStoreOptions } from './remote/remoteOptions.ts';
+export { RemoteStore } from './remote/remoteStore.ts';
 export type {
   ChainPart,
   DurableTier,

@@ -21,7 +21,7 @@ import {
 } from './context.ts';
 import { type KVSequence, type SequenceState, stateOf } from './sequenceState.ts';
 import { scrub, sealTail } from './tails.ts';
-import { requireTokenIds } from './tenancy.ts';
+import { copyOfTokens, requireTokenIds } from './tenancy.ts';
 
 /** Room for `tokens`, which begin with all that the sequence has. */
 export async function append(
@@ -31,13 +31,14 @@ export async function append(
 ): Promise<StepEnd> {
   requireLive(sequence);
   requireElements(tokens);
+  const asked = copyOfTokens(tokens);
   // one after the other: the second goes on from what the first has handed over
   while (sequence.appending !== undefined) await sequence.appending;
   requireLive(sequence);
   const { promise, resolve } = Promise.withResolvers<void>();
   sequence.appending = promise;
   try {
-    return await appendAlone(context, sequence, tokens);
+    return await appendAlone(context, sequence, asked);
   } finally {
     sequence.appending = undefined;
     resolve();
@@ -99,7 +100,6 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
   const entries = entriesOf(context, asked);
   entries.forEach(({ sequence, tokens }, i) => {
     requireLive(sequence, `entries[${i}].sequence`);
-    requireElements(tokens);
     requireTokenIds(tokens);
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
   });
@@ -164,7 +164,9 @@ function entriesOf(context: RequestContext, asked: readonly StepEntry[]): Checke
       );
     }
     seen.add(sequence);
-    return { sequence, tokens: entry?.tokens as KeyElements };
+    const { tokens } = entry as StepEntry;
+    requireElements(tokens);
+    return { sequence, tokens: copyOfTokens(tokens) };
   });
 }
 

@@ -38,7 +38,14 @@ import {
   type TierName,
 } from '../runtime/index.ts';
 import { managerObserverNames } from '../runtime/manager/observer.ts';
-import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
+import {
+  described,
+  optionNames,
+  requireFlag,
+  requireFunction,
+  requireObject,
+  requireOptions,
+} from '../runtime/options.ts';
 import type { CrossRequestKVCache } from '../views/index.ts';
 import { assembleRuntime, type RuntimeParts, saveDurably } from './assembly.ts';
 import {
@@ -107,6 +114,8 @@ interface RuntimeObserver {
   readonly blocks?: ManagerObserver | undefined;
   readonly requests?: RequestObserver | undefined;
 }
+
+const runtimeObserverNames = ['blocks', 'requests'] as const;
 
 export interface OpenUnit {
   /** Block of the sequence, from 0. */
@@ -662,7 +671,12 @@ export class KVRuntime implements AsyncDisposable {
    * an observer throws hurts no request: `notice` is told the first time.
    * @returns unsubscribe
    */
-  observe({ blocks, requests }: RuntimeObserver): () => void {
+  observe(observer: RuntimeObserver): () => void {
+    const { blocks, requests } = requireOptions(observer, runtimeObserverNames, 'observer');
+    for (const name of runtimeObserverNames) {
+      const given = observer[name];
+      if (given !== undefined) requireObject(given, `observer.${name}`);
+    }
     let isTold = false;
     const threw = (error: unknown): void => {
       if (!isTold) guarded(this.#config.notice)(`tierkv: an observer threw: ${String(error)}`);
@@ -702,6 +716,10 @@ export class KVRuntime implements AsyncDisposable {
   ): CacheExplanation {
     const explainer = this.#requireExplainer();
     if (typeof asked === 'string' || typeof asked === 'number') return explainer.request(asked);
+    if (typeof asked !== 'object' || asked === null) {
+      const problem = `request must be an id, a sequence or tokens, and it is ${described(asked)}`;
+      throw new TierKVError('TKV_INPUT', `${problem}. Pass one of them.`, { field: 'request' });
+    }
     if ('groups' in asked) return explainer.request(stateOf(this.#context, asked).groups[0].table.id);
     const { others = [], ...rest } = options ?? ({} as TokensToExplain & { others?: readonly KVRuntime[] });
     return explainer.tokens(

@@ -82,6 +82,7 @@ export class CacheEvents {
   readonly #keyOf: (content: number) => Uint32Array;
   readonly #book: BlockBook | undefined;
   #number = 0;
+  #isClosed = false;
 
   /**
    * @param keyOf the key of a block by the manager's number of it
@@ -144,6 +145,7 @@ export class CacheEvents {
     this.#readers.add(reader);
     if (uses) this.#usesReaders.add(reader);
     if (state) reader.begin(this.#state());
+    if (this.#isClosed) reader.end(); // nothing would ever wake it
     return reader;
   }
 
@@ -183,6 +185,7 @@ export class CacheEvents {
   }
 
   close(): void {
+    this.#isClosed = true;
     for (const reader of this.#readers) reader.end();
   }
 

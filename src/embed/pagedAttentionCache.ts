@@ -3,45 +3,18 @@
  * have each in an array of its own, `[layer][head][token][headDim]`.
  */
 
-import { BufferUsage, MapMode } from '../backends/webgpu/device.ts';
-import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { requirePairedLayout } from '../runtime/geometry/layout.ts';
 import { Entry, type KVLayout, type Sequence, TierKVError } from '../runtime/index.ts';
+import { requireShapes } from '../runtime/options.ts';
 import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../views/index.ts';
+import { eachBlock, writeBytes } from './blockBytes.ts';
 import { type DeviceBlockTable, placesIn, type RequestContext } from './context.ts';
 import { Scrubbing } from './tails.ts';
 
 interface BlockHalves {
   readonly keyCache: Uint8Array;
   readonly valueCache: Uint8Array;
-}
-
-async function readBlock(
-  device: GPUDevice,
-  { buffer, offsetBytes, sizeBytes }: SlotBuffer,
-  layout: KVLayout,
-): Promise<BlockHalves> {
-  const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
-  const read = device.createBuffer({ label: 'tierkv.blockData', size: sizeBytes, usage });
-  try {
-    const encoder = device.createCommandEncoder({ label: 'tierkv.blockData' });
-    encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-    device.queue.submit([encoder.finish()]);
-    await read.mapAsync(MapMode.READ);
-    return apart(new Uint8Array(read.getMappedRange()), layout.kvStrideBytes);
-  } finally {
-    read.destroy();
-  }
-}
-
-function writeBlock(
-  device: GPUDevice,
-  { buffer, offsetBytes }: SlotBuffer,
-  layout: KVLayout,
-  halves: BlockHalves,
-): void {
-  device.queue.writeBuffer(buffer, offsetBytes, together(halves, layout.kvStrideBytes));
 }
 
 function apart(block: Uint8Array, planeBytes: number): BlockHalves {
@@ -170,6 +143,7 @@ export class PagedAttentionCache
   }
 
   releaseBlock(index: number, count = 1): void {
+    requireShapes({ index }, { index: 'number' });
     requireInteger('count', count, 1);
     this.#requireOpen();
     for (let i = index; i < index + count; i++) this.#requireTaken(i);
@@ -196,6 +170,7 @@ export class PagedAttentionCache
    * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one whose bytes were lost
    */
   async ready(blocks: readonly number[]): Promise<void> {
+    requireShapes({ blocks }, { blocks: ['number'] });
     for (const index of blocks) {
       this.#requireTaken(index);
       while (this.#table.state[index] === Entry.WAITING) await this.#context.loop.settled(this.#table);
@@ -208,6 +183,7 @@ export class PagedAttentionCache
    * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one that is moving or was lost
    */
   blockTable(blocks: readonly number[]): DeviceBlockTable {
+    requireShapes({ blocks }, { blocks: ['number'] });
     this.#requirePlaced(blocks);
     return placesIn(
       this.#context,
@@ -218,25 +194,28 @@ export class PagedAttentionCache
   /** The block's K and V, read from the device. @throws as `ready` */
   async getBlockData(index: number): Promise<CacheBlockData> {
     await this.ready([index]);
-    const { slot, sizeClass } = this.#placeOf(index);
-    const place = this.#context.pool().buffer(slot, sizeClass);
-    const halves = await readBlock(this.#context.device(), place, this.#layout);
+    let halves: BlockHalves = { keyCache: new Uint8Array(0), valueCache: new Uint8Array(0) };
+    await eachBlock(this.#context, [this.#placeOf(index)], (bytes) => {
+      halves = apart(bytes, this.#layout.kvStrideBytes);
+    });
     return { blockIndex: index, ...halves, tokenCount: this.#tokens.get(index) ?? 0 };
   }
 
   /**
-   * Writes K and V of the whole block to the device.
+   * Writes K and V of the whole block to the device, as they are when it is called.
    * @throws as `ready`, and TKV_INPUT for arrays or a token count that are not those of a block
    */
   async storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Promise<void> {
     const half = this.blockBytes / 2;
+    requireShapes({ data }, { data: 'object' });
     requireBytes('keyCache', data.keyCache, half);
     requireBytes('valueCache', data.valueCache, half);
     requireInteger('tokenCount', data.tokenCount, 0, this.#layout.blockTokens);
+    const { tokenCount } = data;
+    const block = together(data, this.#layout.kvStrideBytes); // before the caller uses its arrays again
     await this.ready([index]);
-    const { slot, sizeClass } = this.#placeOf(index);
-    writeBlock(this.#context.device(), this.#context.pool().buffer(slot, sizeClass), this.#layout, data);
-    this.#tokens.set(index, data.tokenCount);
+    writeBytes(this.#context, this.#placeOf(index), block);
+    this.#tokens.set(index, tokenCount);
   }
 
   nowUs(): number {

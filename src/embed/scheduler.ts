@@ -28,7 +28,7 @@ import {
   type StepPlan,
   TierKVError,
 } from '../runtime/index.ts';
-import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
 import { signalsOf } from './begin.ts';
 import type { DeviceBlockTable, RequestContext } from './context.ts';
 import { LookupQueue } from './lookupQueue.ts';
@@ -65,6 +65,11 @@ export class KVScheduler {
   #hasSettled = false;
   #waiting: (() => void)[] = [];
   #isClosed = false;
+  /**
+   * Tokens at which a request ends with `capacity`, prompt and answer together: what the top tier holds, less the room that
+   * blocks on their way take (`kv.room` has that too), and at most `maxModelTokens`. Refuse what asks for more.
+   */
+  readonly tokensMost: number;
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(context: RequestContext, config: KVSchedulerConfig, log: DecisionSink | null) {
@@ -84,6 +89,10 @@ export class KVScheduler {
     const places = { blockTokens, sizeClass: units.sizeClass[0] };
     const port = new ManagerPort(manager, places);
     const resolved = resolveSchedulerConfig(config, port.hasLowerTier);
+    const { maxModelTokens } = resolved;
+    // the KV of the last token is never computed
+    const held = port.capacityBlocks * blockTokens + 1;
+    this.tokensMost = maxModelTokens > 0 ? Math.min(maxModelTokens, held) : held;
     const sink = log?.scheduler?.({ ...resolved, ...places }, context.nowUs()) ?? null;
     this.#context = context;
     this.#scheduler = new Scheduler<ScheduledRequest>(resolved, port, sink);
@@ -176,6 +185,7 @@ export class KVScheduler {
    * finite and for a request with two; nothing is done then
    */
   rerank(ranks: readonly RequestRank[]): void {
+    requireShapes({ ranks }, { ranks: ['object'] });
     this.#asking.rank(ranks, (others) => this.#asOneCall((nowUs) => this.#scheduler.rerank(others, nowUs)));
     this.#tellNews();
   }

@@ -19,7 +19,7 @@ import {
 import { type EngineStores, type TierOptions, type TierStores, tierRows } from '../backends/tierRows.ts';
 import type { LiveDevice } from '../backends/webgpu/device.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
-import { configError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 import {
   type HostTierStore,
   isHostStore,
@@ -123,6 +123,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const parts = [...tiers.values()];
   const position = parts.findIndex(({ shared }) => shared !== undefined);
   const tier = parts[position]?.shared;
+  let isClosed = false;
   const hostPosition = [...tiers.keys()].findIndex(
     (name, at) => at > TOP && rowOf(rows, name).isHostMemory === true,
   );
@@ -137,6 +138,8 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     },
     get pool() {
       if (device === undefined) throw noDevice('pool');
+      // its buffers are gone, and a copy from one gives zeros, with an error of the device that is told of later
+      if (isClosed) throw new TierKVError('TKV_STATE', 'the runtime is closed. Use its blocks before.');
       return device.pool;
     },
     get live() {
@@ -155,7 +158,10 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       if (next !== undefined) engine.replaceStore(top, next);
       await lost[Symbol.asyncDispose]();
     },
-    [Symbol.asyncDispose]: () => stack[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => {
+      isClosed = true;
+      return stack[Symbol.asyncDispose]();
+    },
   };
   return withStores(stores, rows, tiers);
 }

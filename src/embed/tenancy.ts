@@ -208,6 +208,13 @@ export class TokenList {
   }
 }
 
+/** The tokens as they are now, for a call that goes on with them later. */
+export function copyOfTokens(tokens: KeyElements): KeyElements {
+  // not of a Buffer, whose slice is a view
+  const isPlain = Array.isArray(tokens) || (ArrayBuffer.isView(tokens) && !(tokens instanceof Uint8Array));
+  return isPlain ? (tokens as Uint32Array).slice() : Array.from(tokens as ArrayLike<number>);
+}
+
 /** @throws TKV_INPUT naming the first invalid token id from `from` on */
 export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens'): void {
   for (let i = from; i < tokens.length; i++) {

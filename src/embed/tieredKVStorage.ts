@@ -21,10 +21,12 @@ import {
   type KVBox,
   type KVLayout,
   requireBox,
+  requireElements,
   TierKVError,
   valuesPerCopyRun,
   writeCopyRuns,
 } from '../runtime/index.ts';
+import { described, requireShapes, requireText } from '../runtime/options.ts';
 import { classifierOptionsNames } from '../views/hotColdClassifier.ts';
 import {
   type CommitOptions,
@@ -40,6 +42,7 @@ import {
 import { MigrationLoop } from '../views/kvMigrator.ts';
 import type { StepEnd } from './context.ts';
 import { processAlarm } from './managerLoop.ts';
+import { copyOfTokens } from './tenancy.ts';
 import {
   estimatedLatencyUs,
   type OpenTiers,
@@ -104,6 +107,7 @@ export class TieredKVStorage implements AsyncDisposable {
    * TKV_FULL for one that got no place, TKV_DEVICE
    */
   async writeBlocks(data: readonly Uint8Array[], blocks: readonly KVBlockDescriptor[]): Promise<void> {
+    requireShapes({ data, blocks }, { data: ['bytes'], blocks: ['object'] });
     this.#tell();
     if (data.length !== blocks.length) {
       throw inputError('data', `has ${data.length} parts for ${blocks.length} blocks. Give one for each.`);
@@ -123,11 +127,14 @@ export class TieredKVStorage implements AsyncDisposable {
    * @returns `interrupted` when a block is lost: a device or its memory failed
    */
   async commit(sequenceId: string, tokenIds?: KeyElements, options: CommitOptions = {}): Promise<StepEnd> {
+    requireText(sequenceId, 'sequenceId', 'Pass the id that the blocks were allocated for.');
+    if (tokenIds !== undefined) requireElements(tokenIds);
+    const tokens = tokenIds === undefined ? undefined : copyOfTokens(tokenIds);
     this.#tell();
     const blocks = this.pool.getBlocksBySequence(sequenceId);
     await this.#units.placed(blocks);
     this.#tell();
-    this.pool.commit(sequenceId, tokenIds, options);
+    this.pool.commit(sequenceId, tokens, options);
     await this.#units.settled(blocks);
     return blocks.some((block) => block.isLost) ? 'interrupted' : 'done';
   }
@@ -143,6 +150,7 @@ export class TieredKVStorage implements AsyncDisposable {
     blocks: readonly KVBlockDescriptor[],
     targetTier: StorageTier = 'hbm',
   ): Promise<Uint8Array[]> {
+    requireShapes({ blocks }, { blocks: ['object'] });
     const nowUs = this.#tell();
     const { tier } = this.pool.tiers[this.#positionOf(targetTier)];
     for (const block of blocks) this.pool.requireHeld(block);
@@ -212,6 +220,7 @@ export class TieredKVStorage implements AsyncDisposable {
     plans: readonly MigrationPlan[],
     blocks: readonly KVBlockDescriptor[],
   ): Promise<readonly MigrationResult[]> {
+    requireShapes({ plans, blocks }, { plans: ['object'], blocks: ['object'] });
     const nowUs = this.#tell();
     return new Promise((ended) => this.migrator.executeMigration(plans, blocks, nowUs, ended));
   }
@@ -222,6 +231,7 @@ export class TieredKVStorage implements AsyncDisposable {
     blocks: readonly KVBlockDescriptor[],
     overlapCompute = true,
   ): Promise<readonly MigrationResult[]> {
+    requireShapes({ plans, blocks }, { plans: ['object'], blocks: ['object'] });
     const nowUs = this.#tell();
     return new Promise((ended) =>
       this.migrator.executeMigrationAsync(plans, blocks, nowUs, overlapCompute, ended),
@@ -285,7 +295,7 @@ export class TieredKVStorage implements AsyncDisposable {
   #indexOf(tier: StorageTier): number {
     const index = storageTiers.indexOf(tier);
     if (index !== -1) return index;
-    throw inputError('targetTier', `is ${JSON.stringify(tier)}. Use ${storageTiers.join(', ')}.`);
+    throw inputError('targetTier', `is ${described(tier)}. Use ${storageTiers.join(', ')}.`);
   }
 }
 

@@ -2,9 +2,12 @@
  * The answer of a backend on its way to a client. Its bytes are passed on as they are. Until the first of them goes out
  * nothing is lost: an answer that ends too early, or that cannot be one, is asked for at another backend. An answer that
  * does not stream is held until it is whole, as far as there is room, so that it can be asked for again to its end.
+ *
+ * Times count while this process runs: after a suspend, what has come meanwhile is taken before anything is late.
  */
 
 import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { runningClock } from '../backends/runningClock.ts';
 
 export interface AnswerLimits {
   /** Longest wait for the head of an answer: queue and prompt of a busy server. */
@@ -70,12 +73,19 @@ export async function beginAnswer(
     message = await headOf(request, body, limits.headMs);
   }
   const { statusCode: status = 0, headers } = message;
-  request.setTimeout(limits.idleMs, () => {
-    request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
-  });
   const type = String(headers['content-type'] ?? '');
   const streams = type.startsWith('text/event-stream');
-  const rest = message.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+  const pieces = message.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+  const rest: AsyncIterator<Buffer> = {
+    async next() {
+      const cancel = runningClock.alarm(limits.idleMs, () => request.destroy(silent()), true);
+      try {
+        return await pieces.next();
+      } finally {
+        cancel();
+      }
+    },
+  };
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
@@ -91,12 +101,16 @@ export async function beginAnswer(
   }
   if (streams) throw new AttemptFailed('answer', 'the stream ended before its first event');
   // what a server says of an error is its own matter
-  const isPlain = headers['content-encoding'] === undefined || headers['content-encoding'] === 'identity';
-  if (checked && isPlain && status < 400 && !isJson(chunks)) {
+  if (checked && isPlain(headers) && status < 400 && !isJson(chunks)) {
     request.destroy();
     throw new AttemptFailed('answer', `the answer (${status}, ${type || 'of no type'}) must be JSON`);
   }
   return { status, headers, chunks, rest: undefined, streams };
+}
+
+/** Whether its bytes are what they say: a packed answer is passed on and not looked into. */
+function isPlain({ 'content-encoding': encoding = 'identity' }: IncomingHttpHeaders): boolean {
+  return encoding === 'identity';
 }
 
 function isJson(chunks: readonly Buffer[]): boolean {
@@ -108,6 +122,10 @@ function isJson(chunks: readonly Buffer[]): boolean {
   }
 }
 
+function silent(): AttemptFailed {
+  return new AttemptFailed('timeout', 'the backend was silent for too long');
+}
+
 async function headOf(request: ClientRequest, body: Buffer, headMs: number): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     let wasSent = false;
@@ -116,11 +134,9 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
       else wasSent = true;
     });
     // all of the head counts, so a head that comes byte by byte has a bound too
-    const timer = setTimeout(() => {
-      request.destroy(new AttemptFailed('timeout', 'the backend was silent for too long'));
-    }, headMs);
+    const cancel = runningClock.alarm(headMs, () => request.destroy(silent()), true);
     request.on('close', () => {
-      clearTimeout(timer);
+      cancel();
       // whatever came, it was no answer
       reject(new AttemptFailed('answer', 'the connection ended before an answer'));
     });
@@ -134,7 +150,7 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
       else reject(new AttemptFailed(wasSent ? 'answer' : 'connection', messageOf(error)));
     });
     request.on('response', (message) => {
-      clearTimeout(timer);
+      cancel();
       resolve(message);
     });
     request.end(body);
@@ -195,14 +211,14 @@ export async function passOn(
 async function drained(response: ServerResponse, clientMs: number): Promise<PassedEnd | undefined> {
   return new Promise((resolve) => {
     const end = (how: PassedEnd | undefined): void => {
-      clearTimeout(timer);
+      cancel();
       response.off('drain', onDrain);
       response.off('close', onClose);
       resolve(how);
     };
     const onDrain = (): void => end(undefined);
     const onClose = (): void => end('clientLeft');
-    const timer = setTimeout(() => end('clientStalled'), clientMs);
+    const cancel = runningClock.alarm(clientMs, () => end('clientStalled'), true);
     response.once('drain', onDrain);
     response.once('close', onClose);
   });
@@ -270,6 +286,7 @@ export class AnswerMeter {
 
   /** The answer has ended. */
   end(): void {
+    if (this.#streams && !this.#skips) this.#event(this.#line); // the last line may have no end
     if (this.#streams || this.#whole === null) return;
     this.#take(Buffer.concat(this.#whole).toString('utf8'));
     this.#whole = null;
@@ -281,7 +298,7 @@ export class AnswerMeter {
       this.isWhole = true;
       return;
     }
-    if (/"finish_reason"\s*:\s*"/.test(line)) this.isWhole = true;
+    if (/"finish_reason"\s*:\s*"[^"]/.test(line)) this.isWhole = true;
     // the first event of a chat names the role alone, the last of a stream its usage alone
     const looks = /"role"|"error"|"usage"\s*:\s*\{|"choices"\s*:\s*\[\s*\]/.test(line);
     if (!looks || this.#take(line.slice(5))) this.#events++;
@@ -335,10 +352,10 @@ function hasContent(choice: unknown): boolean {
 /** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
 export function judged(
   passed: PassedEnd,
-  { streams, status }: BegunAnswer,
+  { streams, status, headers }: BegunAnswer,
   { hasFailed, isWhole }: AnswerMeter,
 ): AnswerEnd {
-  if (passed !== 'whole' || status >= 400) return passed;
+  if (passed !== 'whole' || status >= 400 || !isPlain(headers)) return passed;
   if (hasFailed) return 'saidError';
   return streams && !isWhole ? 'backendBroke' : 'whole';
 }

@@ -8,6 +8,7 @@
 
 import http from 'node:http';
 import https from 'node:https';
+import { runningClock } from '../backends/runningClock.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { oneOf } from '../runtime/options.ts';
 import { CacheBook } from './blockNews.ts';
@@ -106,6 +107,11 @@ export class Backend {
       throw configError('backend', `is "${url}"`, 'Leave out /v1: the paths of clients begin with it.');
     }
     this.id = id ?? this.url.host;
+    // it is a header of each answer, which takes no other letters
+    if (!/^[\x21-\x7e]{1,128}$/.test(this.id)) {
+      const remedy = 'Use up to 128 letters of ASCII without spaces.';
+      throw configError('backend', `has the name ${JSON.stringify(this.id.slice(0, 128))}`, remedy);
+    }
     this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
     this.apiKey = apiKey;
     this.eventSource = {
@@ -158,11 +164,12 @@ export class Backend {
       // polls are few: a connection of its own each, so that none is used that the backend has closed
       const request = this.request('GET', path, headers, true);
       const end = (status: number, text: string): void => {
-        clearTimeout(timer);
+        cancel();
         resolve({ status, text });
         request.destroy();
       };
-      const timer = setTimeout(() => end(0, `no answer to ${path} within ${timeoutMs} ms`), timeoutMs);
+      const late = (): void => end(0, `no answer to ${path} within ${timeoutMs} ms`);
+      const cancel = runningClock.alarm(timeoutMs, late, true);
       request.on('error', (error) => end(0, error.message));
       request.on('response', (response) => {
         const chunks: Buffer[] = [];
@@ -175,7 +182,7 @@ export class Backend {
         });
         response.on('error', (error) => end(0, error.message));
         response.on('end', () => {
-          clearTimeout(timer);
+          cancel();
           resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString('utf8') });
         });
       });
@@ -320,8 +327,8 @@ export class BackendPool {
       await this.#well(backend, metrics);
       backend.failures = 0;
     } catch (error) {
-      if (!(error instanceof TierKVError)) throw error;
-      backend.lastError = error.message;
+      // also a fault of ours: it ends no gateway, and the next poll comes
+      backend.lastError = error instanceof Error ? error.message : String(error);
       if (++backend.failures >= FAILURES_DOWN || backend.state === 'unseen') this.#down(backend);
     }
     if (this.#closed) return;
@@ -450,6 +457,11 @@ export class BackendPool {
     }
     return models;
   }
+}
+
+/** A running mean that forgets: an eighth of what is new. */
+export function mixed(before: number, now: number): number {
+  return before === 0 ? now : before + (now - before) / 8;
 }
 
 function unwell({ id }: Backend, why: string): TierKVError {

@@ -2,7 +2,7 @@
 
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import { optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
+import { described, optionNames, requireFlag, requireOptions, requireShapes } from '../runtime/options.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { GatewayTiming } from '../sim/control/gatewayQueue.ts';
 import { checkControl, controlReadsKeys } from '../sim/control/plane.ts';
@@ -151,6 +151,12 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     trace: 'name?',
   });
   requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
+  for (const tenant of config.tenants?.values() ?? []) {
+    // servers get it in a header; one that they did not get would share with all others
+    if (typeof tenant === 'string' && /^[\x21-\x7e]{1,128}$/.test(tenant)) continue;
+    const remedy = 'Name tenants by up to 128 letters of ASCII without spaces.';
+    throw configError('tenants', `has ${described(tenant)}`, remedy);
+  }
   requireInteger('blockTokens', config.blockTokens ?? 16, 1, 2 ** 20);
   requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 30);
   requireInteger('port', config.port ?? 8080, 0, 65_535);

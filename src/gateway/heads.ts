@@ -65,7 +65,7 @@ export function forwardedHeaders(
     delete headers.authorization;
     // a client does not say for itself whose cache it may read
     delete headers['x-tenant-id'];
-    if (/^[\x21-\x7e]{1,128}$/.test(tenant)) headers['x-tenant-id'] = tenant;
+    headers['x-tenant-id'] = tenant;
   }
   if (apiKey !== undefined) headers.authorization = `Bearer ${apiKey}`;
   // what is packed could be neither checked nor counted
@@ -88,4 +88,20 @@ export function sendHead(response: ServerResponse, { status, headers }: BegunAns
 export function headerText(request: IncomingMessage, name: string): string {
   const value = request.headers[name];
   return typeof value === 'string' && /^[\x21-\x7e]{1,128}$/.test(value) ? value : '';
+}
+
+/** How long a client waits in milliseconds, at most the gateway's own limit: for the beginning of its answer, and for all of it. */
+export interface ClientPatience {
+  readonly beginMs: number;
+  readonly wholeMs: number;
+}
+
+/** As the client says it, or as OpenAI's clients do: in seconds, and for them a stream that has begun may go on. */
+export function patienceOf(request: IncomingMessage, mostMs: number): ClientPatience {
+  const within = (ms: number): number => (ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs);
+  const wholeMs = within(Number(headerText(request, 'x-request-timeout-ms')));
+  return {
+    wholeMs,
+    beginMs: Math.min(wholeMs, within(1000 * Number(headerText(request, 'x-stainless-timeout')))),
+  };
 }

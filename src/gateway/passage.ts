@@ -5,6 +5,7 @@
 
 import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { runningClock } from '../backends/runningClock.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import type { EndKind } from '../sim/control/controlPlane.ts';
 import {
@@ -16,9 +17,16 @@ import {
   judged,
   passOn,
 } from './answers.ts';
-import type { Backend, BackendPool } from './backends.ts';
+import { type Backend, type BackendPool, mixed } from './backends.ts';
 import type { GatewayLimits } from './config.ts';
-import { forwardedHeaders, headerText, sendError, sendHead } from './heads.ts';
+import {
+  type ClientPatience,
+  forwardedHeaders,
+  headerText,
+  patienceOf,
+  sendError,
+  sendHead,
+} from './heads.ts';
 import { type PromptCutter, type ReadPrompt, readPrompt } from './prompts.ts';
 import { type GatewayOutput, keysText, type Tell } from './records.ts';
 import type { StatusSource } from './status.ts';
@@ -83,22 +91,6 @@ const retriedStatus: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 const noWords = new Uint32Array(0);
 
-/** How long a client waits in milliseconds, at most the gateway's own limit: for the beginning of its answer, and for all of it. */
-interface ClientPatience {
-  readonly beginMs: number;
-  readonly wholeMs: number;
-}
-
-/** As the client says it, or as OpenAI's clients do: in seconds, and for them a stream that has begun may go on. */
-function patienceOf(request: IncomingMessage, mostMs: number): ClientPatience {
-  const within = (ms: number): number => (ms > 0 ? Math.min(mostMs, Math.max(1, Math.ceil(ms))) : mostMs);
-  const wholeMs = within(Number(headerText(request, 'x-request-timeout-ms')));
-  return {
-    wholeMs,
-    beginMs: Math.min(wholeMs, within(1000 * Number(headerText(request, 'x-stainless-timeout')))),
-  };
-}
-
 export class Passage {
   readonly #gateway: ServedGateway;
   readonly #request: IncomingMessage;
@@ -111,9 +103,9 @@ export class Passage {
   readonly #id: string;
   readonly #arrivalUs: number;
   readonly #patience: ClientPatience;
-  readonly #beganMs: number = performance.now();
-  /** Gives it up when its client waits no more. */
-  #timer: NodeJS.Timeout | undefined;
+  readonly #beganMs: number = runningClock.nowMs();
+  /** Ends the alarm that gives it up when its client waits no more. */
+  #cancelTimer = (): void => {};
   #prompt: ReadPrompt | undefined;
   /** What it is for, as decisions know it. */
   #named: { readonly model: string; readonly adapter: string } = { model: '', adapter: '' };
@@ -130,6 +122,8 @@ export class Passage {
   #isLate = false;
   #backend = '';
   #prefillBackend = '';
+  /** Tokens of the prompt that it found, -1 where it did not say. What the other one found came from there. */
+  #prefillCached = -1;
   #failure: { readonly status: number; readonly code: string; readonly message: string } | undefined;
   /** An answer that was not passed on, because another backend might give a better one. */
   #refused: BegunAnswer | undefined;
@@ -169,7 +163,7 @@ export class Passage {
       this.#arrive();
       await this.#decisions();
     } finally {
-      clearTimeout(this.#timer);
+      this.#cancelTimer();
       this.#response.off('close', onClose);
       this.#leave();
       this.#gateway.forget(this.#number);
@@ -317,6 +311,7 @@ export class Passage {
    * @returns what the second leg needs of the first; undefined without one, and where it failed
    */
   async #prefill({ prefill, rank }: GatewayOutput & { readonly out: 'route' }): Promise<string | undefined> {
+    this.#prefillBackend = '';
     if (prefill === undefined) return undefined;
     const { pool, limits, counts, cutter } = this.#gateway;
     const backend = pool.of(prefill);
@@ -339,6 +334,7 @@ export class Passage {
           const meter = new AnswerMeter(false);
           for (const chunk of answer.chunks) meter.see(chunk);
           meter.end();
+          this.#prefillCached = meter.cachedTokens;
           if (meter.cachedTokens >= 0) {
             const blocks = Math.floor(meter.cachedTokens / cutter.blockTokens);
             this.#gateway.tell({ in: 'cached', request: this.#number, blocks });
@@ -545,14 +541,16 @@ export class Passage {
 
   /** @param ms from its arrival */
   #waitUntil(ms: number): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(
-      () => {
-        this.#isLate = true;
-        this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
-        if (this.#state === 'waiting') this.#inbox.shut();
-      },
-      Math.max(0, this.#beganMs + ms - performance.now()),
+    this.#cancelTimer();
+    const late = (): void => {
+      this.#isLate = true;
+      this.#upstream?.destroy(new AttemptFailed('timeout', 'the answer took too long'));
+      if (this.#state === 'waiting') this.#inbox.shut();
+    };
+    this.#cancelTimer = runningClock.alarm(
+      Math.max(0, this.#beganMs + ms - runningClock.nowMs()),
+      late,
+      true,
     );
   }
 
@@ -579,14 +577,9 @@ export class Passage {
       ttftUs: this.#firstUs === -1 ? -1 : this.#firstUs - this.#arrivalUs,
       e2eUs: this.#gateway.nowUs() - this.#arrivalUs,
       countedPromptTokens: meter?.promptTokens ?? -1,
-      cachedTokens: meter?.cachedTokens ?? -1,
+      cachedTokens: this.#prefillBackend === '' ? (meter?.cachedTokens ?? -1) : this.#prefillCached,
     });
   }
-}
-
-/** A running mean that forgets: an eighth of what is new. */
-function mixed(before: number, now: number): number {
-  return before === 0 ? now : before + (now - before) / 8;
 }
 
 function endOf(ended: AnswerEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {

@@ -2,6 +2,7 @@
 
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { runningClock } from '../backends/runningClock.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { AnswerMeter, AttemptFailed, beginAnswer, messageOf, passOn } from './answers.ts';
 import { forwardedHeaders, sendError, sendHead } from './heads.ts';
@@ -156,9 +157,9 @@ function overloaded(gateway: ServedGateway, response: ServerResponse): void {
 async function taken(response: ServerResponse, clientMs: number): Promise<void> {
   if (response.writableFinished || response.destroyed || !response.writableEnded) return;
   await new Promise<void>((resolve) => {
-    const timer = setTimeout(() => response.destroy(), clientMs);
+    const cancel = runningClock.alarm(clientMs, () => response.destroy(), true);
     const end = (): void => {
-      clearTimeout(timer);
+      cancel();
       resolve();
     };
     response.once('finish', end);
@@ -175,7 +176,7 @@ async function passPlain(
 ): Promise<void> {
   const { limits, pool } = gateway;
   request.resume();
-  const lateAtMs = performance.now() + limits.totalMs;
+  const lateAtMs = runningClock.nowMs() + limits.totalMs;
   const up = pool.backends.filter(({ isRoutable }) => isRoutable);
   const { method = 'GET', url = '/' } = request;
   for (const backend of up.slice(0, limits.retries + 1)) {
@@ -183,7 +184,7 @@ async function passPlain(
     let upstream: http.ClientRequest | undefined;
     const stop = (): void => void upstream?.destroy();
     response.once('close', stop);
-    const timer = setTimeout(stop, Math.max(0, lateAtMs - performance.now()));
+    const cancel = runningClock.alarm(Math.max(0, lateAtMs - runningClock.nowMs()), stop, true);
     try {
       const open = (isFresh: boolean): http.ClientRequest => {
         upstream = backend.request(method, url, headers, isFresh);
@@ -199,7 +200,7 @@ async function passPlain(
       if (!(error instanceof AttemptFailed)) throw error;
       if (error.kind === 'connection') pool.failed(backend, error.message);
     } finally {
-      clearTimeout(timer);
+      cancel();
       response.off('close', stop);
     }
   }

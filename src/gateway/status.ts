@@ -142,7 +142,7 @@ function backendStatus(backend: ListedBackend): object {
             ageMs:
               subscription.counts.lastReceivedAtMs === null
                 ? -1
-                : Date.now() - subscription.counts.lastReceivedAtMs,
+                : Math.max(0, Date.now() - subscription.counts.lastReceivedAtMs),
             ...subscription.counts,
             lastNumber: String(subscription.counts.lastNumber ?? ''),
             ...book?.counts,

@@ -20,7 +20,7 @@ import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import type { KeyElements } from '../runtime/index.ts';
 import { optionNames, requireFunction, requireOptions, requireShapes } from '../runtime/options.ts';
-import { type HandoffAddress, type HandoffReference, References } from './reference.ts';
+import { type HandoffAddress, type HandoffReference, offered, References } from './reference.ts';
 import type { TransferParams } from './transferParams.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
@@ -187,7 +187,8 @@ export class HandoffReceiver implements AsyncDisposable {
     tokens: KeyElements,
     options: PromptOptions & { readonly signal?: AbortSignal },
   ): Promise<HandoffEnd> {
-    const { signal, ...who } = options;
+    requireShapes({ params }, { params: { reference: 'text', host: 'text', port: 'number' } });
+    const { signal, who } = offered(options);
     const sinceMs = performance.now();
     const prompt = this.#port.unitsOf(tokens, who);
     const { host, port } = params;

@@ -17,8 +17,15 @@
  */
 
 import { randomBytes, timingSafeEqual } from 'node:crypto';
-import type { BlockPort, PromptUnits } from '../embed/blockPort.ts';
+import {
+  type BlockPort,
+  type PromptOptions,
+  type PromptUnits,
+  promptOptionsNames,
+} from '../embed/blockPort.ts';
+import { inputError } from '../runtime/errors.ts';
 import { blake2s } from '../runtime/keys/blake2s.ts';
+import { described, requireOptions } from '../runtime/options.ts';
 
 export const REFERENCE_BYTES = 74;
 const VERSION = 1;
@@ -119,4 +126,19 @@ export class References {
 /** 16 bytes that stand for a layout. */
 export function layoutMark(layout: string): Uint8Array {
   return blake2s(new TextEncoder().encode(layout), 16);
+}
+
+const callNames = [...promptOptionsNames, 'signal'];
+
+/** The options of a call for one prompt. @throws TKV_INPUT for an unknown name, and for what is not a signal */
+export function offered(options: PromptOptions & { readonly signal?: AbortSignal }): {
+  readonly signal: AbortSignal | undefined;
+  readonly who: PromptOptions;
+} {
+  const { signal, tenant, extras } = requireOptions(options, callNames);
+  if (signal === undefined || signal instanceof AbortSignal) return { signal, who: { tenant, extras } };
+  throw inputError(
+    'signal',
+    `must be an AbortSignal, and it is ${described(signal)}. Pass the signal of an AbortController.`,
+  );
 }

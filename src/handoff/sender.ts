@@ -29,7 +29,7 @@ import {
 } from '../runtime/options.ts';
 import { HandoffClaim } from './claim.ts';
 import { type HandoffOffer, Offer } from './offer.ts';
-import { type HandoffAddress, REFERENCE_BYTES, References } from './reference.ts';
+import { type HandoffAddress, offered, REFERENCE_BYTES, References } from './reference.ts';
 import { Frame, HandoffFault, Wire, type WireIdentity, wireIdentity } from './wire.ts';
 
 export interface HandoffSenderOptions {
@@ -206,7 +206,7 @@ export class HandoffSender implements AsyncDisposable {
     tokens: KeyElements,
     options: PromptOptions & { readonly signal?: AbortSignal },
   ): Promise<HandoffOffer> {
-    const { signal, ...who } = options;
+    const { signal, who } = offered(options);
     const prompt = this.#port.unitsOf(tokens, who);
     while (this.#heldBytes >= this.#heldBytesMax && !this.#isClosed) await this.#room(signal);
     signal?.throwIfAborted();

@@ -1,7 +1,7 @@
 /**
  * The door `tierkv/views`: the names of the original design notes, each thin over the manager of `tierkv/runtime`.
- * `TieredKVStorage` and `PagedAttentionCache`, which move bytes, are export { SharingGroups } from '../embed/tenancy.ts';
-exported by `tierkv`.
+ * `TieredKVStorage` and `PagedAttentionCache`, which move bytes, are
+ * exported by `tierkv`.
  */
 
 export {

@@ -12,15 +12,20 @@ export interface AnswerName {
   readonly model: string;
 }
 
-/** The prompt counts once, however many answers it has. `cached_tokens_by_tier` is this server's own. */
+/**
+ * The prompt counts once, however many answers it has. `cached_tokens_by_tier` is this server's own. What was found is told
+ * once it is known: not in the answer to a leg that is answered while its prompt is computed.
+ */
 export function usageOf(answers: readonly Answer[]): object {
-  const [{ promptTokens, cachedTokens, cachedByTier }] = answers;
+  const [{ promptTokens, cachedTokens, cachedByTier, tokens, finish }] = answers;
+  const found = { cached_tokens: cachedTokens, cached_tokens_by_tier: cachedByTier };
+  const isKnown = tokens.length > 0 || finish !== undefined;
   const generated = answers.reduce((sum, { tokens }) => sum + tokens.length, 0);
   return {
     prompt_tokens: promptTokens,
     completion_tokens: generated,
     total_tokens: promptTokens + generated,
-    prompt_tokens_details: { cached_tokens: cachedTokens, cached_tokens_by_tier: cachedByTier },
+    prompt_tokens_details: isKnown ? found : null,
   };
 }
 
@@ -85,6 +90,16 @@ class LogprobBodies {
     };
   }
 
+  /** By text, the token itself among them. Of tokens with one text, such as parts of characters, the likeliest counts. */
+  #likeliest(sampled: SampledLogprob): object {
+    const byText = new Map<string, number>();
+    for (const { token, logprob } of [...sampled.top, sampled]) {
+      const text = this.#words.decode([token]);
+      if (!byText.has(text)) byText.set(text, logprob);
+    }
+    return Object.fromEntries(byText);
+  }
+
   #lists(news: readonly SampledLogprob[]): object {
     const texts = news.map(({ token }) => this.#words.decode([token]));
     const offsets = texts.map((text) => {
@@ -96,11 +111,7 @@ class LogprobBodies {
     return {
       tokens: texts,
       token_logprobs: news.map(({ logprob }) => logprob),
-      top_logprobs: isAsked
-        ? news.map(({ top }) =>
-            Object.fromEntries(top.map(({ token, logprob }) => [this.#words.decode([token]), logprob])),
-          )
-        : null,
+      top_logprobs: isAsked ? news.map((each) => this.#likeliest(each)) : null,
       text_offset: offsets,
     };
   }

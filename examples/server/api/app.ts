@@ -20,6 +20,8 @@ export interface AppOptions {
   readonly model: string;
   /** Tenant of each API key. Without keys, every client is the tenant `local`. */
   readonly apiKeys?: ReadonlyMap<string, string>;
+  /** Header that names the tenant of each request, where a gateway alone reaches this server. Default: the key does. */
+  readonly tenantHeader?: string;
   /** Requests that may wait; further ones are refused with 429. Default 256. */
   readonly maxWaiting?: number;
   /** Largest body of a request. Default 1 MiB. */
@@ -62,6 +64,7 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     requestTimeout: requestMs,
     genReqId: () => `req_${randomUUID()}`,
     clientErrorHandler: answerBroken,
+    frameworkErrors: (error, _request, reply) => void sendError(error, reply), // such as a path that must be text and is not
     return503OnClosing: false, // the error below has the API's form
   });
   options.accessLog?.watch(app);
@@ -70,13 +73,13 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     isStopping = true;
     done();
   });
-  const sendError = (error: unknown, reply: FastifyReply): FastifyReply => {
+  function sendError(error: unknown, reply: FastifyReply): FastifyReply {
     const known = asApiError(error);
     if (known.status >= 500 && !(error instanceof ApiError))
       log(error instanceof Error ? (error.stack ?? error.message) : String(error));
     if (known.status === 429) reply.header('retry-after', '1');
     return reply.code(known.status).send(known.body);
-  };
+  }
 
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
@@ -104,8 +107,16 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   });
 
   const tenantOf = (request: FastifyRequest): string => {
+    const byKey = tenantOfKey(request);
+    if (options.tenantHeader === undefined) return byKey;
+    const named = request.headers[options.tenantHeader];
+    if (typeof named === 'string' && named !== '') return named;
+    const message = `The request has no ${options.tenantHeader}. Send it through the gateway of this server.`;
+    throw new ApiError(401, message, null, 'no_tenant');
+  };
+  const tenantOfKey = (request: FastifyRequest): string => {
     if (apiKeys === undefined || apiKeys.size === 0) return 'local';
-    const [, key] = /^Bearer (.+)$/.exec(request.headers.authorization ?? '') ?? [];
+    const [, key] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
     const tenant = key === undefined ? undefined : apiKeys.get(key);
     if (tenant !== undefined) return tenant;
     throw new ApiError(
@@ -173,11 +184,11 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   app.post('/v1/chat/completions', (request, reply) => answer('chat', request, reply));
   const description = { id: model, object: 'model', created, owned_by: 'tierkv' };
   app.get('/v1/models', (request) => {
-    tenantOf(request);
+    tenantOfKey(request);
     return { object: 'list', data: [description] };
   });
   app.get('/v1/models/*', (request) => {
-    tenantOf(request);
+    tenantOfKey(request);
     const { '*': name } = request.params as { '*': string };
     if (name === model) return description;
     throw noSuchModel(name, model);

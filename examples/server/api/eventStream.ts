@@ -50,14 +50,20 @@ export class EventStream {
     const text = typeof data === 'string' ? data : JSON.stringify(data);
     if (this.#response.write(`data: ${text}\n\n`)) return;
     const response = this.#response;
+    let isSettled = false;
     await new Promise<void>((resolve) => {
       const settle = (): void => {
+        isSettled = true;
         clearTimeout(timer);
         response.off('drain', settle);
         response.off('close', settle);
         resolve();
       };
-      const timer = setTimeout(() => response.destroy(), this.#patienceMs);
+      // after a suspend, timers run before what the client has taken is known
+      const leave = (): void => {
+        if (!isSettled) response.destroy();
+      };
+      const timer = setTimeout(() => setImmediate(leave), this.#patienceMs);
       response.once('drain', settle);
       response.once('close', settle);
     });

@@ -24,6 +24,8 @@ export interface ServerOptions {
   /** A file, or `-`; undefined: none. */
   readonly accessLog: string | undefined;
   readonly apiKeys: ReadonlyMap<string, string>;
+  /** Header in which a gateway before this server names the tenant; undefined: the key alone says who it is. */
+  readonly tenantHeader: string | undefined;
   /** Origins whose pages may call the API; `*`: all. */
   readonly allowedOrigins: readonly string[];
   /** How long requests under way may take at the stop. */
@@ -52,6 +54,8 @@ export const usage = `usage: npm run server -- [options]
   --max-waiting N       most requests that wait; others get 429 (default 256)
   --grace-seconds N     how long requests under way may take at the stop (default 10)
   --allowed-origins O   origins whose pages may call the API, separated by commas, or * (default: none)
+  --tenant-header NAME  header in which a gateway before this server names the tenant, such as x-tenant-id; let
+                        nothing else reach the server then (default: none, the key says who it is)
   --secret-file FILE    16 to 32 secret bytes, the same for servers that share KV (default: a secret of its own)
   --remote URL          Valkey or Redis that servers share, such as redis://127.0.0.1:6380 (needs --secret-file)
   --remote-mib N        what this server keeps in mind of it (default 1024)
@@ -112,6 +116,7 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     log: text('log'),
     accessLog: text('access-log'),
     apiKeys: keysOf(env.TIERKV_API_KEYS ?? ''),
+    tenantHeader: headerOf(text('tenant-header')),
     allowedOrigins: originsOf(text('allowed-origins') ?? ''),
     graceMs: integer('grace-seconds', 10, 0, 86_400) * 1000,
     ...sharing(values, text, integer),
@@ -183,6 +188,7 @@ const optionNames = [
   'max-waiting',
   'grace-seconds',
   'allowed-origins',
+  'tenant-header',
   'secret-file',
   'remote',
   'remote-mib',
@@ -220,7 +226,19 @@ function keysOf(pairs: string): Map<string, string> {
     }
     keys.set(key, tenant);
   }
+  // a server that is to have keys and has none would let everyone in
+  if (pairs !== '' && keys.size === 0)
+    throw optionError('TIERKV_API_KEYS', 'is set and has no key', 'Write key=tenant,key=tenant, or unset it');
   return keys;
+}
+
+function headerOf(name: string | undefined): string | undefined {
+  if (name === undefined || /^[A-Za-z0-9-]{1,64}$/.test(name)) return name?.toLowerCase();
+  throw optionError(
+    '--tenant-header',
+    `is ${name}, which no header is called`,
+    'Give a name such as x-tenant-id',
+  );
 }
 
 function originsOf(list: string): string[] {

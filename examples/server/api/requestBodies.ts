@@ -150,7 +150,9 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
   refuseAll(fields, neutralCompletionValues);
   const prompt = promptTokens(fields, model);
   if (isPrefillLeg(fields)) fields.ignore('max_completion_tokens'); // proxies set both
-  const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
+  const left = Math.max(1, model.contextTokens - prompt.length);
+  const otherwise = Math.min(completionTokensDefault, left);
+  const most = fields.integer('max_tokens', otherwise, 1, model.contextTokens);
   const isAsked = (fields.get('logprobs') ?? false) !== false;
   const logprobs = isAsked ? fields.integer('logprobs', 0, 0, LOGPROBS_MOST) : undefined;
   return wanted(fields, model, prompt, most, logprobs);
@@ -344,13 +346,13 @@ function messagesOf(fields: Fields, model: ModelText): ChatMessage[] {
   });
 }
 
-/** A text, or parts that are all texts. */
+/** A text, or parts that are all texts: one a line, as vLLM gives them to a template. */
 function contentOf(fields: Fields, content: unknown, at: string): string {
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) {
     throw fields.error(`${at}.content`, `${at}.content must be a text. This server reads text only.`);
   }
-  return content.map((each: unknown, i) => textOfPart(fields, each, at, i)).join('');
+  return content.map((each: unknown, i) => textOfPart(fields, each, at, i)).join('\n');
 }
 
 function textOfPart(fields: Fields, each: unknown, at: string, i: number): string {

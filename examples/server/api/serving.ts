@@ -65,6 +65,7 @@ export class Serving {
       log,
       ...(handoffs === undefined ? {} : { handoffs }),
       ...(accessLog === undefined ? {} : { accessLog }),
+      ...(options.tenantHeader === undefined ? {} : { tenantHeader: options.tenantHeader }),
     });
     try {
       const url = await app.listen({ host, port });

@@ -130,7 +130,7 @@ export class Engine {
       );
       const { kv } = cache;
       requireSlabs(kv, options.cache.hbmBytes ?? 0);
-      const contextTokens = contextOf(options.contextTokens, checkpoint, kv.room.blocks * blockTokens);
+      const contextTokens = contextOf(options.contextTokens, checkpoint, cache.scheduler.tokensMost - 1);
       const entries = maxSequences * Math.ceil(contextTokens / blockTokens);
       const limits = { rows: stepTokens, samples: maxSequences, entries, contextTokens };
       const decoder = await Decoder.open(kv, checkpoint, layout, kv.stores.hbm.slabs, limits);
@@ -378,7 +378,7 @@ export class Engine {
   #finish({ finished }: KVStepOutcome): void {
     for (const { id, reason } of finished) {
       const answer = this.#answers.get(id);
-      const failure = this.#failures.get(id);
+      const failure = this.#failures.get(id) ?? (reason === 'capacity' ? outgrown : undefined);
       this.#failures.delete(id);
       if (answer !== undefined) this.#end(answer, failure === undefined ? reasons[reason] : 'error', failure);
     }
@@ -413,6 +413,13 @@ export class Engine {
     }
   }
 }
+
+/** `requireFits` refuses what HBM cannot hold; a device that replaces a lost one may hold less. */
+const outgrown: AnswerFailure = {
+  message: 'The KV of this answer is more than the server holds now, so it was cut. Ask for fewer tokens.',
+  code: 'internal',
+  isPassing: false,
+};
 
 const reasons = { length: 'length', stop: 'stop', capacity: 'length', aborted: 'cancelled' } as const;
 

@@ -69,12 +69,14 @@ function pick(
 ): number {
   const count = order?.length ?? weights.length;
   let left = uniform(seed, index) * total;
+  let last = 0;
   for (let i = 0; i < count; i++) {
     const token = order?.[i] ?? i;
+    if (weights[token] > 0) last = token;
     left -= weights[token];
     if (left < 0) return token;
   }
-  return order?.[count - 1] ?? count - 1;
+  return last; // what rounding left over; never a token that cannot be
 }
 
 /** From 0 to below 1, the same for the same seed and index: two rounds of a 32-bit mixer for each half. */

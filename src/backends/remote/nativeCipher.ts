@@ -20,6 +20,8 @@ interface CipherJob {
   readonly from: Uint8Array;
   /** As many bytes as `from`; undefined where the payload is authenticated as it is. */
   readonly into: Uint8Array | undefined;
+  /** Where a payload that is authenticated as it is gets copied, as many bytes as `from`. Default: nowhere. */
+  readonly copy?: Uint8Array;
 }
 
 export interface NativeCipher {
@@ -49,6 +51,7 @@ type Update = ((...args: UpdateArgs) => number) & {
   async(...args: [...UpdateArgs, (error: unknown, result: number) => void]): void;
 };
 type UpdateArgs = [context: unknown, into: Uint8Array | null, count: Buffer, from: Uint8Array, bytes: number];
+type CopyArgs = [into: Uint8Array, from: Uint8Array, bytes: number];
 type BeginCall = (context: unknown, cipher: unknown, e: null, key: Uint8Array, nonce: Uint8Array) => number;
 type EndCall = (context: unknown, into: Buffer, count: Buffer) => number;
 
@@ -71,11 +74,14 @@ async function bind(): Promise<NativeCipher | undefined> {
     end: openssl.func(`int EVP_${way}Final_ex(void *c, void *out, void *count)`) as EndCall,
   });
   const [encrypt, decrypt] = [calls('Encrypt'), calls('Decrypt')];
+  const copying = openssl.func('void *memcpy(void *into, const void *from, size_t bytes)') as unknown as {
+    async(...args: [...CopyArgs, (error: unknown) => void]): void;
+  };
   const turns = new Turns();
 
   const run = async (
     { begin, update, end }: typeof encrypt,
-    { key, nonce, header, from, into }: CipherJob,
+    { key, nonce, header, from, into, copy }: CipherJob,
     tag: Uint8Array | undefined,
   ): Promise<Buffer | undefined> => {
     const context = newContext();
@@ -87,6 +93,7 @@ async function bind(): Promise<NativeCipher | undefined> {
       const target = into ?? null;
       if (from.byteLength < BESIDE_BYTES) {
         fine &&= from.byteLength === 0 || update(context, target, count, from, from.byteLength) === 1;
+        copy?.set(from);
       } else {
         const take = (): Promise<boolean> =>
           new Promise((resolve, reject) => {
@@ -95,7 +102,16 @@ async function bind(): Promise<NativeCipher | undefined> {
               else resolve(result === 1);
             });
           });
-        fine &&= await turns.take(take);
+        const copied = (): Promise<void> =>
+          new Promise((resolve, reject) => {
+            if (copy === undefined) resolve();
+            else copying.async(copy, from, from.byteLength, (error) => (error ? reject(error) : resolve()));
+          });
+        fine &&= await turns.take(async () => {
+          const isTaken = await take();
+          await copied();
+          return isTaken;
+        });
       }
       if (tag !== undefined) fine &&= control(context, SET_TAG, TAG_BYTES, tag) === 1;
       fine &&= end(context, rest, count) === 1;

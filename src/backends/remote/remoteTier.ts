@@ -7,7 +7,7 @@ import { configError } from '../../runtime/errors.ts';
 import type { WriteBudgetConfig } from '../../runtime/index.ts';
 import { optionNames, requireOptions, requireText } from '../../runtime/options.ts';
 import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
-import type { RemoteStoreOptions } from './remoteStore.ts';
+import type { RemoteStoreOptions } from './remoteOptions.ts';
 
 /** What the runtime says of itself: no option of the tier. */
 type FromRuntime = 'secretKey' | 'layout' | 'generation' | 'notice' | 'computeMs';

@@ -275,14 +275,12 @@ export class RecordCodec {
       nonce: PAYLOAD_NONCE,
       header: whole.subarray(0, HEADER_BYTES),
       from: payload,
-      into: isEncrypted ? into : undefined,
+      ...(isEncrypted ? { into } : { into: undefined, copy: into }),
     };
     const tag = whole.subarray(HEADER_BYTES + payload.length);
     const isOurs = await this.#native.open(job, tag).catch(() => undefined);
     if (isOurs === undefined) return this.open(record, key, into);
-    if (!isOurs) return foreign('its payload has no authenticator of ours');
-    if (!isEncrypted) into.set(payload);
-    return facts;
+    return isOurs ? facts : foreign('its payload has no authenticator of ours');
   }
 
   /** The record with its header opened, of the length that its header says and `into` has. */

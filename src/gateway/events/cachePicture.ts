@@ -7,6 +7,7 @@
  *   comes back.
  */
 
+import { requireShapes } from '../../runtime/options.ts';
 import { type KVBlocksRemoved, type KVBlocksStored, type KVEventBatch, MEDIUM_DEFAULT } from './wire.ts';
 
 export interface PictureMatch {
@@ -63,7 +64,9 @@ export class CachePicture {
     return unnamed;
   }
 
-  apply({ events }: KVEventBatch): void {
+  apply(batch: KVEventBatch): void {
+    requireShapes({ batch }, { batch: { events: ['object'] } });
+    const { events } = batch;
     for (const event of events) {
       if (event.type === 'cleared') {
         const { medium } = event;

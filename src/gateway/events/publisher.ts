@@ -395,14 +395,14 @@ class EventPublisher implements KVEventPublisher {
   }
 
   #beat(): void {
-    if (Date.now() - this.#sentAtMs >= this.#parts.settings.heartbeatMs / 2) this.#publish([]);
+    if (performance.now() - this.#sentAtMs >= this.#parts.settings.heartbeatMs / 2) this.#publish([]);
   }
 
   #publish(events: readonly unknown[]): void {
     const { settings, socket } = this.#parts;
     const payload = this.#packed(events);
     this.#last += 1n;
-    this.#sentAtMs = Date.now();
+    this.#sentAtMs = performance.now(); // a clock that is set back stops no heartbeat
     this.#kept.push(payload);
     if (this.#kept.length >= 2 * settings.keepBatches) this.#kept = this.#kept.slice(-settings.keepBatches);
     this.#count('batches', 1);

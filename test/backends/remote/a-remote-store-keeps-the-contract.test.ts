@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RemoteStore, type RemoteStoreOptions } from '../../../src/backends/remote/remoteStore.ts';
+import type { RemoteStoreOptions } from '../../../src/backends/remote/remoteOptions.ts';
+import { RemoteStore } from '../../../src/backends/remote/remoteStore.ts';
 import { HEADER_BYTES, RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
 import { type PoolShape, poolShape } from '../../../src/runtime/tables/slotPool.ts';
 import { Outcome } from '../../../src/runtime/tier/tier.ts';

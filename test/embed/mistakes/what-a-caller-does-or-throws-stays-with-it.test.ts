@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import { PromptCutter, requireSecret } from '../../../src/gateway/prompts.ts';
 import type { KVRuntime } from '../../../src/index.ts';
 import { managerObserverNames } from '../../../src/runtime/manager/observer.ts';
-import { byteOf, openHostRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
+import { byteOf, openHostRuntime, openRuntime, prompt, promptBlocks, tenant, write } from '../liveRuntime.ts';
 
 const cached = (kv: KVRuntime, seed: number): number => kv.lookup(prompt(seed), { tenant }).blocks;
 
@@ -56,6 +56,38 @@ it('a state is the bytes that were passed, whatever becomes of their memory, sha
   const shared = new Uint8Array(new SharedArrayBuffer(100)).fill(7);
   expect(await kv.putState(prompt(2), shared, { tenant })).toBe(true);
   expect((await kv.getState(prompt(2), { tenant }))?.state).toEqual(new Uint8Array(100).fill(7));
+});
+
+it('tokens and bytes are what they were at the call, also where the call waits before it uses them', async () => {
+  await using kv = await openHostRuntime();
+  for (const make of [Array.from<number>, Uint32Array.from.bind(Uint32Array)] as const) {
+    const sequence = await kv.begin(prompt(1), { tenant });
+    const tokens = make([...prompt(1), 7]);
+    const appending = kv.append(sequence, tokens);
+    tokens[65] = 9;
+    if (Array.isArray(tokens)) tokens.push(8);
+    expect(await appending).toBe('done');
+    const more = make([5]);
+    const stepping = kv.step([{ sequence, tokens: more }]);
+    more[0] = 6;
+    expect(await stepping).toEqual(['done']);
+    const { words, length } = sequence.tokens;
+    expect([...words.slice(0, length)]).toEqual([...prompt(1), 7, 5]);
+    kv.release(sequence);
+  }
+  const paged = kv.pagedCache();
+  const [block] = paged.allocateBlock();
+  const data = {
+    keyCache: new Uint8Array(paged.blockBytes / 2).fill(1),
+    valueCache: new Uint8Array(paged.blockBytes / 2).fill(2),
+    tokenCount: 16,
+  };
+  const storing = paged.storeBlockData(block, data);
+  data.keyCache.fill(3);
+  await storing;
+  const stored = await paged.getBlockData(block);
+  expect([stored.keyCache[9], stored.valueCache[9], stored.tokenCount]).toEqual([1, 2, 16]);
+  paged[Symbol.dispose]();
 });
 
 it('a block whose writing failed is not published, and is once it was written', async () => {
@@ -133,6 +165,24 @@ it('an observer that throws at each call hurts no request, leaks nothing, and is
   kv.manager.checkIntegrity();
   expect(cached(kv, 8)).toBe(promptBlocks);
   expect(told.filter((line) => line.includes('an observer threw'))).toHaveLength(2);
+});
+
+it('blocks are not read or written after the end, and events that are asked for then end at once', async () => {
+  for (const open of [openHostRuntime, openRuntime]) {
+    const kv = await open({});
+    const sequence = await kv.begin(prompt(1), { tenant });
+    write(kv, sequence, 1);
+    await kv.seal(sequence);
+    const other = await kv.begin(prompt(2), { tenant });
+    expect(await byteOf(kv, sequence, 0), 'before').toBe(1);
+    await kv.close();
+    const closed = { code: 'TKV_STATE' };
+    await expect(kv.readBlock(sequence, 0)).rejects.toMatchObject(closed);
+    await expect(kv.readBlocks(sequence, 1, () => {})).rejects.toMatchObject(closed);
+    expect(() => kv.writeBlock(other, 0, (block) => block.fill(1))).toThrow(expect.objectContaining(closed));
+    expect(await kv.events().next()).toMatchObject({ done: true });
+    kv.release(sequence);
+  }
 });
 
 // Linux has a disk that is always full

@@ -213,6 +213,8 @@ describe('the command', () => {
       ['b', 'y'],
     ]);
     expect(() => serverOptions([], { TIERKV_API_KEYS: 'a' })).toThrow(/key=tenant/);
+    expect(() => serverOptions([], { TIERKV_API_KEYS: ' , ' })).toThrow(/has no key/); // it lets no one in
+    expect(serverOptions([], { TIERKV_API_KEYS: '' }).apiKeys.size).toBe(0);
     expect(() => serverOptions([], { TIERKV_API_KEYS: 'a=x,a=y' })).toThrow(/key=tenant/);
   });
 });

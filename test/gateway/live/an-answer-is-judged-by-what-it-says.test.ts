@@ -3,6 +3,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Gateway } from '../../../src/gateway/index.ts';
 import { ask, echo, gatewayOf, type Handler, TestBackend, textOf, until, wellMetrics } from './backends.ts';
@@ -89,6 +90,7 @@ describe('a stream', () => {
 
   it.each([
     ['whose bytes end well', streams(token)],
+    ['whose reasons are empty', streams('{"choices":[{"text":"a","finish_reason":""}]}')],
     ['whose connection is closed', untilClosed(token)],
   ])('that stops in the middle, %s, is cut for the client too', async (_what, handler) => {
     const { line, got } = await outcomeOf(handler);
@@ -101,6 +103,24 @@ describe('a stream', () => {
     expect(line).toMatchObject({ outcome: 'broken', output_tokens: 1 });
     expect(got).toContain('the server is stopping');
   });
+});
+
+it('a stream whose last line has no end is whole', async () => {
+  const { line } = await outcomeOf((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(`data: ${token}\n\ndata: [DONE]`);
+  });
+  expect(line).toMatchObject({ outcome: 'completed', output_tokens: 1 });
+});
+
+it('a packed stream goes on as it is, and is not looked into', async () => {
+  const packed = gzipSync('data: {"choices":[]}\n\ndata: [DONE]\n\n');
+  const { line, got } = await outcomeOf((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' });
+    response.end(packed);
+  });
+  expect(line).toMatchObject({ outcome: 'completed' });
+  expect(got).toContain('[DONE]'); // fetch has unpacked it
 });
 
 it('an error with the status 200 does not count as an answer', async () => {
@@ -124,6 +144,14 @@ it('a body that would be dropped is refused', async () => {
   await fetch(`${gateway.url}/v1/files/1`, { method: 'DELETE' });
   expect(backend.seen).toHaveLength(1);
 });
+
+it.each(['server 1', '服务器', 'a\nb', '', 'x'.repeat(200)])(
+  'a name that no header takes is refused: %j',
+  async (id) => {
+    const opening = Gateway.open({ backends: [{ url: 'http://127.0.0.1:9', id }], port: 0 });
+    await expect(opening).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'backend' });
+  },
+);
 
 it('an address of a backend that ends in /v1 is refused, since clients write it', async () => {
   const opening = gatewayOf([{ url: 'http://127.0.0.1:9/base/v1/' }]);

@@ -88,6 +88,8 @@ describe('a request of two legs', () => {
     expect(JSON.parse(readFileSync(trace, 'utf8').split('\n')[0])).toMatchObject({
       backend: 'd',
       prefill_backend: 'p',
+      // not those of the decode server, to which they were handed: see `answer`
+      cached_tokens: -1,
     });
     const again = await replayLog(log);
     expect([again.differences, again.routes]).toEqual([[], 7]);

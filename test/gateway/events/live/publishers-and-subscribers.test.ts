@@ -1,7 +1,7 @@
 /** Publisher and subscriber over real sockets: late ones, lost ones, slow ones, and senders of garbage. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Dealer, Publisher, Router } from 'zeromq';
 import type { CacheEvent } from '../../../../src/embed/observability.ts';
 import {
@@ -337,6 +337,18 @@ describe('a publisher', () => {
     source.lose(5);
     source.stored(1);
     await until(() => publisher.counts.overflows === 1 && matched(picture) === 2);
+  });
+
+  it('says that it is there while nothing happens, also when the clock is set back', async () => {
+    const publisher = await published(new ToldSource(), { heartbeatMs: 10 });
+    const hourAgo = Date.now() - 3_600_000;
+    const clock = vi.spyOn(Date, 'now').mockImplementation(() => hourAgo);
+    try {
+      const { batches } = publisher.counts;
+      await until(() => publisher.counts.batches > batches + 2);
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   it('goes on where the function of salts fails, and lets no router find those blocks', async () => {
