@@ -142,7 +142,7 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
 }
 
 /** Whether the other side closed the connection. */
-export function wasReset({ code }: NodeJS.ErrnoException): boolean {
+function wasReset({ code }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 

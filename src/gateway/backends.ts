@@ -41,7 +41,7 @@ export interface BackendConfig {
   readonly eventsReplay?: string;
 }
 
-export interface PollConfig {
+interface PollConfig {
   /** Between two polls of a backend. */
   readonly intervalMs: number;
   /** Longest answer to one. */
@@ -55,7 +55,7 @@ export interface PollConfig {
   readonly movedReaders: readonly string[];
 }
 
-export type BackendState = 'unseen' | 'up' | 'down';
+type BackendState = 'unseen' | 'up' | 'down';
 
 /** Polls running that must fail before a backend that answered is down. */
 const FAILURES_DOWN = 2;
@@ -404,7 +404,7 @@ export class BackendPool {
     backend.models = models;
     const told = this.#config.capacityBlocks;
     backend.capacityBlocks =
-      metrics !== null && metrics.hbmBlocks > 0 ? [metrics.hbmBlocks, ...told.slice(1)] : told;
+      metrics !== null && metrics.gpuBlocks > 0 ? [metrics.gpuBlocks, ...told.slice(1)] : told;
     backend.instance = this.#instances++;
     this.#byInstance.set(backend.instance, backend);
     backend.state = 'up';

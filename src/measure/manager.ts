@@ -190,7 +190,7 @@ export function collectYoungGarbage(): void {
 }
 
 /** Bytes that are left after a full collection. */
-export function liveMemory(): NodeJS.MemoryUsage {
+function liveMemory(): NodeJS.MemoryUsage {
   collect();
   return process.memoryUsage();
 }

@@ -13,7 +13,7 @@ import { openPlanned } from '../simulate/workloadOptions.ts';
 import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
 
 /** Tokens of prompts or of answers. */
-export interface Lengths {
+interface Lengths {
   readonly mean: number;
   at(percentile: number): number;
 }
@@ -96,9 +96,9 @@ export function machineBounds(
   const traffic = trafficOfPlan(planned);
   const [{ machine, engine, limits }] = planned.pools;
   const { latency } = withLatency(machine);
-  const { hbmBlocks, blockTokens } = engine;
+  const { topBlocks, blockTokens } = engine;
   const { prompts, outputs } = traffic;
-  const room = Math.floor((hbmBlocks * blockTokens) / Math.max(1, prompts.mean + outputs.mean));
+  const room = Math.floor((topBlocks * blockTokens) / Math.max(1, prompts.mean + outputs.mean));
   const most = Math.max(1, Math.min(limits.maxSequences, room));
   const least = Object.entries(leastLatencies(latency, traffic, targets)) as [FigureName, number][];
   const over = least.find(([name, ms]) => ms > (targets[name] ?? Infinity));

@@ -29,7 +29,7 @@ export interface DeploymentChoice {
 }
 
 /** How requests find an instance: by load alone, or by load and by where their prefix is cached. */
-export const routings = {
+const routings = {
   'least-loaded': { policy: 'least-loaded' },
   'prefix-and-load': {
     policy: 'weighted',
@@ -86,7 +86,7 @@ export const defaultBatchedTokens = 2048;
 export const defaultSequences = 256;
 
 /** A model of time, and coefficients of another GPU where its own were never fitted. */
-export interface ModelOfTime {
+interface ModelOfTime {
   readonly name: LatencyBackend;
   readonly coefficients?: string;
   /** The GPU that those are of. */
@@ -105,7 +105,7 @@ export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
 }
 
 /** What a run is beside its deployment. */
-export interface RunSetting {
+interface RunSetting {
   readonly seed: number;
   readonly requests: number;
 }

@@ -21,7 +21,7 @@ export interface PlanWorkload {
 }
 
 /** How the instances of a deployment share the work: each does all, or prompts are computed on instances of their own. */
-export const planRoles = ['shared', 'split'] as const;
+const planRoles = ['shared', 'split'] as const;
 export type PlanRole = (typeof planRoles)[number];
 
 export interface PlanQuestion {

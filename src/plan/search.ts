@@ -72,7 +72,7 @@ export interface PlanStage {
 }
 
 /** Milliseconds that are left. */
-export type TimeLeft = () => number;
+type TimeLeft = () => number;
 
 /** Seconds of traffic that a full run of a preset serves, and its least requests. */
 const FULL_S = 120;

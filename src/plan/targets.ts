@@ -7,8 +7,8 @@ import { configError, nearestName } from '../runtime/errors.ts';
 import { requireShapes } from '../runtime/options.ts';
 
 /** What is measured: to the first token, between two tokens, of the whole request. */
-export const quantities = ['ttft', 'itl', 'e2e'] as const;
-export type Quantity = (typeof quantities)[number];
+const quantities = ['ttft', 'itl', 'e2e'] as const;
+type Quantity = (typeof quantities)[number];
 
 const statistics = ['mean', 'p50', 'p90', 'p95', 'p99'] as const;
 type Statistic = (typeof statistics)[number];

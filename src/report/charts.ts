@@ -147,6 +147,7 @@ const OWN_TICKS = 8;
 function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number[], padding = 0): object {
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const own = [...new Set(values)].sort((a, b) => a - b);
+  const hasOwnTicks = own.length > 1 && own.length <= OWN_TICKS && own.every(Number.isInteger);
   const room = isLog ? { domain: [least / 2, most * 2] } : { domain: [least - 1, most + 1] };
   return {
     type: 'quantitative',
@@ -154,9 +155,9 @@ function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number
     axis: {
       ...labelsOf(unit),
       tickCount: 6,
-      ...(unit === 'count' ? { tickMinStep: 1 } : {}),
+      ...(unit === 'count' && own.every(Number.isInteger) ? { tickMinStep: 1 } : {}),
       ...(isLog ? { gridOpacity: faintBetween } : {}),
-      ...(unit === 'count' && own.length > 1 && own.length <= OWN_TICKS ? { values: own } : {}),
+      ...(unit === 'count' && hasOwnTicks ? { values: own } : {}),
     },
     scale: {
       ...(isLog ? { type: 'log', ...(unit === 'bytes' ? { base: 2 } : {}) } : { zero: false }),
@@ -208,7 +209,9 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
     series: group ?? '',
     chosen: isChosen === true ? 'the answer' : '',
   }));
-  const hasGroups = rows.some(({ series }) => series !== '');
+  // in one order whatever comes first: the same group has the same colour in every report
+  const groups = [...new Set(rows.map(({ series }) => series))].sort();
+  const hasGroups = groups.some((group) => group !== '');
   const x = {
     field: 'x',
     ...axis(
@@ -237,11 +240,11 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
             y,
             ...(hasGroups
               ? {
-                  color: { ...color, legend: { ...color.legend, symbolType: 'circle' } },
+                  color: { ...color, sort: groups, legend: { ...color.legend, symbolType: 'circle' } },
                   shape: {
                     field: 'series',
                     type: 'nominal',
-                    sort: null,
+                    sort: groups,
                     legend: { ...color.legend, symbolType: 'circle' },
                   },
                 }
@@ -338,7 +341,7 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
     type: 'quantitative',
     title: unitNames[section.unit] || null,
     scale: { type: 'log' },
-    axis: { ...labelsOf(section.unit), tickCount: 6 },
+    axis: { ...labelsOf(section.unit), tickCount: 6, gridOpacity: faintBetween },
   };
   return {
     ...headOf(section, id),

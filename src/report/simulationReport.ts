@@ -22,7 +22,7 @@ import {
 import { originOf } from './origin.ts';
 import type { SimulationTimeline } from './simulationTimeline.ts';
 
-export interface SimulatedRun {
+interface SimulatedRun {
   readonly built: BuiltSimulation & { readonly conservation: Conservation };
   readonly cluster: MetricsOutput;
   readonly targets: TargetsByClass;

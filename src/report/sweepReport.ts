@@ -5,7 +5,7 @@ import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
-export interface SweptGrid {
+interface SweptGrid {
   readonly results: readonly SweptPoint[];
   /** Bounds on 99th percentiles in milliseconds; undefined where none were given. */
   readonly targets:

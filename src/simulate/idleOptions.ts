@@ -5,6 +5,7 @@
  */
 
 import { configError } from '../runtime/errors.ts';
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
@@ -40,7 +41,7 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     counts: textOption(options, 'concurrencyKind') ?? 'requests',
     hasRoles: ['prefillInstances', 'decodeInstances'].some((name) => positive(options, name)),
-    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'sharedTier', 'ddr', 'nvme'].some(
+    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'sharedTier', ...sizedTierNames].some(
       (name) => options[name] !== undefined && Number(options[name]) !== 0,
     ),
     scales: interval === undefined ? (bundle.autoscaler?.intervalUs ?? 0) > 0 : Number(interval) > 0,

@@ -5,6 +5,7 @@
  */
 
 import { configError, nearestName } from '../runtime/errors.ts';
+import { sizedTierNames, sizedTierRows } from '../sim/links/machineTiers.ts';
 
 /**
  * An option: how it is written, with `<what>` where it takes a value, what it is for, its default, and upstream's default
@@ -80,7 +81,8 @@ export const traceRows: readonly OptionRow[] = [
 /** The ones that most runs need, by their flags. */
 const firstFlags: readonly string[] = [
   ...['--model', '--gpu', '--tp', '--num-instances', '--workload', '--rate', '--num-requests'],
-  ...['--ddr', '--nvme', '--json'],
+  ...sizedTierNames.map((name) => `--${name}`),
+  '--json',
 ];
 
 const engineRows: readonly OptionRow[] = [
@@ -118,8 +120,7 @@ const engineRows: readonly OptionRow[] = [
 
 const kvRows: readonly OptionRow[] = [
   ['--hbm <size>', 'GPU memory of an instance for KV, as 64GiB or in blocks (default: what fits)'],
-  ['--ddr <size>', 'host memory of an instance for KV, as 256GiB or in blocks (default: none)'],
-  ['--nvme <size>', 'disk of an instance for KV, as 2TiB or in blocks (default: none)'],
+  ...sizedTierRows.map(({ tier, about }): OptionRow => [`--${tier} <size>`, about]),
   ['--block-tokens <n>', 'tokens of a block', '16'],
   ['--kv-cache-dtype <name>', "precision of KV: auto (the model's) or fp8 (a byte an element)", 'auto'],
   ['--max-loras <n>', 'LoRA adapters in GPU memory at once; 0: adapters are names that cost nothing', '0'],
@@ -276,7 +277,7 @@ const deployedRows: readonly OptionRow[] = [
   ...handoffRows,
 ];
 
-export interface OptionGroup {
+interface OptionGroup {
   readonly title: string;
   readonly rows: readonly OptionRow[];
 }
@@ -554,13 +555,12 @@ export const modelKeys = [
   'speculative_draft_us',
   'expert_imbalance',
 ] as const;
-export const engineKeys = [
+export const engineKeys: readonly string[] = [
   'block_tokens',
   'block_size_in_tokens',
   'hbm',
   'total_kv_blocks',
-  'ddr',
-  'nvme',
+  ...sizedTierNames,
   'gpu_memory_utilization',
   'max_model_len',
   'max_num_seqs',
@@ -578,6 +578,6 @@ export const engineKeys = [
   'max_loras',
   'max_lora_rank',
   'lora_load_us',
-] as const;
+];
 /** Keys that are true or false. */
 export const flagKeys: readonly string[] = ['floor', 'disable_hybrid_kv_cache_manager'];

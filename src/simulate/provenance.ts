@@ -7,7 +7,7 @@ import type { BuiltPool, BuiltSimulation } from './built.ts';
 import { deployedNames, type OptionValues } from './optionTable.ts';
 
 /** The key with its seeds as text, since JSON has no integers of 64 bits. */
-export type KeyText = { readonly [K in keyof SimulationKey]: string };
+type KeyText = { readonly [K in keyof SimulationKey]: string };
 
 export interface Provenance {
   readonly tierkv: string;
@@ -41,7 +41,7 @@ const outputs: ReadonlySet<string> = new Set([
 ]);
 
 /** A pool of a deployment file, as it was made. */
-export interface PoolProvenance {
+interface PoolProvenance {
   readonly name: string;
   readonly role: string;
   readonly replicas: number;

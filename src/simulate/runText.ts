@@ -11,6 +11,7 @@ import {
   printable,
   renderTable,
 } from '../printing/text.ts';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import { type RequestTable, ValueCounts } from '../sim/metrics/requestTable.ts';
 import { countedMeanMs, countedPercentileMs, summarize } from '../sim/metrics/statistics.ts';
 import type { MetricsOutput, ServedRates } from '../sim/report/metricsOutput.ts';
@@ -38,7 +39,7 @@ function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
     const does = role === 'monolithic' ? '' : ` for ${role}`;
     const size = (blocks: number): string =>
       `${formatCount(blocks)} blocks (${formatBytes(blocks * engine.blockBytes * of.tp)})`;
-    const tiers = [{ tier: 'hbm', blocks: engine.hbmBlocks }, ...engine.lowerTiers];
+    const tiers = [{ tier: tierNames[TOP], blocks: engine.topBlocks }, ...engine.lowerTiers];
     const kv = tiers.map(({ tier, blocks }) => `${tier} ${size(blocks)}`);
     return [
       `${name}${of.model.name} on ${gpusText(of)}, ${instancesText(replicas)}${does}`,

@@ -13,7 +13,7 @@ import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptP
 const POINTS_MAX = 10_000;
 
 /** `--grid rate=10,20` as the option and its values. */
-export function parseAxis(text: string): { readonly name: string; readonly values: readonly string[] } {
+function parseAxis(text: string): { readonly name: string; readonly values: readonly string[] } {
   const [name, list, ...rest] = text.split('=');
   const values = (list ?? '').split(',');
   if (rest.length > 0 || name === '' || values.some((value) => value === '')) {

@@ -13,7 +13,7 @@ import { kvLayout } from '../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';
 import { FaultProxy, proxyWays } from '../backends/remote/faultProxy.ts';
 import { ask, layout, openRuntime, prompt, promptBlocks, tenant, write } from '../embed/liveRuntime.ts';
-import { freePort } from '../redisServer.ts';
+import { portOfOurOwn } from '../ports.ts';
 import { Pair, passedOn, patient } from './pair.ts';
 
 /** A server at a free port that does with its connections what `serve` does. */
@@ -105,7 +105,7 @@ describe('a hand-off that cannot be', () => {
 
   it('ends when the other side goes away in the middle; what came stays, the rest is computed', async () => {
     const seed = testSeed(4003);
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(seed));
     await using pair = await Pair.open({
       sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
@@ -135,7 +135,7 @@ describe('a hand-off that cannot be', () => {
   });
 
   it('keeps nothing of a hand-off that was called off, or whose connection broke', async () => {
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(1));
     await using pair = await Pair.open({
       sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
@@ -168,7 +168,7 @@ describe('a hand-off that cannot be', () => {
   });
 
   it('is stale where the process was killed, and its successor at the same place is asked', async () => {
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using pair = await Pair.open({ sending: { listen: { port } } });
     const offer = await pair.offer(6);
     await ask(pair.prefill, 6);
@@ -209,7 +209,7 @@ describe('a hand-off that cannot be', () => {
 
   it('over networks that stall, lose, slow down, garble and cut: what is taken is right', async () => {
     const seed = testSeed(4002);
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(seed));
     const sending = { listen: { port, advertise: `127.0.0.1:${proxy.port}` } };
     await using pair = await Pair.open({ sending });

@@ -4,43 +4,28 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TidyRules } from './tidyScan.ts';
 
-const rooms = [
-  ...[
-    'runtime',
-    'backends',
-    'compute',
-    'embed',
-    'views',
-    'sim',
-    'simulate',
-    'evolve',
-    'gateway',
-    'metrics',
-    'dashboard',
-    'explain',
-    'report',
-  ],
-  'testing',
-];
+const root = join(import.meta.dirname, '..', '..');
+const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+  readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
+};
+/** What users import from. */
+const packageDoors = Object.values(exports).flatMap((door) =>
+  typeof door === 'string' ? [] : [door.default.replace('./dist/', 'src/').replace(/js$/, 'ts')],
+);
 
 export const rules: TidyRules = {
   mostLines: 600,
   leastLines: 60,
   doors: [
-    'src/index.ts',
-    'src/adapters/transformers/index.ts',
-    // doors of pages, and what a build for browsers puts in the place of a module
-    ...['index', 'simulate', 'compute', 'adapter', 'blockPort', 'inputs', 'noteCipher', 'opfsFolder'].map(
-      (name) => `src/browser/${name}.ts`,
-    ),
-    ...['packageFiles', 'paths', 'posix', 'remoteTier'].map((name) => `src/browser/${name}.ts`),
+    ...packageDoors,
+    // what a build for browsers puts in the place of a module
+    ...['adapter', 'blockPort', 'inputs', 'noteCipher', 'opfsFolder'].map((name) => `src/browser/${name}.ts`),
+    ...['packageFiles', 'paths', 'posix', 'remoteTier', 'weights'].map((name) => `src/browser/${name}.ts`),
     'src/embed/noteCipher.ts',
-    'src/testing/contract.ts',
     'src/embed/kvRuntime.ts',
     'src/nodeVersion.ts',
     'src/requireNode.ts',
     'src/backends/webgpu/shaderTexts.ts', // made from shaders/
-    ...rooms.map((room) => `src/${room}/index.ts`),
   ],
   variants: {},
   mechanisms: [{ text: /new Worker\(/, file: 'src/workers/workerPool.ts' }],

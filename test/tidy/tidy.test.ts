@@ -57,6 +57,17 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
     { 'src/a/x.ts': "import { Worker } from 'node:worker_threads';\nexport const w = new Worker('x');" },
   ],
   [
+    'export',
+    { 'src/a/x.ts': 'const inner = 1;\nexport const one = inner;', 'src/a/y.ts': 'export const y = 1;' },
+  ],
+  [
+    'export',
+    {
+      'src/a/x.ts': 'export const forTests = 1;',
+      'test/a/x.test.ts': "import { forTests } from '../../src/a/x.ts';\nexport const y = forTests;",
+    },
+  ],
+  [
     'circle',
     {
       'src/a/x.ts': "import type { Y } from './y.ts';\nexport type X = Y | 1;",

@@ -120,7 +120,7 @@ export function withPrefixCache<Model extends DecoderModel>(
 }
 
 /** Opens the runtime of a model, beside its engine. */
-export type OpenBeside = (config: KVRuntimeConfig, engine: EngineModule) => Promise<KVRuntime>;
+type OpenBeside = (config: KVRuntimeConfig, engine: EngineModule) => Promise<KVRuntime>;
 
 /** `withPrefixCache` with its way to open a runtime. */
 export async function cachedModel<Model extends DecoderModel>(

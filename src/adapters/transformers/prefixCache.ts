@@ -118,7 +118,7 @@ interface KnownCache {
 /** Of all models, so that a cache object of another one is told apart. */
 const knownCaches = new WeakMap<EngineCache, KnownCache>();
 
-export interface PrefixCacheParts {
+interface PrefixCacheParts {
   readonly runtime: KVRuntime;
   /** The runtime is closed with the cache. */
   readonly ownsRuntime: boolean;

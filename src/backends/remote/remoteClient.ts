@@ -21,7 +21,7 @@ import type { RemoteUrl, ServerAddress } from './remoteUrl.ts';
  *   denied        wrong user or password, or a right is missing
  *   foreign       what answers does not speak as a Redis or Valkey of this kind does
  */
-export type RemoteFaultKind = 'unreachable' | 'silent' | 'full' | 'readOnly' | 'denied' | 'foreign';
+type RemoteFaultKind = 'unreachable' | 'silent' | 'full' | 'readOnly' | 'denied' | 'foreign';
 
 export class RemoteFault extends Error {
   override readonly name: string = 'RemoteFault';
@@ -47,7 +47,7 @@ export interface RemoteClient {
   close(): void;
 }
 
-export interface ConnectOptions {
+interface ConnectOptions {
   readonly url: RemoteUrl;
   /** Certificate authorities in PEM, where the server's is not publicly known. */
   readonly ca?: string | undefined;

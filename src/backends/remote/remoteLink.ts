@@ -13,7 +13,7 @@ import { Breaker, type BreakerState } from './breaker.ts';
 import { configFault, connectRemote, faultOf, type RemoteClient, RemoteFault } from './remoteClient.ts';
 import type { RemoteUrl } from './remoteUrl.ts';
 
-export type Lane = 'small' | 'large';
+type Lane = 'small' | 'large';
 
 export interface RemoteLinkOptions {
   readonly url: RemoteUrl;

@@ -77,7 +77,7 @@ export interface RemoteStoreOptions {
   readonly notice?: (line: string) => void;
 }
 
-export const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
+const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
   url: true,
   secretKey: true,
   layout: true,
@@ -106,7 +106,7 @@ const MS_MAX = 2 ** 31 - 1;
 const VALUE_BYTES_MAX = 512 * 1024 * 1024;
 
 /** What the server has of a chain. */
-export interface SharedRecord extends SharedFacts {
+interface SharedRecord extends SharedFacts {
   readonly key: Uint32Array;
   readonly sizeClass: number;
 }

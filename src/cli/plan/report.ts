@@ -10,7 +10,7 @@ import {
 import { formatCount, formatCounted, printable, renderTable } from '../../printing/text.ts';
 
 /** Milliseconds as people say them. */
-export function formatMs(ms: number): string {
+function formatMs(ms: number): string {
   // no request takes no time: 0 stands for none
   if (ms === 0) return '-';
   if (ms < 0.1) return `${Number((1000 * ms).toPrecision(2))} us`;

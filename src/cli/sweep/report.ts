@@ -5,7 +5,7 @@ import { printable, renderTable } from '../../printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../simulate/point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
-export interface SweepTargets {
+interface SweepTargets {
   readonly ttftMs?: number;
   readonly itlMs?: number;
   readonly e2eMs?: number;

@@ -30,7 +30,7 @@ import {
 } from '../../runtime/options.ts';
 import { type TierName, tierNames } from '../../runtime/tier/tier.ts';
 import { PublishedBlocks, type Telling } from './publishedBlocks.ts';
-import { bound, loadZeroMq, requireEndpoint, requireTopic } from './sockets.ts';
+import { bound, closedSocket, loadZeroMq, requireEndpoint, requireTopic } from './sockets.ts';
 import {
   clearedOnWire,
   loadMessagePack,
@@ -90,7 +90,7 @@ export interface KVPublisherOptions {
   readonly firstNumber?: bigint | undefined;
 }
 
-export const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
+const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
   endpoint: true,
   replayEndpoint: true,
   topic: true,
@@ -269,6 +269,7 @@ class EventPublisher implements KVEventPublisher {
   #flushAsked = false;
   #sentAtMs = 0;
   #isClosed = false;
+  #closing: Promise<void> | undefined;
   readonly #heartbeat: NodeJS.Timeout | undefined;
   readonly #running: Promise<unknown>;
   #counts: Omit<KVPublisherCounts, 'blocks' | 'nameless' | 'lastNumber'> = {
@@ -315,15 +316,20 @@ class EventPublisher implements KVEventPublisher {
     await this.#sending;
   }
 
-  async close(): Promise<void> {
-    if (this.#isClosed) return void (await this.#running);
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#heartbeat);
     await this.#reader.return?.();
-    this.#parts.router?.close();
+    const { router, socket } = this.#parts;
+    if (router !== undefined) await closedSocket(router);
     await this.#running;
     await this.#sending;
-    this.#parts.socket.close();
+    await closedSocket(socket);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

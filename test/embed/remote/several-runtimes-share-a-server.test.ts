@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
-import { KVRuntime, type KVRuntimeConfig } from '../../../src/embed/index.ts';
+import { KVRuntime, type KVRuntimeConfig } from '../../../src/index.ts';
 import { type MetricSample, metrics, watchRuntime } from '../../../src/metrics/index.ts';
 import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';

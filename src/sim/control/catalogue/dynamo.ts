@@ -21,7 +21,7 @@ import type { RoutingPolicy } from '../routing/routingPolicy.ts';
 import { drawnBy, Picker, type RoutingContext } from '../routing/routingPolicy.ts';
 import { numberRule, ScoredRule, type Taken } from './rule.ts';
 
-export interface DynamoWeights {
+interface DynamoWeights {
   /** c: what a block in HBM is worth. */
   readonly overlapWeight: number;
   /** S. */
@@ -34,7 +34,7 @@ export interface DynamoWeights {
   readonly temperature: number;
 }
 
-export class DynamoKv extends ScoredRule {
+class DynamoKv extends ScoredRule {
   override readonly name: string = 'dynamo-kv';
   override readonly readsCaches: boolean = true;
   readonly #weights: DynamoWeights;
