@@ -166,3 +166,20 @@ clients:
   expect((await run('seed: 7\n')).slice(0, 2)).toEqual(['7', '7']);
   expect((await run('seed: 7\n', '--seed', '8')).slice(0, 2)).toEqual(['8', '8']);
 });
+
+describe('conversations that last longer than the run', () => {
+  const chat = (...more: string[]): PointResult => {
+    const words = [...model, '--workload', 'chat', '--rate', '4', '--num-requests', '60', ...more];
+    return runPoint(planPoint(pointsOf([], words)[0]));
+  };
+
+  it('are told with the rate that came, and the number that holds the rate holds it', () => {
+    const [short] = chat().warnings;
+    expect(short).toMatch(/^0\.\d+ requests a second came on average, not 4: .* --num-requests \d+ or more/);
+    const [hasty] = chat('--think-time-ms', '1s').warnings;
+    const enough = /--num-requests (\d+)/.exec(hasty ?? '')?.[1] ?? expect.fail('no number');
+    expect(chat('--think-time-ms', '1s', '--num-requests', enough).warnings).toEqual([]);
+    const plain = pointsOf([], [...model, '--rate', '4', '--num-requests', '60'])[0];
+    expect(runPoint(planPoint(plain)).warnings).toEqual([]);
+  });
+});
