@@ -176,7 +176,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   if (timeline !== undefined) {
     const run = { built, cluster, targets, timeline, command: typedCommand(), warnings };
     await writeReport(simulationReport(run), String(options.report));
-    bar.say(`wrote ${printable(String(options.report))}`);
+    if (options.report !== '-') bar.say(`wrote ${printable(String(options.report))}`);
   }
 
   const byPriority = built.scheduler === 'priority-fcfs';
