@@ -183,3 +183,19 @@ describe('conversations that last longer than the run', () => {
     expect(runPoint(planPoint(plain)).warnings).toEqual([]);
   });
 });
+
+it('times of classes are in milliseconds, as all others', async () => {
+  const file = join(folder, 'classes.yaml');
+  const client = (id: string, slo: string): string =>
+    `  - {id: ${id}, slo_class: ${slo}, rate_fraction: 1, arrival: {process: poisson}, input_distribution: {type: constant, params: {value: 50}}, output_distribution: {type: constant, params: {value: 3}}}\n`;
+  writeFileSync(
+    file,
+    `version: "2"\naggregate_rate: 1\nnum_requests: 20\nclients:\n${client('a', 'critical')}${client('b', 'batch')}`,
+  );
+  const text = await printed(file, ...model);
+  const [, e2e] = /whole request \(E2E\) +│ +([\d.]+)/.exec(text) ?? [];
+  const means = [...text.matchAll(/E2E: {2}mean=([\d.]+) p99=[\d.]+ ms \(n=(\d+)\)/g)];
+  expect(means).toHaveLength(2);
+  const sum = means.reduce((all, [, mean, count]) => all + Number(mean) * Number(count), 0);
+  expect(sum / 20).toBeCloseTo(Number(e2e), 0);
+});
