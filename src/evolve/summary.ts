@@ -108,9 +108,8 @@ function sloIssues({ requests, targets }: RunFacts): Issue[] {
   const lost = [...groupBy(bad, ({ status }) => status)].filter(
     ([status]) => status !== 'completed' && status !== 'rejected',
   );
-  const ends = lost
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([status, of]) => `${of.length} ended ${status}, `);
+  lost.sort(([a], [b]) => (a < b ? -1 : 1));
+  const ends = lost.map(([status, of]) => `${of.length} ended ${status}, `);
   const what = Object.keys(targets).length === 0 ? 'did not complete' : 'missed the targets of their class';
   const late = bad.filter(({ status }) => status === 'completed');
   const queued = late.filter(({ routing }) => crowding(routing) > 0).length;
@@ -122,8 +121,7 @@ function sloIssues({ requests, targets }: RunFacts): Issue[] {
         `pattern: tenant ${tenant} has ${percent(most.length / bad.length)} of the misses and ` +
           `${percent(ofTenant / requests.length)} of the traffic; ${window(bad, requests)}`,
         `cause: ${rejected} were rejected, ${ends.join('')}${late.length} were late, of which ${queued} went to ` +
-          `an instance ` +
-          'with more in flight than the least loaded one',
+          'an instance with more in flight than the least loaded one',
         ...(late.length === 0 ? [] : [`examples: ${examples(late)}`]),
       ],
       focus:
@@ -194,8 +192,7 @@ function imbalance({ metrics, requests, routesByReports }: RunFacts): Issue[] {
           ? 'requests are spread unevenly over the instances'
           : `${crowded.length} requests went where 4 or more requests more were in flight than elsewhere`,
       lines: [
-        `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen ` +
-          `instance had ` +
+        `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen instance had ` +
           `${(spread / Math.max(1, requests.length)).toFixed(1)} in flight above the least on average`,
         routesByReports
           ? 'cause: what the policy goes by differs from the load now: snapshots were up to ' +

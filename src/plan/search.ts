@@ -5,6 +5,7 @@
  * to serve no worse.
  */
 
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isSteadyTraffic, type MachineBounds, machineBounds, type Traffic, trafficOf } from './bounds.ts';
 import {
   byCost,
@@ -14,7 +15,7 @@ import {
   defaultSequences,
   type RoutingName,
 } from './choice.ts';
-import type { CheckedQuestion } from './question.ts';
+import { type CheckedQuestion, ofTiers } from './question.ts';
 import { FULL_MAX, type Trials, type Tried } from './trials.ts';
 
 /** A deployment but for how many instances it has. */
@@ -184,7 +185,7 @@ export class PlanSearch {
   }
 
   #kind(gpu: string, tensorParallel: number): Kind {
-    const plain = { prefillShare: 0, ddrGib: 0, nvmeGib: 0, eviction: 'lru' } as const;
+    const plain = { prefillShare: 0, ...noTiers(), eviction: 'lru' } as const;
     const routing: RoutingName = 'least-loaded';
     const engine = { batchedTokens: defaultBatchedTokens, sequences: defaultSequences };
     return { gpu, tensorParallel, routing, ...engine, ...plain };
@@ -260,7 +261,7 @@ export class PlanSearch {
     const machines = families
       .filter(({ kind, least }) => costOf(choiceOf(kind, least), this.#question) < cheapest)
       .sort((a, b) => nearest(a) - nearest(b));
-    const { roles, ddrGib, nvmeGib } = this.#question;
+    const { roles } = this.#question;
     return machines.slice(0, VARIED_MACHINES).flatMap(({ kind, least, most }) => {
       const kinds: Kind[] = engineVariants.map((engine) => ({ ...kind, ...engine }));
       if (roles.includes('split')) {
@@ -268,17 +269,8 @@ export class PlanSearch {
       }
       if (!traffic.sharesNothing) {
         kinds.push({ ...kind, routing: 'prefix-and-load' });
-        for (const ddr of ddrGib) {
-          for (const nvme of nvmeGib) {
-            if (ddr + nvme === 0 || (ddr === 0 && nvme > 0)) continue;
-            kinds.push({
-              ...kind,
-              routing: 'prefix-and-load',
-              eviction: 'hazard',
-              ddrGib: ddr,
-              nvmeGib: nvme,
-            });
-          }
+        for (const tiers of tierSizes(this.#question)) {
+          kinds.push({ ...kind, routing: 'prefix-and-load', eviction: 'hazard', ...tiers });
         }
       }
       return kinds.flatMap((each): Family[] => {
@@ -383,4 +375,20 @@ function choiceOf({ prefillShare, ...kind }: Kind, instances: number): Deploymen
 function isOf(kind: Kind, choice: DeploymentChoice): boolean {
   const own = choiceOf(kind, choice.instances);
   return (Object.keys(own) as (keyof DeploymentChoice)[]).every((name) => own[name] === choice[name]);
+}
+
+const noTiers = () => ofTiers('Gib', () => 0);
+
+/** Sizes of the lower tiers in all mixtures that have one, each tier only below the one above it. */
+function tierSizes(question: CheckedQuestion): ReturnType<typeof noTiers>[] {
+  let mixtures = [noTiers()];
+  for (const [i, tier] of sizedTierNames.entries()) {
+    const above = sizedTierNames[i - 1];
+    mixtures = mixtures.flatMap((mixture) =>
+      question[`${tier}Gib`]
+        .filter((size) => size === 0 || above === undefined || mixture[`${above}Gib`] > 0)
+        .map((size) => ({ ...mixture, [`${tier}Gib`]: size })),
+    );
+  }
+  return mixtures.filter((mixture) => sizedTierNames.some((tier) => mixture[`${tier}Gib`] > 0));
 }

@@ -23,7 +23,7 @@ export interface TrialResult {
   /** Requests that came, and those of them that were served whole. */
   readonly injected: number;
   readonly completed: number;
-  /** Those that never fit: longer than the model takes, or than an instance has KV memory. */
+  /** Requests that never fit: longer than the model takes, or than an instance has KV memory. */
   readonly unservable: number;
   /** Every figure that a target may bound, in milliseconds. */
   readonly figures: Readonly<Record<FigureName, number>>;
@@ -65,8 +65,8 @@ class FullestMemory implements SimulationObserver {
   step(_span: StepSpan): void {
     if (this.#steps++ % STEPS_A_LOOK !== 0) return;
     for (const { engine } of this.#instances()) {
-      const [hbm] = engine.tiers();
-      this.share = Math.max(this.share, hbm.usedBlocks / hbm.capacityBlocks);
+      const [top] = engine.tiers();
+      this.share = Math.max(this.share, top.usedBlocks / top.capacityBlocks);
     }
   }
 }

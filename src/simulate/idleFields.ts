@@ -4,6 +4,7 @@
  */
 
 import { parse } from 'yaml';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import { admissionPolicies } from '../sim/control/admission.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { gateways } from '../sim/control/flowControl.ts';
@@ -48,7 +49,7 @@ function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly Fi
   const has = (name: string): boolean => ![undefined, 0, '0'].includes(at(engine, name) as never);
   const hasTiers =
     hasShared || at(pool, 'tiers') !== undefined || ['kv_cpu_blocks', ...sizedTierNames].some(has);
-  const size = ['total_kv_blocks', 'hbm'].find(has);
+  const size = ['total_kv_blocks', tierNames[TOP]].find(has);
   return [
     [['gpu_memory_utilization'], size === undefined, `engine.${size} says how many blocks there are`],
     [

@@ -5,6 +5,7 @@
  */
 
 import { configError, nearestName } from '../runtime/errors.ts';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import { sizedTierNames, sizedTierRows } from '../sim/links/machineTiers.ts';
 
 /**
@@ -561,7 +562,7 @@ export const modelKeys = [
 export const engineKeys: readonly string[] = [
   'block_tokens',
   'block_size_in_tokens',
-  'hbm',
+  tierNames[TOP],
   'total_kv_blocks',
   ...sizedTierNames,
   'gpu_memory_utilization',

@@ -36,7 +36,7 @@ function changed(report: Report, place: Place, change: (holder: never, name: nev
   return copy;
 }
 
-/** What the check says; undefined where it says nothing. @throws what is no error of tierkv */
+/** What the check says; undefined where it says nothing. @throws any error that tierkv did not make */
 function faultOf(report: Report): TierKVError | undefined {
   try {
     requireReport(report);

@@ -43,6 +43,8 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
       'src/b/y.ts': 'type Row = 2;\nexport const r: Row = 2;',
     },
   ],
+  ['variant-name', { 'src/a/x.ts': 'export interface Sizes { readonly ddrBytes: number }' }],
+  ['variant-name', { 'src/a/x.ts': "export const last = 'remote';" }],
   ['variant-name', { 'src/a/x.ts': "export const x = (name: string) => name === 'tidy-probe';" }],
   [
     'command-line',

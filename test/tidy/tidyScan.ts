@@ -55,6 +55,8 @@ export interface TidyRules {
   readonly doors: readonly string[];
   /** Names of variants, each with the files that may name it. */
   readonly variants: Readonly<Record<string, readonly string[]>>;
+  /** Variants whose names are words of code too: of these only texts are looked at. */
+  readonly everydayWords: readonly string[];
   /** Calls or imports that belong to one file. */
   readonly mechanisms: readonly { readonly text: RegExp; readonly file: string }[];
 }
@@ -285,21 +287,35 @@ function typeNames(files: readonly Parsed[]): Finding[] {
     .map(([name, paths]) => ({ rule: 'type-name', at: name, problem: `stands in ${paths.join(' and ')}` }));
 }
 
+/** Names of variants in texts, and identifiers that are one or begin with one, such as `ddr` and `ddrBytes`. */
 function variantNames(files: readonly Parsed[], rules: TidyRules): Finding[] {
-  const findings: Finding[] = [];
+  const findings = new Map<string, Finding>();
+  const names = Object.entries(rules.variants).map(
+    ([name, places]) => [name, new RegExp(`^${name}(?![a-z0-9])`), places] as const,
+  );
   for (const { path, file } of files) {
+    const others = names.filter(
+      ([, , places]) => !places.some((each) => path === each || path.startsWith(`${each}/`)),
+    );
+    if (others.length === 0) continue;
     const visit = (node: Node): undefined => {
-      if (isStringLiteral(node)) {
-        const may = Object.hasOwn(rules.variants, node.text) ? rules.variants[node.text] : undefined;
-        if (may !== undefined && !may.some((each) => path === each || path.startsWith(`${each}/`))) {
-          findings.push({ rule: 'variant-name', at: `${path} ${node.text}`, problem: 'names a variant' });
+      const isText = isStringLiteral(node);
+      if (isText || isIdentifier(node)) {
+        for (const [name, begins] of others) {
+          if (isText ? node.text !== name : !begins.test(node.text)) continue;
+          if (!isText && rules.everydayWords.includes(name)) continue;
+          findings.set(`${path} ${node.text}`, {
+            rule: 'variant-name',
+            at: `${path} ${node.text}`,
+            problem: `names the variant ${name}`,
+          });
         }
       }
       node.forEachChild(visit);
     };
     file.forEachChild(visit);
   }
-  return [...new Map(findings.map((each) => [each.at, each])).values()];
+  return [...findings.values()];
 }
 
 function commandLine(files: readonly Parsed[]): Finding[] {

@@ -5,6 +5,8 @@ import { requireWritableTarget, writeResultJson, writeText } from '../../files/r
 import type { PlanQuestion } from '../../plan/index.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -125,17 +127,19 @@ const flagOfField: Readonly<Record<string, string>> = {
   targets: '--target',
   gpus: '--gpu',
   prices: '--price',
-  ddrPrice: '--price DDR',
-  nvmePrice: '--price NVMe',
   tensorParallel: '--tp',
-  ddrGib: '--ddr',
-  nvmeGib: '--nvme',
   roles: '--roles',
   maxGpus: '--max-gpus',
   latencyModel: '--latency-model',
   seed: '--seed',
   seeds: '--seeds',
   budgetS: '--budget',
+  ...Object.fromEntries(
+    sizedTierNames.flatMap((tier) => [
+      [`${tier}Price`, `--price ${tierTitle(tier)}`],
+      [`${tier}Gib`, `--${tier}`],
+    ]),
+  ),
 };
 
 /** Errors about a field of the question name its option. */
@@ -174,14 +178,14 @@ function workloadOf(file: string | undefined, flags: PlanFlags): object {
 /** `H100=2.5` by the names of GPUs, and of the tiers. */
 function pricesOf(texts: readonly string[]): object {
   const prices: Record<string, number> = {};
-  const tiers: { ddrPrice?: number; nvmePrice?: number } = {};
+  const tiers: Record<string, number> = {};
   for (const text of texts) {
     const [, name, usd] = /^([^=]+)=\$?([\d.]+)$/.exec(text.trim()) ?? [];
     if (name === undefined || !Number.isFinite(Number(usd))) {
       throw configError('--price', `is "${text}"`, 'Write name=USD an hour, such as H100=2.5.');
     }
-    if (name.toLowerCase() === 'ddr') tiers.ddrPrice = Number(usd);
-    else if (name.toLowerCase() === 'nvme') tiers.nvmePrice = Number(usd);
+    const tier = sizedTierNames.find((each) => each === name.toLowerCase());
+    if (tier !== undefined) tiers[`${tier}Price`] = Number(usd);
     else prices[name] = Number(usd);
   }
   return { ...tiers, ...(Object.keys(prices).length === 0 ? {} : { prices }) };
@@ -200,8 +204,10 @@ function listsOf(flags: PlanFlags): object {
     ...mapped('gpu', 'gpus', String),
     ...mapped('roles', 'roles', String),
     ...mapped('tp', 'tensorParallel', gpusOf),
-    ...mapped('ddr', 'ddrGib', (text) => gibOf('--ddr', text)),
-    ...mapped('nvme', 'nvmeGib', (text) => gibOf('--nvme', text)),
+    ...Object.assign(
+      {},
+      ...sizedTierNames.map((tier) => mapped(tier, `${tier}Gib`, (text) => gibOf(`--${tier}`, text))),
+    ),
   };
 }
 

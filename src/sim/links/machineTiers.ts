@@ -23,12 +23,16 @@ export const usualDisk = 'nvme_gen4';
 const [readRate, writeRate, baseLatencyUs] = deviceClasses[usualDisk];
 
 export type SizedTierName = Extract<TierName, 'ddr' | 'nvme'>;
-interface SizedTierRow {
+export interface SizedTierRow {
   readonly tier: SizedTierName;
   /** Of its option, which has the tier's name. */
   readonly about: string;
   readonly read: LinkProfile;
   readonly write: LinkProfile;
+  /** GiB that a plan tries, of each instance. */
+  readonly usualGib: readonly number[];
+  /** GiB of host memory that a GiB of it counts as, where nothing has a price. */
+  readonly weight: number;
 }
 
 /** Tiers that a size alone adds, from fast to slow. */
@@ -38,12 +42,16 @@ export const sizedTierRows: readonly SizedTierRow[] = [
     about: 'host memory of an instance for KV, as 256GiB or in blocks (default: none)',
     read: pcie,
     write: pcie,
+    usualGib: [0, 128, 512],
+    weight: 1,
   },
   {
     tier: 'nvme',
     about: 'disk of an instance for KV, as 2TiB or in blocks (default: none)',
     read: { baseLatencyUs, bandwidthBytesPerS: readRate * 1e6 },
     write: { baseLatencyUs, bandwidthBytesPerS: writeRate * 1e6 },
+    usualGib: [0, 4096],
+    weight: 1 / 64,
   },
 ];
 export const sizedTierNames: readonly SizedTierName[] = sizedTierRows.map(({ tier }) => tier);

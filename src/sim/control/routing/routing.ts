@@ -239,9 +239,9 @@ const PER_REQUEST = 0.001;
 function gliaHeadRoom(blockTokens: number): InstanceScore {
   return (instance, request) => {
     const needed = (request.promptTokens * (1 + OUTPUT_PER_PROMPT) + blockTokens - 1) / blockTokens;
-    const hbm = instance.kv.tiers[0];
-    const total = Math.max(1, hbm?.capacityBlocks ?? 0);
-    const free = hbm?.capacityBlocks ? hbm.freeBlocks : 0;
+    const top = instance.kv.tiers[0];
+    const total = Math.max(1, top?.capacityBlocks ?? 0);
+    const free = top?.capacityBlocks ? top.freeBlocks : 0;
     const used = total - free + needed;
     const score = -used / total - PER_REQUEST * effectiveLoad(instance);
     return total - used >= total * RESERVE_SHARE ? score : score - INADMISSIBLE;
