@@ -101,7 +101,7 @@ describe('a run that served nothing', () => {
 
   it('as an instance among others, too, and says so where the run ends before it began', async () => {
     const text = await printed(...base, '--num-instances', '2', '--admission-policy', 'reject-all');
-    expect(text).toMatch(/instance_1 │ +0 │ +0 │ +0 │ +- │ +- │ +- │ +- │ +- │/);
+    expect(text).toMatch(/instance_1 │ +0 │ +0 │ +0 │ +- │ +- │ +- │ +- │ +- │ +- │/);
     const early = await resulted<{ readonly conservation: { readonly injected: number } }>(
       ...base,
       '--horizon',
