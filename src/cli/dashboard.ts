@@ -23,6 +23,7 @@ A running process shows itself live: see dashboard(kv) of tierkv/dashboard in do
 
 export function dashboardCommand(): Command {
   return new Command('serve-dashboard')
+    .description('Show in a browser what happened in the run of a decision log.')
     .argument('<log>', 'the decision log of a run')
     .option('--host <name>', 'address to listen at', '127.0.0.1')
     .option('--port <number>', 'port; 0: any that is free', '8081')

@@ -112,7 +112,7 @@ export function observeCommand(): Command {
     .option('--num-requests <n>', 'most requests that are sent')
     .option('--warm-up <n>', 'requests that are sent one by one before, and not recorded')
     .option('--speedup <x>', 'factor by which arrivals are faster (default: 1)')
-    .option('--timeout <s>', 'longest time of a request (default: 600)')
+    .option('--timeout <time>', 'longest time of a request, as 30s, or in seconds (default: 600)')
     .option('--api-key-env <name>', 'environment variable that holds the key of the API')
     .option('--from <format>', 'format of the workload, found out by default')
     .option('--seed <n>', 'random key of a specification')

@@ -312,7 +312,9 @@ function checkWorkloads(workloads: readonly string[], folder: string): void {
     try {
       accessSync(at, constants.R_OK);
     } catch (cause) {
-      const problem = `is ${JSON.stringify(workload)}, and ${at} cannot be read: ${systemReason(cause)}`;
+      const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
+      const what = isMissing ? 'does not exist' : `cannot be read: ${systemReason(cause)}`;
+      const problem = `is ${JSON.stringify(workload)}, and ${at} ${what}`;
       throw configError(
         `workloads[${i}]`,
         problem,

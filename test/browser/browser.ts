@@ -86,6 +86,9 @@ export function chromiumProblem(): Promise<string | undefined> {
   return problem;
 }
 
+/** What a test waits for comes late on a busy machine: below the limit of a test, in milliseconds, so that the message names it. */
+const WAIT_MS = 240_000;
+
 /** A page that notes what goes wrong in it: errors of scripts, messages of the console, answers that are errors. */
 export async function openPage(
   browser: Browser,
@@ -97,6 +100,7 @@ export async function openPage(
 ): Promise<{ readonly page: Page; readonly problems: string[] }> {
   const { width = 1400, height = 1000, colorScheme = 'light' } = options;
   const context = await browser.newContext({ viewport: { width, height }, colorScheme });
+  context.setDefaultTimeout(WAIT_MS);
   const page = await context.newPage();
   const problems: string[] = [];
   page.on('pageerror', (error) => problems.push(error.message));

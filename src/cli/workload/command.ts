@@ -10,14 +10,17 @@ function addCommonOptions(command: Command): Command {
     .option('--from <format>', 'format of the file, found out by default')
     .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
     .option('--num-requests <n>', 'most requests')
-    .option('--horizon <us>', 'no arrival after this')
-    .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
+    .option('--horizon <time>', 'no arrival after this, as 10m, or in microseconds')
+    .option('--timeout <time>', 'deadline of every request, as 30s, or in seconds; negative: none')
     .option(
       '--profile <profile>',
       'load over time: constant, step, ramp, diurnal or spike, as ramp:from=2,to=20,duration=600',
     )
     .option('--block-tokens <n>', 'tokens of a block, for traces that name blocks')
-    .option('--session-gap <s>', 'seconds between the starts of recorded agent sessions');
+    .option(
+      '--session-gap <time>',
+      'between the starts of recorded agent sessions, as 1m, or in seconds (default: 60)',
+    );
 }
 
 export function workloadCommand(): Command {

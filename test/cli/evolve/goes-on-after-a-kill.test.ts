@@ -6,6 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { DirectoryLock } from '../../../src/backends/file/directoryLock.ts';
 import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
 import type { SearchState } from '../../../src/evolve/search/breeding.ts';
 import { main } from '../../command.ts';
@@ -168,4 +169,15 @@ it.skipIf(lacksMatplotlib())('the Python example draws what a search left', () =
   const picture = path.join(folder, 'search.png');
   execFileSync('python3', [script, path.join(folder, 'whole'), picture]);
   expect(fs.readFileSync(picture).subarray(1, 4).toString()).toBe('PNG');
+});
+
+it('two searches at once do not share a directory', async () => {
+  const out = path.join(folder, 'shared');
+  fs.mkdirSync(out);
+  const lock = await DirectoryLock.acquire(out, undefined);
+  const { status, stderr } = evolve('shared', '--no-plots');
+  lock.release();
+  expect(stderr).toMatch(/--out is \S+shared, and another search that runs has it\. .* \[TKV_LOCKED\]/);
+  expect(status).not.toBe(0);
+  expect(fs.readdirSync(out)).toEqual([]);
 });
