@@ -39,7 +39,7 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
     }
   }
   for (const name of Object.keys(points[0] ?? {})) {
-    // a field of the deployment file is no option
+    // a name with a dot is a field of the deployment file
     if (name.includes('.')) continue;
     const [option] = Object.keys(readWords([`--${name}`, '1']).options);
     if (option === undefined || words.options[option] === undefined) continue;
