@@ -369,7 +369,7 @@ describe('a mistake is one line with file, line and key', () => {
     ['--deployment FILE --set pools', /--set is "pools". Write field=value/],
     ['--deployment FILE --set pools[0].replicsa=2', /pools\[0\].replicsa is not a key here/],
     ['--set pools[0].replicas=2 --model qwen3-14b', /--set has no --deployment/],
-    ['--deployment missing.yaml', /missing.yaml cannot be read/],
+    ['--deployment missing.yaml', /missing.yaml does not exist/],
     ['--rate 5', /--model is missing/],
   ])('%s', async (args, says) => {
     const file = write(base);

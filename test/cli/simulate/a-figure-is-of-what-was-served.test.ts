@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { explainCommand } from '../../../src/cli/explain.ts';
+import { latencyCommand } from '../../../src/cli/latency/command.ts';
 import { cheapest, sweepTable } from '../../../src/cli/sweep/report.ts';
 import { runTrial } from '../../../src/plan/trial.ts';
 import { sweepReport } from '../../../src/report/sweepReport.ts';
@@ -198,4 +199,25 @@ it('times of classes are in milliseconds, as all others', async () => {
   expect(means).toHaveLength(2);
   const sum = means.reduce((all, [, mean, count]) => all + Number(mean) * Number(count), 0);
   expect(sum / 20).toBeCloseTo(Number(e2e), 0);
+});
+
+it.each([
+  ['qwen3-14b', 'H100', '1'],
+  ['llama-3.1-70b', 'H200', '4'],
+  ['gpt-oss-20b', 'L40S', '2'],
+])('KV blocks of %s on %s x %s are the same in latency predict and in simulate', async (name, gpu, tp) => {
+  const machine = ['--model', name, '--gpu', gpu, '--tp', tp];
+  const predicted = await printedBy(
+    latencyCommand(),
+    'predict',
+    ...machine,
+    '--latency-model',
+    'roofline',
+    '--batch',
+    'decode=1@64',
+  );
+  const [, blocks] = /KV blocks (\d+)/.exec(predicted) ?? [];
+  const simulated = await printed(...machine, '--num-requests', '1');
+  const [, shown] = /hbm ([\d,]+) blocks/.exec(simulated) ?? [];
+  expect(Number(blocks)).toBe(Number(shown?.replaceAll(',', '')));
 });
