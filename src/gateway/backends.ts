@@ -102,6 +102,9 @@ export class Backend {
     if (this.url.search !== '' || this.url.hash !== '' || this.url.username !== '') {
       throw configError('backend', `is "${url}"`, 'Write http://host:port, without a query or a name.');
     }
+    if (/\/v1\/?$/.test(this.url.pathname)) {
+      throw configError('backend', `is "${url}"`, 'Leave out /v1: the paths of clients begin with it.');
+    }
     this.id = id ?? this.url.host;
     this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
     this.apiKey = apiKey;

@@ -255,10 +255,17 @@ export class HandoffSender implements AsyncDisposable {
 
   async #room(signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted();
+    let wake = (): void => {};
+    const onAbort = (): void => {
+      this.#waiting = this.#waiting.filter((each) => each !== wake);
+      wake();
+    };
     await new Promise<void>((resolve) => {
-      this.#waiting.push(resolve);
-      signal?.addEventListener('abort', () => resolve(), { once: true });
+      wake = resolve;
+      this.#waiting.push(wake);
+      signal?.addEventListener('abort', onAbort, { once: true });
     });
+    signal?.removeEventListener('abort', onAbort);
     signal?.throwIfAborted();
   }
 

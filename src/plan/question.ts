@@ -6,6 +6,7 @@
 import { loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
+import { tierTitle } from '../runtime/tier/tier.ts';
 import { type LatencyBackend, latencyBackends } from '../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
@@ -105,6 +106,11 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   const idle = priced.find((gpu) => !gpus.includes(gpu));
   if (idle !== undefined) {
     throw configError('prices', `has a price of ${idle}, which may not be used`, 'Name it among the GPUs.');
+  }
+  const pricedTier = sizedTierNames.find((tier) => Number(question[`${tier}Price`] ?? 0) > 0);
+  if (prices === undefined && pricedTier !== undefined) {
+    const problem = `has one of ${tierTitle(pricedTier)} and none of a GPU, so that it says nothing`;
+    throw configError('prices', problem, 'Give the GPU its price, such as H100=2.5, or leave that one out.');
   }
   const maxGpus = requireInteger('maxGpus', question.maxGpus ?? 64, 1, 8192);
   return {

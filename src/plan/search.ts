@@ -80,6 +80,8 @@ const FULL_S = 120;
 const FULL_MIN = 1000;
 /** Part of a full run that a short one serves: long enough for batches to fill. */
 const SHORT_SHARE = 1 / 3;
+/** Least requests of a short run: percentiles of fewer say little. */
+const SHORT_MIN = 300;
 /** Finalists of a round of full runs. */
 const FINALISTS = 3;
 /** Machines of which variants are tried. */
@@ -212,7 +214,8 @@ export class PlanSearch {
       }
       const tried = await this.#runAll(
         open.map(({ family, next }) => choiceOf(family.kind, next)),
-        Math.max(300, Math.round(this.#requests * SHORT_SHARE)),
+        // a file may have fewer
+        Math.min(this.#requests, Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE))),
       );
       for (const [i, { family, next }] of open.entries()) {
         if (tried[i].meets) family.enough = next;

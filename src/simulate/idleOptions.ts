@@ -9,7 +9,7 @@ import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
-import { type AskedSimulation, flagOf, type OptionValues, withDefaults } from './optionTable.ts';
+import { type AskedSimulation, flagOf, type OptionValues, outputNames, withDefaults } from './optionTable.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
@@ -345,6 +345,21 @@ export function refuseIdleOptions(
   }
   refuse(asked, false);
   refuseIdleKeys(asked);
+}
+
+/**
+ * Refuses options that say what a run writes, of a run that writes nothing.
+ * @param what the run: it stands in the sentence
+ * @throws TKV_CONFIG with the first of them that was given
+ */
+export function refuseOutputs({ given }: AskedSimulation, what: string, remedy: string): void {
+  const name = outputNames.find((each) => each !== 'log' && given.has(each));
+  if (name === undefined) return;
+  throw configError(
+    flagOf(name),
+    `says what a run of tierkv simulate writes, and ${what} writes nothing`,
+    remedy,
+  );
 }
 
 const liveAtZero = ['snapshotRefreshInterval', 'cacheSignalDelay'];

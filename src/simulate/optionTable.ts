@@ -224,9 +224,12 @@ const workloadRows: readonly OptionRow[] = [
     '--trace-data <file>',
     'rows of a recorded TraceV2; ends at twice its last arrival, as upstream (an argument serves all)',
   ],
-  ['--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)"],
-  ['--simulation-seed <n>', 'what routing and admission draw from (default: as --seed)'],
-  ['--jitter-seed <n>', 'what delays of machines that come are drawn from (default: the same)'],
+  [
+    '--seed <n>',
+    "random key, a 64-bit integer (default: 42; of requests the specification's, where it has one)",
+  ],
+  ['--simulation-seed <n>', 'what routing and admission draw from (default: as --seed, else 42)'],
+  ['--jitter-seed <n>', 'what delays of machines that come are drawn from (default: as --seed, else 42)'],
   ['--num-requests <n>', 'most requests'],
   ['--horizon <time>', 'end of the simulation, as 10m, or in microseconds'],
   ['--timeout <time>', 'deadline of every request, as 30s, or in seconds; negative: none'],
@@ -262,6 +265,9 @@ const outputRows: readonly OptionRow[] = [
   ['--report <file.html>', 'write a page for people who decide'],
   ['--log <level>', 'accepted for upstream; nothing is logged'],
 ];
+
+/** Names of the options that say what a run writes, and by which targets of goodput. */
+export const outputNames: readonly string[] = outputRows.map(([flags]) => optionNameOf(flags));
 
 /** Options that say what is deployed. */
 const deployedRows: readonly OptionRow[] = [

@@ -11,6 +11,7 @@ type KeyText = { readonly [K in keyof SimulationKey]: string };
 
 export interface Provenance {
   readonly tierkv: string;
+  /** That the requests are drawn from: of the command line, else of the specification. */
   readonly seed: string;
   readonly key: KeyText;
   readonly model: string;
@@ -123,7 +124,7 @@ export function provenanceOf({
   const own = Object.fromEntries(Object.entries(options).filter(([name]) => !foreign.has(name)));
   return {
     tierkv: packageVersion(),
-    seed: opened.seed.toString(),
+    seed: key.workloadSeed.toString(),
     key: {
       policies: key.policies,
       workloadSeed: key.workloadSeed.toString(),

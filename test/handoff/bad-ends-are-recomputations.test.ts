@@ -1,4 +1,5 @@
 import { createServer, type Server, type Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import {
   type HandoffEnd,
@@ -297,6 +298,45 @@ describe('a hand-off that cannot be', () => {
     await ask(pair.prefill, 5);
     offer.computed();
     expect(await pair.receive(passedOn(offer), 5)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+  });
+
+  it('leaves the line of waiting requests with its request, and the others go on in turn', async () => {
+    await using pair = await Pair.open({ receiving: { atOnce: 1 } });
+    const slow = await pair.offer(5); // not computed yet
+    const first = pair.receive(passedOn(slow), 5);
+    const ready = await pair.offer(6);
+    await ask(pair.prefill, 6);
+    ready.computed();
+    const leaving = Array.from({ length: 3 }, () => new AbortController());
+    const called = leaving.map(({ signal }) =>
+      pair.receiver.receive(passedOn(ready), prompt(6), { tenant, signal }),
+    );
+    const last = pair.receive(passedOn(ready), 6);
+    expect(pair.receiver.describe()).toMatchObject({ under: 1, waiting: 4 });
+    for (const each of leaving) each.abort();
+    for (const end of await Promise.all(called)) {
+      expect(end).toMatchObject({ outcome: 'late', reason: 'the request was called off', taken: 0 });
+    }
+    expect(pair.receiver.describe()).toMatchObject({ under: 1, waiting: 1 });
+    await ask(pair.prefill, 5);
+    slow.computed();
+    expect(await first).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    expect(await last).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+  });
+
+  it('does not go over a connection on which the other side was silent', async () => {
+    const port = await portOfOurOwn();
+    await using proxy = await FaultProxy.open(port, new SeededRandom(1));
+    await using pair = await Pair.open({
+      sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
+      receiving: { patienceMs: 300 },
+    });
+    const offer = await pair.offer(7);
+    const coming = pair.receive(passedOn(offer), 7);
+    while (pair.receiver.describe().peers === 0 || proxy.openEnds === 0) await setImmediate();
+    proxy.way = 'halfOpen';
+    expect((await coming).outcome).toMatch(/late|vanished/);
+    while (proxy.openEnds > 0) await setImmediate(); // it was given up, and not kept for the next one
   });
 
   it('costs an error of its own for an option that is wrong', async () => {

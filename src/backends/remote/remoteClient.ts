@@ -31,6 +31,11 @@ export class RemoteFault extends Error {
     super(message);
     this.kind = kind;
   }
+
+  /** Whether it is the answer of a server that takes no writes: it is full, or we may not. */
+  get isRefusal(): boolean {
+    return this.kind === 'full' || this.kind === 'denied';
+  }
 }
 
 export interface RemoteClient {

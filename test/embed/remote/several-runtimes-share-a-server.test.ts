@@ -284,6 +284,14 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     await using writer = await open({}, { url: full.url });
     for (let seed = 120; seed < 140; seed++) expect((await ask(writer, seed)).right).toBe(true);
     expect(writer.describe().remote.refusedWrites).toBeGreaterThan(0);
+    // what it has is found by who writes in vain beside
+    await using reader = await open({ hbmBytes: blocks(8), ddrBytes: 0 }, { url: full.url });
+    for (let seed = 160; seed < 180; seed++) {
+      expect(await ask(reader, seed)).toEqual({ cachedTokens: 0, right: true });
+      expect(await ask(reader, 120)).toEqual({ cachedTokens: whole, right: true });
+    }
+    expect(reader.describe().remote).toMatchObject({ leftOut: 0, state: 'closed' });
+    expect(reader.describe().remote.refusedWrites).toBeGreaterThan(2);
     await server.ask('CONFIG', 'SET', 'min-replicas-to-write', '3');
     await using second = await open();
     expect((await ask(second, 150)).right).toBe(true);

@@ -339,6 +339,23 @@ describe('a publisher', () => {
     await until(() => publisher.counts.overflows === 1 && matched(picture) === 2);
   });
 
+  it('goes on where the function of salts fails, and lets no router find those blocks', async () => {
+    const thrown = (): never => {
+      throw new Error('of the caller');
+    };
+    for (const salt of [thrown, () => undefined as never, () => 7 as never]) {
+      const source = new ToldSource();
+      const publisher = await published(source, { salt });
+      const { endpoint, replayEndpoint } = publisher;
+      const { picture, batches } = following(kept(await subscribeKVEvents({ endpoint, replayEndpoint })));
+      source.stored(0);
+      await until(() => picture.blocks.GPU === 1);
+      expect(picture.match(tokensOf(1), {}).blocks).toBe(0);
+      expect(matched(picture)).toBe(0);
+      expect(batches.length).toBeGreaterThan(0);
+    }
+  });
+
   it('is not stopped by a subscriber that takes nothing', async () => {
     const source = new ToldSource();
     const publisher = await published(source, { queueMessages: 10, heartbeatMs: 0 });
