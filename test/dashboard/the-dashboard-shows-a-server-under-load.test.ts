@@ -117,7 +117,7 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
         Number(
           (globalThis as { document?: { body: { dataset: { frame: string } } } }).document?.body.dataset
             .frame,
-        ) > 40,
+        ) > 15,
     );
     await keepPicture(page, 'dashboard-live-light');
     await page.getByRole('button', { name: 'Dark' }).click();

@@ -49,8 +49,8 @@ const single = [
 ];
 
 /** Requests that fill these tiers and drop blocks. */
-const firstRequests = '400';
-const firstTiers = ['200', '800', '3000'] as const;
+const firstRequests = '600';
+const firstTiers = ['500', '2000', '4000'] as const;
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-truth-'));
 afterAll(() => rmSync(dir, { recursive: true }));
