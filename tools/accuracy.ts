@@ -7,14 +7,7 @@ import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { latencyDataFile, readText } from '../src/files/dataFiles.ts';
-import {
-  accuracyOf,
-  accuracyPage,
-  capacityRows,
-  runsOf,
-  stepRows,
-  tokenRows,
-} from '../src/fitting/accuracyPage.ts';
+import { accuracyOf, accuracyPage, capacityRows, runsOf, stepRows, tokenRows } from './accuracyPage.ts';
 
 const { values } = parseArgs({
   options: { runs: { type: 'string', multiple: true, default: [] }, out: { type: 'string' } },

@@ -45,7 +45,7 @@ import { engineShape } from '../sim/latency/physics.ts';
 import { withOptionNames } from '../simulate/optionNames.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
-export interface CheckOptions {
+interface CheckOptions {
   readonly gpu: string;
   readonly steps?: string;
   readonly runs?: string;
@@ -55,7 +55,7 @@ export interface NamedScore extends Score {
   readonly what: string;
 }
 
-export interface CheckedStep {
+interface CheckedStep {
   readonly experiment: string;
   readonly model: string;
   readonly regime: string;

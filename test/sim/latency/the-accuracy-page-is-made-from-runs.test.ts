@@ -13,7 +13,7 @@ import {
   servedBy,
   stepRows,
   tokenRows,
-} from '../../../src/fitting/accuracyPage.ts';
+} from '../../../tools/accuracyPage.ts';
 
 let folder: string;
 beforeEach(() => {
