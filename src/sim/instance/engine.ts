@@ -261,14 +261,9 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   requireOptions(config, engineNames, 'engine', 'TKV_CONFIG');
   requireInteger('blockTokens', config.blockTokens, 1, 2 ** 20);
   requireInteger('blockBytes', config.blockBytes, 1);
-<<<<<<< HEAD
-  requireInteger('hbmBlocks', config.hbmBlocks, 1, BLOCKS_MAX);
-  requireFinite('computeUsPerTokenSquared', config.computeUsPerTokenSquared ?? 0);
-  let blocks = config.hbmBlocks;
-=======
   requireInteger('topBlocks', config.topBlocks, 1, BLOCKS_MAX);
+  requireFinite('computeUsPerTokenSquared', config.computeUsPerTokenSquared ?? 0);
   let blocks = config.topBlocks;
->>>>>>> main
   for (const { tier, blocks: size } of config.lowerTiers) {
     blocks += requireInteger(`${tier}.blocks`, size, 1, BLOCKS_MAX);
   }
