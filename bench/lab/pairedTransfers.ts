@@ -27,7 +27,7 @@ const { values: options, positionals } = parseArgs({
     child: { type: 'boolean', default: false },
   },
 });
-/** Transfers of a link in a process before those that count: enough for V8 to compile what runs often. */
+/** First transfers of a link in a process, which do not count: enough for V8 to compile what runs often. */
 const WARMING = 5;
 const MIB = 1024 * 1024;
 
