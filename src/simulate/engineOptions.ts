@@ -18,6 +18,7 @@ import {
 } from '../runtime/batching/config.ts';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
+import { squaresOf } from '../runtime/planning/loadOrRecompute.ts';
 import { type TierName, TOP, tierNames } from '../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
@@ -111,7 +112,7 @@ export function engineSetup(
       lowerTiers,
       loads,
       ...(shared === undefined ? {} : { shared, ranks: machine.tp }),
-      computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
+      ...(always ? { computeUsPerToken: Infinity } : computeCost(machine.latency)),
       eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
       lowerCopy: 'keep',
@@ -135,16 +136,30 @@ function byItself(names: readonly string[]): string[] {
   return names.filter((name) => name !== RANKED);
 }
 
-/** What one prompt token more costs in a step, from prompts of one and of 1024 tokens. */
-function computeUsPerToken(latency: LatencyModel): number {
-  const stepUs = (promptTokens: number): number =>
+/** Prompt tokens of a step that no model of time takes for the price of reading the weights. */
+const FULL_STEP_TOKENS = 1024;
+
+/**
+ * What prompt tokens cost in a full step, a t + b t^2, from two lengths and two places. Shorter steps say less: up to
+ * some hundred tokens they take as long as one, since the weights are read in any case, and later steps pay for it.
+ */
+function computeCost(latency: LatencyModel): { computeUsPerToken: number; computeUsPerTokenSquared: number } {
+  const stepUs = (from: number, to: number): number =>
     latency.stepTimeUs(
       sumBatch(
-        [{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }],
+        [{ promptTokens: to, progressTokens: from, newTokens: to - from, outputTokens: 1 }],
         latency.windowTokens,
       ),
     );
-  return (stepUs(1024) - stepUs(1)) / 1023;
+  const [half, whole] = [FULL_STEP_TOKENS, 2 * FULL_STEP_TOKENS];
+  const wholeUs = stepUs(0, whole);
+  const laterUs = stepUs(whole, 2 * whole) - wholeUs;
+  const squared = Math.max(0, laterUs / (squaresOf(whole, 2 * whole) - squaresOf(0, whole)));
+  const alikeUs = wholeUs - stepUs(0, half) - squared * squaresOf(half, whole);
+  return {
+    computeUsPerToken: Math.max(0, alikeUs / (whole - half)),
+    computeUsPerTokenSquared: squared,
+  };
 }
 
 /** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */

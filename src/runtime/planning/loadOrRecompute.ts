@@ -247,7 +247,8 @@ function computedInAnyCase({ sequence, blocks }: FoundPrefix, front: number): nu
 // Whether to load or recompute blocks of one request below HBM while others wait for the same engine, link and room.
 // What counts is how much later requests begin to be answered, this one and the waiting ones:
 //
-//     computed   the engine is busy for C: the request and each that waits for room or a seat are later by C
+//     computed   the engine is busy for C: the request, each that waits for room or a seat, and each that loads and
+//                then needs the engine are later by C
 //     loaded     the request waits L, the queue of the link included, and lies in HBM meanwhile: requests that
 //                wait for room wait longer by its share of it, and later loads wait for its bytes
 //
@@ -273,6 +274,6 @@ export function isLoadBetter(choice: LoadChoice): boolean {
   const { computeUs, loadUs, linkUs, slackUs, roomShare, waiting, loading } = choice;
   const ownUs = Math.max(0, loadUs - slackUs);
   const loadedUs = ownUs * (1 + waiting * roomShare) + linkUs * loading;
-  const computedUs = computeUs * (1 + waiting);
+  const computedUs = computeUs * (1 + waiting + loading);
   return loadedUs <= computedUs;
 }
