@@ -4,15 +4,26 @@ import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /**
+ * Live tests with a process of their own: they count what their process holds (memory, threads, descriptors, garbage), change
+ * its environment, or start so much beside it that the modules are the least of their time.
+ */
+const alone: readonly string[] = [
+  'test/{browser,crash,dashboard,fuzz-inputs,handoff,package,server-load,soak}/**/*.test.ts',
+  'test/backends/{arena,posix,webgpu}/**/*.test.ts',
+  'test/cli/process/**/*.test.ts',
+  'test/embed/{device,mistakes}/**/*.test.ts',
+  'test/evolve/{frameworks,serve}/**/*.test.ts',
+  'test/gateway/{*,live/*,events/live/*}.test.ts',
+  'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
+];
+
+/**
  * Tests that open a device, start a process or a thread, or read through what can. All others are unit tests, and
  * test/tidy holds that none of them reaches such a module.
  */
 export const live: readonly string[] = [
-  'test/{adapters,backends,browser,cli,compute,crash,dashboard,embed,examples,explain,fuzz-inputs,handoff,metrics,package,report,server-load,soak,testing}/**/*.test.ts',
-  'test/gateway/events/live/*.test.ts',
-  'test/evolve/{frameworks,serve}/**/*.test.ts',
-  'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
-  'test/gateway/{*,live/*}.test.ts',
+  ...alone,
+  'test/{adapters,backends,cli,compute,embed,examples,explain,metrics,report,testing}/**/*.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
   'test/goldens/random-step-traces.test.ts',
@@ -31,15 +42,20 @@ export const live: readonly string[] = [
   'test/**/oracle.test.ts',
 ];
 
-/** Files of a minute and more begin first, so that none of them is alone at the end. */
+/** Files of half a minute and more begin first, so that none of them is alone at the end. */
 const slow =
   /\/(crash|soak|fuzz-inputs|server-load|modelcheck|evolve\/frameworks|goldens\/upstream|examples\/server|cli\/(evaluate|evolve|inputs))\//;
+
+/** In the order in which they run. */
+const projects = ['live-alone', 'live', 'unit'];
 
 class SlowFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    const isSlow = ({ moduleId }: TestSpecification): boolean => slow.test(moduleId);
-    return [...sorted.filter(isSlow), ...sorted.filter((file) => !isSlow(file))];
+    // a process goes on with the next file where that is of the same project
+    const rank = ({ moduleId, project }: TestSpecification): number =>
+      projects.indexOf(project.name) * 2 + (slow.test(moduleId) ? 0 : 1);
+    return sorted.sort((a, b) => rank(a) - rank(b));
   }
 }
 
@@ -48,6 +64,8 @@ class SlowFirst extends BaseSequencer {
 if (process.env.NODE_V8_COVERAGE === undefined) {
   process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules', '.cache', 'compiled');
 }
+
+const ofLive = { globalSetup: ['./test/command.ts'], testTimeout: 300_000, hookTimeout: 120_000 };
 
 const config: ViteUserConfig = defineConfig({
   test: {
@@ -58,18 +76,20 @@ const config: ViteUserConfig = defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: 'unit', include: ['test/**/*.test.ts'], exclude: [...live], testTimeout: 600_000 },
+        // These change nothing outside of themselves, so one process runs many files and loads the modules once.
+        test: {
+          name: 'unit',
+          include: ['test/**/*.test.ts'],
+          exclude: [...live],
+          isolate: false,
+          testTimeout: 600_000,
+        },
       },
       {
         extends: true,
-        test: {
-          name: 'live',
-          include: [...live],
-          globalSetup: ['./test/command.ts'],
-          testTimeout: 300_000,
-          hookTimeout: 120_000,
-        },
+        test: { ...ofLive, name: 'live', include: [...live], exclude: [...alone], isolate: false },
       },
+      { extends: true, test: { ...ofLive, name: 'live-alone', include: [...alone] } },
     ],
   },
 });

@@ -14,8 +14,9 @@ const variable = 'TIERKV_TEST_COMMAND';
 /** The file that Node runs as `tierkv`. */
 export const main: string = process.env[variable] ?? join(root, 'src', 'cli', 'main.ts');
 
-/** Called by vitest before the live tests. */
+/** Called by vitest before the live tests, once for each project of them. */
 export default function build(): void {
+  if (process.env[variable] !== undefined) return;
   const out = join(root, '.built');
   const program = [join(root, 'tools', 'build.ts'), '--programs', '--out', out];
   execFileSync(process.execPath, program, { stdio: ['ignore', 'ignore', 'inherit'] });

@@ -1,22 +1,13 @@
 /** A Redis server of a test's own, on a free port, without persistence: a kill loses all that it had. */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { portOfOurOwn } from './ports.ts';
 
 /** Whether redis-server is here; where it is not, the run says so at its end. */
 export const hasRedis: boolean = spawnSync('redis-server', ['--version']).status === 0;
 if (!hasRedis) console.warn('SKIPPED: redis-server is not here (apt-get install -y redis-server)');
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
-}
 
 export class RedisServer {
   readonly port: number;
@@ -29,7 +20,7 @@ export class RedisServer {
   }
 
   static async start(password: string = ''): Promise<RedisServer> {
-    const server = new RedisServer(await freePort(), password);
+    const server = new RedisServer(await portOfOurOwn(), password);
     await server.begin();
     return server;
   }

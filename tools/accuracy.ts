@@ -7,8 +7,8 @@ import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { latencyDataFile, readText } from '../src/files/dataFiles.ts';
-import { accuracyOf, accuracyPage, capacityRows, runsOf, stepRows } from '../src/fitting/accuracyPage.ts';
-import { loggedFigures, servedTokens } from '../src/fitting/publicFigures.ts';
+import { accuracyOf, accuracyPage, capacityRows, runsOf, stepRows } from './accuracyPage.ts';
+import { loggedFigures, servedTokens } from './publicFigures.ts';
 
 const { values } = parseArgs({
   options: { runs: { type: 'string', multiple: true, default: [] }, out: { type: 'string' } },

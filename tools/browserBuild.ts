@@ -40,7 +40,7 @@ function packageTexts(): Record<string, string> {
 const inPages = (instead: Readonly<Record<string, string>>): Plugin => ({
   name: 'tierkv-in-pages',
   async resolveId(id, importer, options) {
-    // beside a page there is no other package
+    // a page has no packages beside its own code
     if (['tierkv:files', 'tierkv:file-worker', 'cli-table3'].includes(id)) return `\0${id}`;
     if (Object.hasOwn(instead, id)) return instead[id];
     if (id === 'node:path') return source('browser/paths.ts');

@@ -6,7 +6,7 @@
  * - Doors of pages (browserBuild.ts): the same for browsers, below `dist/browser`.
  * - Programs: the command and what its threads run, each with the name it has in `src`; every command is a part that
  *   is loaded when it is called. Packages are inside, since a program loads one file faster than a hundred; their
- *   licences stand in `dist/cli/LICENSES`. Only packages with native code, and those that may be absent, are imported.
+ *   licences stand in `dist/cli/LICENSES`. Only packages with native code, and what may be absent, are imported.
  *
  * The code has no comments, is not minified and has no source maps: it keeps names and lines, so the stack of an
  * error leads to its place. `--out FOLDER` builds elsewhere, `--programs`

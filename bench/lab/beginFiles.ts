@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { KVRuntime } from '../../src/embed/index.ts';
+import { KVRuntime } from '../../src/index.ts';
 import { kvLayout } from '../../src/runtime/index.ts';
 
 const { values: options } = parseArgs({ options: { functions: { type: 'boolean', default: false } } });

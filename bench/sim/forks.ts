@@ -8,8 +8,9 @@
 import { parseArgs } from 'node:util';
 import { serialize } from 'node:v8';
 import { Simulation } from '../../src/sim/cluster/simulation.ts';
-import { buildSimulation } from '../../src/simulate/build.ts';
+import { buildPlanned } from '../../src/simulate/build.ts';
 import { askedBy, readWords } from '../../src/simulate/optionTable.ts';
+import { planSimulation } from '../../src/simulate/plan.ts';
 
 const { values } = parseArgs({
   options: { requests: { type: 'string', default: '2000' }, json: { type: 'boolean', default: false } },
@@ -35,7 +36,7 @@ function medianMs(run: () => unknown): number {
 const rows = cases.map(([name, args]) => {
   const all = `--model qwen3-14b --workload chatbot --num-requests ${values.requests} ${args}`;
   const { options } = askedBy(readWords(all.split(' ')));
-  const { simulation } = buildSimulation(undefined, options, { skipsKeys: false });
+  const { simulation } = buildPlanned(planSimulation(undefined, options), { skipsKeys: false });
   simulation.runUntil(({ table }) => table.size >= Number(values.requests) / 2);
   const taken = simulation.snapshot();
   const { table, instances } = simulation;

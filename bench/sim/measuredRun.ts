@@ -20,8 +20,9 @@ import { SchedulerEngine } from '../../src/sim/instance/schedulerEngine.ts';
 import type { MeasuredRequest } from '../../src/sim/latency/fit/measuredRuns.ts';
 import { BatchSums } from '../../src/sim/latency/latencyModel.ts';
 import { engineShape, PhysicalFloor } from '../../src/sim/latency/physics.ts';
-import { buildSimulation, runToEnd } from '../../src/simulate/build.ts';
+import { buildPlanned, runToEnd } from '../../src/simulate/build.ts';
 import { askedBy, readWords } from '../../src/simulate/optionTable.ts';
+import { planSimulation } from '../../src/simulate/plan.ts';
 
 export interface MeasuredError {
   readonly coefficients: string;
@@ -72,7 +73,7 @@ export function compareWithRun(label: string, coefficients: string, first: numbe
     const batches: BatchSums[] = [];
     const built = runToEnd((skipsKeys) => {
       batches.length = 0;
-      return buildSimulation(file, options, {
+      return buildPlanned(planSimulation(file, options), {
         skipsKeys,
         makeEngine: ({ engine }, timeline, woken) => new WatchedEngine(batches, engine, timeline, woken),
       });

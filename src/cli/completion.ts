@@ -10,10 +10,10 @@ import { latencyBackends } from '../sim/latency/makeModel.ts';
 import { presetNames } from '../sim/workload/presets.ts';
 import { printText } from './output.ts';
 
-export const shells = ['bash', 'zsh', 'fish'] as const;
-export type Shell = (typeof shells)[number];
+const shells = ['bash', 'zsh', 'fish'] as const;
+type Shell = (typeof shells)[number];
 
-export interface CompletedOption {
+interface CompletedOption {
   /** `--gpu`, and `-o` where there is one. */
   readonly flags: readonly string[];
   readonly about: string;
@@ -22,7 +22,7 @@ export interface CompletedOption {
   readonly values: readonly string[];
 }
 
-export interface CompletedCommand {
+interface CompletedCommand {
   /** Behind `tierkv`: `workload describe`; '' for tierkv itself. */
   readonly path: string;
   readonly about: string;
@@ -61,7 +61,7 @@ function optionOf(option: Option): CompletedOption {
 }
 
 /** The command and all below it. @param above path of the command that it belongs to */
-export function completedCommands(command: Command, above?: string): CompletedCommand[] {
+function completedCommands(command: Command, above?: string): CompletedCommand[] {
   const path = above === undefined ? '' : `${above} ${command.name()}`.trim();
   const subcommands = command.commands.map((sub) => sub.name());
   const help: CompletedOption = {
@@ -184,7 +184,7 @@ function fishScript(commands: readonly CompletedCommand[]): string {
 }
 
 /** The script of a shell. @param commands of `completedCommands` */
-export function completionScript(shell: Shell, commands: readonly CompletedCommand[]): string {
+function completionScript(shell: Shell, commands: readonly CompletedCommand[]): string {
   const scripts = { bash: bashScript, zsh: zshScript, fish: fishScript };
   return scripts[shell](commands);
 }

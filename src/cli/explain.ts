@@ -96,11 +96,15 @@ async function fromSimulation(args: readonly string[], { request }: ExplainValue
   const command = addSimulateOptions(new Command('simulate').argument('[workload]').exitOverride());
   command.configureOutput({ writeErr: () => {} }).parse([...args], { from: 'user' });
   const asked = askedOf(command, command.args[0]);
+  const { refuseIdleOptions, refuseOutputs } = await import('../simulate/idleOptions.ts');
+  refuseOutputs(asked, 'an explanation', 'Leave it out; --json before -- writes the explanation.');
   const { explanationText } = await import('../explain/index.ts');
   const { explainPlanned } = await import('../explain/explainSimulation.ts');
   const { planSimulation } = await import('../simulate/plan.ts');
+  const plan = planSimulation(asked.workload, asked.options);
+  refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
   using bar = startProgressBar('requests');
-  const explainer = explainPlanned(planSimulation(asked.workload, asked.options), (done, nowUs) =>
+  const explainer = explainPlanned(plan, (done, nowUs) =>
     bar.update({ share: 0, done, note: `${(nowUs / 1e6).toFixed(0)} s simulated` }),
   );
   const explanations = explainer.request(request);

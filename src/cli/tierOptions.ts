@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { askedRows, isAlwaysAsked } from '../replay/sizedTiers.ts';
 
 /** Words of a command line, by option: without dashes, in camel case. */
-export type TierWords = Readonly<Record<string, unknown>>;
+type TierWords = Readonly<Record<string, unknown>>;
 
 /** @param option without dashes */
 export function wordOf(option: string): string {

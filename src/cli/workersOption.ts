@@ -10,7 +10,7 @@ import { interruptible } from './process.ts';
 export const workersFlags = '--workers <n|redis://host>';
 export const workersAbout = 'threads (default: one a core), or the server of tierkv worker';
 
-export interface ChosenWorkers {
+interface ChosenWorkers {
   /** Threads of this process. */
   readonly workers: number;
   /** Address of the server; undefined for threads. */

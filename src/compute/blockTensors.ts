@@ -32,7 +32,7 @@ export interface BlockTensorsConfig {
   readonly tokensMax: number;
 }
 
-export const blockTensorsConfigNames: readonly string[] = optionNames<BlockTensorsConfig>({
+const blockTensorsConfigNames: readonly string[] = optionNames<BlockTensorsConfig>({
   device: true,
   slabs: true,
   layout: true,
@@ -47,12 +47,6 @@ export interface BlockRange {
   /** Number of tokens, from the sequence's first on. */
   readonly tokens: number;
 }
-
-export const blockRangeNames: readonly string[] = optionNames<BlockRange>({
-  layer: true,
-  entries: true,
-  tokens: true,
-});
 
 export class BlockTensors {
   readonly device: GPUDevice;

@@ -28,7 +28,7 @@ import {
 
 // ---- work on pairs of blocks
 
-export abstract class PairedBlocks implements Disposable {
+abstract class PairedBlocks implements Disposable {
   readonly #kernel: PairKernel;
 
   protected constructor(kernel: PairKernel) {
@@ -60,7 +60,7 @@ export interface BlockPool {
   readonly layout: KVLayout;
 }
 
-export const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs: true, layout: true });
+const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs: true, layout: true });
 
 export interface BlockConversionConfig {
   readonly device: GPUDevice;
@@ -71,7 +71,7 @@ export interface BlockConversionConfig {
   readonly pairsMax: number;
 }
 
-export const blockConversionConfigNames: readonly string[] = optionNames<BlockConversionConfig>({
+const blockConversionConfigNames: readonly string[] = optionNames<BlockConversionConfig>({
   device: true,
   from: true,
   to: true,
@@ -159,7 +159,7 @@ export interface BlockCopiesConfig {
   readonly pairsMax: number;
 }
 
-export const blockCopiesConfigNames: readonly string[] = optionNames<BlockCopiesConfig>({
+const blockCopiesConfigNames: readonly string[] = optionNames<BlockCopiesConfig>({
   device: true,
   slabs: true,
   layout: true,
@@ -209,27 +209,27 @@ export interface BlockPair {
 }
 
 /** Limits of the `from` places, or of the `to` places. */
-export interface PairSide {
+interface PairSide {
   readonly slabs: readonly GPUBuffer[];
   readonly blockBytes: number;
   /** Bytes of a unit: offsets must be multiples of it. */
   readonly unitBytes: number;
 }
 
-export interface PairLimits {
+interface PairLimits {
   readonly from: PairSide;
   readonly to: PairSide;
   readonly blockTokens: number;
   readonly pairsMax: number;
 }
 
-export const PAIR_WORDS = 5;
+const PAIR_WORDS = 5;
 
 /**
  * `[pair][5]`: from slab, from unit, to slab, to unit, tokens.
  * @throws TKV_CONFIG naming the pair that is out of bounds, or whose target another pair reads or writes
  */
-export function pairTable(pairs: readonly BlockPair[], limits: PairLimits): Uint32Array<ArrayBuffer> {
+function pairTable(pairs: readonly BlockPair[], limits: PairLimits): Uint32Array<ArrayBuffer> {
   requireInteger('pairs.length', pairs.length, 0, limits.pairsMax);
   const words = new Uint32Array(pairs.length * PAIR_WORDS);
   pairs.forEach(({ from, to, tokens = limits.blockTokens }, i) => {
@@ -291,7 +291,7 @@ const LANES = 64;
 const UNIFORM = 0x40;
 const { STORAGE, COPY_DST } = BufferUsage;
 
-export interface PairKernelSpec {
+interface PairKernelSpec {
   readonly name: string;
   readonly code: string;
   readonly constants: Readonly<Record<string, number>>;
@@ -302,7 +302,7 @@ export interface PairKernelSpec {
   readonly pools: readonly { readonly slabs: readonly GPUBuffer[]; readonly type: GPUBufferBindingType }[];
 }
 
-export class PairKernel implements Disposable {
+class PairKernel implements Disposable {
   readonly #device: GPUDevice;
   readonly #spec: PairKernelSpec;
   readonly #pipeline: GPUComputePipeline;

@@ -28,7 +28,7 @@ import {
 } from '../runtime/geometry/layout.ts';
 import { requireArray, requireObject, requireShapes } from '../runtime/options.ts';
 
-export interface TextShape {
+interface TextShape {
   readonly format: KVFormat;
   readonly slabs: number;
   /** Query heads of an invocation or workgroup. Default 1. */
@@ -273,7 +273,7 @@ export function blockConstants({ layout, headDim4, unitBytes }: KVFormat): Recor
 const COMPUTE_STAGE = 0x4;
 const WORKGROUPS_MAX = 65535;
 
-export type Bindings = Readonly<Record<number, GPUBufferBindingLayout>>;
+type Bindings = Readonly<Record<number, GPUBufferBindingLayout>>;
 
 export interface PipelineSpec {
   readonly name: string;

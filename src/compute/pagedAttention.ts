@@ -280,7 +280,7 @@ export interface SourceShape {
   readonly vOffset: number;
 }
 
-export const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
+const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
   rowStride: true,
   headStride: true,
   qOffset: true,
@@ -316,7 +316,7 @@ export interface AttentionConfig {
   readonly partialBytesMax?: number;
 }
 
-export const attentionConfigNames: readonly string[] = optionNames<AttentionConfig>({
+const attentionConfigNames: readonly string[] = optionNames<AttentionConfig>({
   device: true,
   slabs: true,
   layout: true,
@@ -356,7 +356,7 @@ const OTHER_BUFFERS = 3;
 const LANE_VECTORS = 64;
 
 /** @throws TKV_CONFIG naming the field */
-export function attentionShape(config: AttentionConfig): AttentionShape {
+function attentionShape(config: AttentionConfig): AttentionShape {
   requireOptions(config, attentionConfigNames, 'config', 'TKV_CONFIG');
   const { device, slabs, layout } = config;
   requireDevicePool(config);
@@ -450,7 +450,7 @@ function divisorUpTo(value: number, limit: number): number {
 export const SPLIT_TOKENS = 128;
 /** Position of a padding row: nothing is written for it, and it attends to nothing. */
 export const NO_TOKEN = 0xffffffff;
-export const ROW_WORDS = 4;
+const ROW_WORDS = 4;
 
 export interface StepRows {
   /**
@@ -462,14 +462,14 @@ export interface StepRows {
 }
 
 /** The rows that one dispatch of each kernel covers, and their items. */
-export interface StepBatch {
+interface StepBatch {
   readonly firstRow: number;
   readonly rows: number;
   readonly firstItem: number;
   readonly items: number;
 }
 
-export interface TableLimits {
+interface TableLimits {
   readonly rowsMax: number;
   readonly entriesMax: number;
   /** Most tokens that a row sees. */
@@ -483,7 +483,7 @@ export interface TableLimits {
   readonly batchItems: number;
 }
 
-export interface StepTables {
+interface StepTables {
   /** `[row][4]`: position, first entry, first item, number of items. */
   readonly rows: Uint32Array<ArrayBuffer>;
   /** `[item][2]`: row, split. */
@@ -492,7 +492,7 @@ export interface StepTables {
 }
 
 /** Most splits that a row can see. A window may begin in the middle of a split. */
-export function splitsMax({ contextTokens, window }: Pick<TableLimits, 'contextTokens' | 'window'>): number {
+function splitsMax({ contextTokens, window }: Pick<TableLimits, 'contextTokens' | 'window'>): number {
   const all = Math.ceil(contextTokens / SPLIT_TOKENS);
   return window === 0 ? all : Math.min(all, Math.ceil(window / SPLIT_TOKENS) + 1);
 }
@@ -501,7 +501,7 @@ export function splitsMax({ contextTokens, window }: Pick<TableLimits, 'contextT
  * @throws TKV_CONFIG naming table and place of a number out of bounds, at which a kernel would read foreign
  * bytes
  */
-export function stepTables(step: StepRows, limits: TableLimits): StepTables {
+function stepTables(step: StepRows, limits: TableLimits): StepTables {
   const count = checkedRows(step, limits);
   const rows = new Uint32Array(count * ROW_WORDS);
   const items: number[] = [];

@@ -27,7 +27,7 @@ export interface DashboardOptions {
   readonly limits?: Readonly<Record<string, number>> | undefined;
 }
 
-export const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
+const dashboardOptionsNames: readonly string[] = optionNames<DashboardOptions>({
   base: true,
   token: true,
   hosts: true,

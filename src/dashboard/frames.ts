@@ -15,7 +15,7 @@ import type {
 import { tierName } from '../runtime/index.ts';
 
 /** Seconds without a use: below the first a block is hot, below the second warm, else cold. */
-export const temperatureSeconds: readonly [hot: number, warm: number] = [10, 60];
+const temperatureSeconds: readonly [hot: number, warm: number] = [10, 60];
 
 /** Slots of a tier that are looked at for a frame: enough for shares within two percent, some 50 us. */
 const SLOTS_MOST = 2048;
@@ -112,7 +112,7 @@ export interface DashboardHead {
 }
 
 /** What frames are made of. A log has no requests, only sequences. */
-export interface FrameSource {
+interface FrameSource {
   readonly cache: CacheMeasures;
   readonly requests?: RequestMeasures | undefined;
   queue(): { readonly running: number; readonly waiting: number };

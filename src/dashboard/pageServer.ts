@@ -20,7 +20,7 @@ const READERS_MOST = 32;
 /** Bytes that may wait for a slow reader; beyond it, it misses frames until it has read. */
 const WAITING_BYTES_MOST = 1 << 20;
 
-export interface PageAccess {
+interface PageAccess {
   /** Where the page lies, without a slash at its end: '' or such as '/dashboard'. */
   readonly base: string;
   /** Asked of clients that are not on this machine, and of all where it is given. */
@@ -29,7 +29,7 @@ export interface PageAccess {
   readonly hosts: readonly string[];
 }
 
-export interface PageData {
+interface PageData {
   head(): DashboardHead;
   frames(): readonly DashboardFrame[];
 }

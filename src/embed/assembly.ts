@@ -14,7 +14,7 @@ import { BlockMoves } from '../views/index.ts';
 import { runtimeMigration } from '../views/kvMigrator.ts';
 import { BlockBook, type BlockText, keyFromHex } from './blockBook.ts';
 import { BlockNotes, noteFrom, readNotes } from './blockNotes.ts';
-import { checkRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
+import { checkedRuntimeConfig, inConfigNames, type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { AdmissionQueue, bytesOf, type RequestContext } from './context.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
 import { type GroupUnits, groupUnits } from './layerGroups.ts';
@@ -39,8 +39,8 @@ export interface RuntimeParts {
 }
 
 /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
-export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeParts> {
-  checkRuntimeConfig(config);
+export async function assembleRuntime(given: KVRuntimeConfig): Promise<RuntimeParts> {
+  const config = checkedRuntimeConfig(given);
   const { layout, layerGroups, secretKey, epoch = 0, model, extras = {} } = config;
   const notice = guarded(config.notice);
   const units = groupUnits(layout, layerGroups);
@@ -59,7 +59,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
   const memory = await tableMemory();
   const notes = new BlockNotes(secretKey);
   const noteOf = book === undefined ? undefined : noteFrom(book, notes);
-  const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
+  const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig, notice);
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
@@ -138,7 +138,7 @@ const SAVE_BLOCKS = 256;
 const STEP_TOKENS = 512;
 
 /** What the rows of the tiers are opened with: of the configuration, what is theirs. */
-export function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
+function tierOptionsOf(config: KVRuntimeConfig): Omit<StoreConfig, 'facts' | 'notice'> {
   const names = tierRows.flatMap(({ optionNames }) => optionNames);
   const options: TierOptions = Object.fromEntries(names.map((name) => [name, Reflect.get(config, name)]));
   return { ...options, wrapStores: config.wrapStores };

@@ -9,7 +9,6 @@ import {
   type KeyElements,
   type RequestExtras,
   requireElements,
-  Tier,
   TierKVError,
 } from '../runtime/index.ts';
 import { described, optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
@@ -249,7 +248,7 @@ export interface BeginOptions extends WaitOptions {
   readonly retention?: RetentionHint | undefined;
 }
 
-export const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
+const beginOptionsNames: readonly string[] = optionNames<BeginOptions>({
   signal: true,
   tenant: true,
   extras: true,
@@ -268,7 +267,7 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
-export const retentionHintNames: readonly string[] = optionNames<RetentionHint>({
+const retentionHintNames: readonly string[] = optionNames<RetentionHint>({
   priority: true,
   keepMs: true,
 });
@@ -277,7 +276,7 @@ export const retentionHintNames: readonly string[] = optionNames<RetentionHint>(
 const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
 
 /** @throws TKV_INPUT naming the invalid part of the hint */
-export function checkHint(hint: RetentionHint): Required<RetentionHint> {
+function checkHint(hint: RetentionHint): Required<RetentionHint> {
   const { priority = 0, keepMs = 0 } = requireOptions(hint, retentionHintNames, 'retention');
   const fault = (field: string, value: unknown, what: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${field} is ${described(value)}, not ${what}. Leave it out for none.`, {
@@ -314,7 +313,7 @@ export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions):
   return signal === undefined ? [closing] : [closing, signal];
 }
 
-export function checkedWait(waitMs = 1000): number {
+function checkedWait(waitMs = 1000): number {
   if (typeof waitMs === 'number' && waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
   throw new TierKVError('TKV_INPUT', `shareWaitMs is ${described(waitMs)}, not milliseconds from 0 on.`, {
     field: 'shareWaitMs',
@@ -336,7 +335,7 @@ export function checkedPriority(priority = 0): number {
 // How a request gets its room: its cached blocks are pinned, what lower tiers hold is on its way, the rest is
 // opened to be computed, all in one turn. A request that finds no room is refused, or waits for it.
 
-export interface Wish {
+interface Wish {
   readonly tenant: string;
   readonly list: TokenList;
   readonly owner: number;
@@ -351,7 +350,7 @@ type Group = Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>;
 const STAGINGS_MAX = 3;
 
 /** How a request waits. */
-export interface Admission {
+interface Admission {
   readonly signals: readonly AbortSignal[];
   /** False: it had room before and lost it, and waits ahead of those of its priority. */
   readonly isFirst: boolean;
@@ -365,7 +364,7 @@ export interface Admission {
  * stand.
  * @throws TKV_FULL, and the reason of a signal
  */
-export async function admit(
+async function admit(
   context: RequestContext,
   groups: readonly Group[],
   wish: Wish,
@@ -432,7 +431,7 @@ function openTables(context: RequestContext, groups: readonly Group[], wish: Wis
 }
 
 /** Starts the loads of what lower tiers hold, and opens blocks for the rest. @returns false without room */
-export function takeRoom(
+function takeRoom(
   { manager, nowUs }: RequestContext,
   groups: readonly GroupTable[],
   blocks: number,
@@ -496,19 +495,18 @@ export function roomOf(context: RequestContext): Room {
 // Blocks on a slow tier are read into host memory before their request takes room in HBM, so that no other
 // request waits for room that waits for a disk. While most of HBM is free, they are read right into it.
 
-/** Position of host memory among the tiers. */
-const DDR = 1;
 /** Share of HBM in use from which on it is not held for reads of slower tiers than host memory. */
 const HELD_SHARE = 0.5;
 
 /** Keys of the request's cached blocks, its tail's among them, that host memory does not have yet. */
-export function keysToStage(
+function keysToStage(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys'>[],
   list: TokenList,
 ): Uint32Array[] {
-  const { manager, blockTokens } = context;
-  if (manager.tiers.length <= 2 || manager.tiers[DDR] !== Tier.DDR || !isHeld(context)) return [];
+  const { manager, blockTokens, stores } = context;
+  const host = stores.hostPosition;
+  if (host === undefined || host === manager.tiers.length - 1 || !isHeld(context)) return [];
   const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const matched = Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, limit)));
   const wanted = groups.flatMap(({ keys }) =>
@@ -518,18 +516,20 @@ export function keysToStage(
   return wanted.filter((key) => {
     const { byTier, pending } = manager.lookup(key, 1);
     const position = byTier.indexOf(1);
-    return position > DDR || (position === DDR && pending > 0);
+    return position > host || (position === host && pending > 0);
   });
 }
 
 /** Fulfilled when each of the blocks is in host memory, or is not to be had there. */
-export async function stage(
-  { moves, nowUs }: RequestContext,
+async function stage(
+  { moves, nowUs, stores: { hostPosition } }: RequestContext,
   keys: readonly Uint32Array[],
   signals: readonly AbortSignal[],
 ): Promise<void> {
+  if (hostPosition === undefined) return;
   const staged = keys.map(
-    (key) => new Promise<unknown>((ended) => moves.move(key, DDR, JobPriority.DEMAND_LOAD, nowUs(), ended)),
+    (key) =>
+      new Promise<unknown>((ended) => moves.move(key, hostPosition, JobPriority.DEMAND_LOAD, nowUs(), ended)),
   );
   await unlessAborted(signals, () => Promise.all(staged));
 }

@@ -96,7 +96,7 @@ function bookedBlock(key: string, { parent, tokens, bytes, tiers, text }: Line):
 }
 
 /** Whose blocks a chain makes keys of. */
-export interface BookedChain {
+interface BookedChain {
   readonly tenant: string;
   readonly group: number;
   /** As `blockExtras` gives them. */

@@ -44,7 +44,9 @@ export async function eachBlock(
 ): Promise<void> {
   const { host } = context.stores;
   if (host !== undefined) {
-    places.forEach(({ slot, sizeClass }, i) => void take(host.view(slot, sizeClass), i));
+    places.forEach(({ slot, sizeClass }, i) => {
+      requireDone(take(host.view(slot, sizeClass), i), 'take');
+    });
     return;
   }
   const slots = places.map(({ slot, sizeClass }) => context.pool().buffer(slot, sizeClass));
@@ -70,7 +72,7 @@ export async function eachBlock(
       const bytes = new Uint8Array(staging.getMappedRange());
       at = 0;
       part.forEach(({ sizeBytes }, i) => {
-        take(bytes.subarray(at, at + sizeBytes), first + i);
+        requireDone(take(bytes.subarray(at, at + sizeBytes), first + i), 'take');
         at += sizeBytes;
       });
     } finally {
@@ -104,15 +106,27 @@ export function writeBytes(context: Stores, { slot, sizeClass }: TopPlace, bytes
   const { host } = context.stores;
   if (host !== undefined) {
     const view = host.view(slot, sizeClass);
-    if (typeof bytes === 'function') bytes(view);
+    if (typeof bytes === 'function') requireDone(bytes(view), 'bytes');
     else view.set(requireWhole(bytes, view.byteLength));
     return;
   }
   const { buffer, offsetBytes, sizeBytes } = context.pool().buffer(slot, sizeClass);
   let whole: Uint8Array;
-  if (typeof bytes === 'function') bytes((whole = new Uint8Array(sizeBytes)));
+  if (typeof bytes === 'function') requireDone(bytes((whole = new Uint8Array(sizeBytes))), 'bytes');
   else whole = requireWhole(bytes, sizeBytes);
   context.device().queue.writeBuffer(buffer, offsetBytes, whole as Uint8Array<ArrayBuffer>);
+}
+
+/** @throws TKV_INPUT for what a function gave that goes on after it returned: by then the bytes are not its own */
+function requireDone(given: unknown, field: string): void {
+  if (typeof (given as { readonly then?: unknown } | null | undefined)?.then !== 'function') return;
+  Promise.resolve(given).catch(() => {});
+  throw new TierKVError(
+    'TKV_INPUT',
+    `${field} is a function that goes on after it returns, and the bytes are its own during the call alone. ` +
+      'Await what it needs before the call, and pass a function that is not async.',
+    { field },
+  );
 }
 
 function requireWhole(bytes: Uint8Array, blockBytes: number): Uint8Array {

@@ -82,7 +82,7 @@ export class BlockPort {
   ) {
     this.#context = context;
     this.#stores = stores;
-    this.#secretKey = config.secretKey.slice();
+    this.#secretKey = new Uint8Array(config.secretKey);
     this.layout = layoutFingerprint(config.layout);
     this.generation = config.epoch ?? 0;
     const tiers = [...stores.tiers.values()];

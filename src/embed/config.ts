@@ -109,7 +109,7 @@ export interface KVRuntimeConfig extends TierOptions {
   readonly notice?: (line: string) => void;
 }
 
-export const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig, keyof TierOptions>>({
+const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntimeConfig, keyof TierOptions>>({
   layout: true,
   layerGroups: true,
   blocksPerPage: true,
@@ -134,10 +134,11 @@ export const kvRuntimeConfigNames: readonly string[] = optionNames<Omit<KVRuntim
 });
 
 /**
- * That every setting is known and of its kind, before anything is made of it.
+ * The settings as the runtime's own, each known and of its kind. What its owner does with the bytes of the secret and with
+ * the extras later changes no key.
  * @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown
  */
-export function checkRuntimeConfig(config: KVRuntimeConfig): void {
+export function checkedRuntimeConfig(config: KVRuntimeConfig): KVRuntimeConfig {
   const names = [...kvRuntimeConfigNames, ...tierRows.flatMap((row) => row.optionNames)];
   requireOptions(config, names, 'config', 'TKV_CONFIG');
   const { offload, migration, lowerCopy, sharingGroups } = config;
@@ -162,6 +163,15 @@ export function checkRuntimeConfig(config: KVRuntimeConfig): void {
   }
   const { log } = config;
   if (log !== undefined) requireText(log, 'log', 'Leave it out for the default.', 'TKV_CONFIG');
+  const { secretKey, extras } = config;
+  return {
+    ...(Object.fromEntries(
+      names.map((name) => [name, Reflect.get(config, name)]),
+    ) as unknown as KVRuntimeConfig),
+    // not by `slice`, which gives a view of a Buffer
+    secretKey: secretKey instanceof Uint8Array ? new Uint8Array(secretKey) : secretKey,
+    extras: extras === undefined ? undefined : { ...extras },
+  };
 }
 
 /** Room for blocks in flight beside each tier's capacity: a share of it, and at most 64 MiB. */

@@ -247,7 +247,7 @@ export function notOnTop({ manager }: Pick<RequestContext, 'manager'>, index: nu
 // again whenever some came free; the others wait behind it. A request that steps aside keeps its place, and
 // the requests behind it go ahead meanwhile.
 
-export interface Ticket {
+interface Ticket {
   readonly priority: number;
   isAside: boolean;
   /** Called when the ticket is first, or when room came free while it is. */

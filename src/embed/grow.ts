@@ -83,7 +83,7 @@ export interface StepEntry {
   readonly tokens: KeyElements;
 }
 
-export const stepEntryNames: readonly string[] = optionNames<StepEntry>({ sequence: true, tokens: true });
+const stepEntryNames: readonly string[] = optionNames<StepEntry>({ sequence: true, tokens: true });
 
 /** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
 export type EntryEnd = StepEnd | 'full';
@@ -243,7 +243,7 @@ function unshareTail(context: RequestContext, sequence: SequenceState): void {
  * Hands the full open blocks that the caller was told to write over to be sealed, behind the device work
  * submitted so far.
  */
-export function sealFull(context: RequestContext, sequence: SequenceState): void {
+function sealFull(context: RequestContext, sequence: SequenceState): void {
   const { blockTokens } = context;
   const end = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.isRecovering || sequence.groups.every(({ sealed }) => sealed >= end)) return;

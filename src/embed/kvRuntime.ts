@@ -13,6 +13,7 @@
  * the next device: blocks that other tiers hold are loaded, the rest is open.
  */
 
+import { guarded, guardedMethods } from '../backends/guarded.ts';
 import type { SlotBuffer } from '../backends/webgpu/types.ts';
 import type { CacheExplanation } from '../explain/explanation.ts';
 import { schedulerConfigNames } from '../runtime/batching/config.ts';
@@ -36,6 +37,7 @@ import {
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
+import { managerObserverNames } from '../runtime/manager/observer.ts';
 import { described, optionNames, requireFlag, requireFunction, requireOptions } from '../runtime/options.ts';
 import type { CrossRequestKVCache } from '../views/index.ts';
 import { assembleRuntime, type RuntimeParts, saveDurably } from './assembly.ts';
@@ -75,6 +77,7 @@ import {
   type DecisionLogFile,
   type EventOptions,
   eventOptionsNames,
+  guardedRequests,
   type RequestObserver,
 } from './observability.ts';
 import { PagedAttentionCache } from './pagedAttentionCache.ts';
@@ -100,7 +103,7 @@ import { type KVSequence, type PrefillPart, type SequenceState, stateOf } from '
 import type { OpenStores } from './stores.ts';
 
 /** What watches a runtime. It may read, and makes no call that changes anything. */
-export interface RuntimeObserver {
+interface RuntimeObserver {
   readonly blocks?: ManagerObserver | undefined;
   readonly requests?: RequestObserver | undefined;
 }
@@ -119,7 +122,7 @@ export interface LookupOptions {
   readonly extras?: RequestExtras | undefined;
 }
 
-export const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
+const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
   tenant: true,
   extras: true,
 });
@@ -134,11 +137,7 @@ function requireBlock(sequence: SequenceState, index: number): void {
 }
 
 /** @throws TKV_INPUT for a group that is not there */
-export function groupOf(
-  context: RequestContext,
-  sequence: KVSequence,
-  group: number,
-): KVSequence['groups'][number] {
+function groupOf(context: RequestContext, sequence: KVSequence, group: number): KVSequence['groups'][number] {
   const { groups } = stateOf(context, sequence);
   const found = Number.isSafeInteger(group) ? groups[group] : undefined;
   if (found !== undefined) return found;
@@ -157,7 +156,7 @@ export interface NextPartOptions extends WaitOptions {
   readonly maxTokens?: number | undefined;
 }
 
-export const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
+const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
   signal: true,
   maxTokens: true,
 });
@@ -166,7 +165,7 @@ export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
 }
 
-export const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
+const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
   tenant: true,
   extras: true,
   priority: true,
@@ -384,14 +383,13 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Fills open block `index`, whole.
-   * @param bytes all its bytes, or a function that is called with them in place before `write` returns
+   * Fills open block `index`, whole. A block whose writing failed is not sealed until it is written.
+   * @param bytes all its bytes, or a function that fills them in place before it returns
    * @throws TKV_INPUT for bytes of another length, TKV_STATE for a block that is not open, and in a runtime with a device
    */
   write(sequence: KVSequence, index: number, bytes: BlockFiller, group = 0): void {
-    const place = this.#writable(sequence, index, group);
-    viewOf(this.#context, place, 'write');
-    writeBytes(this.#context, place, bytes);
+    viewOf(this.#context, this.#writable(sequence, index, group), 'write');
+    this.#write(sequence, index, bytes, group);
   }
 
   /**
@@ -429,7 +427,15 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_INPUT for bytes of another length, TKV_STATE for a block that is not open
    */
   writeBlock(sequence: KVSequence, index: number, bytes: BlockFiller, group = 0): void {
-    writeBytes(this.#context, this.#writable(sequence, index, group), bytes);
+    this.#write(sequence, index, bytes, group);
+  }
+
+  #write(sequence: KVSequence, index: number, bytes: BlockFiller, group: number): void {
+    const place = this.#writable(sequence, index, group);
+    const told = stateOf(this.#context, sequence).told[group];
+    told.written(index, false); // until all of it is
+    writeBytes(this.#context, place, bytes);
+    told.written(index, true);
   }
 
   #readable(sequence: KVSequence, index: number, group: number): TopPlace {
@@ -652,13 +658,21 @@ export class KVRuntime implements AsyncDisposable {
   // What the runtime tells.
 
   /**
-   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`.
+   * Tells of every block and job, and of every request, from now on. What is watched so stands in `tierkv/metrics`. What
+   * an observer throws hurts no request: `notice` is told the first time.
    * @returns unsubscribe
    */
   observe({ blocks, requests }: RuntimeObserver): () => void {
+    let isTold = false;
+    const threw = (error: unknown): void => {
+      if (!isTold) guarded(this.#config.notice)(`tierkv: an observer threw: ${String(error)}`);
+      isTold = true;
+    };
     const stops = [
-      blocks === undefined ? undefined : this.manager.observe(blocks),
-      requests === undefined ? undefined : this.#context.observers.add(requests),
+      blocks === undefined
+        ? undefined
+        : this.manager.observe(guardedMethods(blocks, managerObserverNames, threw)),
+      requests === undefined ? undefined : this.#context.observers.add(guardedRequests(requests, threw)),
     ];
     return () => {
       for (const stop of stops) stop?.();

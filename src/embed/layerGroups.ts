@@ -15,7 +15,7 @@ export interface LayerGroup {
   readonly end: number;
 }
 
-export const layerGroupNames: readonly string[] = optionNames<LayerGroup>({ first: true, end: true });
+const layerGroupNames: readonly string[] = optionNames<LayerGroup>({ first: true, end: true });
 
 export interface GroupUnits {
   readonly groups: readonly LayerGroup[];

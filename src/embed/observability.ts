@@ -4,6 +4,7 @@
  * the oldest ones and sees the gap.
  */
 
+import { guardedMethods } from '../backends/guarded.ts';
 import { openTextLog, type TextLog } from '../backends/host/posix.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import {
@@ -257,8 +258,16 @@ export interface DecisionLogFile {
   close(): void;
 }
 
-/** @throws TKV_IO when the file cannot be made */
-export function openDecisionLog(path: string, config: ManagerConfig): DecisionLogFile {
+/**
+ * @param notice told once where the file cannot be written any more, such as on a full disk: the log ends there, and no
+ * request is hurt
+ * @throws TKV_IO when the file cannot be made
+ */
+export function openDecisionLog(
+  path: string,
+  config: ManagerConfig,
+  notice: (line: string) => void,
+): DecisionLogFile {
   let file: TextLog;
   try {
     file = openTextLog(path);
@@ -274,12 +283,29 @@ export function openDecisionLog(path: string, config: ManagerConfig): DecisionLo
       },
     );
   }
-  const writer = new LogWriter(config, { log: (text) => file.write(text) });
+  let isWritten = true;
+  const guard = (act: () => void): void => {
+    if (!isWritten) return;
+    try {
+      act();
+    } catch (error) {
+      isWritten = false;
+      const why = error instanceof Error ? error.message : String(error);
+      notice(`tierkv: the log ${path} is written no more, and cannot be replayed: ${why}`);
+    }
+  };
+  const writer = new LogWriter(config, { log: (text) => guard(() => file.write(text)) });
   return {
     sink: writer,
     close: () => {
       writer.end();
-      file.close();
+      try {
+        file.close();
+      } catch (error) {
+        guard(() => {
+          throw error;
+        });
+      }
     },
   };
 }
@@ -317,6 +343,26 @@ export interface RequestWatch {
   /** @param how `stop`, `length`, `capacity`, `aborted`, `released`, `cancelled` or `refused` */
   ended(nowUs: number, how: string): void;
 }
+
+const watchNames: readonly (keyof RequestWatch)[] = [
+  'hashed',
+  'placed',
+  'filled',
+  'prefilled',
+  'token',
+  'ended',
+];
+
+/** The observer, and what it makes of each request, so that what they throw goes to `threw` alone. */
+export function guardedRequests(observer: RequestObserver, threw: (error: unknown) => void): RequestObserver {
+  const watchOf = (watch: unknown): RequestWatch => {
+    const given = (typeof watch === 'object' && watch !== null ? watch : {}) as Partial<RequestWatch>;
+    return { ...noWatch, ...guardedMethods(given, watchNames, threw) };
+  };
+  return guardedMethods(observer, ['asked'], threw, watchOf);
+}
+
+const noWatch = Object.fromEntries(watchNames.map((name) => [name, () => {}])) as unknown as RequestWatch;
 
 /** The observers of one runtime, in the order in which they came. */
 export class RequestObservers {
@@ -373,7 +419,7 @@ class SeveralWatches implements RequestWatch {
 
 // What a scheduler tells of its requests.
 
-export interface WatchedRequest {
+interface WatchedRequest {
   readonly watch: RequestWatch | undefined;
   /** Whether `watch` was told that it computes. */
   isFilled: boolean;

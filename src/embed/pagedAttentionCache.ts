@@ -12,12 +12,12 @@ import type { BlockPlacement, CacheBlockData, IPagedAttentionCache } from '../vi
 import { type DeviceBlockTable, placesIn, type RequestContext } from './context.ts';
 import { Scrubbing } from './tails.ts';
 
-export interface BlockHalves {
+interface BlockHalves {
   readonly keyCache: Uint8Array;
   readonly valueCache: Uint8Array;
 }
 
-export async function readBlock(
+async function readBlock(
   device: GPUDevice,
   { buffer, offsetBytes, sizeBytes }: SlotBuffer,
   layout: KVLayout,
@@ -35,7 +35,7 @@ export async function readBlock(
   }
 }
 
-export function writeBlock(
+function writeBlock(
   device: GPUDevice,
   { buffer, offsetBytes }: SlotBuffer,
   layout: KVLayout,
@@ -65,7 +65,7 @@ function together({ keyCache, valueCache }: BlockHalves, planeBytes: number): Ui
 
 // Where the blocks of a paged cache lie in HBM, and how they are moved: by a copy of a block onto itself.
 
-export class EntryPlacement implements BlockPlacement {
+class EntryPlacement implements BlockPlacement {
   readonly blocksPerPage: number;
   readonly #context: RequestContext;
   readonly #table: Sequence;

@@ -264,7 +264,7 @@ export function expectTail(context: RequestContext, sequence: SequenceState): vo
 }
 
 /** How far the tail is in a group now. What has come up is copied. */
-export function tailStage(
+function tailStage(
   context: RequestContext,
   sequence: SequenceState,
   tail: ArrivingTail,
@@ -288,7 +288,7 @@ export function tailStage(
  * @returns the tokens that it adds: 0 without a tail, while blocks before it are missing, and where
  * its tokens are computed sooner than they come. Or, while they come, the time after which to look again
  */
-export function tailNow(
+function tailNow(
   context: RequestContext,
   sequence: SequenceState,
   computed: number,

@@ -43,7 +43,7 @@ export interface StateOptions extends WaitOptions {
   readonly retention?: RetentionHint | undefined;
 }
 
-export const stateOptionsNames: readonly string[] = optionNames<StateOptions>({
+const stateOptionsNames: readonly string[] = optionNames<StateOptions>({
   signal: true,
   tenant: true,
   extras: true,
@@ -82,7 +82,8 @@ const PART_BLOCKS_MAX = 64;
 const PART_SHARE = 1 / 4;
 
 /**
- * Stores the state of `tokens`. A whole state that the prefix has already stays, whatever its bytes.
+ * Stores the state of `tokens`, of which a copy is taken at once. A whole state that the prefix has already stays, whatever
+ * its bytes.
  * @returns whether the prefix has a whole state now; false where its first parts had to leave for the last ones
  * @throws TKV_INPUT for malformed tokens, state or options, TKV_CAPACITY for a state that the tiers can never hold,
  * TKV_FULL when its blocks find no room now, TKV_STATE when the runtime is closed, and the reason of the signal
@@ -90,19 +91,21 @@ const PART_SHARE = 1 / 4;
 export async function putState(
   runtime: RequestContext,
   tokens: KeyElements,
-  state: Uint8Array,
+  given: Uint8Array,
   options: StateOptions,
 ): Promise<boolean> {
   const context = unwatched(runtime);
   checkOptions(context, options);
-  requireState(state);
+  requireState(given);
   const blockBytes = requireBlocks(context);
-  requireHolds(context, state.byteLength);
+  requireHolds(context, given.byteLength);
+  // memory that is used again meanwhile, or detached as WebAssembly's is where it grows, would leave other bytes than were hashed
+  const state = new Uint8Array(given);
   const keys = prefixKeys(context, tokens, options);
   const { length } = tokens;
   const key = keys.ofPrefix(length);
   const full = Math.floor(length / context.blockTokens);
-  const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', state as Uint8Array<ArrayBuffer>));
+  const hash = new Uint8Array(await crypto.subtle.digest('SHA-256', state));
   const topBlocks = Math.floor(context.manager.config.tiers[TOP].shape.capacityBytes / blockBytes);
   const partBlocks = Math.max(1, Math.min(PART_BLOCKS_MAX, Math.floor(topBlocks * PART_SHARE)));
   let head: StateHead = { bytes: state.byteLength, hash, partBlocks, tokens: length, key };

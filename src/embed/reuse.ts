@@ -31,7 +31,7 @@ export interface CrossRequestOptions {
   readonly enableTenantIsolation?: boolean;
 }
 
-export const crossRequestOptionsNames: readonly string[] = optionNames<CrossRequestOptions>({
+const crossRequestOptionsNames: readonly string[] = optionNames<CrossRequestOptions>({
   enableTenantIsolation: true,
 });
 
@@ -105,12 +105,12 @@ export class WaitingRequest {
   }
 }
 
-export interface QueueOptions {
+interface QueueOptions {
   /** As at `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
 
-export const queueOptionsNames: readonly string[] = optionNames<QueueOptions>({ extras: true });
+const queueOptionsNames: readonly string[] = optionNames<QueueOptions>({ extras: true });
 
 /** A request's keys among those of all. */
 interface Span {

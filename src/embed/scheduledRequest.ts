@@ -33,7 +33,7 @@ export interface KVRequest {
   readonly priority?: number | undefined;
 }
 
-export const kvRequestNames: readonly string[] = optionNames<KVRequest>({
+const kvRequestNames: readonly string[] = optionNames<KVRequest>({
   id: true,
   tokens: true,
   tenant: true,

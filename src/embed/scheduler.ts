@@ -377,10 +377,10 @@ export interface KVStepPlan {
   readonly preempted: readonly string[];
 }
 
-export const nothingToCompute: KVStepPlan = { requests: [], tokens: 0, admitted: [], preempted: [] };
+const nothingToCompute: KVStepPlan = { requests: [], tokens: 0, admitted: [], preempted: [] };
 
 /** The scheduler's plan with tokens and places; foreign slots that it writes are cleared first. */
-export function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest>): KVStepPlan {
+function planForKernels(context: RequestContext, plan: StepPlan<ScheduledRequest>): KVStepPlan {
   const { blockTokens } = context;
   const requests: PlannedRequest[] = [];
   const scrubbing = new Scrubbing(context);
@@ -420,7 +420,7 @@ export interface SampledToken {
   readonly stop?: boolean | undefined;
 }
 
-export const sampledTokenNames: readonly string[] = optionNames<SampledToken>({
+const sampledTokenNames: readonly string[] = optionNames<SampledToken>({
   id: true,
   token: true,
   stop: true,
@@ -451,7 +451,7 @@ export interface KVStepOutcome {
  * @throws TKV_INPUT naming the entry for an invalid token id, a request that samples nothing in this step,
  * or one that is named twice or missing; nothing is done then
  */
-export function takeTokens(
+function takeTokens(
   plan: StepPlan<ScheduledRequest>,
   requests: ReadonlyMap<string, ScheduledRequest>,
   sampled: readonly SampledToken[],
@@ -486,7 +486,7 @@ export function takeTokens(
   return stopped;
 }
 
-export function finishedOf(outcome: StepOutcome<ScheduledRequest>): FinishedRequest[] {
+function finishedOf(outcome: StepOutcome<ScheduledRequest>): FinishedRequest[] {
   return outcome.finished.map(({ id, tokenList, promptTokens }, i) => ({
     id,
     reason: finishReasonNames[outcome.reasons[i]],

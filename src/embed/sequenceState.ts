@@ -59,7 +59,7 @@ export interface KVSequence extends Disposable {
 }
 
 /** The runtime that a sequence belongs to, and what its blocks are. */
-export interface SequenceHome {
+interface SequenceHome {
   readonly blockTokens: number;
   readonly manager: BlockSealer;
   /** Ends a sequence: its sealed blocks stay cached. */
@@ -201,7 +201,7 @@ export class ComputingBlocks {
 }
 
 /** What a wait needs of the runtime. */
-export interface SharingContext {
+interface SharingContext {
   readonly manager: Pick<KVManager, 'matchLength'>;
   readonly computing: ComputingBlocks;
   readonly blockTokens: number;

@@ -43,7 +43,7 @@ export interface StoreConfig extends TierOptions {
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
 
-export const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
+const storeConfigNames: readonly string[] = optionNames<Omit<StoreConfig, keyof TierOptions>>({
   facts: true,
   notice: true,
   wrapStores: true,
@@ -70,6 +70,8 @@ export interface OpenStores extends AsyncDisposable, TierStores {
   readonly durable: DurableTier | undefined;
   /** The first tier that others write too, and its position; undefined where none is on. */
   readonly shared: { readonly tier: SharedTier; readonly position: number } | undefined;
+  /** Position of the first tier below the top that is host memory; undefined where none is on. */
+  readonly hostPosition: number | undefined;
   readonly engine: TransferEngine;
   readonly describe: () => Record<string, Record<string, string | number | boolean>>;
   /**
@@ -121,6 +123,9 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const parts = [...tiers.values()];
   const position = parts.findIndex(({ shared }) => shared !== undefined);
   const tier = parts[position]?.shared;
+  const hostPosition = [...tiers.keys()].findIndex(
+    (name, at) => at > TOP && rowOf(rows, name).isHostMemory === true,
+  );
   const stores: Omit<OpenStores, keyof TierStores> = {
     tiers,
     sizeField: rowOf(rows, top).fieldNames[`${top}.capacityBytes`] ?? `${top}.capacityBytes`,
@@ -140,6 +145,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     waitFor: (start) => (device === undefined ? start() : device.live.waitFor(start)),
     durable: parts.find(({ durable }) => durable !== undefined)?.durable,
     shared: tier === undefined ? undefined : { tier, position },
+    hostPosition: hostPosition > TOP ? hostPosition : undefined,
     engine,
     describe: () => Object.fromEntries([...tiers].map(([name, { store }]) => [name, store.describe()])),
     replaceDevice: async () => {

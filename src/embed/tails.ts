@@ -76,7 +76,7 @@ export function longestTail(
 }
 
 /** A tail that lies in a sequence's own block, for as long as nothing undoes that block. */
-export interface TakenTail {
+interface TakenTail {
   readonly tokens: number;
   /** `disturbances` of each group's table when the copy was in place. */
   readonly disturbances: readonly number[];

@@ -17,7 +17,7 @@ import { type BlockBook, type BlockExtra, blockExtras } from './blockBook.ts';
 import type { LayerGroup } from './layerGroups.ts';
 
 /** @throws TKV_INPUT unless it is a text that is not empty: tenants without a name would share the empty one */
-export function requireTenant(tenant: string): void {
+function requireTenant(tenant: string): void {
   requireText(tenant, 'tenant', 'Pass who may share this KV, from your own authentication.');
 }
 
@@ -45,7 +45,7 @@ export class TenantChains {
     const { secretKey } = namespace;
     this.#namespace = {
       ...namespace,
-      secretKey: secretKey instanceof Uint8Array ? secretKey.slice() : secretKey,
+      secretKey: secretKey instanceof Uint8Array ? new Uint8Array(secretKey) : secretKey, // a Buffer's slice is a view
     };
     this.#groups = groups;
     this.#sharing = sharing;
@@ -115,8 +115,7 @@ export class TenantChains {
 // Numbers are never given to another tenant; when they run out, the tenants that come later share the last
 // one, and are kept apart by always clearing.
 
-/** Owner of blocks whose tenant is not known, such as those of an earlier run. */
-export const UNKNOWN_OWNER = 0;
+/** Owner 0 has the blocks whose tenant is not known, such as those of an earlier run. */
 export const OWNERS = 4096;
 /** Stands for all tenants beyond. */
 export const SHARED_OWNER: number = OWNERS - 1;

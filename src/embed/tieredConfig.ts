@@ -55,7 +55,7 @@ export interface TierConfig {
   readonly path?: string;
 }
 
-export const tierConfigNames: readonly string[] = optionNames<TierConfig>({
+const tierConfigNames: readonly string[] = optionNames<TierConfig>({
   tier: true,
   capacityBytes: true,
   bandwidthGbps: true,
@@ -71,14 +71,14 @@ export interface CalibratedLink {
   readonly delayUs?: number;
 }
 
-export interface TierSet {
+interface TierSet {
   readonly hbm: TierConfig;
   readonly ddr: TierConfig | undefined;
   readonly nvme: TierConfig | undefined;
 }
 
 /** @throws TKV_CONFIG for a tier that is missing, unknown or named twice, or a field that is wrong */
-export function tierSet(tiers: readonly TierConfig[]): TierSet {
+function tierSet(tiers: readonly TierConfig[]): TierSet {
   requireArray(tiers, 'tiers', "Pass [{ tier: 'hbm', capacityBytes }, ...].", 'TKV_CONFIG');
   const byTier = new Map<string, TierConfig>();
   for (const [i, config] of tiers.entries()) {
@@ -152,7 +152,7 @@ export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait
   readonly sink?: DecisionSink;
 }
 
-export const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageConfig>({
+const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageConfig>({
   adapter: true,
   wait: true,
   notice: true,
@@ -256,7 +256,7 @@ export interface StorageBackend {
   write(units: readonly StoredUnit[], data: readonly Uint8Array[]): Promise<void>;
 }
 
-export class StoreBackend implements StorageBackend {
+class StoreBackend implements StorageBackend {
   readonly tier: StorageTier;
   readonly capacityBytes: number;
   readonly #store: () => TierStore;

@@ -331,7 +331,7 @@ export function copyBox(
  * A block's layers and heads need not lie side by side in the model, but they do in its packed bytes: there
  * the first layer is 0, and so on.
  */
-export function packedBox({ layerIds, headIds, tokenRange }: KVBlockDescriptor): KVBox {
+function packedBox({ layerIds, headIds, tokenRange }: KVBlockDescriptor): KVBox {
   return {
     layerStart: 0,
     layerEnd: layerIds.length,
@@ -343,7 +343,7 @@ export function packedBox({ layerIds, headIds, tokenRange }: KVBlockDescriptor):
 }
 
 /** All of a unit, counted as `packedBox` counts. */
-export function unitInBlock({ layerIds, headIds }: KVBlockDescriptor, { track, unit }: PoolUnit): KVBox {
+function unitInBlock({ layerIds, headIds }: KVBlockDescriptor, { track, unit }: PoolUnit): KVBox {
   const { layerStart, layerEnd, headStart, headEnd, tokensPerUnit } = track.column;
   const layer = layerIds.indexOf(layerStart);
   const head = headIds.indexOf(headStart);
@@ -357,13 +357,13 @@ export function unitInBlock({ layerIds, headIds }: KVBlockDescriptor, { track, u
   };
 }
 
-export function bytesOfBox(layout: KVLayout, box: KVBox): Uint8Array {
+function bytesOfBox(layout: KVLayout, box: KVBox): Uint8Array {
   return new Uint8Array(boxBytes(layout, box));
 }
 
 // Which cells of a box have been found.
 
-export class CellSet {
+class CellSet {
   readonly #box: KVBox;
   readonly #found: Uint8Array;
   #left: number;
@@ -403,7 +403,7 @@ export class CellSet {
 // into those of its units, and put together again.
 
 /** @param data packed bytes of each block @returns bytes of each unit, zeros behind a block's last token */
-export function takenApart(
+function takenApart(
   layout: KVLayout,
   blocks: readonly KVBlockDescriptor[],
   data: readonly Uint8Array[],
@@ -419,17 +419,17 @@ export function takenApart(
 }
 
 /** A unit of a block, as the block was when its bytes were asked for. */
-export interface PartOfBlock {
+interface PartOfBlock {
   readonly block: KVBlockDescriptor;
   readonly unit: PoolUnit;
 }
 
-export function partsOf(blocks: readonly KVBlockDescriptor[]): PartOfBlock[] {
+function partsOf(blocks: readonly KVBlockDescriptor[]): PartOfBlock[] {
   return blocks.flatMap((block) => block.units.map((unit) => ({ block, unit })));
 }
 
 /** @param read the units' bytes, in the order of `parts` @returns packed bytes of each block */
-export function putTogether(
+function putTogether(
   layout: KVLayout,
   blocks: readonly KVBlockDescriptor[],
   parts: readonly PartOfBlock[],
@@ -451,13 +451,13 @@ export function putTogether(
 const ATTEMPTS_MAX = 4;
 const NO_KEY = new Uint32Array(4);
 
-export interface ReadUnit {
+interface ReadUnit {
   /** Layers, heads and tokens of the whole unit. */
   readonly box: KVBox;
   readonly bytes: Uint8Array;
 }
 
-export class UnitBytes {
+class UnitBytes {
   readonly #open: OpenTiers;
 
   constructor(open: OpenTiers) {

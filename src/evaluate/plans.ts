@@ -33,7 +33,7 @@ import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
 /** Where their workloads lie. */
-export const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
+const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
 /**
  * What decides times stands here instead of following defaults of other rooms: published results of searches rest on these
@@ -65,7 +65,7 @@ const suites: PlanSource['suites'] = {
 };
 
 /** Plans by name. */
-export const plans: Readonly<Record<string, PlanSource>> = {
+const plans: Readonly<Record<string, PlanSource>> = {
   routing: {
     workloads: ['shared-prefixes.yaml', 'heavy-tail.yaml'],
     latencyModels: ['roofline', 'calibrated'],
@@ -285,7 +285,7 @@ type PlanFields = v.InferOutput<typeof planFields>;
  * What a file leaves out is as in the plan `routing`.
  * @throws TKV_IO, TKV_INPUT, or TKV_CONFIG with the file and the field at fault
  */
-export function readPlan(file: string): PlanSource {
+function readPlan(file: string): PlanSource {
   const text = readText(file);
   // lists of seeds may be long: their number is refused with its own words
   const json = parseJson(
@@ -449,12 +449,12 @@ export function refuseIdleScaling({ autoScale }: PolicyBundle, plan: EvaluationP
 //  What an evaluation plan is written as: workloads, models of time and seeds, before they are cases.
 
 /** What a suite is made of: every workload with every model of time and seed. */
-export interface SuiteSource {
+interface SuiteSource {
   readonly seeds: readonly number[];
   readonly perturbation: number;
 }
 
-export interface PlanSource {
+interface PlanSource {
   /** Paths of specifications, seen from `folder`. */
   readonly workloads: readonly string[];
   readonly latencyModels: readonly string[];

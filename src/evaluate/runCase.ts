@@ -34,7 +34,7 @@ export class Binder {
   }
 }
 
-export interface RunCase {
+interface RunCase {
   readonly metrics: RawMetrics;
   readonly built: BuiltSimulation;
   readonly targets: TargetsByClass;
@@ -197,14 +197,14 @@ export function explainCase(
 // A workload that is a little different: rate and lengths times factors that are drawn from a key, so that a
 // search does not learn one workload by heart. The same key gives the same factors.
 
-export interface Factors {
+interface Factors {
   readonly rate: number;
   readonly prompt: number;
   readonly output: number;
 }
 
 /** Factors within 1 - most and 1 + most. */
-export function drawFactors(key: bigint, most: number): Factors {
+function drawFactors(key: bigint, most: number): Factors {
   const random = new PartitionedRandom(key).stream('perturbation');
   const draw = (): number => 1 + most * (2 * random.float64() - 1);
   return { rate: draw(), prompt: draw(), output: draw() };
@@ -238,7 +238,7 @@ function scaled(length: LengthSpec, by: number): LengthSpec {
   }
 }
 
-export function perturbed(spec: WorkloadSpec, { rate, prompt, output }: Factors): WorkloadSpec {
+function perturbed(spec: WorkloadSpec, { rate, prompt, output }: Factors): WorkloadSpec {
   const change = <T extends { inputLength: LengthSpec; outputLength: LengthSpec }>(traffic: T): T => ({
     ...traffic,
     inputLength: scaled(traffic.inputLength, prompt),

@@ -176,7 +176,7 @@ export async function serveLines(
   }
 }
 
-export function isShutdown(request: unknown): boolean {
+function isShutdown(request: unknown): boolean {
   return (
     typeof request === 'object' && request !== null && 'method' in request && request.method === 'shutdown'
   );

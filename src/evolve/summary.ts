@@ -96,7 +96,7 @@ function window(requests: readonly RequestFact[], all: readonly RequestFact[]): 
   );
 }
 
-function sloIssues({ requests }: RunFacts): Issue[] {
+function sloIssues({ requests, targets }: RunFacts): Issue[] {
   const bad = requests.filter(({ good }) => !good);
   if (bad.length === 0) return [];
   const byTenant = [...groupBy(bad, ({ tenant }) => tenant || 'no tenant')].sort(
@@ -105,18 +105,23 @@ function sloIssues({ requests }: RunFacts): Issue[] {
   const [[tenant, most]] = byTenant;
   const ofTenant = requests.filter((request) => (request.tenant || 'no tenant') === tenant).length;
   const rejected = bad.filter(({ status }) => status === 'rejected').length;
+  const lost = [...groupBy(bad, ({ status }) => status)].filter(
+    ([status]) => status !== 'completed' && status !== 'rejected',
+  );
+  lost.sort(([a], [b]) => (a < b ? -1 : 1));
+  const ends = lost.map(([status, of]) => `${of.length} ended ${status}, `);
+  const what = Object.keys(targets).length === 0 ? 'did not complete' : 'missed the targets of their class';
   const late = bad.filter(({ status }) => status === 'completed');
   const queued = late.filter(({ routing }) => crowding(routing) > 0).length;
   return [
     {
       weight: bad.length,
-      title: `${bad.length} of ${requests.length} requests missed the targets of their class`,
+      title: `${bad.length} of ${requests.length} requests ${what}`,
       lines: [
         `pattern: tenant ${tenant} has ${percent(most.length / bad.length)} of the misses and ` +
           `${percent(ofTenant / requests.length)} of the traffic; ${window(bad, requests)}`,
-        `cause: ${rejected} were rejected, ${late.length} were late, of which ${queued} went to ` +
-          `an instance ` +
-          'with more in flight than the least loaded one',
+        `cause: ${rejected} were rejected, ${ends.join('')}${late.length} were late, of which ${queued} went to ` +
+          'an instance with more in flight than the least loaded one',
         ...(late.length === 0 ? [] : [`examples: ${examples(late)}`]),
       ],
       focus:
@@ -182,10 +187,12 @@ function imbalance({ metrics, requests, routesByReports }: RunFacts): Issue[] {
   return [
     {
       weight: crowded.length,
-      title: `${crowded.length} requests went where 4 or more requests more were in flight than elsewhere`,
+      title:
+        crowded.length === 0
+          ? 'requests are spread unevenly over the instances'
+          : `${crowded.length} requests went where 4 or more requests more were in flight than elsewhere`,
       lines: [
-        `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen ` +
-          `instance had ` +
+        `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen instance had ` +
           `${(spread / Math.max(1, requests.length)).toFixed(1)} in flight above the least on average`,
         routesByReports
           ? 'cause: what the policy goes by differs from the load now: snapshots were up to ' +

@@ -11,14 +11,7 @@ import { optionNames, requireOptions, requireShapes } from '../runtime/options.t
 import { UseOrder } from './useOrder.ts';
 
 /** Why a block is not to be found any more. */
-export type FateKind =
-  | 'evicted'
-  | 'damaged'
-  | 'missing'
-  | 'tierLost'
-  | 'notWritten'
-  | 'abandoned'
-  | 'sealFailed';
+type FateKind = 'evicted' | 'damaged' | 'missing' | 'tierLost' | 'notWritten' | 'abandoned' | 'sealFailed';
 
 /** How a block came to be gone. */
 export interface Fate {
@@ -37,7 +30,7 @@ export interface Fate {
 }
 
 /** What is known of a block, by its key. */
-export interface BlockFacts {
+interface BlockFacts {
   owner: number;
   tokens: number;
   /** Number of its last use among all uses; 0 for none. */
@@ -79,7 +72,7 @@ export interface Miss {
 }
 
 /** How a block that was found failed to come. */
-export interface FailedLoad {
+interface FailedLoad {
   readonly block: number;
   readonly outcome: Outcome;
   readonly atUs: number;

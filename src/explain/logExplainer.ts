@@ -28,7 +28,7 @@ import {
 import type { AskedPrefix } from './prefix.ts';
 
 /** Of a log: as much as a process of some 4 GB holds. */
-export const logBounds: HistoryBounds = { blocks: 4_194_304, requestBlocks: 8_388_608 };
+const logBounds: HistoryBounds = { blocks: 4_194_304, requestBlocks: 8_388_608 };
 
 /**
  * Which sequence is which request of a scheduler: of a request that joins, or waits for its loads, the sequence that opened

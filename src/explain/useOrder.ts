@@ -4,7 +4,7 @@
  * the blocks behind any of them in a logarithm of steps. When the numbers run out, the blocks are numbered anew, in their order.
  */
 
-export interface UsedBlock {
+interface UsedBlock {
   /** Number of its last use; 0 for none. */
   lastUse: number;
 }

@@ -148,7 +148,7 @@ export function refuseHiddenCompression(path: string, head: Buffer): void {
 }
 
 /** The suffix that the data's first bytes ask for, or ''. */
-export function compressionOf(head: Buffer): '' | '.gz' | '.zst' {
+function compressionOf(head: Buffer): '' | '.gz' | '.zst' {
   const magic = head.length >= 4 ? head.readUInt32BE(0) : 0;
   return magic >>> 16 === 0x1f8b ? '.gz' : magic === 0x28b52ffd ? '.zst' : '';
 }
@@ -200,7 +200,7 @@ export function firstLine(file: string): string {
 // twice, so the pipe is copied to a temporary file first. Waiting for a writer holds no thread, and a stop
 // ends it.
 
-export interface KeptPipe extends Disposable {
+interface KeptPipe extends Disposable {
   /** The file with what came through the pipe. */
   readonly path: string;
 }
@@ -280,7 +280,7 @@ export function aboutPipe(error: unknown, kept: KeptPipe, pipe: string): unknown
  * Opens a file that can be read to its end without waiting for another process.
  * @throws {TierKVError} TKV_IO for a file that cannot be opened; TKV_INPUT for a directory, pipe or device
  */
-export function openRegular(file: string | URL, name: string): number {
+function openRegular(file: string | URL, name: string): number {
   noteRead(file);
   let handle: number;
   try {
@@ -378,12 +378,12 @@ function unpack(name: string, packed: Buffer, maxBytes: number, tooLarge: () => 
   }
 }
 
-export function isCompressed(name: string): boolean {
+function isCompressed(name: string): boolean {
   return /\.(gz|zst)$/.test(name);
 }
 
 /** A compressed trace, unpacked whole. */
-export function unpackedTrace(file: string): Buffer {
+function unpackedTrace(file: string): Buffer {
   try {
     const packed = readBytes(file, file, maxUnpackedBytes);
     return unpack(file, packed, maxUnpackedBytes, () => unpacksTooLarge(file));
@@ -428,7 +428,7 @@ export function readText(file: string | URL, name: string = String(file)): strin
 let noted: Set<string> | null = null;
 
 /** Notes a file that is read, or of which only the existence decides something. */
-export function noteRead(file: string | URL): void {
+function noteRead(file: string | URL): void {
   if (noted === null) return;
   noted.add(typeof file === 'string' ? path.resolve(file) : fileURLToPath(file));
 }

@@ -186,12 +186,12 @@ export async function* readLines(path: string, progress: ReadProgress): AsyncGen
 // 2^53 - 1. Other fields are ignored. A line passes whole or is an error that names file, line and field; no
 // value is ever mended.
 
-export interface LinePlace {
+interface LinePlace {
   readonly path: string;
   readonly line: number;
 }
 
-export function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
+function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
   const at = field === undefined ? '' : `${field} `;
   return new TierKVError(
     'TKV_INPUT',

@@ -96,7 +96,7 @@ export interface OpenedWorkload {
 }
 
 /** What was taken of a recorded trace, as far as it was read. */
-export interface TakenTrace {
+interface TakenTrace {
   readonly columns: TakenColumns;
   rows: number;
   firstUs: number;
@@ -421,7 +421,7 @@ function withCohorts(
   };
 }
 
-export interface ServeGenOptions {
+interface ServeGenOptions {
   readonly windowDurationS?: number;
   readonly drainTimeoutS?: number;
 }

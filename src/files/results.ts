@@ -12,7 +12,7 @@ import { makeDirectories, openToWrite, requireReader } from '../backends/host/po
 import { packageVersion } from '../packageFiles.ts';
 import { TierKVError } from '../runtime/errors.ts';
 
-export interface Result {
+interface Result {
   readonly target: string;
   /** The text in parts, which are written as they come. */
   readonly parts: Iterable<string>;
@@ -159,7 +159,7 @@ export function writeJsonFile(target: string, value: unknown): void {
 //  What --json of any command writes has one shape: `docs/reference/result.schema.json`.
 
 /** Version of that shape. */
-export const resultSchema = 'tierkv.result/1';
+const resultSchema = 'tierkv.result/1';
 
 /** @param command with its subcommand, as `workload describe` */
 export function resultJson(command: string, result: object): string {

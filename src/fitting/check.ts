@@ -43,7 +43,7 @@ import { engineShape } from '../sim/latency/physics.ts';
 import { withOptionNames } from '../simulate/optionNames.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup, requireFiniteFit } from './fit.ts';
 
-export interface CheckOptions {
+interface CheckOptions {
   readonly gpu: string;
   readonly steps?: string;
   readonly runs?: string;
@@ -53,7 +53,7 @@ export interface NamedScore extends Score {
   readonly what: string;
 }
 
-export interface CheckedStep {
+interface CheckedStep {
   readonly experiment: string;
   readonly model: string;
   readonly regime: string;

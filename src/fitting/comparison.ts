@@ -3,10 +3,10 @@
 import type { MeasuredRequest } from '../sim/latency/fit/measuredRuns.ts';
 import type { RequestTimes } from '../sim/latency/fit/runReplay.ts';
 
-export const comparedTimes = ['TTFT', 'TPOT', 'E2E'] as const;
-export type ComparedTime = (typeof comparedTimes)[number];
-export const comparedPoints = ['mean', 'p50', 'p90', 'p99'] as const;
-export type ComparedPoint = (typeof comparedPoints)[number];
+const comparedTimes = ['TTFT', 'TPOT', 'E2E'] as const;
+type ComparedTime = (typeof comparedTimes)[number];
+const comparedPoints = ['mean', 'p50', 'p90', 'p99'] as const;
+type ComparedPoint = (typeof comparedPoints)[number];
 
 export interface ComparedValue {
   readonly what: ComparedTime;

@@ -27,7 +27,7 @@ import { linearTerms } from '../sim/latency/linear.ts';
 import type { ModelConfig } from '../sim/latency/modelConfig.ts';
 import { withOptionNames } from '../simulate/optionNames.ts';
 
-export interface FitOptions {
+interface FitOptions {
   readonly backend: 'calibrated' | 'linear';
   readonly gpu: string;
   readonly steps?: string;
@@ -37,7 +37,7 @@ export interface FitOptions {
   readonly links?: string;
 }
 
-export interface FitReport {
+interface FitReport {
   /** What goes into the coefficient file. */
   readonly file: Record<string, unknown>;
   readonly fitted: Score;

@@ -39,7 +39,7 @@ export interface FitRequestsOptions extends ServedBy {
   readonly fitShare: number;
 }
 
-export interface FitRequestsReport {
+interface FitRequestsReport {
   readonly file: Record<string, unknown>;
   readonly fitted: number;
   readonly judged: readonly RunQuantity[];
@@ -64,7 +64,7 @@ function peaksTaken({ gemm16 }: CalibratedCoefficients): PeakField[] {
 const mostError = 0.25;
 
 /** Told of each replay of the run: the share of the work that is done, about, and how many there were. */
-export type FitProgress = (share: number, replays: number) => void;
+type FitProgress = (share: number, replays: number) => void;
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist, too few requests, or a fit that does not fit. */
 export function fitToRequests(options: FitRequestsOptions, progress?: FitProgress): FitRequestsReport {

@@ -29,7 +29,7 @@ export interface ObserveOptions {
 }
 
 /** A line of the result; times in µs, lengths as the server counted them where it did. */
-export interface ObservedLine {
+interface ObservedLine {
   readonly arrival_us: number;
   readonly prompt_tokens: number;
   readonly output_tokens: number;

@@ -142,7 +142,7 @@ async function headOf(request: ClientRequest, body: Buffer, headMs: number): Pro
 }
 
 /** Whether the other side closed the connection. */
-export function wasReset({ code }: NodeJS.ErrnoException): boolean {
+function wasReset({ code }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
@@ -151,7 +151,9 @@ export function messageOf(error: unknown): string {
 }
 
 /** How the rest of an answer ended. */
-export type PassedEnd = 'whole' | 'backendBroke' | 'tooLong' | 'clientLeft' | 'clientStalled';
+type PassedEnd = 'whole' | 'backendBroke' | 'tooLong' | 'clientLeft' | 'clientStalled';
+/** `saidError`: the answer itself told the client of a failure. */
+export type AnswerEnd = PassedEnd | 'saidError';
 
 /**
  * Passes an answer on, as fast as the client takes it.
@@ -206,8 +208,9 @@ async function drained(response: ServerResponse, clientMs: number): Promise<Pass
   });
 }
 
-// What an answer says of itself, read beside as it goes by: tokens, and blocks that were found cached. A stream has an
-// event for each token or some; where its last one has `usage`, that counts.
+// What an answer says of itself, read beside as it goes by: tokens, blocks that were found cached, and whether it is whole. A
+// stream has an event for each token or some; where its last one has `usage`, that counts. Servers write JSON with spaces or
+// without.
 
 /** Bytes of one line of a stream that are looked at. */
 const LINE_BYTES_MOST = 2 ** 18;
@@ -221,8 +224,10 @@ export class AnswerMeter {
   #wholeBytes = 0;
   #events = 0;
   #usage: { completion: number; prompt: number; cached: number } | undefined;
-  /** Whether `[DONE]` has come, the last event of a whole stream. */
-  isDone = false;
+  /** Whether `[DONE]` has come, or the reason for which an answer ended: a whole stream has one or both. */
+  isWhole = false;
+  /** Whether the server says that it failed, in the place of an answer or behind a part of one. */
+  hasFailed = false;
 
   constructor(streams: boolean) {
     this.#streams = streams;
@@ -273,21 +278,32 @@ export class AnswerMeter {
   #event(line: string): void {
     if (!line.startsWith('data:')) return;
     if (line.includes('[DONE]', 5) && line.slice(5).trim() === '[DONE]') {
-      this.isDone = true;
+      this.isWhole = true;
       return;
     }
+    if (/"finish_reason"\s*:\s*"/.test(line)) this.isWhole = true;
     // the first event of a chat names the role alone, the last of a stream its usage alone
-    if (!line.includes('"role"') && !line.includes('"choices":[]')) this.#events++;
-    if (line.includes('"usage":{')) this.#take(line.slice(5));
+    const looks = /"role"|"error"|"usage"\s*:\s*\{|"choices"\s*:\s*\[\s*\]/.test(line);
+    if (!looks || this.#take(line.slice(5))) this.#events++;
   }
 
-  #take(json: string): void {
-    let usage: Record<string, unknown> | undefined;
+  /** @returns whether it has something of an answer */
+  #take(json: string): boolean {
+    let body: AnswerBody;
     try {
-      usage = (JSON.parse(json) as { usage?: Record<string, unknown> }).usage;
+      body = JSON.parse(json) as AnswerBody;
     } catch {
-      return;
+      return false;
     }
+    if (typeof body !== 'object' || body === null) return false;
+    const { choices, error } = body;
+    const said = Array.isArray(choices) ? (choices as unknown[]) : [];
+    if (error !== undefined && error !== null && said.length === 0) this.hasFailed = true;
+    this.#count(body.usage);
+    return said.some(hasContent);
+  }
+
+  #count(usage: Readonly<Record<string, unknown>> | null | undefined): void {
     if (typeof usage !== 'object' || usage === null) return;
     const count = (value: unknown, otherwise: number): number =>
       typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : otherwise;
@@ -298,4 +314,31 @@ export class AnswerMeter {
       cached: count(details?.cached_tokens, -1),
     };
   }
+}
+
+/** The parts of an answer, or of an event of one, that are looked at. */
+interface AnswerBody {
+  readonly usage?: Readonly<Record<string, unknown>> | null;
+  readonly choices?: unknown;
+  readonly error?: unknown;
+}
+
+/** Whether a choice has more than the role of who speaks. */
+function hasContent(choice: unknown): boolean {
+  if (typeof choice !== 'object' || choice === null) return false;
+  const { delta } = choice as { readonly delta?: unknown };
+  if (typeof delta !== 'object' || delta === null) return true;
+  const isEmpty = (value: unknown): boolean => value === null || value === undefined || value === '';
+  return Object.entries(delta).some(([name, value]) => name !== 'role' && !isEmpty(value));
+}
+
+/** How an answer ended by what it says: a server can fail, or leave, in the middle of one whose bytes came to a proper end. */
+export function judged(
+  passed: PassedEnd,
+  { streams, status }: BegunAnswer,
+  { hasFailed, isWhole }: AnswerMeter,
+): AnswerEnd {
+  if (passed !== 'whole' || status >= 400) return passed;
+  if (hasFailed) return 'saidError';
+  return streams && !isWhole ? 'backendBroke' : 'whole';
 }

@@ -41,7 +41,7 @@ export interface BackendConfig {
   readonly eventsReplay?: string;
 }
 
-export interface PollConfig {
+interface PollConfig {
   /** Between two polls of a backend. */
   readonly intervalMs: number;
   /** Longest answer to one. */
@@ -55,7 +55,7 @@ export interface PollConfig {
   readonly movedReaders: readonly string[];
 }
 
-export type BackendState = 'unseen' | 'up' | 'down';
+type BackendState = 'unseen' | 'up' | 'down';
 
 /** Polls running that must fail before a backend that answered is down. */
 const FAILURES_DOWN = 2;
@@ -101,6 +101,9 @@ export class Backend {
     this.url = new URL(url);
     if (this.url.search !== '' || this.url.hash !== '' || this.url.username !== '') {
       throw configError('backend', `is "${url}"`, 'Write http://host:port, without a query or a name.');
+    }
+    if (/\/v1\/?$/.test(this.url.pathname)) {
+      throw configError('backend', `is "${url}"`, 'Leave out /v1: the paths of clients begin with it.');
     }
     this.id = id ?? this.url.host;
     this.role = oneOf<BackendRole>(`role of ${this.id}`, role ?? 'monolithic', backendRoles);
@@ -404,7 +407,7 @@ export class BackendPool {
     backend.models = models;
     const told = this.#config.capacityBlocks;
     backend.capacityBlocks =
-      metrics !== null && metrics.hbmBlocks > 0 ? [metrics.hbmBlocks, ...told.slice(1)] : told;
+      metrics !== null && metrics.gpuBlocks > 0 ? [metrics.gpuBlocks, ...told.slice(1)] : told;
     backend.instance = this.#instances++;
     this.#byInstance.set(backend.instance, backend);
     backend.state = 'up';

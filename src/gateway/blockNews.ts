@@ -28,7 +28,7 @@ interface KnownBlock {
   tiers: number;
 }
 
-export interface NewsCounts {
+interface NewsCounts {
   events: number;
   /** Blocks in them. */
   blocks: number;

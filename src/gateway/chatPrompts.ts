@@ -23,7 +23,7 @@ interface JinjaLibrary {
 }
 
 /** A chat as one text. */
-export interface ChatText {
+interface ChatText {
   readonly text: string;
   /** Whether it is what the model's template makes. */
   readonly isTemplate: boolean;

@@ -76,14 +76,14 @@ export interface ReplayResult {
 const DIFFERENCES_MOST = 10;
 
 /** Lines of a log as records, each with its number and its text. */
-export interface LogLine {
+interface LogLine {
   readonly file: string;
   readonly line: number;
   readonly text: string;
   readonly record: GatewayInput | GatewayOutput;
 }
 
-export interface OpenedLog {
+interface OpenedLog {
   readonly header: LogHeader;
   /** Whether the last line read was a part of one. Known at the end. */
   readonly isCut: () => boolean;

@@ -34,7 +34,7 @@ const FAILURES_RUNNING = 5;
 const REST_US = 10_000_000;
 
 /** One decision of a policy that failed. */
-export interface PolicyFailure {
+interface PolicyFailure {
   readonly slot: 'admission' | 'priority' | 'routing';
   /** A kind of `PolicyError`; `resting` while the policy is left alone. */
   readonly kind: string;

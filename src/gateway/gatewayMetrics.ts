@@ -31,7 +31,7 @@ export class GatewayMeasures {
   }
 }
 
-export interface MeasuredGateway extends Pick<StatusSource, 'pool' | 'counts' | 'shadows' | 'openRequests'> {
+interface MeasuredGateway extends Pick<StatusSource, 'pool' | 'counts' | 'shadows' | 'openRequests'> {
   readonly measures: GatewayMeasures;
 }
 

@@ -18,7 +18,7 @@ const WAITING_BYTES_MOST = 64 * 2 ** 20;
 /** Bytes of lines that are put together into one write. */
 const BATCH_BYTES = 64 * 2 ** 10;
 
-export interface LineFileOptions {
+interface LineFileOptions {
   /** Bytes after which a part is full. */
   readonly partBytes: number;
   /** Finished parts that are kept, the newest ones; 0 for all. */

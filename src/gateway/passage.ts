@@ -8,11 +8,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { TierKVError } from '../runtime/errors.ts';
 import type { EndKind } from '../sim/control/controlPlane.ts';
 import {
+  type AnswerEnd,
   AnswerMeter,
   AttemptFailed,
   type BegunAnswer,
   beginAnswer,
-  type PassedEnd,
+  judged,
   passOn,
 } from './answers.ts';
 import type { Backend, BackendPool } from './backends.ts';
@@ -439,8 +440,9 @@ export class Passage {
     const { limits, counts, cutter } = this.#gateway;
     const meter = new AnswerMeter(answer.streams);
     this.#sendHead(answer);
-    const ended = await passOn(answer, this.#response, limits, meter);
+    const passed = await passOn(answer, this.#response, limits, meter);
     meter.end();
+    const ended = checkedPaths.has(this.#path) ? judged(passed, answer, meter) : passed;
     const isGood = answer.status < 400;
     const tokens = isGood ? meter.outputTokens : 0;
     if (tokens > 1) {
@@ -456,6 +458,14 @@ export class Passage {
     const { outcome, how } = endOf(ended, isGood);
     this.#end(how, tokens);
     this.#record(outcome, tokens, meter);
+    if (ended === 'saidError') {
+      // the client was told by the answer itself
+      counts.brokenAnswers++;
+      backend.counts.failures++;
+      backend.lastError = 'it ended an answer with an error';
+      this.#response.end();
+      return;
+    }
     if (ended === 'whole') {
       if (isGood) counts.completed++;
       else counts.backendErrors++;
@@ -579,15 +589,9 @@ function mixed(before: number, now: number): number {
   return before === 0 ? now : before + (now - before) / 8;
 }
 
-function endOf(ended: PassedEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
-  switch (ended) {
-    case 'whole':
-      return isGood ? { outcome: 'completed', how: 'completed' } : { outcome: 'failed', how: 'dropped' };
-    case 'clientLeft':
-    case 'clientStalled':
-      return { outcome: 'clientLeft', how: 'dropped' };
-    case 'backendBroke':
-    case 'tooLong':
-      return { outcome: 'broken', how: 'dropped' };
-  }
+function endOf(ended: AnswerEnd, isGood: boolean): { readonly outcome: TraceOutcome; readonly how: EndKind } {
+  if (ended === 'whole' && isGood) return { outcome: 'completed', how: 'completed' };
+  if (ended === 'whole') return { outcome: 'failed', how: 'dropped' };
+  const isLeft = ended === 'clientLeft' || ended === 'clientStalled';
+  return { outcome: isLeft ? 'clientLeft' : 'broken', how: 'dropped' };
 }

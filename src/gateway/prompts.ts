@@ -22,14 +22,14 @@ import { wordsPerKey } from '../runtime/keys/keyChain.ts';
 import { type BodyFields, type ChatTemplate, chatText } from './chatPrompts.ts';
 
 /** Bytes of text that count as a token without a tokenizer: English text has about four letters a token. */
-export const BYTES_A_TOKEN = 4;
+const BYTES_A_TOKEN = 4;
 const KEY_BYTES = 16;
 /** Bytes of a token id in a block. */
 const ID_BYTES = 4;
 
-export type Tokenisation = 'tokenizer' | 'text';
+type Tokenisation = 'tokenizer' | 'text';
 
-export interface PromptFacts {
+interface PromptFacts {
   readonly promptTokens: number;
   /** Whether `promptTokens` were counted; else they are an estimate. */
   readonly isCounted: boolean;
@@ -289,8 +289,8 @@ function isIds(list: readonly unknown[]): list is readonly number[] {
   return list.every((id) => typeof id === 'number' && id >>> 0 === id);
 }
 
-/** A secret for keys from a file, or drawn. @throws TKV_CONFIG for one that is too short */
+/** A copy of a secret for keys from a file, or drawn. @throws TKV_CONFIG for one that is too short */
 export function requireSecret(secret: Uint8Array): Uint8Array {
-  if (secret.length >= 16 && secret.length <= 32) return secret;
+  if (secret.length >= 16 && secret.length <= 32) return new Uint8Array(secret);
   throw configError('keySecret', `has ${secret.length} bytes`, 'Give it 16 to 32 random bytes.');
 }

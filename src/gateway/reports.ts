@@ -31,14 +31,14 @@ export interface BackendMetrics {
   /** Blocks that went down from tier to tier, and that were brought up, since the start; null for a server that does not say. */
   readonly moved: { readonly down: number; readonly up: number } | null;
   /** Of `vllm:cache_config_info`; 0 where it does not say. */
-  readonly hbmBlocks: number;
+  readonly gpuBlocks: number;
   readonly blockTokens: number;
   /** When its process began, in seconds since 1970; 0 where it does not say. */
   readonly startedS: number;
 }
 
 /** Sum in seconds and count of a histogram. */
-export interface RunningMean {
+interface RunningMean {
   readonly sum: number;
   readonly count: number;
 }
@@ -106,7 +106,7 @@ export function readMetrics(text: string, from: string): BackendMetrics {
   const lookupTokens = sum(['vllm:prefix_cache_queries_total', 'vllm:gpu_prefix_cache_queries_total']);
   const hitTokens = sum(['vllm:prefix_cache_hits_total', 'vllm:gpu_prefix_cache_hits_total']);
   if (hitTokens > lookupTokens) throw wrong('vllm:prefix_cache_hits_total', hitTokens);
-  const hbmBlocks = whole('num_gpu_blocks');
+  const gpuBlocks = whole('num_gpu_blocks');
   const blockTokens = config.length === 0 ? 0 : whole('block_size') / config.length;
   return {
     queueDepth: Math.round(sum(['vllm:num_requests_waiting'], REQUESTS_MOST)),
@@ -125,7 +125,7 @@ export function readMetrics(text: string, from: string): BackendMetrics {
       ? { down: sum([movedNames[0]]), up: sum([movedNames[1]]) }
       : null,
     adapters: adaptersOf(samples.get('vllm:lora_requests_info') ?? []),
-    hbmBlocks: Number.isSafeInteger(hbmBlocks) && hbmBlocks > 0 && hbmBlocks < 2 ** 30 ? hbmBlocks : 0,
+    gpuBlocks: Number.isSafeInteger(gpuBlocks) && gpuBlocks > 0 && gpuBlocks < 2 ** 30 ? gpuBlocks : 0,
     blockTokens: Number.isSafeInteger(blockTokens) && blockTokens > 0 ? blockTokens : 0,
     startedS: sum(['process_start_time_seconds']),
   };
@@ -196,7 +196,7 @@ function recentUs(before: RunningMean | undefined, now: RunningMean, otherwiseUs
 }
 
 /** What the gateway measured itself, for a backend without metrics. */
-export interface OwnFigures {
+interface OwnFigures {
   readonly recentTtftUs: number;
   readonly recentTpotUs: number;
   readonly inFlight: number;

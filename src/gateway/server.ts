@@ -120,6 +120,12 @@ async function serve(
   try {
     if (request.method !== 'POST') {
       // lists of models and the like: nothing to decide, and no part of the workload
+      if (hasBody(request)) {
+        const message = `A ${request.method} with a body is not passed on. Send it with POST, or without a body.`;
+        response.setHeader('connection', 'close');
+        sendError(response, 405, 'method_not_allowed', message);
+        return;
+      }
       await passPlain(gateway, request, response, tenant);
       return;
     }
@@ -135,6 +141,10 @@ async function serve(
     held.requests--;
     held.bytes -= bytes;
   }
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 function overloaded(gateway: ServedGateway, response: ServerResponse): void {

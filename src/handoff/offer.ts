@@ -49,7 +49,7 @@ export interface Claimant {
 }
 
 /** What an offer tells the sender that made it. */
-export interface OfferHost {
+interface OfferHost {
   readonly leaseMs: number;
   mayHold(bytes: number): boolean;
   held(bytes: number): void;

@@ -195,21 +195,56 @@ export class HandoffReceiver implements AsyncDisposable {
     let end: Fetched;
     if ('fault' in reference) end = { outcome: reference.fault, reason: reference.reason, ...nothing };
     else {
-      while (this.#under >= this.#limits.atOnce) await new Promise<void>((wake) => this.#waiting.push(wake));
-      this.#under++;
-      try {
-        end =
-          reference.way === 'shared'
-            ? await this.#lookUp(prompt, tokens, who)
-            : await this.#fetch(reference, prompt, signal);
-      } finally {
-        this.#under--;
-        this.#waiting.shift()?.();
+      const over = await this.#turn(signal);
+      if (over !== undefined) end = { ...over, ...nothing };
+      else {
+        this.#under++;
+        try {
+          end =
+            reference.way === 'shared'
+              ? await this.#lookUp(prompt, tokens, who)
+              : await this.#fetch(reference, prompt, signal);
+        } finally {
+          this.#under--;
+          this.#waiting.shift()?.();
+        }
       }
     }
     const told = { ...end, blocks: prompt.units.length, ms: performance.now() - sinceMs };
     this.#note(told);
     return told;
+  }
+
+  /** Waits until others leave room. @returns how it has ended, where it ends before */
+  async #turn(signal: AbortSignal | undefined): Promise<Pick<HandoffEnd, 'outcome' | 'reason'> | undefined> {
+    const { atOnce, deadlineMs } = this.#limits;
+    let over: Pick<HandoffEnd, 'outcome' | 'reason'> | undefined;
+    let wake = (): void => {};
+    const leave = (reason: string): void => {
+      over = { outcome: 'late', reason };
+      const at = this.#waiting.indexOf(wake);
+      if (at !== -1) this.#waiting.splice(at, 1);
+      wake();
+    };
+    const onAbort = (): void => leave('the request was called off');
+    const cancel = runningClock.alarm(deadlineMs, () =>
+      leave(`it waited more than ${deadlineMs} ms for others`),
+    );
+    signal?.addEventListener('abort', onAbort, { once: true });
+    if (signal?.aborted === true) onAbort();
+    try {
+      while (this.#under >= atOnce && over === undefined) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+          this.#waiting.push(wake);
+        });
+      }
+      return over;
+    } finally {
+      cancel();
+      signal?.removeEventListener('abort', onAbort);
+      if (over !== undefined) this.#waiting.shift()?.(); // it may have been woken in the place of another one
+    }
   }
 
   /** Ends all connections; hand-offs under way end as `vanished`. */
@@ -456,7 +491,10 @@ class Arrival {
     this.#cancelPatience();
     if (this.#isOver) return;
     this.#cancelPatience = runningClock.alarm(patienceMs, () => {
-      this.#leave('late', `no sign of life within ${patienceMs} ms`);
+      const reason = `no sign of life within ${patienceMs} ms`;
+      this.#leave('late', reason);
+      // it may be half open: the next one begins on a connection of its own
+      this.#wire.end(new HandoffFault('vanished', reason));
     });
   }
 

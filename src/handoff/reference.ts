@@ -45,7 +45,7 @@ export interface HandoffReference extends HandoffAddress {
 }
 
 /** `foreign`: under another secret, forged or damaged. `stale`: ours, and of another prompt, layout or generation. */
-export interface ReferenceFault {
+interface ReferenceFault {
   readonly fault: 'foreign' | 'stale';
   readonly reason: string;
 }

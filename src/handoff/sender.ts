@@ -69,7 +69,7 @@ const LEASE_MS = 30_000;
 const HELD_BYTES_MAX = 256 * 1024 * 1024;
 const GREETING_MS = 5000;
 /** Milliseconds between two signs of life while a claim is open. */
-export const ALIVE_MS = 1000;
+const ALIVE_MS = 1000;
 const CONNECTIONS_MAX = 256;
 /** Credits of one claim that are believed: a claim that names more gets these. */
 const CREDITS_MAX = 1024;
@@ -107,6 +107,7 @@ export class HandoffSender implements AsyncDisposable {
   #heldBytes = 0;
   #waiting: (() => void)[] = [];
   #isClosed = false;
+  #closing: Promise<void> | undefined;
   readonly #counts: SenderCounts = {
     offered: 0,
     handedOff: 0,
@@ -233,8 +234,12 @@ export class HandoffSender implements AsyncDisposable {
   }
 
   /** Lets everything go, and ends all connections. */
-  async close(): Promise<void> {
-    if (this.#isClosed) return;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#isClosed = true;
     this.#stopNews();
     for (const offer of [...this.#offers.values()]) offer.withdraw();
@@ -250,10 +255,17 @@ export class HandoffSender implements AsyncDisposable {
 
   async #room(signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted();
+    let wake = (): void => {};
+    const onAbort = (): void => {
+      this.#waiting = this.#waiting.filter((each) => each !== wake);
+      wake();
+    };
     await new Promise<void>((resolve) => {
-      this.#waiting.push(resolve);
-      signal?.addEventListener('abort', () => resolve(), { once: true });
+      wake = resolve;
+      this.#waiting.push(wake);
+      signal?.addEventListener('abort', onAbort, { once: true });
     });
+    signal?.removeEventListener('abort', onAbort);
     signal?.throwIfAborted();
   }
 

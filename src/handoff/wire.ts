@@ -29,6 +29,8 @@ const VERSION = 1;
 const MAGIC = 0x48564b54; // 'TKVH' as a little-endian word
 const NONCE_BYTES = 32;
 const TAG_BYTES = 16;
+/** Milliseconds of silence after which the system asks whether the peer is still there. */
+const KEEP_ALIVE_MS = 30_000;
 /** Of all frames but blocks. */
 const SMALL_BYTES_MAX = 4096;
 
@@ -135,6 +137,7 @@ export class Wire {
       this.#session === undefined ? SMALL_BYTES_MAX : identity.frameBytesMax,
     );
     socket.setNoDelay(true);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS); // a peer whose machine is gone would hold its place for ever
     socket.on('data', (part: Buffer) => this.#take(part));
     socket.on('drain', () => {
       this.#drained.resolve();

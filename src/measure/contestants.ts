@@ -22,7 +22,7 @@ import {
 } from '../runtime/index.ts';
 import { collectYoungGarbage, median } from './manager.ts';
 
-export interface Bench {
+interface Bench {
   readonly rig: LinkRig;
   /** The same blocks under an HBM that verifies nothing. */
   readonly unverifiedRig: LinkRig;
@@ -112,9 +112,9 @@ function unitOf(bytes: Uint8Array, index: number, unitBytes: number): Uint8Array
 // are medians over the rounds. One more round before them warms up and counts for nothing.
 
 /** What is measured. */
-export type Run = () => void | Promise<void>;
+type Run = () => void | Promise<void>;
 
-export interface Contestant {
+interface Contestant {
   readonly name: string;
   /** Bytes that one run moves. */
   readonly bytes: number;
@@ -123,7 +123,7 @@ export interface Contestant {
 }
 
 /** What a contestant did in all rounds but the first. */
-export interface Sample {
+interface Sample {
   readonly bytes: number;
   readonly seconds: number;
   /** The distance of the slowest round from the fastest, as a share of the median. */
@@ -131,7 +131,7 @@ export interface Sample {
 }
 
 /** A contestant has run once in a round. */
-export interface TakenSample {
+interface TakenSample {
   readonly name: string;
   /** 10^9 bytes a second. */
   readonly gbps: number;

@@ -34,7 +34,7 @@ import {
 } from './contestants.ts';
 
 /** How much is measured. */
-export interface LinkBenchSizes extends Effort {
+interface LinkBenchSizes extends Effort {
   readonly unitsOfKib: readonly number[];
   readonly patterns: readonly RowFacts['pattern'][];
   /** One run moves this many bytes, but no more than `unitsMax` blocks and no fewer than four. */
@@ -85,7 +85,7 @@ export interface LinkRound {
 }
 
 /** What is told while it runs. */
-export interface BenchListener {
+interface BenchListener {
   say(line: string): void;
   /** @param done samples of `all` */
   progress?(done: number, all: number): void;
@@ -198,7 +198,7 @@ async function rowsOf(
 }
 
 /** How a bench lies on the disk: what fio needs to do the same. */
-export interface FioShape {
+interface FioShape {
   /** Directory in which its file is made. */
   readonly dir: string;
   readonly queueDepth: number;
@@ -238,7 +238,7 @@ export function fioJob(sizes: LinkBenchSizes, { dir, queueDepth }: FioShape): st
 
 //  A line of `tierkv bench links`, made from the medians of the rounds: as JSON and in a table.
 
-export interface RowFacts {
+interface RowFacts {
   /** Size of one block; a run moves many of them in one batch. */
   readonly unitBytes: number;
   readonly pattern: 'contiguous' | 'scattered';

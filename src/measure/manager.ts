@@ -5,7 +5,7 @@
 
 import v8 from 'node:v8';
 import vm from 'node:vm';
-import { KVManager, Outcome, type TableMemory } from '../runtime/index.ts';
+import { KVManager, Outcome, type TableMemory, tierNames } from '../runtime/index.ts';
 
 export interface ManagerRow {
   readonly what: string;
@@ -17,7 +17,7 @@ const CHAIN_BLOCKS = 64;
 const QUEUE = 256;
 /** From one chain looked up to the next; a prime, so that all have their turn. */
 const CHAIN_STEP = 7919;
-const HBM_BLOCKS = 65_536;
+const TOP_BLOCKS = 65_536;
 
 /** @param tableMemory where the large tables lie, as in the runtime */
 export function benchManager(quick: boolean, tableMemory: TableMemory): ManagerRow[] {
@@ -44,8 +44,8 @@ export function benchManager(quick: boolean, tableMemory: TableMemory): ManagerR
  * @param operations of a round, and at most of the calls that are timed one by one
  */
 function allocation(evicting: boolean, operations: number) {
-  const manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: HBM_BLOCKS } });
-  const chains = evicting ? HBM_BLOCKS / CHAIN_BLOCKS : 0;
+  const manager = new KVManager({ unitBytes: [1], [tierNames[0]]: { capacityBytes: TOP_BLOCKS } });
+  const chains = evicting ? TOP_BLOCKS / CHAIN_BLOCKS : 0;
   for (let chain = 0; chain < chains; chain++) cacheChain(manager, chain);
   const sequence = manager.open(new Uint32Array(0), 0, 0);
   const run = (pairs: number, batch: number): void => {
@@ -131,15 +131,15 @@ export function lookupRows(
   return rows;
 }
 
-/** Many cached chains, spread over three tiers: a tenth of the blocks in HBM, half of them on disk. */
+/** Many cached chains, spread over the three fastest tiers: a tenth of the blocks in the top one, half in the last. */
 function residentChains(blocks: number, tableMemory: TableMemory) {
   let mappedBytes = 0;
   const before = liveMemory();
   const manager = new KVManager({
     unitBytes: [1],
-    hbm: { capacityBytes: Math.ceil(blocks * 0.1) },
-    ddr: { capacityBytes: Math.ceil(blocks * 0.4) },
-    nvme: { capacityBytes: Math.ceil(blocks * 0.5) },
+    ...Object.fromEntries(
+      [0.1, 0.4, 0.5].map((share, i) => [tierNames[i], { capacityBytes: Math.ceil(blocks * share) }]),
+    ),
     tableMemory(bytes) {
       const { arrayBuffers } = process.memoryUsage();
       const given = tableMemory(bytes);
@@ -190,7 +190,7 @@ export function collectYoungGarbage(): void {
 }
 
 /** Bytes that are left after a full collection. */
-export function liveMemory(): NodeJS.MemoryUsage {
+function liveMemory(): NodeJS.MemoryUsage {
   collect();
   return process.memoryUsage();
 }

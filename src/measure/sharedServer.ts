@@ -15,9 +15,9 @@ import { Outcome } from '../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../runtime/tier/tierStore.ts';
 import { median } from './manager.ts';
 
-export const sharedServerSchema = 'tierkv.shared/1';
+const sharedServerSchema = 'tierkv.shared/1';
 
-export interface SharedServerFigures {
+interface SharedServerFigures {
   readonly schema: typeof sharedServerSchema;
   readonly date: string;
   /** The address without its password. */
@@ -29,7 +29,7 @@ export interface SharedServerFigures {
   readonly delay_us: number;
 }
 
-export interface SharedServerRow {
+interface SharedServerRow {
   readonly blockBytes: number;
   readonly readGbPerS: number;
   readonly writeGbPerS: number;
@@ -38,7 +38,7 @@ export interface SharedServerRow {
   readonly writeUs: number;
 }
 
-export interface MeasuredSharedServer {
+interface MeasuredSharedServer {
   readonly figures: SharedServerFigures;
   readonly rows: readonly SharedServerRow[];
 }

@@ -64,7 +64,7 @@ export class TierMeasures {
 }
 
 /** A link from a tier to another one, by their positions. */
-export class LinkMeasures {
+class LinkMeasures {
   readonly from: number;
   readonly to: number;
   bytes = 0;
@@ -119,7 +119,7 @@ export interface SequenceStory {
 }
 
 /** Owners, by which of them asked. */
-export interface OwnerMeasures {
+interface OwnerMeasures {
   readonly askedBlocks: Float64Array;
   readonly foundBlocks: Float64Array;
   readonly sequences: Float64Array;
@@ -401,7 +401,7 @@ function ghostKey(words: Uint32Array, at: number): number {
 }
 
 /** The newest of what happened to blocks, in arrays of numbers: a thousand evictions a second make no garbage. */
-export class RecentNews {
+class RecentNews {
   readonly #most: number;
   readonly #numbers: Float64Array;
   readonly #keys: Uint32Array;

@@ -23,8 +23,10 @@ export interface Watched {
   readonly devicePresent: boolean;
   /** Requests without room. */
   readonly waitingForRoom: number;
-  /** Of the tier that runtimes share: what its breaker does, and how often it opened; undefined without one. */
-  breaker(): { readonly state: 'closed' | 'onTrial' | 'open'; readonly openings: number } | undefined;
+  /** Of the tier that runtimes share: its name, what its breaker does, and how often it opened; undefined without one. */
+  breaker():
+    | { readonly tier: string; readonly state: 'closed' | 'onTrial' | 'open'; readonly openings: number }
+    | undefined;
   /** Owners by the names of their tenants. */
   owners(): ReadonlyMap<string, number>;
 }

@@ -27,7 +27,7 @@ export interface OpenTelemetryOptions {
   readonly attributes?: Attributes | undefined;
 }
 
-export const openTelemetryOptionsNames: readonly string[] = optionNames<OpenTelemetryOptions>({
+const openTelemetryOptionsNames: readonly string[] = optionNames<OpenTelemetryOptions>({
   meter: true,
   tracer: true,
   attributes: true,

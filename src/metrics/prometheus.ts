@@ -20,7 +20,7 @@ export interface PrometheusOptions {
   readonly names?: 'vllm' | 'tierkv' | undefined;
 }
 
-export const prometheusOptionsNames: readonly string[] = optionNames<PrometheusOptions>({
+const prometheusOptionsNames: readonly string[] = optionNames<PrometheusOptions>({
   labels: true,
   registry: true,
   names: true,

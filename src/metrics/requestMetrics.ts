@@ -262,7 +262,9 @@ export const healthMetrics: readonly Metric[] = [
     "Of the shared tier's server: 0 while it is asked, 1 while one call tries it, 2 while it is left out.",
     (w) => {
       const breaker = w.breaker();
-      return breaker === undefined ? [] : ofShared(breakerStates.indexOf(breaker.state));
+      return breaker === undefined
+        ? []
+        : [{ labels: { tier: breaker.tier }, value: breakerStates.indexOf(breaker.state) }];
     },
   ),
   metric(
@@ -273,14 +275,9 @@ export const healthMetrics: readonly Metric[] = [
     'How often the breaker of the shared tier began to leave its server out.',
     (w) => {
       const breaker = w.breaker();
-      return breaker === undefined ? [] : ofShared(breaker.openings);
+      return breaker === undefined ? [] : [{ labels: { tier: breaker.tier }, value: breaker.openings }];
     },
   ),
 ];
 
 const breakerStates = ['closed', 'onTrial', 'open'] as const;
-
-/** A sample of the tier that runtimes share. */
-function ofShared(value: number): readonly MetricSample[] {
-  return [{ labels: { tier: 'remote' }, value }];
-}

@@ -3,6 +3,7 @@
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import type { TierName } from '../runtime/tier/tier.ts';
 import { CacheMeasures } from './cacheMeasures.ts';
 import { metrics } from './catalogue.ts';
 import { type MeasuredMetric, type MetricSource, measuredOf, type Watched } from './metric.ts';
@@ -13,7 +14,7 @@ export interface WatchOptions {
   readonly tenants?: number | undefined;
 }
 
-export const watchOptionsNames: readonly string[] = optionNames<WatchOptions>({ tenants: true });
+const watchOptionsNames: readonly string[] = optionNames<WatchOptions>({ tenants: true });
 
 const TENANTS_DEFAULT = 20;
 /** A label of each is a series of each metric in a database: some thousand are its end. */
@@ -27,8 +28,8 @@ export class RuntimeWatch implements Watched, MetricSource {
   readonly blockTokens: number;
   readonly tenantsMost: number;
   readonly measured: readonly MeasuredMetric[] = measuredOf(metrics, this);
-  /** Whether there is a tier that runtimes share. */
-  readonly #isShared: boolean;
+  /** The tier that runtimes share; undefined where none is on. */
+  readonly #shared: TierName | undefined;
   readonly #stop: () => void;
 
   constructor(kv: KVRuntime, tenantsMost: number) {
@@ -37,7 +38,8 @@ export class RuntimeWatch implements Watched, MetricSource {
     this.manager = kv.manager;
     this.blockTokens = kv.layout.blockTokens;
     this.tenantsMost = tenantsMost;
-    this.#isShared = 'remote' in kv.describe();
+    const { shared, tiers } = kv.stores;
+    this.#shared = shared === undefined ? undefined : [...tiers.keys()][shared.position];
     this.cache = new CacheMeasures(kv.manager);
     this.requests = new RequestMeasures(this.cache, tenantsMost);
     this.#stop = kv.observe({ requests: this.requests });
@@ -62,10 +64,11 @@ export class RuntimeWatch implements Watched, MetricSource {
   }
 
   breaker(): ReturnType<Watched['breaker']> {
-    if (!this.#isShared) return undefined;
-    const { state, leftOut } = this.kv.describe().remote ?? {};
+    const tier = this.#shared;
+    if (tier === undefined) return undefined;
+    const { state, leftOut } = this.kv.describe()[tier] ?? {};
     if (state !== 'closed' && state !== 'onTrial' && state !== 'open') return undefined;
-    return { state, openings: Number(leftOut) };
+    return { tier, state, openings: Number(leftOut) };
   }
 
   owners(): ReadonlyMap<string, number> {

@@ -36,9 +36,9 @@ export interface LinkComparison extends Sides<Summary> {
 }
 
 export const latencyNames = ['ttft', 'tpot', 'e2e'] as const;
-export type LatencyName = (typeof latencyNames)[number];
+type LatencyName = (typeof latencyNames)[number];
 
-export interface LatencyComparison extends Sides<Summary> {
+interface LatencyComparison extends Sides<Summary> {
   readonly meanError: number;
   readonly p50Error: number;
   readonly p99Error: number;
@@ -185,7 +185,7 @@ function distribution(what: string, run: string, valuesUs: readonly number[]): P
 }
 
 /** One run of the two, as it is drawn. */
-export interface DrawnRun {
+interface DrawnRun {
   readonly name: string;
   readonly requests: readonly ServedRequest[];
   readonly observed: RunObserver;

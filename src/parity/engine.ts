@@ -7,7 +7,7 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { TierOptions } from '../backends/tierRows.ts';
-import type { KVSchedulerConfig } from '../embed/index.ts';
+import type { KVSchedulerConfig } from '../embed/scheduler.ts';
 import { configError } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/index.ts';
 import type { ParityRunner } from './traffic.ts';

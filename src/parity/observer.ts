@@ -26,7 +26,7 @@ export interface ObservedTransfer {
   readonly durationUs: number;
 }
 
-export interface FoundBlocks {
+interface FoundBlocks {
   /** Full blocks of the prompts, less the last token, which is always computed. */
   lookups: number;
   /** Of these, leading blocks that were there when the request first joined the batch. */

@@ -7,7 +7,7 @@
  *                   +-> received -> served by decode: what did not come is computed
  */
 
-import { KVRuntime } from '../embed/index.ts';
+import { KVRuntime } from '../embed/kvRuntime.ts';
 import type { HandoffOffer } from '../handoff/offer.ts';
 import { type HandoffEnd, HandoffReceiver } from '../handoff/receiver.ts';
 import { HandoffSender } from '../handoff/sender.ts';
@@ -23,7 +23,7 @@ export type Side = (typeof sides)[number];
 const PATIENCE_MS = 60_000;
 const TENANT = 'parity';
 
-export interface PairJob extends Omit<RunnerJob, 'logPath'> {
+interface PairJob extends Omit<RunnerJob, 'logPath'> {
   readonly logPaths: Readonly<Record<Side, string>>;
   /** When blocks are fetched: while the prompt is computed, or when it is. */
   readonly fetches: 'early' | 'whole';

@@ -92,7 +92,7 @@ function runtimeTiers(tiers: ParityTiers, dir: string, blockBytes: number): Tier
 }
 
 /** Who serves on these tiers, with its disk tier in `dir`. */
-export type Runners = (dir: string, tiers: ParityTiers) => ParityRunner;
+type Runners = (dir: string, tiers: ParityTiers) => ParityRunner;
 
 /** The engine's; without one the stand-in's. */
 export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
@@ -184,12 +184,12 @@ export function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsa
 // The second half of parity: the simulator serves the same traffic on the same configuration, free. It knows
 // the links as they were measured and the times of steps as the runner gives them, and nothing of the run.
 
-export interface RunPrediction {
+interface RunPrediction {
   readonly requests: readonly ServedRequest[];
   readonly observed: RunObserver;
 }
 
-export interface Recorded {
+interface Recorded {
   readonly config: ManagerConfig;
   readonly scheduler: SchedulerHead;
 }
@@ -205,7 +205,7 @@ export function engineOf({ config, scheduler: head }: Recorded, links: LinkProfi
   return {
     blockTokens,
     blockBytes,
-    hbmBlocks: blocks(top.capacityBytes),
+    topBlocks: blocks(top.capacityBytes),
     lowerTiers,
     loads: { kind: 'deferred', links, prefetch: false },
     computeUsPerToken: Infinity, // the runtime loads whatever is there
@@ -218,7 +218,7 @@ export function engineOf({ config, scheduler: head }: Recorded, links: LinkProfi
 }
 
 /** @returns every request, in order of arrival */
-export function predict(
+function predict(
   recorded: Recorded,
   traffic: ServedTraffic,
   latency: LatencyModel,

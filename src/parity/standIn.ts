@@ -4,14 +4,9 @@
  * back is told from what does not.
  */
 
-import {
-  KVRuntime,
-  type KVRuntimeConfig,
-  type KVScheduler,
-  type KVSchedulerConfig,
-  type KVStepPlan,
-  type SampledToken,
-} from '../embed/index.ts';
+import type { KVRuntimeConfig } from '../embed/config.ts';
+import { KVRuntime } from '../embed/kvRuntime.ts';
+import type { KVScheduler, KVSchedulerConfig, KVStepPlan, SampledToken } from '../embed/scheduler.ts';
 import { sizeOption } from '../replay/sizedTiers.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import { Outcome, TOP, tierName } from '../runtime/index.ts';

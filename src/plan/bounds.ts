@@ -13,7 +13,7 @@ import { openPlanned } from '../simulate/workloadOptions.ts';
 import { type FigureName, type PlanTargets, statisticOf } from './targets.ts';
 
 /** Tokens of prompts or of answers. */
-export interface Lengths {
+interface Lengths {
   readonly mean: number;
   at(percentile: number): number;
 }
@@ -42,19 +42,23 @@ const LOOKED_AT = 6000;
 
 export function trafficOf({ workload, options }: SimulationPlan): Traffic {
   const opened = openPlanned(workload, options);
+  let firstUs: number | undefined;
   let lastUs = 0;
   const prompts: number[] = [];
   const outputs: number[] = [];
   for (const { arrivalUs, inputTokens, outputTokens } of requestsOf(opened.workload.stream)) {
+    // a piece of a longer trace begins late
+    firstUs ??= workload.kind === 'trace' ? arrivalUs : 0;
     lastUs = arrivalUs;
     prompts.push(inputTokens);
     outputs.push(outputTokens);
     if (prompts.length === LOOKED_AT) break;
   }
+  const lastedUs = lastUs - (firstUs ?? 0);
   return {
     // of sessions only the first requests are in the stream
     requests: Number.isFinite(opened.expected) ? opened.expected : prompts.length,
-    perS: lastUs > 0 ? prompts.length / (lastUs / 1e6) : 0,
+    perS: lastedUs > 0 ? prompts.length / (lastedUs / 1e6) : 0,
     prompts: lengthsOf(prompts),
     outputs: lengthsOf(outputs),
     sharesNothing: opened.workload.sharesNothing === true,
@@ -92,9 +96,9 @@ export function machineBounds(
   const traffic = trafficOfPlan(planned);
   const [{ machine, engine, limits }] = planned.pools;
   const { latency } = withLatency(machine);
-  const { hbmBlocks, blockTokens } = engine;
+  const { topBlocks, blockTokens } = engine;
   const { prompts, outputs } = traffic;
-  const room = Math.floor((hbmBlocks * blockTokens) / Math.max(1, prompts.mean + outputs.mean));
+  const room = Math.floor((topBlocks * blockTokens) / Math.max(1, prompts.mean + outputs.mean));
   const most = Math.max(1, Math.min(limits.maxSequences, room));
   const least = Object.entries(leastLatencies(latency, traffic, targets)) as [FigureName, number][];
   const over = least.find(([name, ms]) => ms > (targets[name] ?? Infinity));

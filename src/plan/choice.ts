@@ -6,21 +6,29 @@
 import { stringify } from 'yaml';
 import { latencyDataFile, loadCoefficients, loadHardware } from '../files/dataFiles.ts';
 import { TierKVError } from '../runtime/errors.ts';
+import { tierTitle } from '../runtime/tier/tier.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import {
+  type SizedTierName,
+  type SizedTierRow,
+  sizedTierNames,
+  sizedTierRows,
+  usualDisk,
+} from '../sim/links/machineTiers.ts';
 import type { CheckedQuestion } from './question.ts';
 
 const gib = 2 ** 30;
 
-export interface DeploymentChoice {
+/** GiB of each tier below GPU memory of each instance, such as `ddrGib`. */
+type ChosenTiers = { readonly [Name in SizedTierName as `${Name}Gib`]: number };
+
+export interface DeploymentChoice extends ChosenTiers {
   readonly gpu: string;
   /** GPUs of an instance. */
   readonly tensorParallel: number;
   readonly instances: number;
   /** Those of them that compute prompts only; then the others generate only. 0: each does all. */
   readonly prefillInstances: number;
-  /** Of each instance, below GPU memory. */
-  readonly ddrGib: number;
-  readonly nvmeGib: number;
   readonly routing: RoutingName;
   readonly eviction: 'lru' | 'hazard';
   /** Most tokens of a step, and most requests in a batch. */
@@ -29,7 +37,7 @@ export interface DeploymentChoice {
 }
 
 /** How requests find an instance: by load alone, or by load and by where their prefix is cached. */
-export const routings = {
+const routings = {
   'least-loaded': { policy: 'least-loaded' },
   'prefix-and-load': {
     policy: 'weighted',
@@ -38,15 +46,24 @@ export const routings = {
 } as const;
 export type RoutingName = keyof typeof routings;
 
+function sumOverTiers(value: (tier: SizedTierName, row: SizedTierRow) => number): number {
+  return sizedTierRows.reduce((sum, row) => sum + value(row.tier, row), 0);
+}
+
+/** Its lower tiers in GiB of host memory. */
+function weightOf(choice: DeploymentChoice): number {
+  return sumOverTiers((tier, { weight }) => choice[`${tier}Gib`] * weight);
+}
+
 export function gpusOf({ tensorParallel, instances }: DeploymentChoice): number {
   return tensorParallel * instances;
 }
 
 /** USD an hour; undefined without prices. */
 export function usdPerHour(choice: DeploymentChoice, question: CheckedQuestion): number | undefined {
-  const { prices, ddrPrice, nvmePrice } = question;
+  const { prices } = question;
   if (prices === undefined) return undefined;
-  const perInstance = choice.ddrGib * ddrPrice + choice.nvmeGib * nvmePrice;
+  const perInstance = sumOverTiers((tier) => choice[`${tier}Gib`] * question[`${tier}Price`]);
   return gpusOf(choice) * prices[choice.gpu] + choice.instances * perInstance;
 }
 
@@ -60,20 +77,22 @@ export function byCost(question: CheckedQuestion): (a: DeploymentChoice, b: Depl
   return (a, b) =>
     costOf(a, question) - costOf(b, question) ||
     gpusOf(a) - gpusOf(b) ||
-    a.instances * (a.ddrGib + a.nvmeGib / 64) - b.instances * (b.ddrGib + b.nvmeGib / 64) ||
+    a.instances * weightOf(a) - b.instances * weightOf(b) ||
     a.prefillInstances - b.prefillInstances ||
     a.instances - b.instances;
 }
 
 /** In few words: `2 instances x 4 H100`. */
 export function choiceText(choice: DeploymentChoice): string {
-  const { gpu, tensorParallel, instances, prefillInstances, ddrGib, nvmeGib, routing } = choice;
+  const { gpu, tensorParallel, instances, prefillInstances, routing } = choice;
   const counted = instances === 1 ? '1 instance' : `${instances} instances`;
   const parts = [`${counted} x ${tensorParallel} ${gpu}`];
   if (prefillInstances > 0)
     parts.push(`${prefillInstances} prefill + ${instances - prefillInstances} decode`);
-  if (ddrGib > 0) parts.push(`${ddrGib} GiB DDR`);
-  if (nvmeGib > 0) parts.push(`${nvmeGib} GiB NVMe`);
+  for (const tier of sizedTierNames) {
+    const gibs = choice[`${tier}Gib`];
+    if (gibs > 0) parts.push(`${gibs} GiB ${tierTitle(tier)}`);
+  }
   if (instances > 1 && routing !== 'least-loaded') parts.push(`routing by ${routing.replaceAll('-', ' ')}`);
   if (choice.batchedTokens !== defaultBatchedTokens) parts.push(`steps of ${choice.batchedTokens} tokens`);
   if (choice.sequences !== defaultSequences) parts.push(`batches of ${choice.sequences}`);
@@ -86,7 +105,7 @@ export const defaultBatchedTokens = 2048;
 export const defaultSequences = 256;
 
 /** A model of time, and coefficients of another GPU where its own were never fitted. */
-export interface ModelOfTime {
+interface ModelOfTime {
   readonly name: LatencyBackend;
   readonly coefficients?: string;
   /** The GPU that those are of. */
@@ -105,7 +124,7 @@ export function modelOfTime(name: LatencyBackend, gpu: string): ModelOfTime {
 }
 
 /** What a run is beside its deployment. */
-export interface RunSetting {
+interface RunSetting {
   readonly seed: number;
   readonly requests: number;
 }
@@ -171,12 +190,13 @@ export function deploymentFile(
   });
 }
 
-function tiersOf({ ddrGib, nvmeGib }: DeploymentChoice): object {
-  if (ddrGib + nvmeGib === 0) return {};
-  const disk = { type: 'fs', device_class: 'nvme_gen4', capacity_bytes: nvmeGib * gib };
-  return {
-    tiers: { cpu_bytes_to_use: ddrGib * gib, ...(nvmeGib > 0 ? { secondary_tiers: [disk] } : {}) },
-  };
+function tiersOf(choice: DeploymentChoice): object {
+  if (weightOf(choice) === 0) return {};
+  const [host, ...below] = sizedTierNames.map((tier) => choice[`${tier}Gib`] * gib);
+  const disks = below
+    .filter((bytes) => bytes > 0)
+    .map((bytes) => ({ type: 'fs', device_class: usualDisk, capacity_bytes: bytes }));
+  return { tiers: { cpu_bytes_to_use: host, ...(disks.length > 0 ? { secondary_tiers: disks } : {}) } };
 }
 
 /** A word for the shell. */
@@ -206,8 +226,8 @@ export function simulateWords(
     const fromFile = workload.file === undefined ? [] : [...served, ...count];
     return [...fromFile, '--deployment', file, ...run].map(quoted).join(' ');
   }
-  const { gpu, tensorParallel, instances, prefillInstances, ddrGib, nvmeGib, routing } = choice;
-  if (ddrGib + nvmeGib > 0) return undefined;
+  const { gpu, tensorParallel, instances, prefillInstances, routing } = choice;
+  if (weightOf(choice) > 0) return undefined;
   const engine = Object.entries(engineOptions(choice)).flatMap(([name, value]) => [
     `--${name.replaceAll('_', '-')}`,
     String(value),

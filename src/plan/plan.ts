@@ -170,7 +170,8 @@ async function answerOf(question: CheckedQuestion, trials: Trials, found: Found)
   const { best, closest, requests } = found;
   const shown = best ?? closest;
   const sure = best === undefined ? undefined : await howSure(question, trials, best, found);
-  const setting = { seed: question.seed, requests };
+  // the closest may have had a short run alone: what is printed is what the command gives
+  const setting = { seed: shown?.trial.seed ?? question.seed, requests: shown?.trial.requests ?? requests };
   const time = shown && modelOfTime(question.latencyModel, shown.trial.choice.gpu);
   return {
     schema: 'tierkv.plan/1',

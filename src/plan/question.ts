@@ -6,7 +6,14 @@
 import { loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
+import { tierTitle } from '../runtime/tier/tier.ts';
 import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
+import {
+  type SizedTierName,
+  type SizedTierRow,
+  sizedTierNames,
+  sizedTierRows,
+} from '../sim/links/machineTiers.ts';
 import { type PlanTargets, requireFigure } from './targets.ts';
 
 export interface PlanWorkload {
@@ -21,10 +28,15 @@ export interface PlanWorkload {
 }
 
 /** How the instances of a deployment share the work: each does all, or prompts are computed on instances of their own. */
-export const planRoles = ['shared', 'split'] as const;
+const planRoles = ['shared', 'split'] as const;
 export type PlanRole = (typeof planRoles)[number];
 
-export interface PlanQuestion {
+/** USD an hour of a GiB of each tier below GPU memory, such as `ddrPrice`. Default 0. */
+type TierPrices = { readonly [Name in SizedTierName as `${Name}Price`]?: number };
+/** GiB of each such tier for KV, of each instance, such as `ddrGib`. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
+type TierGib = { readonly [Name in SizedTierName as `${Name}Gib`]?: readonly number[] };
+
+export interface PlanQuestion extends TierPrices, TierGib {
   /** By name, or the path of its config.json. */
   readonly model: string;
   readonly workload: PlanWorkload;
@@ -34,14 +46,8 @@ export interface PlanQuestion {
   readonly gpus?: readonly string[];
   /** USD an hour of one GPU, by the name that `gpus` has for it. Without prices, fewer GPUs are cheaper. */
   readonly prices?: Readonly<Record<string, number>>;
-  /** USD an hour of a GiB of host memory and of disk. Default 0. */
-  readonly ddrPrice?: number;
-  readonly nvmePrice?: number;
   /** Tensor parallel GPUs of an instance that are tried. Default: 1, 2, 4 and 8. */
   readonly tensorParallel?: readonly number[];
-  /** GiB of host memory and of disk for KV, of each instance. Default: none, 128 and 512 of DDR, none and 4,096 of NVMe. */
-  readonly ddrGib?: readonly number[];
-  readonly nvmeGib?: readonly number[];
   readonly roles?: readonly PlanRole[];
   /** Most GPUs of a deployment. Default 64. */
   readonly maxGpus?: number;
@@ -59,17 +65,13 @@ export interface CheckedQuestion extends Required<Omit<PlanQuestion, 'prices'>> 
   readonly prices: Readonly<Record<string, number>> | undefined;
 }
 
-const questionNames = optionNames<PlanQuestion>({
+const questionNames = optionNames<Omit<PlanQuestion, keyof TierPrices | keyof TierGib>>({
   model: true,
   workload: true,
   targets: true,
   gpus: true,
   prices: true,
-  ddrPrice: true,
-  nvmePrice: true,
   tensorParallel: true,
-  ddrGib: true,
-  nvmeGib: true,
   roles: true,
   maxGpus: true,
   latencyModel: true,
@@ -84,7 +86,8 @@ const GIB_MAX = 2 ** 20;
 
 /** @throws TKV_CONFIG naming the field that is missing, unknown, or out of range */
 export function checkQuestion(question: PlanQuestion): CheckedQuestion {
-  requireOptions(question, questionNames, 'options', 'TKV_CONFIG');
+  const tierFields = sizedTierNames.flatMap((tier) => [`${tier}Price`, `${tier}Gib`]);
+  requireOptions(question, [...questionNames, ...tierFields], 'options', 'TKV_CONFIG');
   const { model, workload, targets, prices } = question;
   if (typeof model !== 'string' || model === '') throw configError('model', 'is missing', 'Name a model.');
   const { name } = loadModel(model);
@@ -104,6 +107,11 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
   if (idle !== undefined) {
     throw configError('prices', `has a price of ${idle}, which may not be used`, 'Name it among the GPUs.');
   }
+  const pricedTier = sizedTierNames.find((tier) => Number(question[`${tier}Price`] ?? 0) > 0);
+  if (prices === undefined && pricedTier !== undefined) {
+    const problem = `has one of ${tierTitle(pricedTier)} and none of a GPU, so that it says nothing`;
+    throw configError('prices', problem, 'Give the GPU its price, such as H100=2.5, or leave that one out.');
+  }
   const maxGpus = requireInteger('maxGpus', question.maxGpus ?? 64, 1, 8192);
   return {
     model,
@@ -111,11 +119,11 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     targets,
     gpus: [...new Set(gpus)],
     prices,
-    ddrPrice: requireUsd('ddrPrice', question.ddrPrice ?? 0),
-    nvmePrice: requireUsd('nvmePrice', question.nvmePrice ?? 0),
+    ...ofTiers('Price', (field, tier) => requireUsd(field, question[`${tier}Price`] ?? 0)),
     tensorParallel: sizes('tensorParallel', question.tensorParallel ?? [1, 2, 4, 8], 1, 1024),
-    ddrGib: sizes('ddrGib', question.ddrGib ?? [0, 128, 512], 0, GIB_MAX),
-    nvmeGib: sizes('nvmeGib', question.nvmeGib ?? [0, 4096], 0, GIB_MAX),
+    ...ofTiers('Gib', (field, tier, { usualGib }) =>
+      sizes(field, question[`${tier}Gib`] ?? usualGib, 0, GIB_MAX),
+    ),
     roles: (question.roles ?? planRoles).map((role, i) => oneOf(`roles[${i}]`, role, planRoles)),
     maxGpus,
     latencyModel: oneOf('latencyModel', question.latencyModel ?? 'calibrated', latencyBackends),
@@ -123,6 +131,18 @@ export function checkQuestion(question: PlanQuestion): CheckedQuestion {
     seeds: requireInteger('seeds', question.seeds ?? 3, 0, 100),
     budgetS: requireBudget(question.budgetS ?? 90),
   };
+}
+
+/** A field of each tier, such as `ddrGib`. */
+export function ofTiers<Suffix extends string, Value>(
+  suffix: Suffix,
+  read: (field: string, tier: SizedTierName, row: SizedTierRow) => Value,
+): { readonly [Name in SizedTierName as `${Name}${Suffix}`]: Value } {
+  const fields = sizedTierRows.map((row) => {
+    const field = `${row.tier}${suffix}`;
+    return [field, read(field, row.tier, row)] as const;
+  });
+  return Object.fromEntries(fields) as { [Name in SizedTierName as `${Name}${Suffix}`]: Value };
 }
 
 function requireWorkload(workload: PlanWorkload): void {

@@ -5,6 +5,7 @@
  * to serve no worse.
  */
 
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isSteadyTraffic, type MachineBounds, machineBounds, type Traffic, trafficOf } from './bounds.ts';
 import {
   byCost,
@@ -14,7 +15,7 @@ import {
   defaultSequences,
   type RoutingName,
 } from './choice.ts';
-import type { CheckedQuestion } from './question.ts';
+import { type CheckedQuestion, ofTiers } from './question.ts';
 import { FULL_MAX, type Trials, type Tried } from './trials.ts';
 
 /** A deployment but for how many instances it has. */
@@ -72,13 +73,15 @@ export interface PlanStage {
 }
 
 /** Milliseconds that are left. */
-export type TimeLeft = () => number;
+type TimeLeft = () => number;
 
 /** Seconds of traffic that a full run of a preset serves, and its least requests. */
 const FULL_S = 120;
 const FULL_MIN = 1000;
 /** Part of a full run that a short one serves: long enough for batches to fill. */
 const SHORT_SHARE = 1 / 3;
+/** Least requests of a short run: percentiles of fewer say little. */
+const SHORT_MIN = 300;
 /** Finalists of a round of full runs. */
 const FINALISTS = 3;
 /** Machines of which variants are tried. */
@@ -182,7 +185,7 @@ export class PlanSearch {
   }
 
   #kind(gpu: string, tensorParallel: number): Kind {
-    const plain = { prefillShare: 0, ddrGib: 0, nvmeGib: 0, eviction: 'lru' } as const;
+    const plain = { prefillShare: 0, ...noTiers(), eviction: 'lru' } as const;
     const routing: RoutingName = 'least-loaded';
     const engine = { batchedTokens: defaultBatchedTokens, sequences: defaultSequences };
     return { gpu, tensorParallel, routing, ...engine, ...plain };
@@ -211,7 +214,8 @@ export class PlanSearch {
       }
       const tried = await this.#runAll(
         open.map(({ family, next }) => choiceOf(family.kind, next)),
-        Math.max(300, Math.round(this.#requests * SHORT_SHARE)),
+        // a file may have fewer
+        Math.min(this.#requests, Math.max(SHORT_MIN, Math.round(this.#requests * SHORT_SHARE))),
       );
       for (const [i, { family, next }] of open.entries()) {
         if (tried[i].meets) family.enough = next;
@@ -257,7 +261,7 @@ export class PlanSearch {
     const machines = families
       .filter(({ kind, least }) => costOf(choiceOf(kind, least), this.#question) < cheapest)
       .sort((a, b) => nearest(a) - nearest(b));
-    const { roles, ddrGib, nvmeGib } = this.#question;
+    const { roles } = this.#question;
     return machines.slice(0, VARIED_MACHINES).flatMap(({ kind, least, most }) => {
       const kinds: Kind[] = engineVariants.map((engine) => ({ ...kind, ...engine }));
       if (roles.includes('split')) {
@@ -265,17 +269,8 @@ export class PlanSearch {
       }
       if (!traffic.sharesNothing) {
         kinds.push({ ...kind, routing: 'prefix-and-load' });
-        for (const ddr of ddrGib) {
-          for (const nvme of nvmeGib) {
-            if (ddr + nvme === 0 || (ddr === 0 && nvme > 0)) continue;
-            kinds.push({
-              ...kind,
-              routing: 'prefix-and-load',
-              eviction: 'hazard',
-              ddrGib: ddr,
-              nvmeGib: nvme,
-            });
-          }
+        for (const tiers of tierSizes(this.#question)) {
+          kinds.push({ ...kind, routing: 'prefix-and-load', eviction: 'hazard', ...tiers });
         }
       }
       return kinds.flatMap((each): Family[] => {
@@ -380,4 +375,20 @@ function choiceOf({ prefillShare, ...kind }: Kind, instances: number): Deploymen
 function isOf(kind: Kind, choice: DeploymentChoice): boolean {
   const own = choiceOf(kind, choice.instances);
   return (Object.keys(own) as (keyof DeploymentChoice)[]).every((name) => own[name] === choice[name]);
+}
+
+const noTiers = () => ofTiers('Gib', () => 0);
+
+/** Sizes of the lower tiers in all mixtures that have one, each tier only below the one above it. */
+function tierSizes(question: CheckedQuestion): ReturnType<typeof noTiers>[] {
+  let mixtures = [noTiers()];
+  for (const [i, tier] of sizedTierNames.entries()) {
+    const above = sizedTierNames[i - 1];
+    mixtures = mixtures.flatMap((mixture) =>
+      question[`${tier}Gib`]
+        .filter((size) => size === 0 || above === undefined || mixture[`${above}Gib`] > 0)
+        .map((size) => ({ ...mixture, [`${tier}Gib`]: size })),
+    );
+  }
+  return mixtures.filter((mixture) => sizedTierNames.some((tier) => mixture[`${tier}Gib`] > 0));
 }

@@ -8,6 +8,7 @@ import type { SimulationObserver, StepSpan } from '../sim/cluster/parts.ts';
 import type { Instance } from '../sim/instance/instance.ts';
 import { type RequestTable, Status, ValueCounts } from '../sim/metrics/requestTable.ts';
 import { countedMeanMs, countedPercentileMs, meanMs, percentileMs } from '../sim/metrics/statistics.ts';
+import { firstArrivalUs } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics } from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from '../simulate/build.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
@@ -22,8 +23,11 @@ export interface TrialResult {
   /** Requests that came, and those of them that were served whole. */
   readonly injected: number;
   readonly completed: number;
+  /** Requests that never fit: longer than the model takes, or than an instance has KV memory. */
+  readonly unservable: number;
   /** Every figure that a target may bound, in milliseconds. */
   readonly figures: Readonly<Record<FigureName, number>>;
+  /** From 0 on, of a recorded trace from its first arrival on. */
   readonly requestsPerS: number;
   readonly outputTokensPerS: number;
   /** From arrival to the batch, 99th percentile. */
@@ -61,8 +65,8 @@ class FullestMemory implements SimulationObserver {
   step(_span: StepSpan): void {
     if (this.#steps++ % STEPS_A_LOOK !== 0) return;
     for (const { engine } of this.#instances()) {
-      const [hbm] = engine.tiers();
-      this.share = Math.max(this.share, hbm.usedBlocks / hbm.capacityBlocks);
+      const [top] = engine.tiers();
+      this.share = Math.max(this.share, top.usedBlocks / top.capacityBlocks);
     }
   }
 }
@@ -76,7 +80,7 @@ export function runTrial({ plan }: TrialTask): TrialAnswer {
       built = buildPlanned(plan, { skipsKeys, observer: memory });
       return built;
     });
-    return resultOf(run.simulation.table, run.simulation.instances, memory.share);
+    return resultOf(run, memory.share);
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
     return { error: error instanceof TierKVError ? { code: error.code, message } : { message } };
@@ -91,7 +95,8 @@ function known(column: Float64Array, size: number): Float64Array {
     .sort();
 }
 
-function resultOf(table: RequestTable, instances: readonly Instance[], kvShare: number): TrialResult {
+function resultOf({ simulation, opened }: BuiltSimulation, kvShare: number): TrialResult {
+  const { table, instances } = simulation;
   const { size } = table;
   const gaps = new ValueCounts();
   for (const { times } of instances) gaps.addAll(times.gaps);
@@ -110,21 +115,23 @@ function resultOf(table: RequestTable, instances: readonly Instance[], kvShare: 
   }
   const sum = (pick: (instance: Instance) => number): number =>
     instances.reduce((total, instance) => total + pick(instance), 0);
-  const endUs = Math.max(1, ...instances.map((instance) => instance.endUs));
+  const startUs = opened.spec === undefined ? firstArrivalUs(table) : 0;
+  const lastedUs = Math.max(1, ...instances.map((instance) => instance.endUs - startUs));
   const completed = sum(({ counters }) => counters.completed);
   const { hitRate, hitsByTier } = cacheMetrics(instances);
   const lastUs = size === 0 ? 0 : table.arrivalUs[size - 1];
   return {
     injected: size,
     completed,
+    unservable: sum(({ counters }) => counters.unservable),
     figures,
-    requestsPerS: completed / (endUs / 1e6),
-    outputTokensPerS: sum(({ counters }) => counters.outputTokens) / (endUs / 1e6),
+    requestsPerS: completed / (lastedUs / 1e6),
+    outputTokensPerS: sum(({ counters }) => counters.outputTokens) / (lastedUs / 1e6),
     delayP99Ms: percentileMs(known(table.schedulingDelayUs, size), 99),
     hitRate,
     hitsByTier,
     preemptions: sum(({ engine }) => engine.counters.preemptions),
-    busyShare: Math.max(0, ...instances.map(({ counters }) => counters.busyUs)) / endUs,
+    busyShare: Math.max(0, ...instances.map(({ counters }) => counters.busyUs)) / lastedUs,
     kvShare,
     inFlightHalf: inFlight(table, table.arrivalUs[size >> 1] ?? 0),
     inFlightEnd: inFlight(table, lastUs),

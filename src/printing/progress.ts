@@ -8,7 +8,7 @@ import cliProgress from 'cli-progress';
 import { coloured, hasColours } from './colours.ts';
 import { formatCount, formatCounted, formatSeconds } from './text.ts';
 
-export interface ProgressState {
+interface ProgressState {
   /** From 0 to 1, by the work that is done; the time left is estimated from it. 0 while that is not known. */
   readonly share: number;
   /** Whole units done so far: the rate is this per second. */
@@ -17,7 +17,7 @@ export interface ProgressState {
   readonly note?: string;
 }
 
-export interface ProgressBar extends Disposable {
+interface ProgressBar extends Disposable {
   update(state: ProgressState): void;
   /** Writes a line above the bar; without a terminal, just the line. */
   say(line: string): void;
@@ -25,7 +25,7 @@ export interface ProgressBar extends Disposable {
   notice(message: string): void;
 }
 
-export interface ProgressStream extends NodeJS.WritableStream {
+interface ProgressStream extends NodeJS.WritableStream {
   readonly isTTY?: boolean;
 }
 

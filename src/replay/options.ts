@@ -8,7 +8,6 @@ import { readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import { configError } from '../runtime/errors.ts';
 import type { EvictionChoice, KVManager } from '../runtime/index.ts';
 import type { SharedServer } from '../sim/links/sharedServer.ts';
-import type { ReplayReport } from './report.ts';
 import { type SizedTier, sizeOption } from './sizedTiers.ts';
 
 export type DriverName = 'real' | 'modeled';
@@ -79,10 +78,7 @@ export interface TraceReplayListener {
   readonly signal: AbortSignal;
 }
 
-/** The whole of a run, from opening the stores to closing them. Exported as `runReplay` by `run.ts`. */
-export type RunReplay = (options: ReplayOptions, listener: TraceReplayListener) => Promise<ReplayReport>;
-
-export interface ReplayProgress {
+interface ReplayProgress {
   readonly requests: number;
   /** Blocks looked up so far and in all: what a replay does goes by blocks, not by bytes of its file. */
   readonly blocks: number;
@@ -104,7 +100,7 @@ export interface TraceSurvey {
 }
 
 /** Most blocks that `all` may come to. */
-export const maxUniqueBlocks: number = 2 ** 22;
+const maxUniqueBlocks: number = 2 ** 22;
 
 /**
  * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped; TKV_CONFIG

@@ -2,7 +2,7 @@
 
 import type { TierFacts } from '../backends/tierRow.ts';
 import type { DevicePool } from '../backends/webgpu/types.ts';
-import { openStores } from '../embed/index.ts';
+import { openStores } from '../embed/stores.ts';
 import { type KVManager, Outcome } from '../runtime/index.ts';
 import { inOptionNames } from '../simulate/optionNames.ts';
 import type { ReplayOptions, TraceReplayListener } from './options.ts';

@@ -2,7 +2,7 @@
 
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';
-import { openToWrite } from '../backends/host/posix.ts';
+import { openToWrite, writeWhole } from '../backends/host/posix.ts';
 import { readLines, readMooncakeTrace } from '../files/mooncakeTrace.ts';
 import {
   BlockKeys,
@@ -328,7 +328,7 @@ export class ReplaySession {
 // for the same reason: policies learn from it, so a driver's clock would make decisions differ from run to
 // run.
 
-export class OrderedEnds implements TransferDriver {
+class OrderedEnds implements TransferDriver {
   readonly #driver: TransferDriver;
   /** Jobs in order of submission whose end was not handed out; those before `#next` were. */
   #order: JobId[] = [];
@@ -400,7 +400,7 @@ export class DecisionLog implements Disposable {
     this.#file = file;
     this.#writer = new LogWriter(config, {
       decisions: (text) => this.#hash.update(text),
-      ...(file === null ? {} : { log: (text: string) => fs.writeSync(file, text) }),
+      ...(file === null ? {} : { log: (text: string) => writeWhole(file, text) }),
     });
     this.sink = this.#writer;
   }

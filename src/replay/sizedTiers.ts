@@ -22,7 +22,7 @@ export interface SizedTier<Blocks extends BlockBudget = BlockBudget> {
   readonly place?: string;
 }
 
-export interface AskedRow extends TierRow<TierOptions> {
+interface AskedRow extends TierRow<TierOptions> {
   readonly asked: TierQuestion<TierOptions>;
 }
 

@@ -172,7 +172,7 @@ export interface Study {
   readonly rows: readonly StudyRow[];
 }
 
-export interface StudyListener {
+interface StudyListener {
   readonly signal: AbortSignal;
   /** @param share done of all runs; `requests` counts those of all runs */
   progress(share: number, requests: number, run: string): void;
@@ -348,7 +348,7 @@ export interface StudyOptions {
 // With `held`, HBM has the capacity and no more, and room is made before the request's blocks are computed,
 // as in a server whose running requests share the room with the cache.
 
-export interface PoolRun {
+interface PoolRun {
   readonly hits: number;
   /** Blocks looked up. */
   readonly lookups: number;
@@ -356,7 +356,7 @@ export interface PoolRun {
   readonly nsPerBlock: number;
 }
 
-export interface PoolOptions {
+interface PoolOptions {
   /** Blocks of HBM. */
   readonly capacity: number;
   /** Blocks of each lower tier, in the order of `lowerTiers`; 0, the default, for none. */
@@ -456,13 +456,6 @@ export class PoolStudy {
       manager.complete(job, Outcome.LOADED, nowUs);
     }
   }
-}
-
-/** A whole run at once. */
-export function runPool(trace: PrefixTrace, options: PoolOptions): PoolRun {
-  const study = new PoolStudy(trace, options);
-  study.advance(Number.POSITIVE_INFINITY);
-  return study.result();
 }
 
 //  Reads a trace for a study: a recorded workload whose requests name their blocks or their tokens.

@@ -54,7 +54,7 @@ export function trafficOf(
 const LANDING_BYTES = 32 * 1024 * 1024;
 const LANDING_BLOCKS = 64;
 
-export interface ReplaySizes {
+interface ReplaySizes {
   readonly config: ManagerConfig;
   readonly topBlocks: number;
   /** Most blocks brought or computed at a time when a request is larger than the top tier. */

@@ -5,7 +5,7 @@ import type { ManagerRow } from '../measure/manager.ts';
 import { type Report, type ReportSection, type TimelineSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
-export interface MeasuredMachine {
+interface MeasuredMachine {
   readonly adapter?: { readonly name: string; readonly software: boolean };
   readonly links?: readonly LinkRow[];
   /** Each round of each link, in the order in which they ran. */

@@ -4,7 +4,7 @@ import { type Evaluation, meansBySetting } from '../evolve/fitness/evaluation.ts
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
-export interface JudgedPolicies {
+interface JudgedPolicies {
   readonly policies: readonly { readonly name: string; readonly evaluation: Evaluation }[];
   readonly suite: string;
   readonly objectiveNames: readonly string[];

@@ -4,9 +4,9 @@
  * makes a page of it. Nothing here knows HTML or a drawing library.
  */
 
-/** How a number is written: `ms` takes milliseconds, `share` a part of 1, `bytes` bytes. */
 import { requireShapes } from '../runtime/options.ts';
 
+/** How a number is written: `ms` takes milliseconds, `share` a part of 1, `bytes` bytes. */
 export type Unit = 'count' | 'ms' | 's' | 'share' | 'bytes' | 'perS' | 'tokensPerS' | 'bytesPerS' | 'plain';
 
 /** A headline number. */
@@ -254,6 +254,8 @@ const writers: Readonly<Record<Unit, (value: number) => string>> = {
   bytesPerS: (value) => scaled(value, 1000, ['B/s', 'kB/s', 'MB/s', 'GB/s', 'TB/s']),
   plain: threeDigits,
 };
+
+export const unitNames: readonly Unit[] = Object.keys(writers) as Unit[];
 
 /** A number as people read it; a dash for null. */
 export function written(value: number | null, unit: Unit): string {

@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { vegaForBrowsers } from '../dashboard/pageServer.ts';
 import { importPeer } from '../metrics/peer.ts';
 import { dataFolder } from '../packageFiles.ts';
-import { requireShapes } from '../runtime/options.ts';
 import { chartsOf, type ReportChart } from './charts.ts';
+import { requireReport } from './checkReport.ts';
 import {
   type Figure,
   meetsTarget,
@@ -28,9 +28,13 @@ export async function requireDrawing(): Promise<void> {
   await importPeer('vega-lite', 'the charts of a report');
 }
 
-/** The page, at most some 5 MB of it. @throws TKV_CONFIG where vega or vega-lite is not installed */
+/**
+ * The page, at most some 5 MB of it.
+ * @throws TKV_INPUT with the place of what is missing or of another kind in the report; TKV_CONFIG where vega or vega-lite is not
+ * installed
+ */
 export async function reportPage(report: Report): Promise<string> {
-  requireShapes({ report }, { report: { title: 'text', question: 'text' } });
+  requireReport(report);
   const own = (name: string): string => readFileSync(new URL(`report/${name}`, dataFolder()), 'utf8');
   const charts = await chartsOf(report.sections);
   const sections = report.sections.map((section, i) => sectionHtml(section, charts[i], `section-${i}`));

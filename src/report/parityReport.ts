@@ -26,7 +26,7 @@ interface ComparedTimes extends BothSides<Summary> {
 }
 
 /** What a parity run found; times in microseconds. */
-export interface ComparedRuns {
+interface ComparedRuns {
   readonly runner: string;
   readonly adapter: { readonly name: string; readonly software: boolean };
   readonly latencyModel: string;

@@ -47,12 +47,27 @@ function clockOf({ driver }: ReplayReport): string {
 type ReplayStory = Pick<Report, 'title' | 'question' | 'answer' | 'verdict' | 'figures' | 'next' | 'limits'>;
 
 function ofReplay(replay: ReplayReport): ReplayStory {
-  const { hits, blockLookups, requests, verified, verifyFailures, adapter, driver, wallSeconds } = replay;
+  const {
+    hits,
+    hbmAloneHits,
+    blockLookups,
+    requests,
+    verified,
+    verifyFailures,
+    adapter,
+    driver,
+    wallSeconds,
+  } = replay;
   const of = (blocks: number): number => (blockLookups === 0 ? 0 : blocks / blockLookups);
   const all = sumOf(hits);
+  const [top] = Object.keys(hits);
+  const ofTop =
+    hbmAloneHits === undefined
+      ? `in ${tierTitle(top)} ${written(of(hits[top]), 'share')}`
+      : `with ${tierTitle(top)} alone ${written(of(hbmAloneHits), 'share')}`;
   const isRight = verifyFailures === 0;
   const answer = isRight
-    ? `With its tiers ${written(of(all), 'share')} of the blocks of ${requests} requests were found, with GPU memory alone ${written(of(hits.hbm), 'share')}.`
+    ? `With its tiers ${written(of(all), 'share')} of the blocks of ${requests} requests were found, ${ofTop}.`
     : `No: ${verifyFailures} of ${verified} verified blocks were wrong.`;
   return {
     title: 'A trace through the tiers',
@@ -76,7 +91,7 @@ function ofReplay(replay: ReplayReport): ReplayStory {
       { name: 'requests', value: requests, unit: 'count' },
       { name: 'time of the replay', value: wallSeconds, unit: 's' },
     ],
-    next: adviceOf(replay, of(hits.ddr), of(hits.nvme)),
+    next: adviceOf(replay, of(all - hits[top])),
     limits: [
       ...(driver === 'modeled' ? ['No bytes moved: rates are those of the link model.'] : []),
       ...(adapter.software && driver === 'real'
@@ -94,7 +109,8 @@ function sumOf(hits: ReplayReport['hits']): number {
   return Object.values(hits).reduce((sum, blocks) => sum + blocks, 0);
 }
 
-function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
+/** @param lower share of the blocks that was found below the top tier */
+function adviceOf(replay: ReplayReport, lower: number): string[] {
   const { demotions, hits, blockLookups } = replay;
   const missed = blockLookups - sumOf(hits);
   return [
@@ -106,7 +122,7 @@ function adviceOf(replay: ReplayReport, ddr: number, nvme: number): string[] {
     ...(demotions.dropped === 0
       ? ['No block was lost: what was missed was never seen, and no tier would have found it.']
       : []),
-    ...(ddr + nvme < 0.01
+    ...(lower < 0.01
       ? ['The lower tiers found little: GPU memory holds what this trace comes back to.']
       : []),
     'To see why a request missed, keep the decision log (--log) and ask tierkv explain.',

@@ -17,7 +17,7 @@ export interface JudgedPolicy {
 }
 
 /** What a search came to. */
-export interface SearchOutcome {
+interface SearchOutcome {
   readonly generations: number;
   readonly evaluations: number;
   readonly winner: JudgedPolicy & {
@@ -36,7 +36,7 @@ export interface SearchOutcome {
   readonly history: readonly { readonly generation: number; readonly best: number }[];
 }
 
-export interface SearchedPolicies {
+interface SearchedPolicies {
   readonly outcome: SearchOutcome;
   /** Each policy that ran: the generation that made it, and its score. */
   readonly individuals: readonly {

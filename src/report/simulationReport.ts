@@ -1,9 +1,10 @@
 /** A simulation as a report: does this deployment serve this workload within its targets, and what is in the way? */
 
+import { formatCounted } from '../printing/text.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
 import { classOf, meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
-import type { MetricsOutput } from '../sim/report/metricsOutput.ts';
+import { firstArrivalUs, type MetricsOutput, servedRates } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, transferMetrics } from '../sim/report/tierMetrics.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
 import { provenanceOf } from '../simulate/provenance.ts';
@@ -21,7 +22,7 @@ import {
 import { originOf } from './origin.ts';
 import type { SimulationTimeline } from './simulationTimeline.ts';
 
-export interface SimulatedRun {
+interface SimulatedRun {
   readonly built: BuiltSimulation & { readonly conservation: Conservation };
   readonly cluster: MetricsOutput;
   readonly targets: TargetsByClass;
@@ -40,7 +41,7 @@ const NARROW_KV = 0.95;
 
 export function simulationReport(run: SimulatedRun): Report {
   const { built, cluster, targets, timeline, command } = run;
-  const { simulation, conservation, machine, opened } = built;
+  const { simulation, conservation, machine } = built;
   const { table, instances } = simulation;
   const provenance = provenanceOf(built);
   const hasTargets = Object.keys(targets).length > 0;
@@ -48,15 +49,22 @@ export function simulationReport(run: SimulatedRun): Report {
   const gpus = built.gpus();
   const completed = conservation.completed;
   const rate = ratesOf(table);
+  const { outputTokensPerS } = servedRates(table, cluster, built.opened.spec === undefined);
   const what = `${instances.length} ${instances.length === 1 ? 'instance' : 'instances'} of ${provenance.model} on ${provenance.hardware}`;
   const served = completed === conservation.injected;
   const verdict = attained === null ? 'open' : attained.share >= 0.99 ? 'yes' : 'no';
+  const load = rate === 0 ? 'that come at once' : `that come at ${written(rate, 'perS')}`;
+  const all = `${formatCounted(conservation.injected, 'requests')} ${load}`;
   const answer =
-    attained === null
-      ? `${served ? 'All' : `${written(completed, 'count')} of`} ${written(conservation.injected, 'count')} requests are served at ${written(rate, 'perS')}: ` +
-        `99% get their first token within ${written(cluster.ttft_p99_ms, 'ms')} and end within ${written(cluster.e2e_p99_ms, 'ms')}.`
-      : `${verdict === 'yes' ? 'Yes' : 'No'}: ${written(attained.share, 'share')} of ${written(attained.count, 'count')} requests meet their targets at ` +
-        `${written(rate, 'perS')} on ${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}.`;
+    completed === 0
+      ? conservation.injected === 0
+        ? 'No request came before the end of the run.'
+        : `No: none of ${all} is served.`
+      : attained === null
+        ? `${served ? 'All' : `${written(completed, 'count')} of`} ${all} are served: ` +
+          `99% get their first token within ${written(cluster.ttft_p99_ms, 'ms')} and end within ${written(cluster.e2e_p99_ms, 'ms')}.`
+        : `${verdict === 'yes' ? 'Yes' : 'No'}: ${written(attained.share, 'share')} of ${written(attained.count, 'count')} requests ${load} meet their targets on ` +
+          `${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}.`;
   const cache = cacheMetrics(instances);
   const spreads = spreadsOf(table);
   const most = leastTargets(targets);
@@ -74,7 +82,7 @@ export function simulationReport(run: SimulatedRun): Report {
     latencyFigure('first token, p99', cluster.ttft_p99_ms, spreads.ttft, most.ttftMs),
     latencyFigure('between tokens, p99', cluster.itl_p99_ms, undefined, most.itlMs),
     latencyFigure('whole request, p99', cluster.e2e_p99_ms, spreads.e2e, most.e2eMs),
-    { name: 'output tokens', value: cluster.tokens_per_sec, unit: 'tokensPerS' },
+    { name: 'output tokens', value: outputTokensPerS, unit: 'tokensPerS' },
     {
       name: 'blocks found in a cache',
       value: cache.lookups === 0 ? null : cache.hitRate,
@@ -115,7 +123,7 @@ export function simulationReport(run: SimulatedRun): Report {
       model: provenance.model,
       hardware: provenance.hardware,
       'model of time': provenance.latencyModel,
-      seed: opened.seed.toString(),
+      seed: provenance.seed,
       'key of policies': provenance.key.policies,
     }),
   };
@@ -129,18 +137,21 @@ function latencyFigure(
 ): Figure {
   return {
     name,
-    value,
+    // no request takes no time: 0 stands for none
+    value: value === 0 ? null : value,
     unit: 'ms',
     ...(spread === undefined ? {} : { spread: { ...spread, over: 'tenths of the run' } }),
     ...(most === undefined ? {} : { target: { most } }),
   };
 }
 
+/** Arrivals a second; 0 where all come at once. */
 function ratesOf(table: RequestTable): number {
   if (table.size < 2) return 0;
   let last = 0;
   for (let row = 0; row < table.size; row++) last = Math.max(last, table.arrivalUs[row]);
-  return last === 0 ? 0 : (table.size - 1) / (last / 1e6);
+  const lengthS = (last - firstArrivalUs(table)) / 1e6;
+  return lengthS === 0 ? 0 : (table.size - 1) / lengthS;
 }
 
 /** The tightest target over the classes, in milliseconds. */

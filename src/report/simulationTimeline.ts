@@ -20,7 +20,7 @@ const EVENTS_MOST = 400;
 const DECISIONS_MOST = 30;
 
 /** A routing decision whose target was not the one with the best score. */
-export interface RegrettedRouting {
+interface RegrettedRouting {
   readonly s: number;
   readonly request: string;
   readonly chosen: number;

@@ -5,7 +5,7 @@ import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../
 import { type Figure, type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
-export interface SweptGrid {
+interface SweptGrid {
   readonly results: readonly SweptPoint[];
   /** Bounds on 99th percentiles in milliseconds; undefined where none were given. */
   readonly targets:
@@ -65,13 +65,20 @@ function targetText(targets: SweptGrid['targets']): string {
   return `${parts.join(' and ')} (p99)`;
 }
 
+/** The shortest first token of the points that serve the largest share of their requests. */
 function fastest(points: readonly PointResult[]): PointResult | undefined {
-  return [...points].sort((a, b) => a.ttftP99Ms - b.ttftP99Ms)[0];
+  const share = ({ completed, injected }: PointResult): number => completed / Math.max(1, injected);
+  const served = points.filter(({ completed }) => completed > 0);
+  return served.sort((a, b) => share(b) - share(a) || a.ttftP99Ms - b.ttftP99Ms)[0];
 }
+
+/** A time of a point; null where no request had any. */
+const known = (ms: number): number | null => (ms === 0 ? null : ms);
 
 function leadText(points: readonly PointResult[], nameOf: SweptGrid['nameOf']): string {
   const first = fastest(points);
-  if (first === undefined) return 'None of the points can run.';
+  if (first === undefined)
+    return points.length === 0 ? 'None of the points can run.' : 'No point serves a request.';
   return `${nameOf(first)} has the shortest first token of ${points.length} points: 99% within ${written(first.ttftP99Ms, 'ms')}, on ${first.gpus} GPUs.`;
 }
 
@@ -81,9 +88,9 @@ function figuresOf(point: PointResult, targets: SweptGrid['targets']): Figure[] 
     value === undefined ? {} : { target: { most: value } };
   return [
     { name: 'GPUs', value: point.gpus, unit: 'count' },
-    { name: 'first token, p99', value: point.ttftP99Ms, unit: 'ms', ...most(ttftMs) },
-    { name: 'between tokens, p99', value: point.itlP99Ms, unit: 'ms', ...most(itlMs) },
-    { name: 'whole request, p99', value: point.e2eP99Ms, unit: 'ms', ...most(e2eMs) },
+    { name: 'first token, p99', value: known(point.ttftP99Ms), unit: 'ms', ...most(ttftMs) },
+    { name: 'between tokens, p99', value: known(point.itlP99Ms), unit: 'ms', ...most(itlMs) },
+    { name: 'whole request, p99', value: known(point.e2eP99Ms), unit: 'ms', ...most(e2eMs) },
     { name: 'output tokens', value: point.tokensPerS, unit: 'tokensPerS' },
     { name: 'output tokens a GPU', value: point.tokensPerS / Math.max(1, point.gpus), unit: 'tokensPerS' },
     { name: 'blocks found in a cache', value: point.hitRate, unit: 'share' },
@@ -95,9 +102,10 @@ function pointSections(
   ran: readonly PointResult[],
   chosen: PointResult | undefined,
 ): ReportSection[] {
-  if (ran.length === 0) return [];
+  const served = ran.filter(({ completed }) => completed > 0);
+  if (served.length === 0) return [];
   const of = (y: (point: PointResult) => number) =>
-    ran.map((point) => ({
+    served.map((point) => ({
       x: point.gpus,
       y: Math.max(y(point), 1e-3),
       name: nameOf(point),
@@ -133,9 +141,9 @@ function tableSection(
     ...names.map((name) => point.values[name]),
     point.gpus,
     point.completed / Math.max(1, point.injected),
-    point.ttftP99Ms,
-    point.itlP99Ms,
-    point.e2eP99Ms,
+    known(point.ttftP99Ms),
+    known(point.itlP99Ms),
+    known(point.e2eP99Ms),
     point.tokensPerS,
     point.hitRate,
     point.preemptions,
@@ -179,7 +187,13 @@ function advice(
   }
   if (best === undefined) {
     const near = fastest(ran);
-    if (near === undefined) return ['No point can run: the table says why.'];
+    if (near === undefined) {
+      return [
+        ran.length === 0
+          ? 'No point can run: the table says why.'
+          : 'No point serves a request: look at its admission and its memory.',
+      ];
+    }
     return [
       `${nameOf(near)} comes closest with a first token of ${written(near.ttftP99Ms, 'ms')} (p99).`,
       'Add points with more GPUs or a lower rate to the grid, or loosen the target.',

@@ -38,9 +38,9 @@ export async function requireReportTarget(target: string): Promise<void> {
 
 /**
  * @param target a file, which keeps what it held where writing fails; `-` for standard output
- * @throws TKV_IO with the path, TKV_CONFIG where vega or vega-lite is not installed
+ * @throws TKV_INPUT with the place of what is wrong in the report, TKV_IO with the path, TKV_CONFIG where vega or vega-lite is not installed
  */
 export async function writeReport(report: Report, target: string): Promise<void> {
-  requireShapes({ report, target }, { report: { title: 'text', question: 'text' }, target: 'name' });
+  requireShapes({ target }, { target: 'name' });
   writeResults([{ target, parts: [await reportPage(report)] }]);
 }

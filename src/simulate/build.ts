@@ -16,8 +16,7 @@ import {
 import { type EngineHardware, type PlannedMachine, withLatency } from './engineOptions.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
 import { goodputTargets } from './options.ts';
-import type { OptionValues } from './optionTable.ts';
-import { planSimulation, type SimulationPlan } from './plan.ts';
+import type { SimulationPlan } from './plan.ts';
 import { openPlanned } from './workloadOptions.ts';
 
 /** Runs a simulation to its end, if need be a second time with the block keys that the first left out. */
@@ -34,15 +33,6 @@ export function runToEnd(
       if (!(error instanceof KeysNeeded) || !skipsKeys) throw error;
     }
   }
-}
-
-/** Plans and builds. @throws {TierKVError} for anything unknown or out of range, in the words of the options */
-export function buildSimulation(
-  trace: string | undefined,
-  options: OptionValues,
-  extras: BuildExtras = {},
-): BuiltSimulation {
-  return buildPlanned(planSimulation(trace, options), extras);
 }
 
 /** @throws {TierKVError} in the words of what the plan was written as */

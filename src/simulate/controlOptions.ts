@@ -17,7 +17,7 @@ import { inOptionNames } from './optionNames.ts';
 import { realOption, textOption, whole, wholeOption } from './options.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
 
-export interface ControlSetup {
+interface ControlSetup {
   readonly control: ControlConfig;
   /** Null without a gateway queue. */
   readonly gateway: { readonly tickUs: number; readonly ttlUs: number } | null;
@@ -239,24 +239,14 @@ export interface PolicyFile {
 }
 
 /** Nodes of one kind that are there from the start; no node is added later, as upstream adds none. */
-export interface NodePool {
+interface NodePool {
   readonly name: string;
   readonly gpuType: string;
   readonly nodes: number;
   readonly gpusPerNode: number;
 }
 
-/** Keys of a bundle that are read and change nothing, each with its reason. The docs list them. */
-export const inertBundleKeys: Readonly<Record<string, string>> = {
-  'priority.policy': 'upstream reads it and orders by the scheduler alone',
-  'node_pools[].min_nodes': 'upstream adds and removes no node',
-  'node_pools[].max_nodes': 'upstream adds and removes no node',
-  'node_pools[].provisioning_delay': 'nodes of the start are there, and no other comes',
-  'node_pools[].gpu_memory_gib': 'the hardware of the instances says it',
-  'node_pools[].cost_per_hour': 'nothing is priced',
-};
-
-export interface BundleAutoscaler {
+interface BundleAutoscaler {
   readonly intervalUs: number;
   readonly upWindowUs: number;
   readonly downWindowUs: number;
@@ -290,7 +280,7 @@ function numbersOf(
   return numbers;
 }
 
-export function readBundle(file: string | undefined): PolicyFile {
+function readBundle(file: string | undefined): PolicyFile {
   if (file === undefined) return {};
   const root = readYaml(readText(file), file);
   const bundle: PolicyFile = {
@@ -497,7 +487,7 @@ export function planScaling(
     bounds,
     replicas,
     start: isCold ? 'cold' : 'warm',
-    capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    capacityTokens: engine.topBlocks * engine.blockTokens,
     blockTokens: engine.blockTokens,
     maxSequences: limits.maxSequences,
     suffix: '',

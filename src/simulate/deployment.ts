@@ -23,6 +23,7 @@ import type { SpecNode } from '../sim/description/fields.ts';
 import { readWorkloadSpec } from '../sim/description/readWorkload.ts';
 import type { WorkloadSpec } from '../sim/description/workloadSpec.ts';
 import { readLinks } from '../sim/latency/capacity.ts';
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { makeScaling, type PlannedScaling } from './built.ts';
@@ -50,7 +51,7 @@ const stages = [
 /** What the registries call a stage, where it is not its key. */
 const stageOf: Readonly<Record<string, string>> = { prefill_routing: 'routing', decode_routing: 'routing' };
 
-export interface DeployedControl {
+interface DeployedControl {
   readonly control: ControlConfig;
   readonly gateway: { readonly tickUs: number; readonly ttlUs: number } | null;
   readonly admissionLatencyUs: number;
@@ -58,7 +59,7 @@ export interface DeployedControl {
 }
 
 /** A policy and its parameters; names may have underscores. @param placeOf where a parameter is said */
-export function readPolicy(node: SpecNode, except: readonly string[] = []): PolicyChoice {
+function readPolicy(node: SpecNode, except: readonly string[] = []): PolicyChoice {
   const policy = node.text('policy');
   if (policy === '') throw node.error('policy', 'is missing', 'Name one');
   const parameters = node.keys().filter((key) => key !== 'policy' && !except.includes(key));
@@ -66,7 +67,7 @@ export function readPolicy(node: SpecNode, except: readonly string[] = []): Poli
 }
 
 /** The key of a policy's mapping that a field such as `routing.scorers.queue-depth` is about. */
-export function placeIn(node: SpecNode, field: string): FieldPlace {
+function placeIn(node: SpecNode, field: string): FieldPlace {
   const [, parameter = 'policy'] = field.split('.');
   return [node, node.keys().find((key) => camel(key) === parameter) ?? 'policy'];
 }
@@ -152,10 +153,10 @@ function readHistory(node: SpecNode | undefined): ControlConfig['history'] {
 //  Errors of readers of options and of the library, in the words of a deployment file: file, line and key.
 
 /** Where a field is said: a key of a mapping. */
-export type FieldPlace = readonly [node: SpecNode, key: string];
+type FieldPlace = readonly [node: SpecNode, key: string];
 
 /** Runs `act`; its errors about a field that `placeOf` knows are about that place. */
-export function inFile<T>(placeOf: (field: string) => FieldPlace | undefined, act: () => T): T {
+function inFile<T>(placeOf: (field: string) => FieldPlace | undefined, act: () => T): T {
   try {
     return act();
   } catch (error) {
@@ -171,7 +172,7 @@ export function inFile<T>(placeOf: (field: string) => FieldPlace | undefined, ac
 }
 
 /** `max_num_seqs` is `maxNumSeqs`. */
-export function camel(name: string): string {
+function camel(name: string): string {
   return name.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }
 
@@ -198,7 +199,7 @@ function sayable(options: OptionValues, keys: readonly string[]): OptionValues {
   return Object.fromEntries(keys.map((key) => [nameOf(key), options[nameOf(key)]]));
 }
 
-export interface DeployedPool {
+interface DeployedPool {
   readonly name: string;
   readonly config: PoolConfig;
   readonly machine: EngineHardware;
@@ -356,13 +357,13 @@ function tiersOf(
   const withShared = shared === undefined ? {} : { shared };
   if (tiers === undefined) {
     if (shared === undefined) return undefined;
-    for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+    for (const key of ['kv_cpu_blocks', ...sizedTierNames]) {
       if (given[nameOf(key)] === undefined) continue;
       throw node.error('engine', `has ${key} beside shared_tier`, 'Say its tiers under tiers');
     }
     return () => ({ lowerTiers: [], loads: { kind: 'deferred', links: {}, prefetch: true }, ...withShared });
   }
-  for (const key of ['kv_cpu_blocks', 'ddr', 'nvme']) {
+  for (const key of ['kv_cpu_blocks', ...sizedTierNames]) {
     if (given[nameOf(key)] === undefined) continue;
     throw node.error('tiers', `excludes engine.${key}`, 'Keep one of them');
   }
@@ -437,7 +438,7 @@ function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffi
     actuation: readActuation(node),
     bounds,
     replicas: config.replicas,
-    capacityTokens: engine.hbmBlocks * engine.blockTokens,
+    capacityTokens: engine.topBlocks * engine.blockTokens,
     blockTokens: engine.blockTokens,
     maxSequences: limits.maxSequences,
     suffix,

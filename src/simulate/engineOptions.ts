@@ -18,6 +18,7 @@ import {
 } from '../runtime/batching/config.ts';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
+import { type TierName, TOP, tierNames } from '../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
 import type { EngineConfig, LoadTiming } from '../sim/instance/engine.ts';
@@ -45,12 +46,13 @@ import {
   parseUpstreamHardware,
 } from '../sim/latency/modelConfig.ts';
 import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
+import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../sim/links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
-import { BLOCKS_MAX, offloadTiers, pcie, sizedTiers, type Tiers } from './offloadTiers.ts';
+import { BLOCKS_MAX, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
 import { blocksOption, numbersOption, real, realOption, textOption, whole, wholeOption } from './options.ts';
 import { flagOf, type OptionValues } from './optionTable.ts';
 
-export interface EngineSetup {
+interface EngineSetup {
   readonly engine: EngineConfig;
   readonly limits: InstanceLimits;
 }
@@ -74,7 +76,7 @@ export function engineSetup(
   const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
   const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
   const blockBytes = blockBytesOf(options, machine, blockTokens);
-  const hbmBlocks =
+  const topBlocks =
     blocksOption(options, 'totalKvBlocks', blockBytes * machine.tp, 1, BLOCKS_MAX) ??
     fittingBlocks(options, machine, blockTokens);
   const own = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes, machine.tp);
@@ -90,12 +92,12 @@ export function engineSetup(
   const spare =
     side === undefined
       ? 0
-      : sideBlockCount(side, hbmBlocks, Math.ceil(batchedTokens / blockTokens), blockTokens);
-  if (spare >= hbmBlocks) {
-    const problem = `is ${hbmBlocks} blocks, and windows and states of one request of ${machine.model.name} take ${spare}`;
+      : sideBlockCount(side, topBlocks, Math.ceil(batchedTokens / blockTokens), blockTokens);
+  if (spare >= topBlocks) {
+    const problem = `is ${topBlocks} blocks, and windows and states of one request of ${machine.model.name} take ${spare}`;
     throw configError('--hbm', problem, 'Give more memory, or a smaller --max-num-batched-tokens.');
   }
-  const capacityTokens = (hbmBlocks - spare) * blockTokens;
+  const capacityTokens = (topBlocks - spare) * blockTokens;
   const asked = modelTokens(options, machine, capacityTokens);
   const adapters = adaptersOf(options, machine);
   const maxModelTokens = side === undefined ? asked : Math.min(asked || capacityTokens, capacityTokens);
@@ -105,7 +107,7 @@ export function engineSetup(
       ...(side === undefined ? {} : { side }),
       ...(adapters === undefined ? {} : { adapters }),
       blockBytes,
-      hbmBlocks,
+      topBlocks,
       lowerTiers,
       loads,
       ...(shared === undefined ? {} : { shared, ranks: machine.tp }),
@@ -274,7 +276,7 @@ function withShared(
       remedy,
     );
   }
-  if (lowerTiers.some(({ tier }) => tier === 'remote')) {
+  if (lowerTiers.some(({ tier }) => tier === sharedTier)) {
     const remedy = 'Leave out the second secondary tier.';
     throw configError('--shared-tier', 'takes the place of a tier that the instances have', remedy);
   }
@@ -282,19 +284,21 @@ function withShared(
   checkSharedServer(shared, wholeBytes);
   const links = loads.kind === 'deferred' ? loads.links : {};
   const { read, write } = instanceLinks(shared, tp);
-  const above = ['hbm', ...lowerTiers.map(({ tier }) => tier)];
+  const above: TierName[] = [tierNames[TOP], ...lowerTiers.map(({ tier }) => tier)];
   return {
     lowerTiers: [
       ...lowerTiers,
-      { tier: 'remote', blocks: Math.min(SHARED_BLOCKS_MAX, Math.floor(shared.capacityBytes / wholeBytes)) },
+      {
+        tier: sharedTier,
+        blocks: Math.min(SHARED_BLOCKS_MAX, Math.floor(shared.capacityBytes / wholeBytes)),
+      },
     ],
     loads: {
       kind: 'deferred',
       prefetch: true,
       links: {
-        ...Object.fromEntries(above.map((tier) => [`${tier}ToRemote`, write])),
-        remoteToHbm: read,
-        remoteToDdr: read,
+        ...linksDown(above, sharedTier, write),
+        ...linksUp(sharedTier, read),
         ...links,
       },
     },
@@ -309,7 +313,11 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number,
   if (sized !== undefined) {
     const other = file !== undefined ? 'kvOffloadConfig' : cpuBlocks > 0 ? 'kvCpuBlocks' : undefined;
     if (other === undefined) return sized;
-    throw configError(flagOf(other), 'excludes --ddr and --nvme', 'Say tiers in one way.');
+    throw configError(
+      flagOf(other),
+      `excludes ${sizedTierNames.map((name) => flagOf(name)).join(' and ')}`,
+      'Say tiers in one way.',
+    );
   }
   if (file !== undefined) {
     if (cpuBlocks > 0) {
@@ -320,7 +328,7 @@ function tiersOf(options: OptionValues, blockTokens: number, blockBytes: number,
   const bandwidth = real(options, 'kvTransferBandwidth', 1e-9, 1e12);
   const baseUs = whole(options, 'kvTransferBaseLatency', 0, 1e9);
   const loads: LoadTiming = { kind: 'billed', baseUs, usPerBlock: Math.ceil(blockTokens / bandwidth) };
-  return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: 'ddr', blocks: cpuBlocks }], loads };
+  return { lowerTiers: cpuBlocks === 0 ? [] : [{ tier: hostTier, blocks: cpuBlocks }], loads };
 }
 
 //  The model of time of an instance, from `--model`, `--gpu`, `--tp` and what else decides it.

@@ -4,12 +4,14 @@
  */
 
 import { parse } from 'yaml';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import { admissionPolicies } from '../sim/control/admission.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import { gateways } from '../sim/control/flowControl.ts';
 import { routingPolicies } from '../sim/control/routing/routing.ts';
 import type { PoolConfig } from '../sim/description/deployment.ts';
 import { isCutOff } from '../sim/instance/engine.ts';
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PlannedScaling } from './built.ts';
 
@@ -45,8 +47,9 @@ const told = (fields: Fields, under: string, rules: readonly FieldRule[]): strin
 
 function ofEngine(engine: Fields, pool: Fields, hasShared: boolean): readonly FieldRule[] {
   const has = (name: string): boolean => ![undefined, 0, '0'].includes(at(engine, name) as never);
-  const hasTiers = hasShared || at(pool, 'tiers') !== undefined || ['kv_cpu_blocks', 'ddr', 'nvme'].some(has);
-  const size = ['total_kv_blocks', 'hbm'].find(has);
+  const hasTiers =
+    hasShared || at(pool, 'tiers') !== undefined || ['kv_cpu_blocks', ...sizedTierNames].some(has);
+  const size = ['total_kv_blocks', tierNames[TOP]].find(has);
   return [
     [['gpu_memory_utilization'], size === undefined, `engine.${size} says how many blocks there are`],
     [

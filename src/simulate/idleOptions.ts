@@ -5,10 +5,11 @@
  */
 
 import { configError } from '../runtime/errors.ts';
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 import { isConversation } from '../sim/workload/presets.ts';
 import type { PolicyFile } from './controlOptions.ts';
 import { requireKnownClasses, textOption } from './options.ts';
-import { type AskedSimulation, flagOf, type OptionValues, withDefaults } from './optionTable.ts';
+import { type AskedSimulation, flagOf, type OptionValues, outputNames, withDefaults } from './optionTable.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
@@ -40,7 +41,7 @@ function askedOf(options: OptionValues, bundle: PolicyFile): Asked {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     counts: textOption(options, 'concurrencyKind') ?? 'requests',
     hasRoles: ['prefillInstances', 'decodeInstances'].some((name) => positive(options, name)),
-    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'sharedTier', 'ddr', 'nvme'].some(
+    hasLowerTiers: ['kvCpuBlocks', 'kvOffloadConfig', 'sharedTier', ...sizedTierNames].some(
       (name) => options[name] !== undefined && Number(options[name]) !== 0,
     ),
     scales: interval === undefined ? (bundle.autoscaler?.intervalUs ?? 0) > 0 : Number(interval) > 0,
@@ -344,6 +345,21 @@ export function refuseIdleOptions(
   }
   refuse(asked, false);
   refuseIdleKeys(asked);
+}
+
+/**
+ * Refuses options that say what a run writes, of a run that writes nothing.
+ * @param what the run: it stands in the sentence
+ * @throws TKV_CONFIG with the first of them that was given
+ */
+export function refuseOutputs({ given }: AskedSimulation, what: string, remedy: string): void {
+  const name = outputNames.find((each) => each !== 'log' && given.has(each));
+  if (name === undefined) return;
+  throw configError(
+    flagOf(name),
+    `says what a run of tierkv simulate writes, and ${what} writes nothing`,
+    remedy,
+  );
 }
 
 const liveAtZero = ['snapshotRefreshInterval', 'cacheSignalDelay'];

@@ -1,11 +1,22 @@
 /**
- * Tiers below GPU memory, from their sizes alone (`--ddr`, `--nvme`) or from upstream's `--kv-offload-config`.
+ * Tiers below GPU memory, from their sizes alone (options with the names of tiers) or from upstream's `--kv-offload-config`.
  */
 
 import { readText } from '../files/inputs.ts';
 import { parseBlocks } from '../printing/text.ts';
+import { type TierName, TOP, tierNames } from '../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { LoadTiming, LowerTier } from '../sim/instance/engine.ts';
+import {
+  deviceClasses,
+  hostTier,
+  linksDown,
+  linksUp,
+  pcie,
+  secondaryTiers,
+  sizedTierRows,
+  usualDisk,
+} from '../sim/links/machineTiers.ts';
 import type { LinkProfile } from '../sim/links/modeledDriver.ts';
 import type { SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { shownPlain } from '../sim/workload/traceLines.ts';
@@ -22,41 +33,33 @@ export interface Tiers {
   readonly shared?: SharedServerConfig;
 }
 
-/** Host memory and disk by their sizes alone, over the links of a usual machine. */
+/** Tiers by their sizes alone, over the links of a usual machine. */
 export function sizedTiers(options: OptionValues, bytesPerBlock: number): Tiers | undefined {
-  const ddr = blocksOption(options, 'ddr', bytesPerBlock, 0, BLOCKS_MAX);
-  const nvme = blocksOption(options, 'nvme', bytesPerBlock, 0, BLOCKS_MAX);
-  if (ddr === undefined && nvme === undefined) return undefined;
-  const [readRate, writeRate, baseLatencyUs] = deviceClasses.nvme_gen4;
-  const link = (rate: number): LinkProfile => ({ baseLatencyUs, bandwidthBytesPerS: rate * 1e6 });
-  const [read, write] = [link(readRate), link(writeRate)];
-  const hasDdr = (ddr ?? 0) > 0;
-  const hasNvme = (nvme ?? 0) > 0;
-  const lowerTiers: LowerTier[] = [
-    ...(hasDdr ? [{ tier: 'ddr' as const, blocks: ddr ?? 0 }] : []),
-    ...(hasNvme ? [{ tier: 'nvme' as const, blocks: nvme ?? 0 }] : []),
-  ];
-  const links = {
-    ...(hasDdr ? { hbmToDdr: pcie, ddrToHbm: pcie } : {}),
-    ...(hasNvme ? { [hasDdr ? 'ddrToNvme' : 'hbmToNvme']: write, nvmeToHbm: read, nvmeToDdr: read } : {}),
-  };
-  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
+  const lowerTiers: LowerTier[] = [];
+  const links: Record<string, LinkProfile> = {};
+  let isAsked = false;
+  for (const { tier, read, write } of sizedTierRows) {
+    const blocks = blocksOption(options, tier, bytesPerBlock, 0, BLOCKS_MAX);
+    isAsked ||= blocks !== undefined;
+    if (blocks !== undefined && blocks > 0) addTier(lowerTiers, links, { tier, blocks }, { read, write });
+  }
+  return isAsked ? { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } } : undefined;
+}
+
+/** Below the tiers that there are: blocks come from the last of them, and go up past it. */
+function addTier(
+  lowerTiers: LowerTier[],
+  links: Record<string, LinkProfile>,
+  added: LowerTier,
+  { read, write }: { readonly read: LinkProfile; readonly write: LinkProfile },
+): void {
+  const above: TierName = lowerTiers.at(-1)?.tier ?? tierNames[TOP];
+  lowerTiers.push(added);
+  Object.assign(links, linksDown([above], added.tier, write), linksUp(added.tier, read));
 }
 
 // Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
 // bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is left out.
-
-/** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
-const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {
-  nvme_gen4: [7000, 5000, 80],
-  nvme_gen3: [3500, 3000, 100],
-  sata_ssd: [550, 500, 150],
-  cpu_dram: [20_000, 20_000, 1],
-  s3: [1000, 1000, 30_000],
-};
-
-/** Between host memory and the GPU: PCIe 4.0 x16 at 80 % of its 31.5 GB/s. */
-export const pcie: LinkProfile = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
 
 /** Blocks of a disk tier that names no capacity. */
 const DISK_BLOCKS = 2 ** 20;
@@ -100,24 +103,16 @@ export function offloadTiersOf(
   const lowerTiers: LowerTier[] = [];
   const links: Record<string, LinkProfile> = {};
   if (cpuBlocks > 0) {
-    lowerTiers.push({ tier: 'ddr', blocks: cpuBlocks });
-    Object.assign(links, { hbmToDdr: pcie, ddrToHbm: pcie });
+    addTier(lowerTiers, links, { tier: hostTier, blocks: cpuBlocks }, { read: pcie, write: pcie });
   }
   const tiers = node.list('secondary_tiers');
   for (const [i, tier] of tiers.entries()) {
-    if (i > 1)
+    if (i >= secondaryTiers.length) {
       throw node.error('secondary_tiers', `has ${tiers.length} tiers`, 'At most two lie below host memory');
-    const name = i === 0 ? 'nvme' : 'remote';
+    }
     const { read, write, blocks } = secondaryTier(tier, blockBytes);
     if (blocks === 0) continue;
-    const target = i === 0 ? 'Nvme' : 'Remote';
-    const above = lowerTiers.at(-1)?.tier ?? 'hbm';
-    lowerTiers.push({ tier: name, blocks });
-    Object.assign(links, {
-      [`${above}To${target}`]: write,
-      [`${name}ToHbm`]: read,
-      [`${name}ToDdr`]: read,
-    });
+    addTier(lowerTiers, links, { tier: secondaryTiers[i], blocks }, { read, write });
   }
   node.close();
   return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
@@ -140,7 +135,7 @@ function secondaryTier(
   node.integer('n_write_threads', { min: 1 }, 16);
   const names = Object.keys(deviceClasses);
   const isNamed = node.has('device_class');
-  const [read, write, base] = deviceClasses[isNamed ? node.choice('device_class', names) : 'nvme_gen4'];
+  const [read, write, base] = deviceClasses[isNamed ? node.choice('device_class', names) : usualDisk];
   const figure = (key: string, known: number): number => {
     const value = node.optionalNumber(key, { above: 0, max: 1e9 });
     if (value === undefined && !isNamed) throw node.error(key, 'is missing', 'Give it, or a device_class');

@@ -1,6 +1,7 @@
 /** Errors of the library in the words of options: a field becomes the option that sets it. */
 
 import { TierKVError } from '../runtime/errors.ts';
+import { sizedTierNames } from '../sim/links/machineTiers.ts';
 
 /** Runs `act`; its errors about a field in `names` are about that option, which also begins their message. */
 export function withOptionNames<T>(names: Readonly<Record<string, string>>, act: () => T): T {
@@ -40,9 +41,8 @@ export const optionNames: Readonly<Record<string, string>> = {
   GPU: '--gpu',
   blockTokens: '--block-tokens',
   memoryUtilization: '--gpu-memory-utilization',
-  hbmBlocks: '--hbm',
-  'ddr.blocks': '--ddr',
-  'nvme.blocks': '--nvme',
+  topBlocks: '--hbm',
+  ...Object.fromEntries(sizedTierNames.map((name) => [`${name}.blocks`, `--${name}`])),
   maxBatchedTokens: '--max-num-batched-tokens',
   maxSequences: '--max-num-seqs',
   longPrefillTokens: '--long-prefill-token-threshold',

@@ -5,6 +5,8 @@
  */
 
 import { configError, nearestName } from '../runtime/errors.ts';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
+import { sizedTierNames, sizedTierRows } from '../sim/links/machineTiers.ts';
 
 /**
  * An option: how it is written, with `<what>` where it takes a value, what it is for, its default, and upstream's default
@@ -80,7 +82,8 @@ export const traceRows: readonly OptionRow[] = [
 /** The ones that most runs need, by their flags. */
 const firstFlags: readonly string[] = [
   ...['--model', '--gpu', '--tp', '--num-instances', '--workload', '--rate', '--num-requests'],
-  ...['--ddr', '--nvme', '--json'],
+  ...sizedTierNames.map((name) => `--${name}`),
+  '--json',
 ];
 
 const engineRows: readonly OptionRow[] = [
@@ -118,8 +121,7 @@ const engineRows: readonly OptionRow[] = [
 
 const kvRows: readonly OptionRow[] = [
   ['--hbm <size>', 'GPU memory of an instance for KV, as 64GiB or in blocks (default: what fits)'],
-  ['--ddr <size>', 'host memory of an instance for KV, as 256GiB or in blocks (default: none)'],
-  ['--nvme <size>', 'disk of an instance for KV, as 2TiB or in blocks (default: none)'],
+  ...sizedTierRows.map(({ tier, about }): OptionRow => [`--${tier} <size>`, about]),
   ['--block-tokens <n>', 'tokens of a block', '16'],
   ['--kv-cache-dtype <name>', "precision of KV: auto (the model's) or fp8 (a byte an element)", 'auto'],
   ['--max-loras <n>', 'LoRA adapters in GPU memory at once; 0: adapters are names that cost nothing', '0'],
@@ -222,9 +224,12 @@ const workloadRows: readonly OptionRow[] = [
     '--trace-data <file>',
     'rows of a recorded TraceV2; ends at twice its last arrival, as upstream (an argument serves all)',
   ],
-  ['--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)"],
-  ['--simulation-seed <n>', 'what routing and admission draw from (default: as --seed)'],
-  ['--jitter-seed <n>', 'what delays of machines that come are drawn from (default: the same)'],
+  [
+    '--seed <n>',
+    "random key, a 64-bit integer (default: 42; of requests the specification's, where it has one)",
+  ],
+  ['--simulation-seed <n>', 'what routing and admission draw from (default: as --seed, else 42)'],
+  ['--jitter-seed <n>', 'what delays of machines that come are drawn from (default: as --seed, else 42)'],
   ['--num-requests <n>', 'most requests'],
   ['--horizon <time>', 'end of the simulation, as 10m, or in microseconds'],
   ['--timeout <time>', 'deadline of every request, as 30s, or in seconds; negative: none'],
@@ -261,6 +266,9 @@ const outputRows: readonly OptionRow[] = [
   ['--log <level>', 'accepted for upstream; nothing is logged'],
 ];
 
+/** Names of the options that say what a run writes, and by which targets of goodput. */
+export const outputNames: readonly string[] = outputRows.map(([flags]) => optionNameOf(flags));
+
 /** Options that say what is deployed. */
 const deployedRows: readonly OptionRow[] = [
   ...engineRows,
@@ -270,7 +278,7 @@ const deployedRows: readonly OptionRow[] = [
   ...handoffRows,
 ];
 
-export interface OptionGroup {
+interface OptionGroup {
   readonly title: string;
   readonly rows: readonly OptionRow[];
 }
@@ -548,13 +556,12 @@ export const modelKeys = [
   'speculative_draft_us',
   'expert_imbalance',
 ] as const;
-export const engineKeys = [
+export const engineKeys: readonly string[] = [
   'block_tokens',
   'block_size_in_tokens',
-  'hbm',
+  tierNames[TOP],
   'total_kv_blocks',
-  'ddr',
-  'nvme',
+  ...sizedTierNames,
   'gpu_memory_utilization',
   'max_model_len',
   'max_num_seqs',
@@ -572,6 +579,6 @@ export const engineKeys = [
   'max_loras',
   'max_lora_rank',
   'lora_load_us',
-] as const;
+];
 /** Keys that are true or false. */
 export const flagKeys: readonly string[] = ['floor', 'disable_hybrid_kv_cache_manager'];

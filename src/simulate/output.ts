@@ -129,7 +129,7 @@ export function simulationChart(
 //  A simulation's requests as files: rows with every time that is known, TraceV2, and upstream's results.
 
 /** One row of `--requests`; times in microseconds, null for what did not happen. */
-export interface RequestRecord {
+interface RequestRecord {
   readonly id: string;
   readonly status: string;
   readonly instance: string | null;

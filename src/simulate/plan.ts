@@ -30,7 +30,7 @@ import type { OptionValues } from './optionTable.ts';
 import { type PlannedWorkload, planWorkload } from './workloadOptions.ts';
 
 /** Like instances: what each is, and how many there are at the start. */
-export interface PlannedPool extends Omit<PoolConfig, 'latency'> {
+interface PlannedPool extends Omit<PoolConfig, 'latency'> {
   readonly machine: PlannedMachine;
   /** Of a deployment file: the options that the pool came to. */
   readonly options?: OptionValues;

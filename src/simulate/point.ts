@@ -1,13 +1,14 @@
 /** One point of a sweep: its simulation, and what is kept of it. */
 
 import { TierKVError } from '../runtime/errors.ts';
-import { clusterMetrics } from '../sim/report/metricsOutput.ts';
+import { clusterMetrics, servedRates } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, Spread } from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from './build.ts';
 import { refuseIdleOptions } from './idleOptions.ts';
 import type { AskedSimulation } from './optionTable.ts';
 import { planSimulation, type SimulationPlan } from './plan.ts';
 import { stepsLine } from './runText.ts';
+import { requireRoom } from './simulate.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
@@ -22,8 +23,10 @@ export interface PointResult {
   readonly gpus: number;
   readonly completed: number;
   readonly injected: number;
+  /** From 0 on, of a recorded trace from its first arrival on. */
   readonly responsesPerS: number;
   readonly tokensPerS: number;
+  /** Times are 0 where no request had any. */
   readonly ttftMeanMs: number;
   readonly ttftP99Ms: number;
   readonly itlMeanMs: number;
@@ -85,20 +88,23 @@ export function answerPoint(point: PlannedPoint): SweptPoint {
 
 export function runPoint({ values, plan }: PlannedPoint): PointResult {
   let spread = new Spread();
-  const { simulation, gpus, scaling, machine, pools } = runToEnd((skipsKeys) => {
+  const built = runToEnd((skipsKeys) => {
     spread = new Spread();
     return buildPlanned(plan, { skipsKeys, observer: spread });
   });
+  requireRoom(built);
+  const { simulation, gpus, scaling, machine, pools, opened } = built;
   const { table, instances } = simulation;
   const metrics = clusterMetrics(table, instances, {}, false);
+  const served = servedRates(table, metrics, opened.spec === undefined);
   return {
     values,
     steps: [...new Set((pools ?? [{ machine }]).map((pool) => stepsLine(pool.machine)))],
     gpus: gpus(),
     completed: metrics.completed_requests,
     injected: table.size,
-    responsesPerS: metrics.responses_per_sec,
-    tokensPerS: metrics.tokens_per_sec,
+    responsesPerS: served.requestsPerS,
+    tokensPerS: served.outputTokensPerS,
     ttftMeanMs: metrics.ttft_mean_ms,
     ttftP99Ms: metrics.ttft_p99_ms,
     itlMeanMs: metrics.itl_mean_ms,

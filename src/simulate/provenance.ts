@@ -7,10 +7,11 @@ import type { BuiltPool, BuiltSimulation } from './built.ts';
 import { deployedNames, type OptionValues } from './optionTable.ts';
 
 /** The key with its seeds as text, since JSON has no integers of 64 bits. */
-export type KeyText = { readonly [K in keyof SimulationKey]: string };
+type KeyText = { readonly [K in keyof SimulationKey]: string };
 
 export interface Provenance {
   readonly tierkv: string;
+  /** That the requests are drawn from: of the command line, else of the specification. */
   readonly seed: string;
   readonly key: KeyText;
   readonly model: string;
@@ -40,7 +41,7 @@ const outputs: ReadonlySet<string> = new Set([
 ]);
 
 /** A pool of a deployment file, as it was made. */
-export interface PoolProvenance {
+interface PoolProvenance {
   readonly name: string;
   readonly role: string;
   readonly replicas: number;
@@ -123,7 +124,7 @@ export function provenanceOf({
   const own = Object.fromEntries(Object.entries(options).filter(([name]) => !foreign.has(name)));
   return {
     tierkv: packageVersion(),
-    seed: opened.seed.toString(),
+    seed: key.workloadSeed.toString(),
     key: {
       policies: key.policies,
       workloadSeed: key.workloadSeed.toString(),

@@ -3,14 +3,26 @@
  * model of time, and what that leaves out. Upstream's text, which stands in `output.ts`, is printed under `--as-upstream`.
  */
 
-import { formatBytes, formatCount, formatShare, printable, renderTable } from '../printing/text.ts';
+import {
+  formatBytes,
+  formatCount,
+  formatSeconds,
+  formatShare,
+  printable,
+  renderTable,
+} from '../printing/text.ts';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import { type RequestTable, ValueCounts } from '../sim/metrics/requestTable.ts';
 import { countedMeanMs, countedPercentileMs, summarize } from '../sim/metrics/statistics.ts';
-import type { MetricsOutput } from '../sim/report/metricsOutput.ts';
+import type { MetricsOutput, ServedRates } from '../sim/report/metricsOutput.ts';
 import { cacheMetrics, transferMetrics } from '../sim/report/tierMetrics.ts';
 import type { BuiltSimulation } from './built.ts';
 import type { EngineHardware } from './engineOptions.ts';
 import { type SummaryInput, sectionsText, sharedLine } from './output.ts';
+
+interface RunTextInput extends SummaryInput {
+  readonly served: ServedRates;
+}
 
 function gpusText({ hardware, tp, dp }: EngineHardware): string {
   const shape = [...(tp > 1 ? [`tp ${tp}`] : []), ...(dp > 1 ? [`dp ${dp}`] : [])];
@@ -27,7 +39,7 @@ function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
     const does = role === 'monolithic' ? '' : ` for ${role}`;
     const size = (blocks: number): string =>
       `${formatCount(blocks)} blocks (${formatBytes(blocks * engine.blockBytes * of.tp)})`;
-    const tiers = [{ tier: 'hbm', blocks: engine.hbmBlocks }, ...engine.lowerTiers];
+    const tiers = [{ tier: tierNames[TOP], blocks: engine.topBlocks }, ...engine.lowerTiers];
     const kv = tiers.map(({ tier, blocks }) => `${tier} ${size(blocks)}`);
     return [
       `${name}${of.model.name} on ${gpusText(of)}, ${instancesText(replicas)}${does}`,
@@ -37,7 +49,7 @@ function poolLines({ deployment, pools, machine }: BuiltSimulation): string[] {
 }
 
 function workloadLine({ opened, options }: BuiltSimulation): string {
-  const { spec, file, seed } = opened;
+  const { spec, file } = opened;
   const name =
     file ?? String(options.workload ?? (spec?.clients.length === 1 ? 'one client' : 'of the deployment'));
   if (spec === undefined) return `workload: ${name}, as recorded`;
@@ -51,7 +63,7 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
   const sessions = opened.workload.sessions?.seeds.length;
   const least = opened.expected === Infinity ? '' : `, at most ${formatCount(opened.expected)} requests`;
   const most = sessions === undefined ? least : `, ${formatCount(sessions)} in all`;
-  return `workload: ${name}${rate}${loop}${most}, seed ${seed}`;
+  return `workload: ${name}${rate}${loop}${most}, seed ${spec.seed}`;
 }
 
 /** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */
@@ -108,14 +120,17 @@ function latencyTable({ simulation: { table, instances } }: SummaryInput): strin
   );
 }
 
-function countsText(metrics: MetricsOutput, { simulation: { instances, table } }: SummaryInput): string {
+function countsText(
+  metrics: MetricsOutput,
+  { simulation: { instances, table }, served }: RunTextInput,
+): string {
   const { lookups, hits } = cacheMetrics(instances);
   const left = metrics.still_queued + metrics.still_running;
   const parts = [
     `${formatCount(metrics.completed_requests)} of ${formatCount(table.size)} requests completed in ` +
-      `${metrics.vllm_estimated_duration_s.toFixed(1)} s`,
+      `${served.lengthS.toFixed(1)} s${served.fromS > 0 ? ` from ${formatSeconds(served.fromS)} on` : ''}`,
     ...(left === 0 ? [] : [`${formatCount(left)} had not ended`]),
-    `${metrics.responses_per_sec.toFixed(2)} requests and ${formatCount(Math.round(metrics.tokens_per_sec))} output tokens a second`,
+    `${served.requestsPerS.toFixed(2)} requests and ${formatCount(Math.round(served.outputTokensPerS))} output tokens a second`,
     `${formatShare(hits, lookups)} of the blocks found`,
     `${formatCount(metrics.preemption_count)} preemptions`,
   ];
@@ -125,12 +140,12 @@ function countsText(metrics: MetricsOutput, { simulation: { instances, table } }
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
 
 /** How many requests met the targets of their class. */
-function targetTable({
-  per_class: classes,
-  goodput_rps: goodput = 0,
-  slo_attainment: met = 0,
-}: MetricsOutput): string {
+function targetTable({ cluster, served: { lengthS } }: RunTextInput): string {
+  const { per_class: classes, slo_attainment: met = 0, goodput_rps: rate = 0 } = cluster;
   if (classes === undefined) return '';
+  // upstream's rates count from 0
+  const longer = lengthS > 0 ? cluster.vllm_estimated_duration_s / lengthS : 0;
+  const goodput = rate * longer;
   const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
   const rows = Object.entries(classes).map(([name, of]) => {
     const dimensions = Object.entries(of.slo_attainment_by_dim).map(
@@ -141,7 +156,7 @@ function targetTable({
       formatCount(of.count),
       percent(of.slo_attainment),
       dimensions.join(', '),
-      of.goodput_rps.toFixed(2),
+      (of.goodput_rps * longer).toFixed(2),
     ];
   });
   const table = renderTable(
@@ -156,14 +171,15 @@ const INSTANCES_MAX = 32;
 
 function instanceTable(all: readonly MetricsOutput[]): string {
   if (all.length < 2) return '';
-  const rows = all
-    .slice(0, INSTANCES_MAX)
-    .map((of) => [
-      of.instance_id,
-      ...[of.injected_requests, of.completed_requests, of.preemption_count].map(formatCount),
-      ...[of.ttft_mean_ms, of.ttft_p99_ms, of.e2e_mean_ms, of.e2e_p99_ms].map((ms) => ms.toFixed(1)),
-      `${(100 * of.cache_hit_rate).toFixed(1)} %`,
-    ]);
+  const rows = all.slice(0, INSTANCES_MAX).map((of) => [
+    of.instance_id,
+    ...[of.injected_requests, of.completed_requests, of.preemption_count].map(formatCount),
+    // no request takes no time: 0 stands for none
+    ...[of.ttft_mean_ms, of.ttft_p99_ms, of.e2e_mean_ms, of.e2e_p99_ms].map((ms) =>
+      ms === 0 ? '-' : ms.toFixed(1),
+    ),
+    of.injected_requests === 0 && of.cache_hit_rate === 0 ? '-' : `${(100 * of.cache_hit_rate).toFixed(1)} %`,
+  ]);
   const table = renderTable(
     [
       { title: 'instance' },
@@ -207,12 +223,12 @@ function tierTable({ simulation: { instances, shared } }: SummaryInput): string 
 }
 
 /** Times, counts and tiers of a run, and what else there is to say of it. */
-export function runText(input: SummaryInput): string {
+export function runText(input: RunTextInput): string {
   const { cluster, perInstance } = input;
   const parts = [
     latencyTable(input),
     countsText(cluster, input),
-    targetTable(cluster),
+    targetTable(input),
     instanceTable(perInstance),
     tierTable(input),
     sectionsText(input),

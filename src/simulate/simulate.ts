@@ -136,8 +136,8 @@ export function requireRoom({
 }: BuiltSimulation & { conservation: Conservation }): void {
   const { injected, unservable } = conservation;
   if (injected === 0 || unservable < injected) return;
-  const sizes = deployment.pools.map(({ engine: { hbmBlocks, blockTokens } }) => {
-    return `${formatCount(hbmBlocks)} blocks of ${formatCount(blockTokens)} tokens`;
+  const sizes = deployment.pools.map(({ engine: { topBlocks, blockTokens } }) => {
+    return `${formatCount(topBlocks)} blocks of ${formatCount(blockTokens)} tokens`;
   });
   throw new TierKVError(
     'TKV_CAPACITY',

@@ -6,6 +6,7 @@
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { described } from '../runtime/options.ts';
 import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import { type SizedTierName, sizedTierNames } from '../sim/links/machineTiers.ts';
 import {
   type AskedSimulation,
   checkAsked,
@@ -26,6 +27,9 @@ export type LengthChoice =
       readonly min?: number;
       readonly max?: number;
     };
+
+/** Host memory and disk of an instance: blocks, or bytes as `256GiB`; requests wait for their loads. */
+type SizedTiers = { readonly [Name in SizedTierName]?: number | string };
 
 /** A policy of the control plane by name, with its parameters. */
 export interface ChosenPolicy {
@@ -87,10 +91,7 @@ export interface DeploymentSpec {
     readonly eviction?: string;
   };
   /** Tiers below GPU memory. */
-  readonly tiers?: {
-    /** Host memory and disk of an instance: blocks, or bytes as `256GiB`; requests wait for their loads. */
-    readonly ddr?: number | string;
-    readonly nvme?: number | string;
+  readonly tiers?: SizedTiers & {
     /** Blocks in host memory; their loads are billed to the step. */
     readonly hostBlocks?: number;
     /** File with host and disk tiers, whose loads requests wait for. */
@@ -203,8 +204,7 @@ const fields: Readonly<Record<string, readonly [option: string, write?: Write]>>
   'engine.preemptionPolicy': ['preemptionPolicy'],
   'engine.preemptionMode': ['preemptionMode'],
   'engine.eviction': ['eviction'],
-  'tiers.ddr': ['ddr'],
-  'tiers.nvme': ['nvme'],
+  ...Object.fromEntries(sizedTierNames.map((name) => [`tiers.${name}`, [name] as const])),
   'tiers.hostBlocks': ['kvCpuBlocks'],
   'tiers.offloadConfig': ['kvOffloadConfig'],
   'tiers.sharedTier': ['sharedTier'],

@@ -5,6 +5,7 @@
 
 import { configError } from '../runtime/errors.ts';
 import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';
+import { refuseOutputs } from './idleOptions.ts';
 import { askedBy, type ReadWords, readWords } from './optionTable.ts';
 import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptPoint } from './point.ts';
 
@@ -12,7 +13,7 @@ import { failedPoint, type PlannedPoint, planPoint, type SweepPoint, type SweptP
 const POINTS_MAX = 10_000;
 
 /** `--grid rate=10,20` as the option and its values. */
-export function parseAxis(text: string): { readonly name: string; readonly values: readonly string[] } {
+function parseAxis(text: string): { readonly name: string; readonly values: readonly string[] } {
   const [name, list, ...rest] = text.split('=');
   const values = (list ?? '').split(',');
   if (rest.length > 0 || name === '' || values.some((value) => value === '')) {
@@ -37,12 +38,20 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
       throw configError('--grid', `has more than ${POINTS_MAX} points`, 'Name fewer values.');
     }
   }
+  for (const name of Object.keys(points[0] ?? {})) {
+    const option = Object.keys(readWords([`--${name}`, '1']).options)[0];
+    if (name.includes('.') || words.options[option] === undefined) continue;
+    throw configError('--grid', `has values of ${name}, which stands behind -- too`, 'Keep one of them.');
+  }
+  const remedy = 'Give it before --, as an option of tierkv sweep, or run one point by tierkv simulate.';
   return points.map((values) => {
     // a name with a dot is a field of the deployment file
     const more = Object.entries(values).flatMap(([name, value]) =>
       name.includes('.') ? ['--set', `${name}=${value}`] : [`--${name}`, value],
     );
-    return { values, asked: askedBy(words, readWords(more)) };
+    const asked = askedBy(words, readWords(more));
+    refuseOutputs(asked, 'a point of a sweep', remedy);
+    return { values, asked };
   });
 }
 

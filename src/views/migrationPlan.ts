@@ -150,7 +150,7 @@ export interface MigratorOptions extends ClassifierOptions {
   readonly intervalUs?: number;
 }
 
-export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
+const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
   hotFrequencyThreshold: true,
   coldTimeoutS: true,
   warmFrequencyThreshold: true,

@@ -252,7 +252,7 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
 
 type PoolMoveEnded = (success: boolean, reason: string) => void;
 
-export class PoolMoves {
+class PoolMoves {
   readonly #manager: KVManager;
   readonly #nowUs: () => number;
   /** Callbacks that wait for a transfer, by key and tier. */

@@ -296,7 +296,7 @@ function idsOf(
   return [...ids].sort((a, b) => a - b);
 }
 
-export function full({ manager }: PoolState, why: string): TierKVError {
+function full({ manager }: PoolState, why: string): TierKVError {
   const { heldBytes } = manager.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
   return new TierKVError(
@@ -492,7 +492,7 @@ export interface CommitOptions {
   readonly tail?: boolean;
 }
 
-export const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
+const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
 
 /** @throws TKV_UNKNOWN_ID, TKV_INPUT for tokens that differ from the ones given before; nothing is sealed then */
 export function commit(

@@ -174,7 +174,7 @@ export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
     enableSharing: config.enableSharing ?? true,
     enableTiering,
     model: config.model,
-    secretKey: config.secretKey instanceof Uint8Array ? config.secretKey.slice() : config.secretKey,
+    secretKey: config.secretKey instanceof Uint8Array ? new Uint8Array(config.secretKey) : config.secretKey, // a Buffer's slice is a view
     deviceId: config.deviceId ?? 0,
     privateKeyWords: config.privateKeyWords ?? PRIVATE_WORDS,
     useHalfLifeUs: requireInteger('useHalfLifeS', useHalfLifeUs, 1),

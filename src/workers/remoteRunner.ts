@@ -63,6 +63,7 @@ export class RemoteRunner implements TaskRunner {
   #checkedMs = -Infinity;
   #saidAlone = false;
   #closed = false;
+  #closing: Promise<void> | undefined;
   #wake: () => void = () => {};
 
   private constructor(server: CaseServer, queue: Queue, { wallMs }: PoolLimits, say: (line: string) => void) {
@@ -122,8 +123,12 @@ export class RemoteRunner implements TaskRunner {
     });
   }
 
-  async close(): Promise<void> {
-    if (this.#closed) return;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#closed = true;
     for (const { done } of this.#asked.splice(0)) done(undefined);
     // what waits in the queue is of no use to this run any more; what runs is kept as a result

@@ -15,7 +15,7 @@ import { arrived, type TravellingTrace } from './remoteTask.ts';
 import { CaseServer, identityText, loadQueue, ownIdentity } from './server.ts';
 import { isUnanswered, type TaskKind, WorkerPool } from './workerPool.ts';
 
-export interface WorkerOptions {
+interface WorkerOptions {
   readonly url: string;
   /** Cases at once, each on a thread. */
   readonly threads: number;

@@ -34,7 +34,7 @@ const CONNECT_MS = 10_000;
 const prefix = 'tierkv';
 
 /** What computes: workers of another identity never see a case of this one. */
-export interface ProgramIdentity {
+interface ProgramIdentity {
   readonly version: string;
   /** Hash of the files of tierkv, cut short. */
   readonly program: string;
@@ -62,7 +62,7 @@ const isSame = (a: ProgramIdentity, b: ProgramIdentity): boolean =>
   a.version === b.version && a.program === b.program && a.engine === b.engine;
 
 /** What a worker notes of itself. */
-export interface LivingWorker extends ProgramIdentity {
+interface LivingWorker extends ProgramIdentity {
   readonly host: string;
   readonly pid: number;
   readonly threads: number;

@@ -132,3 +132,20 @@ test('a directory that another process owns, or that is not there, is an error a
     field: 'nvme.dir',
   });
 });
+
+test('a report and a notice that throw cost no answer', async () => {
+  const { model, directory } = decoder;
+  const thrown = (): never => {
+    throw new Error('of the caller');
+  };
+  const layout = layoutOf(model);
+  await using runtime = await openRuntimeOf(layout, {});
+  const options = { weights: directory, tenant: 'a', runtime, report: thrown, notice: thrown };
+  const cached = await withPrefixCache(model, options);
+  const plain = await generated(model, prompt);
+  expect(await generated(cached, prompt)).toEqual(plain);
+  expect(await generated(cached, prompt, { prefixCache: { report: thrown } })).toEqual(plain);
+  await runtime.close();
+  expect(await generated(cached, prompt)).toEqual(plain); // nothing is restored, of which a notice is told
+  expect(cached.prefixCache.counters).toMatchObject({ turns: 3, uncached: 1 });
+});

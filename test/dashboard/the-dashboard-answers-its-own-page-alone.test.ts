@@ -15,7 +15,7 @@ import {
   logDashboard,
   serveDashboard,
 } from '../../src/dashboard/index.ts';
-import type { KVRuntime } from '../../src/embed/index.ts';
+import type { KVRuntime } from '../../src/index.ts';
 import { blocks, cacheBelow, openRuntime } from '../embed/liveRuntime.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-dashboard-'));

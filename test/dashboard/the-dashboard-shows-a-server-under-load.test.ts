@@ -17,7 +17,7 @@ import {
   logDashboard,
   serveDashboard,
 } from '../../src/dashboard/index.ts';
-import type { KVRuntime } from '../../src/embed/index.ts';
+import type { KVRuntime } from '../../src/index.ts';
 import { watchRuntime } from '../../src/metrics/index.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from '../browser/browser.ts';
 import { blocks, openRuntime } from '../embed/liveRuntime.ts';

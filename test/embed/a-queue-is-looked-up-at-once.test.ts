@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
-import type { KVRuntime, WaitingRequest } from '../../src/embed/index.ts';
+import type { KVRuntime, WaitingRequest } from '../../src/index.ts';
 import { KeyChain } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/patternItems.ts';
 import { blocks, cacheBelow, layout, openRuntime, prompt, tenant } from './liveRuntime.ts';

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { AdmissionQueue } from '../../src/embed/context.ts';
-import type { CacheEvent, KVRuntime, KVSequence } from '../../src/embed/index.ts';
+import type { CacheEvent, KVRuntime, KVSequence } from '../../src/index.ts';
 import { replayLog } from '../../src/runtime/index.ts';
 import { blocks, byteOf, layout, openRuntime } from './liveRuntime.ts';
 

@@ -7,7 +7,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../src/index.ts';
 import { TierKVError } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/patternItems.ts';
 import { held } from '../soak/judging/rest.ts';

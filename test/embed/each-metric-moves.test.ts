@@ -1,7 +1,7 @@
 /** Each counter and gauge of `kv.metrics()` moved by what it counts, and none left out. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/embed/index.ts';
+import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/index.ts';
 import {
   type ItemEnded,
   JobPriority,

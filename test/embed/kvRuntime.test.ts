@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVSequence } from '../../src/embed/index.ts';
+import { KVRuntime, type KVSequence } from '../../src/index.ts';
 import {
   type BlockTable,
   kvLayout,

@@ -3,7 +3,7 @@
  * bytes.
  */
 
-import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
+import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/index.ts';
 import { type KVLayout, kvLayout, TierKVError } from '../../src/runtime/index.ts';
 import { sharedDevice } from '../sharedDevice.ts';
 

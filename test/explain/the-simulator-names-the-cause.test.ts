@@ -75,7 +75,7 @@ describe('a simulation', () => {
 
   it('evicted, by whom', () => {
     const run = simulated(
-      [smallPool({ hbmBlocks: 8 })],
+      [smallPool({ topBlocks: 8 })],
       [
         { atUs: 0, prompt: 17, output: 2, stream: 1 },
         { atUs: S, prompt: 29, output: 2, stream: 2, tenant: 'loud' },
@@ -90,7 +90,7 @@ describe('a simulation', () => {
 
   it('served by a lower tier', () => {
     const run = simulated(
-      [smallPool({ hbmBlocks: 8, ddrBlocks: 40 })],
+      [smallPool({ topBlocks: 8, ddrBlocks: 40 })],
       [
         { atUs: 0, prompt: 17, output: 2, stream: 1 },
         { atUs: S, prompt: 29, output: 2, stream: 2 },

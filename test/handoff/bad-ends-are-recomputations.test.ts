@@ -1,4 +1,5 @@
 import { createServer, type Server, type Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import {
   type HandoffEnd,
@@ -13,7 +14,7 @@ import { kvLayout } from '../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';
 import { FaultProxy, proxyWays } from '../backends/remote/faultProxy.ts';
 import { ask, layout, openRuntime, prompt, promptBlocks, tenant, write } from '../embed/liveRuntime.ts';
-import { freePort } from '../redisServer.ts';
+import { portOfOurOwn } from '../ports.ts';
 import { Pair, passedOn, patient } from './pair.ts';
 
 /** A server at a free port that does with its connections what `serve` does. */
@@ -105,7 +106,7 @@ describe('a hand-off that cannot be', () => {
 
   it('ends when the other side goes away in the middle; what came stays, the rest is computed', async () => {
     const seed = testSeed(4003);
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(seed));
     await using pair = await Pair.open({
       sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
@@ -135,7 +136,7 @@ describe('a hand-off that cannot be', () => {
   });
 
   it('keeps nothing of a hand-off that was called off, or whose connection broke', async () => {
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(1));
     await using pair = await Pair.open({
       sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
@@ -168,7 +169,7 @@ describe('a hand-off that cannot be', () => {
   });
 
   it('is stale where the process was killed, and its successor at the same place is asked', async () => {
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using pair = await Pair.open({ sending: { listen: { port } } });
     const offer = await pair.offer(6);
     await ask(pair.prefill, 6);
@@ -209,7 +210,7 @@ describe('a hand-off that cannot be', () => {
 
   it('over networks that stall, lose, slow down, garble and cut: what is taken is right', async () => {
     const seed = testSeed(4002);
-    const port = await freePort();
+    const port = await portOfOurOwn();
     await using proxy = await FaultProxy.open(port, new SeededRandom(seed));
     const sending = { listen: { port, advertise: `127.0.0.1:${proxy.port}` } };
     await using pair = await Pair.open({ sending });
@@ -297,6 +298,45 @@ describe('a hand-off that cannot be', () => {
     await ask(pair.prefill, 5);
     offer.computed();
     expect(await pair.receive(passedOn(offer), 5)).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+  });
+
+  it('leaves the line of waiting requests with its request, and the others go on in turn', async () => {
+    await using pair = await Pair.open({ receiving: { atOnce: 1 } });
+    const slow = await pair.offer(5); // not computed yet
+    const first = pair.receive(passedOn(slow), 5);
+    const ready = await pair.offer(6);
+    await ask(pair.prefill, 6);
+    ready.computed();
+    const leaving = Array.from({ length: 3 }, () => new AbortController());
+    const called = leaving.map(({ signal }) =>
+      pair.receiver.receive(passedOn(ready), prompt(6), { tenant, signal }),
+    );
+    const last = pair.receive(passedOn(ready), 6);
+    expect(pair.receiver.describe()).toMatchObject({ under: 1, waiting: 4 });
+    for (const each of leaving) each.abort();
+    for (const end of await Promise.all(called)) {
+      expect(end).toMatchObject({ outcome: 'late', reason: 'the request was called off', taken: 0 });
+    }
+    expect(pair.receiver.describe()).toMatchObject({ under: 1, waiting: 1 });
+    await ask(pair.prefill, 5);
+    slow.computed();
+    expect(await first).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    expect(await last).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+  });
+
+  it('does not go over a connection on which the other side was silent', async () => {
+    const port = await portOfOurOwn();
+    await using proxy = await FaultProxy.open(port, new SeededRandom(1));
+    await using pair = await Pair.open({
+      sending: { listen: { port, advertise: `127.0.0.1:${proxy.port}` } },
+      receiving: { patienceMs: 300 },
+    });
+    const offer = await pair.offer(7);
+    const coming = pair.receive(passedOn(offer), 7);
+    while (pair.receiver.describe().peers === 0 || proxy.openEnds === 0) await setImmediate();
+    proxy.way = 'halfOpen';
+    expect((await coming).outcome).toMatch(/late|vanished/);
+    while (proxy.openEnds > 0) await setImmediate(); // it was given up, and not kept for the next one
   });
 
   it('costs an error of its own for an option that is wrong', async () => {

@@ -13,7 +13,7 @@ import { hostDigest } from '../../src/backends/host/hostDigest.ts';
 import { RecordCodec, type SealedBlock } from '../../src/backends/remote/sealedRecord.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
-import { freePort } from '../redisServer.ts';
+import { portOfOurOwn } from '../ports.ts';
 import { PrefillServer } from './prefillServer.ts';
 import { isReplayed } from './replayed.ts';
 import { prefillerHeader, Sidecar } from './sidecar.ts';
@@ -96,7 +96,7 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
       ...{ secretFile, remote, log: decodeLog },
       handoffs: leg('decode'),
     });
-    const [port, handoffPort] = [await freePort(), await freePort()];
+    const [port, handoffPort] = [await portOfOurOwn(), await portOfOurOwn()];
     const way = remoteUrl === undefined ? ['--handoff-port', String(handoffPort)] : ['--remote', remoteUrl];
     const logsAt = join(scratch, 'prefill.log.');
     await using prefill = await PrefillServer.start(port, ['--secret-file', secretFile, ...way], logsAt);

@@ -1,6 +1,5 @@
 /** Two runtimes on the software device, and a hand-off between them. */
 
-import type { KVRuntime, KVRuntimeConfig } from '../../src/embed/index.ts';
 import {
   type HandoffEnd,
   type HandoffOffer,
@@ -12,6 +11,7 @@ import {
   transferAnswer,
   transferWish,
 } from '../../src/handoff/index.ts';
+import type { KVRuntime, KVRuntimeConfig } from '../../src/index.ts';
 import { blocks, openRuntime, prompt, tenant } from '../embed/liveRuntime.ts';
 
 /** Long beside anything that a busy machine does: nothing here succeeds by a time-out. */

@@ -13,7 +13,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../examples/server/api/index.ts';
 import { LiveServer, model } from '../examples/server/liveServer.ts';
-import { freePort } from '../redisServer.ts';
+import { portOfOurOwn } from '../ports.ts';
 
 const python = process.env.TIERKV_PYTHON ?? 'python3';
 const proxyFile = process.env.TIERKV_VLLM_PROXY ?? join(import.meta.dirname, 'vllmProxy.py');
@@ -43,7 +43,7 @@ describe.skipIf(!hasPython)('a pair behind a proxy of vLLM', () => {
     single = await LiveServer.start();
     prefill = await start('--role', 'prefill', '--handoff-port', '0');
     decode = await start('--role', 'decode');
-    const port = await freePort();
+    const port = await portOfOurOwn();
     url = `http://127.0.0.1:${port}`;
     const sides = ['--prefiller-port', portOf(prefill), '--decoder-port', portOf(decode)];
     const hosts = ['--prefiller-host', '127.0.0.1', '--decoder-host', '127.0.0.1'];

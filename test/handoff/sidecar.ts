@@ -5,7 +5,7 @@
  */
 
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http';
-import { freePort } from '../redisServer.ts';
+import { portOfOurOwn } from '../ports.ts';
 
 export const prefillerHeader = 'x-prefiller-host-port';
 
@@ -32,7 +32,7 @@ export class Sidecar implements AsyncDisposable {
   }
 
   static async start(decode: string, hooks: SidecarHooks = {}): Promise<Sidecar> {
-    const port = await freePort();
+    const port = await portOfOurOwn();
     const server = createServer((asked, answer) => void sidecar.#serve(asked, answer));
     const sidecar = new Sidecar(server, `http://127.0.0.1:${port}`, decode, hooks);
     await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
-import type { KVRuntime } from '../../src/embed/index.ts';
 import type { HandoffReceiver, HandoffSender } from '../../src/handoff/index.ts';
+import type { KVRuntime } from '../../src/index.ts';
 import { ask, layout, prompt, promptBlocks, tenant } from '../embed/liveRuntime.ts';
 import { Pair } from './pair.ts';
 

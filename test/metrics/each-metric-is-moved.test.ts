@@ -1,7 +1,7 @@
 /** Each metric of the list is moved by what it counts, in a real runtime; the page of Prometheus has it, with its help and labels. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/embed/index.ts';
+import type { KVRuntime, KVRuntimeConfig, KVSequence } from '../../src/index.ts';
 import {
   metrics,
   prometheus,

@@ -379,6 +379,7 @@ export function planned(): Report {
         preemptions: 0,
         busyShare: 0.98,
         kvShare: 0.1,
+        unservable: 0,
         inFlightHalf: 140,
         inFlightEnd: 143,
       },

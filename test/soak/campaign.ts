@@ -8,7 +8,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { KVRuntime } from '../../src/embed/index.ts';
+import type { KVRuntime } from '../../src/index.ts';
 import { tierName } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { Client, type Tally } from './client.ts';

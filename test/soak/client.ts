@@ -4,7 +4,7 @@
  * goes on.
  */
 
-import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../src/index.ts';
 import { BlockKeys, KeyChain, Outcome, TierKVError } from '../../src/runtime/index.ts';
 import type { SeededRandom } from '../../src/testing/index.ts';
 import type { Gate } from './gate.ts';

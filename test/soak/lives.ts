@@ -3,7 +3,7 @@
  * are so small that an hour's blocks pass through them many times over.
  */
 
-import { KVRuntime } from '../../src/embed/index.ts';
+import { KVRuntime } from '../../src/index.ts';
 import { type KVLayout, kvLayout } from '../../src/runtime/index.ts';
 
 export const layout: KVLayout = kvLayout({

@@ -43,6 +43,8 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
       'src/b/y.ts': 'type Row = 2;\nexport const r: Row = 2;',
     },
   ],
+  ['variant-name', { 'src/a/x.ts': 'export interface Sizes { readonly ddrBytes: number }' }],
+  ['variant-name', { 'src/a/x.ts': "export const last = 'remote';" }],
   ['variant-name', { 'src/a/x.ts': "export const x = (name: string) => name === 'tidy-probe';" }],
   [
     'command-line',
@@ -55,6 +57,17 @@ const broken: readonly (readonly [rule: Rule, sources: Readonly<Record<string, s
   [
     'one-mechanism',
     { 'src/a/x.ts': "import { Worker } from 'node:worker_threads';\nexport const w = new Worker('x');" },
+  ],
+  [
+    'export',
+    { 'src/a/x.ts': 'const inner = 1;\nexport const one = inner;', 'src/a/y.ts': 'export const y = 1;' },
+  ],
+  [
+    'export',
+    {
+      'src/a/x.ts': 'export const forTests = 1;',
+      'test/a/x.test.ts': "import { forTests } from '../../src/a/x.ts';\nexport const y = forTests;",
+    },
   ],
   [
     'circle',

@@ -24,7 +24,7 @@ export interface ProjectFindings {
 }
 
 export function tidyFindings(): ProjectFindings {
-  const sources = read(['src/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts', 'examples/**/*.ts']);
+  const sources = read(['src/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts', 'examples/**/*.ts', 'tools/*.ts']);
   const findings = findUntidy(root, Object.fromEntries(sources), rules);
   const pages = read(['*.md', 'docs/**/*.md']).flatMap(([path, text]) => findPhrases(path, text));
   const phrases = new Map<string, number>();

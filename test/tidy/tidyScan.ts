@@ -16,10 +16,13 @@ import {
   isImportDeclaration,
   isInterfaceDeclaration,
   isMethodDeclaration,
+  isNamedExports,
+  isNamedImports,
   isPropertyAccessExpression,
   isReturnStatement,
   isStringLiteral,
   isTypeAliasDeclaration,
+  isVariableStatement,
 } from 'typescript/unstable/ast/is';
 import { API } from 'typescript/unstable/sync';
 
@@ -33,7 +36,8 @@ export type Rule =
   | 'command-line'
   | 'phrase'
   | 'one-mechanism'
-  | 'circle';
+  | 'circle'
+  | 'export';
 
 export interface Finding {
   readonly rule: Rule;
@@ -51,6 +55,8 @@ export interface TidyRules {
   readonly doors: readonly string[];
   /** Names of variants, each with the files that may name it. */
   readonly variants: Readonly<Record<string, readonly string[]>>;
+  /** Variants whose names are words of code too: of these only texts are looked at. */
+  readonly everydayWords: readonly string[];
   /** Calls or imports that belong to one file. */
   readonly mechanisms: readonly { readonly text: RegExp; readonly file: string }[];
 }
@@ -93,6 +99,7 @@ export function findUntidy(
     ...phrases(parsed),
     ...mechanisms(inSource, rules),
     ...circles(inSource),
+    ...exportsInVain(parsed, rules),
   ].sort((a, b) => `${a.rule} ${a.at}`.localeCompare(`${b.rule} ${b.at}`));
 }
 
@@ -280,21 +287,35 @@ function typeNames(files: readonly Parsed[]): Finding[] {
     .map(([name, paths]) => ({ rule: 'type-name', at: name, problem: `stands in ${paths.join(' and ')}` }));
 }
 
+/** Names of variants in texts, and identifiers that are one or begin with one, such as `ddr` and `ddrBytes`. */
 function variantNames(files: readonly Parsed[], rules: TidyRules): Finding[] {
-  const findings: Finding[] = [];
+  const findings = new Map<string, Finding>();
+  const names = Object.entries(rules.variants).map(
+    ([name, places]) => [name, new RegExp(`^${name}(?![a-z0-9])`), places] as const,
+  );
   for (const { path, file } of files) {
+    const others = names.filter(
+      ([, , places]) => !places.some((each) => path === each || path.startsWith(`${each}/`)),
+    );
+    if (others.length === 0) continue;
     const visit = (node: Node): undefined => {
-      if (isStringLiteral(node)) {
-        const may = Object.hasOwn(rules.variants, node.text) ? rules.variants[node.text] : undefined;
-        if (may !== undefined && !may.some((each) => path === each || path.startsWith(`${each}/`))) {
-          findings.push({ rule: 'variant-name', at: `${path} ${node.text}`, problem: 'names a variant' });
+      const isText = isStringLiteral(node);
+      if (isText || isIdentifier(node)) {
+        for (const [name, begins] of others) {
+          if (isText ? node.text !== name : !begins.test(node.text)) continue;
+          if (!isText && rules.everydayWords.includes(name)) continue;
+          findings.set(`${path} ${node.text}`, {
+            rule: 'variant-name',
+            at: `${path} ${node.text}`,
+            problem: `names the variant ${name}`,
+          });
         }
       }
       node.forEachChild(visit);
     };
     file.forEachChild(visit);
   }
-  return [...new Map(findings.map((each) => [each.at, each])).values()];
+  return [...findings.values()];
 }
 
 function commandLine(files: readonly Parsed[]): Finding[] {
@@ -318,6 +339,93 @@ function mechanisms(files: readonly Parsed[], rules: TidyRules): Finding[] {
     }
   }
   return findings;
+}
+
+/**
+ * Exports of the sources that no file imports, and exports that only tests, benches and tools import and their own file does not
+ * use: what only tests need belongs to the tests. A module that is imported whole is used by the names that its importer
+ * writes.
+ */
+function exportsInVain(files: readonly Parsed[], rules: TidyRules): Finding[] {
+  const importers = new Map<string, Set<string>>();
+  const wholly = new Map<string, Parsed[]>();
+  for (const each of files) {
+    for (const { from, name } of importedNames(each)) {
+      if (name === '*') wholly.set(from, [...(wholly.get(from) ?? []), each]);
+      else {
+        const key = `${from} ${name}`;
+        importers.set(key, (importers.get(key) ?? new Set()).add(each.path));
+      }
+    }
+  }
+  const findings: Finding[] = [];
+  for (const { path, text, file } of files) {
+    if (!path.startsWith('src/') || path.endsWith('.d.ts') || rules.doors.includes(path)) continue;
+    for (const name of exportedNames(file)) {
+      const users = [...(importers.get(`${path} ${name}`) ?? [])];
+      for (const whole of wholly.get(path) ?? []) {
+        if (timesWritten(name, whole.text) > 0) users.push(whole.path);
+      }
+      if (users.some((user) => user.startsWith('src/'))) continue;
+      if (users.length > 0 && timesWritten(name, text) > 1) continue;
+      const problem = users.length > 0 ? 'is used by tests alone' : 'is exported and imported by no file';
+      findings.push({ rule: 'export', at: `${path} ${name}`, problem });
+    }
+  }
+  return findings;
+}
+
+function timesWritten(name: string, text: string): number {
+  return text.match(new RegExp(`(?<![\\w$])${name.replaceAll('$', '\\$')}(?![\\w$])`, 'g'))?.length ?? 0;
+}
+
+function exportedNames(file: SourceFile): string[] {
+  const names: string[] = [];
+  for (const statement of file.statements) {
+    if (isExportDeclaration(statement)) {
+      const clause = statement.exportClause;
+      if (clause !== undefined && isNamedExports(clause)) {
+        names.push(...clause.elements.map((element) => element.name.text));
+      }
+      continue;
+    }
+    const { modifiers } = statement as { readonly modifiers?: readonly Node[] };
+    if (!modifiers?.some(({ kind }) => kind === SyntaxKind.ExportKeyword)) continue;
+    if (isVariableStatement(statement)) {
+      for (const { name } of statement.declarationList.declarations)
+        if (isIdentifier(name)) names.push(name.text);
+    } else {
+      const { name } = statement as { readonly name?: Node };
+      if (name !== undefined && isIdentifier(name)) names.push(name.text);
+    }
+  }
+  return names;
+}
+
+/** What a file takes from others of the project; `*` where it takes a module whole, by `import()` as well. */
+function importedNames({ path, text, file }: Parsed): { readonly from: string; readonly name: string }[] {
+  const found: { from: string; name: string }[] = [];
+  const placeOf = (to: string): string => posix.normalize(posix.join(dirname(path), to));
+  for (const statement of file.statements) {
+    if (!isImportDeclaration(statement) && !isExportDeclaration(statement)) continue;
+    const specifier = statement.moduleSpecifier;
+    if (specifier === undefined || !isStringLiteral(specifier) || !specifier.text.startsWith('.')) continue;
+    const from = placeOf(specifier.text);
+    const clause = isImportDeclaration(statement)
+      ? statement.importClause?.namedBindings
+      : statement.exportClause;
+    if (clause !== undefined && (isNamedImports(clause) || isNamedExports(clause))) {
+      for (const { name, propertyName } of clause.elements)
+        found.push({ from, name: (propertyName ?? name).text });
+    } else if (clause !== undefined || isExportDeclaration(statement)) {
+      found.push({ from, name: '*' });
+    }
+  }
+  // a program of a test names its modules from the project's root
+  for (const [, to] of text.matchAll(/\bimport\(\s*'(\.[^']+)'/g)) {
+    found.push({ from: to.startsWith('./src/') ? to.slice(2) : placeOf(to), name: '*' });
+  }
+  return found;
 }
 
 /** Circles of imports, types included: each strongly connected set of files, by Tarjan's algorithm (1972). */

@@ -5,7 +5,8 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { main } from '../command.ts';
-import { freePort, hasRedis, RedisServer } from '../redisServer.ts';
+import { portOfOurOwn } from '../ports.ts';
+import { hasRedis, RedisServer } from '../redisServer.ts';
 
 function stderrOf(
   args: readonly string[],
@@ -42,7 +43,7 @@ it('is another kind of address', async () => {
 });
 
 it('cannot be reached', async () => {
-  const url = `redis://127.0.0.1:${await freePort()}`;
+  const url = `redis://127.0.0.1:${await portOfOurOwn()}`;
   const text =
     /^tierkv: --workers: redis:\/\/127\.0\.0\.1:\d+ cannot be reached: .*ECONNREFUSED.*\. Start a Redis server/;
   await told(sweep(url), text);

@@ -125,10 +125,11 @@ function writeSafetensors(source: GgufFile, path: string): void {
   length.writeBigUInt64LE(BigInt(head.length));
   const file = fs.openSync(path, 'w');
   try {
-    for (const part of [length, head]) fs.writeSync(file, part);
+    // not by writeSync, whose call may be cut short
+    for (const part of [length, head]) fs.writeFileSync(file, part);
     for (const name of source.names) {
       const values = source.read(name);
-      fs.writeSync(file, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+      fs.writeFileSync(file, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
     }
   } finally {
     fs.closeSync(file);

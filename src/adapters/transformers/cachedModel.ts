@@ -6,6 +6,7 @@
  * are malformed end a call.
  */
 
+import { guarded } from '../../backends/guarded.ts';
 import { type TierOptions, tierRows } from '../../backends/tierRows.ts';
 import { hexOf } from '../../embed/assembly.ts';
 import type { KVRuntimeConfig } from '../../embed/config.ts';
@@ -120,7 +121,7 @@ export function withPrefixCache<Model extends DecoderModel>(
 }
 
 /** Opens the runtime of a model, beside its engine. */
-export type OpenBeside = (config: KVRuntimeConfig, engine: EngineModule) => Promise<KVRuntime>;
+type OpenBeside = (config: KVRuntimeConfig, engine: EngineModule) => Promise<KVRuntime>;
 
 /** `withPrefixCache` with its way to open a runtime. */
 export async function cachedModel<Model extends DecoderModel>(
@@ -129,7 +130,8 @@ export async function cachedModel<Model extends DecoderModel>(
   open: OpenBeside,
 ): Promise<CachedModel<Model>> {
   requireOptions(options, [...cacheNames, ...ownNames()], 'options', 'TKV_CONFIG');
-  const { runtime: given, liveCaches = 1, revision, notice = () => {}, report } = options;
+  const { runtime: given, liveCaches = 1, revision } = options;
+  const notice = guarded(options.notice);
   for (const name of ['report', 'notice'] as const) {
     if (options[name] !== undefined) requireFunction(options[name], name, 'TKV_CONFIG');
   }
@@ -163,7 +165,7 @@ export async function cachedModel<Model extends DecoderModel>(
     tenant,
     extras,
   });
-  return new CachedCalls(model, cache, engine, { liveCaches, notice, report }).proxy();
+  return new CachedCalls(model, cache, engine, { liveCaches, notice, report: options.report }).proxy();
 }
 
 function versionsOf({ env }: EngineModule): string {
@@ -420,7 +422,7 @@ class CachedCalls<Model extends DecoderModel> {
       savedBlocks: sum.savedBlocks + turn.savedBlocks,
       uncached: sum.uncached + (turn.uncached === undefined ? 0 : 1),
     };
-    report?.(turn);
+    guarded(report)(turn); // the answer is there, whatever becomes of this
   }
 
   /** The prompt of a call, or why the prefix cache cannot serve it. */

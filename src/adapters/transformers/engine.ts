@@ -20,7 +20,7 @@ export interface EngineTensor {
 }
 
 /** The tensor of onnxruntime inside. */
-export interface OrtTensor {
+interface OrtTensor {
   /** Copies it to host memory, where it lies from then on. @param releaseData gives its buffer back */
   getData(releaseData?: boolean): Promise<unknown>;
   /** In a page a GPUBuffer; in Node an opaque handle. Throws for a tensor that lies elsewhere. */

@@ -49,7 +49,7 @@ export function fileSuffix(dtype: string = 'fp32'): string {
   throw weightsFault(`is a directory, and files of dtype ${dtype} are not known`);
 }
 
-export interface IdentityParts {
+interface IdentityParts {
   /** Hashes of the content of the files of weights, in order. */
   readonly weights: readonly string[];
   readonly dtype: string | undefined;

@@ -118,7 +118,7 @@ interface KnownCache {
 /** Of all models, so that a cache object of another one is told apart. */
 const knownCaches = new WeakMap<EngineCache, KnownCache>();
 
-export interface PrefixCacheParts {
+interface PrefixCacheParts {
   readonly runtime: KVRuntime;
   /** The runtime is closed with the cache. */
   readonly ownsRuntime: boolean;
@@ -401,7 +401,7 @@ export class PrefixCache implements AsyncDisposable {
   async #sharedDevice(device: GPUDevice | undefined): Promise<DeviceCopies | undefined> {
     const { stores } = this.runtime;
     if (device === undefined || !stores.hasDevice || stores.device !== device) return undefined;
-    const { slabs } = stores.hbm;
+    const { slabs } = stores.pool;
     if (this.#copies?.slabs !== slabs) {
       // only where blocks and tensors share a device
       const opened = import('./deviceCopies.ts').then((module) =>

@@ -36,7 +36,7 @@ const MIB = 1024 * 1024;
  * Of a tier whose row says nothing else. Enough bytes to keep a store busy, few enough that an urgent job waits
  * briefly.
  */
-export const LINK_LIMITS: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
+const LINK_LIMITS: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
 /**
  * Links through staging memory have this share of it. Small batches, so that several alternate between reading and
  * writing.
@@ -261,9 +261,9 @@ export class TransferEngine implements TransferDriver {
 export type StoresByTier = { readonly [name in TierName]?: TierStore | undefined };
 
 /** Called once for each job of a batch, when it ends. */
-export type MoveEnded<Job> = (job: Job, end: StoreResult) => void;
+type MoveEnded<Job> = (job: Job, end: StoreResult) => void;
 
-export class BatchMoves<Job extends { readonly transfer: Transfer }> {
+class BatchMoves<Job extends { readonly transfer: Transfer }> {
   readonly #stores: () => StoresByTier;
   readonly #staging: StagingSlots | null;
 

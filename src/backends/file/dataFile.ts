@@ -68,7 +68,7 @@ export interface RangedFile {
 }
 
 /** Offset of the next byte of data or of the next hole, from `at` on; an errno where the system does not say. */
-export type SeekRange = (at: number, what: 'data' | 'hole') => number | string;
+type SeekRange = (at: number, what: 'data' | 'hole') => number | string;
 
 export class DataRanges {
   readonly fileBytes: number;
@@ -107,7 +107,7 @@ export class DataRanges {
 // allocated one by one, so that the last free space is used too.
 
 /** Where the pages of a file lie, in bytes. */
-export interface PageRows {
+interface PageRows {
   readonly startBytes: number;
   readonly strideBytes: number;
   readonly pages: number;

@@ -296,7 +296,7 @@ function describeWarm({ warm, recovered, isNew }: OpenedFile): Record<string, st
 // Items of one turn of the event loop are planned together, so that neighbours travel in one I/O. After
 // `close` items that have not begun are refused; the others go on to their end.
 
-export interface FlowParts {
+interface FlowParts {
   readonly opened: OpenedFile;
   readonly layout: FileLayout;
   readonly settings: FileStoreSettings;
@@ -315,7 +315,7 @@ interface IoBatch {
   readonly writes: SlotRequest[];
 }
 
-export class RequestFlow {
+class RequestFlow {
   readonly #parts: FlowParts;
   #notesLeftOut = 0;
   readonly #opened: OpenedFile;

@@ -9,7 +9,7 @@ import type { OpenedTier, TierRequest, TierRow } from '../tierRow.ts';
 import type { FileStoreOptions } from './opening.ts';
 import type { SlotEntry } from './slotTable.ts';
 
-export interface NvmeConfig {
+interface NvmeConfig {
   /** It must exist. */
   readonly dir: string;
   readonly bytes: number;

@@ -24,7 +24,7 @@ export const ENTRY_WORDS = 16;
 export const ENTRIES_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) / ENTRY_WORDS;
 export const REGIONS_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) * 32;
 /** Bytes of a region, about: a region is as many whole pages as fit, at least one. */
-export const REGION_BYTES: number = 1024 * 1024;
+const REGION_BYTES: number = 1024 * 1024;
 export const INDEX_VERSION = 3;
 /** Oldest version that is read. Version 2 lacks the number of SLOT blocks. */
 const INDEX_VERSION_MIN = 2;
@@ -44,7 +44,7 @@ export interface IndexGeometry {
   readonly fileBytes: number;
 }
 
-export function indexGeometry(pages: number, slotsPerPageMax: number, regionPages: number): IndexGeometry {
+function indexGeometry(pages: number, slotsPerPageMax: number, regionPages: number): IndexGeometry {
   const regions = Math.ceil(pages / regionPages);
   const markBlocks = Math.ceil(regions / REGIONS_PER_BLOCK);
   const slotBlocks = Math.ceil((pages * slotsPerPageMax) / ENTRIES_PER_BLOCK);

@@ -199,7 +199,7 @@ function drawStoreId(): Digest {
 
 // ---- the index file of a store with warm restarts
 
-export interface BlocksFile extends RangedFile {
+interface BlocksFile extends RangedFile {
   readonly family: RecordFamily;
   /** True for the file of an earlier run, false for a file that is being made. */
   readonly kept: boolean;
@@ -209,7 +209,7 @@ export interface BlocksFile extends RangedFile {
  * Opens the index file, or makes a new one under a preliminary name and renames it once it lists the records.
  * @param undo registers a step to run if a later step of opening fails; the last registered runs first
  */
-export async function openIndex(
+async function openIndex(
   request: OpenRequest,
   blocks: BlocksFile,
   ops: DirectoryOps,
@@ -259,7 +259,7 @@ export interface OpenedFile {
 }
 
 /** How the file was opened, for `describe`. */
-export interface OpenFacts {
+interface OpenFacts {
   readonly mode: 'direct' | 'buffered';
   /** Why I/O is buffered; empty if it is direct. */
   readonly modeReason: string;
@@ -269,7 +269,7 @@ export interface OpenFacts {
   readonly filesystem: string;
 }
 
-export interface OpenRequest {
+interface OpenRequest {
   readonly folder: StoreFolder;
   readonly layout: FileLayout;
   readonly settings: FileStoreSettings;
@@ -371,7 +371,7 @@ export interface FileStoreOptions {
   readonly wrapDirectory?: (ops: DirectoryOps) => DirectoryOps;
 }
 
-export const fileStoreOptionsNames: readonly string[] = optionNames<FileStoreOptions>({
+const fileStoreOptionsNames: readonly string[] = optionNames<FileStoreOptions>({
   mode: true,
   allocation: true,
   extentBytes: true,

@@ -157,7 +157,7 @@ class NodeDirectoryOps implements DirectoryOps {
 }
 
 /** What files share: the calls, and whether disk space is taken ahead. */
-export interface FileSystemCalls {
+interface FileSystemCalls {
   readonly libc: Libc | undefined;
   allocates: boolean;
 }

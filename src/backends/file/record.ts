@@ -40,7 +40,7 @@ import { sha256 } from './sha256.ts';
 
 export const HEADER_BYTES = 128;
 /** Versions of records and superblock that are read. A store is written on in the version that it began with. */
-export const FORMAT_VERSION = 4;
+const FORMAT_VERSION = 4;
 /** The version before notes. */
 const VERSION_WITHOUT_NOTES = 3;
 
@@ -71,7 +71,7 @@ export interface FileRecordShape {
   readonly noteBytesMax: number;
 }
 
-export function recordShape(payloadBytes: number): FileRecordShape {
+function recordShape(payloadBytes: number): FileRecordShape {
   const apart = payloadBytes % BLOCK_BYTES === 0;
   const payloadOffset = apart ? BLOCK_BYTES : HEADER_BYTES;
   const recordBytes = Math.ceil((payloadOffset + payloadBytes) / BLOCK_BYTES) * BLOCK_BYTES;
@@ -427,7 +427,7 @@ export function recordOffset(layout: FileLayout, slot: number, sizeClass: number
 }
 
 /** Fingerprint of the layout and meaning of bytes: 64 bits of a SHA-256. */
-export function layoutFingerprint(
+function layoutFingerprint(
   version: number,
   pageBytes: number,
   slotBytes: readonly number[],

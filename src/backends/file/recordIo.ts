@@ -285,7 +285,7 @@ export interface SlotRequest {
 }
 
 /** A record, or its bytes in [from, to). */
-export interface RecordPart {
+interface RecordPart {
   readonly request: SlotRequest;
   readonly from: number;
   readonly to: number;
@@ -331,7 +331,7 @@ export function planIos(requests: readonly SlotRequest[], ioBytes: number): read
 }
 
 /** An I/O of the one part. */
-export function planAlone(part: RecordPart): IoPlan {
+function planAlone(part: RecordPart): IoPlan {
   return { offset: part.request.offset + part.from, parts: [part] };
 }
 

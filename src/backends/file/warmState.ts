@@ -32,13 +32,13 @@ import { type FileLayout, pageAt, pageOf, type RecordFamily, recordOffset } from
 import { type FoundRecord, RecordScan } from './recordIo.ts';
 import { RegionMarks, SharedRun, SlotTable } from './slotTable.ts';
 
-export interface WarmSettings extends DurabilitySettings {
+interface WarmSettings extends DurabilitySettings {
   /** Bytes written after which a checkpoint is taken. */
   readonly checkpointBytes: number;
   readonly deadlineMs: number;
 }
 
-export interface WarmParts {
+interface WarmParts {
   readonly blocks: DataFile;
   readonly index: DataFile;
   readonly layout: FileLayout;
@@ -273,7 +273,7 @@ export class WarmState {
  */
 const UNSEEN_RECORDS = 2 ** 32;
 
-export interface WarmStartRequest {
+interface WarmStartRequest {
   readonly blocks: RangedFile;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
@@ -401,7 +401,7 @@ export async function recover(
 }
 
 /** The result for a store that was just created. */
-export function nothingRecovered(layout: FileLayout): Recovered {
+function nothingRecovered(layout: FileLayout): Recovered {
   return {
     geometry: geometryOf(layout),
     table: new SlotTable(),
@@ -426,12 +426,12 @@ export function nothingRecovered(layout: FileLayout): Recovered {
 // alone loses no written record. A point is taken when `syncBytes` were written, when the oldest of them has
 // waited `syncMs`, and when `sync` is called. Without writes no timer runs.
 
-export interface DurabilitySettings {
+interface DurabilitySettings {
   readonly syncBytes: number;
   readonly syncMs: number;
 }
 
-export class Durability {
+class Durability {
   readonly #files: readonly DataFile[];
   readonly #settings: DurabilitySettings;
   readonly #ended: (error: unknown) => void;

@@ -32,7 +32,7 @@ export interface ArenaOptions {
   readonly field: string;
 }
 
-export const arenaOptionsNames: readonly string[] = optionNames<ArenaOptions>({
+const arenaOptionsNames: readonly string[] = optionNames<ArenaOptions>({
   chunkBytes: true,
   resident: true,
   native: true,
@@ -185,7 +185,7 @@ function tooLittle(field: string, wantedBytes: number, availableBytes: number): 
 
 // ---- memory from mmap, in huge pages where the system grants them; unmapped when the buffer is collected
 
-export const HUGE_PAGE_BYTES: number = 2 * 1024 * 1024;
+const HUGE_PAGE_BYTES: number = 2 * 1024 * 1024;
 
 interface Mapping {
   readonly address: bigint;
@@ -196,7 +196,7 @@ interface Mapping {
 const mappings = new FinalizationRegistry<Mapping>(({ address, bytes, unmap }) => void unmap(address, bytes));
 
 /** Zeroed memory that starts at the boundary of a huge page; undefined if the system has too little. */
-export function mappedBytes(libc: Libc, bytes: number): ArrayBuffer | undefined {
+function mappedBytes(libc: Libc, bytes: number): ArrayBuffer | undefined {
   const withRoom = bytes + HUGE_PAGE_BYTES;
   const { address, error } = libc.map(withRoom);
   if (error !== '') return undefined;

@@ -32,7 +32,7 @@ export function memoryOf(buffer: ArrayBufferLike): WasmMemory | undefined {
 
 // ---- the part of the `WebAssembly` global that neither the ES library nor @types/node declares
 
-export interface WasmMemory {
+interface WasmMemory {
   readonly buffer: ArrayBuffer;
 }
 
@@ -42,16 +42,15 @@ interface WebAssemblyLike {
   readonly Instance: new (module: object, imports: object) => { readonly exports: object };
 }
 
-export const wasm: WebAssemblyLike | undefined = (globalThis as { WebAssembly?: WebAssemblyLike })
-  .WebAssembly;
+const wasm: WebAssemblyLike | undefined = (globalThis as { WebAssembly?: WebAssemblyLike }).WebAssembly;
 
-export const WASM_PAGE_BYTES = 65536;
+const WASM_PAGE_BYTES = 65536;
 /** Most bytes of a memory: one page below 4 GiB, so that the end of every range is a 32-bit address. */
-export const WASM_MEMORY_BYTES_MAX: number = 65535 * WASM_PAGE_BYTES;
+const WASM_MEMORY_BYTES_MAX: number = 65535 * WASM_PAGE_BYTES;
 
 type Digester = (bytes: Uint8Array, firstWord: number) => Digest;
 
-export type DigestEngine = 'wasm-simd' | 'javascript';
+type DigestEngine = 'wasm-simd' | 'javascript';
 
 function choose(): { readonly engine: DigestEngine; readonly digest: Digester } {
   const simd = simdDigester();
@@ -114,7 +113,7 @@ function agrees(digest: Digester): boolean {
 // ---- instances of the module, one for each memory, made when the memory is first digested
 
 /** Digest of `bytes` bytes (whole steps, above 0) at `at`, which are a unit's words from `first` on. */
-export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
+type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
 
 interface DigestExports {
   readonly lo: (at: number, end: number, first: number) => number;
@@ -131,7 +130,7 @@ let compiled: object | undefined;
  * The digest on the buffer's memory; undefined if the buffer is not a WebAssembly memory.
  * @throws without SIMD
  */
-export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
+function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
   const known = instances.get(buffer);
   if (known !== undefined) return known;
   const memory = memoryOf(buffer);
@@ -142,14 +141,14 @@ export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefine
 }
 
 /** @throws without WebAssembly or its SIMD */
-export function digestOn(memory: WasmMemory): InPlaceDigest {
+function digestOn(memory: WasmMemory): InPlaceDigest {
   compiled ??= new wasm!.Module(simdModule());
   const { lo, hi } = new wasm!.Instance(compiled, { e: { m: memory } }).exports as DigestExports;
   return (at, bytes, first) => ({ lo: lo(at, at + bytes, first) >>> 0, hi: hi() >>> 0 });
 }
 
 /** The digest of bytes in any memory, through chunks in a WebAssembly memory. @throws without one */
-export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
+function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
   const memory = wasmBytes(CHUNK_BYTES);
   if (memory === undefined) throw new Error('a WebAssembly memory cannot be allocated');
   const chunk = new Uint8Array(memory);
@@ -173,7 +172,7 @@ export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
 }
 
 /** Bytes, of `bytes`, that go through the loop: whole steps. */
-export function wholeSteps(bytes: number): number {
+function wholeSteps(bytes: number): number {
   return bytes - (bytes % STEP_BYTES);
 }
 
@@ -281,7 +280,7 @@ function named(name: string): ModuleCode {
   return [name.length, ...Array.from(name, (letter) => letter.charCodeAt(0))];
 }
 
-export function simdModule(): Uint8Array<ArrayBuffer> {
+function simdModule(): Uint8Array<ArrayBuffer> {
   const section = (id: number, ...items: ModuleCode[]): ModuleCode => {
     const body = [...leb(items.length), ...items.flat()];
     return [id, ...leb(body.length), ...body];

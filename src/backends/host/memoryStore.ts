@@ -43,7 +43,7 @@ export interface MemoryStoreOptions {
   readonly field?: string;
 }
 
-export const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStoreOptions>({
+const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStoreOptions>({
   verifyReads: true,
   verifyWrites: true,
   native: true,

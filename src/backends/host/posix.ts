@@ -169,6 +169,12 @@ export function openToWrite(file: string, flags: 'w' | 'a', mode?: number): numb
   }
 }
 
+/** Writes all of a text: a call may be cut short, as where a disk is nearly full. @throws the system's error */
+export function writeWhole(fd: number, text: string): void {
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length; ) at += fs.writeSync(fd, bytes, at);
+}
+
 /**
  * Checks that a program reads `file` where it is a pipe, and holds the pipe open until `openToWrite` opens it.
  * @throws Error with `code` ENXIO for a pipe that no program reads
@@ -228,5 +234,5 @@ export interface TextLog {
 /** @throws where the file cannot be made */
 export function openTextLog(file: string): TextLog {
   const fd = openToWrite(file, 'w', 0o600);
-  return { write: (text) => void fs.writeSync(fd, text), close: () => fs.closeSync(fd) };
+  return { write: (text) => writeWhole(fd, text), close: () => fs.closeSync(fd) };
 }

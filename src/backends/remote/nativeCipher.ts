@@ -10,7 +10,7 @@
 
 import { createDecipheriv } from 'node:crypto';
 
-export interface CipherJob {
+interface CipherJob {
   /** 32 bytes. */
   readonly key: Uint8Array;
   /** 12 bytes. */

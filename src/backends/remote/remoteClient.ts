@@ -21,7 +21,7 @@ import type { RemoteUrl, ServerAddress } from './remoteUrl.ts';
  *   denied        wrong user or password, or a right is missing
  *   foreign       what answers does not speak as a Redis or Valkey of this kind does
  */
-export type RemoteFaultKind = 'unreachable' | 'silent' | 'full' | 'readOnly' | 'denied' | 'foreign';
+type RemoteFaultKind = 'unreachable' | 'silent' | 'full' | 'readOnly' | 'denied' | 'foreign';
 
 export class RemoteFault extends Error {
   override readonly name: string = 'RemoteFault';
@@ -30,6 +30,11 @@ export class RemoteFault extends Error {
   constructor(kind: RemoteFaultKind, message: string) {
     super(message);
     this.kind = kind;
+  }
+
+  /** Whether it is the answer of a server that takes no writes: it is full, or we may not. */
+  get isRefusal(): boolean {
+    return this.kind === 'full' || this.kind === 'denied';
   }
 }
 
@@ -47,7 +52,7 @@ export interface RemoteClient {
   close(): void;
 }
 
-export interface ConnectOptions {
+interface ConnectOptions {
   readonly url: RemoteUrl;
   /** Certificate authorities in PEM, where the server's is not publicly known. */
   readonly ca?: string | undefined;

@@ -13,7 +13,7 @@ import { Breaker, type BreakerState } from './breaker.ts';
 import { configFault, connectRemote, faultOf, type RemoteClient, RemoteFault } from './remoteClient.ts';
 import type { RemoteUrl } from './remoteUrl.ts';
 
-export type Lane = 'small' | 'large';
+type Lane = 'small' | 'large';
 
 export interface RemoteLinkOptions {
   readonly url: RemoteUrl;
@@ -123,12 +123,14 @@ export class RemoteLink implements Disposable {
 
   /**
    * Makes a call, unless the server is left out.
+   * @param isRefusal which faults are the answer of a server that is well, as to a write that it has no room for
    * @throws {RemoteFault} within `deadlineMs`
    */
   async call<Answer>(
     lane: Lane,
     deadlineMs: number,
     make: (client: RemoteClient) => Promise<Answer>,
+    isRefusal: (fault: RemoteFault) => boolean = () => false,
   ): Promise<Answer> {
     if (!this.breaker.allows()) {
       throw new RemoteFault('unreachable', `the server is left out for now: ${this.breaker.reason}`);
@@ -152,6 +154,11 @@ export class RemoteLink implements Disposable {
         throw error;
       }
       const fault = faultOf(error);
+      if (isRefusal(fault)) {
+        connection.answered();
+        this.breaker.succeeded();
+        throw fault;
+      }
       connection.failed(fault, used);
       this.breaker.failed(fault.message);
       throw fault;

@@ -6,6 +6,7 @@
  * - A record is written once, by the first runtime that comes, and never changed. Dropping a slot here removes nothing there.
  * - What has expired, was evicted by the server, or was never there is `missing`; what has no authenticator of ours
  *   is `corrupt`, and is removed so that the next write can mend it.
+ * - A server that takes no writes, since it is full or we may not, is read all the same; writes are tried again later.
  * - A read or write ends by the deadline. A write that finds too many bytes under way is `refused` at once, so the
  *   memory of writes is bounded, and a request never waits for one.
  */
@@ -29,6 +30,7 @@ import {
 import { guarded } from '../guarded.ts';
 import { runningClock } from '../runningClock.ts';
 import type { ChainPart } from '../tierRow.ts';
+import { Breaker } from './breaker.ts';
 import { loadNativeCipher } from './nativeCipher.ts';
 import { RemoteFault } from './remoteClient.ts';
 import { RemoteLink, type RemoteLinkOptions } from './remoteLink.ts';
@@ -77,7 +79,7 @@ export interface RemoteStoreOptions {
   readonly notice?: (line: string) => void;
 }
 
-export const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
+const remoteStoreOptionsNames: readonly string[] = optionNames<RemoteStoreOptions>({
   url: true,
   secretKey: true,
   layout: true,
@@ -106,7 +108,7 @@ const MS_MAX = 2 ** 31 - 1;
 const VALUE_BYTES_MAX = 512 * 1024 * 1024;
 
 /** What the server has of a chain. */
-export interface SharedRecord extends SharedFacts {
+interface SharedRecord extends SharedFacts {
   readonly key: Uint32Array;
   readonly sizeClass: number;
 }
@@ -135,6 +137,8 @@ export class RemoteStore implements TierStore {
   #underWay = 0;
   #onIdle: () => void = () => {};
   #writingBytes = 0;
+  /** Whether the server takes writes. */
+  readonly #writes: Breaker;
   #loading = { calls: 0, bytes: 0, sinceMs: 0 };
   #disposing: Promise<void> | undefined;
   readonly #counts = {
@@ -149,13 +153,29 @@ export class RemoteStore implements TierStore {
     faults: 0,
   };
 
-  private constructor(shape: PoolShape, link: RemoteLink, codec: RecordCodec, settings: RemoteSettings) {
+  private constructor(
+    shape: PoolShape,
+    link: RemoteLink,
+    codec: RecordCodec,
+    settings: RemoteSettings,
+    notice: (line: string) => void,
+  ) {
     this.#shape = shape;
     this.#link = link;
     this.#codec = codec;
     this.#settings = settings;
     this.#ledger = new SlotLedger(shape);
     this.capacityBytes = shape.capacityBytes;
+    let isTold = false;
+    this.#writes = new Breaker(
+      () => runningClock.nowMs(),
+      (state, reason) => {
+        if (state === 'open' && !isTold)
+          notice(`remote: ${link.url.shown} takes no blocks for now: ${reason}`);
+        else if (state === 'closed') notice(`remote: ${link.url.shown} takes blocks again`);
+        if (state !== 'onTrial') isTold = state === 'open';
+      },
+    );
   }
 
   /**
@@ -174,7 +194,7 @@ export class RemoteStore implements TierStore {
       },
     });
     const codec = new RecordCodec(identity, await loadNativeCipher());
-    return new RemoteStore(shape, opened, codec, settings);
+    return new RemoteStore(shape, opened, codec, settings, notice);
   }
 
   describe(): Record<string, string | number | boolean> {
@@ -189,6 +209,7 @@ export class RemoteStore implements TierStore {
       state: breaker.state,
       ...(breaker.reason === '' ? {} : { leftOutBecause: breaker.reason }),
       leftOut: breaker.openings,
+      takesWrites: this.#writes.state !== 'open',
       connections,
       writingBytes: this.#writingBytes,
       ...this.#counts,
@@ -417,21 +438,33 @@ export class RemoteStore implements TierStore {
       done();
       return refused('the store is disposed');
     }
+    const writes = this.#writes;
+    if (!writes.allows()) {
+      done();
+      return refused(`the server takes no writes for now: ${writes.reason}`);
+    }
     const record = await this.#codec.sealBeside(item);
     const { deadlineMs, expiryMs } = this.#settings;
     const isEmpty = head.byteLength === 0;
     try {
       let sent: Promise<unknown> = Promise.resolve();
-      const answer = this.#link.call('large', deadlineMs, (client) => {
-        const setting = isEmpty
-          ? client.setNew(name, record, expiryMs)
-          : client.replace(name, record, expiryMs).then(() => true);
-        sent = setting;
-        return setting;
-      });
+      const answer = this.#link.call(
+        'large',
+        deadlineMs,
+        (client) => {
+          const setting = isEmpty
+            ? client.setNew(name, record, expiryMs)
+            : client.replace(name, record, expiryMs).then(() => true);
+          sent = setting;
+          return setting;
+        },
+        (fault) => fault.isRefusal,
+      );
       const release = (): void => void sent.then(done, done);
       answer.then(release, release);
-      if (await answer) {
+      const isWritten = await answer;
+      writes.succeeded();
+      if (isWritten) {
         this.#counts.written++;
         return loaded;
       }
@@ -442,6 +475,9 @@ export class RemoteStore implements TierStore {
       if (!('fault' in facts)) return this.#writtenByOther(facts, item);
       return refused(`another record came first: ${facts.reason}`);
     } catch (error) {
+      // of any other fault the link keeps count
+      if (error instanceof RemoteFault && error.isRefusal) writes.failed(error.message);
+      else writes.succeeded();
       return this.#fault(error);
     }
   }

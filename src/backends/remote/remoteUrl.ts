@@ -11,7 +11,7 @@
 
 import { configError, nearestName, type TierKVError } from '../../runtime/errors.ts';
 
-export type ServerKind = 'standalone' | 'cluster' | 'sentinel';
+type ServerKind = 'standalone' | 'cluster' | 'sentinel';
 
 export interface ServerAddress {
   readonly host: string;

@@ -37,7 +37,7 @@ export const HEADER_BYTES = 128;
 const TAG_BYTES = 16;
 /** What a record takes beside its payload. */
 export const RECORD_OVERHEAD_BYTES: number = HEADER_BYTES + TAG_BYTES;
-export const RECORD_VERSION = 1;
+const RECORD_VERSION = 1;
 
 const MAGIC = 0x52564b54; // 'TKVR' as a little-endian word
 const SALT_AT = 8;
@@ -71,7 +71,7 @@ export interface SealedBlock {
  *   absent    no record, or one of another version of this package
  *   foreign   not ours, or damaged: its authenticator, its key, layout or generation is wrong
  */
-export type RecordFault = { readonly fault: 'absent' | 'foreign'; readonly reason: string };
+type RecordFault = { readonly fault: 'absent' | 'foreign'; readonly reason: string };
 
 export interface RecordIdentity {
   /** The secret under which block keys are made. */

@@ -254,7 +254,7 @@ class AdapterChoice {
 // off.
 
 const TOGGLES = 'disable-dawn-features=timestamp_quantization';
-export interface InstanceRequest {
+interface InstanceRequest {
   readonly source: AdapterSource;
   /** The ICD manifest to use, in place of the environment's. */
   readonly icdPath?: string;

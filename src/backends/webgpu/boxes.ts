@@ -11,8 +11,8 @@ import { type BoxPath, type BoxPlan, inUnitsOf, type SlotLocation } from './type
 
 export const VECTOR_BYTES = 16;
 
-export const boxForms = ['vectors', 'words'] as const;
-export type BoxForm = (typeof boxForms)[number];
+const boxForms = ['vectors', 'words'] as const;
+type BoxForm = (typeof boxForms)[number];
 
 const unitBytes: Record<BoxForm, number> = { vectors: VECTOR_BYTES, words: 4 };
 
@@ -32,11 +32,11 @@ export interface BoxKernelShape {
 export const softwareBoxShape: BoxKernelShape = { workgroupSize: 16, sharersMax: 1, unitsPerInvocation: 128 };
 export const hardwareBoxShape: BoxKernelShape = { workgroupSize: 64, sharersMax: 64, unitsPerInvocation: 8 };
 
-export interface DirectionKernels extends Readonly<Record<BoxForm, SlabKernel>> {
+interface DirectionKernels extends Readonly<Record<BoxForm, SlabKernel>> {
   readonly shape: BoxKernelShape;
 }
 
-export interface BoxKernels {
+interface BoxKernels {
   readonly gather: DirectionKernels;
   readonly scatter: DirectionKernels;
 }
@@ -70,12 +70,12 @@ export async function openBoxKernels(
   return { gather, scatter };
 }
 
-export function formOf(plan: BoxPlan, slot: SlotLocation): BoxForm {
+function formOf(plan: BoxPlan, slot: SlotLocation): BoxForm {
   return inUnitsOf(plan, VECTOR_BYTES, slot.offsetBytes) ? 'vectors' : 'words';
 }
 
 /** The eight words of an item: `runs` runs from run `firstRun` on, packed from byte `packedAt` on. */
-export function boxItemWords(
+function boxItemWords(
   plan: BoxPlan,
   slot: SlotLocation,
   form: BoxForm,
@@ -96,7 +96,7 @@ export function boxItemWords(
   ];
 }
 
-export function boxWorkgroups(shape: BoxKernelShape, plan: BoxPlan, form: BoxForm, runs: number): number {
+function boxWorkgroups(shape: BoxKernelShape, plan: BoxPlan, form: BoxForm, runs: number): number {
   const runUnits = plan.runBytes / unitBytes[form];
   const sharers = Math.min(shape.sharersMax, 2 ** (31 - Math.clz32(runUnits)));
   const unitsPerSharer = Math.ceil(runUnits / sharers);
@@ -174,7 +174,7 @@ export function packedBuffer(live: LiveDevice, label: string, stagingBytes: numb
 // about twenty runs a call. The rule for GPUs is an estimate from the cost of a command and the speed of a
 // link.
 
-export interface BoxPathRule {
+interface BoxPathRule {
   /** Boxes are copied if their runs have at least this many bytes. */
   readonly copiedRunBytes: number;
   /** Boxes are copied if the call has at most this number of runs. */

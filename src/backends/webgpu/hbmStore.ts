@@ -194,7 +194,7 @@ function usualDigests(live: LiveDevice): Verification {
 // others end with their work. Slots are unlocked before the end of an item is reported.
 
 /** A kind of call: how its items are checked, admitted and begun. */
-export interface CallKind<Item, Result extends StoreResult> {
+interface CallKind<Item, Result extends StoreResult> {
   /** Why the item can never be done, whatever its slots hold; undefined if it can. */
   misfit(item: Item): StoreResult | undefined;
   /** The slots that the item works on, and how. Called only for items that fit. */
@@ -209,12 +209,12 @@ export interface CallKind<Item, Result extends StoreResult> {
   readonly sharesSlots?: boolean;
 }
 
-export interface SlotNeed {
+interface SlotNeed {
   readonly slot: number;
   readonly use: SlotUse;
 }
 
-export class StoreCalls {
+class StoreCalls {
   readonly #live: LiveDevice;
   readonly #locks: SlotLocks;
   readonly #underWay: Set<Promise<unknown>> = new Set();
@@ -344,7 +344,7 @@ class StoreCall<Result extends StoreResult> {
 
 // ---- the kinds of calls
 
-export interface CallKinds {
+interface CallKinds {
   readonly write: CallKind<StoreItem, StoreResult>;
   readonly read: CallKind<StoreItem, StoreResult>;
   readonly seal: CallKind<SealItem, SealResult>;
@@ -357,7 +357,7 @@ export interface CallKinds {
 }
 
 /** @param verifies whether bytes that `write` brings are compared with the item's digest */
-export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean): CallKinds {
+function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean): CallKinds {
   const { slotBytes } = ledger.shape;
   const same = (end: StoreResult): StoreResult => end;
   const misplaced = (item: SlotPlace): StoreResult | undefined => ledger.misplaced(item);

@@ -64,7 +64,7 @@ export function compiledOnce<T>(device: GPUDevice, about: unknown, compile: () =
 }
 
 /** A kernel compiled for one device and the slabs of one pool. */
-export interface CompiledKernel {
+interface CompiledKernel {
   readonly spec: KernelSpec;
   readonly live: LiveDevice;
   readonly slabs: readonly GPUBuffer[];
@@ -242,7 +242,7 @@ export class KernelTable {
   }
 }
 
-export function resultBytesMax(kernel: CompiledKernel, itemsMax: number): number {
+function resultBytesMax(kernel: CompiledKernel, itemsMax: number): number {
   return (itemsMax + rowsPerOffset(kernel) * kernel.slabs.length) * kernel.spec.resultWords * 4;
 }
 

@@ -52,7 +52,7 @@ import {
   Uploads,
 } from './uploads.ts';
 
-export interface PoolWorkOptions {
+interface PoolWorkOptions {
   readonly staging: StagingSize;
   /** Where slots are digested. */
   readonly digests: Verification;
@@ -387,7 +387,7 @@ interface Command {
 
 const COMMANDS_MAX = 4096;
 
-export class SlotCommands implements BatchKind<CommandBatch> {
+class SlotCommands implements BatchKind<CommandBatch> {
   readonly name = 'commands';
   readonly live: LiveDevice;
   readonly #scratch: GPUBuffer;

@@ -21,7 +21,7 @@ import { makeDirectories } from '../host/posix.ts';
 export const SOFTWARE_PACKAGE = '@sparticuz/chromium';
 export const INSTALL_REMEDY: string = `npm install --save-dev ${SOFTWARE_PACKAGE}`;
 
-export interface SoftwareDriver {
+interface SoftwareDriver {
   /** The manifest that VK_ICD_FILENAMES names. */
   readonly icdPath: string;
   readonly loaderPath: string;

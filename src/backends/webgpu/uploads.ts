@@ -17,7 +17,7 @@ import {
 } from './device.ts';
 import type { BoxPath, BoxPlan, SlotLocation } from './types.ts';
 
-export interface UploadItem {
+interface UploadItem {
   readonly plan: BoxPlan;
   readonly location: SlotLocation;
   readonly path: BoxPath;
@@ -123,7 +123,7 @@ class UploadBatch implements WorkBatch {
 //
 // When a buffer lands its bytes are handed to the items, while the device fills the next buffers.
 
-export interface ReadbackItem {
+interface ReadbackItem {
   readonly plan: BoxPlan;
   readonly location: SlotLocation;
   readonly path: BoxPath;
@@ -377,7 +377,7 @@ export class ReadbackBuffers extends MappedBuffers {
 const PARTS_MAX = 4096;
 
 /** A part of a box, and its place in the mapped buffer. */
-export interface StagedPart {
+interface StagedPart {
   readonly at: number;
   readonly bytes: number;
 }
@@ -478,7 +478,7 @@ function wholeVectors(bytes: number): number {
 
 // ---- copies between mapped buffer and slabs; neighbours on both sides become one command
 
-export class CopyRuns {
+class CopyRuns {
   readonly #slabs: number[] = [];
   readonly #slabOffsets: number[] = [];
   readonly #stagingOffsets: number[] = [];

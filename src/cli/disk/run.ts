@@ -10,7 +10,7 @@ import { formatBytes, formatCount, formatCounted, formatShare, renderTable } fro
 import { TierKVError } from '../../runtime/errors.ts';
 import { keyToHex } from '../../runtime/index.ts';
 
-export interface DiskCheckReport extends StoreReport {
+interface DiskCheckReport extends StoreReport {
   readonly dir: string;
   readonly closed: boolean;
   /**
@@ -49,7 +49,7 @@ function stateLines({ closed, keepsIndex }: DiskCheckReport): string[] {
 
 //  What a disk tier's directory holds, in figures.
 
-export interface StoreDescription {
+interface StoreDescription {
   readonly dir: string;
   readonly model: string;
   readonly layout: string;
@@ -133,7 +133,7 @@ export function renderDescription(store: StoreDescription): string {
 
 //  `tierkv disk export`: the records' metadata as JSON lines, and their bytes as files on request.
 
-export interface ExportOptions {
+interface ExportOptions {
   readonly out?: string;
   readonly payloads?: string;
 }

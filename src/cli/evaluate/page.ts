@@ -6,7 +6,7 @@ import { metricDescriptions, metricsText } from '../../evolve/fitness/objectives
 import { paretoRanks } from '../../evolve/search/selection.ts';
 import { renderTable } from '../../printing/text.ts';
 
-export function signed(value: number): string {
+function signed(value: number): string {
   return `${value >= 0 ? '+' : ''}${value.toFixed(4)}`;
 }
 
@@ -123,7 +123,7 @@ function sign(difference: number): number {
   return Math.abs(difference) < TIE ? 0 : Math.sign(difference);
 }
 
-export interface PairVerdict {
+interface PairVerdict {
   readonly better: string;
   readonly worse: string;
   /** Worlds in which it is so, in which they tie, and in which it is the other way round. */

@@ -19,7 +19,7 @@ import type { PoolLimits, TaskRunner } from '../../workers/workerPool.ts';
  * `.wasm` and `.js` is a text: the JSON of a bundle or of a policy, or a Starlark program.
  * @throws TKV_IO where it cannot be read
  */
-export function candidateOf(file: string, slot: string): object {
+function candidateOf(file: string, slot: string): object {
   const extension = path.extname(file);
   if (extension === '' || extension === '.wasm' || extension === '.js') {
     return { bundle: openPolicy(file, slot) };
@@ -41,7 +41,7 @@ function bundleOf(text: string): object | undefined {
 
 //  `tierkv evaluate --serve`: the evaluator as a process that frameworks talk to.
 
-export interface ServeOptions {
+interface ServeOptions {
   /** Name or file of the plan. */
   readonly plan: string;
   /** Threads, time and heap of one simulation. */

@@ -9,7 +9,7 @@ import { formatCounted, renderTable } from '../../printing/text.ts';
 import type { JudgedPolicy } from '../../report/searchReport.ts';
 
 /** Cases of one workload and one model of time, all seeds together. */
-export interface Setting {
+interface Setting {
   readonly setting: string;
   /** Mean score of the winner, and of the best preset, which need not be the same in another setting. */
   readonly winner: number;
@@ -17,7 +17,7 @@ export interface Setting {
   readonly bestPresetScore: number;
 }
 
-export interface EvolveReport {
+interface EvolveReport {
   readonly generations: number;
   readonly evaluations: number;
   /** `train` and `validation` are scores of the search: leads over the best presets there. */

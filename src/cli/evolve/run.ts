@@ -228,7 +228,7 @@ async function conclude(
 
 //  The directory of a search: its state, written whole or not at all, and what it ends with.
 
-export class SearchDirectory {
+class SearchDirectory {
   readonly #folder: string;
 
   /** @throws TKV_IO where the folder cannot be made */

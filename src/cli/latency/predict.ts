@@ -19,7 +19,7 @@ import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
 import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
 import { latencyOptionNames, withOptionNames } from '../../simulate/optionNames.ts';
 
-export interface PredictOptions {
+interface PredictOptions {
   readonly model: string;
   readonly gpu?: string;
   readonly tp?: number;
@@ -33,7 +33,7 @@ export interface PredictOptions {
   readonly memoryUtilization: number;
 }
 
-export interface BatchPrediction {
+interface BatchPrediction {
   readonly batch: string;
   readonly stepUs: number;
   readonly floorUs: number;
@@ -159,7 +159,7 @@ function wrong(text: string, problem: string): never {
  * @param windowTokens of the model of time that is asked
  * @throws {TierKVError} TKV_CONFIG for anything else.
  */
-export function parseBatch(text: string, windowTokens: number = 0): BatchSums {
+function parseBatch(text: string, windowTokens: number = 0): BatchSums {
   const sums = new BatchSums(windowTokens);
   for (const piece of text.split(',')) {
     const match = part.exec(piece.trim());

@@ -117,7 +117,7 @@ const REQUESTS = 80;
 /** Most blocks of a tier. */
 const BLOCKS_MAX = 2 ** 22;
 
-export function addParityOptions(command: Command): Command {
+function addParityOptions(command: Command): Command {
   addRows(command, presetRows)
     .option('--num-requests <n>', `most requests (default: the specification's, else ${REQUESTS})`)
     .option('--seed <n>', 'random key of generated traffic, a 64-bit integer (default: 42)')
@@ -156,7 +156,7 @@ export function addParityOptions(command: Command): Command {
 }
 
 /** @throws {TierKVError} naming the option at fault */
-export function parseParityOptions(
+function parseParityOptions(
   trace: string | undefined,
   given: OptionValues,
   engine?: ParityEngine,

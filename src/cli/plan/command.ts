@@ -2,8 +2,11 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import type { PlanQuestion } from '../../plan/index.ts';
 import { startProgressBar } from '../../printing/progress.ts';
-import { configError } from '../../runtime/errors.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import { tierTitle } from '../../runtime/tier/tier.ts';
+import { sizedTierNames } from '../../sim/links/machineTiers.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
@@ -76,7 +79,7 @@ export function planCommand(): Command {
       if (flags.target.length === 0) {
         throw configError('--target', 'is missing', 'Give one at least, such as ttft_p99=500ms.');
       }
-      const question = {
+      const question: PlanQuestion = {
         model: flags.model,
         targets,
         workload: workloadOf(workload, flags),
@@ -90,13 +93,15 @@ export function planCommand(): Command {
         { workers, wallMs: Infinity },
         (line) => bar.notice(line),
         (runner) =>
-          plan(question, {
-            runner,
-            progress: ({ overall, simulations, stage, best }) => {
-              const note = best === undefined ? stage : `${stage}, ${best} is enough so far`;
-              bar.update({ share: overall, done: simulations, note });
-            },
-          }),
+          inFlags(() =>
+            plan(question, {
+              runner,
+              progress: ({ overall, simulations, stage, best }) => {
+                const note = best === undefined ? stage : `${stage}, ${best} is enough so far`;
+                bar.update({ share: overall, done: simulations, note });
+              },
+            }),
+          ),
       );
       if (flags.json !== undefined) writeResultJson(flags.json, 'plan', answer);
       if (flags.out !== undefined && answer.deploymentFile !== undefined) {
@@ -109,6 +114,44 @@ export function planCommand(): Command {
       printText(answerText(answer, flags.out));
       if (answer.choice === undefined) process.exitCode = NOT_FOUND;
     });
+}
+
+/** Options by the fields of a question that they say. */
+const flagOfField: Readonly<Record<string, string>> = {
+  workload: '--workload',
+  rate: '--rate',
+  requests: '--num-requests',
+  targets: '--target',
+  gpus: '--gpu',
+  prices: '--price',
+  tensorParallel: '--tp',
+  roles: '--roles',
+  maxGpus: '--max-gpus',
+  latencyModel: '--latency-model',
+  seed: '--seed',
+  seeds: '--seeds',
+  budgetS: '--budget',
+  ...Object.fromEntries(
+    sizedTierNames.flatMap((tier) => [
+      [`${tier}Price`, `--price ${tierTitle(tier)}`],
+      [`${tier}Gib`, `--${tier}`],
+    ]),
+  ),
+};
+
+/** Errors about a field of the question name its option. */
+async function inFlags<T>(act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    if (!(error instanceof TierKVError) || error.field === undefined) throw error;
+    const name = error.field.replace(/[[.].*$/, '');
+    const flag = flagOfField[name];
+    if (flag === undefined) throw error;
+    const field = error.field.replace(/[^\w]/g, '\\$&');
+    const said = error.message.replace(new RegExp(`(^|Set )${field}(?= )`, 'g'), `$1${flag}`);
+    throw new TierKVError(error.code, said, { field: flag, cause: error });
+  }
 }
 
 function scalars(flags: PlanFlags): Record<string, string | undefined> {
@@ -132,14 +175,14 @@ function workloadOf(file: string | undefined, flags: PlanFlags): object {
 /** `H100=2.5` by the names of GPUs, and of the tiers. */
 function pricesOf(texts: readonly string[]): object {
   const prices: Record<string, number> = {};
-  const tiers: { ddrPrice?: number; nvmePrice?: number } = {};
+  const tiers: Record<string, number> = {};
   for (const text of texts) {
     const [, name, usd] = /^([^=]+)=\$?([\d.]+)$/.exec(text.trim()) ?? [];
     if (name === undefined || !Number.isFinite(Number(usd))) {
       throw configError('--price', `is "${text}"`, 'Write name=USD an hour, such as H100=2.5.');
     }
-    if (name.toLowerCase() === 'ddr') tiers.ddrPrice = Number(usd);
-    else if (name.toLowerCase() === 'nvme') tiers.nvmePrice = Number(usd);
+    const tier = sizedTierNames.find((each) => each === name.toLowerCase());
+    if (tier !== undefined) tiers[`${tier}Price`] = Number(usd);
     else prices[name] = Number(usd);
   }
   return { ...tiers, ...(Object.keys(prices).length === 0 ? {} : { prices }) };
@@ -157,10 +200,17 @@ function listsOf(flags: PlanFlags): object {
   return {
     ...mapped('gpu', 'gpus', String),
     ...mapped('roles', 'roles', String),
-    ...mapped('tp', 'tensorParallel', Number),
-    ...mapped('ddr', 'ddrGib', (text) => gibOf('--ddr', text)),
-    ...mapped('nvme', 'nvmeGib', (text) => gibOf('--nvme', text)),
+    ...mapped('tp', 'tensorParallel', gpusOf),
+    ...Object.assign(
+      {},
+      ...sizedTierNames.map((tier) => mapped(tier, `${tier}Gib`, (text) => gibOf(`--${tier}`, text))),
+    ),
   };
+}
+
+function gpusOf(text: string): number {
+  if (/^\d+$/.test(text)) return Number(text);
+  throw configError('--tp', `has "${text}" for a number of GPUs`, 'Write whole numbers, as 1,2,4.');
 }
 
 /** `128GiB`, `4TiB` or 0 in GiB. */

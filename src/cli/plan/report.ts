@@ -10,7 +10,10 @@ import {
 import { formatCount, formatCounted, printable, renderTable } from '../../printing/text.ts';
 
 /** Milliseconds as people say them. */
-export function formatMs(ms: number): string {
+function formatMs(ms: number): string {
+  // no request takes no time: 0 stands for none
+  if (ms === 0) return '-';
+  if (ms < 0.1) return `${Number((1000 * ms).toPrecision(2))} us`;
   if (ms >= 10_000) return `${(ms / 1000).toFixed(1)} s`;
   return `${ms >= 100 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
 }
@@ -24,8 +27,8 @@ export function answerText(answer: PlanAnswer, out: string | undefined): string 
       : [notFoundText(answer), ...failureLines(closest), ''];
   const parts = [lines.join('\n')];
   const shown = choice ?? closest;
-  if (shown !== undefined) parts.push(`${figuresTable(shown)}\n`);
-  if (choice !== undefined) parts.push(sureText(answer.checks, answer.next));
+  if (shown !== undefined) parts.push(figuresTable(shown));
+  if (choice !== undefined) parts.push(`\n${sureText(answer.checks, answer.next)}`);
   const table = optionsTable(answer);
   if (table !== '') parts.push(`\n${table}`);
   for (const { gpu, tensorParallel, reason } of answer.excluded) {
@@ -57,11 +60,19 @@ function failureLines(closest: PlanOption | undefined): string[] {
   const lines = targets
     .filter(({ meets }) => !meets)
     .map(({ figure, ms, boundMs }) => {
+      if (ms === 0) return `  ${figure} is not known: no request came so far`;
       const over = Math.round(100 * (ms / boundMs - 1));
       return `  ${figure} is ${formatMs(ms)}, ${over} % above ${formatMs(boundMs)}`;
     });
   if (completed < injected) {
-    lines.push(`  ${formatCount(injected - completed)} of ${formatCount(injected)} requests were not served`);
+    const { unservable } = closest.run;
+    const long =
+      unservable === 0
+        ? ''
+        : `; ${formatCount(unservable)} of these can never fit: they are longer than the model takes, or than KV memory holds`;
+    lines.push(
+      `  ${formatCount(injected - completed)} of ${formatCount(injected)} requests were not served${long}`,
+    );
   }
   if (lines.length === 0) lines.push('  its queue grows: a longer run would end above any target');
   return [`The closest is ${printable(text)} (${priceText(closest)}):`, ...lines];
@@ -122,7 +133,8 @@ function rangeText(checks: readonly PlanCheck[]): string {
 /** What else was tried: dearer ones that will do, cheaper ones that will not. */
 function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string {
   const rows = [...cheaper].reverse().filter(({ text }) => text !== closest?.text);
-  const all = [...rows, ...(choice === undefined ? [] : [choice]), ...others];
+  const best = choice ?? closest;
+  const all = [...rows, ...(best === undefined ? [] : [best]), ...others];
   if (all.length < 2) return '';
   const hasPrices = all.some(({ usdPerHour }) => usdPerHour !== undefined);
   return renderTable(
@@ -134,7 +146,7 @@ function optionsTable({ choice, others, cheaper, closest }: PlanAnswer): string 
       { title: 'meets' },
     ],
     all.map((option) => [
-      `${option === choice ? '* ' : ''}${option.text}`,
+      `${option === best ? '* ' : ''}${option.text}`,
       String(option.gpus),
       ...(hasPrices ? [(option.usdPerHour ?? 0).toFixed(2)] : []),
       ...option.targets.map(({ ms }) => formatMs(ms)),

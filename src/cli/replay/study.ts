@@ -23,7 +23,7 @@ const OPTIMUM = 'optimum';
 const NEEDS_OWNERS = 'priority';
 
 /** @throws TKV_CONFIG for a name that is not known, with the nearest one */
-export function parsePolicies(text: string): readonly string[] {
+function parsePolicies(text: string): readonly string[] {
   const words = text.split(',').map((word) => word.trim());
   const known = [...evictionPolicyNames, ALL, OPTIMUM];
   for (const word of words) {
@@ -42,12 +42,12 @@ export function singlePolicy(text: string): EvictionChoice | undefined {
 }
 
 /** Capacities as a list. @throws TKV_CONFIG for one that must be a count of blocks */
-export function parseCapacities(option: string, text: string, most: number): readonly number[] {
+function parseCapacities(option: string, text: string, most: number): readonly number[] {
   return [...new Set(text.split(',').map((word) => blocksOf(option, word, 1, most)))];
 }
 
 /** A count of blocks. @throws TKV_CONFIG naming the option */
-export function blocksOf(option: string, text: string, least: number, most?: number): number {
+function blocksOf(option: string, text: string, least: number, most?: number): number {
   if (/^\s*\d+\s*$/.test(text)) return requireInteger(option, Number(text), least, most);
   throw configError(
     option,
@@ -182,7 +182,7 @@ export function renderStudy(study: Study): string {
 }
 
 /** Hit rate over capacity, one line a policy; what a single capacity gives are bars. */
-export function studyChart(title: string, study: Study): VegaLiteSpec {
+function studyChart(title: string, study: Study): VegaLiteSpec {
   const values = study.rows.map(({ capacity, policy, hitPercent }) => ({ capacity, policy, hitPercent }));
   const several = new Set(values.map(({ capacity }) => capacity)).size > 1;
   const hits = { field: 'hitPercent', type: 'quantitative', title: 'blocks found (%)' };

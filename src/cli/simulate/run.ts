@@ -10,7 +10,7 @@ import { SimulationTimeline } from '../../report/simulationTimeline.ts';
 import type { Conservation } from '../../sim/cluster/core.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/parts.ts';
 import { ChromeTrace, Decisions } from '../../sim/report/decisions.ts';
-import { attainedOf, clusterMetrics, metricsOutput } from '../../sim/report/metricsOutput.ts';
+import { attainedOf, clusterMetrics, metricsOutput, servedRates } from '../../sim/report/metricsOutput.ts';
 import { ScalingReport } from '../../sim/report/scaling.ts';
 import { cacheMetrics, Occupancy, Spread, transferMetrics } from '../../sim/report/tierMetrics.ts';
 import type { WorkloadRequest } from '../../sim/workload/request.ts';
@@ -104,6 +104,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));
+  const served = servedRates(table, cluster, opened.spec === undefined);
   const provenance = provenanceOf(built);
   const scaling = watchers.scaling.of(simulation.nowUs);
 
@@ -111,6 +112,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const tierkv = {
     provenance,
     conservation: built.conservation,
+    served,
     cache: cacheMetrics(instances),
     ...(Object.keys(targets).length === 0 ? {} : { slo: attainedOf(table, targets) }),
     transfers: transferMetrics(instances),
@@ -161,7 +163,13 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
 
   const scaled = new Set(built.scaling.map(({ configId }) => configId));
   const ofShared = simulation.shared?.warnings() ?? [];
-  const warnings = [...plan.notices, ...watchers.spread.warnings(instances, scaled), ...ofShared];
+  const nothing = nothingText(built);
+  const warnings = [
+    ...plan.notices,
+    ...(nothing === '' ? [] : [nothing]),
+    ...watchers.spread.warnings(instances, scaled),
+    ...ofShared,
+  ];
   for (const warning of warnings) bar.say(`warning: ${printable(warning)}`);
   const { timeline } = watchers;
   if (timeline !== undefined) {
@@ -174,7 +182,17 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
   const asUpstream = options.asUpstream === true;
-  const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling, asUpstream };
+  const shown = {
+    simulation,
+    cluster,
+    perInstance,
+    byPriority,
+    hasTargets,
+    decisions,
+    scaling,
+    asUpstream,
+    served,
+  };
   printText(asUpstream ? summaryText(shown) : headText(built) + runText(shown));
   const { file = '', source } = opened;
   // what was taken of a recorded trace, or what the rate of a specification counts
@@ -182,6 +200,14 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   if (taken !== '') bar.say(taken);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);
+}
+
+/** Of a run that ended before its first request; '' where one came. */
+function nothingText({ opened, conservation }: BuiltSimulation & { conservation: Conservation }): string {
+  if (conservation.injected > 0) return '';
+  const { horizonUs } = opened;
+  const end = horizonUs < 1e5 ? `${formatCount(horizonUs)} us` : formatSeconds(horizonUs / 1e6);
+  return `the run ends at ${end} (--horizon), before its first request: nothing was served. Times take units, as --horizon 10m`;
 }
 
 /** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */

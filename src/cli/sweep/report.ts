@@ -5,7 +5,7 @@ import { printable, renderTable } from '../../printing/text.ts';
 import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from '../../simulate/point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
-export interface SweepTargets {
+interface SweepTargets {
   readonly ttftMs?: number;
   readonly itlMs?: number;
   readonly e2eMs?: number;
@@ -13,6 +13,7 @@ export interface SweepTargets {
 
 export function meets(result: PointResult, { ttftMs, itlMs, e2eMs }: SweepTargets): boolean {
   return (
+    result.completed > 0 &&
     result.completed === result.injected &&
     result.ttftP99Ms <= (ttftMs ?? Infinity) &&
     result.itlP99Ms <= (itlMs ?? Infinity) &&
@@ -53,14 +54,16 @@ export function sweepTable(results: readonly SweptPoint[], targets: SweepTargets
   const names = Object.keys(results[0]?.values ?? {});
   const numbers = ['GPUs', 'done', 'req/s', 'TTFT p99', 'ITL p99', 'E2E p99', 'hits', 'preempted'];
   const columns = [...names, ...numbers, ...(targets === undefined ? [] : ['meets'])];
+  // no request takes no time: 0 stands for none
+  const ms = (value: number, digits: number): string => (value === 0 ? '-' : `${value.toFixed(digits)} ms`);
   const figures = (result: PointResult): string[] => [
     String(result.gpus),
     `${result.completed}/${result.injected}`,
     result.responsesPerS.toFixed(2),
-    `${result.ttftP99Ms.toFixed(1)} ms`,
-    `${result.itlP99Ms.toFixed(2)} ms`,
-    `${result.e2eP99Ms.toFixed(0)} ms`,
-    `${(100 * result.hitRate).toFixed(1)} %`,
+    ms(result.ttftP99Ms, 1),
+    ms(result.itlP99Ms, 2),
+    ms(result.e2eP99Ms, 0),
+    result.completed === 0 ? '-' : `${(100 * result.hitRate).toFixed(1)} %`,
     String(result.preemptions),
     ...(targets === undefined ? [] : [meets(result, targets) ? 'yes' : 'no']),
   ];
@@ -98,7 +101,9 @@ export function sweepWarnings(results: readonly SweptPoint[]): string[] {
 }
 
 export function sweepChart(results: readonly SweptPoint[], targets: SweepTargets | undefined): VegaLiteSpec {
-  const values = results.filter(hasRun).map((result) => ({
+  // a point that served nothing has no time to the first token
+  const served = results.filter(hasRun).filter(({ ttftP99Ms }) => ttftP99Ms > 0);
+  const values = served.map((result) => ({
     point: pointText(result),
     gpus: result.gpus,
     ttft: result.ttftP99Ms,

@@ -144,9 +144,9 @@ async function inSlot<T>(slot: PolicySlot, work: () => Promise<T>): Promise<T> {
 // counted over the run, and too many of them are an error of the policy, not of the machine's time.
 
 /** Delays for each request that has been decided about, on average. */
-export const DELAYS_A_REQUEST = 1000;
+const DELAYS_A_REQUEST = 1000;
 
-export class BoundedDelays implements AdmissionPolicy {
+class BoundedDelays implements AdmissionPolicy {
   readonly name: string;
   readonly completed?: (outcome: RequestOutcome) => void;
   readonly ended?: (request: RequestView, nowUs: number) => void;

@@ -234,7 +234,7 @@ interface Wanted<Facts> {
 }
 
 /** Fills one input of a call. */
-export class FeatureWriter<Facts> {
+class FeatureWriter<Facts> {
   readonly names: readonly string[];
   readonly #table: InputTable;
   readonly #wanted: readonly Wanted<Facts>[];

@@ -125,7 +125,7 @@ export function engineWith(makePolicy: () => SchedulingPolicy): MakeEngine {
 // Instance schedulers of a bundle as policies of an engine: programs, decision trees and rules by name, and
 // the queue order and victim rule by which the shared scheduler goes then.
 
-export interface Scheduling {
+interface Scheduling {
   readonly config: SchedulerConfig;
   /** Undefined where the shared scheduler ranks requests itself. */
   readonly makePolicy: (() => SchedulingPolicy) | undefined;

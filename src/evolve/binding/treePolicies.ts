@@ -192,7 +192,7 @@ export class TreeScaling extends StatelessPolicy implements AutoScalePolicy {
 // nothing.
 
 /** Facts by group of features; which facts belong to a group is the slot's matter. */
-export type TreeFacts = Readonly<Record<string, unknown>>;
+type TreeFacts = Readonly<Record<string, unknown>>;
 
 type TreeWalk = (facts: TreeFacts) => TreeLeaf;
 

@@ -39,7 +39,7 @@ interface Cached {
 }
 
 /** Places in the walk, by request. */
-export function dfsWeight(requests: readonly SchedulingFacts[]): number[] {
+function dfsWeight(requests: readonly SchedulingFacts[]): number[] {
   const all = requests.map((facts, row): Cached => {
     return { row, words: facts.request.keys.words, blocks: cachedBlocks(facts) };
   });

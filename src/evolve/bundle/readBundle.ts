@@ -27,10 +27,10 @@ export const bundleLimits = {
   mutations: 1000,
 } as const;
 
-export type BundleFields = Readonly<Record<string, unknown>>;
+type BundleFields = Readonly<Record<string, unknown>>;
 
 /** @throws TKV_CONFIG unless the value is an object with no other keys */
-export function fieldsOf(field: string, value: unknown, known: readonly string[]): BundleFields {
+function fieldsOf(field: string, value: unknown, known: readonly string[]): BundleFields {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw configError(field, `is ${shown(value)}, not an object`, `Give it the fields ${known.join(', ')}.`);
   }
@@ -40,7 +40,7 @@ export function fieldsOf(field: string, value: unknown, known: readonly string[]
   return value as BundleFields;
 }
 
-export function shown(value: unknown): string {
+function shown(value: unknown): string {
   let text: string;
   try {
     text = JSON.stringify(value) ?? String(value);
@@ -51,11 +51,11 @@ export function shown(value: unknown): string {
 }
 
 /** The error of a field that is needed and not there. */
-export function missing(field: string, known: readonly string[]): Error {
+function missing(field: string, known: readonly string[]): Error {
   return configError(field, 'is missing', `Set it to ${quoted(known)}.`);
 }
 
-export function quoted(names: readonly string[]): string {
+function quoted(names: readonly string[]): string {
   const texts = names.map((name) => JSON.stringify(name));
   return texts.length === 1 ? texts[0] : `${texts.slice(0, -1).join(', ')} or ${texts[texts.length - 1]}`;
 }
@@ -189,7 +189,7 @@ function readCode(slot: PolicySlot, value: unknown): CodePolicy {
 export const treeComparisons: readonly TreeComparison[] = ['<', '<=', '>', '>=', '==', '!='];
 
 /** @throws TKV_CONFIG with the path of the node at fault */
-export function readTree(slot: PolicySlot, value: unknown): TreeNode {
+function readTree(slot: PolicySlot, value: unknown): TreeNode {
   const features = treeFeatures(slot);
   let nodes = 0;
   const read = (field: string, node: unknown, depth: number): TreeNode => {

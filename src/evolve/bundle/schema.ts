@@ -155,7 +155,7 @@ export function bundleSchema(): Schema {
 // What a policy may do, as data and as a text for people and prompts. All of it is made from the tables that
 // the runtime itself goes by.
 
-export interface SignalDescription {
+interface SignalDescription {
   readonly name: string;
   readonly kind: string;
   readonly unit: string;
@@ -163,7 +163,7 @@ export interface SignalDescription {
   readonly about: string;
 }
 
-export interface SlotDescription {
+interface SlotDescription {
   readonly slot: PolicySlot;
   readonly about: string;
   readonly templates: Readonly<

@@ -103,7 +103,7 @@ export interface SlotArgument {
 }
 
 /** What a function decides, as the sandbox's signatures have it. */
-export type SlotDecision =
+type SlotDecision =
   | { readonly kind: 'number' }
   | { readonly kind: 'index' | 'numbers'; readonly of: string }
   | { readonly kind: 'choice'; readonly names: readonly string[]; readonly withAmount: readonly string[] };

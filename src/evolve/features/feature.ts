@@ -37,7 +37,7 @@ export function anyIsReported(table: Readonly<Record<string, Aged>>, names: read
 type Read<Facts, V> = (facts: Facts) => V;
 
 /** The entries of one table, made by kind. */
-export interface FeatureMakers<Facts> {
+interface FeatureMakers<Facts> {
   int(unit: string, freshness: Freshness, about: string, read: Read<Facts, number>): Feature<Facts>;
   float(unit: string, freshness: Freshness, about: string, read: Read<Facts, number>): Feature<Facts>;
   bool(freshness: Freshness, about: string, read: Read<Facts, boolean>): Feature<Facts>;

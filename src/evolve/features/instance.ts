@@ -106,7 +106,7 @@ export const instanceFeatures: FeatureTable<InstanceFacts> = {
     'blocks',
     'cacheSignal',
     'leading blocks of the prompt in its HBM',
-    ({ instance, context }) => context.router.observedKv.hbmBlocks(context.request, instance.instance),
+    ({ instance, context }) => context.router.observedKv.topBlocks(context.request, instance.instance),
   ),
   tieredBlocks: int(
     'blocks',

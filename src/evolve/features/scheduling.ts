@@ -12,7 +12,7 @@ import { type FeatureTable, makers } from './feature.ts';
 /** What an instance is asked about itself. */
 export interface EngineFacts {
   readonly engine: Pick<InstanceEngine, 'waitingCount' | 'runningCount' | 'cachedBlocks' | 'tiers'> & {
-    readonly config: Pick<EngineConfig, 'blockTokens' | 'hbmBlocks' | 'scheduler'>;
+    readonly config: Pick<EngineConfig, 'blockTokens' | 'topBlocks' | 'scheduler'>;
   };
   readonly nowUs: number;
 }
@@ -101,7 +101,7 @@ export const engineFeatures: FeatureTable<EngineFacts> = {
     'of HBM, free or evictable',
     ({ engine }) => engine.tiers()[0]?.freeBlocks ?? 0,
   ),
-  capacityBlocks: ofEngine.int('blocks', 'constant', 'of HBM', ({ engine }) => engine.config.hbmBlocks),
+  capacityBlocks: ofEngine.int('blocks', 'constant', 'of HBM', ({ engine }) => engine.config.topBlocks),
   blockTokens: ofEngine.int('tokens', 'constant', 'of a block', ({ engine }) => engine.config.blockTokens),
   maxSequences: ofEngine.int(
     'requests',

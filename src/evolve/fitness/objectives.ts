@@ -140,7 +140,7 @@ const over: Readonly<Record<string, readonly string[]>> = {
 };
 
 export const metricDescriptions: readonly MetricDescription[] = [
-  of('latency_ms', 'ms', 'half of the mean and half of the P95 of e2e; a lost request counts a minute'),
+  of('latency_ms', 'ms', 'half of the mean and half of the P95 of e2e'),
   of('requests', '', 'requests of the workload'),
   of('completed', '', 'that completed'),
   of('completion_rate', '0..1', 'share that completed'),
@@ -150,7 +150,11 @@ export const metricDescriptions: readonly MetricDescription[] = [
   ),
   of('requests_per_s', '1/s', 'completed requests'),
   of('tokens_per_s', '1/s', 'generated tokens'),
-  of('slo_attainment', '0..1', 'share of requests that met all targets of their class; lost ones did not'),
+  of(
+    'slo_attainment',
+    '0..1',
+    'share of requests that met all targets of their class, as lost ones do not; without targets, that completed',
+  ),
   of('slo_attainment.CLASS', '0..1', 'the same of a class'),
   of('slo_attainment.CLASS.TARGET', '0..1', 'of a class, by one of its targets alone: ttft, tpot, e2e'),
   of(
@@ -218,7 +222,8 @@ export function metricsText(): string {
   return [
     '## Metrics',
     '',
-    'What a run is judged by; objectives of a plan name them. CLASS, TENANT, TIER, TARGET and CONFIG stand',
+    'What a run is judged by; objectives of a plan name them. In every time a request that did not complete',
+    'counts a minute, so that turning requests away does not look fast. CLASS, TENANT, TIER, TARGET and CONFIG stand',
     'for names of the workload and the deployment.',
     ...lines,
     '- ttft_, tpot_ and e2e_ with mean, p50, p95 or p99, and _ms.CLASS: the same times of a class',

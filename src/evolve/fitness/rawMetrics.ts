@@ -27,7 +27,7 @@ import { cacheMetrics, transferMetrics } from '../../sim/report/tierMetrics.ts';
 
 export type RawMetrics = Readonly<Record<string, number>>;
 
-/** What a request that did not complete counts in `latency_ms`. */
+/** What a request that did not complete counts in every time, so that turning requests away makes no policy look fast. */
 export const LOST_MS = 60_000;
 
 function sorted(values: readonly number[]): Float64Array {
@@ -41,16 +41,11 @@ function mean(values: readonly number[] | Float64Array): number {
 }
 
 /**
- * E2E mean / 2 + E2E P95 / 2 in milliseconds, the figure of the router-search experiment. Requests that did
- * not complete count a minute, so that turning requests away does not make a policy look fast.
+ * Times of requests in microseconds, sorted; of each that did not complete `LOST_MS`.
+ * @param of the time of the row of a completed request
  */
-function latencyMs(table: RequestTable): number {
-  const us = new Float64Array(table.size);
-  for (let row = 0; row < table.size; row++) {
-    us[row] = table.status[row] === Status.COMPLETED ? table.e2eUs[row] : 1000 * LOST_MS;
-  }
-  us.sort();
-  return (mean(us) / 1000 + percentileMs(us, 95)) / 2;
+function timesOf(table: RequestTable, rows: readonly number[], of: (row: number) => number): Float64Array {
+  return sorted(rows.map((row) => (table.status[row] === Status.COMPLETED ? of(row) : 1000 * LOST_MS)));
 }
 
 /** Standard deviation over mean; 0 for none. */
@@ -60,11 +55,10 @@ function variation(values: readonly number[]): number {
   return average === 0 ? 0 : Math.sqrt(square) / average;
 }
 
-/** Rows of completed requests by what a function says of them, in the order of the names. */
-function completedBy(table: RequestTable, nameOf: (row: number) => string): [name: string, rows: number[]][] {
+/** Rows of requests by what a function says of them, in the order of the names. */
+function rowsBy(table: RequestTable, nameOf: (row: number) => string): [name: string, rows: number[]][] {
   const rows = new Map<string, number[]>();
   for (let row = 0; row < table.size; row++) {
-    if (table.status[row] !== Status.COMPLETED) continue;
     const name = nameOf(row);
     const list = rows.get(name);
     if (list === undefined) rows.set(name, [row]);
@@ -75,13 +69,13 @@ function completedBy(table: RequestTable, nameOf: (row: number) => string): [nam
 
 function byClass(table: RequestTable): Record<string, number> {
   const metrics: Record<string, number> = {};
-  for (const [name, list] of completedBy(table, (row) => classOf(table, row))) {
+  for (const [name, list] of rowsBy(table, (row) => classOf(table, row))) {
     for (const [what, of] of [
       ['ttft', (row: number) => table.firstTokenUs[row]],
       ['tpot', (row: number) => table.meanGapUs(row)],
       ['e2e', (row: number) => table.e2eUs[row]],
     ] as const) {
-      const us = sorted(list.map(of));
+      const us = timesOf(table, list, of);
       metrics[`${what}_mean_ms.${name}`] = mean(us) / 1000;
       metrics[`${what}_p50_ms.${name}`] = percentileMs(us, 50);
       metrics[`${what}_p95_ms.${name}`] = percentileMs(us, 95);
@@ -94,18 +88,16 @@ function byClass(table: RequestTable): Record<string, number> {
 function byTenant(table: RequestTable, durationS: number): Record<string, number> {
   const metrics: Record<string, number> = {};
   const { tenants, jain } = tenantSummaries(table);
-  // without a token for any tenant there is nothing that could be shared unevenly
-  metrics.jain_index = tenants.some(({ tokens }) => tokens > 0) ? jain : 1;
+  // without tenants nothing can be shared unevenly; where no tenant got a token, nothing is shared
+  metrics.jain_index = tenants.length === 0 ? 1 : jain;
   for (const { name, tokens } of tenants) {
     metrics[`tenant_tokens_per_s.${name}`] = durationS > 0 ? tokens / durationS : 0;
   }
-  for (const [name, rows] of completedBy(table, (row) => table.originOf(row).tenantId)) {
+  for (const [name, rows] of rowsBy(table, (row) => table.originOf(row).tenantId)) {
     if (name === '') continue;
-    const e2e = sorted(rows.map((row) => table.e2eUs[row]));
-    metrics[`tenant_ttft_p99_ms.${name}`] = percentileMs(
-      sorted(rows.map((row) => table.firstTokenUs[row])),
-      99,
-    );
+    const e2e = timesOf(table, rows, (row) => table.e2eUs[row]);
+    const ttft = timesOf(table, rows, (row) => table.firstTokenUs[row]);
+    metrics[`tenant_ttft_p99_ms.${name}`] = percentileMs(ttft, 99);
     metrics[`tenant_e2e_mean_ms.${name}`] = mean(e2e) / 1000;
     metrics[`tenant_e2e_p99_ms.${name}`] = percentileMs(e2e, 99);
   }
@@ -127,16 +119,15 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
   const durationS = upstream.vllm_estimated_duration_s;
   const perS = (count: number): number => (durationS > 0 ? count / durationS : 0);
   const share = (count: number): number => (table.size === 0 ? 0 : count / table.size);
-  const completedRows = Array.from({ length: table.size }, (_, row) => row).filter(
-    (row) => table.status[row] === Status.COMPLETED,
-  );
-  const e2e = sorted(completedRows.map((row) => table.e2eUs[row]));
-  const ttft = sorted(completedRows.map((row) => table.firstTokenUs[row]));
-  const tpot = sorted(completedRows.map((row) => table.meanGapUs(row)));
+  const rows = Array.from({ length: table.size }, (_, row) => row);
+  const completed = rows.filter((row) => table.status[row] === Status.COMPLETED).length;
+  const e2e = timesOf(table, rows, (row) => table.e2eUs[row]);
+  const ttft = timesOf(table, rows, (row) => table.firstTokenUs[row]);
+  const tpot = timesOf(table, rows, (row) => table.meanGapUs(row));
   const attainment = attainmentOf(table, targets);
   const transfers = transferMetrics(instances);
   const { lookups, hitRate } = cacheMetrics(instances);
-  const turnedAway = Array.from({ length: table.size }, (_, row) => wasTurnedAway(table, row));
+  const turnedAway = rows.filter((row) => wasTurnedAway(table, row)).length;
   // an instance that got nothing counts too; prefill instances get theirs beside the target
   const sent = instances
     .filter(({ role }) => role !== 'prefill')
@@ -145,21 +136,22 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
   const meanReplicas = watch.meanReplicas(durationS * 1e6);
   const p50 = percentileMs(e2e, 50);
   return {
-    latency_ms: latencyMs(table),
+    // the figure of the router-search experiment
+    latency_ms: (mean(e2e) / 1000 + percentileMs(e2e, 95)) / 2,
     requests: table.size,
-    completed: completedRows.length,
-    completion_rate: share(completedRows.length),
+    completed,
+    completion_rate: share(completed),
     duration_s: durationS,
-    ttft_mean_ms: upstream.ttft_mean_ms,
+    ttft_mean_ms: mean(ttft) / 1000,
     ttft_p50_ms: percentileMs(ttft, 50),
-    ttft_p95_ms: upstream.ttft_p95_ms,
-    ttft_p99_ms: upstream.ttft_p99_ms,
+    ttft_p95_ms: percentileMs(ttft, 95),
+    ttft_p99_ms: percentileMs(ttft, 99),
     tpot_mean_ms: mean(tpot) / 1000,
     tpot_p99_ms: percentileMs(tpot, 99),
-    e2e_mean_ms: upstream.e2e_mean_ms,
+    e2e_mean_ms: mean(e2e) / 1000,
     e2e_p50_ms: p50,
-    e2e_p95_ms: upstream.e2e_p95_ms,
-    e2e_p99_ms: upstream.e2e_p99_ms,
+    e2e_p95_ms: percentileMs(e2e, 95),
+    e2e_p99_ms: percentileMs(e2e, 99),
     requests_per_s: upstream.responses_per_sec,
     tokens_per_s: upstream.tokens_per_sec,
     slo_attainment: attainment.overall,
@@ -170,7 +162,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     thrashed_reloads: transfers.thrashed,
     preemption_rate: share(upstream.preemption_count),
     admission_rate: share(watch.admitted),
-    reject_rate: share(turnedAway.filter(Boolean).length),
+    reject_rate: share(turnedAway),
     delays: watch.delayed,
     load_cv: variation(sent),
     load_jain: jainIndex(sent),
@@ -180,7 +172,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     scale_efficiency: meanReplicas === 0 ? 0 : attainment.overall / meanReplicas,
     priority_inversions: priorityInversions(table),
     head_of_line_instances: headOfLineBlocking(instances),
-    tail_blowup: p50 === 0 ? 0 : upstream.e2e_p99_ms / p50,
+    tail_blowup: p50 === 0 ? 0 : percentileMs(e2e, 99) / p50,
     ...Object.fromEntries(
       transfers.tiers.flatMap(({ tier, hits }, i): [string, number][] => [
         [`hit_rate.${tier}`, lookups === 0 ? 0 : hits / lookups],
@@ -212,12 +204,12 @@ const classWeights: Readonly<Record<string, number>> = { critical: 4, standard: 
 const sheddable = ['sheddable', 'batch', 'background'];
 
 interface Attainment {
-  /** Over all requests of classes with targets; 1 without any. */
+  /** Over all requests of classes with targets; without any, the share of requests that completed. */
   readonly overall: number;
   readonly byClass: Readonly<Record<string, number>>;
   /** Of each target alone: `critical.ttft`. */
   readonly byTarget: Readonly<Record<string, number>>;
-  /** Mean by class weight, without rejected requests of sheddable classes; 1 without any. */
+  /** Mean by class weight, without rejected requests of sheddable classes; without targets as `overall`. */
   readonly weighted: number;
 }
 
@@ -225,7 +217,9 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
   requireShapes({ table, targets }, { table: { size: 'number', arrivalUs: 'bytes' }, targets: 'object' });
   const counts = new Map<string, { all: number; met: number; kept: number }>();
   const single = new Map<string, number>();
+  let completed = 0;
   for (let row = 0; row < table.size; row++) {
+    if (table.status[row] === Status.COMPLETED) completed++;
     const name = classOf(table, row);
     if (!Object.hasOwn(targets, name)) continue;
     const count = counts.get(name) ?? { all: 0, met: 0, kept: 0 };
@@ -257,11 +251,12 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
     weights += weight;
     weighted += weight * (count.kept === 0 ? 1 : count.met / count.kept);
   }
+  const served = table.size === 0 ? 1 : completed / table.size;
   return {
-    overall: all === 0 ? 1 : met / all,
+    overall: all === 0 ? served : met / all,
     byClass,
     byTarget,
-    weighted: weights === 0 ? 1 : weighted / weights,
+    weighted: weights === 0 ? served : weighted / weights,
   };
 }
 

@@ -33,7 +33,7 @@ export interface OrderCounts {
   readonly lastNumber: bigint | null;
 }
 
-export interface OrderParts {
+interface OrderParts {
   readonly deliver: (batch: KVEventBatch) => void;
   /**
    * Asks for all messages from a number on. Afterwards comes `replayed` for each, and `replayEnded` or `replayFailed`.

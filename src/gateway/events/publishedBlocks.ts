@@ -16,7 +16,7 @@ import { invariant } from '../../runtime/errors.ts';
 import type { WireHash } from './wire.ts';
 
 /** A block as routers know it. */
-export interface PublishedBlock {
+interface PublishedBlock {
   readonly key: string;
   readonly hash: WireHash;
   readonly parentHash: WireHash | null;

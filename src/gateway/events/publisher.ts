@@ -30,7 +30,7 @@ import {
 } from '../../runtime/options.ts';
 import { type TierName, tierNames } from '../../runtime/tier/tier.ts';
 import { PublishedBlocks, type Telling } from './publishedBlocks.ts';
-import { bound, loadZeroMq, requireEndpoint, requireTopic } from './sockets.ts';
+import { bound, closedSocket, loadZeroMq, requireEndpoint, requireTopic } from './sockets.ts';
 import {
   clearedOnWire,
   loadMessagePack,
@@ -64,7 +64,10 @@ export interface KVPublisherOptions {
    * no other. Dynamo wants DISK for `nvme`, and takes STORAGE for the device.
    */
   readonly mediums?: Readonly<Partial<Record<TierName, string | null>>> | undefined;
-  /** The salt under which routers find a tenant's blocks; null for none. Default: the tenant's name. */
+  /**
+   * The salt under which routers find a tenant's blocks; null for none. Where it throws, or gives anything else, no router
+   * finds them. Default: the tenant's name.
+   */
   readonly salt?: ((tenant: string) => string | null) | undefined;
   /** Put before each salt in `extra_keys`. Default empty. */
   readonly saltPrefix?: string | undefined;
@@ -90,7 +93,7 @@ export interface KVPublisherOptions {
   readonly firstNumber?: bigint | undefined;
 }
 
-export const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
+const kvPublisherOptionsNames: readonly string[] = optionNames<KVPublisherOptions>({
   endpoint: true,
   replayEndpoint: true,
   topic: true,
@@ -231,7 +234,7 @@ function checked(options: KVPublisherOptions): PublisherSettings {
     topic,
     encoding: oneOf<WireEncoding>('encoding', options.encoding ?? 'maps', ['maps', 'arrays']),
     mediums: new Map(named),
-    salt,
+    salt: checkedSalt(salt),
     saltPrefix,
     adapterExtra: options.adapterExtra === undefined ? 'adapter' : options.adapterExtra,
     tails: options.tails === true,
@@ -240,6 +243,18 @@ function checked(options: KVPublisherOptions): PublisherSettings {
     queueMessages: requireInteger('queueMessages', options.queueMessages ?? 100_000, 1, 2 ** 31 - 1),
     heartbeatMs: requireInteger('heartbeatMs', options.heartbeatMs ?? 1000, 0, 2 ** 31 - 1),
     firstNumber: firstNumber ?? BigInt(Date.now()) * 1000n,
+  };
+}
+
+/** Where the caller's function fails, blocks get a salt under which no router looks for any. */
+function checkedSalt(salt: (tenant: string) => string | null): PublisherSettings['salt'] {
+  let hidden: string | undefined;
+  return (tenant) => {
+    try {
+      const given: unknown = salt(tenant);
+      if (typeof given === 'string' || given === null) return given;
+    } catch {}
+    return (hidden ??= crypto.randomUUID());
   };
 }
 
@@ -269,6 +284,7 @@ class EventPublisher implements KVEventPublisher {
   #flushAsked = false;
   #sentAtMs = 0;
   #isClosed = false;
+  #closing: Promise<void> | undefined;
   readonly #heartbeat: NodeJS.Timeout | undefined;
   readonly #running: Promise<unknown>;
   #counts: Omit<KVPublisherCounts, 'blocks' | 'nameless' | 'lastNumber'> = {
@@ -315,15 +331,20 @@ class EventPublisher implements KVEventPublisher {
     await this.#sending;
   }
 
-  async close(): Promise<void> {
-    if (this.#isClosed) return void (await this.#running);
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#heartbeat);
     await this.#reader.return?.();
-    this.#parts.router?.close();
+    const { router, socket } = this.#parts;
+    if (router !== undefined) await closedSocket(router);
     await this.#running;
     await this.#sending;
-    this.#parts.socket.close();
+    await closedSocket(socket);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

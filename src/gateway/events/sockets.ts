@@ -3,6 +3,7 @@
  * opened. All else here is written against these types, so that tests can take messages away in between.
  */
 
+import type { Publisher, Router } from 'zeromq';
 import { TierKVError } from '../../runtime/errors.ts';
 import { described, requireText } from '../../runtime/options.ts';
 import { packageMissing } from './wire.ts';
@@ -52,6 +53,18 @@ export async function bound<Socket extends { bind(endpoint: string): Promise<voi
       { field, cause },
     );
   }
+}
+
+/**
+ * Closes a bound socket. ZeroMQ lets go of the address in a thread of its own, so the promise resolves when the
+ * listener is gone: until then, a publisher that starts again would find its own address taken.
+ */
+export function closedSocket(socket: Publisher | Router): Promise<void> {
+  return new Promise((resolve) => {
+    socket.events.on('close', () => resolve());
+    socket.events.on('end', () => resolve());
+    socket.close();
+  });
 }
 
 /** @throws TKV_CONFIG unless it is text */

@@ -39,7 +39,7 @@ export interface KVSubscriptionOptions {
   readonly replayTimeoutMs?: number | undefined;
 }
 
-export const kvSubscriptionOptionsNames: readonly string[] = optionNames<KVSubscriptionOptions>({
+const kvSubscriptionOptionsNames: readonly string[] = optionNames<KVSubscriptionOptions>({
   endpoint: true,
   replayEndpoint: true,
   topic: true,

@@ -398,7 +398,7 @@ function unknown(id: string): TierKVError {
 // publish blocks under them, or look for them.
 
 /** Logs the keys of running requests that the log does not have yet. */
-export function logNewKeys(core: SchedulerCore, nowUs: number): void {
+function logNewKeys(core: SchedulerCore, nowUs: number): void {
   if (core.sink === null) return;
   const { batch } = core;
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
@@ -417,7 +417,7 @@ function logKeys({ sink }: SchedulerCore, state: RequestState, nowUs: number): v
 }
 
 /** The words of the keys from `from` on; valid until the next key is appended. */
-export function keysFrom(keys: BlockKeys, from: number): Uint32Array {
+function keysFrom(keys: BlockKeys, from: number): Uint32Array {
   return keys.words.subarray(4 * from, 4 * keys.length);
 }
 
@@ -474,7 +474,7 @@ function checkRanks<R extends ServingRequest>(
 }
 
 /** Logs the ranks and moves each request to its new place. */
-export function applyRanks<R extends ServingRequest>(
+function applyRanks<R extends ServingRequest>(
   core: SchedulerCore<R>,
   ranks: ReadonlyMap<RequestState<R>, number>,
   nowUs: number,

@@ -75,7 +75,7 @@ export function joinSpeculative(core: Core, sequence: Sequence, from: number, to
 }
 
 /** A job that brings a content up to `tier`; `source` is -1 while its lower copy is still arriving. */
-export function createLoad(
+function createLoad(
   core: Core,
   content: number,
   source: number,
@@ -229,7 +229,7 @@ export function failReaders(core: Core, replica: number): void {
 // needs their room, except while a sequence waits for one or if it was issued at demand priority.
 
 /** The load was just made for no sequence: it is speculative, unless at demand priority. */
-export function noteSpeculative(core: Core, row: number): void {
+function noteSpeculative(core: Core, row: number): void {
   const { jobs, speculativeLoads } = core;
   const priority = jobs.priority[row];
   const isBesideAll = priority === JobPriority.PREFETCH || priority === JobPriority.SCRUB;
@@ -237,7 +237,7 @@ export function noteSpeculative(core: Core, row: number): void {
 }
 
 /** Whether the load may be cancelled for the owner. Loads of others within a quota may not. */
-export function isSpeculative(core: Core, row: number, owner: number): boolean {
+function isSpeculative(core: Core, row: number, owner: number): boolean {
   const { jobs, speculativeLoads, quotas } = core;
   if (jobs.waiter[row] !== -1 || !speculativeLoads.has(jobs.idOf(row))) return false;
   return jobs.owner[row] === owner || (quotas?.quotaBytes(jobs.owner[row], TOP) ?? null) === null;

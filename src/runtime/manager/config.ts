@@ -34,7 +34,7 @@ export interface TierSize {
   writeBudget?: WriteBudgetConfig;
 }
 
-export const tierSizeNames: readonly string[] = optionNames<TierSize>({
+const tierSizeNames: readonly string[] = optionNames<TierSize>({
   capacityBytes: true,
   landingBytes: true,
   offload: true,
@@ -42,7 +42,7 @@ export const tierSizeNames: readonly string[] = optionNames<TierSize>({
 });
 
 /** What each tier may hold, by its name. The fastest of the named tiers is the top tier. */
-export type TierSizes = { [name in TierName]?: TierSize };
+type TierSizes = { [name in TierName]?: TierSize };
 
 export interface ManagerConfig extends TierSizes {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
@@ -100,7 +100,7 @@ export interface ManagerConfig extends TierSizes {
   tableMemory?: TableMemory;
 }
 
-export const managerConfigNames: readonly string[] = optionNames<Omit<ManagerConfig, TierName>>({
+const managerConfigNames: readonly string[] = optionNames<Omit<ManagerConfig, TierName>>({
   unitBytes: true,
   pageBytes: true,
   eviction: true,

@@ -505,7 +505,7 @@ export class Core {
  * their capacity, waiters of ended jobs. `drain` (drain.ts) does it, so that no step calls back into the step
  * that caused it.
  */
-export class DeferredWork {
+class DeferredWork {
   /** Jobs whose waiters are to be served, in the order in which they ended. */
   readonly ended: JobQueue = new JobQueue();
   /** Replicas of HBM whose bytes were found wrong while sequences read them. */

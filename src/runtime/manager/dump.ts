@@ -12,7 +12,7 @@ import type { Core } from './core.ts';
 /** A replica's number: its tier's base plus its slot; -1 for none. */
 type DumpedReplica = number;
 
-export interface ReplicaDump {
+interface ReplicaDump {
   readonly replica: DumpedReplica;
   readonly tier: number;
   readonly state: number;
@@ -22,7 +22,7 @@ export interface ReplicaDump {
   readonly writing: number;
 }
 
-export interface JobDump {
+interface JobDump {
   readonly job: JobId;
   readonly kind: number;
   readonly state: number;
@@ -37,7 +37,7 @@ export interface JobDump {
   readonly waiters: readonly (readonly [number, number])[];
 }
 
-export interface ContentDump {
+interface ContentDump {
   readonly content: number;
   readonly key: Uint32Array;
   readonly sealed: number;
@@ -47,7 +47,7 @@ export interface ContentDump {
   readonly incoming: readonly number[];
 }
 
-export interface SequenceDump {
+interface SequenceDump {
   readonly id: number;
   readonly matched: number;
   readonly entries: readonly {

@@ -194,7 +194,7 @@ function discard(core: Core, target: number, outcome: Outcome): void {
 
 // Loads under way on each link, from the issue of a job to its end or its deadline.
 
-export function loadBegan(core: Core, row: number): void {
+function loadBegan(core: Core, row: number): void {
   linkOf(core, row)?.began(core.unitBytes(core.jobs.sizeClass[row]), core.nowUs, core.computedUs());
 }
 
@@ -297,7 +297,7 @@ export function letGo(core: Core, replica: number): void {
 }
 
 /** The job reads its source no more. Bytes found to be wrong are never read again. */
-export function releaseSource(core: Core, row: number, outcome: Outcome): void {
+function releaseSource(core: Core, row: number, outcome: Outcome): void {
   const { replicas, jobs } = core;
   const source = jobs.source[row];
   replicas.readers[source]--;
@@ -322,7 +322,7 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
 }
 
 /** A ready replica without a holder: it is cached, or unpublished where its block has moved up to HBM. */
-export function settleIdle(core: Core, replica: number): void {
+function settleIdle(core: Core, replica: number): void {
   const { replicas } = core;
   if (replicas.readers[replica] !== 0 && replicas.resident[replica] === 0) return;
   const tier = replicas.tierOf(replica);
@@ -436,7 +436,7 @@ export function detach(core: Core, row: number, outcome: Outcome): void {
 }
 
 /** A load that failed, or a demotion that did. */
-export function countFailure(core: Core, row: number, outcome: Outcome): void {
+function countFailure(core: Core, row: number, outcome: Outcome): void {
   if (core.jobs.content[row] === -1) return;
   if (core.jobs.targetTier[row] === TOP) core.counters.loadsFailed[outcome]++;
   else core.counters.demotionsFailed++;

@@ -80,7 +80,7 @@ import {
 import { visitCore } from './state.ts';
 
 /** What can be asked of a tier's slots and pages. */
-export type PoolView = Pick<
+type PoolView = Pick<
   SlotPool,
   'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
 >;

@@ -74,6 +74,10 @@ const hooks = {
   overdue: true,
 } as const satisfies Readonly<Record<keyof ManagerObserver, true>>;
 
+export const managerObserverNames: readonly (keyof ManagerObserver)[] = Object.keys(
+  hooks,
+) as (keyof ManagerObserver)[];
+
 /** One observer that calls each of several, in order; null for none. */
 export function observersAsOne(observers: readonly ManagerObserver[]): ManagerObserver | null {
   if (observers.length < 2) return observers[0] ?? null;

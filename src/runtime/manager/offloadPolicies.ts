@@ -39,7 +39,7 @@ const parametersOf = {
   eager: [],
   intent: ['share', 'ahead'],
 } as const;
-export type OffloadPolicyName = keyof typeof parametersOf;
+type OffloadPolicyName = keyof typeof parametersOf;
 
 export const offloadPolicyNames: readonly string[] = Object.keys(parametersOf);
 
@@ -84,7 +84,7 @@ function unknown(field: string, name: string, known: readonly string[]): Error {
 // the way from HBM counts as fast and every other way as slow.
 
 /** Blocks that take longer than this hold up requests that wait for their slots. */
-export const SLOW_US = 50_000;
+const SLOW_US = 50_000;
 /** Share of the newest sample in the mean. */
 const WEIGHT = 1 / 8;
 
@@ -146,7 +146,7 @@ export interface WriteBudgetConfig {
   readonly bytesPerSecond?: number;
 }
 
-export const writeBudgetConfigNames: readonly string[] = optionNames<WriteBudgetConfig>({
+const writeBudgetConfigNames: readonly string[] = optionNames<WriteBudgetConfig>({
   bytesPerByteRead: true,
   bytesPerSecond: true,
 });

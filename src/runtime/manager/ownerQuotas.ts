@@ -14,7 +14,7 @@ import { IntrusiveLists } from '../tables/slotPool.ts';
 
 const NONE = -1;
 
-export interface OwnedTiers {
+interface OwnedTiers {
   readonly tiers: number;
   readonly owners: number;
   readonly replicas: number;

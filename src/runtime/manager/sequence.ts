@@ -247,7 +247,7 @@ export class BlockTable {
 // its size takes them: sequences come and go by the thousand, and arrays are dear to make.
 
 /** One entry a block. What each means is said where a sequence has them. */
-export interface TableArrays {
+interface TableArrays {
   readonly replica: Int32Array;
   readonly content: Int32Array;
   readonly claim: Int32Array;
@@ -270,7 +270,7 @@ export function newArrays(size: number): TableArrays {
 }
 
 /** What a sequence has that has ended. */
-export const noArrays: TableArrays = newArrays(0);
+const noArrays: TableArrays = newArrays(0);
 
 export class SpareArrays {
   readonly #bySize: Map<number, TableArrays[]> = new Map();
@@ -331,6 +331,8 @@ interface ToldOpening {
   readonly generation: number;
   /** Errors that the device had reported when the owner was told. */
   readonly errors: number;
+  /** The owner failed to write it, as far as that is known. */
+  isSpoiled: boolean;
 }
 
 export class ToldBlocks {
@@ -360,7 +362,7 @@ export class ToldBlocks {
       const known = this.#openings[i];
       if (block === undefined) this.#openings[i] = undefined;
       else if (known?.slot !== block.slot || known.generation !== block.generation) {
-        this.#openings[i] = { slot: block.slot, generation: block.generation, errors };
+        this.#openings[i] = { slot: block.slot, generation: block.generation, errors, isSpoiled: false };
       }
     }
     this.#tokens = tokens;
@@ -377,10 +379,16 @@ export class ToldBlocks {
     this.#tokens = Math.min(this.#tokens, tokens);
   }
 
-  /** Whether the block is open and the owner was told so since it was opened. */
+  /** The owner wrote the block, or failed to: then it is not sealed before it is written, or told of anew. */
+  written(i: number, isWhole: boolean): void {
+    const known = this.#openings[i];
+    if (known !== undefined) known.isSpoiled = !isWhole;
+  }
+
+  /** Whether the block is open, and the owner was told so since it was opened and did not fail to write it. */
   has(i: number): boolean {
     const known = this.#openings[i];
-    if (known === undefined) return false;
+    if (known === undefined || known.isSpoiled) return false;
     const block = this.#manager.openBlock(this.#table, i);
     return block !== undefined && block.slot === known.slot && block.generation === known.generation;
   }

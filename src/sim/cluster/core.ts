@@ -209,7 +209,7 @@ function checkRow(table: RequestTable, row: number): void {
 
 //  How the control plane reads an instance.
 
-export function probeOf(instance: Instance): InstanceProbe {
+function probeOf(instance: Instance): InstanceProbe {
   const { engine } = instance;
   return {
     instance: instance.number,

@@ -18,7 +18,7 @@ import { forcedRouting, HANDOFF_READY, SimEvent } from './parts.ts';
 
 /** Of equal arrival times, those of the stream go before follow-ups. */
 const FROM_STREAM = 0;
-export const FOLLOW_UP = 1;
+const FOLLOW_UP = 1;
 
 /** The next request of the stream gets its place in the queue. */
 export function pull(core: ClusterCore): void {
@@ -26,7 +26,7 @@ export function pull(core: ClusterCore): void {
   if (request !== undefined) announce(core, request, FROM_STREAM);
 }
 
-export function announce(core: ClusterCore, request: WorkloadRequest, rank: number): void {
+function announce(core: ClusterCore, request: WorkloadRequest, rank: number): void {
   const slot = core.freeSlots.pop() ?? core.coming.length;
   core.coming[slot] = request;
   core.queue.schedule(request.arrivalUs, SimEvent.ARRIVAL, slot, rank, rank);
@@ -51,7 +51,7 @@ export function arrived(core: ClusterCore, slot: number, rank: number, nowUs: nu
 }
 
 /** The session of a request that ended goes on, if it does. */
-export function followUp(
+function followUp(
   core: ClusterCore,
   workload: WorkloadRequest,
   status: Status,
@@ -90,7 +90,7 @@ export function admit(core: ClusterCore, request: SimRequest, nowUs: number): vo
   }
 }
 
-export function scheduleRouting(
+function scheduleRouting(
   core: ClusterCore,
   request: SimRequest,
   priority: RequestPriority,
@@ -170,14 +170,14 @@ export function ended(core: ClusterCore, request: SimRequest, instance: number, 
  * The instance at which the request was to go on waits for it no more.
  * @returns that instance, -1 for a request that was to go nowhere
  */
-export function unbind(core: ClusterCore, request: SimRequest): number {
+function unbind(core: ClusterCore, request: SimRequest): number {
   if (request.part !== 'prefill') return -1;
   core.expected[request.decodeInstance]--;
   return request.decodeInstance;
 }
 
 /** A request ends before it came to an instance. */
-export function drop(core: ClusterCore, request: SimRequest, status: Status, nowUs: number): void {
+function drop(core: ClusterCore, request: SimRequest, status: Status, nowUs: number): void {
   core.requests[request.number] = undefined;
   core.open--;
   core.table.status[request.number] = status;
@@ -315,7 +315,7 @@ function lose(core: ClusterCore, request: SimRequest, nowUs: number): void {
 // A request that was routed: on its way to its instance, with it, and from a prefill instance to its decode.
 
 /** The request is on its way to the instance, and queues there after the queueing time. */
-export function send(core: ClusterCore, request: SimRequest, number: number, nowUs: number): void {
+function send(core: ClusterCore, request: SimRequest, number: number, nowUs: number): void {
   core.table.instance[request.number] = number;
   core.sent[number]++;
   const instance = core.instances[number];
@@ -375,7 +375,7 @@ export function cancel(core: ClusterCore, row: number, nowUs: number): void {
  * A request whose prompt is computed ends before its KV has come to the decode instance. The prefill instance
  * has counted it off already, so the decode instance counts it in and off.
  */
-export function endHandoff(core: ClusterCore, handoff: Handoff, status: Status, nowUs: number): void {
+function endHandoff(core: ClusterCore, handoff: Handoff, status: Status, nowUs: number): void {
   const { request, from, to } = handoff;
   core.table.instance[request.number] = to;
   core.sent[to]++;
@@ -407,7 +407,7 @@ export function gaveWay(core: ClusterCore, request: SimRequest, nowUs: number): 
 }
 
 /** Ends the hand-off of a request, if it has one; others may have its room. */
-export function giveBack(core: ClusterCore, row: number, nowUs: number): void {
+function giveBack(core: ClusterCore, row: number, nowUs: number): void {
   const handoff = core.handoffs.find(row);
   if (handoff === undefined) return;
   const to = core.instances[handoff.to];

@@ -293,7 +293,7 @@ export interface HandoffConfig {
 export type HandoffState = 'local' | 'transferring' | 'transferred';
 
 /** Blocks that one prefill step completed, and when it ended. */
-export interface HandoffPart {
+interface HandoffPart {
   readonly blocks: number;
   readonly computedUs: number;
 }
@@ -357,7 +357,7 @@ export interface HandoffCounters {
 }
 
 /** @throws TKV_CONFIG with the setting that is wrong */
-export function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfig> {
+function checkHandoffConfig(config: HandoffConfig): Required<HandoffConfig> {
   const { baseLatencyUs, bandwidthBytesPerS, granularity = 'request' } = config;
   const { pipelined = false, missingOnly = false } = config;
   requirePositive('handoff.bandwidthBytesPerS', bandwidthBytesPerS);
@@ -382,11 +382,7 @@ function lackingOf(parts: readonly HandoffPart[], blocks: number): readonly Hand
 }
 
 /** Transfers that begin when these parts are sent, after `before` earlier ones. */
-export function transfersOf(
-  granularity: HandoffGranularity,
-  parts: readonly HandoffPart[],
-  before: number,
-): number {
+function transfersOf(granularity: HandoffGranularity, parts: readonly HandoffPart[], before: number): number {
   switch (granularity) {
     case 'chunk':
       return parts.length;

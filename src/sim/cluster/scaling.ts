@@ -59,7 +59,7 @@ export function freshScaling({ scaler, replicas, ...rest }: ScalingSetup): Scali
 }
 
 /** Where a configuration stands in its cluster. */
-export interface ScalingPlace {
+interface ScalingPlace {
   readonly pool: number;
   /** Instances of the pool that there are at first. */
   readonly initial: readonly number[];
@@ -71,7 +71,7 @@ export interface ScalingPlace {
 }
 
 /** What the loop asks of the simulation. */
-export interface ScalingHost {
+interface ScalingHost {
   scheduleCheck(timeUs: number): void;
   scheduleDue(timeUs: number, replica: number): void;
   /** Requests that wait at the gateway and that it could take. */
@@ -350,7 +350,7 @@ export class ScalingLoops {
 // go to several configurations counts in each by its share of the routed requests; by equal shares
 // until one was routed.
 
-export class PoolTraffic {
+class PoolTraffic {
   readonly #alike: number;
   readonly #targets: TargetsByClass;
   /** By class with targets: requests that ended, and that met them. */

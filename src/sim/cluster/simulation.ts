@@ -309,7 +309,7 @@ export class Simulation implements InstanceHost {
 
 //  The autoscaling of a cluster: what its loops ask for, done on the cluster's state.
 
-export function makeScaling(core: ClusterCore, setups: readonly ScalingSetup[]): ScalingLoops {
+function makeScaling(core: ClusterCore, setups: readonly ScalingSetup[]): ScalingLoops {
   const { pools } = core.parts;
   const byPool = pools.map(({ configId }, pool) => {
     const number = setups.findIndex((setup) => setup.configId === configId);

@@ -158,7 +158,7 @@ export class SimulationSnapshot {
 }
 
 /** @throws TKV_MISMATCH for another version or key */
-export function checkSnapshot({ version, key }: SnapshotData, own: SimulationKey): void {
+function checkSnapshot({ version, key }: SnapshotData, own: SimulationKey): void {
   if (version !== snapshotVersion) {
     throw new TierKVError(
       'TKV_MISMATCH',

@@ -38,7 +38,7 @@ export interface AdmissionPolicy extends NamedPolicy {
  * Sheds with probability min(factor x saturation^5, 1); with the factor of 300 that is 2.3% at a saturation
  * of 0.15 and everything from 0.32 on. Draws only for requests that may be shed.
  */
-export class ProbabilisticShed implements AdmissionPolicy {
+class ProbabilisticShed implements AdmissionPolicy {
   readonly name: string = 'probabilistic';
   readonly #factor: number;
   readonly #queueThreshold: number;
@@ -77,7 +77,7 @@ export class ProbabilisticShed implements AdmissionPolicy {
  * after `retryUs`, or are rejected where that is 0. The soft-reflective ceilings of the gateway API's flow
  * control, as admission.
  */
-export class SoftReflective implements AdmissionPolicy {
+class SoftReflective implements AdmissionPolicy {
   readonly name: string = 'soft-reflective';
   readonly #queueThreshold: number;
   readonly #kvThreshold: number;
@@ -129,7 +129,7 @@ export class SoftReflective implements AdmissionPolicy {
 }
 
 /** Ceiling of the band at `place` of `bands`; a single band has 1. */
-export function softCeiling(place: number, bands: number, saturation: number): number {
+function softCeiling(place: number, bands: number, saturation: number): number {
   return bands <= 1 ? 1 : 1 - (place * saturation) / (bands - 1);
 }
 
@@ -158,7 +158,7 @@ export function utilizationSaturation(
 }
 
 export const concurrencyKinds = ['requests', 'tokens', 'hybrid'] as const;
-export type ConcurrencyKind = (typeof concurrencyKinds)[number];
+type ConcurrencyKind = (typeof concurrencyKinds)[number];
 
 /** Undefined for another name. */
 export function concurrencyKindOf(name: string): ConcurrencyKind | undefined {
@@ -194,7 +194,7 @@ export function concurrencySaturation({ instances }: ClusterState, caps: Concurr
 //  Admission rules that turn sheddable requests away while the instances are loaded.
 
 /** Rejects classes below `minPriority` while the most loaded instance has more than `threshold`. */
-export class TierShed extends StatelessPolicy implements AdmissionPolicy {
+class TierShed extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'tier-shed';
   readonly #threshold: number;
   readonly #minPriority: number;
@@ -219,7 +219,7 @@ export class TierShed extends StatelessPolicy implements AdmissionPolicy {
 }
 
 /** Rejects sheddable classes while the instances are saturated. Of what says how much they are, 1 is full. */
-export class SaturationShed extends StatelessPolicy implements AdmissionPolicy {
+class SaturationShed extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string;
   readonly #saturation: (cluster: ClusterState) => number;
 
@@ -240,7 +240,7 @@ export class SaturationShed extends StatelessPolicy implements AdmissionPolicy {
   }
 }
 
-export interface LatencyRules extends LatencyTargets {
+interface LatencyRules extends LatencyTargets {
   /** KV utilisation below which an instance takes anything. */
   readonly nearlyEmpty: number;
 }
@@ -250,7 +250,7 @@ export interface LatencyRules extends LatencyTargets {
  * targets, has nothing in flight, or has less than `nearlyEmpty` of its HBM held. Its whole prompt counts as
  * uncached.
  */
-export class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
+class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'latency-slo';
   readonly #rules: LatencyRules;
 
@@ -277,14 +277,14 @@ export class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
 
 //  Admission rules that look at no instance: all, none, and a bucket of tokens.
 
-export class AlwaysAdmit extends StatelessPolicy implements AdmissionPolicy {
+class AlwaysAdmit extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'always-admit';
   decide(): AdmissionDecision {
     return ADMIT;
   }
 }
 
-export class RejectAll extends StatelessPolicy implements AdmissionPolicy {
+class RejectAll extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'reject-all';
   decide(): AdmissionDecision {
     return { verdict: 'reject', reason: 'reject-all' };
@@ -295,7 +295,7 @@ export class RejectAll extends StatelessPolicy implements AdmissionPolicy {
  * A bucket of tokens that starts full: a request takes as many as its prompt has. With `onEmpty: delay` a
  * request that finds too few comes again when enough have flowed in, if it can ever have them.
  */
-export class TokenBucket implements AdmissionPolicy {
+class TokenBucket implements AdmissionPolicy {
   readonly name: string = 'token-bucket';
   readonly #capacity: number;
   readonly #perSecond: number;
@@ -339,7 +339,7 @@ export class TokenBucket implements AdmissionPolicy {
  * its sheddable requests are rejected, and the rest is the inner rule's matter. Tenants without a budget, and
  * requests without a tenant, are not limited.
  */
-export class TenantBudgets implements AdmissionPolicy {
+class TenantBudgets implements AdmissionPolicy {
   readonly name: string;
   readonly #inner: AdmissionPolicy;
   readonly #shares: Readonly<Record<string, number>>;
@@ -384,7 +384,7 @@ const FAIR_AFTER_REQUESTS = 5;
  * shed above 12 requests in flight an instance, or 20 where less than 0.4 of its tenant's requests were
  * admitted so far; sheddable above 25 or 35. Every other class comes in.
  */
-export class EvolvedAdmission implements AdmissionPolicy {
+class EvolvedAdmission implements AdmissionPolicy {
   readonly name: string = 'evolved';
   readonly #requests = new Map<string, number>();
   readonly #admitted = new Map<string, number>();

@@ -12,7 +12,7 @@ import type { PrefixPlace, PrefixView, ShadowName, ShadowView } from './routerSt
  * tier below; what leaves the last tier is gone. The capacities are the instance's, or a limit of the
  * router's own memory for the whole instance.
  */
-export class ApproximateShadow implements CacheView, ShadowView {
+class ApproximateShadow implements CacheView, ShadowView {
   readonly model: ShadowName = 'approximate';
   readonly readsEvents: boolean = false;
   readonly #limitBlocks: number;
@@ -50,8 +50,8 @@ export class ApproximateShadow implements CacheView, ShadowView {
     }
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    return this.#keys.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    return this.#keys.topBlocks(request, instance);
   }
 
   place(request: RequestView, instance: number): PrefixPlace {
@@ -75,7 +75,7 @@ export class ApproximateShadow implements CacheView, ShadowView {
   }
 }
 
-export function utilizationOf(keys: InstanceKeys, instance: number, tier: number): number {
+function utilizationOf(keys: InstanceKeys, instance: number, tier: number): number {
   const own = keys.tiersOf(instance);
   if (own === undefined || tier >= own.tiers) return 0;
   return Math.min(1, own.size(tier) / own.capacityBlocks[tier]);
@@ -101,7 +101,7 @@ export interface CacheView extends PrefixView, Stateful {
 const FIELDS = 2;
 const INSTANCE_UNIT = 256;
 
-export class EventLog {
+class EventLog {
   #events: Float64Array = new Float64Array(64 * FIELDS);
   #keys: Uint32Array = new Uint32Array(64 * wordsPerKey);
   #first = 0;
@@ -170,7 +170,7 @@ export class EventLog {
 // the time until their events come, in which requests with the same prefix would go elsewhere. Within a tier
 // the blocks that the router has not used for longest are expected to be evicted next.
 
-export class EventShadow implements CacheView, ShadowView {
+class EventShadow implements CacheView, ShadowView {
   readonly model: ShadowName;
   readonly readsEvents: boolean = true;
   readonly #delayUs: number;
@@ -221,8 +221,8 @@ export class EventShadow implements CacheView, ShadowView {
     this.#speculation?.believe(request, instance, nowUs);
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    if (this.#speculation === null) return this.#keys.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    if (this.#speculation === null) return this.#keys.topBlocks(request, instance);
     return this.place(request, instance).byTier[0] ?? 0;
   }
 
@@ -304,8 +304,8 @@ export class ObservedView implements CacheView {
 
   routed(): void {}
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    return this.#keys.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    return this.#keys.topBlocks(request, instance);
   }
 
   place(request: RequestView, instance: number): PrefixPlace {
@@ -328,7 +328,7 @@ interface Beliefs {
   endUs: Float64Array;
 }
 
-export class Speculation implements Stateful {
+class Speculation implements Stateful {
   /** The instances of which each key is believed. */
   readonly directory: KeyDirectory = new KeyDirectory();
   readonly #ttlUs: number;

@@ -5,7 +5,7 @@ import { type NumberRule, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 /** `never` and `always`. */
-export class Fixed extends StatelessPolicy implements PrefillDecodeDecider {
+class Fixed extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string;
   readonly readsCaches: boolean = false;
   readonly #decision: PrefillDecodeDecision;
@@ -28,11 +28,11 @@ function uncachedTokens(
   router: RouterState,
   blockTokens: number,
 ): number {
-  return request.promptTokens - router.observedKv.hbmBlocks(request, instance) * blockTokens;
+  return request.promptTokens - router.observedKv.topBlocks(request, instance) * blockTokens;
 }
 
 /** Hands off when the decode instance would have to compute more than `tokens` prompt tokens itself. */
-export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
+class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'prefix-threshold';
   readonly readsCaches: boolean = true;
   readonly #tokens: number;
@@ -54,7 +54,7 @@ export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDec
  * Two limits on uncached tokens, as in Dynamo: up to the lower one the request stays whole, above the upper
  * one it is always handed off, and between the two while the decode instance has requests waiting.
  */
-export class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
+class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'token-cap';
   readonly readsCaches: boolean = true;
   readonly #bypass: number;

@@ -13,7 +13,7 @@ import { type NumberRule, Registry } from './registry.ts';
 
 //  llm-d's program-aware fairness by least attained service; a program is a tenant here.
 
-export interface ServiceRules {
+interface ServiceRules {
   readonly serviceWeight: number;
   readonly waitWeight: number;
   readonly halfLifeUs: number;
@@ -29,7 +29,7 @@ const OUTPUT_WEIGHT = 2;
  * and twice its output tokens; what was attained halves in each half-life of simulated time. (llm-d-router,
  * `program-aware-fairness` with the strategy `las`.)
  */
-export class AttainedService implements Stateful {
+class AttainedService implements Stateful {
   readonly #rules: ServiceRules;
   readonly #byTenant = new Map<string, { tokens: number; atUs: number }>();
 
@@ -90,9 +90,9 @@ function scaled(values: readonly number[]): (value: number) => number {
 // first band whose ceiling the saturation has reached holds back itself and all behind it. Within a band the
 // fairness rule names the tenant, and the order the entry.
 
-export const fairnessNames = ['global-strict', 'round-robin', 'program-aware'] as const;
+const fairnessNames = ['global-strict', 'round-robin', 'program-aware'] as const;
 
-export interface GatewayRules {
+interface GatewayRules {
   /** 0 for no limit. */
   readonly maxDepth: number;
   readonly perBandCapacity: number;
@@ -107,7 +107,7 @@ export interface GatewayRules {
   readonly targetsUs: Readonly<Record<string, number>>;
 }
 
-export class BandedGateway implements FlowControl {
+class BandedGateway implements FlowControl {
   readonly #rules: GatewayRules;
   readonly #bands: Bands = new Bands();
   readonly #byRequest = new Map<number, GatewayEntry>();
@@ -252,14 +252,14 @@ type SavedEntry = Omit<GatewayEntry, 'request'> & { readonly number: number };
 // exist from their first entry on, the most urgent first.
 
 /** A band: its flows by tenant, and the tenant that was served last. */
-export interface Band {
+interface Band {
   readonly score: number;
   readonly flows: Map<string, GatewayEntry[]>;
   size: number;
   lastTenant: string;
 }
 
-export class Bands {
+class Bands {
   readonly #bands: Band[] = [];
   size = 0;
 
@@ -318,7 +318,7 @@ export class Bands {
 }
 
 /** Whose flow a request is in: its tenant's; requests without one share a flow. */
-export function flowOf({ tenantId }: RequestView): string {
+function flowOf({ tenantId }: RequestView): string {
   return tenantId === '' ? 'default' : tenantId;
 }
 

@@ -17,7 +17,7 @@ export interface GatewayTiming {
 }
 
 /** What the queue asks of the simulation, or of the gateway before real servers. */
-export interface GatewayHost {
+interface GatewayHost {
   scheduleDispatch(timeUs: number): void;
   scheduleExpiry(request: RequestView, timeUs: number): void;
   /** The request leaves the queue for routing. */

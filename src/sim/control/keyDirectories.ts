@@ -140,7 +140,7 @@ export class KeyDirectory {
 }
 
 /** A directory, and the tier that its keys count for. */
-export interface PrefixLayer {
+interface PrefixLayer {
   readonly directory: KeyDirectory;
   readonly tier: number;
 }
@@ -248,7 +248,7 @@ export class PrefixDirectories {
     for (const directory of this.tiers) directory.removeInstance(instance);
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
+  topBlocks(request: RequestView, instance: number): number {
     return this.#hbm.blocks(request, instance);
   }
 
@@ -296,8 +296,8 @@ export class InstanceKeys implements PrefixView {
     return this.#byInstance.get(instance);
   }
 
-  hbmBlocks(request: RequestView, instance: number): number {
-    return this.#directories.hbmBlocks(request, instance);
+  topBlocks(request: RequestView, instance: number): number {
+    return this.#directories.topBlocks(request, instance);
   }
 
   place(request: RequestView, instance: number): PrefixPlace {
@@ -324,7 +324,7 @@ export class InstanceKeys implements PrefixView {
 // The keys that are believed to lie in each tier of an instance, in the order of their last use. The
 // directories of all instances are told of each change.
 
-export class TierKeys {
+class TierKeys {
   readonly capacityBlocks: readonly number[];
   /** By tier, HBM first. */
   readonly #tiers: readonly KeyLru[];

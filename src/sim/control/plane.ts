@@ -136,13 +136,13 @@ export function controlReadsKeys(config: ControlConfig): boolean {
 
 //  The record of a routing decision, from what a policy chose.
 
-export type ChoiceRecord = Omit<
+type ChoiceRecord = Omit<
   RoutingDecision,
   'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake' | 'wished'
 >;
 
 /** @param topK others that are kept; -1 leaves out scores as well */
-export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: number): ChoiceRecord {
+function recordOf(context: RoutingContext, choice: RoutingChoice, topK: number): ChoiceRecord {
   const chosen = context.candidates[choice.index];
   const base = { target: chosen.instance, reason: choice.reason };
   if (topK < 0) return { ...base, scores: [], filteredOut: choice.filteredOut, topKCandidates: [] };
@@ -160,7 +160,7 @@ export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: n
 
 //  Decisions that a caller forces in a policy's place, for what-if runs.
 
-export function forcedAdmission(forced: ForcedAdmission, wished: AdmissionDecision): AdmissionDecision {
+function forcedAdmission(forced: ForcedAdmission, wished: AdmissionDecision): AdmissionDecision {
   if (forced === 'admit') return { verdict: 'admit', wished };
   if (forced === 'reject') return { verdict: 'reject', reason: 'forced', wished };
   return { verdict: 'delay', durationUs: 0, reason: 'forced', wished };
@@ -170,7 +170,7 @@ export function forcedAdmission(forced: ForcedAdmission, wished: AdmissionDecisi
  * The place of the forced instance among the candidates.
  * @throws TKV_INPUT when it is not among them
  */
-export function forcedIndex(
+function forcedIndex(
   candidates: readonly InstanceSnapshot[],
   forced: number,
   does: 'take the request' | 'compute its prompt',
@@ -521,7 +521,7 @@ export interface MadePolicies {
   readonly routing?: (world: PolicyWorld) => RoutingPolicy;
 }
 
-export class PlanePolicies implements Stateful {
+class PlanePolicies implements Stateful {
   readonly admission: AdmissionPolicy;
   readonly priority: PriorityPolicy;
   readonly decider: PrefillDecodeDecider;
@@ -574,7 +574,7 @@ export class PlanePolicies implements Stateful {
  * One policy for everything, made by `made` where that is given, except where a pool has its own: that one is
  * another object with another stream, as upstream's pools with scorers of their own.
  */
-export function routersOf(
+function routersOf(
   config: ControlConfig,
   worldOf: (rename?: Readonly<Record<string, string>>) => PolicyWorld,
   made?: (world: PolicyWorld) => RoutingPolicy,

@@ -342,7 +342,7 @@ export function predictedTtftUs(
 }
 
 /** Time between its tokens: what the instance reported of recent requests, 0 before the first. */
-export function predictedTpotUs(instance: InstanceSnapshot): number {
+function predictedTpotUs(instance: InstanceSnapshot): number {
   return instance.recentTpotUs;
 }
 

@@ -19,7 +19,7 @@ function dueUs(request: RequestView): number {
 }
 
 /** The class decides: upstream's rule. One object a class serves all its requests without targets. */
-export class SloClassPriority extends StatelessPolicy implements PriorityPolicy {
+class SloClassPriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'slo-class';
   readonly #priorities: SloPriorities;
   readonly #made = new Map<number, RequestPriority>();
@@ -43,7 +43,7 @@ export class SloClassPriority extends StatelessPolicy implements PriorityPolicy 
 }
 
 /** All alike: who may be shed is still the class's matter. */
-export class ConstantPriority extends StatelessPolicy implements PriorityPolicy {
+class ConstantPriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'constant';
   readonly #priorities: SloPriorities;
   readonly #score: number;
@@ -65,7 +65,7 @@ export class ConstantPriority extends StatelessPolicy implements PriorityPolicy 
  * request is as urgent as its time to the first token is near. A request without a target of its own takes
  * the target of its class. The rank is the due time less the class's credit, so it needs no clock.
  */
-export class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
+class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'slo-deadline';
   readonly #priorities: SloPriorities;
   readonly #targetsUs: Readonly<Record<string, number>>;
@@ -93,7 +93,7 @@ export class DeadlinePriority extends StatelessPolicy implements PriorityPolicy 
  * The class, less what the tenant has in flight beyond a fair share of all: one tenant's flood does not push
  * others of its class back.
  */
-export class FairSharePriority extends StatelessPolicy implements PriorityPolicy {
+class FairSharePriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'fair-share';
   readonly #priorities: SloPriorities;
   readonly #penaltyPerRequest: number;
@@ -127,7 +127,7 @@ export interface PriorityPolicy extends NamedPolicy {
 //  Urgency of the SLO classes. Negative ones may be shed. Unknown and empty names count as standard.
 
 /** Upstream's. */
-export const defaultSloPriorities: Readonly<Record<string, number>> = {
+const defaultSloPriorities: Readonly<Record<string, number>> = {
   critical: 4,
   standard: 3,
   batch: -1,
@@ -160,7 +160,7 @@ const priorityRule: NumberRule = { kind: 'number', default: 0, min: -100, max: 1
 /** Priorities of SLO classes that differ from upstream's. */
 const priorities = { kind: 'numbers', default: {}, each: priorityRule } as const;
 
-export interface PriorityEntry extends PolicyEntry<PriorityPolicy> {
+interface PriorityEntry extends PolicyEntry<PriorityPolicy> {
   /** Set where all requests get the same rank, so that a scheduler cannot go by it. */
   readonly ranksAlike?: boolean;
 }

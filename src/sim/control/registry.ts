@@ -138,7 +138,7 @@ export class PolicyParameters {
 //  Entries and the registry of a stage. A new policy is a file with its entry, and a place in the stage's list.
 
 /** A fact about a policy, which may depend on its parameters. */
-export type Declared = boolean | ((parameters: PolicyParameters) => boolean);
+type Declared = boolean | ((parameters: PolicyParameters) => boolean);
 
 export interface PolicyEntry<P, World = PolicyWorld> {
   readonly name: string;

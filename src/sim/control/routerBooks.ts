@@ -22,7 +22,7 @@ import {
 //  What the router knows, kept up to date by the control plane and shown to policies as a `RouterState`.
 
 /** Empty view, used when no policy reads caches. */
-const nothingObserved: PrefixView = { hbmBlocks: () => 0, place: () => ({ blocks: 0, byTier: [] }) };
+const nothingObserved: PrefixView = { topBlocks: () => 0, place: () => ({ blocks: 0, byTier: [] }) };
 
 export class RouterBooks implements RouterState, Stateful {
   nowUs = 0;

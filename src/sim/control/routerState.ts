@@ -58,7 +58,7 @@ export interface PrefixPlace {
 /** A view of which blocks instances hold, by whatever means it knows. */
 export interface PrefixView {
   /** Leading blocks of the prompt that the instance holds in HBM. */
-  hbmBlocks(request: RequestView, instance: number): number;
+  topBlocks(request: RequestView, instance: number): number;
   /** The same in any tier. */
   place(request: RequestView, instance: number): PrefixPlace;
 }
@@ -96,7 +96,7 @@ export interface RouterState {
 
 const CELLS = 10;
 
-export class RateWindow {
+class RateWindow {
   readonly #cellUs: number;
   /** Counts of the last `CELLS + 1` cells; cell n lies at n mod (CELLS + 1). */
   readonly #counts: Float64Array = new Float64Array(CELLS + 1);

@@ -193,7 +193,7 @@ export interface EngineConfig {
   readonly adapters?: AdapterConfig;
   /** Bytes of a block on one GPU, which links carry. */
   readonly blockBytes: number;
-  readonly hbmBlocks: number;
+  readonly topBlocks: number;
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
   /** What the last tier is, where instances share it; loads are then deferred. Default: each its own. */
@@ -227,7 +227,7 @@ const BLOCKS_MAX = 2 ** 24;
 const engineNames = optionNames<EngineConfig>({
   blockTokens: true,
   blockBytes: true,
-  hbmBlocks: true,
+  topBlocks: true,
   lowerTiers: true,
   loads: true,
   shared: true,
@@ -258,14 +258,14 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   requireOptions(config, engineNames, 'engine', 'TKV_CONFIG');
   requireInteger('blockTokens', config.blockTokens, 1, 2 ** 20);
   requireInteger('blockBytes', config.blockBytes, 1);
-  requireInteger('hbmBlocks', config.hbmBlocks, 1, BLOCKS_MAX);
-  let blocks = config.hbmBlocks;
+  requireInteger('topBlocks', config.topBlocks, 1, BLOCKS_MAX);
+  let blocks = config.topBlocks;
   for (const { tier, blocks: size } of config.lowerTiers) {
     blocks += requireInteger(`${tier}.blocks`, size, 1, BLOCKS_MAX);
   }
   if (blocks > BLOCKS_MAX) {
-    const problem = `is ${config.hbmBlocks}, and all tiers together hold ${blocks} blocks`;
-    throw configError('hbmBlocks', problem, `Keep them to ${BLOCKS_MAX}, or make blocks larger.`);
+    const problem = `is ${config.topBlocks}, and all tiers together hold ${blocks} blocks`;
+    throw configError('topBlocks', problem, `Keep them to ${BLOCKS_MAX}, or make blocks larger.`);
   }
   if (blocks * config.blockBytes > Number.MAX_SAFE_INTEGER) {
     throw configError('blockBytes', `is ${config.blockBytes}, too large for ${blocks} blocks`, 'Lower it.');
@@ -334,7 +334,7 @@ export function linksOf(loads: LoadTiming): LinkModel {
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
   requireShapes({ config }, { config: { blockTokens: 'number', blockBytes: 'number' } });
   if (config.manager !== undefined) return config.manager;
-  const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
+  const { blockBytes, topBlocks, lowerTiers, loads } = config;
   const cutOff = isCutOff(config);
   const timed = loads.kind === 'deferred' && lowerTiers.length > 0 && !cutOff;
   const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {
@@ -350,10 +350,10 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
       { ...size(blocks), ...(i === lowerTiers.length - 1 ? {} : offload) },
     ]),
   );
-  const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, hbmBlocks);
+  const total = lowerTiers.reduce((sum, { blocks }) => sum + blocks, topBlocks);
   return {
     unitBytes: [blockBytes],
-    [tierNames[TOP]]: { ...size(hbmBlocks), ...offload },
+    [tierNames[TOP]]: { ...size(topBlocks), ...offload },
     ...lower,
     eviction: config.eviction,
     ...(config.shared === undefined ? { offloadThreshold: config.offloadThreshold } : {}),

@@ -277,7 +277,7 @@ export interface InstanceCounters {
   transferUs: number;
 }
 
-export function noCounts(): InstanceCounters {
+function noCounts(): InstanceCounters {
   return {
     inputTokens: 0,
     outputTokens: 0,
@@ -298,7 +298,7 @@ export function noCounts(): InstanceCounters {
 /** Weight of a new value in the running means of an instance. */
 const RECENT_WEIGHT = 0.1;
 
-export class StepBooks {
+class StepBooks {
   /** Means in which the newest completed requests weigh most, 0 before the first. */
   readonly recent: { ttftUs: number; tpotUs: number } = { ttftUs: 0, tpotUs: 0 };
   readonly #instance: number;

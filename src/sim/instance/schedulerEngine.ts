@@ -51,7 +51,7 @@ interface Prefill {
 }
 
 /** Told when a request that waited for its blocks may go on. */
-export type Woken = () => void;
+type Woken = () => void;
 
 export class SchedulerEngine implements InstanceEngine {
   readonly overlapsLastStep: boolean = false;
@@ -159,7 +159,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   get capacityBlocks(): number {
-    return this.config.hbmBlocks;
+    return this.config.topBlocks;
   }
 
   get blockBytes(): number {
@@ -424,7 +424,7 @@ export class SchedulerEngine implements InstanceEngine {
 /** Share of HBM that stays free for the tokens of decoding requests when blocks come from elsewhere. */
 const HEADROOM_SHARE = 1 / 16;
 
-export class HeldBlocks {
+class HeldBlocks {
   readonly #announced = new Map<number, Sequence>();
   readonly #leaving = new Map<number, Sequence>();
   readonly #coming = new Map<number, Sequence>();
@@ -500,7 +500,7 @@ export class HeldBlocks {
     const { keys, promptBlocks } = request;
     const blocks = Math.min(promptBlocks, keys.length);
     const here = this.#port.leadingHere(keys, manager.matchLength(keys.words, blocks));
-    const spare = Math.ceil(this.#config.hbmBlocks * HEADROOM_SHARE);
+    const spare = Math.ceil(this.#config.topBlocks * HEADROOM_SHARE);
     const isAlone = this.#coming.size === 0 && isIdle;
     if (!manager.canOpen(keys.words, here, blocks + (isAlone ? 0 : spare))) return false;
     const sequence = manager.open(keys.words, blocks, nowUs, here);
@@ -577,7 +577,7 @@ export class HeldBlocks {
 // once before, on its arrival, when its queueing time hides part of the transfer.
 
 /** How long loads and computing take, as far as a request can know before. */
-export interface LinkLoadEstimate {
+interface LinkLoadEstimate {
   readonly loads: LoadTiming;
   readonly blockBytes: number;
   /** Time that the engine needs for one prompt token more; Infinity: whatever is cached is loaded. */
@@ -593,12 +593,12 @@ export interface LinkLoadEstimate {
 }
 
 /** Adapters of an engine, and the one under which a request with these keys runs. */
-export interface AdapterPort {
+interface AdapterPort {
   readonly slots: AdapterSlots;
   readonly of: (keys: BlockKeys) => string;
 }
 
-export class ChoosingPort extends ManagerPort {
+class ChoosingPort extends ManagerPort {
   readonly #manager: KVManager;
   readonly #estimate: LinkLoadEstimate;
   readonly #makeRoom: (nowUs: number) => boolean;

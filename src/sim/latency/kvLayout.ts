@@ -12,7 +12,7 @@ import { requireInteger } from '../../runtime/errors.ts';
 import type { ModelConfig } from './modelConfig.ts';
 
 /** How an engine shares KV memory out among the layers of a hybrid model. */
-export interface KvLayout {
+interface KvLayout {
   /** Layers of a group, and groups of each kind. */
   readonly groupLayers: number;
   readonly fullGroups: number;

@@ -36,13 +36,6 @@ export function checkSpeculation<T extends SpeculationChoice>(choice: T): T {
   return choice;
 }
 
-/** Mean of the tokens that a request gets of a step. */
-export function tokensPerStep({ draftTokens, acceptance }: SpeculationChoice): number {
-  let sum = 0;
-  for (let power = 1, j = 0; j <= draftTokens; j++, power *= acceptance) sum += power;
-  return sum;
-}
-
 /** The steps of one instance that decodes by speculation. */
 export class SpeculativeSteps {
   readonly #model: LatencyModel;

@@ -55,7 +55,7 @@ export function checkSharedServer(config: SharedServerConfig, blockBytes: number
 }
 
 /** A link of an instance to the server: each transfer waits its turn, and takes the delay beside its bytes. */
-export interface ServerLink {
+interface ServerLink {
   readonly baseLatencyUs: 0;
   readonly bandwidthBytesPerS: number;
   readonly delayUs: number;

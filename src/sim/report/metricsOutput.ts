@@ -194,6 +194,50 @@ export function metricsOutput(
   };
 }
 
+/** From when on, how long and how fast requests were served. */
+export interface ServedRates {
+  /** When the first request of a recorded trace came; 0 of a generated workload, whose arrivals begin there. */
+  readonly fromS: number;
+  /** From then to the end of the last step. */
+  readonly lengthS: number;
+  readonly requestsPerS: number;
+  readonly outputTokensPerS: number;
+}
+
+/**
+ * A piece of a longer trace begins late: its rates go by the time from its first arrival, where upstream's go by the time
+ * from 0 (`responses_per_sec`, `tokens_per_sec`).
+ * @param isRecorded whether arrivals were recorded, not generated
+ */
+export function servedRates(table: RequestTable, metrics: MetricsOutput, isRecorded: boolean): ServedRates {
+  requireShapes(
+    { table, metrics, isRecorded },
+    {
+      table: { size: 'number', arrivalUs: 'bytes' },
+      metrics: { vllm_estimated_duration_s: 'number', completed_requests: 'number' },
+      isRecorded: 'flag',
+    },
+  );
+  const endS = metrics.vllm_estimated_duration_s;
+  const fromS = isRecorded ? Math.min(endS, firstArrivalUs(table) / 1e6) : 0;
+  const lengthS = endS - fromS;
+  const perS = (count: number): number => (lengthS > 0 ? count / lengthS : 0);
+  return {
+    fromS,
+    lengthS,
+    requestsPerS: perS(metrics.completed_requests),
+    outputTokensPerS: perS(metrics.total_output_tokens),
+  };
+}
+
+/** When the first request came; 0 without any. */
+export function firstArrivalUs(table: RequestTable): number {
+  requireShapes({ table }, { table: { size: 'number', arrivalUs: 'bytes' } });
+  let first = Infinity;
+  for (let row = 0; row < table.size; row++) first = Math.min(first, table.arrivalUs[row]);
+  return first === Infinity ? 0 : first;
+}
+
 // How many requests met the targets of their class, by upstream's formulas. Every request that came in counts,
 // wherever it ended: one that was turned away has met nothing.
 

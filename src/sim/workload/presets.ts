@@ -48,7 +48,7 @@ const distributionOptionsNames: readonly string[] = optionNames<DistributionOpti
   conversation: true,
 });
 
-export interface Conversation {
+interface Conversation {
   /** Requests of each conversation. */
   readonly rounds: number;
   /** From an answer to the next question. */

@@ -437,22 +437,12 @@ class SessionRounds {
 // Any CSV, by a mapping of its columns that its user gives: `arrival=ts:s,input=prompt_len,output=gen_len`.
 
 /** What a column of a mapped table may stand for. */
-export const mappedParts = ['arrival', 'input', 'output', 'session', 'tenant', 'class', 'client'] as const;
-export type MappedPart = (typeof mappedParts)[number];
+const mappedParts = ['arrival', 'input', 'output', 'session', 'tenant', 'class', 'client'] as const;
+type MappedPart = (typeof mappedParts)[number];
 
 /** How a mapped column of times counts: from 0, since 1970 (from the first row on), or as dates. */
-export const mappedUnits = [
-  's',
-  'ms',
-  'us',
-  'ns',
-  'epoch-s',
-  'epoch-ms',
-  'epoch-us',
-  'epoch-ns',
-  'iso',
-] as const;
-export type MappedUnit = (typeof mappedUnits)[number];
+const mappedUnits = ['s', 'ms', 'us', 'ns', 'epoch-s', 'epoch-ms', 'epoch-us', 'epoch-ns', 'iso'] as const;
+type MappedUnit = (typeof mappedUnits)[number];
 
 export interface ColumnMapping {
   /** Names of columns by what they stand for; `input` and `output` are there. */

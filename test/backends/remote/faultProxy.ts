@@ -54,6 +54,11 @@ export class FaultProxy implements AsyncDisposable {
     if (way === 'refuse') this.cutAll();
   }
 
+  /** Ends of connections that are open. */
+  get openEnds(): number {
+    return this.#sockets.size;
+  }
+
   cutAll(): void {
     for (const socket of this.#sockets) socket.destroy();
   }

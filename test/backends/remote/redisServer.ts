@@ -7,9 +7,10 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { portOfOurOwn } from '../../ports.ts';
 
 export const hasRedis: boolean = spawnSync('redis-server', ['--version']).status === 0;
 
@@ -32,7 +33,7 @@ export interface RedisServer extends AsyncDisposable {
 
 /** @param options of redis-server, such as `--maxmemory 10mb` */
 export async function startRedis(...options: string[]): Promise<RedisServer> {
-  const port = await freePort();
+  const port = await portOfOurOwn();
   const dir = await mkdtemp(join(tmpdir(), 'tierkv-redis-'));
   const start = async (): Promise<ChildProcess> => {
     const config = join(dir, 'redis.conf');
@@ -89,7 +90,7 @@ export async function startRedis(...options: string[]): Promise<RedisServer> {
 
 /** A cluster of real nodes, with the slots divided among them. */
 export async function startCluster(nodes: number): Promise<RedisServer[]> {
-  const buses = await Promise.all(Array.from({ length: nodes }, () => freePort()));
+  const buses = await Promise.all(Array.from({ length: nodes }, portOfOurOwn));
   const cluster: RedisServer[] = [];
   for (const bus of buses) {
     cluster.push(await startRedis('--cluster-enabled', 'yes', '--cluster-port', String(bus)));
@@ -135,16 +136,6 @@ export async function askRedis(port: number, ...words: (string | Buffer)[]): Pro
   } finally {
     socket.destroy();
   }
-}
-
-export async function freePort(): Promise<number> {
-  const probe = createServer();
-  probe.listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
 }
 
 async function accepts(port: number): Promise<boolean> {

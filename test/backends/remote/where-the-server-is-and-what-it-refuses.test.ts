@@ -19,10 +19,10 @@ import {
   SeededRandom,
   testSeed,
 } from '../../../src/testing/index.ts';
+import { portOfOurOwn } from '../../ports.ts';
 import { FaultProxy } from './faultProxy.ts';
 import {
   askRedis,
-  freePort,
   hasRedis,
   type RedisServer,
   sayRedisIsAbsent,
@@ -420,7 +420,7 @@ describe.skipIf(!hasRedis)('servers', () => {
     );
     expect(outcome).toContain(`redis://127.0.0.1:${port}`);
     stranger.close();
-    await using absent = await open(`redis://127.0.0.1:${await freePort()}`, { notice, connectMs: 2000 });
+    await using absent = await open(`redis://127.0.0.1:${await portOfOurOwn()}`, { notice, connectMs: 2000 });
     expect((await absent.write([patternItem(shape, 0, 0, 1)]))[0].outcome).not.toBe(Outcome.LOADED);
     expect(lines.length).toBeGreaterThan(0);
   });

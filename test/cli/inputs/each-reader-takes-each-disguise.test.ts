@@ -10,7 +10,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readText } from '../../../src/files/dataFiles.ts';
 import { openWorkload } from '../../../src/files/openWorkload.ts';
-import { parseEngineStart } from '../../../src/fitting/accuracyPage.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 import { parseGemmTable } from '../../../src/sim/latency/fit/kernelFit.ts';
@@ -21,6 +20,7 @@ import {
   parseStepRecords,
 } from '../../../src/sim/latency/fit/stepRecords.ts';
 import { parseColumnMapping } from '../../../src/sim/workload/tables.ts';
+import { parseEngineStart } from '../../../tools/accuracyPage.ts';
 
 const rows = new URL('../../sim/workload/fixtures/rows/', import.meta.url).pathname;
 let folder: string;

@@ -13,12 +13,12 @@ import { runReplay } from '../../../src/replay/run.ts';
 import { SharedServer } from '../../../src/sim/links/sharedServer.ts';
 import { readSharedTier } from '../../../src/simulate/engineOptions.ts';
 import {
-  freePort,
   hasRedis,
   type RedisServer,
   sayRedisIsAbsent,
   startRedis,
 } from '../../backends/remote/redisServer.ts';
+import { portOfOurOwn } from '../../ports.ts';
 import { printedBy } from '../printed.ts';
 
 const trace = join('data', 'mooncake-conversation-excerpt.jsonl.gz');
@@ -119,7 +119,7 @@ describe.skipIf(!hasRedis)('with a server', () => {
   }, 600_000);
 
   it('a server that is not there, and options that would do nothing, are one line', async () => {
-    const absent = `redis://127.0.0.1:${await freePort()}`;
+    const absent = `redis://127.0.0.1:${await portOfOurOwn()}`;
     const out = join(dir, 'none.json');
     await expect(
       printedBy(calibrateCommand(), '--remote', absent, '--out', out, '--quick'),

@@ -8,7 +8,6 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process.ts';
-import { inertBundleKeys } from '../../../src/simulate/controlOptions.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -18,6 +17,16 @@ beforeAll(() => {
 afterAll(() => {
   fs.rmSync(folder, { recursive: true });
 });
+
+/** Keys of a bundle that are read and change nothing, each with its reason. */
+const inertBundleKeys: Readonly<Record<string, string>> = {
+  'priority.policy': 'upstream reads it and orders by the scheduler alone',
+  'node_pools[].min_nodes': 'upstream adds and removes no node',
+  'node_pools[].max_nodes': 'upstream adds and removes no node',
+  'node_pools[].provisioning_delay': 'nodes of the start are there, and no other comes',
+  'node_pools[].gpu_memory_gib': 'the hardware of the instances says it',
+  'node_pools[].cost_per_hour': 'nothing is priced',
+};
 
 const nodes = 'node_pools:\n  - {name: a, gpu_type: H100, gpus_per_node: 3, initial_nodes: 2}\n';
 const loading = (more = ''): string => `instance_lifecycle:\n  loading_delay: {mean: 3}\n${more}`;

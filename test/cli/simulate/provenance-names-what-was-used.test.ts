@@ -4,8 +4,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
+import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
 import { askedBy, deployedNames, readWords } from '../../../src/simulate/optionTable.ts';
+import { planSimulation } from '../../../src/simulate/plan.ts';
 import { type Provenance, provenanceOf } from '../../../src/simulate/provenance.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-provenance-'));
@@ -13,7 +14,9 @@ afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 function provenance(...args: string[]): Provenance {
   const { options } = askedBy(readWords([...args, '--num-requests', '3']));
-  return provenanceOf(runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys })));
+  return provenanceOf(
+    runToEnd((skipsKeys) => buildPlanned(planSimulation(undefined, options), { skipsKeys })),
+  );
 }
 
 const plain = ['--model', 'qwen/qwen3-14b'];

@@ -4,7 +4,7 @@
  */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/index.ts';
 import { Entry } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';

@@ -1,7 +1,7 @@
 /** `begin` with `arriving`: the prompt is computed from the front while its found blocks come from the back. */
 
 import { afterEach, describe, expect, it } from 'vitest';
-import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/index.ts';
 import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import {
   blocks,

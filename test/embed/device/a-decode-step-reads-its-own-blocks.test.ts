@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import { LoadedBlock, OpenBlock, SealingBlock } from '../../../src/runtime/index.ts';
 import { blocks, byteOf, layout, openRuntime } from '../liveRuntime.ts';
 

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { KVRuntime } from '../../../src/embed/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { FaultPlan, FaultStore } from '../../../src/testing/faults.ts';
 import {
   ask,

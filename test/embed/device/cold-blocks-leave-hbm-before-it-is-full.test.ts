@@ -1,5 +1,5 @@
 import { expect, it, vi } from 'vitest';
-import type { KVRuntime } from '../../../src/embed/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import {
   ask,
   blocks,

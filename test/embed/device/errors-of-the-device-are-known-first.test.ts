@@ -4,7 +4,7 @@
  */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime, prompt, tenant, write } from '../liveRuntime.ts';
 import { answerTo, ReadingEngine } from '../scheduling/readingEngine.ts';
 

@@ -6,7 +6,7 @@
  */
 
 import { afterEach, describe, expect, it } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import { blocks, byteOf, layout, openRuntime, tenant } from '../liveRuntime.ts';
 import { takeOutTheRule } from '../withoutTheRule.ts';
 

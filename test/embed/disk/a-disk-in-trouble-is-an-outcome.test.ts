@@ -16,7 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/embed/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
 import { type FaultKind, FaultPlan, FaultStore } from '../../../src/testing/faults.ts';
 import { mountedDir } from '../../backends/file/scratch.ts';

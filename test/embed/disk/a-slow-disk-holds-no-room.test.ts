@@ -4,7 +4,7 @@
  */
 
 import { expect, it } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import {
   ask,
   blocks,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
-import { KVRuntime } from '../../../src/embed/index.ts';
+import { KVRuntime } from '../../../src/index.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
 import { sharedDevice } from '../../sharedDevice.ts';

@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/embed/index.ts';
+import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/index.ts';
 import { kvLayout, TierKVError } from '../../../src/runtime/index.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
@@ -101,7 +101,7 @@ describe('the same prompts after a restart', () => {
   it('are found as far as they reached the files, when the process is killed', async () => {
     const dir = directory();
     const script = `
-      const { KVRuntime } = await import('./src/embed/index.ts');
+      const { KVRuntime } = await import('./src/index.ts');
       const { kvLayout } = await import('./src/runtime/index.ts');
       const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
       const kv = await KVRuntime.open({ layout, model: 'test@1', secretKey: new Uint8Array(32).fill(7),

@@ -23,7 +23,7 @@ import { encodeSuperblock, fileLayout, recordOffset } from '../../../src/backend
 import type { SlotEntry } from '../../../src/backends/file/slotTable.ts';
 import type { BlockText } from '../../../src/embed/blockBook.ts';
 import { BlockNotes, readNotes } from '../../../src/embed/blockNotes.ts';
-import type { CacheEvent, KVRuntime } from '../../../src/embed/index.ts';
+import type { CacheEvent, KVRuntime } from '../../../src/index.ts';
 import { kvLayout, poolShape, type RequestExtras, TierKVError } from '../../../src/runtime/index.ts';
 import { faulty } from '../../backends/file/diskFaults.ts';
 import { blocks, layout, openRuntime, prompt, promptBlocks, write } from '../liveRuntime.ts';

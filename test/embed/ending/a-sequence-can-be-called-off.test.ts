@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/embed/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { listeners, longPrompt, nothingLeaked, openHeld, turn, untilHeld } from '../disk/heldDisk.ts';
 import { cacheBelow, contents, prompt, rightContents, tenant, write } from '../liveRuntime.ts';
 

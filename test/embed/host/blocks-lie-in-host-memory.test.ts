@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import { Outcome } from '../../../src/runtime/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
 import {

@@ -4,7 +4,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import { KVManager, type Sequence } from '../../../src/runtime/index.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 

@@ -1,7 +1,7 @@
 /** Wishes about keeping and offloading: what is wrong is one error with its field, before anything is done. */
 
 import { expect, it } from 'vitest';
-import type { RetentionHint } from '../../../src/embed/index.ts';
+import type { RetentionHint } from '../../../src/index.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
 import { blocks, openRuntime, prompt, tenant, write } from '../liveRuntime.ts';
 

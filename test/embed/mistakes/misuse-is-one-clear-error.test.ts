@@ -1,7 +1,7 @@
 /** What a caller passes by mistake is a TierKVError that names it, and nothing is half done. */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSequence } from '../../../src/index.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 
 const tenant = 'alice';

@@ -6,7 +6,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { FileStore, HostArena, MemoryStore, openDevice } from '../../../src/backends/index.ts';
 import { BlockConversion, BlockCopies, BlockTensors, PagedAttention } from '../../../src/compute/index.ts';
-import { type KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/embed/index.ts';
+import { type KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/index.ts';
 import {
   choosePageBytes,
   ExternalKeys,

@@ -4,7 +4,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/embed/index.ts';
+import { KVRuntime, type KVSequence, TieredKVStorage } from '../../../src/index.ts';
 import {
   choosePageBytes,
   ExternalKeys,

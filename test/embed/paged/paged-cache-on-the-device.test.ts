@@ -1,7 +1,7 @@
 /** Pages of a continuous batch on the software device: their K and V, their limits, their compaction. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime, PagedAttentionCache } from '../../../src/embed/index.ts';
+import type { KVRuntime, PagedAttentionCache } from '../../../src/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { ContinuousBatchKVCacheManager } from '../../../src/views/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';

@@ -15,7 +15,7 @@
 import { parseArgs } from 'node:util';
 import { runningClock } from '../../../src/backends/runningClock.ts';
 import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device.ts';
-import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/embed/index.ts';
+import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/index.ts';
 import { kvLayout } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { FaultProxy, type ProxyWay, proxyWays } from '../../backends/remote/faultProxy.ts';

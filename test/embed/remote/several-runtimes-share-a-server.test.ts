@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RecordCodec } from '../../../src/backends/remote/sealedRecord.ts';
-import { KVRuntime, type KVRuntimeConfig } from '../../../src/embed/index.ts';
+import { KVRuntime, type KVRuntimeConfig } from '../../../src/index.ts';
 import { type MetricSample, metrics, watchRuntime } from '../../../src/metrics/index.ts';
 import { LogReader, LogWriter, layoutFingerprint, replayLog, tierName } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
@@ -284,6 +284,14 @@ describe.skipIf(!hasRedis)('a server shared by runtimes', () => {
     await using writer = await open({}, { url: full.url });
     for (let seed = 120; seed < 140; seed++) expect((await ask(writer, seed)).right).toBe(true);
     expect(writer.describe().remote.refusedWrites).toBeGreaterThan(0);
+    // what it has is found by who writes in vain beside
+    await using reader = await open({ hbmBytes: blocks(8), ddrBytes: 0 }, { url: full.url });
+    for (let seed = 160; seed < 180; seed++) {
+      expect(await ask(reader, seed)).toEqual({ cachedTokens: 0, right: true });
+      expect(await ask(reader, 120)).toEqual({ cachedTokens: whole, right: true });
+    }
+    expect(reader.describe().remote).toMatchObject({ leftOut: 0, state: 'closed' });
+    expect(reader.describe().remote.refusedWrites).toBeGreaterThan(2);
     await server.ask('CONFIG', 'SET', 'min-replicas-to-write', '3');
     await using second = await open();
     expect((await ask(second, 150)).right).toBe(true);

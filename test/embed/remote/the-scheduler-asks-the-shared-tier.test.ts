@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVScheduler } from '../../../src/embed/index.ts';
+import { KVRuntime, type KVScheduler } from '../../../src/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { FaultProxy } from '../../backends/remote/faultProxy.ts';
 import {

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/index.ts';
 import { blocks, byteOf, layout, openRuntime, write } from '../liveRuntime.ts';
 
 const { blockTokens } = layout;

@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/embed/index.ts';
+import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/index.ts';
 import { LogReader, LogWriter, type RequestExtras, replayLog } from '../../../src/runtime/index.ts';
 import { blocks, byteOf, openRuntime, write } from '../liveRuntime.ts';
 import { answerTo, ReadingEngine } from '../scheduling/readingEngine.ts';

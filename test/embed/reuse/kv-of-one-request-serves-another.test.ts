@@ -1,7 +1,7 @@
 /** Reuse across requests on real tiers: bytes, reference counts, tenants, groups and quotas. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/embed/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { Entry } from '../../../src/runtime/index.ts';
 import type { CrossRequestKVCache } from '../../../src/views/index.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';

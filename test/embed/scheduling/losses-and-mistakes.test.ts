@@ -2,7 +2,7 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { KVSchedulerConfig } from '../../../src/embed/index.ts';
+import type { KVSchedulerConfig } from '../../../src/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';
 import { longPrompt, openHeld } from '../disk/heldDisk.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';

@@ -4,7 +4,7 @@
  * One wrong or missing row changes the whole answer.
  */
 
-import type { KVRuntime, KVStepPlan, PlannedRequest, SampledToken } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVStepPlan, PlannedRequest, SampledToken } from '../../../src/index.ts';
 import { layout } from '../liveRuntime.ts';
 
 const MAP_READ = 0x1;

@@ -1,6 +1,6 @@
 /** Serves requests to their end on a runtime's scheduler, with audits between the steps. */
 
-import type { FinishedRequest, KVRuntime, KVScheduler, KVStepPlan } from '../../../src/embed/index.ts';
+import type { FinishedRequest, KVRuntime, KVScheduler, KVStepPlan } from '../../../src/index.ts';
 import type { ReadingEngine } from './readingEngine.ts';
 
 export interface Serving {

@@ -1,7 +1,7 @@
 /** The scheduler of a runtime on the software device: every token of every answer is made from real bytes. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime, KVSchedulerConfig } from '../../../src/embed/index.ts';
+import type { KVRuntime, KVSchedulerConfig } from '../../../src/index.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';
 import { answerTo, nextToken, ReadingEngine } from './readingEngine.ts';
 import { type Serving, serveAll } from './serving.ts';

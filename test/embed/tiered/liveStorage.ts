@@ -1,6 +1,6 @@
 /** A TieredKVStorage on the software device, and bytes that only one cell of one sequence can have. */
 
-import { TieredKVStorage, type TieredStorageConfig } from '../../../src/embed/index.ts';
+import { TieredKVStorage, type TieredStorageConfig } from '../../../src/index.ts';
 import { type KVBox, type KVLayout, kvLayout, rowOffsetBytes } from '../../../src/runtime/index.ts';
 import { patternWord } from '../../../src/runtime/pattern.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';

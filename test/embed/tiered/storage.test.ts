@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
-import type { TierConfig, TieredKVStorage } from '../../../src/embed/index.ts';
+import type { TierConfig, TieredKVStorage } from '../../../src/index.ts';
 import { Granularity, Tier } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
 import { allLayers, blockSize, blocks, bytesOf, dataOf, layout, openStorage, same } from './liveStorage.ts';

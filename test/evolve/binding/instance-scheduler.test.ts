@@ -55,9 +55,9 @@ describe.each(ways)('dueFirst as %s', (way) => {
   });
 
   test('lets the one give way that has the fewest tokens', async () => {
-    const { gaveWay } = await orderOf(dueFirst[way], running, { hbmBlocks: 7 });
+    const { gaveWay } = await orderOf(dueFirst[way], running, { topBlocks: 7 });
     expect(gaveWay).toEqual([1]);
-    expect((await orderOf(named('fcfs'), running, { hbmBlocks: 7 })).gaveWay, 'by itself').toEqual([2]);
+    expect((await orderOf(named('fcfs'), running, { topBlocks: 7 })).gaveWay, 'by itself').toEqual([2]);
   });
 });
 
@@ -81,7 +81,7 @@ test('dueFirst decides alike in every way on random requests', async () => {
     const tiers = seed % 2 === 0 ? {} : { ddrBlocks: 20 };
     const [first, ...others] = bound.map((each) => {
       const recorder = new TraceRecorder('full');
-      const pool = smallPool({ hbmBlocks: 20, maxSequences: 4, ...tiers });
+      const pool = smallPool({ topBlocks: 20, maxSequences: 4, ...tiers });
       const simulation = newSimulation(scheduledBy(smallSetup(pool, requests, recorder), each));
       recorder.attach(simulation);
       audited(simulation);
@@ -117,7 +117,7 @@ describe('a decision tree takes one decision', () => {
       trueChild: rank(1),
       falseChild: rank(0),
     });
-    expect((await orderOf(bundle, running, { hbmBlocks: 7 })).gaveWay[0]).toBe(0);
+    expect((await orderOf(bundle, running, { topBlocks: 7 })).gaveWay[0]).toBe(0);
   });
 
   test('and reads the instance', async () => {
@@ -192,9 +192,9 @@ test('make_batch is asked when something changed, select_preemption_victim when 
   ].join('\n');
   // two run and two wait: asked as they come, when two have joined, and 60 steps later when these have ended
   const four: SmallRequest[] = [0, 1, 2, 3].map(() => ({ atUs: 0, prompt: 4, output: 60 }));
-  const roomy = orderOf(program(source), four, { maxSequences: 2, hbmBlocks: 64 });
+  const roomy = orderOf(program(source), four, { maxSequences: 2, topBlocks: 64 });
   await expect(roomy).rejects.toThrow(/, line 4, at 61\d{3} µs: .*asked three times/);
-  const tight = orderOf(program(source), running, { hbmBlocks: 7 });
+  const tight = orderOf(program(source), running, { topBlocks: 7 });
   await expect(tight).rejects.toThrow(/, line 7, at \d+ µs: .*asked of victims/);
 });
 
@@ -225,7 +225,7 @@ describe('an invalid decision names slot, time and remedy', () => {
 
   test('of the victim rule too', async () => {
     const source = 'def select_preemption_victim(requests, instance):\n  return [0]';
-    await expect(orderOf(program(source), running, { hbmBlocks: 7 })).rejects.toThrow(
+    await expect(orderOf(program(source), running, { topBlocks: 7 })).rejects.toThrow(
       /^invalid_decision: instanceScheduler, at \d+ µs: select_preemption_victim returns 1 numbers\. Return 3, one a record$/,
     );
   });
@@ -249,7 +249,7 @@ describe('an invalid decision names slot, time and remedy', () => {
 
 test('the trace says by which rank a request joined and gave way', async () => {
   const recorder = new TraceRecorder('decisions');
-  const setup = smallSetup(smallPool({ hbmBlocks: 7 }), running, recorder);
+  const setup = smallSetup(smallPool({ topBlocks: 7 }), running, recorder);
   const simulation = newSimulation(scheduledBy(setup, await bindBundle(dueFirst.starlark)));
   recorder.attach(simulation);
   audited(simulation);
@@ -257,7 +257,7 @@ test('the trace says by which rank a request joined and gave way', async () => {
   expect(of('batch').map((record) => 'rank' in record && record.rank)).toEqual([1e300, 1e300, 1e300, 1e300]);
   expect(of('preemption')).toMatchObject([{ requestId: 'request_1', rank: -4 }]);
   const plain = new TraceRecorder('decisions');
-  const unranked = newSimulation(smallSetup(smallPool({ hbmBlocks: 7 }), running, plain));
+  const unranked = newSimulation(smallSetup(smallPool({ topBlocks: 7 }), running, plain));
   plain.attach(unranked);
   audited(unranked);
   expect(plain.records.find(({ kind }) => kind === 'preemption')).toMatchObject({ rank: null });

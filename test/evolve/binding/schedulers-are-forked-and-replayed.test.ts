@@ -104,7 +104,7 @@ test(`a small run forked after each few events (seeds from ${firstSeed})`, async
       stream: random.below(3),
     })).sort((a, b) => a.atUs - b.atUs);
     // loads are slow, so that steps go by in which no request can compute
-    const { engine, ...rest } = smallPool({ hbmBlocks: 14, ddrBlocks: 60, maxSequences: 3 });
+    const { engine, ...rest } = smallPool({ topBlocks: 14, ddrBlocks: 60, maxSequences: 3 });
     const loads = { kind: 'deferred', links: { ddrToHbm: slow }, prefetch: false } as const;
     const setupOf = (observer: SimulationObserver): SimulationSetup =>
       scheduledBy(smallSetup({ ...rest, engine: { ...engine, loads } }, requests, observer), bound);
@@ -140,7 +140,7 @@ function scheduled(records: readonly TraceRecord[]): string[] {
  */
 function recorded(policy: SchedulingPolicy, seed: number): { log: string; preemptions: number } {
   const random = new SeededRandom(seed);
-  const { engine: config } = smallPool({ hbmBlocks: 20, maxSequences: 5 });
+  const { engine: config } = smallPool({ topBlocks: 20, maxSequences: 5 });
   const scheduler = { ...config.scheduler, queueOrder: 'ranked', victimRule: 'ranked' };
   const ranked = { ...config, scheduler };
   let log = '';

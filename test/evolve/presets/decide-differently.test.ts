@@ -89,7 +89,7 @@ test('no two presets of routing send all requests the same way', () => {
     const taken: number[] = [];
     const watch: SimulationObserver = { routing: (_, decision) => void taken.push(decision?.target ?? -1) };
     run(
-      { replicas: 4, hbmBlocks: 48 },
+      { replicas: 4, topBlocks: 48 },
       requests,
       { routing: { ...choiceOf('routing', name), ...small[name] } },
       watch,

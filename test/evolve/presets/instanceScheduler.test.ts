@@ -140,7 +140,7 @@ describe('instanceScheduler', () => {
   });
 
   test.each(victimRows)('$victimRule gives way: $formula', async ({ victimRule, first }) => {
-    const { gaveWay } = await orderOf(named('fcfs', { victimRule }), tight, { hbmBlocks: 7 });
+    const { gaveWay } = await orderOf(named('fcfs', { victimRule }), tight, { topBlocks: 7 });
     expect(gaveWay[0]).toBe(first);
   });
 

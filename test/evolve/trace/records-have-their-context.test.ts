@@ -90,7 +90,7 @@ test('a request that joins tells of the step that it joins', () => {
 
 test('a request that gives way tells how often it did, and of the batch that goes on', () => {
   const requests = Array.from({ length: 16 }, (_, i) => ({ atUs: i, prompt: 8, output: 60 }));
-  const pools = [smallPool({ hbmBlocks: 40 })];
+  const pools = [smallPool({ topBlocks: 40 })];
   const records = traced('preemption', requests, { pools });
   expect(records.length).toBeGreaterThan(8);
   const seen = new Map<string, number>();

@@ -172,7 +172,7 @@ describe('anomalies', () => {
       { atUs: 2, prompt: 60, output: 4, sloClass: 'critical' },
     ];
     const run = (queueOrder: string): number => {
-      const pool = smallPool({ hbmBlocks: 64, maxSequences: 1 });
+      const pool = smallPool({ topBlocks: 64, maxSequences: 1 });
       const engine = { ...pool.engine, scheduler: { ...pool.engine.scheduler, queueOrder } };
       const recorder = watched((observer) => smallSimulation([{ ...pool, engine }], requests, {}, observer));
       return recorder.anomalies
@@ -209,7 +209,7 @@ describe('anomalies', () => {
   test('preemptions in a burst are a storm', () => {
     const requests = Array.from({ length: 16 }, (_, i) => ({ atUs: i, prompt: 8, output: 60 }));
     const recorder = watched((observer) =>
-      smallSimulation([smallPool({ hbmBlocks: 40 })], requests, {}, observer),
+      smallSimulation([smallPool({ topBlocks: 40 })], requests, {}, observer),
     );
     const [storm] = recorder.anomalies.found({}).filter(({ type }) => type === 'preemption_storm');
     expect(storm.count).toBeGreaterThanOrEqual(8);
@@ -225,7 +225,7 @@ describe('anomalies', () => {
     }));
     const recorder = watched((observer) =>
       smallSimulation(
-        [smallPool({ hbmBlocks: 24 })],
+        [smallPool({ topBlocks: 24 })],
         requests,
         { shadow: { model: 'approximate', blocks: 1000, eventDelayUs: 0, speculativeTtlUs: 0 } },
         observer,

@@ -29,8 +29,8 @@ function found(recorder: TraceRecorder, type: AnomalyType): Anomaly[] {
 }
 
 /** A reload within so long of the block's offload is thrashing. */
-function tiered(thrashingWindowUs: number, hbmBlocks: number): ReturnType<typeof smallPool> {
-  const options: SmallPool = { hbmBlocks, ddrBlocks: 64 };
+function tiered(thrashingWindowUs: number, topBlocks: number): ReturnType<typeof smallPool> {
+  const options: SmallPool = { topBlocks, ddrBlocks: 64 };
   const pool = smallPool(options);
   return {
     ...pool,
@@ -47,10 +47,10 @@ const inTurn: SmallRequest[] = Array.from({ length: 12 }, (_, i) => ({
 }));
 
 describe('cache_thrashing', () => {
-  const run = (windowUs: number, hbmBlocks: number): Anomaly[] => {
+  const run = (windowUs: number, topBlocks: number): Anomaly[] => {
     const recorder = new TraceRecorder('minimal');
     return found(
-      watched(recorder, smallSimulation([tiered(windowUs, hbmBlocks)], inTurn, {}, recorder)),
+      watched(recorder, smallSimulation([tiered(windowUs, topBlocks)], inTurn, {}, recorder)),
       'cache_thrashing',
     );
   };
@@ -134,7 +134,7 @@ describe('scale_oscillation', () => {
       prompt: i === 13 ? 400 : 8,
       output: 2,
     }));
-    watched(recorder, smallSimulation([smallPool({ hbmBlocks: 128 })], arrivals, {}, recorder));
+    watched(recorder, smallSimulation([smallPool({ topBlocks: 128 })], arrivals, {}, recorder));
     for (const [up, down] of taken) {
       recorder.scaled(scaleChange('all', 1, 2, up * 1e6));
       recorder.scaled(scaleChange('all', 2, 1, down * 1e6));
@@ -197,8 +197,8 @@ describe('pd_backpressure', () => {
       output: 40,
     }));
     const pools = [
-      smallPool({ role: 'prefill', hbmBlocks: 256 }),
-      smallPool({ role: 'decode', hbmBlocks: decodeBlocks }),
+      smallPool({ role: 'prefill', topBlocks: 256 }),
+      smallPool({ role: 'decode', topBlocks: decodeBlocks }),
     ];
     const recorder = new TraceRecorder('minimal');
     const simulation = smallSimulation(pools, requests, { decider: { policy: 'always' } }, recorder);
@@ -237,7 +237,7 @@ describe('pd_backpressure', () => {
 
 describe('hand-offs of a trace', () => {
   const requests = Array.from({ length: 12 }, (_, i) => ({ atUs: 300 * i, prompt: 96, output: 6 }));
-  const pools = [smallPool({ role: 'prefill' }), smallPool({ role: 'decode', hbmBlocks: 128 })];
+  const pools = [smallPool({ role: 'prefill' }), smallPool({ role: 'decode', topBlocks: 128 })];
 
   test.each([
     ['request', false],

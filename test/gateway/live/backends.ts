@@ -3,6 +3,7 @@
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { Gateway, type GatewayConfig } from '../../../src/gateway/index.ts';
+import { portOfOurOwn } from '../../ports.ts';
 
 export type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
@@ -55,8 +56,9 @@ export class TestBackend implements AsyncDisposable {
     });
   }
 
-  static async open(handler: Handler, port = 0): Promise<TestBackend> {
+  static async open(handler: Handler, wanted?: number): Promise<TestBackend> {
     const backend = new TestBackend(handler);
+    const port = wanted ?? (await portOfOurOwn()); // it may be killed and come back
     await new Promise<void>((resolve, reject) => {
       backend.#server.once('error', reject);
       backend.#server.listen(port, '127.0.0.1', resolve);

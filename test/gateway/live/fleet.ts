@@ -3,6 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
+import { portOfOurOwn } from '../../ports.ts';
 
 const program = join(import.meta.dirname, '../../../examples/server/main.ts');
 
@@ -17,8 +18,9 @@ export class ServerProcess implements AsyncDisposable {
     this.args = args;
   }
 
-  /** @param port 0 for any */
-  static async start(hbmMib: number, port = 0): Promise<ServerProcess> {
+  /** @param wanted the port of a server that was killed; without it one that stays free after a kill */
+  static async start(hbmMib: number, wanted?: number): Promise<ServerProcess> {
+    const port = wanted ?? (await portOfOurOwn());
     const args = [
       '--hbm-mib',
       String(hbmMib),

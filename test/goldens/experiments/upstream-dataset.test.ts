@@ -34,7 +34,7 @@ function metricsOf(test: DatasetTest, makeEngine?: MakeEngine): Readonly<Record<
             blockTokens,
             blockBytes: 1,
             // more than all requests take together
-            hbmBlocks: Math.min(test['total-kv-blocks'], 20_000),
+            topBlocks: Math.min(test['total-kv-blocks'], 20_000),
             lowerTiers: [],
             loads: { kind: 'billed', baseUs: 0, usPerBlock: 0 },
             computeUsPerToken: Infinity,

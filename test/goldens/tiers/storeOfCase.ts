@@ -24,7 +24,7 @@ interface OffloadConfig {
 /** @param args of the case, with paths as they lie here */
 export function tieredStore(args: readonly string[], config: EngineConfig): UpstreamStore {
   const option = (name: string): string | undefined => args[args.indexOf(name) + 1 || args.length];
-  const { hbmBlocks, blockTokens, blockBytes } = config;
+  const { topBlocks: hbmBlocks, blockTokens, blockBytes } = config;
   const file = option('--kv-offload-config');
   if (file === undefined) {
     return new MirrorStore(hbmBlocks, blockTokens, {

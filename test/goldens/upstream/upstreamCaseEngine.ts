@@ -59,7 +59,7 @@ export class UpstreamCaseEngine implements InstanceEngine {
     this.#countsWaits = repairs.leftOutTime;
     const trace: StepTrace = {
       config: {
-        blocks: config.hbmBlocks,
+        blocks: config.topBlocks,
         block_size: config.blockTokens,
         max_num_seqs: scheduler.maxSequences ?? 256,
         max_num_batched_tokens: scheduler.maxBatchedTokens ?? 2048,
@@ -75,7 +75,7 @@ export class UpstreamCaseEngine implements InstanceEngine {
       meanFirstTokenUs: 0,
     };
     this.overlapsLastStep = !repairs.noOverlap;
-    this.capacityBlocks = config.hbmBlocks;
+    this.capacityBlocks = config.topBlocks;
     this.blockBytes = config.blockBytes;
     this.#clock = tiers?.clock;
     this.#engine = new UpstreamEngine(trace, repairs, tiers?.store);

@@ -5,10 +5,11 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/metricsOutput.ts';
-import { buildSimulation, runToEnd } from '../../../src/simulate/build.ts';
+import { buildPlanned, runToEnd } from '../../../src/simulate/build.ts';
 import type { BuildExtras, BuiltSimulation } from '../../../src/simulate/built.ts';
 import { goodputTargets } from '../../../src/simulate/options.ts';
 import { askedBy, type OptionValues, readWords } from '../../../src/simulate/optionTable.ts';
+import { planSimulation } from '../../../src/simulate/plan.ts';
 
 export interface WholeCase {
   readonly name: string;
@@ -41,7 +42,9 @@ export function simulated(
   extras: BuildExtras = {},
 ): BuiltSimulation & { readonly options: OptionValues } {
   const { options } = askedBy(readWords(args));
-  const built = runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys, ...extras }));
+  const built = runToEnd((skipsKeys) =>
+    buildPlanned(planSimulation(undefined, options), { skipsKeys, ...extras }),
+  );
   built.simulation.checkIntegrity();
   return { ...built, options };
 }

@@ -19,8 +19,8 @@ const prompt = { prompt: 40, output: 1, stream: 7 };
 const wholeUs = 1000 + 10 * 40;
 const lastBlockUs = 1000 + 10 * 4;
 
-function sharing(shared: Partial<SharedServerConfig> = {}, replicas = 2, hbmBlocks = 64): PoolConfig {
-  const pool = smallPool({ replicas, hbmBlocks });
+function sharing(shared: Partial<SharedServerConfig> = {}, replicas = 2, topBlocks = 64): PoolConfig {
+  const pool = smallPool({ replicas, topBlocks });
   const both = { ...config, ...shared };
   const link = { baseLatencyUs: 0, bandwidthBytesPerS: both.instanceBytesPerS ?? 1e6, delayUs: both.delayUs };
   const links = { hbmToRemote: link, remoteToHbm: link };

@@ -10,8 +10,8 @@ import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts
 
 const handOff = { decider: { policy: 'always' } };
 const pair = (decodeBlocks: number, prefillBlocks = 64): ReturnType<typeof smallPool>[] => [
-  smallPool({ role: 'prefill', hbmBlocks: prefillBlocks }),
-  smallPool({ role: 'decode', hbmBlocks: decodeBlocks }),
+  smallPool({ role: 'prefill', topBlocks: prefillBlocks }),
+  smallPool({ role: 'decode', topBlocks: decodeBlocks }),
 ];
 
 describe('prefill/decode hand-off', () => {
@@ -76,8 +76,8 @@ const settings: readonly Setting[] = [
 ];
 
 /** Prefill instances of which prompts are computed 8 tokens at a time, so that several are under way. */
-function interleaved(hbmBlocks: number, replicas: number): ReturnType<typeof smallPool> {
-  const pool = smallPool({ role: 'prefill', hbmBlocks, replicas });
+function interleaved(topBlocks: number, replicas: number): ReturnType<typeof smallPool> {
+  const pool = smallPool({ role: 'prefill', topBlocks, replicas });
   const scheduler = { ...pool.engine.scheduler, longPrefillTokens: 8 };
   return { ...pool, engine: { ...pool.engine, scheduler } };
 }
@@ -169,7 +169,7 @@ describe('a hand-off in parts', () => {
       atUs += random.below(3000);
       return { atUs, prompt: 1 + random.below(80), output: 1 + random.below(20), stream: random.below(300) };
     });
-    const pools = [interleaved(28, 2), smallPool({ role: 'decode', hbmBlocks: 32, replicas: 2 })];
+    const pools = [interleaved(28, 2), smallPool({ role: 'decode', topBlocks: 32, replicas: 2 })];
     let early = 0;
     const observer: SimulationObserver = {
       handedOff: ({ startUs, readyUs, endUs, computedBlocks, blocks }) => {
@@ -207,7 +207,7 @@ describe('a hand-off in parts', () => {
       prompt: 60,
       output: 4,
     }));
-    const pools = [interleaved(24, 1), smallPool({ role: 'decode', hbmBlocks: 64 })];
+    const pools = [interleaved(24, 1), smallPool({ role: 'decode', topBlocks: 64 })];
     let given = 0;
     const observer: SimulationObserver = {
       preempted: ({ number }, instance) => {

@@ -14,7 +14,7 @@ function randomSimulation(seed: number): Simulation {
   const random = new SeededRandom(seed);
   const isPair = random.below(3) === 0;
   const size = (): Parameters<typeof smallPool>[0] => ({
-    hbmBlocks: 8 + random.below(40),
+    topBlocks: 8 + random.below(40),
     maxSequences: 1 + random.below(12),
     preemption: random.below(2) === 0 ? 'restart' : 'recompute',
     ...(random.below(2) === 0 ? { ddrBlocks: 4 + random.below(80) } : {}),

@@ -46,7 +46,7 @@ export function engineOf(random: SeededRandom): Pick<PoolConfig, 'engine' | 'lim
     engine: {
       blockTokens: BLOCK_TOKENS,
       blockBytes: 1000,
-      hbmBlocks: 24 + random.below(40),
+      topBlocks: 24 + random.below(40),
       lowerTiers,
       loads:
         random.below(3) === 0

@@ -67,7 +67,7 @@ describe('scenarios', () => {
       { atUs: 200_000, prompt: 24, output: 2, stream: 1 },
     ];
     const run = (ddrBlocks?: number) => {
-      const pool = smallPool({ hbmBlocks: 16, ...(ddrBlocks === undefined ? {} : { ddrBlocks }) });
+      const pool = smallPool({ topBlocks: 16, ...(ddrBlocks === undefined ? {} : { ddrBlocks }) });
       const simulation = smallSimulation([pool], requests);
       simulation.run();
       simulation.checkIntegrity();
@@ -93,7 +93,7 @@ describe('scenarios', () => {
         sloClass: i % 3 === 0 ? 'batch' : 'critical',
       }));
       const simulation = smallSimulation(
-        [smallPool({ replicas: 3, hbmBlocks: 24 })],
+        [smallPool({ replicas: 3, topBlocks: 24 })],
         requests,
         { routing: { policy, ties: 'random' }, admission: { policy: 'probabilistic' }, topK: 2 },
         {
@@ -121,7 +121,7 @@ describe('scenarios', () => {
       { atUs: 150_000, prompt: 32, output: 2, stream: 1 },
     ];
     const simulation = smallSimulation(
-      [smallPool({ hbmBlocks: 16 })],
+      [smallPool({ topBlocks: 16 })],
       requests,
       { shadow: { model: 'approximate', blocks: 64, eventDelayUs: 0, speculativeTtlUs: 0 } },
       {
@@ -135,7 +135,7 @@ describe('scenarios', () => {
     expect(simulation.control.counters.shadowOverestimates).toBe(1);
     expect(simulation.table.status[3]).toBe(Status.COMPLETED);
     // fed with events the router knows better, and nothing diverges
-    const fed = smallSimulation([smallPool({ hbmBlocks: 16 })], requests, {
+    const fed = smallSimulation([smallPool({ topBlocks: 16 })], requests, {
       shadow: { model: 'events', blocks: 0, eventDelayUs: 0, speculativeTtlUs: 0 },
     });
     fed.run();

@@ -25,7 +25,7 @@ export interface SmallPool {
   readonly model?: string;
   readonly role?: PoolConfig['role'];
   readonly replicas?: number;
-  readonly hbmBlocks?: number;
+  readonly topBlocks?: number;
   readonly ddrBlocks?: number;
   readonly maxSequences?: number;
   readonly preemption?: 'restart' | 'recompute';
@@ -44,7 +44,7 @@ export function smallPool(options: SmallPool = {}): PoolConfig {
     engine: {
       blockTokens: 4,
       blockBytes: 1000,
-      hbmBlocks: options.hbmBlocks ?? 64,
+      topBlocks: options.topBlocks ?? 64,
       lowerTiers: options.ddrBlocks === undefined ? [] : [{ tier: 'ddr', blocks: options.ddrBlocks }],
       loads: { kind: 'deferred', links: {}, prefetch: false },
       computeUsPerToken: Infinity,

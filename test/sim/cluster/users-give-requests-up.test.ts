@@ -31,11 +31,11 @@ const requests = (text: string): WorkloadRequest[] => [
 ];
 
 /** One instance with steps of 1 ms and 10 µs a token. */
-function run(rows: readonly (SmallRequest & { readonly cancelUs?: number })[], hbmBlocks: number) {
+function run(rows: readonly (SmallRequest & { readonly cancelUs?: number })[], topBlocks: number) {
   const observed: string[] = [];
   const workload = smallWorkload(rows).map((request, i) => ({ ...request, cancelUs: rows[i].cancelUs ?? 0 }));
   const simulation = newSimulation({
-    deployment: { pools: [smallPool({ hbmBlocks })] },
+    deployment: { pools: [smallPool({ topBlocks })] },
     workload: { stream: streamOf(workload), sessions: undefined },
     control: new PolicyControlPlane({}, { key: 1n, blockTokens: 4, maxSequences: 16 }),
     observer: { ended: ({ id }, status, timeUs) => observed.push(`${id} ${statusNames[status]} ${timeUs}`) },

@@ -75,8 +75,8 @@ describe('token-cap', () => {
   /** H for a hand-off, w for a whole request, in order of routing. */
   function run(bypassTokens: number, alwaysTokens: number): { decided: string; oracle: string } {
     const pools = [
-      smallPool({ role: 'prefill', replicas: 1, hbmBlocks: 200 }),
-      smallPool({ role: 'decode', replicas: 2, hbmBlocks: 60, maxSequences: 2 }),
+      smallPool({ role: 'prefill', replicas: 1, topBlocks: 200 }),
+      smallPool({ role: 'decode', replicas: 2, topBlocks: 60, maxSequences: 2 }),
     ];
     const requests: SmallRequest[] = Array.from({ length: 48 }, (_, i) => ({
       atUs: 2500 * i,

@@ -104,7 +104,7 @@ export function router(fields: Partial<RouterState> & { cached?: readonly number
     global: { inFlight: 0, pending: 0, throughput: 0, requestRate: 0 },
     history: [],
     observedKv: {
-      hbmBlocks: (_, number) => cached[number] ?? 0,
+      topBlocks: (_, number) => cached[number] ?? 0,
       place: (_, number) => ({ blocks: cached[number] ?? 0, byTier: [cached[number] ?? 0] }),
     },
     shadowKv: null,

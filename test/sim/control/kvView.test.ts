@@ -53,15 +53,15 @@ describe('the observed view', () => {
       const prompt = request({ promptTokens: 48 });
       for (let block = 0; block < 3; block++) view.event(0, 0, true, keyOf(1, block), 10);
       view.refresh(49);
-      expect(view.hbmBlocks(prompt, 0)).toBe(intervalUs === 0 ? 3 : 0);
+      expect(view.topBlocks(prompt, 0)).toBe(intervalUs === 0 ? 3 : 0);
       view.refresh(50);
-      expect(view.hbmBlocks(prompt, 0)).toBe(3);
+      expect(view.topBlocks(prompt, 0)).toBe(3);
       view.event(0, 0, false, keyOf(1, 1), 60);
       view.refresh(99);
-      expect(view.hbmBlocks(prompt, 0)).toBe(intervalUs === 0 ? 1 : 3);
+      expect(view.topBlocks(prompt, 0)).toBe(intervalUs === 0 ? 1 : 3);
       view.refresh(100);
-      expect(view.hbmBlocks(prompt, 0)).toBe(1);
-      expect(view.hbmBlocks(prompt, 7)).toBe(0);
+      expect(view.topBlocks(prompt, 0)).toBe(1);
+      expect(view.topBlocks(prompt, 7)).toBe(0);
     }
   });
 
@@ -108,7 +108,7 @@ describe('the event-fed shadow', () => {
     shadow.added(probe(0));
     const prompt = request({ promptTokens: 32 });
     shadow.routed(prompt, 0, 0);
-    expect(shadow.hbmBlocks(prompt, 0)).toBe(0);
+    expect(shadow.topBlocks(prompt, 0)).toBe(0);
     shadow.event(0, 0, true, keyOf(1, 0), 5);
     shadow.event(0, 0, true, keyOf(1, 1), 20);
     for (const [nowUs, blocks] of [
@@ -117,7 +117,7 @@ describe('the event-fed shadow', () => {
       [120, 2],
     ]) {
       shadow.refresh(nowUs);
-      expect(shadow.hbmBlocks(prompt, 0), `at ${nowUs}`).toBe(blocks);
+      expect(shadow.topBlocks(prompt, 0), `at ${nowUs}`).toBe(blocks);
     }
   });
 
@@ -135,18 +135,18 @@ describe('the event-fed shadow', () => {
     shadow.added(probe(0));
     const prompt = request({ promptTokens: 32 });
     shadow.routed(prompt, 0, 0);
-    expect(shadow.hbmBlocks(prompt, 0)).toBe(2);
+    expect(shadow.topBlocks(prompt, 0)).toBe(2);
     shadow.refresh(999);
-    expect(shadow.hbmBlocks(prompt, 0)).toBe(2);
+    expect(shadow.topBlocks(prompt, 0)).toBe(2);
     shadow.refresh(1000);
-    expect(shadow.hbmBlocks(prompt, 0)).toBe(0);
+    expect(shadow.topBlocks(prompt, 0)).toBe(0);
     shadow.routed(prompt, 0, 2000);
     shadow.event(0, 0, true, keyOf(1, 0), 2010);
     shadow.event(0, 0, false, keyOf(1, 1), 2020);
     shadow.refresh(2120);
-    expect(shadow.hbmBlocks(prompt, 0)).toBe(1);
+    expect(shadow.topBlocks(prompt, 0)).toBe(1);
     shadow.refresh(9000);
-    expect(shadow.hbmBlocks(prompt, 0)).toBe(1);
+    expect(shadow.topBlocks(prompt, 0)).toBe(1);
   });
 });
 

@@ -6,11 +6,19 @@
 import { describe, expect, it } from 'vitest';
 import { loadCoefficients } from '../../../src/files/dataFiles.ts';
 import { adapterBytesOf, engineMemory } from '../../../src/sim/latency/engineMemory.ts';
+import type { SpeculationChoice } from '../../../src/sim/latency/latencyModel.ts';
 import { BatchSums, type LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
 import { newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
-import { SpeculativeSteps, tokensPerStep } from '../../../src/sim/latency/speculation.ts';
+import { SpeculativeSteps } from '../../../src/sim/latency/speculation.ts';
 import { simulate } from '../../../src/simulate/simulate.ts';
 import { loadHardware, loadModel } from './setups.ts';
+
+/** Mean of the tokens that a request gets of a step. */
+function tokensPerStep({ draftTokens, acceptance }: SpeculationChoice): number {
+  let sum = 0;
+  for (let power = 1, j = 0; j <= draftTokens; j++, power *= acceptance) sum += power;
+  return sum;
+}
 
 const choice = (draftTokens: number, acceptance: number, draftUs = 0) => ({
   draftTokens,

@@ -12,8 +12,8 @@ import {
   runsOf,
   servedBy,
   stepRows,
-} from '../../../src/fitting/accuracyPage.ts';
-import { loggedFigures, servedTokens } from '../../../src/fitting/publicFigures.ts';
+} from '../../../tools/accuracyPage.ts';
+import { loggedFigures, servedTokens } from '../../../tools/publicFigures.ts';
 
 let folder: string;
 beforeEach(() => {

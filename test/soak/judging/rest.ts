@@ -1,6 +1,6 @@
 /** What a runtime must not hold while it has no requests. */
 
-import type { KVRuntime } from '../../../src/embed/index.ts';
+import type { KVRuntime } from '../../../src/index.ts';
 import { tierName } from '../../../src/runtime/index.ts';
 
 /** What a runtime at rest should not hold: a line for each thing that it does. */

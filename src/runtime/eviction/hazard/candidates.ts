@@ -311,7 +311,7 @@ const LISTS = CELLS + 1;
 /** Most replicas passed in search of a place in a list: it bounds the cost of an insertion. */
 const STEPS = 32;
 
-export class Leaves {
+class Leaves {
   /** Whether the lists are kept in order of use, for callers that ask for the oldest. */
   keepsOrder = false;
   readonly #worth: Float64Array;

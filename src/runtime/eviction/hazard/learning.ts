@@ -42,9 +42,9 @@ export function bucketOf(ageUs: number): number {
 //        1               3                   18                 144                   864 classes
 
 export const CLASSES = 864;
-export const NODES = 1030;
+const NODES = 1030;
 /** Node of class 0. A parent's number is lower than its children's. */
-export const FIRST_CLASS_NODE: number = NODES - CLASSES;
+const FIRST_CLASS_NODE: number = NODES - CLASSES;
 
 /** Which part of its last request a block was. */
 export const ClassPart = { LAST: 0, NEW: 1, KNOWN: 2 } as const;

@@ -47,7 +47,7 @@ abstract class ByOutcomes extends ScoredRule {
 }
 
 /** AIBrix: the least 2 x mean prompt + mean output of its requests, in tokens. */
-export class AibrixThroughput extends ByOutcomes {
+class AibrixThroughput extends ByOutcomes {
   override readonly name: string = 'aibrix-throughput';
 
   protected override cost(instance: number): number {
@@ -61,7 +61,7 @@ export class AibrixThroughput extends ByOutcomes {
  * to the mean lengths over all: TTFT / prompt x all prompts + decode / output x all outputs. The time in the
  * queue is part of the TTFT here. An instance without ended requests costs 0.
  */
-export class AibrixLeastLatency extends ByOutcomes {
+class AibrixLeastLatency extends ByOutcomes {
   override readonly name: string = 'aibrix-least-latency';
 
   protected override cost(instance: number): number {
@@ -100,7 +100,7 @@ const FULL = 1e-6;
  * in the window and free the share of HBM that no request holds. An instance that does both has the sum.
  * Maxima of 0 count as 1.
  */
-export class AibrixPd extends ByOutput {
+class AibrixPd extends ByOutput {
   override readonly name: string = 'aibrix-pd';
 
   protected override take(context: RoutingContext, scores: Float64Array): Taken {
@@ -123,7 +123,7 @@ export class AibrixPd extends ByOutput {
 }
 
 /** Microseconds; each fixed part counts where there are such tokens. */
-export interface ConductorTimes {
+interface ConductorTimes {
   /** hitUs x cached tokens + hitFixedUs. */
   readonly hitUs: number;
   readonly hitFixedUs: number;
@@ -146,7 +146,7 @@ const PRESSURE = 1.5;
  * where requests hold more than 0.9 of HBM. An instance that does both has the sum. AIBrix has the mean time
  * of prefill; the time in the queue is part of the mean here, as instances report it.
  */
-export class AibrixConductor extends ByOutput {
+class AibrixConductor extends ByOutput {
   override readonly name: string = 'aibrix-pd-conductor';
   readonly #times: ConductorTimes;
   readonly #windowUs: number;
@@ -203,7 +203,7 @@ export class AibrixConductor extends ByOutput {
  * with no more in flight than mean + `deviations` x standard deviation, of equal matches the fewest in
  * flight; without one, the fewest in flight.
  */
-export class AibrixPrefixCache extends RememberingRule {
+class AibrixPrefixCache extends RememberingRule {
   override readonly name: string = 'aibrix-prefix-cache';
   readonly #imbalance: number;
   readonly #deviations: number;
@@ -233,7 +233,7 @@ export class AibrixPrefixCache extends RememberingRule {
 
 //  AIBrix's token counter of tenants, its basic variant.
 
-export interface VtcWeights {
+interface VtcWeights {
   readonly fairness: number;
   readonly utilization: number;
   readonly promptWeight: number;
@@ -251,7 +251,7 @@ export interface VtcWeights {
  * between the least and the most of all tenants, at least `minTokens`. The jitter comes from the router's
  * stream under the key of the simulation.
  */
-export class AibrixVtc extends ScoredRule {
+class AibrixVtc extends ScoredRule {
   override readonly name: string = 'aibrix-vtc-basic';
   readonly #weights: VtcWeights;
   readonly #tokens: RecentAmounts;

@@ -29,7 +29,7 @@ abstract class Drawing implements RoutingPolicy {
 }
 
 /** Any of them, all alike. */
-export class RandomInstance extends Drawing {
+class RandomInstance extends Drawing {
   readonly name: string = 'random';
 
   protected override draw({ candidates }: RoutingContext): number {
@@ -38,7 +38,7 @@ export class RandomInstance extends Drawing {
 }
 
 /** Two different ones are drawn, and the one with fewer in flight is taken; of two alike the first drawn. */
-export class PowerOfTwo extends Drawing {
+class PowerOfTwo extends Drawing {
   readonly name: string = 'power-of-two';
 
   protected override draw({ candidates }: RoutingContext): number {

@@ -21,7 +21,7 @@ import type { RoutingPolicy } from '../routing/routingPolicy.ts';
 import { drawnBy, Picker, type RoutingContext } from '../routing/routingPolicy.ts';
 import { numberRule, ScoredRule, type Taken } from './rule.ts';
 
-export interface DynamoWeights {
+interface DynamoWeights {
   /** c: what a block in HBM is worth. */
   readonly overlapWeight: number;
   /** S. */
@@ -34,7 +34,7 @@ export interface DynamoWeights {
   readonly temperature: number;
 }
 
-export class DynamoKv extends ScoredRule {
+class DynamoKv extends ScoredRule {
   override readonly name: string = 'dynamo-kv';
   override readonly readsCaches: boolean = true;
   readonly #weights: DynamoWeights;
@@ -67,11 +67,11 @@ export class DynamoKv extends ScoredRule {
 
   #cost({ request, router }: RoutingContext, instance: InstanceSnapshot, leastTokens: number): number {
     const { overlapWeight, prefillScale, creditDecay, hostWeight, diskWeight, activeWeight } = this.#weights;
-    const [hbm = 0, host = 0, ...below] = router.observedKv.place(request, instance.instance).byTier;
+    const [top = 0, host = 0, ...below] = router.observedKv.place(request, instance.instance).byTier;
     const disk = below.reduce((sum, blocks) => sum + blocks, 0);
     const ahead =
       (instance.inFlightTokens - leastTokens) / this.#blockTokens / Math.max(1, request.promptBlocks);
-    const credit = (overlapWeight * hbm) / (1 + creditDecay * ahead) + hostWeight * host + diskWeight * disk;
+    const credit = (overlapWeight * top) / (1 + creditDecay * ahead) + hostWeight * host + diskWeight * disk;
     const decode = this.#active.withRequest(request, instance.instance);
     const active = activeWeight * instance.inFlight;
     if (instance.role === 'decode') return Math.max(0, decode - credit) + active;

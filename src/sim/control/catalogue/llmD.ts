@@ -6,7 +6,7 @@ import type { PolicyEntry } from '../registry.ts';
 import type { Picker, RoutingContext, RoutingPolicy } from '../routing/routingPolicy.ts';
 import { memoryRules, numberRule, pickerOf, positiveRule, RememberingRule, type Taken } from './rule.ts';
 
-export interface HeadroomRules extends LatencyTargets {
+interface HeadroomRules extends LatencyTargets {
   readonly ttftWeight: number;
   /** `least` fills instances up, `most` spreads. */
   readonly strategy: 'least' | 'most';
@@ -19,7 +19,7 @@ export interface HeadroomRules extends LatencyTargets {
  * the others by the most. Without a target of either kind the score is the mean of 1 - KV utilisation, the
  * queue scaled so that the shortest has 1, and the share of the prompt that went there before.
  */
-export class LatencyHeadroom extends RememberingRule {
+class LatencyHeadroom extends RememberingRule {
   override readonly readsReports: boolean = true;
   override readonly name: string = 'llm-d-latency';
   readonly #rules: HeadroomRules;

@@ -21,7 +21,7 @@ import {
   type Taken,
 } from './rule.ts';
 
-export interface PrebleRules {
+interface PrebleRules {
   readonly name: string;
   /** Whose rule: Preble's own, or what AIBrix made of it. */
   readonly kind: 'preble' | 'aibrix';
@@ -39,7 +39,7 @@ export interface PrebleRules {
  * Preble takes the least cost and AIBrix the fewest in flight. Else Preble takes the least cost with the work
  * of the request, and AIBrix the least cost without it.
  */
-export class Preble extends RememberingRule {
+class Preble extends RememberingRule {
   override readonly name: string;
   readonly #rules: PrebleRules;
   readonly #blockTokens: number;

@@ -21,7 +21,7 @@ import {
  * prompt. Else the owner of the session on a ring of instances; without a session, the one to which the
  * fewest requests went in the window.
  */
-export class KvAware extends ScoredRule {
+class KvAware extends ScoredRule {
   override readonly name: string = 'prodstack-kvaware';
   override readonly readsCaches: boolean = true;
   readonly #threshold: number;
@@ -63,7 +63,7 @@ export class KvAware extends ScoredRule {
  * The instances to which the longest part of the prompt went before, one of them drawn; of all where none
  * matches. The draws come from the router's stream under the key of the simulation.
  */
-export class PrefixAware extends RememberingRule {
+class PrefixAware extends RememberingRule {
   override readonly name: string = 'prodstack-prefixaware';
 
   constructor(random: GoRandom, memoryBlocks: number) {

@@ -19,7 +19,7 @@ import {
   wholeRule,
 } from './rule.ts';
 
-export interface CacheAwareRules {
+interface CacheAwareRules {
   readonly absolute: number;
   readonly relative: number;
   readonly matchShare: number;
@@ -32,7 +32,7 @@ export interface CacheAwareRules {
  * if it is more than `matchShare` of the prompt. Else the least loaded, or the one with the fewest remembered
  * blocks. All prompts are remembered, whichever way they went.
  */
-export class SglangCacheAware extends RememberingRule {
+class SglangCacheAware extends RememberingRule {
   override readonly name: string = 'sglang-cache-aware';
   readonly #rules: CacheAwareRules;
 
@@ -65,7 +65,7 @@ export class SglangCacheAware extends RememberingRule {
 /**
  * The least uncached tokens x (in flight + 1); of equal ones the fewest in flight, then the fewest tokens.
  */
-export class SglangLmetric extends RememberingRule {
+class SglangLmetric extends RememberingRule {
   override readonly name: string = 'sglang-lmetric';
   readonly #blockTokens: number;
 
@@ -95,7 +95,7 @@ export class SglangLmetric extends RememberingRule {
  * `loadFactor` x (all in flight + 1) / n in flight; else the least loaded. A prompt without a full block goes
  * to the least loaded.
  */
-export class SglangPrefixHash extends ScoredRule {
+class SglangPrefixHash extends ScoredRule {
   override readonly name: string = 'sglang-prefix-hash';
   readonly #prefixBlocks: number;
   readonly #loadFactor: number;

@@ -18,18 +18,18 @@ import type { RoutingContext } from './routingPolicy.ts';
 import { affinityBlocks, PrefixAffinity } from './scorers.ts';
 
 /** A place in the candidates, and the name of the rule that leaves it out. */
-export interface LeftOut {
+interface LeftOut {
   readonly at: number;
   readonly filter: string;
 }
 
-export interface CandidateFilter {
+interface CandidateFilter {
   /** @param open places of the candidates that no filter before has left out, in order */
   leavesOut(context: RoutingContext, open: readonly number[]): readonly LeftOut[];
 }
 
 /** Those of `open` that are not kept. */
-export function allBut(open: readonly number[], kept: readonly number[], filter: string): readonly LeftOut[] {
+function allBut(open: readonly number[], kept: readonly number[], filter: string): readonly LeftOut[] {
   return open.filter((at) => !kept.includes(at)).map((at) => ({ at, filter }));
 }
 
@@ -40,7 +40,7 @@ export function allBut(open: readonly number[], kept: readonly number[], filter:
  * limit holds: requests, uncached prompt tokens without a first token, or both. (llm-d-router,
  * `saturationdetector/concurrency`.)
  */
-export class Concurrency implements CandidateFilter {
+class Concurrency implements CandidateFilter {
   readonly #caps: ConcurrencyCaps;
   readonly #headroom: number;
 
@@ -64,20 +64,20 @@ export class Concurrency implements CandidateFilter {
 //  Caps on load that an instance has to keep.
 
 /** No limit, as a number that can be written as JSON. */
-export const UNLIMITED: number = Number.MAX_SAFE_INTEGER;
+const UNLIMITED: number = Number.MAX_SAFE_INTEGER;
 
 /** `UNLIMITED`, and 1 for the utilisation, for none. */
-export interface Caps {
+interface Caps {
   readonly maxQueueDepth: number;
   readonly maxInFlight: number;
   readonly maxKvUtilization: number;
 }
 
-export function isAnyCap({ maxQueueDepth, maxInFlight, maxKvUtilization }: Caps): boolean {
+function isAnyCap({ maxQueueDepth, maxInFlight, maxKvUtilization }: Caps): boolean {
   return maxQueueDepth < UNLIMITED || maxInFlight < UNLIMITED || maxKvUtilization < 1;
 }
 
-export class LoadCaps implements CandidateFilter {
+class LoadCaps implements CandidateFilter {
   readonly #caps: Caps;
 
   constructor(caps: Caps) {
@@ -101,7 +101,7 @@ export class LoadCaps implements CandidateFilter {
 
 //  llm-d's filter that keeps a prompt where its prefix is, while that is not too slow.
 
-export interface AffinityRules {
+interface AffinityRules {
   /** Matched share of the prompt from which on an instance is sticky. */
   readonly minMatch: number;
   /** 0 for any. */
@@ -117,7 +117,7 @@ export interface AffinityRules {
  * of prefill; the request's own are not counted. Draws where the chance is above 0. (llm-d-router,
  * `prefix-cache-affinity-filter`, with its source `prefillThroughput`.)
  */
-export class PrefixCacheAffinity implements CandidateFilter {
+class PrefixCacheAffinity implements CandidateFilter {
   readonly #rules: AffinityRules;
   readonly #matches: PrefixMatches;
   readonly #draws: GoRandom;
@@ -151,10 +151,10 @@ export class PrefixCacheAffinity implements CandidateFilter {
 //  How much of a prompt an instance is believed to have, for filters that go by it.
 
 /** `router`: where it sent the prefix before (llm-d's approximate producer); `caches`: as they told it. */
-export const prefixSources = ['router', 'caches'] as const;
-export type PrefixSource = (typeof prefixSources)[number];
+const prefixSources = ['router', 'caches'] as const;
+type PrefixSource = (typeof prefixSources)[number];
 
-export class PrefixMatches implements Stateful {
+class PrefixMatches implements Stateful {
   readonly source: PrefixSource;
   readonly #memory: PrefixAffinity = new PrefixAffinity(affinityBlocks);
 
@@ -165,7 +165,7 @@ export class PrefixMatches implements Stateful {
   /** Leading blocks of the prompt. */
   blocks({ request, router }: RoutingContext, instance: number): number {
     return this.source === 'caches'
-      ? router.observedKv.hbmBlocks(request, instance)
+      ? router.observedKv.topBlocks(request, instance)
       : this.#memory.matchedBlocks(request, instance);
   }
 
@@ -195,7 +195,7 @@ export class PrefixMatches implements Stateful {
  * gets work again; where one of them is empty, all. Draws where neither is. (llm-d-router,
  * `slo-headroom-tier-filter`.)
  */
-export class SloHeadroomTier implements CandidateFilter {
+class SloHeadroomTier implements CandidateFilter {
   readonly #targets: LatencyTargets;
   readonly #exploration: number;
   readonly #blockTokens: number;

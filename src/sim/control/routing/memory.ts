@@ -175,7 +175,7 @@ function mixed(value: number): number {
 
 // Means over the requests that have completed on each instance since the start, as the router saw them end.
 
-export interface OutcomeMean {
+interface OutcomeMean {
   readonly requests: number;
   readonly promptTokens: number;
   readonly outputTokens: number;

@@ -38,7 +38,7 @@ import { type Scorer, scorers } from './scorers.ts';
 // in the order of the scorers, as upstream does.
 
 /** A scorer with its share of the whole and what it said last. */
-export interface WeightedPart extends ScorePart {
+interface WeightedPart extends ScorePart {
   readonly scorer: Scorer;
   readonly weight: number;
   values: Float64Array;
@@ -48,7 +48,7 @@ export interface WeightedPart extends ScorePart {
 }
 
 /** @throws TKV_CONFIG without any weight above 0 */
-export function partsOf(weights: Readonly<Record<string, number>>, blockTokens: number): WeightedPart[] {
+function partsOf(weights: Readonly<Record<string, number>>, blockTokens: number): WeightedPart[] {
   const entries = Object.entries(weights).filter(([, weight]) => weight > 0);
   const sum = entries.reduce((total, [, weight]) => total + weight, 0);
   if (entries.length === 0) throw configError('routing.scorers', 'has no weight above 0', 'Name one scorer.');
@@ -63,7 +63,7 @@ export function partsOf(weights: Readonly<Record<string, number>>, blockTokens: 
 }
 
 /** Asks every scorer; scores are clamped to [0, 1]. */
-export function askScorers(parts: readonly WeightedPart[], context: RoutingContext): void {
+function askScorers(parts: readonly WeightedPart[], context: RoutingContext): void {
   const { candidates, reports } = context;
   const count = candidates.length;
   for (const part of parts) {
@@ -79,7 +79,7 @@ export function askScorers(parts: readonly WeightedPart[], context: RoutingConte
   }
 }
 
-export class Weighted implements RoutingPolicy {
+class Weighted implements RoutingPolicy {
   readonly name: string = 'weighted';
   readonly readsCaches: boolean;
   readonly readsReports: boolean;
@@ -143,7 +143,7 @@ export class Weighted implements RoutingPolicy {
 const PREFIX_SCORE_MIN = 0.1;
 const DECAY = 0.6;
 
-export class Evolved extends Weighted {
+class Evolved extends Weighted {
   override readonly name: string = 'evolved';
   /** KV utilisation, whatever the scorers are. */
   override readonly readsReports: boolean = true;
@@ -175,7 +175,7 @@ export class Evolved extends Weighted {
 
 //  Routing rules of one line: in turn, and by one number of each instance.
 
-export class RoundRobin implements RoutingPolicy {
+class RoundRobin implements RoutingPolicy {
   readonly name: string = 'round-robin';
   readonly readsCaches: boolean = false;
   readonly readsReports: boolean = false;
@@ -198,7 +198,7 @@ export class RoundRobin implements RoutingPolicy {
 /** A score of one instance, higher is better. */
 export type InstanceScore = (instance: InstanceSnapshot, request: RequestView) => number;
 
-export class ByScore implements RoutingPolicy {
+class ByScore implements RoutingPolicy {
   readonly name: string;
   readonly readsCaches: boolean = false;
   readonly readsReports: boolean;
@@ -236,12 +236,12 @@ const PER_REQUEST = 0.001;
  * -(T - F + needed) / T - 0.001 x load, 10 less where it is not admissible. Before the first report T is
  * unknown and counts as one block, which is inadmissible everywhere alike.
  */
-export function gliaHeadRoom(blockTokens: number): InstanceScore {
+function gliaHeadRoom(blockTokens: number): InstanceScore {
   return (instance, request) => {
     const needed = (request.promptTokens * (1 + OUTPUT_PER_PROMPT) + blockTokens - 1) / blockTokens;
-    const hbm = instance.kv.tiers[0];
-    const total = Math.max(1, hbm?.capacityBlocks ?? 0);
-    const free = hbm?.capacityBlocks ? hbm.freeBlocks : 0;
+    const top = instance.kv.tiers[0];
+    const total = Math.max(1, top?.capacityBlocks ?? 0);
+    const free = top?.capacityBlocks ? top.freeBlocks : 0;
     const used = total - free + needed;
     const score = -used / total - PER_REQUEST * effectiveLoad(instance);
     return total - used >= total * RESERVE_SHARE ? score : score - INADMISSIBLE;
@@ -273,7 +273,7 @@ function scoreOf(name: string, about: string, score: InstanceScore): PolicyEntry
 //  The registry.
 
 /** Upstream's profile for `weighted`. */
-export const defaultScorers: Readonly<Record<string, number>> = {
+const defaultScorers: Readonly<Record<string, number>> = {
   'precise-prefix-cache': 2,
   'queue-depth': 1,
   'kv-utilization': 1,

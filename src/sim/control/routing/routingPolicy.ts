@@ -109,7 +109,7 @@ export function drawnBy(weights: readonly number[], share: number): number {
   return weights.length - 1;
 }
 
-export const drawNames = ['weighted-random', 'softmax', 'two-choices'] as const;
+const drawNames = ['weighted-random', 'softmax', 'two-choices'] as const;
 export type DrawName = (typeof drawNames)[number];
 
 /**

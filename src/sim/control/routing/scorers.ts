@@ -20,7 +20,7 @@ import type { RoutingContext } from './routingPolicy.ts';
  * that were never used for such a prompt come first, in order of their numbers, then the others, the one used
  * longest ago first: 1 - rank / (n - 1); a single one gets 1. Only such decisions change the order.
  */
-export class NoHitLru implements Scorer {
+class NoHitLru implements Scorer {
   readonly name: string = 'no-hit-lru';
   readonly readsCaches: boolean = true;
   /** The one used longest ago first. */
@@ -28,7 +28,7 @@ export class NoHitLru implements Scorer {
   #cold = false;
 
   score({ request, candidates, router }: RoutingContext, out: Float64Array): void {
-    this.#cold = !candidates.some(({ instance }) => router.observedKv.hbmBlocks(request, instance) > 0);
+    this.#cold = !candidates.some(({ instance }) => router.observedKv.topBlocks(request, instance) > 0);
     const count = candidates.length;
     if (!this.#cold) {
       out.fill(0.5, 0, count);
@@ -60,7 +60,7 @@ export class NoHitLru implements Scorer {
 const SESSIONS_MOST = 2 ** 20;
 
 /** 1 for the instance that the session's last request went to, else 0. Of too many sessions the oldest is forgotten. */
-export class SessionAffinity implements Scorer {
+class SessionAffinity implements Scorer {
   readonly name: string = 'session-affinity';
   readonly readsCaches: boolean = false;
   readonly #last = new Map<string, number>();
@@ -121,38 +121,38 @@ function leastIsBest(value: (instance: InstanceSnapshot) => number): Values {
 }
 
 /** (max - q) / (max - min) over queue depths. */
-export const queueDepth = (): Scorer =>
+const queueDepth = (): Scorer =>
   readingReports(
     'queue-depth',
     leastIsBest(({ queueDepth }) => queueDepth),
   );
 /** The same over batch sizes. */
-export const runningRequests = (): Scorer =>
+const runningRequests = (): Scorer =>
   readingReports(
     'running-requests',
     leastIsBest(({ batchSize }) => batchSize),
   );
 /** The same over 4 x queued + running, the cost of vLLM's data-parallel balancer. */
-export const vllmDp = (): Scorer =>
+const vllmDp = (): Scorer =>
   readingReports(
     'vllm-dp',
     leastIsBest(({ queueDepth, batchSize }) => 4 * queueDepth + batchSize),
   );
 /** 1 - KV utilisation. */
-export const kvUtilizationScorer = (): Scorer =>
+const kvUtilizationScorer = (): Scorer =>
   readingReports(
     'kv-utilization',
     each((instance) => 1 - kvUtilization(instance)),
   );
 /** 1 / (1 + load), with the load of queued, running and in flight. */
-export const loadBalance = (): Scorer =>
+const loadBalance = (): Scorer =>
   stateless(
     'load-balance',
     each((instance) => 1 / (1 + effectiveLoad(instance))),
   );
 
 /** None in flight 1, else (max - f) / max: all equally busy get 0. */
-export const activeRequests = (): Scorer =>
+const activeRequests = (): Scorer =>
   stateless('active-requests', ({ candidates }, out) => {
     let most = 0;
     for (const { inFlight } of candidates) most = Math.max(most, inFlight);
@@ -164,7 +164,7 @@ export const activeRequests = (): Scorer =>
 
 const QUEUE_LIMIT = 128;
 /** An empty queue 0.5, else 0.5 x (1 - min(q, 128) / 128). */
-export const loadAware = (): Scorer =>
+const loadAware = (): Scorer =>
   readingReports(
     'load-aware',
     each(({ queueDepth }) =>
@@ -174,14 +174,14 @@ export const loadAware = (): Scorer =>
 
 const TOKEN_LIMIT = 4_194_304;
 /** 1 - min(1, tokens / 4194304), with the uncached prompt tokens that had no first token yet. */
-export const tokenLoad = (): Scorer =>
+const tokenLoad = (): Scorer =>
   stateless(
     'token-load',
     each(({ inFlightTokens }) => 1 - Math.min(1, inFlightTokens / TOKEN_LIMIT)),
   );
 
 /** Resident 1, else 0, scaled; 1 for all where the request has no adapter or all are alike. */
-export const loraAffinity = (): Scorer =>
+const loraAffinity = (): Scorer =>
   stateless('lora-affinity', ({ request, candidates }, out) => {
     for (let i = 0; i < candidates.length; i++) {
       out[i] = request.adapter !== '' && candidates[i].adapters.includes(request.adapter) ? 1 : 0;
@@ -267,7 +267,7 @@ const LONG_TOKENS = 8192;
  * min(1, matched tokens / 8192) squared, by the same memory: the length term of llm-d's prefix scorer, which
  * with its weight w is w x this + (1 - w) x `prefix-affinity`.
  */
-export class PrefixLength extends PrefixAffinity {
+class PrefixLength extends PrefixAffinity {
   override readonly name: string = 'prefix-length';
   readonly #blockTokens: number;
 
@@ -286,12 +286,12 @@ export class PrefixLength extends PrefixAffinity {
 }
 
 /** Leading blocks in HBM as the instances told it, scaled to [0, 1]; all equal, 1. */
-export const precisePrefix = (): Scorer => ({
+const precisePrefix = (): Scorer => ({
   name: 'precise-prefix-cache',
   readsCaches: true,
   score: ({ request, candidates, router }, out) => {
     for (let i = 0; i < candidates.length; i++) {
-      out[i] = router.observedKv.hbmBlocks(request, candidates[i].instance);
+      out[i] = router.observedKv.topBlocks(request, candidates[i].instance);
     }
     minMax(out, candidates.length, false);
   },
@@ -305,7 +305,7 @@ const TIER_WEIGHTS = [1, 0.8, 0.5, 0.25];
  * Leading blocks in any tier as the instances told it, weighted by tier, over the blocks of the prompt; 0 for
  * a prompt without a full block.
  */
-export const tieredPrefix = (): Scorer => ({
+const tieredPrefix = (): Scorer => ({
   name: 'tiered-prefix',
   readsCaches: true,
   score: ({ request, candidates, router }, out) => {
@@ -322,7 +322,7 @@ export const tieredPrefix = (): Scorer => ({
 });
 
 /** Leading blocks by the router's shadow over the blocks of the prompt; 0 without a shadow. */
-export const shadowPrefix = (): Scorer => ({
+const shadowPrefix = (): Scorer => ({
   name: 'shadow-prefix',
   readsCaches: false,
   score: ({ request, candidates, router }, out) => {
@@ -351,7 +351,7 @@ export interface Scorer extends Stateful {
 /**
  * Scales values to [0, 1] in place; with `inverted` the smallest gets 1. All equal gives 1 everywhere.
  */
-export function minMax(values: Float64Array, count: number, inverted: boolean): void {
+function minMax(values: Float64Array, count: number, inverted: boolean): void {
   let min = Infinity;
   let max = -Infinity;
   for (let i = 0; i < count; i++) {
@@ -369,7 +369,7 @@ export function minMax(values: Float64Array, count: number, inverted: boolean): 
 export const affinityBlocks = 10_000;
 
 /** What a scorer is made for. */
-export type ScorerWorld = Pick<PolicyWorld, 'blockTokens'>;
+type ScorerWorld = Pick<PolicyWorld, 'blockTokens'>;
 
 export const scorers: Registry<Scorer, ScorerWorld> = new Registry<Scorer, ScorerWorld>('scorers', [
   {

@@ -46,7 +46,7 @@ export class Apa extends StatelessPolicy implements AutoScalePolicy {
   }
 }
 
-export interface KpaWindows {
+interface KpaWindows {
   readonly target: number;
   readonly stableUs: number;
   readonly panicUs: number;

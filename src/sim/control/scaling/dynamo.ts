@@ -143,7 +143,7 @@ export class DynamoLoad extends StatelessPolicy implements AutoScalePolicy {
   }
 }
 
-export interface LoadThresholds {
+interface LoadThresholds {
   readonly prefillUp: number;
   readonly prefillDown: number;
   readonly kvUp: number;

@@ -160,7 +160,7 @@ export function meanConcurrency(history: readonly LoadSample[], fromUs: number):
 // Autoscaling policies that know what a replica can hold: saturation and token capacity of llm-d's variant
 // autoscaler, and a model of the queue.
 
-export interface SaturationRules {
+interface SaturationRules {
   readonly kvThreshold: number;
   readonly queueThreshold: number;
   readonly spareKv: number;
@@ -207,7 +207,7 @@ export class Saturation extends StatelessPolicy implements AutoScalePolicy {
   }
 }
 
-export interface TokenRules {
+interface TokenRules {
   readonly kvThreshold: number;
   readonly upThreshold: number;
   readonly downBoundary: number;
@@ -267,7 +267,7 @@ export class TokenCapacity extends StatelessPolicy implements AutoScalePolicy {
   }
 }
 
-export interface ModelRules {
+interface ModelRules {
   /** A token's time with a batch of b is alphaUs + betaUs x b. */
   readonly alphaUs: number;
   readonly betaUs: number;

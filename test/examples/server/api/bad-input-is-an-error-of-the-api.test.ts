@@ -193,6 +193,24 @@ describe('a request that is wrong', () => {
   });
 });
 
+it('a path that must be text and is not is an error of the API, and the scheme of a key is written as one likes', async () => {
+  const response = await fetch(`${server.url}/v1/models/%ff`, {
+    headers: { authorization: 'bearer  key-a' },
+  });
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({ error: { type: 'invalid_request_error' } });
+  const models = await fetch(`${server.url}/v1/models`, { headers: { authorization: 'bearer  key-a' } });
+  expect(models.status).toBe(200);
+});
+
+it('a prompt that nearly fills the context has the room that is left, where no length is asked for', async () => {
+  const response = await server.post(
+    completions,
+    completion({ prompt: Array(507).fill(5), ignore_eos: true }),
+  );
+  expect(await response.json()).toMatchObject({ usage: { prompt_tokens: 507, completion_tokens: 5 } });
+});
+
 describe('more requests than the queue holds', () => {
   it('are refused with 429, and the requests that were taken are answered', async () => {
     const body = completion({ max_tokens: 60, ignore_eos: true, temperature: 0 });

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { wholeBody } from '../../../../examples/server/api/answerBodies.ts';
 import { sampledLogprob } from '../../../../examples/server/engine/logprobs.ts';
 import { blockBytes, keys, LiveServer, model } from '../liveServer.ts';
 
@@ -118,6 +119,20 @@ describe('log probabilities', () => {
       expect(Math.max(...Object.values(top))).toBeCloseTo(logprobs?.token_logprobs?.[i] ?? Number.NaN, 5);
     }
     expect((await client.completions.create(ask)).choices[0].logprobs).toBeNull();
+  });
+
+  it('of tokens with one text are those of the likeliest, and the token itself is among them', () => {
+    const words = { decode: ([token]: readonly number[]) => (token === 3 ? 'c' : '\ufffd') };
+    const top = [
+      { token: 1, logprob: -1 },
+      { token: 2, logprob: -2 },
+    ];
+    const answer = { request: { logprobs: 2 }, logprobs: [{ token: 3, logprob: -9, top }], tokens: [3] };
+    const name = { id: 'a', created: 0, model: 'm' };
+    const { choices } = wholeBody('completion', name, [answer as never], ['c'], words as never) as {
+      choices: [{ logprobs: { top_logprobs: object[] } }];
+    };
+    expect(choices[0].logprobs.top_logprobs).toEqual([{ '\ufffd': -1, c: -9 }]);
   });
 
   it('stand beside the tokens of a chat, whole and streamed', async () => {

@@ -8,16 +8,16 @@
 
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Dealer, Publisher, Router, Subscriber } from 'zeromq';
-import type { KVRuntime } from '../../../../src/embed/index.ts';
 import { CachePicture, publishKVEvents, subscribeKVEvents } from '../../../../src/gateway/events/index.ts';
+import type { KVRuntime } from '../../../../src/index.ts';
 import { BlockKeys, type KeyChain, keyToHex } from '../../../../src/runtime/index.ts';
 import { blocks, layout, openRuntime, write } from '../../../embed/liveRuntime.ts';
+import { portOfOurOwn } from '../../../ports.ts';
 
 const python = process.env.TIERKV_PYTHON ?? 'python3';
 const has = ((): boolean => {
@@ -51,14 +51,6 @@ function random(state: number): (limit: number) => number {
     at = (Math.imul(at, 1664525) + 1013904223) >>> 0;
     return Math.floor((at / 2 ** 32) * limit);
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
-  const { port } = server.address() as { port: number };
-  await new Promise((done) => server.close(done));
-  return port;
 }
 
 class Indexer {
@@ -131,18 +123,22 @@ class LossyLink {
   readonly #asked = new Router({ linger: 0 });
   /** A socket for each asker, so that replies find their way. */
   readonly #asks: Map<string, Dealer> = new Map();
-  readonly #port: number;
+  readonly #from: { readonly endpoint: string; readonly replayEndpoint: string };
 
-  constructor(port: number, replayPort: number, publisherPort: number) {
+  constructor(
+    port: number,
+    replayPort: number,
+    from: { readonly endpoint: string; readonly replayEndpoint: string },
+  ) {
     this.endpoint = `tcp://127.0.0.1:${port}`;
     this.replayEndpoint = `tcp://127.0.0.1:${replayPort}`;
-    this.#port = publisherPort;
+    this.#from = from;
   }
 
   async open(): Promise<void> {
     await this.#out.bind(this.endpoint);
     await this.#asked.bind(this.replayEndpoint);
-    this.#in.connect(`tcp://127.0.0.1:${this.#port}`);
+    this.#in.connect(this.#from.endpoint);
     this.#in.subscribe();
     void this.#pass();
     void this.#passRequests();
@@ -166,7 +162,7 @@ class LossyLink {
       let asks = this.#asks.get(name);
       if (asks === undefined) {
         asks = new Dealer({ linger: 0 });
-        asks.connect(`tcp://127.0.0.1:${this.#port + 1}`);
+        asks.connect(this.#from.replayEndpoint);
         this.#asks.set(name, asks);
         void this.#passReplies(asker, asks);
       }
@@ -211,13 +207,12 @@ function leading(kv: KVRuntime, chain: KeyChain, tokenIds: readonly number[]): r
 describe.skipIf(!has)("Dynamo's indexer", () => {
   it(`agrees with the manager at ${POINTS} points of a run`, { timeout: 1_800_000 }, async () => {
     const draw = random(seed);
-    const [http, out, replay, publisherPort] = [
-      await freePort(),
-      await freePort(),
-      await freePort(),
-      20_000 + draw(20_000),
-    ];
-    const link = new LossyLink(out, replay, publisherPort);
+    const [http, out, replay] = [await portOfOurOwn(), await portOfOurOwn(), await portOfOurOwn()];
+    const ours = {
+      endpoint: `tcp://127.0.0.1:${await portOfOurOwn()}`,
+      replayEndpoint: `tcp://127.0.0.1:${await portOfOurOwn()}`,
+    };
+    const link = new LossyLink(out, replay, ours);
     await link.open();
     const indexer = new Indexer(http);
     await indexer.up();
@@ -231,8 +226,7 @@ describe.skipIf(!has)("Dynamo's indexer", () => {
       });
     const publish = (kv: KVRuntime): ReturnType<typeof publishKVEvents> =>
       publishKVEvents(kv, {
-        endpoint: `tcp://127.0.0.1:${publisherPort}`,
-        replayEndpoint: `tcp://127.0.0.1:${publisherPort + 1}`,
+        ...ours,
         mediums: { nvme: 'DISK' },
         heartbeatMs: 50,
         keepBatches: 40,

@@ -2,7 +2,6 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../../src/embed/index.ts';
 import {
   CachePicture,
   type KVEventBatch,
@@ -10,6 +9,7 @@ import {
   publishKVEvents,
   subscribeKVEvents,
 } from '../../../../src/gateway/events/index.ts';
+import type { KVRuntime } from '../../../../src/index.ts';
 import { blake2s, type RequestExtras } from '../../../../src/runtime/index.ts';
 import { layout, openHostRuntime, prompt, promptBlocks, write } from '../../../embed/liveRuntime.ts';
 

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { loadTrace, type TraceName } from '../../../../bench/kv/policies/traces.ts';
-import { Optimum, runPool } from '../../../../src/replay/study.ts';
+import { Optimum, PoolStudy } from '../../../../src/replay/study.ts';
 
 const directory =
   process.env.TIERKV_TRACES ?? fileURLToPath(new URL('../../../../../shared/traces', import.meta.url));
@@ -22,8 +22,16 @@ function measure(
 ): { lru: number; hazard: number; best: number; all: number } {
   const trace = loadTrace(directory, name);
   if (trace === undefined) throw new Error(`${name} is not in ${directory}`);
-  const run = (policy: string): number =>
-    runPool(trace, { capacity, eviction: { policy }, held: false, requests: trace.runs.length }).hits;
+  const run = (policy: string): number => {
+    const study = new PoolStudy(trace, {
+      capacity,
+      eviction: { policy },
+      held: false,
+      requests: trace.runs.length,
+    });
+    study.advance(Number.POSITIVE_INFINITY);
+    return study.result().hits;
+  };
   const best = new Optimum(trace).hits(capacity);
   return { lru: run('lru'), hazard: run('hazard'), best, all: trace.lookups };
 }

@@ -285,8 +285,8 @@ describe('a drain in one of several pools', () => {
   });
 
   const pair = (decodeBlocks: number): ReturnType<typeof smallPool>[] => [
-    smallPool({ role: 'prefill', replicas: 2, hbmBlocks: 256 }),
-    smallPool({ role: 'decode', replicas: 2, hbmBlocks: decodeBlocks }),
+    smallPool({ role: 'prefill', replicas: 2, topBlocks: 256 }),
+    smallPool({ role: 'decode', replicas: 2, topBlocks: decodeBlocks }),
   ];
   const always = { decider: { policy: 'always' } };
   /** Slow enough that hand-offs are under way at any time. */

@@ -143,7 +143,7 @@ describe('a snapshot of another run', () => {
   it('of another deployment is refused', () => {
     const setup = randomSetup(7);
     const [pool] = setup.deployment.pools;
-    const engine = { ...pool.engine, hbmBlocks: pool.engine.hbmBlocks + 1 };
+    const engine = { ...pool.engine, topBlocks: pool.engine.topBlocks + 1 };
     const deployment = { pools: [{ ...pool, engine }, ...setup.deployment.pools.slice(1)] };
     expect(() => resumeSimulation({ ...setup, deployment }, taken.data)).toThrow(
       'The saved state has another configuration',

@@ -79,7 +79,7 @@ describe('scorers, by their formulas', () => {
 
   it('tiered-prefix: HBM 1, host 0.8, disk 0.5, over the blocks of the prompt', () => {
     const place = { blocks: 8, byTier: [4, 2, 2] };
-    const observedKv = { hbmBlocks: () => 4, place: () => place };
+    const observedKv = { topBlocks: () => 4, place: () => place };
     const [score] = scores('tiered-prefix', [instance(0)], request(), router({ observedKv }));
     expect(score).toBeCloseTo((4 + 1.6 + 1) / 10, 12);
     expect(

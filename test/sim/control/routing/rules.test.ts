@@ -37,7 +37,7 @@ const ends = (view: RequestView, number: number, nowUs = 0) => ({
 
 describe('dynamo-kv', () => {
   const tiers = router({
-    observedKv: { hbmBlocks: () => 2, place: () => ({ blocks: 10, byTier: [2, 4, 3, 1] }) },
+    observedKv: { topBlocks: () => 2, place: () => ({ blocks: 10, byTier: [2, 4, 3, 1] }) },
   });
   const two = [instance(0, { inFlightTokens: 320, inFlight: 3 }), instance(1)];
 

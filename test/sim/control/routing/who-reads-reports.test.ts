@@ -67,7 +67,7 @@ describe('a policy by name', () => {
         return asked.keys;
       },
     };
-    const asksCaches = { hbmBlocks: () => ++looks, place: () => ({ blocks: ++looks, byTier: [0, 0] }) };
+    const asksCaches = { topBlocks: () => ++looks, place: () => ({ blocks: ++looks, byTier: [0, 0] }) };
     const books = Object.assign(Object.create(router()), { observedKv: asksCaches });
     const context = { request: blind, priority, candidates: watched().candidates, router: books };
     for (let i = 0; i < 4; i++) {

@@ -7,21 +7,27 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { latencyDataFile, loadCoefficients, loadHardware, loadModel, readText } from '../files/dataFiles.ts';
-import { TierKVError } from '../runtime/errors.ts';
-import type { CalibratedCoefficients } from '../sim/latency/calibrated.ts';
-import { onLinksOf } from '../sim/latency/calibrated.ts';
-import { engineMemory } from '../sim/latency/engineMemory.ts';
-import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
-import { fitRun, replayRun } from '../sim/latency/fit/runFit.ts';
-import { kvLayout } from '../sim/latency/kvLayout.ts';
-import { BatchSums, sumBatch } from '../sim/latency/latencyModel.ts';
-import { newLatencyModel } from '../sim/latency/makeModel.ts';
-import { type ComparedValue, compareTimes } from './comparison.ts';
-import { measuredRun, type ServedBy } from './fitRequests.ts';
+import {
+  latencyDataFile,
+  loadCoefficients,
+  loadHardware,
+  loadModel,
+  readText,
+} from '../src/files/dataFiles.ts';
+import { type ComparedValue, compareTimes } from '../src/fitting/comparison.ts';
+import { measuredRun, type ServedBy } from '../src/fitting/fitRequests.ts';
+import { TierKVError } from '../src/runtime/errors.ts';
+import type { CalibratedCoefficients } from '../src/sim/latency/calibrated.ts';
+import { onLinksOf } from '../src/sim/latency/calibrated.ts';
+import { engineMemory } from '../src/sim/latency/engineMemory.ts';
+import { readMeasuredRun } from '../src/sim/latency/fit/measuredRuns.ts';
+import { fitRun, replayRun } from '../src/sim/latency/fit/runFit.ts';
+import { kvLayout } from '../src/sim/latency/kvLayout.ts';
+import { BatchSums, sumBatch } from '../src/sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../src/sim/latency/makeModel.ts';
 import type { LoggedFigure, ServedTokens } from './publicFigures.ts';
 
-export interface AccuracyRow {
+interface AccuracyRow {
   readonly run: string;
   readonly served: string;
   readonly calibratedOn: string;
@@ -29,7 +35,7 @@ export interface AccuracyRow {
   readonly values: readonly ComparedValue[];
 }
 
-export interface CapacityRow {
+interface CapacityRow {
   readonly run: string;
   readonly measured: string;
   readonly predicted: string;
@@ -38,20 +44,20 @@ export interface CapacityRow {
 }
 
 /** A run that was left out, and why. */
-export interface SkippedRun {
+interface SkippedRun {
   readonly run: string;
   readonly why: string;
 }
 
 /** Steps of another engine on one GPU and one degree of parallelism; mean errors in percent. */
-export interface StepRow {
+interface StepRow {
   readonly engine: string;
   readonly count: number;
   readonly promptPercent: number;
   readonly tokenPercent: number;
 }
 
-export interface AccuracyReport {
+interface AccuracyReport {
   readonly rows: readonly AccuracyRow[];
   readonly steps: readonly StepRow[];
   readonly capacity: readonly CapacityRow[];
@@ -135,7 +141,7 @@ export function servedBy(folder: string): { readonly by: ServedBy; readonly assu
 // since 0.4 that say one of these are read, the last of each kind counts, and everything else is passed over.
 
 /** Of these, what the log says. */
-export interface LoggedEngine {
+interface LoggedEngine {
   /** Arguments by vLLM's names, as `tensor_parallel_size`. */
   readonly args: Readonly<Record<string, string | number>>;
   /** Blocks of the pool, where they are said as such. */
@@ -337,7 +343,7 @@ export function stepRows(text: string, mostBatch: number = 8): StepRow[] {
 }
 
 /** Folders below `root` that hold a measured run, `root` itself among them. */
-export function runFolders(root: string): string[] {
+function runFolders(root: string): string[] {
   const here = fs.readdirSync(root, { withFileTypes: true });
   const own = here.some((entry) => entry.isFile() && /^requests\.(jsonl|csv|json)$/.test(entry.name))
     ? [root]

@@ -5,10 +5,10 @@
 
 import { describe, expect, it } from 'vitest';
 import { latencyDataFile, loadModel, readText } from '../../src/files/dataFiles.ts';
-import { loggedFigures, servedTokens } from '../../src/fitting/publicFigures.ts';
 import { engineMemory, localWeightBytes } from '../../src/sim/latency/engineMemory.ts';
 import { parseModelConfig } from '../../src/sim/latency/modelConfig.ts';
 import { engineShape } from '../../src/sim/latency/physics.ts';
+import { loggedFigures, servedTokens } from '../../tools/publicFigures.ts';
 import { h100 } from '../sim/latency/setups.ts';
 
 const logged = loggedFigures(readText(latencyDataFile('vllm-logs.csv')));

@@ -4,14 +4,14 @@
  * `seen` showed a rule of `engineMemory`; to the others, and to all times, nothing was fitted.
  */
 
-import { loadCoefficients, loadHardware, loadModel } from '../files/dataFiles.ts';
-import { inputError } from '../runtime/errors.ts';
-import { requireShapes } from '../runtime/options.ts';
-import { engineMemory, layerKvBytesPerToken } from '../sim/latency/engineMemory.ts';
-import { kvLayout } from '../sim/latency/kvLayout.ts';
-import { BatchSums } from '../sim/latency/latencyModel.ts';
-import { newLatencyModel } from '../sim/latency/makeModel.ts';
-import { kvElementBytesOf, type ModelConfig } from '../sim/latency/modelConfig.ts';
+import { loadCoefficients, loadHardware, loadModel } from '../src/files/dataFiles.ts';
+import { inputError } from '../src/runtime/errors.ts';
+import { requireShapes } from '../src/runtime/options.ts';
+import { engineMemory, layerKvBytesPerToken } from '../src/sim/latency/engineMemory.ts';
+import { kvLayout } from '../src/sim/latency/kvLayout.ts';
+import { BatchSums } from '../src/sim/latency/latencyModel.ts';
+import { newLatencyModel } from '../src/sim/latency/makeModel.ts';
+import { kvElementBytesOf, type ModelConfig } from '../src/sim/latency/modelConfig.ts';
 
 export interface LoggedFigure {
   readonly engine: string;
