@@ -230,6 +230,19 @@ const kinds: readonly Kind[] = [
     cells: true,
   },
   {
+    name: 'the step log of vLLM’s scheduler',
+    file: 'log.csv',
+    text: lines(
+      'step.id,step.ts_start_ns,batch.num_prefill_reqs,batch.num_decode_reqs,batch.prefill_tokens,kv.blocks_total_gpu,kv.blocks_free_gpu,experiment_id,model,tp',
+      '1,1000000,0,4,0,100,50,e,qwen3-8b,1',
+      '2,10000000,0,4,0,100,50,e,qwen3-8b,1',
+      '3,20000000,1,4,64,100,40,e,qwen3-8b,1',
+    ),
+    read: (file) => parseEngineLog(readText(file), file),
+    ordered: true,
+    cells: true,
+  },
+  {
     name: 'products',
     file: 'g.csv',
     text: () =>
