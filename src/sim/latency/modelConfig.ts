@@ -69,7 +69,7 @@ export interface ModelConfig {
 }
 
 /** Sizes of the projections of MLA. */
-export interface LatentProjections {
+interface LatentProjections {
   /** Width of the compressed queries; 0 where they are not compressed. */
   readonly queryRank: number;
   /** Of one head: the part of a query or key without position, and a value. */
