@@ -133,7 +133,6 @@ function heldOut(perSecond: number, stepUs: (step: Step) => number) {
 
 describe('a fit to the first half predicts the second', () => {
   it.each([
-    ['of steps that cost the same a token', 0.5, ({ rows }: Step) => 3000 + 500 * rows],
     [
       'of work for each request, and slow attention',
       4,
