@@ -82,7 +82,7 @@ it.each([
   ['kimi-k2-instruct', 1030],
   ['glm-4.5-air', 106],
 ])('the matrices of %s add up to what its publisher counts', (name, billions) => {
-  // what an engine pads for its kernels is no parameter
+  // parameters are counted without what an engine pads for its kernels
   const { expertPadding: _, ...unpadded } = loadModel(name);
   const model = { ...unpadded, weightBytes: 1, activationBytes: 1 };
   expect(Math.abs(localWeightBytes(model, 1, 1) / 1e9 / billions - 1)).toBeLessThan(0.015);
