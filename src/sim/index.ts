@@ -276,14 +276,11 @@ export {
   crossValidate,
   type Fold,
   fitEngine,
-  fitRun,
   kernelCoefficients,
-  type MeasuredRun,
   type ModelLookup,
   predictRecords,
   prepareRecords,
   type RecordPrediction,
-  replayRun,
 } from './latency/fit/engineFit.ts';
 export {
   composedPrefillUs,
@@ -320,7 +317,13 @@ export {
   readMeasuredRun,
   runFormats,
 } from './latency/fit/measuredRuns.ts';
-export { type BatchLimits, type RequestTimes, replayRequests } from './latency/fit/runReplay.ts';
+export { fitRun, type MeasuredRun, replayRun } from './latency/fit/runFit.ts';
+export {
+  type BatchLimits,
+  type RequestTimes,
+  replayRequests,
+  type StepSeen,
+} from './latency/fit/runReplay.ts';
 export {
   averageStep,
   batchOf,

@@ -474,8 +474,8 @@ interface ChosenCoefficients {
 }
 
 /**
- * Of the model of time that is named; else of the one in the file that is named; else of the calibrated one of the GPU,
- * and otherwise of trained-physics.
+ * Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. Where
+ * nothing measured on a GPU ships, those of H100 stand in, on this GPU's peaks, memory and links.
  */
 function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
   const named = textOption(options, 'latencyModel');
@@ -490,9 +490,8 @@ function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoeffi
     }
     return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
   }
-  const standsIn = backend === undefined && file === undefined && !isCalibrated(hardware);
-  return {
-    coefficients: loadCoefficients(backend ?? (standsIn ? 'trained-physics' : 'calibrated'), hardware, file),
-    standsIn,
-  };
+  const standsIn =
+    (backend ?? 'calibrated') === 'calibrated' && file === undefined && !isCalibrated(hardware);
+  const measuredOn = standsIn ? loadHardware('H100') : hardware;
+  return { coefficients: loadCoefficients(backend ?? 'calibrated', measuredOn, file), standsIn };
 }

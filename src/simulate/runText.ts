@@ -69,12 +69,12 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
 /** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */
 export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
   const least = floor ? 'no step shorter than the hardware needs' : 'WITHOUT the physical floor';
-  if (coefficients.backend === 'calibrated') return `steps: calibrated on ${coefficients.gpu}, ${least}`;
+  if (coefficients.backend !== 'calibrated') return `steps: ${latency.backend}, ${least}`;
   const why = standsIn
-    ? `, since nothing measured on ${hardware.name} is shipped: calibrate by tierkv latency fit, or try --coefficients ` +
-      'with the file of another GPU'
+    ? `, since nothing measured on ${hardware.name} is shipped: its own peaks, memory and links at the shares of ` +
+      `${coefficients.gpu}. Calibrate by tierkv latency fit`
     : '';
-  return `steps: ${latency.backend}, ${least}${why}`;
+  return `steps: calibrated on ${coefficients.gpu}, ${least}${why}`;
 }
 
 /** What every model of time here leaves out. */

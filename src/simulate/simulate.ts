@@ -20,6 +20,7 @@ import {
 } from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
+import { refuseIdleOptions } from './idleOptions.ts';
 import { numberOption } from './numberOptions.ts';
 import { goodputTargets, requireKnownTargets } from './options.ts';
 import { latenciesOf } from './output.ts';
@@ -77,7 +78,9 @@ export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): S
 
 function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
   return inFieldNames(() => {
-    const plan = planSimulation(undefined, askedFor(spec).options);
+    const asked = askedFor(spec);
+    const plan = planSimulation(undefined, asked.options);
+    refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
     const { options } = plan;
     let occupancy: Occupancy | undefined;
     const built = runToEnd((skipsKeys) => {
