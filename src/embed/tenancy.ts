@@ -208,11 +208,15 @@ export class TokenList {
   }
 }
 
+/** An object that says it has more elements than this has not: it is refused by its length, which costs nothing. */
+const elementsOfObjectMost = 2 ** 24;
+
 /** The tokens as they are now, for a call that goes on with them later. */
 export function copyOfTokens(tokens: KeyElements): KeyElements {
   // not of a Buffer, whose slice is a view
   const isPlain = Array.isArray(tokens) || (ArrayBuffer.isView(tokens) && !(tokens instanceof Uint8Array));
-  return isPlain ? (tokens as Uint32Array).slice() : Array.from(tokens as ArrayLike<number>);
+  if (isPlain) return (tokens as Uint32Array).slice();
+  return tokens.length > elementsOfObjectMost ? tokens : Array.from(tokens as ArrayLike<number>);
 }
 
 /** @throws TKV_INPUT naming the first invalid token id from `from` on */

@@ -101,10 +101,11 @@ describe('the official client', () => {
     expect(finish).toBe(whole.choices[0].finish_reason);
     expect(usage?.completion_tokens).toBe(whole.usage?.completion_tokens);
     expect(ids.size).toBe(1);
-    const oneText = await client.chat.completions.create({
-      ...request,
-      messages: [request.messages[0], { role: 'user', content: 'Hello, \nwörld 😀' }],
-    });
+    const lines = [
+      request.messages[0],
+      { role: 'user', content: 'Hello, \nwörld 😀' },
+    ] satisfies OpenAI.ChatCompletionMessageParam[];
+    const oneText = await client.chat.completions.create({ ...request, messages: lines });
     expect(oneText.usage?.prompt_tokens).toBe(whole.usage?.prompt_tokens);
     expect(oneText.choices[0].message.content).toBe(whole.choices[0].message.content);
   });
