@@ -11,9 +11,9 @@ const alone: readonly string[] = [
   'test/{browser,crash,dashboard,fuzz-inputs,handoff,package,server-load,soak}/**/*.test.ts',
   'test/backends/{arena,posix,webgpu}/**/*.test.ts',
   'test/cli/process/**/*.test.ts',
-  'test/embed/{device,mistakes}/**/*.test.ts',
+  'test/embed/device/**/*.test.ts',
+  'test/embed/mistakes/what-a-machine-cannot-hold-is-refused.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',
-  'test/gateway/{*,live/*,events/live/*}.test.ts',
   'test/workers/{many-machines-give-the-result-of-one,a-server-that-cannot-be-used-is-told}.test.ts',
 ];
 
@@ -26,6 +26,7 @@ export const live: readonly string[] = [
   'test/{adapters,backends,cli,compute,embed,examples,explain,metrics,report,testing}/**/*.test.ts',
   'test/evolve/search/{numeric,selection}.test.ts',
   'test/goldens/{experiments,tiers,upstream}/**/*.test.ts',
+  'test/gateway/{*,live/*,events/live/*}.test.ts',
   'test/goldens/random-step-traces.test.ts',
   'test/faults/realStores.test.ts',
   'test/fuzz/pool.test.ts',
@@ -38,6 +39,7 @@ export const live: readonly string[] = [
   'test/runtime/migration/classifier-agrees-with-hindsight.test.ts',
   'test/sim/cluster/{a-measured-vllm-run,adapters-take-turns,users-give-requests-up,snapshot/keys-left-out-change-nothing}.test.ts',
   'test/sim/latency/*.test.ts',
+  'test/tools/*.test.ts',
   'test/sim/tier/loads-are-chosen-by-what-they-cost.test.ts',
   'test/**/oracle.test.ts',
 ];

@@ -9,7 +9,11 @@ let last: Promise<LiveDevice> | undefined;
 
 /** Another one where a test has destroyed the last. */
 export async function sharedDevice(): Promise<GPUDevice> {
+  return (await sharedLiveDevice()).device;
+}
+
+/** The same with what tells of its loss; it stays open for others. */
+export async function sharedLiveDevice(): Promise<LiveDevice> {
   if (last !== undefined && (await last).lostReason !== '') last = undefined;
-  last ??= openDevice();
-  return (await last).device;
+  return (last ??= openDevice());
 }

@@ -7,7 +7,8 @@ import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { latencyDataFile, readText } from '../src/files/dataFiles.ts';
-import { accuracyOf, accuracyPage, capacityRows, runsOf, stepRows, tokenRows } from './accuracyPage.ts';
+import { accuracyOf, accuracyPage, capacityRows, runsOf, stepRows } from './accuracyPage.ts';
+import { loggedFigures, servedTokens } from './publicFigures.ts';
 
 const { values } = parseArgs({
   options: { runs: { type: 'string', multiple: true, default: [] }, out: { type: 'string' } },
@@ -33,11 +34,9 @@ const page = accuracyPage({
   rows: [...own, ...given.rows],
   steps: stepRows(readText(latencyDataFile('splitwise-steps.csv'))),
   skipped: given.skipped,
-  capacity: [
-    ...capacityRows(readText(latencyDataFile('vllm-memory.csv'))),
-    ...tokenRows(),
-    ...given.capacity,
-  ],
+  capacity: [...capacityRows(readText(latencyDataFile('vllm-memory.csv'))), ...given.capacity],
+  logged: loggedFigures(readText(latencyDataFile('vllm-logs.csv'))),
+  tokens: servedTokens(readText(latencyDataFile('served-tokens.csv'))),
 });
 const out = values.out ?? fileURLToPath(new URL('../docs/reference/accuracy.md', import.meta.url));
 writeFileSync(out, page);

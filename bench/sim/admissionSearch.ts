@@ -20,7 +20,7 @@ import { parseArgs } from 'node:util';
 import { planCase, runCase } from '../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../src/evolve/bundle/policyBundle.ts';
-import type { LatencyBackend } from '../../src/sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../../src/sim/latency/latencyNames.ts';
 import { type RequestTable, Status } from '../../src/sim/metrics/requestTable.ts';
 import { jainIndex } from '../../src/sim/metrics/statistics.ts';
 import type { DeploymentSpec } from '../../src/simulate/spec.ts';

@@ -434,6 +434,18 @@ function begin({ head, frames }) {
   show();
 }
 
+let isDue = false;
+
+/** Draws what is newest then: a page that draws slower than frames come stays beside them, and answers its buttons. */
+function showSoon() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    if (!state.paused) show();
+  });
+}
+
 function listen() {
   const events = new EventSource('events');
   events.onmessage = ({ data }) => {
@@ -446,7 +458,7 @@ function listen() {
     state.frames.push(message.frame);
     if (state.frames.length > 600) state.frames.shift();
     noteBest();
-    if (!state.paused) show();
+    if (!state.paused) showSoon();
   };
   events.onerror = () => {
     $('mode').textContent = 'connection lost, trying again';

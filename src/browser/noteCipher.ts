@@ -4,7 +4,7 @@
  * compared before anything is opened.
  */
 
-import { blake2s } from '../runtime/keys/blake2s.ts';
+import { blake2sOf } from '../runtime/keys/blake2s.ts';
 
 const BLOCK_BYTES = 32;
 const TAG_BYTES = 16;
@@ -16,8 +16,8 @@ export class NoteCipher {
   readonly #tags: Uint8Array;
 
   constructor(secretKey: Uint8Array) {
-    this.#stream = blake2s(text('tierkv notes in a browser: stream'), BLOCK_BYTES, secretKey);
-    this.#tags = blake2s(text('tierkv notes in a browser: tags'), BLOCK_BYTES, secretKey);
+    this.#stream = blake2sOf(text('tierkv notes in a browser: stream'), BLOCK_BYTES, secretKey);
+    this.#tags = blake2sOf(text('tierkv notes in a browser: tags'), BLOCK_BYTES, secretKey);
   }
 
   seal(
@@ -50,7 +50,7 @@ export class NoteCipher {
     const counter = new DataView(input.buffer, nonce.length);
     for (let at = 0; at < bytes.length; at += BLOCK_BYTES) {
       counter.setUint32(0, at / BLOCK_BYTES);
-      const stream = blake2s(input, BLOCK_BYTES, this.#stream);
+      const stream = blake2sOf(input, BLOCK_BYTES, this.#stream);
       for (let i = at; i < Math.min(at + BLOCK_BYTES, bytes.length); i++)
         hidden[i] = bytes[i] ^ stream[i - at];
     }
@@ -65,6 +65,6 @@ export class NoteCipher {
     all.set(nonce, 8);
     all.set(authenticated, 8 + nonce.length);
     all.set(sealed, 8 + nonce.length + authenticated.length);
-    return blake2s(all, TAG_BYTES, this.#tags);
+    return blake2sOf(all, TAG_BYTES, this.#tags);
   }
 }

@@ -44,7 +44,7 @@ export function compareCommand(): Command {
       if (raw.json !== undefined) requireWritableTarget(raw.json);
       const { predictedRun } = await import('../fitting/fitRequests.ts');
       const { readMeasuredRun } = await import('../sim/latency/fit/measuredRuns.ts');
-      const { replayRun } = await import('../sim/latency/fit/engineFit.ts');
+      const { replayRun } = await import('../sim/latency/fit/runFit.ts');
       const { compareTimes } = await import('../fitting/comparison.ts');
       const { readText } = await import('../files/dataFiles.ts');
       const read = readMeasuredRun(readText(file), file);

@@ -4,10 +4,7 @@
  */
 
 import { Argument, Command, type Option } from 'commander';
-import { hardwareNames, modelNames } from '../files/dataFiles.ts';
-import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
-import { latencyBackends } from '../sim/latency/makeModel.ts';
-import { presetNames } from '../sim/workload/presets.ts';
+import { latencyBackends } from '../sim/latency/latencyNames.ts';
 import { printText } from './output.ts';
 
 const shells = ['bash', 'zsh', 'fish'] as const;
@@ -32,36 +29,34 @@ interface CompletedCommand {
   readonly words: readonly string[];
 }
 
-/** Values of options that several commands have. */
-function namesOf(flag: string): readonly string[] {
-  switch (flag) {
-    case '--gpu':
-      return hardwareNames();
-    case '--model':
-      return modelNames();
-    case '--workload':
-      return presetNames;
-    case '--latency-model':
-      return latencyBackends;
-    case '--eviction':
-      return evictionPolicyNames;
-    default:
-      return [];
-  }
+/** Values of options that several commands have, by their flags. */
+type KnownNames = ReadonlyMap<string, readonly string[]>;
+
+async function knownNames(): Promise<KnownNames> {
+  const { hardwareNames, modelNames } = await import('../files/dataFiles.ts');
+  const { evictionPolicyNames } = await import('../runtime/eviction/registry.ts');
+  const { presetNames } = await import('../sim/workload/presets.ts');
+  return new Map<string, readonly string[]>([
+    ['--gpu', hardwareNames()],
+    ['--model', modelNames()],
+    ['--workload', presetNames],
+    ['--latency-model', latencyBackends],
+    ['--eviction', evictionPolicyNames],
+  ]);
 }
 
-function optionOf(option: Option): CompletedOption {
+function optionOf(option: Option, names: KnownNames): CompletedOption {
   const flags = [option.short, option.long].filter((flag) => flag !== undefined);
   return {
     flags,
     about: option.description,
     takesValue: option.required || option.optional,
-    values: option.argChoices ?? (option.required ? namesOf(String(option.long)) : []),
+    values: option.argChoices ?? (option.required ? (names.get(String(option.long)) ?? []) : []),
   };
 }
 
 /** The command and all below it. @param above path of the command that it belongs to */
-function completedCommands(command: Command, above?: string): CompletedCommand[] {
+function completedCommands(command: Command, names: KnownNames, above?: string): CompletedCommand[] {
   const path = above === undefined ? '' : `${above} ${command.name()}`.trim();
   const subcommands = command.commands.map((sub) => sub.name());
   const help: CompletedOption = {
@@ -74,10 +69,13 @@ function completedCommands(command: Command, above?: string): CompletedCommand[]
     path,
     about: command.summary() || command.description(),
     subcommands,
-    options: [...command.options.filter(({ hidden }) => !hidden).map(optionOf), help],
+    options: [
+      ...command.options.filter(({ hidden }) => !hidden).map((option) => optionOf(option, names)),
+      help,
+    ],
     words: command.registeredArguments.flatMap(({ argChoices }) => argChoices ?? []),
   };
-  return [own, ...command.commands.flatMap((sub) => completedCommands(sub, path))];
+  return [own, ...command.commands.flatMap((sub) => completedCommands(sub, names, path))];
 }
 
 /** The first sentence of a description, on one line. */
@@ -199,6 +197,6 @@ export function completionCommand(loadAll: () => Promise<Command>): Command {
       '\nIn bash: source <(tierkv completion bash)\nIn fish: tierkv completion fish | source',
     )
     .action(async (shell: Shell) => {
-      printText(completionScript(shell, completedCommands(await loadAll())));
+      printText(completionScript(shell, completedCommands(await loadAll(), await knownNames())));
     });
 }

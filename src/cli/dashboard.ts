@@ -1,19 +1,9 @@
 /** `tierkv serve-dashboard`: the dashboard's page over a decision log, for a browser. */
 
 import { Command } from 'commander';
-import {
-  type Dashboard,
-  type DashboardOptions,
-  followedLogDashboard,
-  framesOfLog,
-  logDashboard,
-  serveDashboard,
-} from '../dashboard/index.ts';
-import { fileLines, readText } from '../files/inputs.ts';
-import { startProgressBar } from '../printing/progress.ts';
+import type { Dashboard, DashboardOptions } from '../dashboard/index.ts';
 import { printable } from '../printing/text.ts';
 import { requireInteger } from '../runtime/errors.ts';
-import { parseLinkCalibration } from '../sim/latency/capacity.ts';
 import { printText } from './output.ts';
 import { interruptible } from './process.ts';
 
@@ -33,6 +23,7 @@ A running process shows itself live: see dashboard(kv) of tierkv/dashboard in do
 
 export function dashboardCommand(): Command {
   return new Command('serve-dashboard')
+    .description('Show in a browser what happened in the run of a decision log.')
     .argument('<log>', 'the decision log of a run')
     .option('--host <name>', 'address to listen at', '127.0.0.1')
     .option('--port <number>', 'port; 0: any that is free', '8081')
@@ -41,8 +32,9 @@ export function dashboardCommand(): Command {
     .addHelpText('after', helpEnd)
     .action(async (log: string, { host, port, links, follow }: DashboardPlace) => {
       const portNumber = requireInteger('--port', Number(port), 0, 65_535);
-      const limits = links === undefined ? {} : limitsIn(links);
-      const make = follow === true ? followed(log, limits) : whole(log, limits);
+      const limits = links === undefined ? {} : await limitsIn(links);
+      const make = await (follow === true ? followed : whole)(log, limits);
+      const { serveDashboard } = await import('../dashboard/index.ts');
       await interruptible(async (signal) => {
         const place = { host, port: portNumber };
         const server = await serveDashboard(make, place);
@@ -60,7 +52,8 @@ export function dashboardCommand(): Command {
 
 type MakeDashboard = (access: Pick<DashboardOptions, 'token' | 'hosts'>) => Promise<Dashboard>;
 
-function followed(log: string, limits: Readonly<Record<string, number>>): MakeDashboard {
+async function followed(log: string, limits: Readonly<Record<string, number>>): Promise<MakeDashboard> {
+  const { followedLogDashboard } = await import('../dashboard/index.ts');
   const onEnd = (error?: unknown): void => {
     const why = error instanceof Error ? `: ${printable(error.message)}` : '';
     process.stderr.write(`${printable(log)} has ended${why}. The page shows what there was.\n`);
@@ -69,7 +62,10 @@ function followed(log: string, limits: Readonly<Record<string, number>>): MakeDa
 }
 
 /** Reads the log to its end before the page is there. */
-function whole(log: string, limits: Readonly<Record<string, number>>): MakeDashboard {
+async function whole(log: string, limits: Readonly<Record<string, number>>): Promise<MakeDashboard> {
+  const { framesOfLog, logDashboard } = await import('../dashboard/index.ts');
+  const { fileLines } = await import('../files/inputs.ts');
+  const { startProgressBar } = await import('../printing/progress.ts');
   let count = 0;
   using bar = startProgressBar('lines');
   const lines = function* (): Generator<string> {
@@ -83,7 +79,9 @@ function whole(log: string, limits: Readonly<Record<string, number>>): MakeDashb
 }
 
 /** By link, in bytes a second. */
-function limitsIn(file: string): Record<string, number> {
+async function limitsIn(file: string): Promise<Record<string, number>> {
+  const { readText } = await import('../files/inputs.ts');
+  const { parseLinkCalibration } = await import('../sim/latency/capacity.ts');
   const { links } = parseLinkCalibration(readText(file), file);
   return Object.fromEntries(
     Object.entries(links).map(([link, { bandwidthBytesPerS }]) => [link, bandwidthBytesPerS]),

@@ -110,7 +110,7 @@ export function gatewayCommand(): Command {
     .option('--admin-key <file>', 'key of /gateway/... (default: those paths are shut)')
     .option('--backend-key <file>', "key that servers are shown in place of the clients'")
     .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
-    .option('--poll-ms <ms>', 'between two polls of a server', '500')
+    .option('--poll-ms <n>', 'milliseconds between two polls of a server', '500')
     .option('--seed <n>', "of the policies' random streams", '0')
     .option('--limit <name=number>', 'a limit; repeatable', repeated, [])
     .option('--log <file>', 'write all inputs and decisions, for tierkv gateway replay')
@@ -147,7 +147,7 @@ export function gatewayCommand(): Command {
     });
   command
     .command('replay')
-    .description('decide a recorded run again, and compare the decisions line for line')
+    .description('Decide a recorded run again, and compare the decisions line for line.')
     .argument('<log>', 'as --log wrote it')
     .addOption(jsonOption())
     .addHelpText(
@@ -164,7 +164,7 @@ export function gatewayCommand(): Command {
     });
   command
     .command('shadows')
-    .description('compare what shadows would have decided, and by simulation what they would have given')
+    .description('Compare what shadows would have decided, and by simulation what they would have given.')
     .argument('<log>', 'as --log wrote it')
     .option('--workload <file>', 'trace of the same run, as --trace wrote it, to be simulated')
     .option('--deployment <file>', 'deployment file with the servers, for the simulation')

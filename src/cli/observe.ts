@@ -1,18 +1,14 @@
 /** `tierkv observe WORKLOAD --target URL`: a workload against a running server, and a line a request of what it measured. */
 
 import { Command } from 'commander';
-import { openWorkload } from '../files/openWorkload.ts';
 import { requireWritableTarget, writeResultJson, writeText } from '../files/results.ts';
-import { startProgressBar } from '../printing/progress.ts';
 import { formatCounted, formatSeconds, printable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
 import { numberWithin } from '../simulate/numberOptions.ts';
 import { type OptionValues, traceRows } from '../simulate/optionTable.ts';
-import { openOptions } from '../simulate/presetOptions.ts';
 import { addRows, jsonOption } from './optionRows.ts';
 import { printText } from './output.ts';
-import { takenText } from './workload/describe.ts';
 
 /** A sender that is later than this measures itself. */
 const lateUs = 50_000;
@@ -33,6 +29,8 @@ async function run(file: string, options: OptionValues): Promise<void> {
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;
+  const { openWorkload } = await import('../files/openWorkload.ts');
+  const { openOptions } = await import('../simulate/presetOptions.ts');
   const opened = openWorkload(file, openOptions(options));
   if (opened.workload?.sessions !== undefined) {
     const problem = `has sessions whose rounds wait for answers, and requests are sent at their times`;
@@ -48,6 +46,8 @@ async function run(file: string, options: OptionValues): Promise<void> {
     );
   }
   const { observe } = await import('../fitting/observe.ts');
+  const { startProgressBar } = await import('../printing/progress.ts');
+  const { takenText } = await import('./workload/describe.ts');
   using bar = startProgressBar('requests');
   const { model, lines, latestUs } = await observe(first(opened.requests(), most), {
     target,
@@ -112,7 +112,7 @@ export function observeCommand(): Command {
     .option('--num-requests <n>', 'most requests that are sent')
     .option('--warm-up <n>', 'requests that are sent one by one before, and not recorded')
     .option('--speedup <x>', 'factor by which arrivals are faster (default: 1)')
-    .option('--timeout <s>', 'longest time of a request (default: 600)')
+    .option('--timeout <time>', 'longest time of a request, as 30s, or in seconds (default: 600)')
     .option('--api-key-env <name>', 'environment variable that holds the key of the API')
     .option('--from <format>', 'format of the workload, found out by default')
     .option('--seed <n>', 'random key of a specification')

@@ -102,7 +102,7 @@ const entries: readonly CommandEntry[] = [
   {
     name: 'calibrate',
     summary: 'measure the links of this machine as a profile for the simulator',
-    load: async () => (await import('./calibrate.ts')).calibrateCommand(),
+    load: async () => (await import('./calibrate/command.ts')).calibrateCommand(),
   },
   {
     name: 'completion',
@@ -139,9 +139,44 @@ function callOf(command: Command): string {
   return command.parent === null ? command.name() : `${callOf(command.parent)} ${command.name()}`;
 }
 
+/** A call of each command that does something of use, without the word tierkv. */
+export const examples: Readonly<Record<string, string>> = {
+  replay: 'replay trace.jsonl.gz --hbm 1000 --ddr 5000 --nvme all',
+  simulate: 'simulate --model llama-3.1-70b --workload chat --rate 10 --num-requests 1000 --ddr 256GiB',
+  sweep:
+    'sweep --grid num-instances=1,2,4 --target-ttft 500ms -- --model qwen3-14b --rate 20 --num-requests 500',
+  plan: 'plan --model llama-3.1-70b --workload chatbot --rate 20 --target ttft_p99=500ms',
+  evaluate: 'evaluate mine.star routing/lor --latency all',
+  evolve: 'evolve --out search --minutes 5 --population 4',
+  worker: 'worker redis://:SECRET@server:6379 --threads 8',
+  gateway: 'gateway --backend a=http://127.0.0.1:8001 --backend b=http://127.0.0.1:8002 --policy mine.json',
+  'gateway replay': 'gateway replay gateway.log',
+  'gateway shadows': 'gateway shadows gateway.log',
+  parity: 'parity --num-requests 40 --report parity.html',
+  'workload generate': 'workload generate --workload chatbot --rate 5 --num-requests 1000 --output chatbot',
+  'workload describe':
+    'workload describe log.csv --columns arrival=ts:epoch-ms,input=prompt_len,output=gen_len',
+  'workload convert': 'workload convert azure.csv.gz --to tracev2 --output azure',
+  'latency predict': 'latency predict --model qwen3-14b --gpu H100 --batch prefill=2048,decode=64@512',
+  'latency fit': 'latency fit --requests run.jsonl --gpu H100 --model qwen3-8b --out mine.json',
+  'latency check': 'latency check --gpu H100 --plot check.svg',
+  observe: 'observe log.csv --target http://localhost:8000 --vocabulary 32000 --out run.jsonl',
+  compare: 'compare run.jsonl --gpu H100 --model qwen3-8b --coefficients mine.json',
+  'disk stat': 'disk stat /var/cache/kv',
+  'disk fsck': 'disk fsck /var/cache/kv',
+  'disk export': 'disk export /var/cache/kv > records.jsonl',
+  bench: 'bench links --quick --report bench.html',
+  explain: 'explain kv.log --request 12',
+  'serve-dashboard': 'serve-dashboard kv.log --port 8081',
+  calibrate: 'calibrate --dir /mnt/nvme --out links.json',
+  completion: 'completion zsh > ~/.zfunc/_tierkv',
+};
+
 /** Errors are thrown to the caller, who writes them; they know the command whose help shows the way. */
 function throwErrors(command: Command): void {
   command.configureHelp({ optionDescription });
+  const example = examples[callOf(command).replace(/^tierkv /, '')];
+  if (example !== undefined) command.addHelpText('after', `\nExample: tierkv ${example}`);
   command.configureOutput({ writeErr: () => {} }).exitOverride((error) => {
     throw Object.assign(error, { call: callOf(command) });
   });

@@ -16,7 +16,7 @@ export async function checkReport(target: unknown): Promise<void> {
 /** Writes the report, and says so. @param make gets the command line as it was typed */
 export async function reportTo(target: string, make: (command: string) => Report): Promise<void> {
   await writeReport(make(typedCommand()), target);
-  process.stderr.write(`wrote ${printable(target)}\n`);
+  if (target !== '-') process.stderr.write(`wrote ${printable(target)}\n`);
 }
 
 /** The command line as it was typed. */

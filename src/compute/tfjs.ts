@@ -8,6 +8,14 @@ import { configError } from '../runtime/errors.ts';
 import { requireShapes } from '../runtime/options.ts';
 import type { BlockRange, BlockTensors } from './blockTensors.ts';
 
+/** What callers must pass, by the names of parameters. */
+const shapes = {
+  tf: { tensor: 'function' },
+  blocks: { shapeOf: 'function' },
+  range: { layer: 'number', entries: 'bytes' },
+  tensor: { data: 'function' },
+} as const;
+
 /** The parts of a tensor that are used. */
 export interface TfTensor {
   readonly shape: readonly number[];
@@ -43,14 +51,7 @@ export async function blocksToTensor<T extends TfTensor>(
   blocks: BlockTensors,
   range: BlockRange,
 ): Promise<BlockTensor<T>> {
-  requireShapes(
-    { tf, blocks, range },
-    {
-      tf: { tensor: 'function' },
-      blocks: { shapeOf: 'function' },
-      range: { layer: 'number', entries: 'bytes' },
-    },
-  );
+  requireShapes({ tf, blocks, range }, shapes);
   const shape = blocks.shapeOf(range);
   if (!sharesDevice(tf, blocks)) {
     const tensor = tf.tensor(await blocks.read(range), shape, 'float32');
@@ -75,15 +76,7 @@ export async function tensorToBlocks(
   range: BlockRange,
   tensor: TfTensor,
 ): Promise<void> {
-  requireShapes(
-    { tf, blocks, range, tensor },
-    {
-      tf: { tensor: 'function' },
-      blocks: { shapeOf: 'function' },
-      range: { layer: 'number', entries: 'bytes' },
-      tensor: { data: 'function' },
-    },
-  );
+  requireShapes({ tf, blocks, range, tensor }, shapes);
   const wanted = blocks.shapeOf(range).join(', ');
   if (tensor.dtype !== 'float32' || tensor.shape.join(', ') !== wanted) {
     const problem = `is ${tensor.dtype} [${tensor.shape.join(', ')}]`;

@@ -9,7 +9,8 @@
  *   one comes when the book has doubled.
  */
 
-import { type BlockKeys, blake2s, type KeyElements, keyToHex, type RequestExtras } from '../runtime/index.ts';
+import { type BlockKeys, type KeyElements, keyToHex, type RequestExtras } from '../runtime/index.ts';
+import { blake2sOf } from '../runtime/keys/blake2s.ts';
 
 /** What names a block beside its tokens: an extra of its request that holds for it. */
 export interface BlockExtra {
@@ -71,7 +72,7 @@ export function blockExtras(extras: RequestExtras): readonly BlockExtra[] {
 function shortValue(value: string | Uint8Array): string {
   if (typeof value === 'string' && value.length <= EXTRA_TEXT_MAX) return value;
   const bytes = typeof value === 'string' ? new TextEncoder().encode(value) : value;
-  const short = typeof value !== 'string' && bytes.length === DIGEST_BYTES ? bytes : blake2s(bytes);
+  const short = typeof value !== 'string' && bytes.length === DIGEST_BYTES ? bytes : blake2sOf(bytes);
   return Array.from(short, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 

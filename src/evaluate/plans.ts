@@ -28,7 +28,7 @@ import { dataFolder } from '../packageFiles.ts';
 import { maxLineValues, parseJson } from '../runtime/boundedJson.ts';
 import { configError, requireFraction, requireInteger, TierKVError, unknownName } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
-import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
+import { type LatencyBackend, latencyBackends } from '../sim/latency/latencyNames.ts';
 import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
@@ -312,7 +312,9 @@ function checkWorkloads(workloads: readonly string[], folder: string): void {
     try {
       accessSync(at, constants.R_OK);
     } catch (cause) {
-      const problem = `is ${JSON.stringify(workload)}, and ${at} cannot be read: ${systemReason(cause)}`;
+      const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
+      const what = isMissing ? 'does not exist' : `cannot be read: ${systemReason(cause)}`;
+      const problem = `is ${JSON.stringify(workload)}, and ${at} ${what}`;
       throw configError(
         `workloads[${i}]`,
         problem,

@@ -14,7 +14,7 @@ import {
   parseGemmTable,
   parsePrefillTable,
 } from '../sim/latency/fit/kernelFit.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
 import {
   type Hardware,
   type ModelConfig,

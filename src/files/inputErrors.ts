@@ -58,6 +58,12 @@ export function systemReason(cause: unknown): string {
 export function unreadable(file: string, cause: unknown): TierKVError {
   if (cause instanceof TierKVError) return cause;
   const name = file === '' ? 'a file without a name' : file;
+  if ((cause as { readonly code?: unknown } | undefined)?.code === 'ENOENT') {
+    return new TierKVError('TKV_IO', `${name} does not exist. Name a file that is there.`, {
+      path: name,
+      cause,
+    });
+  }
   return new TierKVError('TKV_IO', `${name} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
     path: name,
     cause,

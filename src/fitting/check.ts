@@ -18,14 +18,11 @@ import {
   crossValidate,
   type Fold,
   fitEngine,
-  fitRun,
   kernelCoefficients,
-  type MeasuredRun,
   type ModelLookup,
   predictRecords,
   prepareRecords,
   type RecordPrediction,
-  replayRun,
 } from '../sim/latency/fit/engineFit.ts';
 import {
   composedPrefillUs,
@@ -37,6 +34,7 @@ import {
 } from '../sim/latency/fit/kernelFit.ts';
 import { regimeOf, type Score, scoreOf, scoresBy } from '../sim/latency/fit/linearFit.ts';
 import { readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
+import { fitRun, type MeasuredRun, replayRun } from '../sim/latency/fit/runFit.ts';
 import { batchOf } from '../sim/latency/fit/stepRecords.ts';
 import { sumBatch } from '../sim/latency/latencyModel.ts';
 import { newLatencyModel } from '../sim/latency/makeModel.ts';

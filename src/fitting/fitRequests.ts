@@ -9,15 +9,9 @@ import { configError, requireFraction, requireInteger, TierKVError } from '../ru
 import type { CalibratedCoefficients } from '../sim/latency/calibrated.ts';
 import { coefficientSchema } from '../sim/latency/coefficients.ts';
 import { engineMemory } from '../sim/latency/engineMemory.ts';
-import {
-  fitEngine,
-  fitRun,
-  kernelCoefficients,
-  type MeasuredRun,
-  replayRun,
-  runDistance,
-} from '../sim/latency/fit/engineFit.ts';
+import { fitEngine, kernelCoefficients } from '../sim/latency/fit/engineFit.ts';
 import { type MeasuredRunFile, readMeasuredRun } from '../sim/latency/fit/measuredRuns.ts';
+import { fitRun, type MeasuredRun, replayRun, runDistance } from '../sim/latency/fit/runFit.ts';
 import type { Hardware, ModelConfig } from '../sim/latency/modelConfig.ts';
 import { engineShape } from '../sim/latency/physics.ts';
 import { latencyOptionNames, withOptionNames } from '../simulate/optionNames.ts';
@@ -52,6 +46,18 @@ interface FitRequestsReport {
   readonly read: MeasuredRunFile;
   /** KV blocks that the replay had. */
   readonly kvBlocks: number;
+  /** Peaks of the GPU's file of which the fit took all: the GPU is faster than its file says. */
+  readonly atPeak: readonly PeakField[];
+}
+
+type PeakField = 'peakTflops';
+
+/** Share of a peak from which on a fit stopped at it. */
+const wholePeak = 0.99;
+
+/** Peaks that are used up. A run that streams at its peak says nothing: many fit about as well with all of the bandwidth. */
+function peaksTaken({ gemm16 }: CalibratedCoefficients): PeakField[] {
+  return gemm16.compute >= wholePeak ? ['peakTflops'] : [];
 }
 
 /** Mean error of the fitted requests from which on a fit is refused. */
@@ -154,6 +160,7 @@ function fitOneRun(options: FitRequestsOptions, progress: FitProgress | undefine
     judged: fitted < requests.length ? runQuantities(run, coefficients, 'held out', fitted) : [],
     read,
     kvBlocks,
+    atPeak: peaksTaken(coefficients),
   };
 }
 

@@ -17,7 +17,7 @@ import { readText } from '../files/inputs.ts';
 import { parseJson } from '../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 
-import { blake2s } from '../runtime/keys/blake2s.ts';
+import { blake2sOf } from '../runtime/keys/blake2s.ts';
 import { wordsPerKey } from '../runtime/keys/keyChain.ts';
 import { type BodyFields, type ChatTemplate, chatText } from './chatPrompts.ts';
 
@@ -75,13 +75,13 @@ export class PromptCutter {
   root(model: string, adapter: string, salt: string, kind?: string): Uint8Array {
     const names = kind === undefined ? [model, adapter, salt] : [model, adapter, salt, kind];
     const named = new TextEncoder().encode(JSON.stringify(names));
-    return blake2s(named, KEY_BYTES, this.#secret);
+    return blake2sOf(named, KEY_BYTES, this.#secret);
   }
 
   /** A name of 16 hexadecimal digits in the place of another one, from which it cannot be told. */
   nameOf(name: string): string {
     return Buffer.from(
-      blake2s(new TextEncoder().encode(`name ${name}`), KEY_BYTES / 2, this.#secret),
+      blake2sOf(new TextEncoder().encode(`name ${name}`), KEY_BYTES / 2, this.#secret),
     ).toString('hex');
   }
 
@@ -90,7 +90,7 @@ export class PromptCutter {
     const data = new Uint8Array(KEY_BYTES + block.length);
     data.set(parent);
     data.set(block, KEY_BYTES);
-    return blake2s(data, KEY_BYTES, this.#secret);
+    return blake2sOf(data, KEY_BYTES, this.#secret);
   }
 
   /** How chats become one text: `template` or `text`. */

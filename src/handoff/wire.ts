@@ -22,7 +22,7 @@ import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { runningClock } from '../backends/runningClock.ts';
 import type { BlockPort } from '../embed/blockPort.ts';
-import { blake2s } from '../runtime/keys/blake2s.ts';
+import { blake2sOf } from '../runtime/keys/blake2s.ts';
 import { layoutMark } from './reference.ts';
 
 const VERSION = 1;
@@ -322,11 +322,15 @@ export class Wire {
     head[0] = fromDialer ? 1 : 0;
     head[1] = kind;
     head.writeDoubleLE(count, 2);
-    return blake2s(Buffer.concat([head, body]), TAG_BYTES, this.#session as Uint8Array);
+    return blake2sOf(Buffer.concat([head, body]), TAG_BYTES, this.#session as Uint8Array);
   }
 
   #proof(purpose: string, nonce: Uint8Array, theirs: Uint8Array, about: Uint8Array): Uint8Array {
-    return blake2s(Buffer.concat([Buffer.from(`${purpose} `), nonce, theirs, about]), 32, this.#identity.key);
+    return blake2sOf(
+      Buffer.concat([Buffer.from(`${purpose} `), nonce, theirs, about]),
+      32,
+      this.#identity.key,
+    );
   }
 }
 

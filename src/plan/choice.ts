@@ -7,7 +7,7 @@ import { stringify } from 'yaml';
 import { latencyDataFile, loadCoefficients, loadHardware } from '../files/dataFiles.ts';
 import { TierKVError } from '../runtime/errors.ts';
 import { tierTitle } from '../runtime/tier/tier.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
   type SizedTierRow,

@@ -5,7 +5,8 @@
 
 import { availableParallelism } from 'node:os';
 import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
+import { rateNotice } from '../simulate/presetOptions.ts';
 import { type TaskRunner, WorkerPool } from '../workers/workerPool.ts';
 import {
   choiceText,
@@ -215,7 +216,9 @@ export function simulateCommandOf(answer: PlanAnswer, file?: string): string | u
   const shown = choice ?? closest;
   if (shown === undefined) return undefined;
   if (file === undefined) return words && `tierkv simulate ${words}`;
-  const setting = { seed: question.seed, requests: effort.requestsEach };
+  // the closest may have had a short run alone
+  const requests = choice === undefined ? shown.injected : effort.requestsEach;
+  const setting = { seed: question.seed, requests };
   const time = modelOfTime(question.latencyModel, shown.deployment.gpu);
   return `tierkv simulate ${simulateWords(shown.deployment, question, setting, time, file)}`;
 }
@@ -294,7 +297,11 @@ function causeOf(
 function notesOf(question: CheckedQuestion, { traffic, best, closest, isWhole }: Found): string[] {
   const notes: string[] = [];
   const { latencyModel, prices, gpus, workload } = question;
-  const gpu = (best ?? closest)?.trial.choice.gpu;
+  const shown = best ?? closest;
+  const gpu = shown?.trial.choice.gpu;
+  const { requestsPerS = 0, injected = 0 } = shown?.result ?? {};
+  const slow = rateNotice(workload.preset, workload.rate, injected, injected / Math.max(requestsPerS, 1e-9));
+  if (slow !== undefined) notes.push(slow);
   for (const each of gpus) {
     const { fittedOn } = modelOfTime(latencyModel, each);
     if (fittedOn === undefined) continue;

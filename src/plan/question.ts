@@ -7,7 +7,7 @@ import { loadHardware, loadModel, modelDefaults } from '../files/dataFiles.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions } from '../runtime/options.ts';
 import { tierTitle } from '../runtime/tier/tier.ts';
-import { type LatencyBackend, latencyBackends } from '../sim/latency/makeModel.ts';
+import { type LatencyBackend, latencyBackends } from '../sim/latency/latencyNames.ts';
 import {
   type SizedTierName,
   type SizedTierRow,

@@ -7,7 +7,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { temporaryDirectory } from '../files/temporaryDirectory.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
 import { defaultOptions } from '../simulate/optionTable.ts';
 import { planSimulation, type SimulationPlan } from '../simulate/plan.ts';
 import { isUnanswered, type TaskRunner } from '../workers/workerPool.ts';

@@ -88,11 +88,14 @@ export const tierColours: readonly string[] = [
   '#56B4E9',
 ];
 
+/** Of series: those, and two more that are told apart from them in grey too. */
+const seriesColours: readonly string[] = [...tierColours, '#7F8A95', '#9A6B2F'];
+
 const color = {
   field: 'series',
   type: 'nominal',
   sort: null,
-  scale: { range: tierColours },
+  scale: { range: seriesColours },
   legend: {
     orient: 'top',
     title: null,
@@ -135,16 +138,30 @@ interface ChartAxis {
   readonly isLog?: boolean;
 }
 
+/** Lines without a label are of a scale of logarithms: between its numbers, and faint. */
+const faintBetween = { condition: { test: "datum.label === ''", value: 0.25 }, value: 1 } as const;
+/** Most values that are the ticks of their axis themselves. */
+const OWN_TICKS = 8;
+
 /** @param values that are drawn: a scale of one value alone has no ticks, so it gets some room */
 function axis({ title, unit, isLog = false }: ChartAxis, values: readonly number[], padding = 0): object {
   const [least, most] = [Math.min(...values), Math.max(...values)];
+  const own = [...new Set(values)].sort((a, b) => a - b);
+  const hasOwnTicks = own.length > 1 && own.length <= OWN_TICKS && own.every(Number.isInteger);
   const room = isLog ? { domain: [least / 2, most * 2] } : { domain: [least - 1, most + 1] };
   return {
     type: 'quantitative',
     title: titled(title, unit),
-    axis: { ...labelsOf(unit), tickCount: 6, ...(unit === 'count' ? { tickMinStep: 1 } : {}) },
+    axis: {
+      ...labelsOf(unit),
+      tickCount: 6,
+      ...(unit === 'count' && own.every(Number.isInteger) ? { tickMinStep: 1 } : {}),
+      ...(isLog ? { gridOpacity: faintBetween } : {}),
+      ...(unit === 'count' && hasOwnTicks ? { values: own } : {}),
+    },
     scale: {
       ...(isLog ? { type: 'log', ...(unit === 'bytes' ? { base: 2 } : {}) } : { zero: false }),
+      ...(unit === 'count' && isLog ? { nice: false, padding: 12 } : {}),
       ...(values.length > 0 && least === most ? room : {}),
       ...(padding === 0 ? {} : { padding }),
     },
@@ -192,7 +209,9 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
     series: group ?? '',
     chosen: isChosen === true ? 'the answer' : '',
   }));
-  const hasGroups = rows.some(({ series }) => series !== '');
+  // in one order whatever comes first: the same group has the same colour in every report
+  const groups = [...new Set(rows.map(({ series }) => series))].sort();
+  const hasGroups = groups.some((group) => group !== '');
   const x = {
     field: 'x',
     ...axis(
@@ -201,13 +220,13 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
       PADDING,
     ),
   };
+  const heights = rows.map((row) => row.y);
+  const upwards = section.y.isLog !== true && heights.every((value) => value >= 0);
   const y = {
     field: 'y',
-    ...axis(
-      section.y,
-      rows.map((row) => row.y),
-      PADDING,
-    ),
+    ...axis(section.y, heights, upwards ? 0 : PADDING),
+    // what cannot be below 0 has no axis below it; the name of the chosen one has room above
+    ...(upwards ? { scale: { domain: [0, 1.15 * Math.max(...heights, 1e-9)] } } : {}),
   };
   return {
     ...headOf(section, id),
@@ -221,11 +240,11 @@ function pointsChart(section: PointsSection, id: string): DraftChart {
             y,
             ...(hasGroups
               ? {
-                  color: { ...color, legend: { ...color.legend, symbolType: 'circle' } },
+                  color: { ...color, sort: groups, legend: { ...color.legend, symbolType: 'circle' } },
                   shape: {
                     field: 'series',
                     type: 'nominal',
-                    sort: null,
+                    sort: groups,
                     legend: { ...color.legend, symbolType: 'circle' },
                   },
                 }
@@ -322,7 +341,7 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
     type: 'quantitative',
     title: unitNames[section.unit] || null,
     scale: { type: 'log' },
-    axis: { ...labelsOf(section.unit), tickCount: 6 },
+    axis: { ...labelsOf(section.unit), tickCount: 6, gridOpacity: faintBetween },
   };
   return {
     ...headOf(section, id),

@@ -140,8 +140,8 @@ function ofStudy(study: Study): ReplayStory {
     question: 'Which eviction policy finds most, and how much is left to gain?',
     answer:
       best.points > 0
-        ? `${best.policy} finds ${best.hitPercent.toFixed(2)}% of the blocks in ${written(best.capacity, 'count')} blocks of GPU memory, ${best.points.toFixed(2)} points more than lru` +
-          `${best.closedPercent === null ? '.' : ` and ${best.closedPercent.toFixed(0)}% of the way to what is possible.`}`
+        ? `${best.policy} finds ${written(best.hitPercent / 100, 'share')} of the blocks in ${written(best.capacity, 'count')} blocks of GPU memory, ${best.points.toFixed(2)} points more than lru` +
+          `${best.closedPercent === null ? '.' : ` and ${best.closedPercent.toFixed(0)} % of the way to what is possible.`}`
         : 'No policy finds more than lru on this trace.',
     verdict: best.points > 0 ? 'yes' : 'open',
     figures: [

@@ -234,7 +234,10 @@ function latencies(
       ),
       of(
         'between tokens',
-        values(table, (row) => (table.e2eUs[row] < 0 ? -1 : table.meanGapUs(row))),
+        // an answer of one token has none
+        values(table, (row) =>
+          table.e2eUs[row] < 0 || table.generatedTokens[row] < 2 ? -1 : table.meanGapUs(row),
+        ),
         most.itlMs,
       ),
       of(

@@ -30,7 +30,7 @@ export function sweepReport(grid: SweptGrid): Report {
       : best === undefined
         ? `No: none of ${ran.length} points meets ${asked}.`
         : `Yes: ${nameOf(best)}, with ${best.gpus} ${best.gpus === 1 ? 'GPU' : 'GPUs'}, is the cheapest of ${good.length} points that meet ${asked}.`;
-  const shown = best ?? fastest(ran);
+  const shown = best ?? (targets === undefined ? fastest(ran) : nearest(ran, targets));
   return {
     title:
       targets === undefined ? 'A sweep over deployments' : 'The cheapest deployment that meets the targets',
@@ -41,14 +41,16 @@ export function sweepReport(grid: SweptGrid): Report {
     answer,
     verdict: targets === undefined ? 'open' : best === undefined ? 'no' : 'yes',
     figures: shown === undefined ? [] : figuresOf(shown, targets),
-    sections: [...pointSections(grid, ran, shown), tableSection(grid, ran, failed, shown)],
+    sections: [
+      ...pointSections(grid, ran, targets === undefined ? shown : best),
+      tableSection(grid, ran, failed, shown),
+      ...failedSection(failed, nameOf),
+    ],
     next: advice(grid, ran, good),
     limits: [
       'Each point is one simulation of one seed: points that lie close together may change places with another seed.',
       'GPUs are counted, prices are not.',
-      ...(failed.length === 0
-        ? []
-        : [`${formatCounted(failed.length, 'points')} cannot run; the table says why.`]),
+      ...(failed.length === 0 ? [] : [`${formatCounted(failed.length, 'points')} cannot run: see above.`]),
       ...ran.flatMap((point) => point.warnings.map((warning) => `${nameOf(point)}: ${warning}`)).slice(0, 10),
     ],
     origin: originOf(command, { points: String(results.length) }),
@@ -139,6 +141,7 @@ function tableSection(
   const names = Object.keys(results[0]?.values ?? {});
   const rows = ran.map((point) => [
     ...names.map((name) => point.values[name]),
+    ...(targets === undefined ? [] : [meets(point) ? 'yes' : 'no']),
     point.gpus,
     point.completed / Math.max(1, point.injected),
     known(point.ttftP99Ms),
@@ -147,12 +150,11 @@ function tableSection(
     point.tokensPerS,
     point.hitRate,
     point.preemptions,
-    targets === undefined ? '' : meets(point) ? 'yes' : 'no',
   ]);
-  const lost = failed.map(({ values, error }) => [
+  const lost = failed.map(({ values }) => [
     ...names.map((name) => values[name]),
+    ...(targets === undefined ? [] : ['cannot run']),
     ...Array<null>(8).fill(null),
-    `cannot run: ${error.message}`,
   ]);
   return {
     kind: 'table',
@@ -160,6 +162,7 @@ function tableSection(
     note: 'A click on a head sorts by it.',
     columns: [
       ...names.map((title) => ({ title })),
+      ...(targets === undefined ? [] : [{ title: 'meets' }]),
       { title: 'GPUs', unit: 'count' },
       { title: 'done', unit: 'share' },
       { title: 'first token', unit: 'ms' },
@@ -168,11 +171,52 @@ function tableSection(
       { title: 'tokens', unit: 'tokensPerS' },
       { title: 'found', unit: 'share' },
       { title: 'preempted', unit: 'count' },
-      { title: targets === undefined ? '' : 'meets' },
     ],
     rows: [...rows, ...lost],
     ...(chosen === undefined ? {} : { chosen: ran.indexOf(chosen) }),
   };
+}
+
+/** Points that cannot run, each problem once. */
+function failedSection(failed: readonly FailedPoint[], nameOf: SweptGrid['nameOf']): ReportSection[] {
+  if (failed.length === 0) return [];
+  const paragraphs = [...Map.groupBy(failed, ({ error }) => error.message)].map(([problem, points]) => {
+    const more = points.length === 1 ? '' : ` and ${points.length - 1} more`;
+    return `${nameOf(points[0])}${more}: ${problem}`;
+  });
+  return [{ kind: 'text', title: 'What cannot run', paragraphs }];
+}
+
+/** Of a point: the figures that have targets, and what share of the requests it served. */
+function nearText(point: PointResult, targets: NonNullable<SweptGrid['targets']>): string {
+  const { ttftMs, itlMs, e2eMs } = targets;
+  const parts = [
+    ...(ttftMs === undefined ? [] : [`first token ${written(point.ttftP99Ms, 'ms')}`]),
+    ...(itlMs === undefined ? [] : [`between tokens ${written(point.itlP99Ms, 'ms')}`]),
+    ...(e2eMs === undefined ? [] : [`whole request ${written(point.e2eP99Ms, 'ms')}`]),
+  ];
+  const { completed, injected } = point;
+  const served =
+    completed === injected
+      ? ''
+      : `, and ${written(completed, 'count')} of ${written(injected, 'count')} requests served`;
+  return `${parts.join(', ')} (p99)${served}`;
+}
+
+/** The point whose worst target is the least off. */
+function nearest(
+  points: readonly PointResult[],
+  targets: NonNullable<SweptGrid['targets']>,
+): PointResult | undefined {
+  const over = (value: number, most: number | undefined): number => (most === undefined ? 0 : value / most);
+  const excess = (point: PointResult): number =>
+    Math.max(
+      over(point.ttftP99Ms, targets.ttftMs),
+      over(point.itlP99Ms, targets.itlMs),
+      over(point.e2eP99Ms, targets.e2eMs),
+    ) /
+    (point.completed / Math.max(1, point.injected));
+  return points.filter(({ completed }) => completed > 0).sort((a, b) => excess(a) - excess(b))[0];
 }
 
 function advice(
@@ -186,7 +230,7 @@ function advice(
     ];
   }
   if (best === undefined) {
-    const near = fastest(ran);
+    const near = nearest(ran, targets);
     if (near === undefined) {
       return [
         ran.length === 0
@@ -195,7 +239,7 @@ function advice(
       ];
     }
     return [
-      `${nameOf(near)} comes closest with a first token of ${written(near.ttftP99Ms, 'ms')} (p99).`,
+      `${nameOf(near)} comes closest: ${nearText(near, targets)}.`,
       'Add points with more GPUs or a lower rate to the grid, or loosen the target.',
     ];
   }

@@ -181,13 +181,16 @@ function requireShape(value: unknown, field: string, shape: Shape): void {
 }
 
 /**
- * The inputs of a call, by their names, look as they must. For calls from outside, not for what runs once a token.
+ * The inputs of a call, by their names, look as they must. One table of shapes may serve all calls of a file. For calls from outside, not for what runs once a token.
  * @throws TKV_INPUT with the place of the first that does not
  */
 export function requireShapes<Inputs extends object>(
   inputs: Inputs,
   shapes: { readonly [Name in keyof NoInfer<Inputs>]?: Shape },
 ): void {
-  const values = inputs as Readonly<Record<string, unknown>>;
-  for (const [name, shape] of Object.entries(shapes)) requireShape(values[name], name, shape as Shape);
+  const known = shapes as Readonly<Record<string, Shape | undefined>>;
+  for (const [name, value] of Object.entries(inputs)) {
+    const shape = known[name];
+    if (shape !== undefined) requireShape(value, name, shape);
+  }
 }

@@ -276,14 +276,11 @@ export {
   crossValidate,
   type Fold,
   fitEngine,
-  fitRun,
   kernelCoefficients,
-  type MeasuredRun,
   type ModelLookup,
   predictRecords,
   prepareRecords,
   type RecordPrediction,
-  replayRun,
 } from './latency/fit/engineFit.ts';
 export {
   composedPrefillUs,
@@ -320,7 +317,13 @@ export {
   readMeasuredRun,
   runFormats,
 } from './latency/fit/measuredRuns.ts';
-export { type BatchLimits, type RequestTimes, replayRequests } from './latency/fit/runReplay.ts';
+export { fitRun, type MeasuredRun, replayRun } from './latency/fit/runFit.ts';
+export {
+  type BatchLimits,
+  type RequestTimes,
+  replayRequests,
+  type StepSeen,
+} from './latency/fit/runReplay.ts';
 export {
   averageStep,
   batchOf,
@@ -345,13 +348,14 @@ export {
   toTicks,
   withAdapterOverhead,
 } from './latency/latencyModel.ts';
-export { Linear, type LinearCoefficients, linearFeatures, linearTerms } from './latency/linear.ts';
 export {
   type LatencyBackend,
-  type LatencySetup,
   latencyBackends,
-  newLatencyModel,
-} from './latency/makeModel.ts';
+  type MoeCommBackend,
+  moeCommBackends,
+} from './latency/latencyNames.ts';
+export { Linear, type LinearCoefficients, linearFeatures, linearTerms } from './latency/linear.ts';
+export { type LatencySetup, newLatencyModel } from './latency/makeModel.ts';
 export {
   type Hardware,
   type ModelConfig,
@@ -373,12 +377,7 @@ export {
   type PhysicalWork,
 } from './latency/physics.ts';
 export { Roofline } from './latency/roofline.ts';
-export {
-  type MoeCommBackend,
-  moeCommBackends,
-  TrainedPhysics,
-  type TrainedPhysicsCoefficients,
-} from './latency/trainedPhysics.ts';
+export { TrainedPhysics, type TrainedPhysicsCoefficients } from './latency/trainedPhysics.ts';
 export {
   Flights,
   LinkModel,

@@ -18,6 +18,7 @@ import {
 } from '../runtime/batching/config.ts';
 import { configError, nearestName, TierKVError } from '../runtime/errors.ts';
 import { evictionPolicyNames } from '../runtime/eviction/registry.ts';
+import { squaresOf } from '../runtime/planning/loadOrRecompute.ts';
 import { type TierName, TOP, tierNames } from '../runtime/tier/tier.ts';
 import { readYaml, type SpecNode } from '../sim/description/fields.ts';
 import type { AdapterConfig } from '../sim/instance/adapterSlots.ts';
@@ -35,17 +36,17 @@ import { type SideBlocks, sideBlockCount, sideBlocksOf } from '../sim/latency/kv
 import { type LatencyModel, sumBatch } from '../sim/latency/latencyModel.ts';
 import {
   type LatencyBackend,
-  type LatencySetup,
   latencyBackends,
-  newLatencyModel,
-} from '../sim/latency/makeModel.ts';
+  type MoeCommBackend,
+  moeCommBackends,
+} from '../sim/latency/latencyNames.ts';
+import { type LatencySetup, newLatencyModel } from '../sim/latency/makeModel.ts';
 import {
   type Hardware,
   kvElementBytesOf,
   type ModelConfig,
   parseUpstreamHardware,
 } from '../sim/latency/modelConfig.ts';
-import { type MoeCommBackend, moeCommBackends } from '../sim/latency/trainedPhysics.ts';
 import { hostTier, linksDown, linksUp, pcie, sharedTier, sizedTierNames } from '../sim/links/machineTiers.ts';
 import { checkSharedServer, instanceLinks, type SharedServerConfig } from '../sim/links/sharedServer.ts';
 import { BLOCKS_MAX, offloadTiers, sizedTiers, type Tiers } from './offloadTiers.ts';
@@ -111,7 +112,7 @@ export function engineSetup(
       lowerTiers,
       loads,
       ...(shared === undefined ? {} : { shared, ranks: machine.tp }),
-      computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
+      ...(always ? { computeUsPerToken: Infinity } : computeCost(machine.latency)),
       eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
       lowerCopy: 'keep',
@@ -135,16 +136,30 @@ function byItself(names: readonly string[]): string[] {
   return names.filter((name) => name !== RANKED);
 }
 
-/** What one prompt token more costs in a step, from prompts of one and of 1024 tokens. */
-function computeUsPerToken(latency: LatencyModel): number {
-  const stepUs = (promptTokens: number): number =>
+/** Prompt tokens of a step that no model of time takes for the price of reading the weights. */
+const FULL_STEP_TOKENS = 1024;
+
+/**
+ * What prompt tokens cost in a full step, a t + b t^2, from two lengths and two places. Shorter steps say less: up to
+ * some hundred tokens they take as long as one, since the weights are read in any case, and later steps pay for it.
+ */
+function computeCost(latency: LatencyModel): { computeUsPerToken: number; computeUsPerTokenSquared: number } {
+  const stepUs = (from: number, to: number): number =>
     latency.stepTimeUs(
       sumBatch(
-        [{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }],
+        [{ promptTokens: to, progressTokens: from, newTokens: to - from, outputTokens: 1 }],
         latency.windowTokens,
       ),
     );
-  return (stepUs(1024) - stepUs(1)) / 1023;
+  const [half, whole] = [FULL_STEP_TOKENS, 2 * FULL_STEP_TOKENS];
+  const wholeUs = stepUs(0, whole);
+  const laterUs = stepUs(whole, 2 * whole) - wholeUs;
+  const squared = Math.max(0, laterUs / (squaresOf(whole, 2 * whole) - squaresOf(0, whole)));
+  const alikeUs = wholeUs - stepUs(0, half) - squared * squaresOf(half, whole);
+  return {
+    computeUsPerToken: Math.max(0, alikeUs / (whole - half)),
+    computeUsPerTokenSquared: squared,
+  };
 }
 
 /** LoRA adapters in GPU memory, loaded one after the other over PCIe unless their time is said. */
@@ -459,8 +474,8 @@ interface ChosenCoefficients {
 }
 
 /**
- * Of the model of time that is named; else of the one in the file that is named; else of the calibrated one of the GPU,
- * and otherwise of trained-physics.
+ * Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. Where
+ * nothing measured on a GPU ships, those of H100 stand in, on this GPU's peaks, memory and links.
  */
 function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
   const named = textOption(options, 'latencyModel');
@@ -475,9 +490,8 @@ function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoeffi
     }
     return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
   }
-  const standsIn = backend === undefined && file === undefined && !isCalibrated(hardware);
-  return {
-    coefficients: loadCoefficients(backend ?? (standsIn ? 'trained-physics' : 'calibrated'), hardware, file),
-    standsIn,
-  };
+  const standsIn =
+    (backend ?? 'calibrated') === 'calibrated' && file === undefined && !isCalibrated(hardware);
+  const measuredOn = standsIn ? loadHardware('H100') : hardware;
+  return { coefficients: loadCoefficients(backend ?? 'calibrated', measuredOn, file), standsIn };
 }

@@ -33,6 +33,9 @@ const times: Readonly<Record<string, number>> = {
   ),
   timeout: 1e6,
   sessionGap: 1e6,
+  budget: 1e6,
+  limit: 1e6,
+  wallMs: 1e3,
 };
 
 /** A number, or a time in the unit of a plain number. */

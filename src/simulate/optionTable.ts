@@ -230,7 +230,10 @@ const workloadRows: readonly OptionRow[] = [
   ],
   ['--simulation-seed <n>', 'what routing and admission draw from (default: as --seed, else 42)'],
   ['--jitter-seed <n>', 'what delays of machines that come are drawn from (default: as --seed, else 42)'],
-  ['--num-requests <n>', 'most requests'],
+  [
+    '--num-requests <n>',
+    'most requests; of conversations in closed loop, planned ones, and all that begin are served',
+  ],
   ['--horizon <time>', 'end of the simulation, as 10m, or in microseconds'],
   ['--timeout <time>', 'deadline of every request, as 30s, or in seconds; negative: none'],
   ['--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600'],

@@ -74,7 +74,10 @@ export function latenciesOf(table: RequestTable): {
   };
   return {
     firstToken: known((row) => table.firstTokenUs[row]),
-    betweenTokens: known((row) => (table.e2eUs[row] >= 0 ? table.meanGapUs(row) : -1)),
+    // an answer of one token has none
+    betweenTokens: known((row) =>
+      table.e2eUs[row] >= 0 && table.generatedTokens[row] > 1 ? table.meanGapUs(row) : -1,
+    ),
     wholeRequest: known((row) => table.e2eUs[row]),
   };
 }
@@ -414,11 +417,14 @@ function scalingSection({ scaling }: SummaryInput): string {
   return `=== Autoscaling ===\n${lines.join('')}`;
 }
 
-function classSection({ simulation, hasTargets }: SummaryInput): string {
+function classSection({ simulation, hasTargets, asUpstream }: SummaryInput): string {
+  const ms = (us: number): string => (us / 1000).toFixed(2);
   const classes = classSummaries(simulation.table);
   if (classes.length < 2 && !(hasTargets && classes.length > 0)) return '';
   const line = (name: string, { mean, p99, count }: Summary): string =>
-    `    ${name} mean=${mean.toFixed(2)} p99=${p99.toFixed(2)} (n=${count})\n`;
+    asUpstream
+      ? `    ${name} mean=${mean.toFixed(2)} p99=${p99.toFixed(2)} (n=${count})\n` // microseconds, as upstream has it
+      : `    ${name} mean=${ms(mean)} p99=${ms(p99)} ms (n=${count})\n`;
   const text = classes.map(
     ({ name, ttft, itl, e2e }) =>
       `  ${printable(name)}:\n${line('TTFT:', ttft)}${line('ITL: ', itl)}${line('E2E: ', e2e)}`,

@@ -8,7 +8,7 @@ import { refuseIdleOptions } from './idleOptions.ts';
 import type { AskedSimulation } from './optionTable.ts';
 import { planSimulation, type SimulationPlan } from './plan.ts';
 import { stepsLine } from './runText.ts';
-import { requireRoom } from './simulate.ts';
+import { rateWarnings, requireRoom } from './simulate.ts';
 
 export interface SweepPoint {
   /** Values of the grid, by option. */
@@ -115,6 +115,7 @@ export function runPoint({ values, plan }: PlannedPoint): PointResult {
     preemptions: metrics.preemption_count,
     warnings: [
       ...plan.notices,
+      ...rateWarnings(built),
       ...spread.warnings(instances, new Set(scaling.map(({ configId }) => configId))),
     ],
   };

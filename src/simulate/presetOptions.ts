@@ -10,6 +10,7 @@ import type { Limits } from '../sim/workload/plan.ts';
 import {
   type DistributionOptions,
   distributionSpec,
+  isConversation,
   type LengthRange,
   parseProfile,
   presetLengths,
@@ -151,4 +152,32 @@ export function refusePresetOptions(
 /** @param format of a named workload @returns preset options that shape it too */
 export function usedByFormat(format: Format): readonly string[] {
   return format === 'lengths' || format === 'columns' ? ['rate'] : [];
+}
+
+/** Below this share of the rate that was asked for, a run of conversations was too short for it. */
+const RATE_SHARE = 0.8;
+
+/**
+ * Of conversations all rounds count in a rate, and later rounds come minutes after the first: a short run never comes to the
+ * rate that it was asked for. Undefined where it did, or where there are no conversations.
+ * @param preset of the workload
+ * @param requests that came
+ * @param cameS the time in which they came, in seconds
+ */
+export function rateNotice(
+  preset: unknown,
+  rate: number | undefined,
+  requests: number,
+  cameS: number,
+): string | undefined {
+  if (!isConversation(preset) || rate === undefined || requests < 2 || cameS <= 0) return undefined;
+  const mean = requests / cameS;
+  if (mean >= RATE_SHARE * rate) return undefined;
+  // n requests begin over n / rate seconds and end later by the length of a conversation
+  const enough = (requests * (rate / mean - 1)) / (1 / RATE_SHARE - 1);
+  const [step] = [10 ** Math.floor(Math.log10(enough))];
+  return (
+    `${Number(mean.toPrecision(3))} requests a second came on average, not ${rate}: conversations last longer than new ones begin. ` +
+    `Give --num-requests ${Math.ceil(enough / step) * step} or more for the whole rate, or shorter pauses (--think-time-ms)`
+  );
 }

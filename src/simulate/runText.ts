@@ -69,12 +69,12 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
 /** Of a model of time: where its coefficients are from, and whether the hardware could be as fast. */
 export function stepsLine({ latency, hardware, floor, standsIn, coefficients }: EngineHardware): string {
   const least = floor ? 'no step shorter than the hardware needs' : 'WITHOUT the physical floor';
-  if (coefficients.backend === 'calibrated') return `steps: calibrated on ${coefficients.gpu}, ${least}`;
+  if (coefficients.backend !== 'calibrated') return `steps: ${latency.backend}, ${least}`;
   const why = standsIn
-    ? `, since nothing measured on ${hardware.name} is shipped: calibrate by tierkv latency fit, or try --coefficients ` +
-      'with the file of another GPU'
+    ? `, since nothing measured on ${hardware.name} is shipped: its own peaks, memory and links at the shares of ` +
+      `${coefficients.gpu}. Calibrate by tierkv latency fit`
     : '';
-  return `steps: ${latency.backend}, ${least}${why}`;
+  return `steps: calibrated on ${coefficients.gpu}, ${least}${why}`;
 }
 
 /** What every model of time here leaves out. */
@@ -169,11 +169,18 @@ function targetTable({ cluster, served: { lengthS } }: RunTextInput): string {
 /** Most instances that have a row each. */
 const INSTANCES_MAX = 32;
 
-function instanceTable(all: readonly MetricsOutput[]): string {
+function instanceTable({ perInstance: all, simulation: { instances }, served }: RunTextInput): string {
   if (all.length < 2) return '';
-  const rows = all.slice(0, INSTANCES_MAX).map((of) => [
-    of.instance_id,
-    ...[of.injected_requests, of.completed_requests, of.preemption_count].map(formatCount),
+  const rows = all.slice(0, INSTANCES_MAX).map((of, i) => [
+    instances[i].role === 'monolithic' ? of.instance_id : `${of.instance_id} (${instances[i].role})`,
+    // requests that an instance hands off are counted where they end
+    ...[of.injected_requests, of.completed_requests].map((count) =>
+      instances[i].role === 'prefill' && count === 0 ? '-' : formatCount(count),
+    ),
+    formatCount(of.preemption_count),
+    served.lengthS > 0
+      ? `${((100 * instances[i].counters.busyUs) / 1e6 / served.lengthS).toFixed(0)} %`
+      : '-',
     // no request takes no time: 0 stands for none
     ...[of.ttft_mean_ms, of.ttft_p99_ms, of.e2e_mean_ms, of.e2e_p99_ms].map((ms) =>
       ms === 0 ? '-' : ms.toFixed(1),
@@ -183,7 +190,9 @@ function instanceTable(all: readonly MetricsOutput[]): string {
   const table = renderTable(
     [
       { title: 'instance' },
-      ...['requests', 'completed', 'preempted', 'TTFT ms', 'p99', 'E2E ms', 'p99', 'found'].map(right),
+      ...['requests', 'completed', 'preempted', 'busy', 'TTFT ms', 'p99', 'E2E ms', 'p99', 'found'].map(
+        right,
+      ),
     ],
     rows,
   );
@@ -224,12 +233,12 @@ function tierTable({ simulation: { instances, shared } }: SummaryInput): string 
 
 /** Times, counts and tiers of a run, and what else there is to say of it. */
 export function runText(input: RunTextInput): string {
-  const { cluster, perInstance } = input;
+  const { cluster } = input;
   const parts = [
     latencyTable(input),
     countsText(cluster, input),
     targetTable(input),
-    instanceTable(perInstance),
+    instanceTable(input),
     tierTable(input),
     sectionsText(input),
   ];

@@ -20,9 +20,12 @@ import {
 } from '../sim/report/tierMetrics.ts';
 import { buildPlanned, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
+import { refuseIdleOptions } from './idleOptions.ts';
+import { numberOption } from './numberOptions.ts';
 import { goodputTargets, requireKnownTargets } from './options.ts';
 import { latenciesOf } from './output.ts';
 import { planSimulation } from './plan.ts';
+import { rateNotice } from './presetOptions.ts';
 import { askedFor, type DeploymentSpec, inFieldNames } from './spec.ts';
 
 export interface SimulationResult {
@@ -75,7 +78,9 @@ export function simulate(spec: DeploymentSpec, options: SimulateOptions = {}): S
 
 function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
   return inFieldNames(() => {
-    const plan = planSimulation(undefined, askedFor(spec).options);
+    const asked = askedFor(spec);
+    const plan = planSimulation(undefined, asked.options);
+    refuseIdleOptions(asked, plan.policyFile, plan.workload.kind === 'trace');
     const { options } = plan;
     let occupancy: Occupancy | undefined;
     const built = runToEnd((skipsKeys) => {
@@ -92,7 +97,7 @@ function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
       instances: instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
       conservation: built.conservation,
       gpus: built.gpus(),
-      warnings: plan.notices,
+      warnings: [...plan.notices, ...rateWarnings(built)],
       ...(occupancy === undefined ? {} : { detail: detailOf(built, occupancy) }),
     };
   });
@@ -117,6 +122,15 @@ export function simulationChoices(): Readonly<
     scheduler: queueOrderNames.filter((name) => name !== RANKED),
     eviction: evictionPolicyNames,
   };
+}
+
+/** That a run of conversations did not come to its rate. */
+export function rateWarnings({ simulation: { table }, options }: BuiltSimulation): string[] {
+  let lastUs = 0;
+  for (let row = 0; row < table.size; row++) lastUs = Math.max(lastUs, table.arrivalUs[row]);
+  const rate = numberOption(options, 'rate', '--rate');
+  const notice = rateNotice(options.workload, rate, table.size, lastUs / 1e6);
+  return notice === undefined ? [] : [notice];
 }
 
 /** Classes of the requests that a run had. */

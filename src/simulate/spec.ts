@@ -5,7 +5,7 @@
 
 import { configError, TierKVError, unknownName } from '../runtime/errors.ts';
 import { described } from '../runtime/options.ts';
-import type { LatencyBackend } from '../sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../sim/latency/latencyNames.ts';
 import { type SizedTierName, sizedTierNames } from '../sim/links/machineTiers.ts';
 import {
   type AskedSimulation,

@@ -39,8 +39,10 @@ export function pointsOf(axes: readonly string[], words: ReadWords): SweepPoint[
     }
   }
   for (const name of Object.keys(points[0] ?? {})) {
-    const option = Object.keys(readWords([`--${name}`, '1']).options)[0];
-    if (name.includes('.') || words.options[option] === undefined) continue;
+    // a name with a dot is a field of the deployment file
+    if (name.includes('.')) continue;
+    const [option] = Object.keys(readWords([`--${name}`, '1']).options);
+    if (option === undefined || words.options[option] === undefined) continue;
     throw configError('--grid', `has values of ${name}, which stands behind -- too`, 'Keep one of them.');
   }
   const remedy = 'Give it before --, as an option of tierkv sweep, or run one point by tierkv simulate.';

@@ -28,6 +28,16 @@ import {
 } from '../runtime/tier/tierStore.ts';
 import { SeededRandom } from './patternItems.ts';
 
+/** What callers must pass, by the names of parameters. */
+const shapes = {
+  tier: 'number',
+  shape: { pageBytes: 'number', pages: 'number' },
+  verifies: { onWrite: 'flag', onRead: 'flag' },
+  options: 'object?',
+  surroundings: { wait: 'function' },
+  kind: 'text?',
+} as const;
+
 export class ByteStore implements TierStore {
   readonly tier: Tier;
   readonly capacityBytes: number;
@@ -40,14 +50,7 @@ export class ByteStore implements TierStore {
   #disposed = false;
 
   protected constructor(tier: Tier, shape: PoolShape, verifies: TierStore['verifies']) {
-    requireShapes(
-      { tier, shape, verifies },
-      {
-        tier: 'number',
-        shape: { pageBytes: 'number', pages: 'number' },
-        verifies: { onWrite: 'flag', onRead: 'flag' },
-      },
-    );
+    requireShapes({ tier, shape, verifies }, shapes);
     this.tier = tier;
     this.capacityBytes = shape.capacityBytes;
     this.verifies = verifies;
@@ -142,10 +145,7 @@ export class StandInDisk extends ByteStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.NVME, shape, { onWrite: false, onRead: options.verify ?? true });
-    requireShapes(
-      { shape, options },
-      { shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
-    );
+    requireShapes({ shape, options }, shapes);
   }
 }
 
@@ -154,10 +154,7 @@ export class StandInDevice extends ByteStore implements TopTierStore {
   constructor(shape: PoolShape, options: StandInOptions = {}) {
     requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
-    requireShapes(
-      { shape, options },
-      { shape: { pageBytes: 'number', pages: 'number' }, options: 'object?' },
-    );
+    requireShapes({ shape, options }, shapes);
   }
 
   async seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
@@ -450,7 +447,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   readonly #before: Map<number, Uint8Array> = new Map();
 
   constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
-    requireShapes({ surroundings, kind }, { surroundings: { wait: 'function' }, kind: 'text?' });
+    requireShapes({ surroundings, kind }, shapes);
     requireOptions(surroundings, faultSurroundingsNames, 'surroundings', 'TKV_CONFIG');
     this.inner = inner;
     this.tier = inner.tier;

@@ -22,6 +22,9 @@ export interface BrowserOptions {
   readonly webgpu?: boolean;
 }
 
+/** Milliseconds for which a test waits for what a page must come to: the machine may be busy with other things. */
+const PATIENCE_MS = 240_000;
+
 const plain = [
   '--headless=shell',
   '--no-sandbox',
@@ -45,7 +48,7 @@ async function launchOptions({ webgpu = false }: BrowserOptions): Promise<Launch
       string,
       string
     >,
-    timeout: 60_000,
+    timeout: PATIENCE_MS,
   };
 }
 
@@ -60,6 +63,7 @@ export async function openProfile(
 ): Promise<{ readonly context: BrowserContext; close(): Promise<void> }> {
   const profile = mkdtempSync(join(tmpdir(), 'tierkv-profile-'));
   const context = await launcher.launchPersistentContext(profile, await launchOptions(options));
+  context.setDefaultTimeout(PATIENCE_MS);
   return {
     context,
     async close() {
@@ -97,6 +101,7 @@ export async function openPage(
 ): Promise<{ readonly page: Page; readonly problems: string[] }> {
   const { width = 1400, height = 1000, colorScheme = 'light' } = options;
   const context = await browser.newContext({ viewport: { width, height }, colorScheme });
+  context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   const problems: string[] = [];
   page.on('pageerror', (error) => problems.push(error.message));

@@ -165,7 +165,7 @@ clients:
   });
 
   it.each([
-    [['describe', 'nowhere.yaml'], /nowhere\.yaml cannot be read: ENOENT/],
+    [['describe', 'nowhere.yaml'], /nowhere\.yaml does not exist/],
     [['describe', '--workload', 'chatbo'], /Did you mean "chatbot"\?/],
     [['generate', '--rate', '-1'], /--rate is -1/],
     [['generate', '--rate', 'x'], /--rate is "x", not a number/],

@@ -117,7 +117,7 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
         Number(
           (globalThis as { document?: { body: { dataset: { frame: string } } } }).document?.body.dataset
             .frame,
-        ) > 40,
+        ) > 15,
     );
     await keepPicture(page, 'dashboard-live-light');
     await page.getByRole('button', { name: 'Dark' }).click();
@@ -201,6 +201,23 @@ describe.skipIf(absent !== undefined)('in Chromium', () => {
         const { document } = globalThis as unknown as { document: { body: { dataset: { frame: string } } } };
         return Number(document.body.dataset.frame) === most;
       }, replayed.frames.length - 1);
+      // on a screen of any width each panel has a place of its own, wide enough to be read
+      for (const width of [375, 701, 900, 1051, 1440]) {
+        await page.setViewportSize({ width, height: 900 });
+        const places = await Promise.all(
+          (await page.locator('.panel').all()).map((panel) => panel.boundingBox()),
+        );
+        const boxes = places.map((place) => place ?? expect.fail('a panel has no place'));
+        for (const [i, a] of boxes.entries()) {
+          expect(a.width, `panel ${i} at ${width}`).toBeGreaterThan(Math.min(250, width * 0.8));
+          for (const b of boxes.slice(i + 1)) {
+            const isApart =
+              a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
+            expect(isApart, `panel ${i} at ${width}`).toBe(true);
+          }
+        }
+        expect(boxes.length).toBeGreaterThan(7);
+      }
       expect(problems).toEqual([]);
     } finally {
       await own.close();

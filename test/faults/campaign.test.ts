@@ -1,9 +1,10 @@
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
+import { sized } from '../sized.ts';
 import { kindTable, lastLine, runCampaign, silentInReport } from './campaign.ts';
 
 const seed = testSeed(20_261);
-const faults = Number(process.env.TIERKV_FAULTS ?? 3_000);
+const faults = Number(process.env.TIERKV_FAULTS ?? sized(1_500, 3_000));
 
 it(`${faults} injected faults: no wrong block, no hang, no leaked slot, and every kind is noticed (seed ${seed})`, async () => {
   const report = await runCampaign(faults, seed);
@@ -20,7 +21,7 @@ it(`${faults} injected faults: no wrong block, no hang, no leaked slot, and ever
 });
 
 it(`control: without verification the same campaign finds wrong blocks (seed ${seed})`, async () => {
-  const report = await runCampaign(1_000, seed, false);
+  const report = await runCampaign(sized(500, 1_000), seed, false);
   expect(report.wrongBlocks).toBeGreaterThan(10);
   expect(report.accounts.violations.some((line) => line.includes('passed for right in HBM'))).toBe(true);
 });

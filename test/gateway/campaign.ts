@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { type PolicyBundle, parseBundle } from '../../src/evolve/index.ts';
 import { compareShadows, Gateway, type GatewayConfig, replayLog } from '../../src/gateway/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
+import { portOfOurOwn } from '../ports.ts';
 import { ServerProcess } from './live/fleet.ts';
 
 export interface FleetOptions {
@@ -263,14 +264,17 @@ export async function fleetRun(options: FleetOptions): Promise<FleetReport> {
 
 /** Clients leave, a server is killed and comes back, another is drained; with at least three servers. */
 async function trouble(
-  { hbmMib, clients, requests, seed, say }: FleetOptions,
+  { hbmMib, clients, requests, seed, say, start = (mib) => ServerProcess.start(mib) }: FleetOptions,
   distinct: readonly Wanted[],
   order: readonly number[],
   log: string,
   totals: { wrong: number; lost: number; brokenStreams: number; left: number; retries: number },
 ): Promise<void> {
   const random = new SeededRandom(seed + 1);
-  await using fleet = await startFleet(hbmMib, (mib) => ServerProcess.start(mib));
+  // the second is killed, so of three at least one is left
+  const port = await portOfOurOwn();
+  let killed = await ServerProcess.start(hbmMib[1], port);
+  await using fleet = await startFleet(hbmMib, async (mib, i) => (i === 1 ? killed : start(mib)));
   await using gateway = await gatewayOf(fleet.servers, prefixAware, log);
   const admin = async (what: string, id: string): Promise<void> => {
     const headers = { authorization: 'Bearer admin' };
@@ -280,17 +284,15 @@ async function trouble(
     });
     if (status !== 200) throw new Error(`${what} of ${id} gives ${status}`);
   };
-  const { servers } = fleet;
-  // the second is killed, so of three at least one is left
   const drained = `b${hbmMib.length - 1}`;
   let returning: Promise<void> | undefined;
   await inParallel(requests, clients, async (i) => {
     if (i === Math.floor(requests / 4)) {
-      const [, killed] = servers;
       await killed.kill();
-      returning = ServerProcess.start(hbmMib[1], killed.port).then(
-        (again) => void servers.splice(1, 1, again),
-      );
+      returning = ServerProcess.start(hbmMib[1], port).then((again) => {
+        killed = again;
+        fleet.servers.splice(1, 1, again);
+      });
     }
     if (i === Math.floor(requests / 2)) await admin('drain', drained);
     if (i === Math.floor((3 * requests) / 4)) await admin('resume', drained);
@@ -324,9 +326,9 @@ async function trouble(
 
 async function startFleet<Server extends FleetServer>(
   hbmMib: readonly number[],
-  start: (mib: number) => Promise<Server>,
+  start: (mib: number, index: number) => Promise<Server>,
 ): Promise<{ servers: Server[] } & AsyncDisposable> {
-  const servers = await Promise.all(hbmMib.map((mib) => start(mib)));
+  const servers = await Promise.all(hbmMib.map(start));
   return {
     servers,
     [Symbol.asyncDispose]: async () => {

@@ -7,6 +7,7 @@ import { TierKVError } from '../../src/runtime/errors.ts';
 import { testSeed } from '../../src/testing/index.ts';
 import { Random } from '../fuzz/random.ts';
 import { damage } from '../fuzz-inputs/mutate.ts';
+import { sized } from '../sized.ts';
 import { failingProgram, prefixBundle, recordedRun } from './recordedRun.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-gateway-damage-'));
@@ -27,7 +28,7 @@ it(`damaged logs end in a result or in an error that a user can mend (TIERKV_SEE
   const good = `${lines.join('\n')}\n`;
   const log = join(folder, 'log');
   const ends = { whole: 0, different: 0, refused: 0 };
-  for (let i = 0; i < 250; i++) {
+  for (let i = 0; i < sized(80, 250); i++) {
     writeFileSync(log, damage(good, new Random(seed * 1009 + i)).bytes);
     for (const read of [replayLog, async (path: string) => compareShadows(path, undefined)]) {
       try {

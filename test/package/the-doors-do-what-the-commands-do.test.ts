@@ -11,13 +11,14 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { evaluate, openPolicy, preset } from '../../src/evolve/index.ts';
 import { TierKVError } from '../../src/runtime/errors.ts';
 import { type DeploymentSpec, simulate } from '../../src/simulate/index.ts';
+import { main } from '../command.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-doors-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const tierkv = (...args: string[]): string =>
-  execFileSync(process.execPath, [join(root, 'src', 'cli', 'main.ts'), ...args], {
+  execFileSync(process.execPath, [main, ...args], {
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'ignore'],
   });

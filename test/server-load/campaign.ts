@@ -21,6 +21,8 @@ export interface LoadOptions {
   readonly clients: number;
   /** Default `byte-level`. */
   readonly tokenizer?: TokenizerKind;
+  /** Different requests. Default 24. */
+  readonly kinds?: number;
   /** Answers, or seconds, after which the load ends; one of the two is given. */
   readonly answers?: number;
   readonly seconds?: number;
@@ -64,11 +66,10 @@ interface Wanted {
   readonly seed: number;
 }
 
-const kinds = 24;
-
 export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
   const random = new SeededRandom(options.seed);
-  const pool = requests(random);
+  const kinds = options.kinds ?? 24;
+  const pool = requests(random, kinds);
   const directory = modelOfKind(options.tokenizer ?? 'byte-level');
   const expected = await answersAlone(directory, pool);
   await using server = await LiveServer.start({
@@ -129,7 +130,7 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
  * Four beginnings that many share, and ends of their own; half of the requests are greedy, and every third
  * prompt is a text.
  */
-function requests(random: SeededRandom): Wanted[] {
+function requests(random: SeededRandom, kinds: number): Wanted[] {
   const tokens = (count: number): number[] => Array.from({ length: count }, () => 3 + random.below(509));
   const prefixes = Array.from({ length: 4 }, (_, i) => tokens(16 * (2 + i)));
   return Array.from({ length: kinds }, (_, i) => ({

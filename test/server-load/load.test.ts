@@ -26,7 +26,8 @@ it.each(['sentence-piece', 'word-piece'] as const)(
       seed,
       clients: 12,
       tokenizer,
-      answers: sized(24, 60),
+      answers: sized(16, 60),
+      kinds: sized(10, 24),
       sampleEveryMs: 1000,
     });
     const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;

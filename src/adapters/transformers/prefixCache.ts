@@ -235,7 +235,10 @@ export class PrefixCache implements AsyncDisposable {
       );
     }
     const why = this.mismatch(pastKeyValues, ids, scope);
-    if (why !== undefined) throw inputError(why.field, `${why.problem}.`);
+    if (why !== undefined) {
+      const remedy = 'Pass the cache object with the ids, tenant and model that it was computed with.';
+      throw new TierKVError('TKV_INPUT', `${why.problem}. ${remedy}`, { field: why.field });
+    }
     return this.store(ids, pastKeyValues, scope);
   }
 

@@ -30,7 +30,7 @@
 
 import { createCipheriv, createDecipheriv, hkdfSync, randomFillSync } from 'node:crypto';
 import type { Digest } from '../../runtime/digest.ts';
-import { blake2s } from '../../runtime/keys/blake2s.ts';
+import { blake2sOf } from '../../runtime/keys/blake2s.ts';
 import type { NativeCipher } from './nativeCipher.ts';
 
 export const HEADER_BYTES = 128;
@@ -102,7 +102,7 @@ export class RecordCodec {
       new Uint8Array(hkdfSync('sha256', secretKey, 'tierkv shared record', purpose, 32));
     this.#nameKey = derived('name');
     this.#sealKey = derived('seal');
-    this.#layout = blake2s(new TextEncoder().encode(layout), 16);
+    this.#layout = blake2sOf(new TextEncoder().encode(layout), 16);
     this.#generation = generation;
     this.#encrypt = encrypt;
     this.#prefix = `tierkv:${RECORD_VERSION}:`;
@@ -115,7 +115,7 @@ export class RecordCodec {
     for (let i = 0; i < 4; i++) named.writeUInt32LE(key[at + i], 4 * i);
     named.set(this.#layout, 16);
     named.writeUInt32LE(this.#generation, 32);
-    return this.#prefix + Buffer.from(blake2s(named, 16, this.#nameKey)).toString('hex');
+    return this.#prefix + Buffer.from(blake2sOf(named, 16, this.#nameKey)).toString('hex');
   }
 
   /** Whether payloads go through a native cipher. */
@@ -307,7 +307,7 @@ export class RecordCodec {
     const drawn = Buffer.alloc(SALT_BYTES + 16);
     record.copy(drawn, 0, SALT_AT, SALT_AT + SALT_BYTES);
     for (let i = 0; i < 4; i++) drawn.writeUInt32LE(key[at + i], SALT_BYTES + 4 * i);
-    return blake2s(drawn, 32, this.#sealKey);
+    return blake2sOf(drawn, 32, this.#sealKey);
   }
 }
 

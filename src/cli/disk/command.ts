@@ -14,7 +14,7 @@ export function diskCommand(): Command {
   );
   command
     .command('stat')
-    .description('what the store is, how full it is, and what a start would find')
+    .description('Say what the store is, how full it is, and what a start would find.')
     .argument('<dir>', 'directory of the disk tier')
     .addOption(jsonOption())
     .action(async (dir: string, { json }: { json?: string }) => {
@@ -26,7 +26,7 @@ export function diskCommand(): Command {
     });
   command
     .command('fsck')
-    .description('read every record and the whole index, and list what is wrong')
+    .description('Read every record and the whole index, and list what is wrong.')
     .argument('<dir>', 'directory of the disk tier')
     .addOption(jsonOption())
     .addHelpText(
@@ -52,7 +52,7 @@ Last line: faults N`,
     });
   command
     .command('export')
-    .description('write what a start would find as JSON lines, one record a line, to stdout')
+    .description('Write what a start would find as JSON lines, one record a line, to stdout.')
     .argument('<dir>', 'directory of the disk tier')
     .option('--out <file>', 'write the lines to a file')
     .option(

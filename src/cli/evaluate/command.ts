@@ -56,7 +56,7 @@ export function evaluateCommand(): Command {
     .option('--workloads <how>', 'perturbed: does the ranking hold for workloads that differ by up to 20 %?')
     .option('--cache <folder>', 'keep results there')
     .option(workersFlags, workersAbout)
-    .option('--limit <s>', 'longest time of one simulation', '120')
+    .option('--limit <time>', 'longest time of one simulation, as 2m, or in seconds', '120')
     .addOption(jsonOption())
     .option(reportFlags, reportAbout)
     .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')

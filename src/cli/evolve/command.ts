@@ -66,7 +66,7 @@ export function evolveCommand(): Command {
     .option('--islands <n>', 'islands of the archive (default: 3)')
     .option('--features <names>', 'metrics that divide the archive', 'policy_nodes,load_cv')
     .option('--finalists <n>', 'candidates that validation chooses from (default: 12)')
-    .option('--wall-ms <ms>', 'longest time of one simulation (default: 60000)')
+    .option('--wall-ms <time>', 'longest time of one simulation, as 2m, or in milliseconds (default: 60000)')
     .option('--resume', 'go on from the state in the directory')
     .option('--no-plots', 'draw nothing')
     .addOption(jsonOption())

@@ -2,6 +2,7 @@
 
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { DirectoryLock } from '../../backends/file/directoryLock.ts';
 import { SimulationEvaluator } from '../../evaluate/evaluator.ts';
 import { openPolicy, refuseUnbound } from '../../evaluate/openPolicy.ts';
 import { loadPlan, planScales, refuseIdleScaling } from '../../evaluate/plans.ts';
@@ -25,7 +26,7 @@ import { makeDirectory, writeResultJson, writeText } from '../../files/results.t
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCounted } from '../../printing/text.ts';
-import { configError, unknownName } from '../../runtime/errors.ts';
+import { configError, TierKVError, unknownName } from '../../runtime/errors.ts';
 import { openRunner } from '../../workers/openRunner.ts';
 import { printText } from '../output.ts';
 import { reportTo } from '../reportOption.ts';
@@ -128,9 +129,10 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
       bar.update({ share, done, note: progress.note });
     },
   });
+  let directory: SearchDirectory | undefined;
   try {
     const plan = planOf(options, slots, evaluator.identity());
-    const directory = new SearchDirectory(options.out);
+    directory = await SearchDirectory.open(options.out);
     const saved = directory.load(plan, options.resume);
     progress.generation = saved?.generation ?? 0;
     const search =
@@ -154,6 +156,7 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
     progress.note = 'judging';
     await conclude(search, evaluator, options, directory, signal, first.length, budget);
   } finally {
+    directory?.close();
     await runner.close();
   }
 }
@@ -230,11 +233,35 @@ async function conclude(
 
 class SearchDirectory {
   readonly #folder: string;
+  readonly #lock: DirectoryLock;
 
-  /** @throws TKV_IO where the folder cannot be made */
-  constructor(folder: string) {
+  private constructor(folder: string, lock: DirectoryLock) {
     this.#folder = folder;
+    this.#lock = lock;
+  }
+
+  /**
+   * One process at a time: two would write over each other's state.
+   * @throws TKV_IO where the folder cannot be made, TKV_LOCKED while another search has it
+   */
+  static async open(folder: string): Promise<SearchDirectory> {
     makeDirectory(folder, '--out');
+    try {
+      return new SearchDirectory(folder, await DirectoryLock.acquire(folder, undefined));
+    } catch (error) {
+      if (!(error instanceof TierKVError) || error.code !== 'TKV_LOCKED') throw error;
+      const problem = `--out is ${folder}, and another search that runs has it`;
+      const remedy = 'Name another directory, or wait for its end.';
+      throw new TierKVError('TKV_LOCKED', `${problem}. ${remedy}`, {
+        field: '--out',
+        path: folder,
+        cause: error,
+      });
+    }
+  }
+
+  close(): void {
+    this.#lock.release();
   }
 
   path(name: string): string {

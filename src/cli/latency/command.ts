@@ -10,8 +10,7 @@ import { renderSvg } from '../../printing/chart.ts';
 import { formatCounted, printable } from '../../printing/text.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { MeasuredRunFile } from '../../sim/latency/fit/measuredRuns.ts';
-import { latencyBackends } from '../../sim/latency/makeModel.ts';
-import { moeCommBackends } from '../../sim/latency/trainedPhysics.ts';
+import { latencyBackends, moeCommBackends } from '../../sim/latency/latencyNames.ts';
 import { addAliases, jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
@@ -185,8 +184,9 @@ async function fitOneRun(
   const { fitToRequests } = await import('../../fitting/fitRequests.ts');
   const { startProgressBar } = await import('../../printing/progress.ts');
   using bar = startProgressBar('replays');
-  const { file, fitted, judged, read, kvBlocks } = fitToRequests(raw as FitRequestsOptions, (share, done) =>
-    bar.update({ share, done }),
+  const { file, fitted, judged, read, kvBlocks, atPeak } = fitToRequests(
+    raw as FitRequestsOptions,
+    (share, done) => bar.update({ share, done }),
   );
   writeJsonFile(raw.out, file);
   if (raw.json !== undefined)
@@ -196,6 +196,11 @@ async function fitOneRun(
   for (const { what, measuredMeanMs, meanErrorPercent, p90ErrorPercent } of judged) {
     const errors = `mean ${meanErrorPercent.toFixed(1)}%, p90 ${p90ErrorPercent.toFixed(1)}%`;
     printText(`${what}: measured ${measuredMeanMs.toFixed(1)} ms, off by ${errors}\n`);
+  }
+  for (const peak of atPeak) {
+    printText(
+      `${raw.gpu}: the fit takes all of ${peak}, and would take more: raise it in the GPU's file, or times of prompts stay off\n`,
+    );
   }
   printText(`wrote ${raw.out}\n`);
 }

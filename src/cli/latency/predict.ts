@@ -12,12 +12,14 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
-import { automaticBlockCount, kvBytesPerToken } from '../../sim/latency/capacity.ts';
+import { kvBytesPerToken } from '../../sim/latency/capacity.ts';
+import { engineMemory } from '../../sim/latency/engineMemory.ts';
 import { BatchSums, type StepPart } from '../../sim/latency/latencyModel.ts';
-import { type LatencyBackend, newLatencyModel } from '../../sim/latency/makeModel.ts';
+import type { LatencyBackend, MoeCommBackend } from '../../sim/latency/latencyNames.ts';
+import { newLatencyModel } from '../../sim/latency/makeModel.ts';
 import { engineShape, PhysicalFloor } from '../../sim/latency/physics.ts';
-import type { MoeCommBackend } from '../../sim/latency/trainedPhysics.ts';
 import { latencyOptionNames, withOptionNames } from '../../simulate/optionNames.ts';
+import { defaultOptions } from '../../simulate/optionTable.ts';
 
 interface PredictOptions {
   readonly model: string;
@@ -88,8 +90,13 @@ function predictBatches(options: PredictOptions): PredictReport {
     requirePositive('--gpu-memory-utilization', options.memoryUtilization),
   );
   try {
-    const limits = { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 };
-    blocks = { kvBlocks: automaticBlockCount(model, hardware, limits) };
+    // as tierkv simulate has it, with the batches that it takes unless told otherwise
+    const batches = {
+      maxSequences: Number(defaultOptions.maxNumSeqs),
+      maxBatchedTokens: Number(defaultOptions.maxNumBatchedTokens),
+    };
+    const shape = { tp, dp, blockTokens, memoryUtilization, ...batches };
+    blocks = { kvBlocks: engineMemory(model, hardware, shape).blocks };
   } catch (error) {
     if (!(error instanceof TierKVError)) throw error;
     blocks = { kvBlocksProblem: error.message };

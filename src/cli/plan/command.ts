@@ -47,8 +47,11 @@ export function planCommand(): Command {
       collect,
       [],
     )
-    .option('--workload <name>', 'chatbot, contentgen, summarization, multidoc or distribution')
-    .option('--rate <n>', 'requests a second of the preset')
+    .option(
+      '--workload <name>',
+      'chat (conversations), chatbot, contentgen, summarization, multidoc or distribution',
+    )
+    .option('--rate <n>', 'requests a second of the preset; of conversations all rounds count')
     .option('--num-requests <n>', 'requests of a full run (default: two minutes, 1000 to 6000)')
     .option('--price <name=USD>', 'USD an hour of a GPU, or of a GiB of DDR or NVMe; repeatable', collect, [])
     .option('--gpu <names>', "GPUs that may be used (default: those with a price, else the model's)")
@@ -60,7 +63,7 @@ export function planCommand(): Command {
     .option('--latency-model <name>', 'model of time that decides (default: calibrated)')
     .option('--seed <n>', 'random key (default: 42)')
     .option('--seeds <n>', 'further seeds on which the answer has to hold (default: 3)')
-    .option('--budget <s>', 'seconds that the search may take (default: 90)')
+    .option('--budget <time>', 'time that the search may take, as 3m, or in seconds (default: 90)')
     .option(workersFlags, workersAbout)
     .option('--out <file.yaml>', 'write the deployment for tierkv simulate --deployment')
     .addOption(jsonOption())

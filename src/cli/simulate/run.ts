@@ -32,7 +32,7 @@ import {
 import { planSimulation } from '../../simulate/plan.ts';
 import { provenanceOf } from '../../simulate/provenance.ts';
 import { headText, runText } from '../../simulate/runText.ts';
-import { classesOf, requireRoom } from '../../simulate/simulate.ts';
+import { classesOf, rateWarnings, requireRoom } from '../../simulate/simulate.ts';
 import { printText, traceStem } from '../output.ts';
 import { typedCommand } from '../reportOption.ts';
 import { sessionsText, takenText } from '../workload/describe.ts';
@@ -166,6 +166,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   const nothing = nothingText(built);
   const warnings = [
     ...plan.notices,
+    ...rateWarnings(built),
     ...(nothing === '' ? [] : [nothing]),
     ...watchers.spread.warnings(instances, scaled),
     ...ofShared,
@@ -175,7 +176,7 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   if (timeline !== undefined) {
     const run = { built, cluster, targets, timeline, command: typedCommand(), warnings };
     await writeReport(simulationReport(run), String(options.report));
-    bar.say(`wrote ${printable(String(options.report))}`);
+    if (options.report !== '-') bar.say(`wrote ${printable(String(options.report))}`);
   }
 
   const byPriority = built.scheduler === 'priority-fcfs';

@@ -43,7 +43,7 @@ export function sessionsText({ spec, workload }: OpenedWorkload): string {
   const upTo = Number.isSafeInteger(most)
     ? `of up to ${formatCount(most)} rounds`
     : 'of as many rounds as it draws';
-  const rate = spec.aggregateRate > 0 ? ` (${spec.aggregateRate} a second)` : '';
+  const rate = spec.aggregateRate > 0 ? ` (${Number(spec.aggregateRate.toPrecision(4))} a second)` : '';
   const means = `the rate${rate} counts sessions, each ${upTo}`;
   const { sessions } = workload;
   const cap = workload.limits.maxRequests;

@@ -42,6 +42,20 @@ import {
 } from './racing.ts';
 import { type BranchState, type IslandsState, pickElite } from './selection.ts';
 
+/** What callers must pass, by the names of parameters. */
+const shapes = {
+  ranking: [{ id: 'text', generation: 'number' }],
+  count: 'number',
+  slots: ['text'],
+  finalists: [{ id: 'text', generation: 'number' }],
+  presets: [{ id: 'text', generation: 'number' }],
+  evaluator: { caseIds: 'function' },
+  chosen: { id: 'text', generation: 'number' },
+  text: 'text',
+  plan: { seed: 'number', population: 'number' },
+  field: 'text',
+} as const;
+
 // Candidates by variation: parents from the islands of the archive, from the Pareto population, from the
 // branch that tolerates regressions, and from the leaders of each setting.
 
@@ -198,10 +212,7 @@ export function finalistsOf(
   count: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
-  requireShapes(
-    { ranking, count, slots },
-    { ranking: [{ id: 'text', generation: 'number' }], count: 'number', slots: ['text'] },
-  );
+  requireShapes({ ranking, count, slots }, shapes);
   return ofManyKinds(ranking, count, Math.ceil(SHARE_OF_ONE_KIND * count), slots);
 }
 
@@ -216,14 +227,7 @@ export async function choose(
   signal?: AbortSignal,
   budget?: SearchBudget,
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
-  requireShapes(
-    { finalists, presets, evaluator },
-    {
-      finalists: [{ id: 'text', generation: 'number' }],
-      presets: [{ id: 'text', generation: 'number' }],
-      evaluator: { caseIds: 'function' },
-    },
-  );
+  requireShapes({ finalists, presets, evaluator }, shapes);
   const within = { signal, budget, phase: 'validation' } as const;
   const asked = [...finalists, ...bestOfEach(presets, RIVALS)];
   const { evaluations, cases } = await onSuite(asked, 'validation', evaluator, within);
@@ -283,14 +287,7 @@ export async function judge(
   signal?: AbortSignal,
   budget?: SearchBudget,
 ): Promise<readonly Judged[]> {
-  requireShapes(
-    { chosen, presets, evaluator },
-    {
-      chosen: { id: 'text', generation: 'number' },
-      presets: [{ id: 'text', generation: 'number' }],
-      evaluator: { caseIds: 'function' },
-    },
-  );
+  requireShapes({ chosen, presets, evaluator }, shapes);
   const all = [chosen, ...presets.filter(({ id }) => id !== chosen.id)];
   const within = { signal, budget, phase: 'judging' } as const;
   const { evaluations } = await onSuite(all, 'hidden', evaluator, within);
@@ -486,10 +483,7 @@ export interface SearchState {
  * @throws TKV_CONFIG unless it is a state of this version and of the plan `plan`
  */
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
-  requireShapes(
-    { text, plan, field },
-    { text: 'text', plan: { seed: 'number', population: 'number' }, field: 'text' },
-  );
+  requireShapes({ text, plan, field }, shapes);
   const remedy = 'Give the directory of a search, or start a new one in another.';
   const error = (problem: string): TierKVError => configError(field, problem, remedy);
   const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is not JSON') as SearchState;

@@ -27,6 +27,21 @@ import {
 } from './programs.ts';
 import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
 
+/** What callers must pass, by the names of parameters. */
+const shapes = {
+  generation: 'number',
+  candidate: { bundle: 'object', origin: 'text' },
+  evaluation: { policyId: 'text', score: 'number' },
+  standing: { score: 'number', leads: 'object' },
+  known: { id: 'text', generation: 'number' },
+  id: 'text',
+  bundle: 'object',
+  parent: 'object',
+  other: 'object?',
+  count: 'number',
+  context: { slots: 'array', guides: 'object' },
+} as const;
+
 // An individual: a line of the lineage.
 
 /** What made a bundle. */
@@ -77,15 +92,7 @@ export function individualOf(
   evaluation: Evaluation,
   standing: Pick<Individual, 'score' | 'leads' | 'cases' | 'behaviour'>,
 ): Individual {
-  requireShapes(
-    { generation, candidate, evaluation, standing },
-    {
-      generation: 'number',
-      candidate: { bundle: 'object', origin: 'text' },
-      evaluation: { policyId: 'text', score: 'number' },
-      standing: { score: 'number', leads: 'object' },
-    },
-  );
+  requireShapes({ generation, candidate, evaluation, standing }, shapes);
   const { bundle, origin, parents } = candidate;
   const { policyId, score: gain, objectives, metrics, error } = evaluation;
   const { score, leads, cases, behaviour } = standing;
@@ -108,15 +115,7 @@ export function individualOf(
 
 /** A candidate that decides as `known` does: another bundle with the standing of that one. */
 export function echoOf(known: Individual, candidate: Candidate, generation: number, id: string): Individual {
-  requireShapes(
-    { known, generation, id, candidate },
-    {
-      known: { id: 'text', generation: 'number' },
-      generation: 'number',
-      id: 'text',
-      candidate: { bundle: 'object', origin: 'text' },
-    },
-  );
+  requireShapes({ known, generation, id, candidate }, shapes);
   const { bundle, origin, parents } = candidate;
   const metrics = { ...known.metrics, policy_nodes: policyNodes(bundle) };
   return { ...known, id, bundle, generation, origin, parents, metrics, echoOf: known.id };
@@ -127,7 +126,7 @@ export function echoOf(known: Individual, candidate: Candidate, generation: numb
  * it.
  */
 export function contentKey(bundle: PolicyBundle): string {
-  requireShapes({ bundle }, { bundle: 'object' });
+  requireShapes({ bundle }, shapes);
   return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));
 }
 
@@ -564,10 +563,7 @@ export function varyBundle(
   count: number,
   context: VaryContext,
 ): BundleChild | undefined {
-  requireShapes(
-    { parent, other, count, context },
-    { parent: 'object', other: 'object?', count: 'number', context: { slots: 'array', guides: 'object' } },
-  );
+  requireShapes({ parent, other, count, context }, shapes);
   const { slots, random } = context;
   let bundle = parent;
   let usesOther = false;

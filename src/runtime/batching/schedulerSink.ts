@@ -5,6 +5,8 @@
  * `done`, and follow from it.
  */
 
+import { type CodeName, codeNames } from '../codes.ts';
+
 export const SchedulerInput = {
   /**
    * number, prompt tokens, most output tokens, priority, arrival; the id and the keys of the prompt follow
@@ -25,17 +27,7 @@ export const SchedulerInput = {
   RERANK: 8,
 } as const;
 export type SchedulerInput = (typeof SchedulerInput)[keyof typeof SchedulerInput];
-export const schedulerInputNames = [
-  'add',
-  'abort',
-  'step',
-  'stop',
-  'stepEnded',
-  'requeue',
-  'stepFailed',
-  'keys',
-  'rerank',
-] as const;
+export const schedulerInputNames: readonly CodeName<typeof SchedulerInput>[] = codeNames(SchedulerInput);
 
 export const SchedulerDecision = {
   /** number, tokens found cached, tokens of this step */
@@ -58,17 +50,8 @@ export const SchedulerDecision = {
   MEET: 8,
 } as const;
 export type SchedulerDecision = (typeof SchedulerDecision)[keyof typeof SchedulerDecision];
-export const schedulerDecisionNames = [
-  'admit',
-  'chunk',
-  'defer',
-  'yield',
-  'preempt',
-  'skip',
-  'plan',
-  'finish',
-  'meet',
-] as const;
+export const schedulerDecisionNames: readonly CodeName<typeof SchedulerDecision>[] =
+  codeNames(SchedulerDecision);
 
 /** What an added request brings beside those numbers. The keys must be copied to be kept. */
 export interface AddedRequest {

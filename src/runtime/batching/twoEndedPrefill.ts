@@ -9,7 +9,7 @@ import { Entry } from '../manager/sequence.ts';
 import {
   type FoundPrefix,
   isOurs,
-  nextPart,
+  partOf,
   passArrived,
   type TwoEndedPart,
 } from '../planning/loadOrRecompute.ts';
@@ -82,7 +82,7 @@ function pass(core: SchedulerCore, state: RequestState): void {
 function divide(core: SchedulerCore, state: RequestState): TwoEndedPart {
   const { port, pace, config } = core;
   const front = core.blocksFor(state.computed);
-  return nextPart(
+  return partOf(
     prefixOf(core, state),
     state.computed,
     pace.estimate(config.maxBatchedTokens),

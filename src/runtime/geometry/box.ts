@@ -13,6 +13,17 @@ import { configError, invariant, requireInteger } from '../errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../options.ts';
 import { type KVLayout, requireKVLayout } from './layout.ts';
 
+/** What callers must pass, by the names of parameters. */
+const shapes = {
+  layout: { valueDim: 'number', version: 'number' },
+  box: { layerStart: 'number', layerEnd: 'number' },
+  tokenStart: 'number',
+  tokenEnd: 'number',
+  axis: 'text',
+  at: 'number',
+  spec: { granularity: 'number', layerStart: 'number' },
+} as const;
+
 export interface KVBox {
   readonly layerStart: number;
   readonly layerEnd: number;
@@ -53,10 +64,7 @@ function requireRange(field: string, start: number, end: number, limit: number):
 
 /** @throws TKV_CONFIG naming the range that is empty, reversed, fractional or outside the layout. */
 export function requireBox(layout: KVLayout, box: KVBox): KVBox {
-  requireShapes(
-    { layout, box },
-    { layout: { valueDim: 'number', version: 'number' }, box: { layerStart: 'number', layerEnd: 'number' } },
-  );
+  requireShapes({ layout, box }, shapes);
   requireRange('layer', box.layerStart, box.layerEnd, layout.layers);
   requireRange('head', box.headStart, box.headEnd, layout.kvHeads);
   requireRange(
@@ -70,10 +78,7 @@ export function requireBox(layout: KVLayout, box: KVBox): KVBox {
 
 /** All layers and heads of `layout` over tokens [tokenStart, tokenEnd). */
 export function tokenBox(layout: KVLayout, tokenStart: number, tokenEnd: number): KVBox {
-  requireShapes(
-    { layout, tokenStart, tokenEnd },
-    { layout: { valueDim: 'number', version: 'number' }, tokenStart: 'number', tokenEnd: 'number' },
-  );
+  requireShapes({ layout, tokenStart, tokenEnd }, shapes);
   return requireBox(layout, {
     layerStart: 0,
     layerEnd: layout.layers,
@@ -186,10 +191,7 @@ const splitSides = {
  * @throws TKV_CONFIG when `at` would leave one side empty.
  */
 export function split(box: KVBox, axis: Axis, at: number): readonly [KVBox, KVBox] {
-  requireShapes(
-    { box, axis, at },
-    { box: { layerStart: 'number', layerEnd: 'number' }, axis: 'text', at: 'number' },
-  );
+  requireShapes({ box, axis, at }, shapes);
   requireInteger('at', at, box[`${axis}Start`] + 1, box[`${axis}End`] - 1);
   return splitSides[axis](box, at);
 }
@@ -348,14 +350,7 @@ export function unitAt(spec: UnitSpec, layer: number, head: number, token: numbe
  * @throws TKV_CONFIG when the box reaches outside the spec's region.
  */
 export function cover(layout: KVLayout, spec: UnitSpec, box: KVBox): CoveringUnit[] {
-  requireShapes(
-    { layout, spec, box },
-    {
-      layout: { valueDim: 'number', version: 'number' },
-      spec: { granularity: 'number', layerStart: 'number' },
-      box: { layerStart: 'number', layerEnd: 'number' },
-    },
-  );
+  requireShapes({ layout, spec, box }, shapes);
   requireBox(layout, box);
   if (!contains({ ...spec, tokenStart: 0, tokenEnd: box.tokenEnd }, box)) {
     throw configError(

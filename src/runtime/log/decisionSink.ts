@@ -6,6 +6,7 @@
 
 import type { ResolvedSchedulerConfig } from '../batching/config.ts';
 import type { SchedulerSink } from '../batching/schedulerSink.ts';
+import { type CodeName, codeNames } from '../codes.ts';
 
 export const InputOp = {
   OPEN: 0,
@@ -35,33 +36,7 @@ export const InputOp = {
   ADMIT: 24,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
-export const inputOpNames = [
-  'open',
-  'load',
-  'allocate',
-  'seal',
-  'release',
-  'preempt',
-  'prefetch',
-  'evict',
-  'complete',
-  'cancel',
-  'tick',
-  'deadline',
-  'lose',
-  'adopt',
-  'copy',
-  'truncate',
-  'move',
-  'retain',
-  'demote',
-  'quota',
-  'keep',
-  'loadBack',
-  'recompute',
-  'found',
-  'admit',
-] as const;
+export const inputOpNames: readonly CodeName<typeof InputOp>[] = codeNames(InputOp);
 
 /** The comments give the numbers that follow. A tier is its position in the configuration, 0 = HBM. */
 export const DecisionOp = {
@@ -87,18 +62,7 @@ export const DecisionOp = {
   QUARANTINE: 9,
 } as const;
 export type DecisionOp = (typeof DecisionOp)[keyof typeof DecisionOp];
-export const decisionOpNames = [
-  'match',
-  'reserve',
-  'issue',
-  'evict',
-  'drop',
-  'publish',
-  'free',
-  'fail',
-  'refuse',
-  'quarantine',
-] as const;
+export const decisionOpNames: readonly CodeName<typeof DecisionOp>[] = codeNames(DecisionOp);
 
 export interface DecisionSink {
   /**

@@ -29,7 +29,7 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
   let pending = 0;
   let i = 0;
   for (; i < count; i++) {
-    const content = core.contents.find(keys, i * 4);
+    const content = core.contents.index.find(keys, i * 4);
     if (content === -1) break;
     const ready = core.fastestReady(content, TOP);
     const arriving = fastestIncoming(core, content);
@@ -77,7 +77,7 @@ function walkLength(core: Core, keys: Uint32Array, first: number, count: number)
   const { contents } = core;
   let i = 0;
   for (; i < count; i++) {
-    const content = contents.find(keys, (first + i) * 4);
+    const content = contents.index.find(keys, (first + i) * 4);
     if (content === -1 || !contents.isPresent(content)) break;
   }
   return i;

@@ -186,7 +186,7 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
   if (!exists) return false;
   pool.reach(slot);
   if (generation < pool.generation[slot]) return false;
-  const known = contents.find(key, 0);
+  const known = contents.index.find(key, 0);
   const fits = core.residentBytes[tier] + core.unitBytes(sizeClass) <= core.capacityBytes[tier];
   const redundant = known !== -1 && (core.readyIn(known, tier) !== -1 || contents.sealed[known] === 1);
   const replica = replicas.base[tier] + slot;
@@ -216,7 +216,7 @@ export interface SharedBlock extends NamedBlock {
 export function adoptFound(core: Core, tier: number, block: SharedBlock): number {
   const { sizeClass, key, digest, owner } = block;
   const { contents } = core;
-  const known = contents.find(key, 0);
+  const known = contents.index.find(key, 0);
   if (known !== -1) {
     const isSame = contents.digestLo[known] === digest.lo && contents.digestHi[known] === digest.hi;
     if (isAnywhere(core, known) || (contents.sealed[known] === 1 && !isSame)) return -1;

@@ -195,7 +195,7 @@ export class KVManager {
 
   /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
   locate(key: Uint32Array): BlockPlace | undefined {
-    const content = this.#core.contents.find(key, 0);
+    const content = this.#core.contents.index.find(key, 0);
     const replica = content === -1 ? -1 : this.#core.fastestReady(content, TOP);
     return replica === -1 ? undefined : placeOf(this.#core, replica);
   }
@@ -203,7 +203,7 @@ export class KVManager {
   /** The digest that the block with this key must have; undefined for one that is not known or not sealed. */
   digestOf(key: Uint32Array): Digest | undefined {
     const { contents } = this.#core;
-    const content = contents.find(key, 0);
+    const content = contents.index.find(key, 0);
     return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
   }
 
@@ -234,7 +234,7 @@ export class KVManager {
     const matched = this.matchLength(keys, count);
     if (matched > this.#found.length) this.#found = new Int32Array(matched * 2);
     for (let i = 0; i < matched; i++) {
-      this.#found[i] = this.#core.contents.find(keys, i * 4);
+      this.#found[i] = this.#core.contents.index.find(keys, i * 4);
       // Only keys that are not chained, though the configuration says so, have gaps that the search jumps.
       if (this.#found[i] === -1) return i;
     }
@@ -813,7 +813,7 @@ export class KVManager {
     const matched = this.matchLength(keys, count);
     let started = 0;
     for (let i = 0; i < matched && lackingBytes(core, core.unitBytes(0), 0) === 0; i++) {
-      const content = core.contents.find(keys, i * 4);
+      const content = core.contents.index.find(keys, i * 4);
       if (content === -1) break; // the room for an earlier block was made at its cost
       if (prefetchContent(core, content, priority)) started++;
     }
@@ -831,7 +831,7 @@ export class KVManager {
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
     this.#now(nowUs, InputOp.MOVE);
     core.sink?.input(InputOp.MOVE, nowUs, [position, priority], key.subarray(0, 4));
-    const answer = moveContent(core, core.contents.find(key, 0), position, priority);
+    const answer = moveContent(core, core.contents.index.find(key, 0), position, priority);
     this.#end();
     return answer;
   }

@@ -8,6 +8,7 @@
  *     FAILED <-------- LOADING <--load-- MATCHED (pinned in a lower tier, or on its way there)
  */
 
+import { type CodeName, codeNames } from '../codes.ts';
 import type { Retention, Visit } from '../eviction/evictionPolicy.ts';
 import type { StateVisitor } from '../snapshot.ts';
 import { Outcome } from '../tier/tier.ts';
@@ -25,16 +26,7 @@ export const Entry = {
   FAILED: 7,
 } as const;
 export type Entry = (typeof Entry)[keyof typeof Entry];
-export const entryNames = [
-  'none',
-  'matched',
-  'loading',
-  'waiting',
-  'open',
-  'sealing',
-  'ready',
-  'failed',
-] as const;
+export const entryNames: readonly CodeName<typeof Entry>[] = codeNames(Entry);
 
 export class Sequence {
   readonly id: SequenceId;

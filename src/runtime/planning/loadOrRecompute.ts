@@ -60,6 +60,10 @@ export interface LoadPlan {
  */
 export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   requireShapes({ left, compute, load }, { left: 'object', compute: 'object', load: 'object' });
+  return fastestMixture(left, compute, load);
+}
+
+function fastestMixture(left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   requireInteger('blocks', left.blocks, 0);
   requireInteger('blockTokens', left.blockTokens, 1);
   requireInteger('blockBytes', left.blockBytes, 1);
@@ -178,6 +182,16 @@ export function nextPart(
     { prefix, computedTokens },
     { prefix: { blocks: 'number', blockTokens: 'number' }, computedTokens: 'number' },
   );
+  return partOf(prefix, computedTokens, compute, load);
+}
+
+/** As `nextPart`, for schedulers: each step asks for each request. */
+export function partOf(
+  prefix: FoundPrefix,
+  computedTokens: number,
+  compute: ComputeEstimate | undefined,
+  load: LoadEstimate | undefined,
+): TwoEndedPart {
   const { sequence, blocks, blockTokens, blockBytes } = prefix;
   const front = Math.ceil(computedTokens / blockTokens);
   let missing = 0;
@@ -215,7 +229,7 @@ function divided(
   if (compute === undefined) return loads;
   const computes = planOf(left.blocks, left, compute, load);
   const alone = computes.endUs < loads.endUs * WORTH_COMPUTING ? computes : loads;
-  const mixed = loadOrRecompute(left, compute, load);
+  const mixed = fastestMixture(left, compute, load);
   return mixed.endUs < alone.endUs * WORTH_COMPUTING ? mixed : alone;
 }
 
@@ -233,7 +247,8 @@ function computedInAnyCase({ sequence, blocks }: FoundPrefix, front: number): nu
 // Whether to load or recompute blocks of one request below HBM while others wait for the same engine, link and room.
 // What counts is how much later requests begin to be answered, this one and the waiting ones:
 //
-//     computed   the engine is busy for C: the request and each that waits for room or a seat are later by C
+//     computed   the engine is busy for C: the request, each that waits for room or a seat, and each that loads and
+//                then needs the engine are later by C
 //     loaded     the request waits L, the queue of the link included, and lies in HBM meanwhile: requests that
 //                wait for room wait longer by its share of it, and later loads wait for its bytes
 //
@@ -259,6 +274,6 @@ export function isLoadBetter(choice: LoadChoice): boolean {
   const { computeUs, loadUs, linkUs, slackUs, roomShare, waiting, loading } = choice;
   const ownUs = Math.max(0, loadUs - slackUs);
   const loadedUs = ownUs * (1 + waiting * roomShare) + linkUs * loading;
-  const computedUs = computeUs * (1 + waiting);
+  const computedUs = computeUs * (1 + waiting + loading);
   return loadedUs <= computedUs;
 }

@@ -106,11 +106,6 @@ export class ContentTable {
     return this.#holes;
   }
 
-  /** Content with the key at `keys[at..at + 4)`, or -1. */
-  find(keys: Uint32Array, at: number): number {
-    return this.index.find(keys, at);
-  }
-
   /** Whether the content is ready somewhere or on its way. */
   isPresent(content: number): boolean {
     return this.#copies[content] > 0;

@@ -63,6 +63,7 @@ export class PrefixIndex {
     for (let i = 0; i < old.length; i++) if (old[i] !== EMPTY) this.add(old[i] & this.contentMask);
   }
 
+  /** Content with the key at `keys[at..at + 4)`, or -1. */
   find(keys: Uint32Array, at: number): number {
     const w0 = keys[at];
     const w1 = keys[at + 1];

@@ -9,6 +9,7 @@
  * - READY with no refs is cached: exactly those replicas are evictable, and the eviction policy has them.
  */
 
+import { type CodeName, codeNames } from '../codes.ts';
 import { invariant } from '../errors.ts';
 import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot.ts';
@@ -147,18 +148,7 @@ export const ReplicaState = {
 } as const;
 export type ReplicaState = (typeof ReplicaState)[keyof typeof ReplicaState];
 
-export const stateNames = [
-  'free',
-  'reserved',
-  'filling',
-  'verifying',
-  'ready',
-  'quarantined',
-  'draining',
-  'open',
-  'sealed',
-  'private',
-] as const;
+export const stateNames: readonly CodeName<typeof ReplicaState>[] = codeNames(ReplicaState);
 
 export const STATES: number = stateNames.length;
 

@@ -3,6 +3,7 @@
  * goes over the tiers of a configuration; the name of one stands in its store, in its row and in the list here.
  */
 
+import { type CodeName, codeNames } from '../codes.ts';
 import { configError } from '../errors.ts';
 import { requireShapes } from '../options.ts';
 
@@ -101,5 +102,5 @@ export function tierLinks(): { readonly name: string; readonly from: Tier; reado
 export const Outcome = { LOADED: 0, MISSING: 1, CORRUPT: 2, TIMED_OUT: 3, REFUSED: 4, CANCELLED: 5 } as const;
 export type Outcome = (typeof Outcome)[keyof typeof Outcome];
 
-export const outcomeNames = ['loaded', 'missing', 'corrupt', 'timedOut', 'refused', 'cancelled'] as const;
-export type OutcomeName = (typeof outcomeNames)[number];
+export const outcomeNames: readonly CodeName<typeof Outcome>[] = codeNames(Outcome);
+export type OutcomeName = CodeName<typeof Outcome>;

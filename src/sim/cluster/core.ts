@@ -4,6 +4,7 @@
  * has a defined order.
  */
 
+import type { CodeName } from '../../runtime/codes.ts';
 import { invariant } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import type { ControlPlane } from '../control/controlPlane.ts';
@@ -156,7 +157,7 @@ export class ClusterCore {
 // the counters of the instances agree with the rows.
 
 /** Requests by what became of them. */
-export type Conservation = Readonly<Record<(typeof statusNames)[number], number>> & {
+export type Conservation = Readonly<Record<CodeName<typeof Status>, number>> & {
   readonly injected: number;
 };
 

@@ -137,18 +137,6 @@ const simulationSetupNames: readonly string[] = optionNames<SimulationSetup>({
   makeEngine: true,
 });
 
-const setupNames = optionNames<SimulationSetup>({
-  deployment: true,
-  workload: true,
-  key: true,
-  control: true,
-  options: true,
-  observer: true,
-  scaling: true,
-  skipsKeys: true,
-  forced: true,
-  makeEngine: true,
-});
 const simulationNames = optionNames<SimulationOptions>({
   horizonUs: true,
   admissionLatencyUs: true,
@@ -175,7 +163,7 @@ const scalingNames = optionNames<ScalingSetup>({
 
 /** @throws TKV_CONFIG for a name that a setup does not have, with the nearest one */
 function checkSetup(setup: SimulationSetup): void {
-  requireOptions(setup, setupNames, 'setup', 'TKV_CONFIG');
+  requireOptions(setup, simulationSetupNames, 'setup', 'TKV_CONFIG');
   const { handoff, gateway } = requireOptions(setup.options, simulationNames, 'options', 'TKV_CONFIG');
   requireOptions(handoff, handoffNames, 'handoff', 'TKV_CONFIG');
   if (gateway !== undefined) requireOptions(gateway, gatewayNames, 'gateway', 'TKV_CONFIG');

@@ -201,10 +201,12 @@ export interface EngineConfig {
   /** GPUs over which a block lies: the shared tier takes what each of them has of it. Default 1. */
   readonly ranks?: number;
   /**
-   * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that delays requests
-   * no longer than to compute them. Infinity: they always are.
+   * Microseconds that the engine needs for one prompt token more in a full step: blocks below HBM are loaded when that
+   * delays requests no longer than to compute them. Infinity: they always are.
    */
   readonly computeUsPerToken: number;
+  /** Half of what a prompt token costs for each token before it, in microseconds: b of a t + b t^2. Default 0. */
+  readonly computeUsPerTokenSquared?: number;
   readonly eviction: EvictionChoice;
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. */
   readonly offloadThreshold: number;
@@ -233,6 +235,7 @@ const engineNames = optionNames<EngineConfig>({
   shared: true,
   ranks: true,
   computeUsPerToken: true,
+  computeUsPerTokenSquared: true,
   eviction: true,
   offloadThreshold: true,
   lowerCopy: true,
@@ -259,6 +262,7 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
   requireInteger('blockTokens', config.blockTokens, 1, 2 ** 20);
   requireInteger('blockBytes', config.blockBytes, 1);
   requireInteger('topBlocks', config.topBlocks, 1, BLOCKS_MAX);
+  requireFinite('computeUsPerTokenSquared', config.computeUsPerTokenSquared ?? 0);
   let blocks = config.topBlocks;
   for (const { tier, blocks: size } of config.lowerTiers) {
     blocks += requireInteger(`${tier}.blocks`, size, 1, BLOCKS_MAX);

@@ -12,7 +12,7 @@ import { type DecisionSink, KVManager } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
 import type { ManagerListener } from '../../runtime/manager/core.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequence.ts';
-import { isLoadBetter } from '../../runtime/planning/loadOrRecompute.ts';
+import { isLoadBetter, squaresOf } from '../../runtime/planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
 import { linkName, type Tier, TOP } from '../../runtime/tier/tier.ts';
 import { BatchSums } from '../latency/latencyModel.ts';
@@ -101,7 +101,14 @@ export class SchedulerEngine implements InstanceEngine {
     );
     this.#shared = config.shared === undefined ? null : shared;
     this.manager = new KVManager(managerConfigOf(config), sink);
-    const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
+    const {
+      blockTokens,
+      blockBytes,
+      computeUsPerToken,
+      computeUsPerTokenSquared = 0,
+      loads,
+      lowerTiers,
+    } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
     this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
     this.#jobs = new JobEnds(this.manager, config, links, timeline, this.#shared);
@@ -118,6 +125,7 @@ export class SchedulerEngine implements InstanceEngine {
       loads,
       blockBytes,
       computeUsPerToken,
+      computeUsPerTokenSquared,
       links,
       nowUs,
       crowd,
@@ -580,8 +588,9 @@ class HeldBlocks {
 interface LinkLoadEstimate {
   readonly loads: LoadTiming;
   readonly blockBytes: number;
-  /** Time that the engine needs for one prompt token more; Infinity: whatever is cached is loaded. */
+  /** Of the engine's configuration. Infinity: whatever is cached is loaded. */
   readonly computeUsPerToken: number;
+  readonly computeUsPerTokenSquared: number;
   /** Null where loads take no time of their own. */
   readonly links: LinkModel | null;
   readonly shared: InstanceShare | null;
@@ -767,13 +776,14 @@ class ChoosingPort extends ManagerPort {
    * @param slackUs time that passes anyway before it can run
    */
   worthwhile(keys: BlockKeys, found: number, slackUs: number): number {
-    const { computeUsPerToken, crowd } = this.#estimate;
+    const { computeUsPerToken, computeUsPerTokenSquared, crowd } = this.#estimate;
     if (computeUsPerToken === Infinity) return found;
     const { byTier, pending } = this.#manager.lookup(keys.words, found);
     const here = byTier[TOP] - Math.min(pending, byTier[TOP]);
     const missing = found - here;
     if (missing === 0) return found;
-    const computeUs = missing * this.blockTokens * computeUsPerToken;
+    const squares = squaresOf(here * this.blockTokens, found * this.blockTokens);
+    const computeUs = missing * this.blockTokens * computeUsPerToken + computeUsPerTokenSquared * squares;
     const load = this.#loadUs(byTier, pending);
     const choice = { computeUs, ...load, slackUs, roomShare: found / this.capacityBlocks, ...crowd() };
     return isLoadBetter(choice) ? found : this.leadingHere(keys, found);

@@ -11,7 +11,14 @@
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
 import { optionNames, requireOptions, requireShapes } from '../../runtime/options.ts';
 import { kvLayout } from './kvLayout.ts';
-import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+import {
+  type Hardware,
+  kvElementBytesOf,
+  layerSplit,
+  localKvHeads,
+  type ModelConfig,
+  trueHeadDim,
+} from './modelConfig.ts';
 
 const gib = 2 ** 30;
 
@@ -83,15 +90,34 @@ function attentionElements(model: ModelConfig, tp: number): number {
   if (model.kvLoraRank > 0) {
     // the projection into the latent is on every GPU, those out of it are shared out
     const latent = d * (model.kvLoraRank + model.qkRopeHeadDim);
+    if (model.mla !== undefined) {
+      const { queryRank, plainHeadDim, valueHeadDim } = model.mla;
+      const query = model.heads * (plainHeadDim + model.qkRopeHeadDim);
+      const queries = queryRank > 0 ? d * queryRank + (queryRank * query) / tp : (d * query) / tp;
+      const keysAndValues = model.kvLoraRank * model.heads * (plainHeadDim + valueHeadDim);
+      return latent + queries + (keysAndValues + model.heads * valueHeadDim * d) / tp;
+    }
     return latent + (d * model.heads * headDim * 2 + model.kvLoraRank * model.heads * headDim * 2) / tp;
   }
   const queries = (model.heads * headDim) / tp;
   return d * (2 * queries + 2 * localKvHeads(model, tp) * headDim);
 }
 
-/** KV heads on one GPU; from more GPUs than heads on they are repeated. */
-function localKvHeads(model: ModelConfig, tp: number): number {
-  return Math.max(1, Math.ceil(model.kvHeads / tp));
+/** Elements of one of the three matrices of an expert on one GPU of `tp`, with what its kernels pad. */
+function expertElements(model: ModelConfig, tp: number): number {
+  const width = (model.expertFfnSize || model.ffnSize) / tp;
+  const { expertPadding } = model;
+  if (expertPadding === undefined) return model.hiddenSize * width;
+  const upTo = (size: number, multiple: number): number => Math.ceil(size / multiple) * multiple;
+  return upTo(model.hiddenSize, expertPadding.hidden) * upTo(width, expertPadding.width);
+}
+
+/** Copies that vLLM keeps of MLA's projections out of the latent, in 16 bits, to multiply queries and outputs with instead. */
+function absorbedBytes(model: ModelConfig, tp: number): number {
+  if (model.mla === undefined) return 0;
+  const { plainHeadDim, valueHeadDim } = model.mla;
+  const elements = (model.heads / tp) * (plainHeadDim + valueHeadDim) * model.kvLoraRank;
+  return model.layers * elements * model.activationBytes;
 }
 
 /** Bytes of the weights on one GPU. Embedding and output head stay in the activations' precision when others are quantised. */
@@ -103,13 +129,14 @@ export function localWeightBytes(model: ModelConfig, tp: number, dp: number): nu
     (model.layers - linearLayers) * attentionElements(model, tp) +
     (linearLayers * d * (linearInputs + linearOutputs)) / tp;
   const denseFfn = (dense * 3 * d * (model.denseFfnSize || model.ffnSize)) / tp;
-  const expert = 3 * d * (model.expertFfnSize || model.ffnSize);
-  const experts = (moe * expert * model.experts) / (tp * dp);
+  const experts = (moe * 3 * model.experts * expertElements(model, tp)) / dp;
   const shared = (moe * 3 * d * model.sharedExpertFfnSize) / tp;
   const router = moe * model.experts * d;
+  const stored = model.storedWeightBytes ?? model.weightBytes;
   const quantised =
-    matrices * (model.keepsAttention ? model.activationBytes : model.weightBytes) +
-    (denseFfn + experts + shared) * model.weightBytes;
+    matrices * (model.keepsAttention ? model.activationBytes : stored) +
+    (denseFfn + experts + shared) * stored +
+    absorbedBytes(model, tp);
   const embedding = (model.vocabSize * d) / tp;
   const whole = embedding * (model.tiedEmbeddings ? 1 : 2) + router + (2 * model.layers + 1) * d;
   return quantised + whole * model.activationBytes;
@@ -155,7 +182,9 @@ function activationBytes(model: ModelConfig, options: EngineMemoryOptions): numb
   const expertBytes =
     moe > 0 ? routed * element * ((3 * (model.expertFfnSize || model.ffnSize)) / tp + model.hiddenSize) : 0;
   const forward = hiddenCopies * hidden + Math.max(denseBytes, expertBytes);
-  const sampling = hidden + maxSequences * model.vocabSize * samplingBytes;
+  // a dummy request samples one of its tokens, so there are no more of them than tokens
+  const sampled = Math.min(maxSequences, maxBatchedTokens);
+  const sampling = hidden + sampled * model.vocabSize * samplingBytes;
   return Math.max(forward, sampling);
 }
 

@@ -5,15 +5,13 @@ import { optionNames, requireOptions, requireShapes } from '../../runtime/option
 import { Calibrated, onLinksOf } from './calibrated.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { LatencyModel, SpeculationChoice } from './latencyModel.ts';
+import type { LatencyBackend, MoeCommBackend } from './latencyNames.ts';
 import { Blackbox, Linear } from './linear.ts';
 import type { Hardware, ModelConfig } from './modelConfig.ts';
 import { engineShape, FlooredModel, PhysicalFloor } from './physics.ts';
 import { Roofline } from './roofline.ts';
 import { checkSpeculation } from './speculation.ts';
-import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './trainedPhysics.ts';
-
-export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
-export type LatencyBackend = (typeof latencyBackends)[number];
+import { requireDivisibleHeads, TrainedPhysics } from './trainedPhysics.ts';
 
 /** Models whose coefficients users bring in a file; the data folder has those of the others. */
 const broughtCoefficients: readonly LatencyBackend[] = ['linear'];

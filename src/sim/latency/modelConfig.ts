@@ -30,6 +30,13 @@ export interface ModelConfig {
   readonly kvElementBytes?: number;
   /** Bytes of a weight; below `activationBytes` for quantised models, 0.5 for 4 bits. */
   readonly weightBytes: number;
+  /** Bytes of a quantised weight with its share of scales and zero points, as an engine holds it; `weightBytes` unless set. */
+  readonly storedWeightBytes?: number;
+  /**
+   * Multiples to which an engine pads the hidden size and a GPU's share of the width of an expert, which its kernels need;
+   * left out where it pads nothing.
+   */
+  readonly expertPadding?: { readonly hidden: number; readonly width: number };
   /** Whether a quantised model keeps attention in the precision of activations. */
   readonly keepsAttention: boolean;
   /** 0 for a dense model, otherwise at least 2. */
@@ -48,6 +55,8 @@ export interface ModelConfig {
   /** MLA: width of the compressed KV latent; 0 for ordinary attention. */
   readonly kvLoraRank: number;
   readonly qkRopeHeadDim: number;
+  /** MLA: what else its projections are made of, where the file says it. */
+  readonly mla?: LatentProjections;
   /** Explicit head size; 0: hiddenSize / heads. */
   readonly headDim: number;
   /** Layers of sliding windows and linear ones; left out where all keep their whole context. */
@@ -57,6 +66,15 @@ export interface ModelConfig {
   readonly tiedEmbeddings: boolean;
   /** Longest context in tokens after rope scaling; 0 when the file names none. */
   readonly maxModelTokens: number;
+}
+
+/** Sizes of the projections of MLA. */
+interface LatentProjections {
+  /** Width of the compressed queries; 0 where they are not compressed. */
+  readonly queryRank: number;
+  /** Of one head: the part of a query or key without position, and a value. */
+  readonly plainHeadDim: number;
+  readonly valueHeadDim: number;
 }
 
 const dtypeBytes: Readonly<Record<string, number>> = {
@@ -150,6 +168,46 @@ function bitsByName(name: string): number {
   return /(?:^|[.\-_/])fp8(?:$|[.\-_])/i.test(name) ? 8 : 0;
 }
 
+/** Weights that share a scale, unless a file says how many. */
+const usualGroup = 128;
+/** NVFP4: 16 weights of 4 bits share a scale of 8. */
+const nvfp4Bits = 4.5;
+/** MXFP4: 32 weights of 4 bits share an exponent of 8. */
+const mxfp4Bits = 4.25;
+
+/** Bits of a weight by methods whose name says them. 0 for others. */
+function bitsByMethod(quantization: SpecNode): number {
+  const method = quantization.text('quant_method').toLowerCase();
+  const algorithm = quantization.text('quant_algo').toUpperCase();
+  if (method === 'mxfp4') return mxfp4Bits;
+  if (algorithm === 'NVFP4') return nvfp4Bits;
+  if (algorithm === 'FP8' || ['fbgemm_fp8', 'experts_int8'].includes(method)) return 8;
+  if (method !== 'bitsandbytes') return 0;
+  const flag = (key: string): boolean =>
+    (quantization.flag(`load_in_${key}`) ?? quantization.flag(`_load_in_${key}`)) === true;
+  return flag('4bit') ? 4 : flag('8bit') ? 8 : 0;
+}
+
+/** What scales and zero points of groups add to a weight, in bytes. */
+function groupBytes(quantization: SpecNode): number {
+  const method = quantization.text('quant_method').toLowerCase();
+  if (['gptq', 'awq', 'auto-round', 'auto_round'].includes(method)) {
+    const bits = Number(quantization.text('bits', '0'));
+    const size = Number(quantization.text('group_size', String(usualGroup)));
+    // -1: one group a column, whose scales are nothing beside it
+    return bits > 0 && size > 0 ? (2 + bits / 8) / size : 0;
+  }
+  const format = quantization.text('format');
+  if (format.startsWith('nvfp4')) return (nvfp4Bits - 4) / 8;
+  if (format === 'pack-quantized') return 2 / usualGroup;
+  return method === 'bitsandbytes' && groupedBitsAndBytes(quantization) ? 4 / 64 : 0;
+}
+
+/** 4 bits of bitsandbytes: 64 weights share a scale of 32 bits. */
+function groupedBitsAndBytes(quantization: SpecNode): boolean {
+  return (quantization.flag('load_in_4bit') ?? quantization.flag('_load_in_4bit')) === true;
+}
+
 function weightBytesOf(config: Config, name: string, activationBytes: number): number {
   const quantization = config.holder('quantization_config').section('quantization_config');
   if (quantization !== undefined) {
@@ -158,11 +216,39 @@ function weightBytesOf(config: Config, name: string, activationBytes: number): n
     if (bits > 0) return bits / 8;
     const method = quantization.text('quant_method').toLowerCase();
     if (method === 'fp8') return 1;
+    const ofMethod = bitsByMethod(quantization);
+    if (ofMethod > 0) return ofMethod / 8;
     const ofGroup = method === 'compressed-tensors' ? groupBits(quantization) : 0;
     if (ofGroup > 0) return ofGroup / 8;
   }
   const bits = bitsByName(name);
   return bits > 0 ? bits / 8 : activationBytes;
+}
+
+/**
+ * What an engine holds of a weight beyond its bits, and the padding of its experts. vLLM's kernels for MXFP4 take hidden sizes in
+ * multiples of 256 and widths in multiples of 128 (vllm/model_executor/layers/quantization/mxfp4.py, Marlin).
+ */
+function storedAs(
+  config: Config,
+  weightBytes: number,
+): Pick<ModelConfig, 'storedWeightBytes' | 'expertPadding'> {
+  const quantization = config.holder('quantization_config').section('quantization_config');
+  if (quantization === undefined) return {};
+  const more = groupBytes(quantization);
+  const isMxfp4 = quantization.text('quant_method').toLowerCase() === 'mxfp4';
+  return {
+    ...(more > 0 ? { storedWeightBytes: weightBytes + more } : {}),
+    ...(isMxfp4 ? { expertPadding: { hidden: 256, width: 128 } } : {}),
+  };
+}
+
+/** Projections of MLA, where the file says what they are made of. */
+function latentOf(config: Config): LatentProjections | undefined {
+  const plainHeadDim = config.count('qk_nope_head_dim');
+  const valueHeadDim = config.count('v_head_dim');
+  if (config.count('kv_lora_rank') === 0 || plainHeadDim === 0 || valueHeadDim === 0) return undefined;
+  return { queryRank: config.count('q_lora_rank'), plainHeadDim, valueHeadDim };
 }
 
 /** Whether quantisation left attention out: `model.layers.*.self_attn` among what was not converted. */
@@ -227,7 +313,11 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
   const activationBytes = activationBytesOf(config);
   const maxModelTokens = maxModelTokensOf(config);
   const hybrid = readHybridLayers(config, layers, hiddenSize, maxModelTokens);
+  const mla = latentOf(config);
+  const weightBytes = weightBytesOf(config, name, activationBytes);
   return {
+    ...(mla === undefined ? {} : { mla }),
+    ...storedAs(config, weightBytes),
     ...(hybrid === undefined ? {} : { hybrid }),
     name: modelFileName(name),
     layers,
@@ -237,7 +327,7 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
     vocabSize: config.required('vocab_size'),
     ffnSize,
     activationBytes,
-    weightBytes: weightBytesOf(config, name, activationBytes),
+    weightBytes,
     keepsAttention: keepsAttention(config),
     experts,
     expertsPerToken,
@@ -265,6 +355,11 @@ export function derivedHeadDim(model: ModelConfig): number {
 /** Bytes of a KV element. */
 export function kvElementBytesOf(model: ModelConfig): number {
   return model.kvElementBytes ?? model.activationBytes;
+}
+
+/** KV heads on one of `tp` GPUs; from more GPUs than heads on they are repeated. */
+export function localKvHeads(model: ModelConfig, tp: number): number {
+  return Math.max(1, Math.ceil(model.kvHeads / tp));
 }
 
 /** Size of a head as the model has it. */

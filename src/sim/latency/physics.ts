@@ -5,7 +5,14 @@
 
 import { requireShapes } from '../../runtime/options.ts';
 import type { BatchSums, LatencyModel, Parallelism, StepPart } from './latencyModel.ts';
-import { type Hardware, kvElementBytesOf, layerSplit, type ModelConfig, trueHeadDim } from './modelConfig.ts';
+import {
+  type Hardware,
+  kvElementBytesOf,
+  layerSplit,
+  localKvHeads,
+  type ModelConfig,
+  trueHeadDim,
+} from './modelConfig.ts';
 
 // A model as one GPU of an engine sees it. Unlike upstream's step times this takes the true head size,
 // three feed-forward matrices, dense first layers and the output head, since `calibrated` and the physical
@@ -60,6 +67,31 @@ export interface EngineShape {
   readonly peakBytesPerUs: number;
 }
 
+/**
+ * Projections of MLA. Where the file does not say what they are made of, the one into the latent is all that can be told, and
+ * the floor stays a lower bound.
+ */
+function latentMatrices(model: ModelConfig, tp: number): WeightMatrix[] {
+  const { hiddenSize: d, heads, kvLoraRank, qkRopeHeadDim, layers: count, mla } = model;
+  const into: WeightMatrix = { depth: d, columns: kvLoraRank + qkRopeHeadDim, count };
+  if (mla === undefined) return [into];
+  const { queryRank, plainHeadDim, valueHeadDim } = mla;
+  const query = (heads * (plainHeadDim + qkRopeHeadDim)) / tp;
+  const queries: WeightMatrix[] =
+    queryRank > 0
+      ? [
+          { depth: d, columns: queryRank, count },
+          { depth: queryRank, columns: query, count },
+        ]
+      : [{ depth: d, columns: query, count }];
+  return [
+    into,
+    ...queries,
+    { depth: kvLoraRank, columns: (heads * (plainHeadDim + valueHeadDim)) / tp, count },
+    { depth: (heads * valueHeadDim) / tp, columns: d, count },
+  ];
+}
+
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ', 'gelu_pytorch_tanh'];
 
 export function engineShape(
@@ -79,7 +111,7 @@ export function engineShape(
   const d = model.hiddenSize;
   const headDim = trueHeadDim(model);
   const querySize = (model.heads * headDim) / tp;
-  const kvSize = (model.kvHeads * headDim) / tp;
+  const kvSize = localKvHeads(model, tp) * headDim;
   const { moe, dense } = layerSplit(model, true);
   const latent = model.kvLoraRank + model.qkRopeHeadDim;
   const inputs = gatedActivations.includes(model.hiddenAct) ? 2 : 1;
@@ -101,16 +133,20 @@ export function engineShape(
           { depth: d, columns: linearInputs / tp, count: linearLayers },
           { depth: linearOutputs / tp, columns: d, count: linearLayers },
         ];
-  // What of MLA's projections can be told from the file is the one into the latent; the floor stays a lower
-  // bound.
   const attention: WeightMatrix[] =
     model.kvLoraRank > 0
-      ? [{ depth: d, columns: latent, count: model.layers }]
+      ? latentMatrices(model, tp)
       : [
           { depth: d, columns: querySize + 2 * kvSize, count: attending },
           { depth: querySize, columns: d, count: attending },
         ];
   const expertFfn = model.expertFfnSize || model.ffnSize;
+  // scores and weighted sum: twice two products a pair, over the heads' own keys and values
+  const { plainHeadDim = headDim, valueHeadDim = headDim } = model.mla ?? {};
+  const pairFlops =
+    model.mla === undefined
+      ? 4 * querySize
+      : (2 * model.heads * (plainHeadDim + model.qkRopeHeadDim + valueHeadDim)) / tp;
   const router = moe > 0 ? [{ depth: d, columns: model.experts, count: moe }] : [];
   const eightBit = model.weightBytes === 1 && hardware.peakTflops8bit > 0;
   return {
@@ -142,7 +178,7 @@ export function engineShape(
     expertGpus: tp * dp,
     expertImbalance,
     kvBytesPerToken: full * (model.kvLoraRank > 0 ? latent : 2 * kvSize) * kvElementBytesOf(model),
-    attentionFlopsPerPair: full * 4 * querySize,
+    attentionFlopsPerPair: full * pairFlops,
     windowTokens,
     windowKvBytesPerToken: windowLayers * 2 * kvSize * kvElementBytesOf(model),
     windowFlopsPerPair: windowLayers * 4 * querySize,

@@ -15,19 +15,8 @@ import {
   toStepTicks,
   toTicks,
 } from './latencyModel.ts';
+import type { MoeCommBackend } from './latencyNames.ts';
 import { derivedHeadDim, type Hardware, layerSplit, type ModelConfig } from './modelConfig.ts';
-
-/** How experts' inputs and outputs travel between data parallel ranks. */
-export const moeCommBackends = [
-  'allgather_reducescatter',
-  'naive',
-  'pplx',
-  'deepep_high_throughput',
-  'deepep_low_latency',
-  'mori',
-  'flashinfer_all2allv',
-] as const;
-export type MoeCommBackend = (typeof moeCommBackends)[number];
 
 /**
  * alpha: queueing, post-decode and per-token overhead in µs. beta: 7 to 11 corrections in upstream's order.

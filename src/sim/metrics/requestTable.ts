@@ -4,6 +4,7 @@
  * did not happen.
  */
 
+import { type CodeName, codeNames } from '../../runtime/codes.ts';
 import { invariant } from '../../runtime/errors.ts';
 import { grown } from '../../runtime/growing.ts';
 import type { StateVisitor } from '../../runtime/snapshot.ts';
@@ -36,21 +37,7 @@ export const Status = {
   CANCELLED: 12,
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
-export const statusNames = [
-  'arrived',
-  'queued',
-  'running',
-  'completed',
-  'rejected',
-  'unroutable',
-  'unservable',
-  'timedOut',
-  'shed',
-  'expired',
-  'lost',
-  'handedOff',
-  'cancelled',
-] as const;
+export const statusNames: readonly CodeName<typeof Status>[] = codeNames(Status);
 
 const FIRST_ROWS = 1024;
 

@@ -158,7 +158,7 @@ function requireBound(clients: readonly ClientSpec[], seeds: Plan['seeds'], limi
   if (endless === undefined) return;
   throw new TierKVError(
     'TKV_CONFIG',
-    `the workload has no end: client "${endless.id}" is always on. Set num_requests or horizon`,
+    `the workload has no end: client "${endless.id}" is always on. Set num_requests or horizon (--num-requests, --horizon)`,
     { field: 'num_requests' },
   );
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableMemory } from '../../../src/backends/host/hostArena.ts';
-import { profileOf } from '../../../src/cli/calibrate.ts';
+import { profileOf } from '../../../src/cli/calibrate/run.ts';
 import {
   benchLinks,
   fioJob,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { profileOf } from '../../../src/cli/calibrate.ts';
+import { profileOf } from '../../../src/cli/calibrate/run.ts';
 import type { LinkRow } from '../../../src/measure/links.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/capacity.ts';
 import { LinkModel } from '../../../src/sim/links/modeledDriver.ts';

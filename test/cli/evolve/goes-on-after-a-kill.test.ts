@@ -6,10 +6,12 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { DirectoryLock } from '../../../src/backends/file/directoryLock.ts';
 import { readBundle } from '../../../src/evolve/bundle/readBundle.ts';
 import type { SearchState } from '../../../src/evolve/search/breeding.ts';
 import { main } from '../../command.ts';
 import { smallWorkload } from '../evaluate/smallWorkload.ts';
+import { endOf } from '../printed.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evolve-'));
 const plan = path.join(folder, 'plan.json');
@@ -123,8 +125,8 @@ it.each([
   [['--features', 'policy_nodes,load_vc'], /--features is not known \("load_vc"\)\. Did you mean load_cv\?/],
   [['--features', 'load_cv,,policy_nodes'], /--features is not known \(""\)/],
   [['--minutes', 'soon'], /--minutes/],
-])('a mistake is one line and code 2: %j', (more, message) => {
-  const { status, stderr } = evolve('none', ...more);
+])('a mistake is one line and code 2: %j', async (more, message) => {
+  const { status, stderr } = await endOf(['evolve', '--out', path.join(folder, 'none'), ...options, ...more]);
   expect(status).toBe(2);
   expect(stderr.trim().split('\n')).toHaveLength(1);
   expect(stderr).toMatch(message);
@@ -167,4 +169,15 @@ it.skipIf(lacksMatplotlib())('the Python example draws what a search left', () =
   const picture = path.join(folder, 'search.png');
   execFileSync('python3', [script, path.join(folder, 'whole'), picture]);
   expect(fs.readFileSync(picture).subarray(1, 4).toString()).toBe('PNG');
+});
+
+it('two searches at once do not share a directory', async () => {
+  const out = path.join(folder, 'shared');
+  fs.mkdirSync(out);
+  const lock = await DirectoryLock.acquire(out, undefined);
+  const { status, stderr } = evolve('shared', '--no-plots');
+  lock.release();
+  expect(stderr).toMatch(/--out is \S+shared, and another search that runs has it\. .* \[TKV_LOCKED\]/);
+  expect(status).not.toBe(0);
+  expect(fs.readdirSync(out)).toEqual([]);
 });

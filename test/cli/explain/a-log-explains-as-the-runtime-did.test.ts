@@ -135,7 +135,7 @@ describe('a decision log', () => {
       /old:1 is of version 2, and this tierkv reads version \d+/,
     );
     await expect(bad('other', ['{"a":1}'])).rejects.toThrow(/is not the head of a tierkv decision log/);
-    await expect(explain(join(folder, 'none'), '--request', '1')).rejects.toThrow(/none cannot be read/);
+    await expect(explain(join(folder, 'none'), '--request', '1')).rejects.toThrow(/none does not exist/);
   });
 
   it('questions that cannot be answered say what to do', async () => {

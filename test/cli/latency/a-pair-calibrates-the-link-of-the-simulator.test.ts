@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { calibrateCommand } from '../../../src/cli/calibrate.ts';
+import { calibrateCommand } from '../../../src/cli/calibrate/command.ts';
 import { endingOf } from '../../../src/cli/process.ts';
 import { simulate } from '../../../src/simulate/index.ts';
 import { printedBy } from '../printed.ts';

@@ -103,7 +103,7 @@ describe('predict', () => {
     [['--model', 'qwen3-14b', '--batch', 'decode=0@4'], /outside 1 to 1000000000/],
     [['--model', 'qwen3-14b', '--batch', 'prefill=9@1/5'], /more than its prompt of 5 tokens/],
     [['--model', 'qwen3-14b', '--batch', 'decod=1'], /"decod=1" that must be a prefill or a decode/],
-    [['--model', 'nowhere.json'], /nowhere\.json cannot be read: ENOENT/],
+    [['--model', 'nowhere.json'], /nowhere\.json does not exist/],
     [['--model', 'qwen3-14b', '--latency-model', 'magic'], /Allowed choices are trained-physics/],
     [[], /required option '--model/],
   ])('%j ends in one line', async (args, message) => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { calibrateCommand } from '../../../src/cli/calibrate.ts';
+import { calibrateCommand } from '../../../src/cli/calibrate/command.ts';
 import { compareRecorded } from '../../../src/sim/report/recordedComparison.ts';
 import { printedBy } from '../printed.ts';
 

@@ -22,9 +22,9 @@ import { PlanSearch } from '../../../src/plan/search.ts';
 import { runTrial, type TrialTask } from '../../../src/plan/trial.ts';
 import { Trials } from '../../../src/plan/trials.ts';
 import { WorkerPool } from '../../../src/workers/workerPool.ts';
+import { main } from '../../command.ts';
 import { resultProblems } from '../../resultSchema.ts';
 
-const root = join(import.meta.dirname, '..', '..', '..');
 const folder = mkdtempSync(join(tmpdir(), 'tierkv-plan-test-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
@@ -48,7 +48,7 @@ const question: PlanQuestion = {
 function simulated(command: string, ...more: string[]): Record<string, number> {
   const file = join(folder, 'metrics.json');
   const words = command.replace(/^tierkv simulate /, '').split(' ');
-  const args = [join(root, 'src/cli/main.ts'), 'simulate', ...words, ...more, '--metrics-path', file];
+  const args = [main, 'simulate', ...words, ...more, '--metrics-path', file];
   execFileSync(process.execPath, args, { stdio: 'ignore' });
   return JSON.parse(readFileSync(file, 'utf8'));
 }

@@ -7,13 +7,14 @@ import { describe, expect, it } from 'vitest';
 import { endingOf, Interrupted } from '../../../src/cli/process.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { main } from '../../command.ts';
+import { endOf } from '../printed.ts';
 
 const sources = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const tierkv = (args: string[]) =>
   spawnSync(process.execPath, [main, ...args], { encoding: 'utf8', timeout: 120_000 });
 
 describe('the tierkv binary', () => {
-  it.each([
+  const mistakes: readonly (readonly [args: string[], says: RegExp])[] = [
     [[], /^tierkv: no command\. See tierkv --help\.$/],
     [['nonsense'], /^tierkv: unknown command 'nonsense'\. See tierkv --help\.$/],
     [['replay'], /^tierkv: missing required argument 'trace'\. See tierkv replay --help\.$/],
@@ -113,8 +114,11 @@ describe('the tierkv binary', () => {
       /^tierkv: --gpu-memory-utilization is 0/,
     ],
     [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
-  ])('%j is one line on stderr, nothing on stdout, exit code 2', (args, says) => {
-    const { status, stdout, stderr } = tierkv(args);
+  ];
+  /** Each sixth, and the call without a command, which `main.ts` itself refuses, in a process as users have it. */
+  const ways = mistakes.map(([args, says], i) => [args, says, i % 6 === 0 ? 'process' : 'call'] as const);
+  it.each(ways)('%j is one line on stderr, nothing on stdout, exit code 2', async (args, says, way) => {
+    const { status, stdout, stderr } = way === 'process' ? tierkv(args) : await endOf(args);
     expect(stderr.endsWith('\n')).toBe(true);
     expect(stderr.slice(0, -1)).toMatch(says);
     expect(stderr.trim().split('\n')).toHaveLength(1);

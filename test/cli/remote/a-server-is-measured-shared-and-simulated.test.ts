@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { benchCommand } from '../../../src/cli/bench/command.ts';
-import { calibrateCommand } from '../../../src/cli/calibrate.ts';
+import { calibrateCommand } from '../../../src/cli/calibrate/command.ts';
 import { replayCommand } from '../../../src/cli/replay/command.ts';
 import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
 import { type RawReplayOptions, replayDefaults } from '../../../src/cli/replay/words.ts';

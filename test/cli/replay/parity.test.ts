@@ -9,6 +9,7 @@ import { parseReplayOptions } from '../../../src/cli/replay/parseOptions.ts';
 import { replayDefaults } from '../../../src/cli/replay/words.ts';
 import type { ReplayReport } from '../../../src/replay/report.ts';
 import { runReplay } from '../../../src/replay/run.ts';
+import { sized } from '../../sized.ts';
 
 const trace = fileURLToPath(new URL('../../../data/mooncake-conversation-excerpt.jsonl.gz', import.meta.url));
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-parity-'));
@@ -25,7 +26,7 @@ function replay(options: Record<string, string>): Promise<ReplayReport> {
   const raw = {
     ...replayDefaults,
     blockBytes: '512',
-    requests: '400',
+    requests: sized('200', '400'),
     skipBad: false,
     dir,
     ...options,

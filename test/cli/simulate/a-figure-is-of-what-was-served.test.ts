@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { explainCommand } from '../../../src/cli/explain.ts';
+import { latencyCommand } from '../../../src/cli/latency/command.ts';
 import { cheapest, sweepTable } from '../../../src/cli/sweep/report.ts';
 import { runTrial } from '../../../src/plan/trial.ts';
 import { sweepReport } from '../../../src/report/sweepReport.ts';
@@ -101,7 +102,7 @@ describe('a run that served nothing', () => {
 
   it('as an instance among others, too, and says so where the run ends before it began', async () => {
     const text = await printed(...base, '--num-instances', '2', '--admission-policy', 'reject-all');
-    expect(text).toMatch(/instance_1 │ +0 │ +0 │ +0 │ +- │ +- │ +- │ +- │ +- │/);
+    expect(text).toMatch(/instance_1 │ +0 │ +0 │ +0 │ +- │ +- │ +- │ +- │ +- │ +- │/);
     const early = await resulted<{ readonly conservation: { readonly injected: number } }>(
       ...base,
       '--horizon',
@@ -165,4 +166,58 @@ clients:
   expect(await run('', '--seed', '9007199254740993')).toEqual(own);
   expect((await run('seed: 7\n')).slice(0, 2)).toEqual(['7', '7']);
   expect((await run('seed: 7\n', '--seed', '8')).slice(0, 2)).toEqual(['8', '8']);
+});
+
+describe('conversations that last longer than the run', () => {
+  const chat = (...more: string[]): PointResult => {
+    const words = [...model, '--workload', 'chat', '--rate', '4', '--num-requests', '60', ...more];
+    return runPoint(planPoint(pointsOf([], words)[0]));
+  };
+
+  it('are told with the rate that came, and the number that holds the rate holds it', () => {
+    const [short] = chat().warnings;
+    expect(short).toMatch(/^0\.\d+ requests a second came on average, not 4: .* --num-requests \d+ or more/);
+    const [hasty] = chat('--think-time-ms', '1s').warnings;
+    const enough = /--num-requests (\d+)/.exec(hasty ?? '')?.[1] ?? expect.fail('no number');
+    expect(chat('--think-time-ms', '1s', '--num-requests', enough).warnings).toEqual([]);
+    const plain = pointsOf([], [...model, '--rate', '4', '--num-requests', '60'])[0];
+    expect(runPoint(planPoint(plain)).warnings).toEqual([]);
+  });
+});
+
+it('times of classes are in milliseconds, as all others', async () => {
+  const file = join(folder, 'classes.yaml');
+  const client = (id: string, slo: string): string =>
+    `  - {id: ${id}, slo_class: ${slo}, rate_fraction: 1, arrival: {process: poisson}, input_distribution: {type: constant, params: {value: 50}}, output_distribution: {type: constant, params: {value: 3}}}\n`;
+  writeFileSync(
+    file,
+    `version: "2"\naggregate_rate: 1\nnum_requests: 20\nclients:\n${client('a', 'critical')}${client('b', 'batch')}`,
+  );
+  const text = await printed(file, ...model);
+  const [, e2e] = /whole request \(E2E\) +│ +([\d.]+)/.exec(text) ?? [];
+  const means = [...text.matchAll(/E2E: {2}mean=([\d.]+) p99=[\d.]+ ms \(n=(\d+)\)/g)];
+  expect(means).toHaveLength(2);
+  const sum = means.reduce((all, [, mean, count]) => all + Number(mean) * Number(count), 0);
+  expect(sum / 20).toBeCloseTo(Number(e2e), 0);
+});
+
+it.each([
+  ['qwen3-14b', 'H100', '1'],
+  ['llama-3.1-70b', 'H200', '4'],
+  ['gpt-oss-20b', 'L40S', '2'],
+])('KV blocks of %s on %s x %s are the same in latency predict and in simulate', async (name, gpu, tp) => {
+  const machine = ['--model', name, '--gpu', gpu, '--tp', tp];
+  const predicted = await printedBy(
+    latencyCommand(),
+    'predict',
+    ...machine,
+    '--latency-model',
+    'roofline',
+    '--batch',
+    'decode=1@64',
+  );
+  const [, blocks] = /KV blocks (\d+)/.exec(predicted) ?? [];
+  const simulated = await printed(...machine, '--num-requests', '1');
+  const [, shown] = /hbm ([\d,]+) blocks/.exec(simulated) ?? [];
+  expect(Number(blocks)).toBe(Number(shown?.replaceAll(',', '')));
 });

@@ -53,9 +53,9 @@ describe('tierkv simulate', () => {
     [
       'H200',
       [],
-      /\nsteps: trained-physics, no step shorter than the hardware needs, since nothing measured on H200/,
+      /\nsteps: calibrated on H100, no step shorter than the hardware needs, since nothing measured on H200/,
     ],
-    ['H200', ['--no-floor'], /\nsteps: trained-physics, WITHOUT the physical floor, since nothing/],
+    ['H200', ['--no-floor'], /\nsteps: calibrated on H100, WITHOUT the physical floor, since nothing/],
     ['H100', ['--latency-model', 'roofline'], /\nsteps: roofline, no step shorter than the hardware needs\n/],
   ])('says what times of %s with %j stand on', async (gpu, more, says) => {
     expect(await printed(...small, '--gpu', gpu, ...more)).toMatch(says);

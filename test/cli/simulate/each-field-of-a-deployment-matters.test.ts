@@ -295,6 +295,16 @@ const elsewhere = [
   /^workload\.(concurrency|think_time_ms|(prompt|output)_tokens.*)$/,
 ];
 
+const runs = new Map<string, Promise<string>>();
+
+/** What a base gives: many rows change the same one. */
+function baseRun(base: keyof typeof bases, also: readonly string[]): Promise<string> {
+  const key = JSON.stringify([base, also]);
+  const found = runs.get(key) ?? run(base, ...also);
+  runs.set(key, found);
+  return found;
+}
+
 async function run(base: keyof typeof bases, ...settings: string[]): Promise<string> {
   const file = path.join(folder, `${base}.yaml`);
   fs.writeFileSync(file, bases[base]);
@@ -310,7 +320,7 @@ describe('each field of a deployment file', () => {
   it.each(rows.map((each) => [each.set, each] as const))(
     'changes a run: %s',
     async (_, { base, set, also = [] }) => {
-      expect(await run(base, ...also, set)).not.toBe(await run(base, ...also));
+      expect(await run(base, ...also, set)).not.toBe(await baseRun(base, also));
     },
   );
 

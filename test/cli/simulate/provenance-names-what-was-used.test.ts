@@ -45,7 +45,7 @@ describe('of options', () => {
   });
 
   it.each([
-    ['a GPU that was not calibrated', ['--hardware', 'H200'], 'trained-physics', true, 'recompute'],
+    ['a GPU that was not calibrated', ['--hardware', 'H200'], 'calibrated', true, 'recompute'],
     ['upstream', ['--as-upstream'], 'trained-physics', undefined, 'restart'],
   ])('of %s', (_name, args, latencyModel, floor, preemptionMode) => {
     const of = provenance(...plain, ...args);

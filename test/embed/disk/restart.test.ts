@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/index.ts';
 import { kvLayout, TierKVError } from '../../../src/runtime/index.ts';
+import { sharedDevice } from '../../sharedDevice.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
 const blocks = (count: number): number => count * layout.blockBytes;
@@ -36,6 +37,7 @@ const config = (dir: string, change: Partial<KVRuntimeConfig> = {}): KVRuntimeCo
   ddrBytes: blocks(20),
   nvme: { dir, bytes: blocks(80) },
   offloadThreshold: 1,
+  device: sharedDevice,
   ...change,
 });
 

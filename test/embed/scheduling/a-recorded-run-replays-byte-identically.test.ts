@@ -32,7 +32,7 @@ async function record(log: string, preemption: string, rule = 'fcfs', hasDevice 
   await using kv = await openRuntime({
     ...(hasDevice
       ? { hbmBytes: blocks(18), ddrBytes: blocks(12) }
-      : { hbmBytes: undefined, ddrBytes: blocks(18) }),
+      : { hbmBytes: undefined, ddrBytes: blocks(12) }),
     nvme: { dir: disk, bytes: blocks(64) },
     log,
   });
@@ -60,7 +60,9 @@ async function record(log: string, preemption: string, rule = 'fcfs', hasDevice 
   };
   add();
   await serveAll(kv, scheduler, new ReadingEngine(kv), (step) => {
-    if (added < 40 && (scheduler.size < 2 || random.chance(0.4))) add();
+    // how many run at a time, and so whether one gives way, follows from how fast blocks move here and now
+    const isWanted = added < 40 || (scheduler.counters.preemptions === 0 && added < 1000);
+    if (isWanted && (scheduler.size < 2 || random.chance(0.4))) add();
     if (rule === 'ranked') rank();
     if (step === 30)
       kv.prefetch(

@@ -12,6 +12,7 @@ import type { RoutingRecord, TraceRecord } from '../../../src/evolve/trace/recor
 import { regretsOf, sampleDecisions } from '../../../src/evolve/trace/regret.ts';
 import type { Simulation } from '../../../src/sim/cluster/simulation.ts';
 import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
+import { isFull } from '../../sized.ts';
 
 const [prefixes] = loadPlan('routing').suites.train;
 
@@ -29,7 +30,18 @@ const short = cut(prefixes, 150);
 const [, heavy] = loadPlan('routing').suites.train.filter(({ id }) => id.endsWith('/roofline/1'));
 const crowded = cut(heavy, 300);
 
-async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4, maxTokens = 1500) {
+type Strategy = (typeof summaryStrategies)[number];
+
+const explained = new Map<Strategy, ReturnType<typeof explain>>();
+
+/** Once for all tests that want no other numbers. */
+function explainOnce(strategy: Strategy): ReturnType<typeof explain> {
+  const found = explained.get(strategy) ?? explain(strategy);
+  explained.set(strategy, found);
+  return found;
+}
+
+async function explain(strategy: Strategy, regrets = 4, maxTokens = 1500) {
   const bound = await bindBundle(preset('routing/llq'));
   return explainCase(bound, short, {
     summary: { ...defaultSummary, strategy, maxTokens },
@@ -121,10 +133,11 @@ describe('a trace', () => {
 
 describe('a summary', () => {
   test.each(summaryStrategies)('%s has 500 to 1500 tokens and is the same each time', async (strategy) => {
-    const { summary } = await explain(strategy);
+    const { summary } = await explainOnce(strategy);
     expect(summary.length / 4).toBeGreaterThan(500);
     expect(summary.length / 4).toBeLessThan(1500);
-    expect((await explain(strategy)).summary).toBe(summary);
+    // the run and its regrets are the same for all of them
+    if (isFull || strategy === 'counterfactual') expect((await explain(strategy)).summary).toBe(summary);
     expect(summary).toMatch(/^## Outcome\npolicy [0-9a-f]{16} on shared-prefixes/);
     expect(summary).toContain('## Suggested focus');
     // the filters of search frameworks
@@ -148,7 +161,7 @@ describe('a summary', () => {
   });
 
   test('keeps to fewer tokens when asked, in whole lines', async () => {
-    const whole = (await explain('issue_focused')).summary;
+    const whole = (await explainOnce('issue_focused')).summary;
     const { summary } = await explain('issue_focused', 4, 300);
     expect(summary.length).toBeLessThanOrEqual(1201);
     for (const line of summary.split('\n')) expect(whole).toContain(line);

@@ -3,6 +3,7 @@
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../../examples/server/api/index.ts';
@@ -43,7 +44,7 @@ describe('the metrics', () => {
     void load.then(() => {
       isOver = true;
     });
-    while (!isOver) {
+    for (; !isOver; await sleep(10)) {
       const now = await server.metrics();
       running.push(now.get('vllm:num_requests_running') ?? 0);
       waiting.push(now.get('vllm:num_requests_waiting') ?? 0);

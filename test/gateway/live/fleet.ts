@@ -48,10 +48,6 @@ export class ServerProcess implements AsyncDisposable {
     return new ServerProcess(child, url, args);
   }
 
-  get port(): number {
-    return Number(new URL(this.url).port);
-  }
-
   /** As the kernel ends a process: nothing is said. */
   async kill(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;

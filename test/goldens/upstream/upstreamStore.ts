@@ -6,6 +6,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import { FreeBlocks } from './freeBlocks.ts';
 
 export interface Repairs {
   /** D1: the newest token is always computed, so a fully cached prompt claims its blocks. */
@@ -79,7 +80,7 @@ export class UpstreamStore {
   misses = 0;
   readonly #repairs: Repairs;
   protected readonly blocks: Block[];
-  protected readonly free: number[];
+  protected readonly free: FreeBlocks;
   /** Blocks by hash, the last one registered at the end; without repair of D2 there is one. */
   protected readonly byHash: Map<string, number[]> = new Map();
 
@@ -87,7 +88,7 @@ export class UpstreamStore {
     this.blockTokens = blockTokens;
     this.#repairs = repairs;
     this.blocks = Array.from({ length: blocks }, () => ({ refs: 0, tokens: [], hash: '' }));
-    this.free = Array.from({ length: blocks }, (_, i) => i);
+    this.free = new FreeBlocks(blocks, (block) => this.blocks[block].hash === '');
   }
 
   get total(): number {
@@ -106,10 +107,9 @@ export class UpstreamStore {
   cached(tokens: readonly number[]): number[] {
     const limit = this.#repairs.fullHit ? tokens.length - 1 : tokens.length;
     const found: number[] = [];
-    let hash = '';
-    for (let end = this.blockTokens; end <= limit; end += this.blockTokens) {
-      hash = chained(hash, tokens.slice(end - this.blockTokens, end));
-      const ids = this.byHash.get(hash);
+    const hashes = chainOf(tokens, this.blockTokens);
+    for (let i = 0; (i + 1) * this.blockTokens <= limit; i++) {
+      const ids = this.byHash.get(hashes[i]);
       if (ids === undefined) break;
       found.push(ids[ids.length - 1]);
     }
@@ -118,14 +118,14 @@ export class UpstreamStore {
 
   /**
    * @param isPrefill whether full blocks that are taken whole get a hash
-   * @param _from the prompt and where in the request `tokens` begin, for stores with lower tiers
+   * @param from the prompt and where in the request `tokens` begin
    */
   allocate(
     id: string,
     tokens: readonly number[],
     cached: readonly number[],
     isPrefill: boolean,
-    _from?: AllocatedFrom,
+    from?: AllocatedFrom,
   ): boolean {
     const own = this.owned.get(id) ?? [];
     const last = own.length === 0 ? undefined : this.blocks[own[own.length - 1]];
@@ -139,7 +139,7 @@ export class UpstreamStore {
       own.push(...cached);
       this.owned.set(id, own);
     }
-    this.#append(own, tokens, isPrefill);
+    this.#append(own, tokens, isPrefill, from?.prompt);
     return true;
   }
 
@@ -201,11 +201,11 @@ export class UpstreamStore {
   }
 
   protected claim(block: number): void {
-    if (this.blocks[block].refs++ === 0) this.free.splice(this.free.indexOf(block), 1);
+    if (this.blocks[block].refs++ === 0) this.free.remove(block);
     this.hits++;
   }
 
-  #append(own: number[], tokens: readonly number[], isPrefill: boolean): void {
+  #append(own: number[], tokens: readonly number[], isPrefill: boolean, prompt?: readonly number[]): void {
     let at = 0;
     while (at < tokens.length) {
       const last = own.length === 0 ? -1 : own[own.length - 1];
@@ -220,14 +220,26 @@ export class UpstreamStore {
       const isHashed = isPrefill || !isNew || this.#repairs.decodedBlocks;
       if (this.blocks[block].tokens.length === this.blockTokens && isHashed) {
         const parent = own.length > 1 ? this.blocks[own[own.length - 2]].hash : '';
-        this.register(block, chained(parent, this.blocks[block].tokens));
+        this.register(block, this.#hashOf(own.length - 1, parent, this.blocks[block].tokens, prompt));
       }
     }
   }
 
+  /** The hash of a block of a request; where it is what the prompt says, the one that the prompt is known by. */
+  #hashOf(index: number, parent: string, tokens: readonly number[], prompt: readonly number[] = []): string {
+    const from = index * this.blockTokens;
+    if (from + this.blockTokens <= prompt.length) {
+      const hashes = chainOf(prompt, this.blockTokens);
+      const isOfPrompt =
+        parent === (index === 0 ? '' : hashes[index - 1]) &&
+        tokens.every((token, i) => token === prompt[from + i]);
+      if (isOfPrompt) return hashes[index];
+    }
+    return chained(parent, tokens);
+  }
+
   #take(): number {
-    const empty = this.#repairs.emptyFirst ? this.free.findIndex((id) => this.blocks[id].hash === '') : -1;
-    const [block] = this.free.splice(Math.max(empty, 0), 1);
+    const block = (this.#repairs.emptyFirst ? this.free.takeEmpty() : undefined) ?? this.free.shift();
     this.unregister(block);
     this.blocks[block].tokens = [];
     this.blocks[block].refs = 1;
@@ -246,11 +258,29 @@ export class UpstreamStore {
     const { hash } = this.blocks[block];
     this.blocks[block].hash = '';
     if (hash === '') return;
+    this.free.emptied(block);
     const ids = this.byHash.get(hash) ?? [];
     const left = this.#repairs.duplicates ? ids.filter((id) => id !== block) : [];
     if (left.length === 0) this.byHash.delete(hash);
     else this.byHash.set(hash, left);
   }
+}
+
+const chains = new WeakMap<readonly number[], Map<number, readonly string[]>>();
+
+/** The hashes of a prompt's full blocks: a request that waits asks for them at each step. */
+function chainOf(tokens: readonly number[], blockTokens: number): readonly string[] {
+  let bySize = chains.get(tokens);
+  if (bySize === undefined) chains.set(tokens, (bySize = new Map()));
+  let hashes = bySize.get(blockTokens);
+  if (hashes === undefined) {
+    const all: string[] = [];
+    for (let end = blockTokens; end <= tokens.length; end += blockTokens) {
+      all.push(chained(all.at(-1) ?? '', tokens.slice(end - blockTokens, end)));
+    }
+    bySize.set(blockTokens, (hashes = all));
+  }
+  return hashes;
 }
 
 const known: Map<string, string> = new Map();

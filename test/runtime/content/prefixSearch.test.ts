@@ -95,7 +95,7 @@ it('finds of a single long chain what walking finds, also when other keys share 
       const table = new ContentTable(longest, 1);
       cache(table, keys, 0, cached);
       let walked = 0;
-      while (walked < asked && table.find(keys, walked * 4) !== -1) walked++;
+      while (walked < asked && table.index.find(keys, walked * 4) !== -1) walked++;
       expect(walked).toBe(Math.min(cached, asked));
       expect(table.search.length(keys, asked)).toBe(walked);
       expect(table.search.length(keys.subarray(0, asked * 4), asked)).toBe(walked);

@@ -21,14 +21,17 @@ describe('loading among others', () => {
     expect(better({ slackUs: 200 })).toBe(true);
   });
 
-  it('spares the engine where others wait for it', () => {
+  it('spares the engine where others wait for it, or will when their loads are there', () => {
     expect(better({ waiting: 2 })).toBe(true);
+    expect(better({ linkUs: 800 })).toBe(false);
+    expect(better({ linkUs: 800, loading: 2 })).toBe(true);
   });
 
   it('sees the queue of its link, and who would wait for its bytes there', () => {
     expect(better({ waiting: 1, loadUs: 5000 })).toBe(false);
-    expect(better({ waiting: 1, loading: 1 })).toBe(false);
-    expect(better({ waiting: 8, loading: 1 })).toBe(true);
+    expect(better({ loading: 1 })).toBe(false);
+    expect(better({ waiting: 1, loading: 1, loadUs: 3000, linkUs: 3000 })).toBe(false);
+    expect(better({ waiting: 8, loading: 1, loadUs: 3000, linkUs: 3000 })).toBe(true);
   });
 
   it('sees who waits for the room in which it would lie', () => {

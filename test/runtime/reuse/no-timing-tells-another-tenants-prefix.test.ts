@@ -85,7 +85,7 @@ class Server {
 }
 
 /** @param observer tenant who probes what `victim` may have sent */
-function observe(observer: string, enableTenantIsolation: boolean): Trial[] {
+function observe(observer: string, enableTenantIsolation: boolean, count: number): Trial[] {
   const random = new SeededRandom(seed);
   const server = new Server(enableTenantIsolation);
   const trials: Trial[] = [];
@@ -101,7 +101,7 @@ function observe(observer: string, enableTenantIsolation: boolean): Trial[] {
       server.serve(`bystander ${random.below(3)}`, tokens);
     }
   };
-  for (let i = 0; i < 1200; i++) {
+  for (let i = 0; i < count; i++) {
     const probe = prompt();
     const isCached = random.chance(0.5);
     server.serve('victim', isCached ? probe : prompt());
@@ -125,14 +125,15 @@ function areaUnderCurve(trials: readonly Trial[]): number {
 
 describe(`whether a prompt is cached (seed ${seed})`, () => {
   it('cannot be told by another tenant', () => {
-    const trials = observe('observer', true);
+    const trials = observe('observer', true, 1200);
     expect(new Set(trials.map(({ work }) => work)).size, 'there is noise to be told from').toBeGreaterThan(5);
     const area = areaUnderCurve(trials);
     expect(Math.max(area, 1 - area)).toBeLessThanOrEqual(0.55);
   });
 
   it('can be told within the tenant, and where isolation is off: the test sees what there is to see', () => {
-    expect(areaUnderCurve(observe('victim', true))).toBeGreaterThan(0.9);
-    expect(areaUnderCurve(observe('observer', false))).toBeGreaterThan(0.9);
+    // a difference that is there shows in few trials
+    expect(areaUnderCurve(observe('victim', true, 300))).toBeGreaterThan(0.9);
+    expect(areaUnderCurve(observe('observer', false, 300))).toBeGreaterThan(0.9);
   });
 });

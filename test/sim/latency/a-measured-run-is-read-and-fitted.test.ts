@@ -11,8 +11,8 @@ import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { loadCoefficients, loadHardware } from '../../../src/files/dataFiles.ts';
 import { fitToRequests, measuredRun, type ServedBy } from '../../../src/fitting/fitRequests.ts';
 import type { CalibratedCoefficients } from '../../../src/sim/latency/calibrated.ts';
-import { replayRun } from '../../../src/sim/latency/fit/engineFit.ts';
 import { type MeasuredRequest, readMeasuredRun } from '../../../src/sim/latency/fit/measuredRuns.ts';
+import { replayRun } from '../../../src/sim/latency/fit/runFit.ts';
 
 let folder: string;
 beforeEach(() => {

@@ -7,6 +7,7 @@ import { check, type LatencyCheckReport } from '../../../src/fitting/check.ts';
 import { fitCoefficients } from '../../../src/fitting/fit.ts';
 import { fitToRequests } from '../../../src/fitting/fitRequests.ts';
 import { parseEngineLog } from '../../../src/sim/latency/fit/stepRecords.ts';
+import { isFull } from '../../sized.ts';
 import { loadMeasurements, loadModel } from './setups.ts';
 
 const data = (name: string): URL => new URL(`../../../data/latency/${name}`, import.meta.url);
@@ -104,7 +105,8 @@ describe('shipped coefficients', () => {
     expect(file).toEqual(readJson('calibrated-h100.json'));
   });
 
-  it('of RTX PRO 6000 come out of a fit to the shipped run', () => {
+  // ten seconds of a core: `npm run campaign -- full` does it
+  it.runIf(isFull)('of RTX PRO 6000 come out of a fit to the shipped run', () => {
     const { file, fitted } = fitToRequests({
       requests: data('rtx-pro-6000-run.csv').pathname,
       gpu: 'RTX-PRO-6000',

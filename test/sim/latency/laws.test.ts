@@ -8,7 +8,7 @@ import {
   sumBatch,
   withAdapterOverhead,
 } from '../../../src/sim/latency/latencyModel.ts';
-import { latencyBackends } from '../../../src/sim/latency/makeModel.ts';
+import { latencyBackends } from '../../../src/sim/latency/latencyNames.ts';
 import { floorOf, modelOn, request, setups } from './setups.ts';
 
 const prefill: fc.Arbitrary<BatchedRequest> = fc

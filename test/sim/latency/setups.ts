@@ -3,7 +3,8 @@
 import { loadCoefficients, loadHardware, loadKernelTables, loadModel } from '../../../src/files/dataFiles.ts';
 import { loadMeasurements, type Measurements, modelLookup } from '../../../src/fitting/fit.ts';
 import type { BatchedRequest, LatencyModel } from '../../../src/sim/latency/latencyModel.ts';
-import { type LatencyBackend, newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
+import type { LatencyBackend } from '../../../src/sim/latency/latencyNames.ts';
+import { newLatencyModel } from '../../../src/sim/latency/makeModel.ts';
 import type { Hardware } from '../../../src/sim/latency/modelConfig.ts';
 import { engineShape, PhysicalFloor } from '../../../src/sim/latency/physics.ts';
 

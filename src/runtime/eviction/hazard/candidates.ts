@@ -16,8 +16,8 @@ export class Candidates {
   readonly #sizeClasses: number;
   readonly #estimates: Estimates;
   readonly #blocks: HazardBlocks;
-  readonly #childCounts: ChildCounts;
-  readonly #leaves: Leaves;
+  readonly childCounts: ChildCounts;
+  readonly leaves: Leaves;
   /** By replica: tier times the number of size classes, plus its size class. */
   readonly #group: Uint16Array;
 
@@ -26,66 +26,52 @@ export class Candidates {
     this.#sizeClasses = world.unitBytes.length;
     this.#estimates = estimates;
     this.#blocks = blocks;
-    this.#childCounts = new ChildCounts(world);
-    this.#leaves = new Leaves(world, estimates.worth);
+    this.childCounts = new ChildCounts(world);
+    this.leaves = new Leaves(world, estimates.worth);
     this.#group = new Uint16Array(world.base[world.tiers]);
   }
 
   /** Whether the next victim is the leaf used longest ago, whatever the leaves are worth. */
   get asLru(): boolean {
-    return this.#leaves.keepsOrder;
+    return this.leaves.keepsOrder;
   }
 
   set asLru(asLru: boolean) {
-    this.#leaves.keepsOrder = asLru;
+    this.leaves.keepsOrder = asLru;
   }
 
   /** Whether a replica of the content has entered. */
   has(content: number): boolean {
-    return this.#childCounts.firstOf(content) !== -1;
+    return this.childCounts.firstOf(content) !== -1;
   }
 
   enter(replica: number, tier: number, sizeClass: number, content: number, nowUs: number): void {
-    const children = this.#childCounts;
+    const children = this.childCounts;
     const parent = children.enter(replica, tier, content, this.#world.parentOf(content));
     const group = tier * this.#sizeClasses + sizeClass;
     this.#group[replica] = group;
-    if (children.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
+    if (children.hasChildren(content, tier)) this.leaves.addInner(group, replica);
     else this.#addLeaf(replica, group, content, nowUs, false);
     if (parent !== -1) this.#becomeInner(parent, tier);
   }
 
   /** @returns its content */
   leave(replica: number, tier: number, sizeClass: number, nowUs: number): number {
-    this.#leaves.remove(tier * this.#sizeClasses + sizeClass, replica);
-    const content = this.#childCounts.contentOf(replica);
-    const parent = this.#childCounts.leave(replica, tier);
+    this.leaves.remove(tier * this.#sizeClasses + sizeClass, replica);
+    const content = this.childCounts.contentOf(replica);
+    const parent = this.childCounts.leave(replica, tier);
     if (parent !== -1) this.#becomeLeaf(parent, tier, nowUs);
     return content;
   }
 
   /** The content's class or last use has changed: its leaves move. */
   replace(content: number, nowUs: number): void {
-    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
-      if (!this.#leaves.isLeaf(at)) continue;
+    for (let at = this.childCounts.firstOf(content); at !== -1; at = this.childCounts.nextOf(at)) {
+      if (!this.leaves.isLeaf(at)) continue;
       const group = this.#group[at];
-      this.#leaves.remove(group, at);
+      this.leaves.remove(group, at);
       this.#addLeaf(at, group, content, nowUs, false);
     }
-  }
-
-  forgotten(content: number): void {
-    this.#childCounts.forgotten(content);
-  }
-
-  /** Time has passed and leaves have aged. */
-  age(nowUs: number): void {
-    this.#leaves.age(nowUs);
-  }
-
-  /** The worth of classes has changed. */
-  rerank(): void {
-    this.#leaves.rerank();
   }
 
   /** The replica of the tier to be evicted next, or -1. */
@@ -97,7 +83,7 @@ export class Candidates {
     for (let c = 0; c < this.#sizeClasses; c++) {
       const candidate = this.#best(first + c);
       if (candidate === -1) continue;
-      if (!this.#leaves.isLeaf(candidate)) inner = candidate;
+      if (!this.leaves.isLeaf(candidate)) inner = candidate;
       else if (best === -1 || this.#goesBefore(candidate, c, best)) best = candidate;
     }
     return best === -1 ? inner : best;
@@ -116,8 +102,8 @@ export class Candidates {
     if (first === -1) return [];
     const alone = this.asLru || this.#sizeClasses > 1;
     const next = new Set<number>();
-    for (const leaf of alone ? [first] : this.#leaves.leastFew(tier, count)) {
-      let content = this.#childCounts.contentOf(leaf);
+    for (const leaf of alone ? [first] : this.leaves.leastFew(tier, count)) {
+      let content = this.childCounts.contentOf(leaf);
       const usedUs = this.#blocks.usedUs[content];
       for (let at = leaf; at !== -1 && next.size < count; at = this.#copyIn(content, tier)) {
         if (this.#blocks.usedUs[content] !== usedUs) break;
@@ -133,7 +119,7 @@ export class Candidates {
   members(tier: number): number[] {
     const all: number[] = [];
     for (let c = 0; c < this.#sizeClasses; c++) {
-      all.push(...this.#leaves.members(tier * this.#sizeClasses + c));
+      all.push(...this.leaves.members(tier * this.#sizeClasses + c));
     }
     return all;
   }
@@ -141,60 +127,60 @@ export class Candidates {
   /** The content's entered replica in the tier, or -1. */
   #copyIn(content: number, tier: number): number {
     const { base } = this.#world;
-    let at = this.#childCounts.firstOf(content);
-    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#childCounts.nextOf(at);
+    let at = this.childCounts.firstOf(content);
+    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.childCounts.nextOf(at);
     return at;
   }
 
   #addLeaf(replica: number, group: number, content: number, nowUs: number, revealed: boolean): void {
     const c = this.#blocks.class[content];
     this.#estimates.use(c);
-    this.#leaves.addLeaf(group, replica, c, this.#blocks.usedUs[content], nowUs, revealed);
+    this.leaves.addLeaf(group, replica, c, this.#blocks.usedUs[content], nowUs, revealed);
   }
 
   #becomeInner(content: number, tier: number): void {
     const { base } = this.#world;
-    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
-      if (at < base[tier] || at >= base[tier + 1] || !this.#leaves.isLeaf(at)) continue;
+    for (let at = this.childCounts.firstOf(content); at !== -1; at = this.childCounts.nextOf(at)) {
+      if (at < base[tier] || at >= base[tier + 1] || !this.leaves.isLeaf(at)) continue;
       const group = this.#group[at];
-      this.#leaves.remove(group, at);
-      this.#leaves.addInner(group, at);
+      this.leaves.remove(group, at);
+      this.leaves.addInner(group, at);
     }
   }
 
   #becomeLeaf(content: number, tier: number, nowUs: number): void {
     const { base } = this.#world;
-    for (let at = this.#childCounts.firstOf(content); at !== -1; at = this.#childCounts.nextOf(at)) {
+    for (let at = this.childCounts.firstOf(content); at !== -1; at = this.childCounts.nextOf(at)) {
       if (at < base[tier] || at >= base[tier + 1]) continue;
       const group = this.#group[at];
-      this.#leaves.remove(group, at);
+      this.leaves.remove(group, at);
       this.#addLeaf(at, group, content, nowUs, true);
     }
   }
 
   #best(group: number): number {
-    const leaf = this.asLru ? this.#leaves.oldest(group) : this.#leaves.least(group);
-    return leaf === -1 ? this.#leaves.inner(group) : leaf;
+    const leaf = this.asLru ? this.leaves.oldest(group) : this.leaves.least(group);
+    return leaf === -1 ? this.leaves.inner(group) : leaf;
   }
 
   /** Whether a leaf of size class `c` goes before the best leaf of the earlier classes. */
   #goesBefore(leaf: number, c: number, best: number): boolean {
-    if (this.asLru) return this.#leaves.usedUs(leaf) < this.#leaves.usedUs(best);
+    if (this.asLru) return this.leaves.usedUs(leaf) < this.leaves.usedUs(best);
     const { unitBytes } = this.#world;
     const bestBytes = unitBytes[this.#group[best] % this.#sizeClasses];
-    return this.#leaves.worthOf(leaf) * bestBytes < this.#leaves.worthOf(best) * unitBytes[c];
+    return this.leaves.worthOf(leaf) * bestBytes < this.leaves.worthOf(best) * unitBytes[c];
   }
 
   visitState(visitor: StateVisitor): void {
-    this.#childCounts.visitState(visitor);
-    this.#leaves.visitState(visitor);
+    this.childCounts.visitState(visitor);
+    this.leaves.visitState(visitor);
     visitor.array(this.#group);
   }
 
   checkIntegrity(): void {
-    this.#leaves.checkIntegrity();
+    this.leaves.checkIntegrity();
     const { tiers, base } = this.#world;
-    this.#childCounts.checkIntegrity((replica) => {
+    this.childCounts.checkIntegrity((replica) => {
       let tier = 0;
       while (tier + 1 < tiers && replica >= base[tier + 1]) tier++;
       return tier;

@@ -75,12 +75,12 @@ export class Hazard implements EvictionPolicy {
     this.#candidates.asLru = this.#guard.asLru;
     if (this.#nowUs - this.#agedUs >= AGING_US) {
       this.#agedUs = this.#nowUs;
-      this.#candidates.age(this.#nowUs);
+      this.#candidates.leaves.age(this.#nowUs);
     }
     const n = this.#requests;
     if (n % REFIT_REQUESTS === 0 || (n < REFIT_REQUESTS && (n & (n - 1)) === 0)) {
       this.#estimates.refit();
-      this.#candidates.rerank();
+      this.#candidates.leaves.rerank();
     }
   }
 
@@ -139,7 +139,7 @@ export class Hazard implements EvictionPolicy {
   forgotten(content: number): void {
     this.#returns.flush();
     this.#cohorts.close();
-    this.#candidates.forgotten(content);
+    this.#candidates.childCounts.forgotten(content);
     const row = this.#inUse[content] - 1;
     if (row !== -1) {
       this.#inUse[content] = 0;

@@ -142,14 +142,19 @@ function descend(loss: (x: readonly number[]) => number, simplex: number[][], ro
 /**
  * The values with the least loss that were found, inside the bounds of each parameter.
  * @param loss finite inside the bounds.
+ * @param most looks at it, about; as many as it takes unless given
  */
 export function minimise(
   parameters: readonly FitParameter[],
   loss: (values: readonly number[]) => number,
+  most: number = Number.POSITIVE_INFINITY,
 ): Minimum {
+  let looks = 0;
   const bounded = (values: readonly number[]): number => {
     const inside = values.every((value, i) => value >= parameters[i].min && value <= parameters[i].max);
-    return inside ? loss(values) : Infinity;
+    if (!inside || looks >= most) return Infinity;
+    looks++;
+    return loss(values);
   };
   let best: Minimum = { values: parameters.map(({ start }) => start), loss: Infinity };
   for (let restart = 0; restart < 4; restart++) {

@@ -66,7 +66,7 @@ function requestsOf(
   taken: TakenColumns,
 ): { readonly format: RunFormat; readonly requests: MeasuredRequest[] } {
   if (!text.trimStart().startsWith('{')) return { format: 'table', requests: tableRun(text, file, taken) };
-  const whole = wholeObject(text);
+  const whole = wholeObject(text, file);
   if (whole !== undefined && benchmarkFields.every((field) => field in whole)) {
     return { format: 'vllm-bench', requests: benchmarkRun(whole, file, taken) };
   }
@@ -87,12 +87,12 @@ function requestsOf(
 }
 
 /** The one object of a text, or undefined for lines of objects. */
-function wholeObject(text: string): Record<string, unknown> | undefined {
+function wholeObject(text: string, file: string): Record<string, unknown> | undefined {
   const end = text.indexOf('\n');
   const head = end < 0 ? text : text.slice(0, end);
   // a line that is whole by itself is one of many, unless nothing follows
   if (end >= 0 && text.slice(end).trim() !== '' && head.trimEnd().endsWith('}')) return undefined;
-  return new TraceLine('', 1).json(text);
+  return new TraceLine(file, 1).json(text);
 }
 
 const tableColumns = ['arrival_us', 'prompt_tokens', 'output_tokens', 'first_token_us', 'last_token_us'];

@@ -37,17 +37,22 @@ interface Running {
   blocks: number;
 }
 
+/** A step that began at a time, how long it took, and its batch. */
+export type StepSeen = (fromUs: number, us: number, batch: BatchSums) => void;
+
 /**
  * When each request gets its first and last token, in the order of `requests`, which are sorted by arrival. A request that
  * has no room even alone gets infinite times.
  * @throws {TierKVError} TKV_CONFIG for limits below 1.
  * @param told of each request that has its last token
+ * @param stepped told of each step, with the batch only as long as the call lasts
  */
 export function replayRequests(
   requests: readonly MeasuredRequest[],
   model: LatencyModel,
   limits: BatchLimits,
   told: () => void = () => {},
+  stepped: StepSeen = () => {},
 ): RequestTimes[] {
   requireShapes(
     { requests, model, limits },
@@ -62,7 +67,7 @@ export function replayRequests(
   const replicas = requireInteger('replicas', limits.replicas ?? 1, 1);
   const times: RequestTimes[] = new Array(requests.length);
   for (let replica = 0; replica < replicas; replica++)
-    replayOne(requests, replica, replicas, model, limits, times, told);
+    replayOne(requests, replica, replicas, model, limits, times, told, stepped);
   return times;
 }
 
@@ -75,6 +80,7 @@ function replayOne(
   limits: BatchLimits,
   times: RequestTimes[],
   told: () => void,
+  stepped: StepSeen,
 ): void {
   const blockTokens = limits.blockTokens ?? 16;
   const capacity = Math.floor((limits.kvTokens ?? Number.POSITIVE_INFINITY) / blockTokens);
@@ -90,6 +96,11 @@ function replayOne(
   const newTokensOf: number[] = [];
   const part = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
 
+  const step = (): void => {
+    const us = model.stepTimeUs(sums);
+    stepped(nowUs, us, sums);
+    nowUs += us;
+  };
   const blocksFor = (tokens: number): number => Math.ceil(tokens / blockTokens);
   const giveUp = (request: Running): void => {
     free += request.blocks;
@@ -136,7 +147,7 @@ function replayOne(
     sums.addDecodes(running.length, contextTokens);
     let done = 0;
     while (done < steps && (done === 0 || !mayJoin())) {
-      nowUs += model.stepTimeUs(sums);
+      step();
       sums.advanceDecodes();
       done++;
     }
@@ -207,7 +218,7 @@ function replayOne(
       sums.add(part);
     }
     sums.addDecodes(decodes, contextTokens, windowTokens);
-    nowUs += model.stepTimeUs(sums);
+    step();
     let ended = false;
     for (let i = 0; i < scheduled.length; i++) {
       const request = scheduled[i];

@@ -276,7 +276,7 @@ function* linesOf(text: string): Generator<string> {
  * Rows of a CSV text without quoted cells.
  * @param columns that the table must have; it may have others.
  * @throws {TierKVError} TKV_INPUT for a missing column, a row with another number of cells, a cell that is not a
- * number or out of range, and for more rows than a fit can take.
+ * number or out of range, for no row, and for more rows than a fit can take.
  */
 export function* readTable(text: string, file: string, columns: readonly string[]): Generator<TableRow> {
   const lines = linesOf(text);
@@ -293,7 +293,7 @@ export function* readTable(text: string, file: string, columns: readonly string[
   let rows = 0;
   for (const row of lines) {
     line++;
-    if (row === '') continue;
+    if (row.trim() === '') continue;
     if (++rows > maxRows) throw bad(file, line, `is one of more than ${maxRows} rows`, 'Give a part of them');
     const cells = row.slice(0, 100_000).split(',');
     if (cells.length !== header.length) {
@@ -325,4 +325,5 @@ export function* readTable(text: string, file: string, columns: readonly string[
       error: (problem, remedy) => bad(file, line, problem, remedy),
     };
   }
+  if (rows === 0) throw bad(file, 1, 'no row follows the header', 'Name another file');
 }

@@ -15,6 +15,7 @@ import {
   SeededRandom,
   testSeed,
 } from '../../../../src/testing/index.ts';
+import { sized } from '../../../sized.ts';
 import { crashed, editFile, scratchDir } from '../scratch.ts';
 
 const KiB = 1024;
@@ -158,7 +159,7 @@ describe('a restart after a crash', () => {
     let dir = scratchDir();
     let store = await FileStore.open(dir, shape, warm);
     const generations = new Map<number, number>();
-    for (let round = 0; round < 40; round++) {
+    for (let round = 0; round < sized(15, 40); round++) {
       const slots = random.distinctBelow(256, 20);
       await store.write(
         slots.map((slot) => {

@@ -9,8 +9,9 @@ import { openCheckpoint } from '../../../../examples/server/engine/checkpoint/in
 import { Decoder } from '../../../../examples/server/engine/model/index.ts';
 import { sampleToken } from '../../../../examples/server/engine/sampling.ts';
 import { tinyModelDirectory } from '../../../../examples/server/tinyModel/make.ts';
-import { openDevice } from '../../../../src/backends/index.ts';
+import type { LiveDevice } from '../../../../src/backends/index.ts';
 import { kvLayout } from '../../../../src/index.ts';
+import { sharedLiveDevice } from '../../../sharedDevice.ts';
 
 /** Tokens of an answer, and a digest of the logits from which each was drawn. */
 export interface Traced {
@@ -27,17 +28,12 @@ const contextTokens = 512;
 const blockTokens = 16;
 
 export class PlainRun implements AsyncDisposable {
-  readonly #live: Awaited<ReturnType<typeof openDevice>>;
+  readonly #live: LiveDevice;
   readonly #slab: GPUBuffer;
   readonly #decoder: Decoder;
   readonly #blockBytes: number;
 
-  private constructor(
-    live: Awaited<ReturnType<typeof openDevice>>,
-    slab: GPUBuffer,
-    decoder: Decoder,
-    blockBytes: number,
-  ) {
+  private constructor(live: LiveDevice, slab: GPUBuffer, decoder: Decoder, blockBytes: number) {
     this.#live = live;
     this.#slab = slab;
     this.#decoder = decoder;
@@ -48,7 +44,7 @@ export class PlainRun implements AsyncDisposable {
     const checkpoint = openCheckpoint(tinyModelDirectory);
     const { layers, kvHeads, headDim } = checkpoint.config;
     const layout = kvLayout({ layers, kvHeads, headDim, dtype: 'f32', blockTokens });
-    const live = await openDevice();
+    const live = await sharedLiveDevice();
     const size = (contextTokens / blockTokens) * layout.blockBytes;
     const slab = live.device.createBuffer({ size, usage: 0x80 | 0x8 });
     const limits = { rows: contextTokens, samples: 1, entries: contextTokens, contextTokens };
@@ -79,7 +75,7 @@ export class PlainRun implements AsyncDisposable {
     return { tokens: tokens.slice(prompt.length), logits };
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.#live[Symbol.asyncDispose]();
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#slab.destroy();
   }
 }

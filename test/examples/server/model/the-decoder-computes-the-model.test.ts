@@ -4,15 +4,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Checkpoint, openCheckpoint } from '../../../../examples/server/engine/checkpoint/index.ts';
 import { Decoder, referenceLogits } from '../../../../examples/server/engine/model/index.ts';
 import { tinyModelDirectory } from '../../../../examples/server/tinyModel/make.ts';
-import { openDevice } from '../../../../src/backends/index.ts';
+import type { LiveDevice } from '../../../../src/backends/index.ts';
 import { type KVLayout, kvLayout } from '../../../../src/index.ts';
+import { sharedLiveDevice } from '../../../sharedDevice.ts';
 
 const blockTokens = 16;
 const tokens = Array.from({ length: 70 }, (_, i) => (i * 37 + 11) % 500);
 
 let checkpoint: Checkpoint;
 let layout: KVLayout;
-let live: Awaited<ReturnType<typeof openDevice>>;
+let live: LiveDevice;
 let slab: GPUBuffer;
 let decoder: Decoder;
 
@@ -20,14 +21,14 @@ beforeAll(async () => {
   checkpoint = openCheckpoint(tinyModelDirectory);
   const { layers, kvHeads, headDim } = checkpoint.config;
   layout = kvLayout({ layers, kvHeads, headDim, dtype: 'f32', blockTokens });
-  live = await openDevice();
+  live = await sharedLiveDevice();
   slab = live.device.createBuffer({ size: 64 * layout.blockBytes, usage: 0x80 | 0x4 | 0x8 });
   const limits = { rows: 256, samples: 128, entries: 256, contextTokens: 256 };
   decoder = await Decoder.open(live, checkpoint, layout, [slab], limits);
 });
-afterAll(async () => {
+afterAll(() => {
   checkpoint.tensors.close();
-  await live[Symbol.asyncDispose]();
+  slab.destroy();
 });
 
 /** A sequence whose blocks lie in slots `first`, `first` + 3, ... */

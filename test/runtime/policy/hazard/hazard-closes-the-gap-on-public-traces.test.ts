@@ -16,12 +16,25 @@ const directory =
 const present = existsSync(join(directory, 'mooncake-fast25'));
 if (!present) console.warn('SKIPPED: the public traces are not here (shared/traces)');
 
+type Trace = NonNullable<ReturnType<typeof loadTrace>>;
+const traces = new Map<TraceName, { readonly trace: Trace; readonly optimum: Optimum }>();
+
+/** Read once for all capacities. */
+function traceOf(name: TraceName): { readonly trace: Trace; readonly optimum: Optimum } {
+  let found = traces.get(name);
+  if (found === undefined) {
+    const trace = loadTrace(directory, name);
+    if (trace === undefined) throw new Error(`${name} is not in ${directory}`);
+    traces.set(name, (found = { trace, optimum: new Optimum(trace) }));
+  }
+  return found;
+}
+
 function measure(
   name: TraceName,
   capacity: number,
 ): { lru: number; hazard: number; best: number; all: number } {
-  const trace = loadTrace(directory, name);
-  if (trace === undefined) throw new Error(`${name} is not in ${directory}`);
+  const { trace, optimum } = traceOf(name);
   const run = (policy: string): number => {
     const study = new PoolStudy(trace, {
       capacity,
@@ -32,7 +45,7 @@ function measure(
     study.advance(Number.POSITIVE_INFINITY);
     return study.result().hits;
   };
-  const best = new Optimum(trace).hits(capacity);
+  const best = optimum.hits(capacity);
   return { lru: run('lru'), hazard: run('hazard'), best, all: trace.lookups };
 }
 

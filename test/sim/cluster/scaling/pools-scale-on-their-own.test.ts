@@ -85,7 +85,7 @@ function phasesTold({ replicas: own }: ScalingSetup, told: readonly ReplicaChang
   return phases;
 }
 
-const SEEDS = sized(16, 48);
+const SEEDS = sized(8, 48);
 const SEEDS_A_TEST = 16;
 const firsts = Array.from({ length: SEEDS / SEEDS_A_TEST }, (_, i) => i * SEEDS_A_TEST);
 

@@ -68,7 +68,7 @@ function interrupted(
   return { before, run, taken: run.snapshot() };
 }
 
-const SEEDS = sized(32, 160);
+const SEEDS = sized(16, 160);
 const SEEDS_A_TEST = 16;
 
 describe('a fork', () => {

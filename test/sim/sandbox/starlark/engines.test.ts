@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest';
+import { sized } from '../../../sized.ts';
 import { runInBoth } from './bothEngines.ts';
 import { RandomPrograms } from './randomPrograms.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 11);
-const count = Number(process.env.TIERKV_PROGRAMS ?? 2000);
+const count = Number(process.env.TIERKV_PROGRAMS ?? sized(600, 2000));
 
 describe('the compiled program and the tree', () => {
   test(`agree on ${count} random programs, in results, errors, steps and memory (seed ${seed})`, () => {

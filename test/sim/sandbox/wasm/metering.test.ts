@@ -2,6 +2,7 @@ import binaryen from 'binaryen';
 import { describe, expect, test } from 'vitest';
 import { rewriteModule } from '../../../../src/sandbox/wasm/metering.ts';
 import { parseModule } from '../../../../src/sandbox/wasm/module.ts';
+import { sized } from '../../../sized.ts';
 import { thrownKind } from '../thrownKind.ts';
 import { assemble, policyText, running, runOf } from './fromText.ts';
 import { RandomModules, Trap } from './randomModules.ts';
@@ -10,7 +11,7 @@ describe('steps of a module', () => {
   test('are its instructions, one by one, in random modules', () => {
     let ended = 0;
     let trapped = 0;
-    for (let seed = 1; seed <= 400; seed++) {
+    for (let seed = 1; seed <= sized(150, 400); seed++) {
       const module = new RandomModules(seed).module();
       const { instance, call } = running(module.bytes, { steps: 100_000 });
       for (const x of [0, 1, 7]) {
@@ -39,8 +40,8 @@ describe('steps of a module', () => {
         ended++;
       }
     }
-    expect(ended).toBeGreaterThan(500);
-    expect(trapped).toBeGreaterThan(50);
+    expect(ended).toBeGreaterThan(sized(150, 500));
+    expect(trapped).toBeGreaterThan(sized(15, 50));
   });
 
   test('are the lines of a loop in binaryen’s flat text', () => {

@@ -18,6 +18,7 @@ import {
 import { WorkloadSummarizer } from '../../../../src/sim/workload/summary.ts';
 import { azureRequests, lengthFileRequests } from '../../../../src/sim/workload/tables.ts';
 import { TokenReader } from '../../../../src/sim/workload/tokens.ts';
+import { sized } from '../../../sized.ts';
 import { sharedFile } from './trace-fixtures.ts';
 
 const all = (requests: Iterable<WorkloadRequest>): WorkloadRequest[] => [...requests];
@@ -89,14 +90,15 @@ describe('Mooncake', () => {
     expect(() => all(mooncakeRequests([...MOON, line], 'm'))).toThrow(message);
   });
 
-  it('says which of a million lines is bad', () => {
-    function* million(): Generator<string> {
-      for (let i = 0; i < 1_000_000; i++)
-        yield i === 876_543 ? '{"timestamp": 1, "input_length": 1}' : MOON[0];
+  it('says which of many lines is bad', () => {
+    const count = sized(100_000, 1_000_000);
+    const bad = Math.floor(0.876 * count);
+    function* many(): Generator<string> {
+      for (let i = 1; i <= count; i++) yield i === bad ? '{"timestamp": 1, "input_length": 1}' : MOON[0];
     }
     expect(() => {
-      for (const _ of mooncakeRequests(million(), 'big.jsonl')) void _;
-    }).toThrow(/^big\.jsonl:876544: /);
+      for (const _ of mooncakeRequests(many(), 'big.jsonl')) void _;
+    }).toThrow(new RegExp(`^big\\.jsonl:${bad}: `));
   });
 
   const path = sharedFile('traces/mooncake-fast25/conversation_trace.jsonl.gz');

@@ -4,24 +4,23 @@
  * the usual checks are what the runtime does, so only they count.
  */
 
-import { Command } from 'commander';
-import { fileLines, readText } from '../files/inputs.ts';
-import { requireWritableTarget, writeJsonFile, writeText } from '../files/results.ts';
-import type { HandoffFit, MeasuredHandoff } from '../handoff/linkFit.ts';
-import type { LinkRow } from '../measure/links.ts';
-import { median } from '../measure/manager.ts';
-import { startProgressBar } from '../printing/progress.ts';
-import { formatBytes, formatSeconds, renderTable } from '../printing/text.ts';
-import { configError, TierKVError } from '../runtime/errors.ts';
-import { readYaml } from '../sim/description/fields.ts';
-import { fitLink, type LinkSample, linkSchema } from '../sim/latency/capacity.ts';
-import { compareRecorded, type RequestTiming } from '../sim/report/recordedComparison.ts';
-import { readTraceHeader, traceRecords } from '../sim/workload/traceV2.ts';
-import { jsonText } from '../simulate/output.ts';
-import { printText } from './output.ts';
-import { interruptible } from './process.ts';
+import { fileLines, readText } from '../../files/inputs.ts';
+import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import type { HandoffFit, MeasuredHandoff } from '../../handoff/linkFit.ts';
+import type { LinkRow } from '../../measure/links.ts';
+import { median } from '../../measure/manager.ts';
+import { startProgressBar } from '../../printing/progress.ts';
+import { formatBytes, formatSeconds, renderTable } from '../../printing/text.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import { readYaml } from '../../sim/description/fields.ts';
+import { fitLink, type LinkSample, linkSchema } from '../../sim/latency/capacity.ts';
+import { compareRecorded, type RequestTiming } from '../../sim/report/recordedComparison.ts';
+import { readTraceHeader, traceRecords } from '../../sim/workload/traceV2.ts';
+import { jsonText } from '../../simulate/output.ts';
+import { printText } from '../output.ts';
+import { interruptible } from '../process.ts';
 
-export interface LinkFigures {
+interface LinkFigures {
   /** Each size, and what one transfer of it takes of the link in a batch. */
   readonly sizes: readonly LinkSample[];
   /** How much longer one takes that travels alone. */
@@ -30,7 +29,7 @@ export interface LinkFigures {
   readonly bothWaysShare: number;
 }
 
-export interface MeasuredProfile {
+interface MeasuredProfile {
   readonly schema: typeof linkSchema;
   /** The adapter of HBM. */
   readonly device: string;
@@ -51,70 +50,38 @@ interface CalibrateOptions extends Partial<RecordedFiles> {
   readonly quick: boolean;
 }
 
-const helpEnd = `
-The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how
-much longer one takes that travels alone (µs), and the share of its bandwidth that a direction keeps while the
-opposite one is busy. Every sample lasts a second, so that a disk shows what it gives under load; --quick takes
-short bursts, and the profile says so. It also says whether the adapter is software, whose times say nothing about a GPU's.
-
-Use it with: tierkv replay TRACE --driver modeled --links FILE, or tierkv parity --links FILE
-
-With --handoffs it is the link between prefill and decode servers instead, from what a decode server says at
-http://HOST:PORT/handoffs of the hand-offs that it took. Hand prompts of several lengths off before, and let each be
-computed before it is fetched. --out gets the section "handoff" of a deployment file.
-
-With --trace-data, --sim-results and --report it is upstream's calibrate instead: a recorded trace beside a
-simulation of it, request by request.
-`;
-
-export function calibrateCommand(): Command {
-  return new Command('calibrate')
-    .description('Measure the links between GPU memory, host memory and disk, and write them as a profile.')
-    .option('--out <file>', 'where to write the profile')
-    .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
-    .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
-    .option('--remote <url>', 'measure a Valkey or Redis instead, for --shared-tier of a simulation')
-    .option('--quick', 'fewer sizes and rounds', false)
-    .option('--handoffs <file|url>', "a decode server's /handoffs, for the link between prefill and decode")
-    .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
-    .option('--trace-header <file>', 'its header')
-    .option('--sim-results <file>', 'what --results-path of a simulation of the trace wrote')
-    .option('--report <file>', 'where to write the report, as JSON')
-    .addHelpText('after', helpEnd)
-    .action(async (given: CalibrateOptions) => {
-      const recorded = recordedFiles(given);
-      if (recorded !== undefined) {
-        const { reportRecorded } = await import('./calibrate.ts');
-        printText(reportRecorded(recorded));
-        return;
-      }
-      const { out, dir, adapter: wanted, quick, handoffs } = given;
-      if (handoffs !== undefined) {
-        const { fitHandoffs } = await import('../handoff/linkFit.ts');
-        printText(writeHandoffs(fitHandoffs(await readHandoffs(handoffs)), out));
-        return;
-      }
-      if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
-      requireWritableTarget(out);
-      if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
-      const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../measure/links.ts');
-      const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
-      using bar = startProgressBar('samples');
-      if (!quick) bar.notice(`takes ${formatSeconds(leastSeconds(sizes))} at the least`);
-      const { adapter, rows } = await interruptible((signal) =>
-        benchLinks(sizes, dir, wanted, {
-          say: (line) => bar.notice(line),
-          progress: (done, all) => bar.update({ share: done / all, done }),
-          signal,
-        }),
-      );
-      const { name: device, source, software } = adapter;
-      const date = new Date().toISOString();
-      const about = { device, driver: `webgpu (${source})`, date, software, sustained: !quick };
-      const profile = profileOf(rows, about);
-      writeJsonFile(out, profile);
-      printText(renderProfile(profile));
-    });
+export async function calibrate(given: CalibrateOptions): Promise<void> {
+  const recorded = recordedFiles(given);
+  if (recorded !== undefined) {
+    printText(reportRecorded(recorded));
+    return;
+  }
+  const { out, dir, adapter: wanted, quick, handoffs } = given;
+  if (handoffs !== undefined) {
+    const { fitHandoffs } = await import('../../handoff/linkFit.ts');
+    printText(writeHandoffs(fitHandoffs(await readHandoffs(handoffs)), out));
+    return;
+  }
+  if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
+  requireWritableTarget(out);
+  if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
+  const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../../measure/links.ts');
+  const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
+  using bar = startProgressBar('samples');
+  if (!quick) bar.notice(`takes ${formatSeconds(leastSeconds(sizes))} at the least`);
+  const { adapter, rows } = await interruptible((signal) =>
+    benchLinks(sizes, dir, wanted, {
+      say: (line) => bar.notice(line),
+      progress: (done, all) => bar.update({ share: done / all, done }),
+      signal,
+    }),
+  );
+  const { name: device, source, software } = adapter;
+  const date = new Date().toISOString();
+  const about = { device, driver: `webgpu (${source})`, date, software, sustained: !quick };
+  const profile = profileOf(rows, about);
+  writeJsonFile(out, profile);
+  printText(renderProfile(profile));
 }
 
 async function calibrateRemote(
@@ -125,7 +92,7 @@ async function calibrateRemote(
   for (const [option, value] of Object.entries({ '--dir': dir, '--adapter': adapter })) {
     if (value !== undefined) throw configError(option, 'excludes --remote', 'Keep one of them.');
   }
-  const { measureSharedServer, renderSharedServer } = await import('../measure/sharedServer.ts');
+  const { measureSharedServer, renderSharedServer } = await import('../../measure/sharedServer.ts');
   using bar = startProgressBar('rounds');
   const { figures, rows } = await measureSharedServer(url, quick, (done, all) => {
     bar.update({ share: done / all, done });
@@ -223,7 +190,7 @@ function renderProfile({ device, software, sustained, links }: MeasuredProfile):
 // `tierkv calibrate --trace-data ... --sim-results ...`: upstream's `calibrate`. A recorded trace beside the
 // results of a simulation of it (`--results-path`), as upstream's report.
 
-export interface RecordedFiles {
+interface RecordedFiles {
   readonly traceHeader?: string;
   readonly traceData: string;
   readonly simResults: string;
@@ -233,7 +200,7 @@ export interface RecordedFiles {
 const TTFT_THRESHOLD = 0.15;
 
 /** @throws {TierKVError} TKV_INPUT naming file and place for anything but a trace or results */
-export function reportRecorded({ traceHeader, traceData, simResults, report }: RecordedFiles): string {
+function reportRecorded({ traceHeader, traceData, simResults, report }: RecordedFiles): string {
   const warmUp =
     traceHeader === undefined ? 0 : readTraceHeader(readText(traceHeader), traceHeader).warmUpRequests;
   const records = [...traceRecords(fileLines(traceData), traceData)];
