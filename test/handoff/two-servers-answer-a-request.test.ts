@@ -29,7 +29,7 @@ const prompt = 'Two servers answer this: one of them reads it, and the other one
 interface Answered {
   readonly choices: readonly { readonly text: string; readonly finish_reason: string }[];
   readonly usage: {
-    readonly prompt_tokens_details: { readonly cached_tokens: number };
+    readonly prompt_tokens_details: { readonly cached_tokens_by_tier: Readonly<Record<string, number>> };
     readonly prompt_tokens: number;
   };
   readonly kv_transfer_params?: { readonly remote_block_ids: readonly string[] } | null;
@@ -44,6 +44,10 @@ async function ask(url: string, body: object, headers: Record<string, string> = 
   expect(answer.status).toBe(200);
   return (await answer.json()) as Answered;
 }
+
+/** Tokens that lay in a tier. A busy machine may have computed some of them before they were loaded: `cached_tokens` is less then. */
+const foundIn = ({ usage }: Answered): number =>
+  Object.values(usage.prompt_tokens_details.cached_tokens_by_tier).reduce((sum, tokens) => sum + tokens, 0);
 
 const blocksOf = ({ usage }: Answered): number => Math.floor((usage.prompt_tokens - 1) / 16);
 
@@ -71,7 +75,7 @@ describe('a prefill server and a decode server', () => {
     const alone = await ask(single.url, { prompt });
     const together = await ask(proxy.url, { prompt }, to);
     expect(together.choices).toEqual(alone.choices);
-    expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+    expect(foundIn(together)).toBe(16 * blocksOf(together));
     expect(decode.serving.handoffs?.describe()).toMatchObject({
       received: { taken: 1, blocks: blocksOf(alone) },
     });
@@ -93,7 +97,7 @@ describe('a prefill server and a decode server', () => {
       });
       const together = await ask(gateway.url, body);
       expect(together.choices).toEqual(alone.choices);
-      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(foundIn(together)).toBe(16 * blocksOf(together));
       expect(gateway.counts).toMatchObject({ prefills: 1, prefillsFailed: 0, completed: 1 });
     }
     expect((await replayGatewayLog(log)).differences).toEqual([]);
@@ -187,7 +191,7 @@ describe('a prefill server and a decode server', () => {
       await using proxy = await Sidecar.start(to.url);
       const together = await ask(proxy.url, { prompt: text }, { [prefillerHeader]: hostOf(from) });
       expect(together.choices).toEqual((await ask(single.url, { prompt: text })).choices);
-      expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+      expect(foundIn(together)).toBe(16 * blocksOf(together));
       expect(proxy.counts).toEqual({ handedOff: 1, alone: 0 });
     }
     for (const { serving } of [one, other]) {
@@ -211,7 +215,7 @@ describe('a prefill server and a decode server', () => {
         const through = { [prefillerHeader]: hostOf(one) };
         const together = await ask(proxy.url, { prompt }, through);
         expect(together.choices).toEqual((await ask(single.url, { prompt })).choices);
-        expect(together.usage.prompt_tokens_details.cached_tokens).toBe(16 * blocksOf(together));
+        expect(foundIn(together)).toBe(16 * blocksOf(together));
         expect(one.serving.handoffs?.describe()).toMatchObject({
           sent: { where: 'shared tier', handedOff: 1, heldBytes: 0, blocks: blocksOf(together) },
         });
