@@ -10,7 +10,10 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 const alone: readonly string[] = [
   'test/{browser,crash,dashboard,fuzz-inputs,handoff,package,server-load,soak}/**/*.test.ts',
   'test/backends/{arena,posix,webgpu}/**/*.test.ts',
-  'test/cli/process/**/*.test.ts',
+  'test/cli/{inputs,process}/**/*.test.ts', // a child's peak memory counts from that of its parent
+  // these stop the clock of the process
+  'test/backends/file/io/{a-block-in-several-ios-ends-once,an-io-that-never-comes-back}.test.ts',
+  'test/backends/file/restart/an-index-that-fails-costs-no-record.test.ts',
   'test/embed/device/**/*.test.ts',
   'test/embed/mistakes/what-a-machine-cannot-hold-is-refused.test.ts',
   'test/evolve/{frameworks,serve}/**/*.test.ts',

@@ -21,9 +21,7 @@ import type { Alarm } from '../views/kvMigrator.ts';
  * An alarm that does not keep the process alive. It counts the time in which the process ran, as the engine
  * does, and rings behind what has ended by then: a process that stood takes the ends first.
  */
-export const processAlarm: Alarm = (delayUs, ring) => {
-  runningClock.alarm(Math.ceil(delayUs / 1000), ring);
-};
+export const processAlarm: Alarm = (delayUs, ring) => runningClock.alarm(Math.ceil(delayUs / 1000), ring);
 
 export class ManagerLoop {
   readonly #manager: KVManager;
@@ -34,7 +32,7 @@ export class ManagerLoop {
   readonly #waiting: Map<Sequence, (() => void)[]> = new Map();
   #idleWaiters: (() => void)[] = [];
   readonly #listener: ManagerListener;
-  #alarmIsSet = false;
+  #cancelAlarm: (() => void) | undefined;
   #isDeferring = false;
   #roomWasFreed = false;
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
@@ -72,6 +70,10 @@ export class ManagerLoop {
         else also.moved?.(position, key, outcome);
       },
       roomFreed: () => {
+        if (this.#cancelAlarm !== undefined && manager.nextDeadlineUs === Number.POSITIVE_INFINITY) {
+          this.#cancelAlarm();
+          this.#cancelAlarm = undefined;
+        }
         if (this.#isDeferring) {
           this.#roomWasFreed = true;
           return;
@@ -165,12 +167,11 @@ export class ManagerLoop {
 
   /** One alarm at a time, for the earliest deadline known when it was set. */
   #watchDeadlines(): void {
-    if (this.#alarmIsSet) return;
+    if (this.#cancelAlarm !== undefined) return;
     const dueUs = this.#manager.nextDeadlineUs;
     if (dueUs === Number.POSITIVE_INFINITY) return;
-    this.#alarmIsSet = true;
-    this.#alarm(Math.max(0, dueUs - this.#engine.nowUs()), () => {
-      this.#alarmIsSet = false;
+    this.#cancelAlarm = this.#alarm(Math.max(0, dueUs - this.#engine.nowUs()), () => {
+      this.#cancelAlarm = undefined;
       this.#expire();
       this.#watchDeadlines();
     });

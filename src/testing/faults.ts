@@ -735,15 +735,25 @@ export class FaultClock {
     return this.#heap.length;
   }
 
-  /** Calls `ring` once, `delayUs` microseconds from now. */
-  after(delayUs: number, ring: () => void): void {
-    const timer = { atUs: this.#nowUs + Math.max(0, Math.ceil(delayUs)), order: this.#made++, ring };
+  /** Calls `ring` once, `delayUs` microseconds from now. @returns a function that cancels it; its time passes all the same */
+  after(delayUs: number, ring: () => void): () => void {
+    let isOff = false;
+    const timer: Timer = {
+      atUs: this.#nowUs + Math.max(0, Math.ceil(delayUs)),
+      order: this.#made++,
+      ring: () => {
+        if (!isOff) ring();
+      },
+    };
     let at = this.#heap.push(timer) - 1;
     while (at > 0 && isBefore(timer, this.#heap[(at - 1) >> 1])) {
       this.#heap[at] = this.#heap[(at - 1) >> 1];
       at = (at - 1) >> 1;
     }
     this.#heap[at] = timer;
+    return () => {
+      isOff = true;
+    };
   }
 
   wait(delayUs: number): Promise<void> {

@@ -422,8 +422,8 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
 // nothing happens and no tier asks for it, nothing runs. Where ticks move nothing, they come more and more
 // rarely.
 
-/** Calls `ring` once, `delayUs` microseconds from now. */
-export type Alarm = (delayUs: number, ring: () => void) => void;
+/** Calls `ring` once, `delayUs` microseconds from now. @returns a function that cancels it */
+export type Alarm = (delayUs: number, ring: () => void) => () => void;
 
 const DELAY_US = 250_000;
 const DELAY_US_MAX = 16_000_000;
@@ -433,7 +433,7 @@ export class MigrationLoop<Block extends MigratableBlock> {
   readonly #nowUs: () => number;
   readonly #alarm: Alarm;
   #delayUs = DELAY_US;
-  #alarmIsSet = false;
+  #cancelAlarm: (() => void) | undefined;
   #isQueued = false;
   #stopped = false;
 
@@ -468,15 +468,15 @@ export class MigrationLoop<Block extends MigratableBlock> {
 
   stop(): void {
     this.#stopped = true;
+    this.#cancelAlarm?.();
   }
 
   #later(): void {
-    if (this.#alarmIsSet || this.#migrator.nextTickUs === Number.POSITIVE_INFINITY) return;
-    this.#alarmIsSet = true;
+    if (this.#cancelAlarm !== undefined || this.#migrator.nextTickUs === Number.POSITIVE_INFINITY) return;
     const delayUs = this.#delayUs;
     this.#delayUs = Math.min(2 * delayUs, DELAY_US_MAX);
-    this.#alarm(delayUs, () => {
-      this.#alarmIsSet = false;
+    this.#cancelAlarm = this.#alarm(delayUs, () => {
+      this.#cancelAlarm = undefined;
       this.poke();
     });
   }

@@ -55,7 +55,7 @@ const values = `Array ArrayBuffer BigInt BigInt64Array BigUint64Array Boolean Da
   ReferenceError RegExp Set String Symbol SyntaxError TypeError URIError Uint16Array Uint32Array Uint8Array
   Uint8ClampedArray WeakMap WeakSet arguments isFinite isNaN parseFloat parseInt undefined`;
 const types = `ArrayBufferLike ArrayBufferView ArrayLike Awaited Disposable Exclude Extract Generator InstanceType Iterable
-  IterableIterator IteratorObject NoInfer NonNullable Omit Parameters Partial Pick PropertyDescriptor PropertyKey
+  Capitalize IterableIterator IteratorObject Lowercase NoInfer NonNullable Omit Parameters Partial Pick PropertyDescriptor PropertyKey
   Readonly ReadonlyArray ReadonlyMap ReadonlySet Record Required ReturnType TemplateStringsArray ThisType`;
 const allowedGlobals = new Set(`${values} ${types}`.split(/\s+/));
 

@@ -104,7 +104,7 @@ describe('measurements', () => {
     const none = at('none.csv', `${header}\n`);
     expect(
       await refusal('fit', '--latency-model', 'linear', '--steps', none, '--out', `${folder}/o`),
-    ).toMatch(/--steps holds no step to fit to/);
+    ).toMatch(/none\.csv:1: no row follows the header/);
     const one = at('one.csv', `${header}\n${step({})}\n`);
     expect(await refusal('check', '--steps', one)).toMatch(/--steps has steps of 1 experiments/);
     expect(fs.existsSync(path.join(folder, 'o'))).toBe(false);
