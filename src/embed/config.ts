@@ -165,6 +165,7 @@ export function checkedRuntimeConfig(config: KVRuntimeConfig): KVRuntimeConfig {
   if (log !== undefined) requireText(log, 'log', 'Leave it out for the default.', 'TKV_CONFIG');
   const { secretKey, extras } = config;
   return {
+    // the names are those of the interface, which the types of fromEntries do not say
     ...(Object.fromEntries(
       names.map((name) => [name, Reflect.get(config, name)]),
     ) as unknown as KVRuntimeConfig),

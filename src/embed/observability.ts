@@ -365,6 +365,7 @@ export function guardedRequests(observer: RequestObserver, threw: (error: unknow
   return guardedMethods(observer, ['asked'], threw, watchOf);
 }
 
+// the names are all of its methods, which the types of fromEntries do not say
 const noWatch = Object.fromEntries(watchNames.map((name) => [name, () => {}])) as unknown as RequestWatch;
 
 /** The observers of one runtime, in the order in which they came. */

@@ -74,6 +74,7 @@ async function bind(): Promise<NativeCipher | undefined> {
     end: openssl.func(`int EVP_${way}Final_ex(void *c, void *out, void *count)`) as EndCall,
   });
   const [encrypt, decrypt] = [calls('Encrypt'), calls('Decrypt')];
+  // the types of koffi do not have the signature of a function that it makes
   const copying = openssl.func('void *memcpy(void *into, const void *from, size_t bytes)') as unknown as {
     async(...args: [...CopyArgs, (error: unknown) => void]): void;
   };
