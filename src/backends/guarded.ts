@@ -1,9 +1,6 @@
-/**
- * Wraps what a caller gave to be called, so that it cannot break what calls it: what it throws or rejects with is dropped,
- * or told.
- */
+/** Wraps functions that a caller passed in, so that their errors cannot break the runtime: an error is dropped, or reported. */
 
-/** What it throws or rejects with is dropped. */
+/** The callback as a function that never throws. Errors and rejections of the callback are dropped. */
 export function guarded<Args extends readonly unknown[]>(
   callback: ((...args: Args) => unknown) | undefined,
 ): (...args: Args) => void {
@@ -15,8 +12,9 @@ export function guarded<Args extends readonly unknown[]>(
 }
 
 /**
- * An object with those of the named methods that `of` has. What one of them throws or rejects with goes to `threw`.
- * @param made what a method's result becomes, where it counts
+ * An object with the named methods of `of`, none of which throws. Methods that `of` lacks are left out.
+ * @param threw receives the errors and rejections of all methods
+ * @param made turns a method's result into the one that its caller gets; it is given `undefined` after an error
  */
 export function guardedMethods<Of extends object>(
   of: Of,
