@@ -33,6 +33,7 @@ interface WorkerScope {
   onmessage: (event: { readonly data: FileCall }) => void;
   postMessage(answer: FileAnswer, moved: readonly ArrayBuffer[]): void;
 }
+// the sources are compiled without the types of workers
 const scope = globalThis as unknown as WorkerScope;
 
 async function answer({ id, name, args }: FileCall): Promise<void> {

@@ -88,6 +88,7 @@ export async function prometheus(
       ...shown,
       values: metric.read().flatMap((sample) => series.rows(sample)),
     });
+    // prom-client's type asks for a class of its own; a registry reads these members alone
     registry.registerMetric({ ...shown, get, getForPromString, reset: () => {} } as unknown as Parameters<
       Registry['registerMetric']
     >[0]);

@@ -182,6 +182,7 @@ function runtimeConfig(
   identity: Uint8Array,
 ): KVRuntimeConfig {
   const { blockTokens = 16, notice } = options;
+  // the names are those of the interface, which the types of fromEntries do not say
   const settings = Object.fromEntries(
     Object.entries(options).filter(([name]) => ownNames().includes(name)),
   ) as unknown as OwnRuntime;
@@ -495,5 +496,6 @@ function isReturned(result: unknown): result is { readonly sequences: unknown } 
 /** Takes all tensors out of a cache object, which its owner keeps. */
 async function empty(cache: EngineCache): Promise<void> {
   await cache.dispose();
+  // a cache of the package has a property for each tensor, by names that its type does not know
   for (const name of Object.keys(cache)) delete (cache as unknown as Record<string, unknown>)[name];
 }

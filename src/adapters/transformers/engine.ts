@@ -124,6 +124,7 @@ export function tensorOver(
 
 /** The tensors of a cache object, by name. */
 export function entriesOf(cache: EngineCache): Record<string, EngineTensor> {
+  // its properties are the tensors, by names that its type does not know
   return { ...(cache as unknown as Record<string, EngineTensor>) };
 }
 

@@ -293,6 +293,7 @@ interface SimdWebAssembly {
 }
 
 function build(): { words: Int32Array; exports: RegisterExports } | undefined {
+  // the sources are compiled without the types of WebAssembly, which an engine may lack too
   const wasm = (globalThis as unknown as { WebAssembly?: SimdWebAssembly }).WebAssembly;
   if (wasm === undefined) return undefined;
   const bytes = moduleOf([advanceFunction(), seedFunction()]);
