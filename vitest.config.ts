@@ -10,6 +10,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 const alone: readonly string[] = [
   'test/{browser,crash,dashboard,fuzz-inputs,handoff,package,server-load,soak}/**/*.test.ts',
   'test/backends/{arena,posix,webgpu}/**/*.test.ts',
+  'test/cli/bench/a-bench-of-tiny-sizes-ends-with-all-its-rows.test.ts', // it counts the memory of its process
   'test/cli/{inputs,process}/**/*.test.ts', // a child's peak memory counts from that of its parent
   // these stop the clock of the process
   'test/backends/file/io/{a-block-in-several-ios-ends-once,an-io-that-never-comes-back}.test.ts',
