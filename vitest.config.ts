@@ -76,6 +76,12 @@ const ofLive = { globalSetup: ['./test/command.ts'], testTimeout: 300_000, hookT
 const config: ViteUserConfig = defineConfig({
   test: {
     sequence: { sequencer: SlowFirst },
+    // What one test replaced is not there for the next one, nor for the next file of its process.
+    restoreMocks: true,
+    unstubEnvs: true,
+    unstubGlobals: true,
+    // The default is a second, and a busy machine stands for longer: this is as good as the time limit of a test.
+    expect: { poll: { timeout: 240_000 } },
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
     maxWorkers: availableParallelism() + 1, // one more than cores: some wait for processes, disks and deadlines
     reporters: ['default', './test/slowestFilesReporter.ts', './test/absentDataReporter.ts'],

@@ -247,6 +247,6 @@ it('serve-dashboard prints its address, answers there, and ends with Ctrl+C; a c
   const failed = spawn(process.execPath, [command, 'serve-dashboard', cut], { stdio: 'pipe' });
   let said = '';
   failed.stderr.on('data', (part) => (said += part));
-  expect(await new Promise((resolve) => failed.once('exit', resolve))).toBe(2);
+  expect(await new Promise((resolve) => failed.once('close', resolve))).toBe(2);
   expect(said).toMatch(/^tierkv: .*cut\.log:\d+ is the last line, and no end follows: .* \[TKV_INPUT\]\n$/);
 });

@@ -193,14 +193,17 @@ describe('a hand-off that cannot be', () => {
         later: { serve: (socket) => void socket.write(greeting(2)), outcome: 'refused' },
         hanging: { serve: (socket) => void socket.end(), outcome: 'vanished' },
       };
-    await using pair = await Pair.open({ receiving: { connectMs: 200 } });
+    await using pair = await Pair.open();
+    // no peer but the mute one may be taken for late
+    await using hasty = new HandoffReceiver(pair.decode, { ...patient, connectMs: 200 });
     const port = pair.decode.blockPort();
     const prompted = port.unitsOf(prompt(1), { tenant });
     for (const [name, { serve, outcome }] of Object.entries(greetings)) {
       const other = await stranger(serve);
       const address = { host: '127.0.0.1', port: other.port };
       const { text } = new References(port).make(prompted, 'direct', address);
-      const end = await pair.receive({ reference: text, ...address }, 1);
+      const receiver = name === 'mute' ? hasty : pair.receiver;
+      const end = await receiver.receive({ reference: text, ...address }, prompt(1), { tenant });
       expect(end, name).toMatchObject({ outcome, taken: 0 });
       if (name === 'later') expect(end.reason).toContain('version 2');
       await other.close();

@@ -3,7 +3,7 @@
  */
 
 import { createRequire } from 'node:module';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { BufferUsage } from '../../../src/backends/webgpu/device.ts';
 import { BlockTensors, blocksToTensor, tensorToBlocks } from '../../../src/compute/index.ts';
 import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
@@ -15,9 +15,11 @@ const require = createRequire(import.meta.url);
 // Their types want the DOM library, which these sources do without.
 // biome-ignore lint/suspicious/noExplicitAny: see above
 let tf: any;
+const added: string[] = [];
 
 beforeAll(async () => {
   const { globals } = await import('webgpu');
+  for (const name of Object.keys(globals)) if (!(name in globalThis)) added.push(name);
   Object.assign(globalThis, globals);
   const gpu = { requestAdapter: () => Promise.resolve(null), getPreferredCanvasFormat: () => 'rgba8unorm' };
   Object.defineProperty(globalThis.navigator, 'gpu', { value: gpu, configurable: true });
@@ -27,6 +29,12 @@ beforeAll(async () => {
   tf.removeBackend('webgpu');
   const info = { vendor: '', architecture: '', device: '', description: '' };
   tf.registerBackend('webgpu', () => new WebGPUBackend(device.live.device, info));
+});
+
+// other files run in this process after this one, and must not find a browser there
+afterAll(() => {
+  for (const name of added) Reflect.deleteProperty(globalThis, name);
+  Reflect.deleteProperty(globalThis.navigator, 'gpu');
 });
 
 const shape: CaseShape = {

@@ -74,7 +74,7 @@ export class LiveServer implements AsyncDisposable {
   async idle(): Promise<void> {
     const { engine } = this.serving;
     for (let i = 0; engine.size > 0; i++) {
-      if (i > 20_000) throw new Error(`${engine.size} requests never end`);
+      if (i > 100_000) throw new Error(`${engine.size} requests never end`);
       await new Promise((resolve) => setTimeout(resolve, 2));
     }
     await engine.cache.kv.idle();

@@ -197,7 +197,7 @@ describe('tokens and logits are bit-identical to a run without any cache', { tim
   it('when the device is lost in the middle', async () => {
     const { engine, serve } = await openEngine({ hbmBytes: 40 * blockBytes, ddrBytes: 400 * blockBytes });
     const answers = serve(turns[0]);
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    while (engine.counters.generationTokens < 20) await new Promise((resolve) => setTimeout(resolve, 2));
     engine.cache.kv.device.destroy();
     expectSame(await answers, expected[0], `turn 0, seed ${seed}`);
     expect(engine.cache.kv.devicesLost).toBe(1);

@@ -28,7 +28,9 @@ describe('a stop while answers are under way', () => {
     const waiting = server.post('/v1/chat/completions', JSON.stringify(chat));
     const idle = await server.post('/v1/completions', JSON.stringify({ ...long, max_tokens: 0 }));
     expect(idle.status).toBe(400);
-    while (server.serving.engine.counters.generationTokens < 6) await new Promise((go) => setTimeout(go, 2));
+    const { engine } = server.serving;
+    const isUnderWay = (): boolean => engine.size === 3 && engine.counters.generationTokens >= 6;
+    while (!isUnderWay()) await new Promise((go) => setTimeout(go, 2));
     await server.serving.stop();
     const answer = await whole;
     expect(answer.status).toBe(503);
@@ -52,7 +54,9 @@ describe('a stop while answers are under way', () => {
       }
       return text;
     })().catch((error: unknown) => error);
-    while (server.serving.engine.counters.generationTokens < 6) await new Promise((go) => setTimeout(go, 2));
+    const { engine } = server.serving;
+    const isUnderWay = (): boolean => engine.size === 2 && engine.counters.generationTokens >= 6;
+    while (!isUnderWay()) await new Promise((go) => setTimeout(go, 2));
     await server.serving.stop();
     expect(await whole).toBeInstanceOf(OpenAI.InternalServerError);
     expect(await streaming).toBeInstanceOf(OpenAI.APIError);

@@ -149,14 +149,15 @@ export async function ask(
 }
 
 export async function textOf(response: Response): Promise<string> {
-  const body = (await response.json()) as { choices: { text: string }[] };
+  const body = (await response.json()) as { choices?: { text: string }[] };
+  if (body.choices === undefined) throw new Error(`${response.status}: ${JSON.stringify(body)}`);
   return body.choices[0].text;
 }
 
-/** Waits until it holds; throws when that takes for ever. */
+/** Waits until it holds; throws before the test is out of time, so that it says what it waited for. */
 export async function until(holds: () => boolean, what: string): Promise<void> {
   for (let i = 0; !holds(); i++) {
-    if (i > 3000) throw new Error(`never: ${what}`);
+    if (i > 12_000) throw new Error(`never: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -345,7 +345,7 @@ describe('drain', () => {
     await using a = await TestBackend.open((request, response, body) => {
       setTimeout(() => echo(request, response, body), 50);
     });
-    const gateway = await gatewayOf([a]);
+    const gateway = await gatewayOf([a], { limits: { graceMs: 60_000 } });
     const asked = ask(gateway, 'p', {}, { connection: 'close' });
     await until(() => a.seen.length === 1, 'it was asked');
     await gateway.close();

@@ -68,7 +68,7 @@ export class BrowserPage implements AsyncDisposable {
 
   /** Fulfilled when the expression is true. */
   async until(expression: string): Promise<void> {
-    for (let i = 0; i < 2000; i++) {
+    for (let i = 0; i < 12_000; i++) {
       if (await this.evaluate<boolean>(expression)) return;
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
