@@ -30,7 +30,7 @@ it('a process answers by lines of JSON until its input ends, the same as SkyDisc
     const answer = JSON.parse(line) as { id: unknown; result: ServiceAnswer };
     answers.set(answer.id, answer);
   });
-  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const ended = new Promise((resolve) => child.once('close', resolve)); // all that it said has come by then
   const ask = (id: string, method: string, params: object = {}): void => {
     child.stdin.write(`${JSON.stringify({ id, method, params })}\n`);
   };

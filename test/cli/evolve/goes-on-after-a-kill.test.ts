@@ -81,12 +81,16 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
   const whole = evolve('whole', own, '--workers', '2');
   expect(whole.stderr).not.toContain('tierkv:');
   expect(whole.status).toBe(0);
-  await killAfter('killed', 1, own);
-  const half = JSON.parse(stateOf('killed')) as SearchState;
-  expect(half.generation).toBeLessThan(3);
-  const resumed = evolve('killed', '--resume', '--workers', '1');
+  let killed: string;
+  // on a busy machine the kill may come when the search is over: then it is tried once more
+  for (let times = 0; ; times++) {
+    killed = `killed-${times}`;
+    await killAfter(killed, 1, own);
+    if ((JSON.parse(stateOf(killed)) as SearchState).generation < 3) break;
+  }
+  const resumed = evolve(killed, '--resume', '--workers', '1');
   expect(resumed.stderr).not.toContain('tierkv:');
-  expect(stateOf('killed')).toBe(stateOf('whole'));
+  expect(stateOf(killed)).toBe(stateOf('whole'));
   for (const name of [
     'best.json',
     'report.json',
@@ -97,7 +101,7 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
     'pareto.svg',
   ]) {
     const read = (out: string): string => fs.readFileSync(path.join(folder, out, name), 'utf8');
-    expect(read('killed')).toBe(read('whole'));
+    expect(read(killed)).toBe(read('whole'));
   }
   expect(resumed.stdout).toBe(whole.stdout);
   expect(fs.readFileSync(path.join(folder, 'whole', 'report.json'), 'utf8')).toContain(own);

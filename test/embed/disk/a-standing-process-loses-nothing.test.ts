@@ -38,10 +38,9 @@ it.runIf(process.platform === 'linux')(
     stopped.kill('SIGCONT');
     expect(JSON.parse(await line())).toEqual(right);
   },
-  60_000,
 );
 
 it('kept by one long call: the same', async () => {
   const { line } = child(DEADLINE_MS, STANDS_MS);
   expect(JSON.parse(await line())).toEqual(right);
-}, 60_000);
+});

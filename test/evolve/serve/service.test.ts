@@ -13,7 +13,7 @@ def score(request, cluster, instances):
     return [rate(instance) for instance in instances]
 `;
 
-function service(wallMs = 10_000): EvaluationService {
+function service(wallMs = 240_000): EvaluationService {
   return new EvaluationService({ evaluator: new WeightEvaluator(), wallMs });
 }
 
@@ -101,11 +101,11 @@ it('two clients that use one id are told apart, and cancel ends the request of t
 });
 
 it('a candidate over its time gets an error, and others beside it get their results', async () => {
-  const shared = service(200);
-  const ask = (id: number, routing: string): ReturnType<EvaluationService['handle']> =>
-    shared.handle({ id, method: 'evaluate', params: { candidate: { routing } } });
+  const shared = service(240_000);
+  const ask = (id: number, routing: string, limits = {}): ReturnType<EvaluationService['handle']> =>
+    shared.handle({ id, method: 'evaluate', params: { candidate: { routing }, limits } });
   const [hanging, ...good] = await Promise.all([
-    ask(1, `${program(0.5)}# hang\n`),
+    ask(1, `${program(0.5)}# hang\n`, { wallMs: 200 }),
     ...[2, 3, 4].map((id) => ask(id, program(id / 10))),
   ]);
   expect('result' in hanging && hanging.result).toMatchObject({ status: 'timeout', combined_score: 0 });
