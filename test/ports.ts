@@ -8,10 +8,12 @@ import { createServer } from 'node:net';
 
 /** Ports of one process of tests, so that processes beside it search elsewhere. */
 const SLICE = 250;
+/** Workers of one run of vitest, at most: each has a slice of its own. */
+const WORKERS = 64;
 const lowest = 10_000;
 const ephemeral = lowestEphemeral();
 const slices = Math.floor((ephemeral - lowest) / SLICE);
-let next = (process.pid % slices) * SLICE;
+let next = (sliceOfOurOwn() % slices) * SLICE;
 
 /** @returns a port that nothing listens at, and that neither the system nor a later call gives to anything else */
 export async function portOfOurOwn(): Promise<number> {
@@ -21,6 +23,15 @@ export async function portOfOurOwn(): Promise<number> {
     if (await isFree(port)) return port;
   }
   throw new Error(`no port from ${lowest} to ${ephemeral - 1} is free`);
+}
+
+/**
+ * A port is free until its server listens, so two processes of one run must not search at one place: they differ by the
+ * number that vitest gives to each worker. Runs beside each other differ by their main process, as a rule.
+ */
+function sliceOfOurOwn(): number {
+  const worker = Number(process.env.VITEST_POOL_ID);
+  return Number.isInteger(worker) ? process.ppid * WORKERS + worker : process.pid;
 }
 
 function isFree(port: number): Promise<boolean> {

@@ -59,7 +59,7 @@ export class RedisServer {
     const child = this.#process;
     this.#process = undefined;
     if (child === undefined || child.exitCode !== null) return;
-    const ended = new Promise((resolve) => child.once('exit', resolve));
+    const ended = new Promise((resolve) => child.once('close', resolve));
     child.kill('SIGKILL');
     await ended;
     await sleep(0);

@@ -139,7 +139,7 @@ describe.skipIf(problem !== undefined)('a bundled page', () => {
       tab.on('pageerror', ({ message }) => problems.push(message));
       await tab.goto(url);
       const body = tab.locator('body[data-found]');
-      await body.waitFor({ state: 'attached', timeout: 60_000 }).catch((error: Error) => {
+      await body.waitFor({ state: 'attached', timeout: 240_000 }).catch((error: Error) => {
         throw new Error(`${problems.join('; ')} ${error.message}`);
       });
       expect(await body.getAttribute('data-found')).toBe('64,1,64,2,64,3');

@@ -239,7 +239,7 @@ it('serve-dashboard prints its address, answers there, and ends with Ctrl+C; a c
   expect((await ask(url)).text).toContain('<title>tierkv</title>');
   expect(JSON.parse((await ask(`${url}frames.json`)).text).frames.length).toBeGreaterThan(0);
   child.removeAllListeners('exit');
-  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const ended = new Promise((resolve) => child.once('close', resolve));
   child.kill('SIGINT');
   expect(await ended).toBe(130);
   const cut = join(folder, 'cut.log');

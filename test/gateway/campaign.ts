@@ -318,7 +318,7 @@ async function trouble(
   });
   await returning;
   for (let turn = 0; gateway.openRequests > 0; turn++) {
-    if (turn > 1000) throw new Error(`${gateway.openRequests} requests never end`);
+    if (turn > 12_000) throw new Error(`${gateway.openRequests} requests never end`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   totals.retries += gateway.counts.retries;

@@ -54,7 +54,7 @@ export class PrefillServer implements AsyncDisposable {
   async kill(): Promise<void> {
     const child = this.#child;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const ended = new Promise((resolve) => child.once('exit', resolve));
+    const ended = new Promise((resolve) => child.once('close', resolve));
     child.kill('SIGKILL');
     await ended;
     this.kills++;
@@ -64,7 +64,7 @@ export class PrefillServer implements AsyncDisposable {
   async stop(): Promise<string> {
     const child = this.#child;
     if (child !== undefined && child.exitCode === null && child.signalCode === null) {
-      const ended = new Promise((resolve) => child.once('exit', resolve));
+      const ended = new Promise((resolve) => child.once('close', resolve));
       child.kill('SIGTERM');
       await ended;
     }

@@ -38,7 +38,7 @@ afterEach(async () => {
 async function killed(child: ChildProcess): Promise<void> {
   running.delete(child);
   if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const ended = new Promise((resolve) => child.once('close', resolve));
   child.kill('SIGKILL');
   await ended;
 }
@@ -272,7 +272,7 @@ describe.runIf(hasRedis)('a long case', () => {
   });
 });
 
-/** Runs a case of so many requests at a worker with such a lock. @returns what the queue told of it */
+/** Runs a case of `requests` requests at a worker with that lock. @returns what the queue told of it */
 async function longCase(lockMs: number, requests: number): Promise<{ tookMs: number; events: string[] }> {
   const server = await RedisServer.start();
   const client = server.client();

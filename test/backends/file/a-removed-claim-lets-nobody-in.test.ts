@@ -65,7 +65,7 @@ it('the lock of a directory ends with its process, also if it was killed', async
   await once(child.stdout, 'data');
   await expect(FileStore.open(dir, shape)).rejects.toMatchObject(locked);
   child.kill('SIGKILL');
-  await once(child, 'exit');
+  await once(child, 'close');
   await (await FileStore.open(dir, shape))[Symbol.asyncDispose]();
 });
 

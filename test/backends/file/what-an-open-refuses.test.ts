@@ -258,7 +258,7 @@ describe('one process owns a directory', () => {
         });
       }
       child.kill('SIGKILL');
-      await once(child, 'exit');
+      await once(child, 'close');
       expect(readdirSync(dir).length).toBe(2);
       await (await FileStore.open(dir, shape, { native }))[Symbol.asyncDispose]();
       expect(readdirSync(dir)).toEqual([DATA]);

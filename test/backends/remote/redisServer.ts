@@ -65,7 +65,7 @@ export async function startRedis(...options: string[]): Promise<RedisServer> {
   let child = await start();
   const kill = async (): Promise<void> => {
     if (child.exitCode !== null || child.signalCode !== null) return;
-    const over = once(child, 'exit');
+    const over = once(child, 'close');
     child.kill('SIGKILL');
     await over;
   };

@@ -101,7 +101,7 @@ describe('tierkv disk', () => {
       expect(stderr).toMatch(new RegExp(`belongs to process ${child.pid}\\..*\\[TKV_LOCKED\\]\n$`));
     }
     child.kill('SIGKILL');
-    await once(child, 'exit');
+    await once(child, 'close');
     const names = readdirSync(live);
     expect(tierkv('fsck', live)).toMatchObject({ status: 0 });
     expect(readdirSync(live)).toEqual(names); // the dead owner's claim is not ours to remove

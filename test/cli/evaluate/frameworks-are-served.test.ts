@@ -65,7 +65,7 @@ it('a process answers by lines of JSON until its input ends, the same as SkyDisc
 it.each(['SIGTERM', 'shutdown'])('over HTTP it says where it listens, and ends by %s', async (how) => {
   const args = [main, 'evaluate', '--serve', '--http', '0', '--plan', plan];
   const child = spawn(process.execPath, args);
-  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const ended = new Promise((resolve) => child.once('close', resolve));
   const url = await new Promise<string>((resolve) => {
     createInterface({ input: child.stderr }).on('line', (line) => {
       const match = /listening on (\S+)/.exec(line);

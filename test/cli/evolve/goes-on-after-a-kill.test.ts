@@ -59,7 +59,7 @@ async function killAfter(out: string, generation: number, policy: string): Promi
     '--no-plots',
   ];
   const child = spawn(process.execPath, args, { stdio: 'ignore' });
-  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const ended = new Promise((resolve) => child.once('close', resolve));
   const reached = (): boolean => {
     try {
       return (JSON.parse(stateOf(out)) as SearchState).generation >= generation;

@@ -105,12 +105,13 @@ it.skipIf(process.platform === 'win32').each([
   if (args[0] !== 'simulate') return;
   // the control: with a reader the same command writes the same file through the pipe
   const reader = spawn('cat', [pipe], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const closed = once(reader, 'close');
   let read = 0;
   reader.stdout.on('data', (chunk: Buffer) => {
     read += chunk.length;
   });
   expect((await runCommand(given, folder, 100)).status).toBe(0);
-  if (reader.exitCode === null) await once(reader, 'close');
+  await closed;
   expect(read).toBeGreaterThan(100);
 });
 

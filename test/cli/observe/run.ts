@@ -71,7 +71,7 @@ fs.writeFileSync(
 async function tierkv(...args: string[]): Promise<void> {
   console.log(`\n$ tierkv ${args.join(' ')}`);
   const child = spawn(process.execPath, [path.join(root, 'src/cli/main.ts'), ...args], { stdio: 'inherit' });
-  const [code] = (await once(child, 'exit')) as [number | null];
+  const [code] = (await once(child, 'close')) as [number | null];
   if (code !== 0) throw new Error(`tierkv ${args[0]} ended with exit code ${code}`);
 }
 
@@ -134,6 +134,6 @@ try {
   process.exitCode = 1;
 } finally {
   server.kill('SIGTERM');
-  await (server.exitCode ?? once(server, 'exit'));
+  await (server.exitCode ?? once(server, 'close'));
   if (values.out === undefined) fs.rmSync(folder, { recursive: true });
 }

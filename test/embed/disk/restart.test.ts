@@ -126,7 +126,7 @@ describe('the same prompts after a restart', () => {
     const held = Number(line.toString());
     expect(held).toBeGreaterThan(20);
     child.kill('SIGKILL');
-    await once(child, 'exit');
+    await once(child, 'close');
 
     await using kv = await KVRuntime.open(config(dir));
     expect(kv.manager.counters.adopted).toBe(held);

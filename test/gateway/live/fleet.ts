@@ -51,7 +51,7 @@ export class ServerProcess implements AsyncDisposable {
   /** As the kernel ends a process: nothing is said. */
   async kill(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    const exited = once(this.#child, 'exit');
+    const exited = once(this.#child, 'close');
     this.#child.kill('SIGKILL');
     await exited;
   }

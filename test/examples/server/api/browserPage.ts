@@ -77,7 +77,7 @@ export class BrowserPage implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#socket.close();
-    const ended = new Promise((resolve) => this.#process.once('exit', resolve));
+    const ended = new Promise((resolve) => this.#process.once('close', resolve));
     this.#process.kill('SIGKILL');
     await ended;
     rmSync(this.#profile, { recursive: true, force: true });
