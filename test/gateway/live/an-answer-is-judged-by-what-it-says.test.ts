@@ -1,6 +1,7 @@
 /** What a gateway makes of answers as servers really write them: whole, cut, failed; in JSON with spaces or without. */
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -61,17 +62,20 @@ const token = '{"choices":[{"index":0,"text":"a"}]}';
 const failure = '{"error": {"message": "the server is stopping", "type": "server_error"}}';
 
 /** The outcome in the trace, and what the client got: its text, or that it was cut off. */
-async function outcomeOf(handler: Handler): Promise<{ line: Record<string, unknown>; got: string }> {
+async function outcomeOf(
+  handler: Handler,
+  asked: object = { stream: true },
+): Promise<{ line: Record<string, unknown>; got: string }> {
   const trace = join(mkdtempSync(join(folder, 'run-')), 'trace.jsonl');
   let got: string;
   {
     await using backend = await TestBackend.open(handler);
     await using gateway = await gatewayOf([backend], { trace });
-    const response = await ask(gateway, 'p', { stream: true });
+    const response = await ask(gateway, 'p', asked);
     got = await response.text().catch(() => 'cut');
     await until(() => gateway.openRequests === 0, 'it is over');
-    const { completed, brokenAnswers } = gateway.counts;
-    expect(completed + brokenAnswers).toBe(1);
+    const { completed, brokenAnswers, backendErrors } = gateway.counts;
+    expect(completed + brokenAnswers + backendErrors).toBe(1);
   }
   return { line: JSON.parse(readFileSync(trace, 'utf8').trim().split('\n').at(-1) ?? ''), got };
 }
@@ -96,6 +100,18 @@ describe('a stream', () => {
     const { line, got } = await outcomeOf(handler);
     expect(line).toMatchObject({ outcome: 'broken', output_tokens: 1 });
     expect(got).toBe('cut');
+  });
+
+  it.each([
+    ['one ended', { n: 2 }, 'broken'],
+    ['one ended', { prompt: ['p', 'q'] }, 'broken'],
+    ['all ended', { n: 1 }, 'completed'],
+  ])('of several choices of which %s, %j, is %s', async (_what, asked, outcome) => {
+    const ended = '{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}';
+    const cut = '{"choices":[{"index":1,"text":"a","finish_reason":null}]}';
+    const { line, got } = await outcomeOf(streams(ended, cut), { stream: true, ...asked });
+    expect(line).toMatchObject({ outcome, output_tokens: 2 });
+    expect(got === 'cut').toBe(outcome === 'broken');
   });
 
   it('that ends with an error is passed on as it is, and does not count as an answer', async () => {
@@ -167,9 +183,8 @@ it('a request whose server is gone when it is to be sent there is decided about 
     if (decode.metrics !== wellMetrics) return void response.end('{"kv_transfer_params":{}}');
     // while the prompt is computed, the decode server begins anew
     decode.metrics = wellMetrics.replace('} 160', '} 16').replace('} 80', '} 8');
-    void until(() => gateway.pool.find('d')?.instance !== before, 'another instance').then(() =>
-      response.end('{"kv_transfer_params":{}}'),
-    );
+    const isAnother = (): boolean => ![before, -1].includes(gateway.pool.find('d')?.instance ?? -1);
+    void until(isAnother, 'another instance').then(() => response.end('{"kv_transfer_params":{}}'));
   });
   await using gateway = await Gateway.open({
     backends: [
@@ -184,4 +199,44 @@ it('a request whose server is gone when it is to be sent there is decided about 
   expect(gateway.counts).toMatchObject({ completed: 1, failed: 0, retries: 1 });
   expect(decode.seen).toHaveLength(1);
   expect(gateway.openRequests).toBe(0);
+});
+
+describe('the time of the first token', () => {
+  it.each([
+    ['an answer that does not stream', echo, {}],
+    ['an error', (_, response) => void response.writeHead(400).end(failure), { stream: true }],
+    ['an error in a stream', streams(failure), { stream: true }],
+  ] as readonly (readonly [string, Handler, object])[])(
+    'of %s is not known',
+    async (_what, handler, asked) => {
+      const { line } = await outcomeOf(handler, asked);
+      expect(line).toMatchObject({ ttft_us: -1 });
+    },
+  );
+
+  it('is when a token comes, and not a sign of life or a role', async () => {
+    let answering: ServerResponse | undefined;
+    await using backend = await TestBackend.open((_, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(': keep-alive\n\n');
+      answering = response;
+    });
+    await using gateway = await gatewayOf([backend]);
+    const answer = await ask(gateway, 'p', { stream: true });
+    const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+    const known: boolean[] = [];
+    const read = async (): Promise<void> => {
+      await reader.read();
+      known.push(gateway.pool.backends[0].recentTtftMs > 0);
+    };
+    await read();
+    for (const event of ['{"choices":[{"delta":{"role":"assistant","content":""}}]}', token, token]) {
+      answering?.write(`data: ${event}\n\n`);
+      await read();
+    }
+    answering?.end('data: [DONE]\n\n');
+    await until(() => gateway.openRequests === 0, 'it is over');
+    expect(known).toEqual([false, false, true, true]);
+    expect(gateway.measures.timeToFirstToken.count).toBe(1);
+  });
 });
