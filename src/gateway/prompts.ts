@@ -293,8 +293,8 @@ function isCount(value: unknown): value is number {
 }
 
 function choicesOf({ n, prompt }: BodyFields): number {
-  const prompts = Array.isArray(prompt) && !isIds(prompt) ? prompt.length : 1;
-  return prompts * (isCount(n) ? n : 1);
+  const isList = Array.isArray(prompt) && !isIds(prompt as unknown[]);
+  return (isList ? (prompt as unknown[]).length : 1) * (isCount(n) ? n : 1);
 }
 
 function isIds(list: readonly unknown[]): list is readonly number[] {
