@@ -228,11 +228,18 @@ async function drained(response: ServerResponse, clientMs: number): Promise<Pass
 // stream has an event for each token or some; where its last one has `usage`, that counts. Servers write JSON with spaces or
 // without.
 
+/** The reason for which a choice ended. */
+const endedChoice = /"finish_reason"\s*:\s*"[^"]/g;
 /** Bytes of one line of a stream that are looked at. */
 const LINE_BYTES_MOST = 2 ** 18;
 
 export class AnswerMeter {
   readonly #streams: boolean;
+  readonly #began: () => void;
+  /** Choices of the answer that must end, and that have. */
+  readonly #choices: number;
+  #endedChoices = 0;
+  #hasEnd = false;
   #line = '';
   #skips = false;
   /** Null for an answer that is too long to be looked at. */
@@ -240,13 +247,22 @@ export class AnswerMeter {
   #wholeBytes = 0;
   #events = 0;
   #usage: { completion: number; prompt: number; cached: number } | undefined;
-  /** Whether `[DONE]` has come, or the reason for which an answer ended: a whole stream has one or both. */
-  isWhole = false;
   /** Whether the server says that it failed, in the place of an answer or behind a part of one. */
   hasFailed = false;
 
-  constructor(streams: boolean) {
+  /**
+   * @param choices that were asked for
+   * @param began is called at the first token of a stream; when the first one of another answer came is not known
+   */
+  constructor(streams: boolean, choices: number = 1, began: () => void = () => {}) {
     this.#streams = streams;
+    this.#choices = choices;
+    this.#began = began;
+  }
+
+  /** Whether `[DONE]` has come, or the reasons for which all choices ended: a whole stream has one or both. */
+  get isWhole(): boolean {
+    return this.#hasEnd || this.#endedChoices >= this.#choices;
   }
 
   get outputTokens(): number {
@@ -295,13 +311,13 @@ export class AnswerMeter {
   #event(line: string): void {
     if (!line.startsWith('data:')) return;
     if (line.includes('[DONE]', 5) && line.slice(5).trim() === '[DONE]') {
-      this.isWhole = true;
+      this.#hasEnd = true;
       return;
     }
-    if (/"finish_reason"\s*:\s*"[^"]/.test(line)) this.isWhole = true;
+    if (line.includes('"finish_reason"')) this.#endedChoices += line.match(endedChoice)?.length ?? 0;
     // the first event of a chat names the role alone, the last of a stream its usage alone
     const looks = /"role"|"error"|"usage"\s*:\s*\{|"choices"\s*:\s*\[\s*\]/.test(line);
-    if (!looks || this.#take(line.slice(5))) this.#events++;
+    if ((!looks || this.#take(line.slice(5))) && this.#events++ === 0) this.#began();
   }
 
   /** @returns whether it has something of an answer */

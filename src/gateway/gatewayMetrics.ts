@@ -138,7 +138,7 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     name('time_to_first_token_seconds'),
     's',
     [],
-    'From when a request came in until its answer began, in seconds.',
+    'From when a request came in until the first token of its streamed answer, in seconds.',
     (of) => alone(of.measures.timeToFirstToken),
   ),
   metric<MeasuredGateway>(

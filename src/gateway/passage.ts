@@ -116,6 +116,7 @@ export class Passage {
   /** Where the decisions believe it to be. */
   #state: 'waiting' | 'routed' | 'ended' = 'waiting';
   #upstream: http.ClientRequest | undefined;
+  /** When the first token of a streamed answer came, -1 before. */
   #firstUs = -1;
   #retries = 0;
   /** Whether the time for all of it is over. */
@@ -415,11 +416,8 @@ export class Passage {
         backend.lastError = `it answered ${answer.status}`;
         return this.#again('answer', backend.lastError);
       }
-      this.#firstUs = this.#gateway.nowUs();
       this.#waitUntil(this.#patience.wholeMs);
-      backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
-      this.#gateway.tell({ in: 'token', request: this.#number });
-      await this.#pass(backend, answer);
+      await this.#pass(backend, answer, sentMs);
       return true;
     } finally {
       backend.inFlight--;
@@ -432,18 +430,23 @@ export class Passage {
     }
   }
 
-  async #pass(backend: Backend, answer: BegunAnswer): Promise<void> {
+  async #pass(backend: Backend, answer: BegunAnswer, sentMs: number): Promise<void> {
     const { limits, counts, cutter } = this.#gateway;
-    const meter = new AnswerMeter(answer.streams);
+    const isGood = answer.status < 400;
+    const meter = new AnswerMeter(answer.streams, this.#prompt?.choices, () => {
+      if (!isGood) return;
+      this.#firstUs = this.#gateway.nowUs();
+      backend.recentTtftMs = mixed(backend.recentTtftMs, performance.now() - sentMs);
+      this.#gateway.tell({ in: 'token', request: this.#number });
+    });
     this.#sendHead(answer);
     const passed = await passOn(answer, this.#response, limits, meter);
     meter.end();
     const ended = checkedPaths.has(this.#path) ? judged(passed, answer, meter) : passed;
-    const isGood = answer.status < 400;
     const tokens = isGood ? meter.outputTokens : 0;
-    if (tokens > 1) {
+    if (tokens > 1 && this.#firstUs !== -1) {
       const tookMs = (this.#gateway.nowUs() - this.#firstUs) / 1000;
-      if (answer.streams) backend.recentTpotMs = mixed(backend.recentTpotMs, tookMs / (tokens - 1));
+      backend.recentTpotMs = mixed(backend.recentTpotMs, tookMs / (tokens - 1));
     }
     const isMiscounted = meter.promptTokens >= 0 && meter.promptTokens !== this.#promptTokens;
     if (this.#countsTokens && isMiscounted) counts.promptsMiscounted++;

@@ -224,6 +224,8 @@ export interface ReadPrompt {
   readonly streams: boolean;
   /** Most tokens of the answer, 0 where the body does not say. */
   readonly maxTokens: number;
+  /** Answers that are asked for: several of a prompt, or one for each of several. */
+  readonly choices: number;
   readonly user: string;
 }
 
@@ -250,7 +252,8 @@ export function readPrompt(path: string, body: string, template: ChatTemplate | 
     model: text('model').slice(0, MODEL_MOST),
     salt: text('cache_salt'),
     streams: fields.stream === true,
-    maxTokens: typeof most === 'number' && Number.isSafeInteger(most) && most > 0 ? most : 0,
+    maxTokens: isCount(most) ? most : 0,
+    choices: choicesOf(fields),
     user: text('user'),
   };
 }
@@ -283,6 +286,15 @@ function firstPrompt({ prompt }: BodyFields): string | readonly number[] {
   const [first] = prompt as unknown[];
   if (typeof first === 'string') return first;
   return Array.isArray(first) && isIds(first) ? first : '';
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0;
+}
+
+function choicesOf({ n, prompt }: BodyFields): number {
+  const isList = Array.isArray(prompt) && !isIds(prompt as unknown[]);
+  return (isList ? (prompt as unknown[]).length : 1) * (isCount(n) ? n : 1);
 }
 
 function isIds(list: readonly unknown[]): list is readonly number[] {

@@ -30,7 +30,7 @@ export interface TracedRequest {
   readonly backend: string;
   /** Of the one that computed its prompt for that, '' for none. */
   readonly prefillBackend: string;
-  /** From its arrival, -1 where it had none. */
+  /** From its arrival, -1 where it had none, and for an answer that did not stream. */
   readonly ttftUs: number;
   readonly e2eUs: number;
   /** By the backend's count, -1 where it did not say. */

@@ -1,11 +1,12 @@
 /** A simulation as a report: does this deployment serve this workload within its targets, and what is in the way? */
 
 import { formatCounted } from '../printing/text.ts';
+import { TOP, tierNames } from '../runtime/tier/tier.ts';
 import type { Conservation } from '../sim/cluster/core.ts';
 import { type RequestTable, statusNames } from '../sim/metrics/requestTable.ts';
 import { classOf, meetsTargets, type TargetsByClass } from '../sim/metrics/statistics.ts';
 import { firstArrivalUs, type MetricsOutput, servedRates } from '../sim/report/metricsOutput.ts';
-import { cacheMetrics, transferMetrics } from '../sim/report/tierMetrics.ts';
+import { cacheMetrics, tierNamesOf, transferMetrics } from '../sim/report/tierMetrics.ts';
 import type { BuiltSimulation } from '../simulate/built.ts';
 import { provenanceOf } from '../simulate/provenance.ts';
 import {
@@ -289,7 +290,6 @@ function classSection(table: RequestTable, targets: TargetsByClass): ReportSecti
 
 function timelineSection({ built: { simulation }, timeline }: SimulatedRun): ReportSection {
   const { table, instances } = simulation;
-  const tiers = instances[0]?.engine.traffic().tiers.map(({ tier }) => tierTitle(tier)) ?? [];
   const requests: TimelineRequest[] = [];
   const after = (row: number, delayUs: number): number | null =>
     delayUs < 0 ? null : (table.arrivalUs[row] + delayUs) / 1e6;
@@ -313,7 +313,7 @@ function timelineSection({ built: { simulation }, timeline }: SimulatedRun): Rep
     title: 'What happened when',
     note: 'Drag over a chart to zoom, double-click for the whole run. A click on a request zooms to it.',
     lanes: timeline.lanes(
-      tiers,
+      tierNamesOf(instances),
       instances.map(({ id }) => id),
     ),
     events: timeline.events,
@@ -433,7 +433,7 @@ function advice({ built, timeline }: SimulatedRun, cluster: MetricsOutput, share
     );
   }
   const { tiers } = transferMetrics(instances);
-  if (timeline.mostOf('tier 0') > NARROW_KV && cluster.preemption_count === 0) {
+  if (timeline.mostOf(`tier ${tierNames[TOP]}`) > NARROW_KV && cluster.preemption_count === 0) {
     lines.push('GPU memory for KV was full at times: more KV blocks, or fewer sequences at a time.');
   }
   const evicted = tiers.reduce((sum, tier) => sum + tier.evictions, 0);

@@ -3,13 +3,15 @@
  * simulation.
  */
 
+import type { TierName } from '../runtime/tier/tier.ts';
 import type { SimulationObserver, StepSpan } from '../sim/cluster/parts.ts';
 import type { ReplicaChange, ScaleChange } from '../sim/cluster/scaling.ts';
 import type { RoutingDecision } from '../sim/control/policy.ts';
 import type { Instance } from '../sim/instance/instance.ts';
 import type { SimRequest } from '../sim/instance/simRequest.ts';
 import { Status, statusNames } from '../sim/metrics/requestTable.ts';
-import type { TimelineEvent, TimelineLane } from './model.ts';
+import { tierShares } from '../sim/report/tierMetrics.ts';
+import { type TimelineEvent, type TimelineLane, tierTitle } from './model.ts';
 import { TimeBins } from './timeBins.ts';
 
 /** Instances that are told apart; beyond that the mean and the largest stand for all. */
@@ -74,9 +76,7 @@ export class SimulationTimeline implements SimulationObserver {
     }
     if (engine === undefined) return;
     this.#bins.add(`queue ${instance}`, startUs, engine.waitingCount);
-    for (const [tier, { usedBlocks, capacityBlocks }] of engine.tiers().entries()) {
-      this.#bins.add(`tier ${tier}`, startUs, capacityBlocks === 0 ? 0 : usedBlocks / capacityBlocks);
-    }
+    for (const [tier, share] of tierShares([engine.tiers()])) this.#bins.add(`tier ${tier}`, startUs, share);
     this.#bins.add('instances', startUs, this.#instances().length);
   }
 
@@ -123,8 +123,8 @@ export class SimulationTimeline implements SimulationObserver {
     return this.#bins.means(name).reduce((most, [, value]) => Math.max(most, value), 0);
   }
 
-  /** @param tiers names, HBM first @param names of the instances */
-  lanes(tiers: readonly string[], names: readonly string[]): TimelineLane[] {
+  /** @param tiers from fast to slow @param names of the instances */
+  lanes(tiers: readonly TierName[], names: readonly string[]): TimelineLane[] {
     const lanes: TimelineLane[] = [
       this.#perInstance('requests in a step', 'batch', names),
       this.#perInstance('requests that wait', 'queue', names),
@@ -132,7 +132,7 @@ export class SimulationTimeline implements SimulationObserver {
       {
         name: 'tiers in use, share',
         unit: 'share',
-        series: tiers.map((name, i) => ({ name, points: this.#bins.means(`tier ${i}`) })),
+        series: tiers.map((tier) => ({ name: tierTitle(tier), points: this.#bins.means(`tier ${tier}`) })),
       },
     ];
     const waits = this.#bins.means('waits');

@@ -53,16 +53,22 @@ function workloadLine({ opened, options }: BuiltSimulation): string {
   const name =
     file ?? String(options.workload ?? (spec?.clients.length === 1 ? 'one client' : 'of the deployment'));
   if (spec === undefined) return `workload: ${name}, as recorded`;
-  const talk = spec.clients.find(({ reasoning }) => reasoning?.multiTurn?.singleSession === false);
-  const rounds = talk?.reasoning?.multiTurn?.maxRounds;
-  const begin = rounds === undefined ? '' : ` conversations of up to ${rounds} rounds begin`;
+  const talks = spec.clients.flatMap(({ reasoning }) =>
+    reasoning?.multiTurn?.singleSession === false ? [reasoning.multiTurn.maxRounds] : [],
+  );
+  // the rate counts what others send one by one too
+  const isMixed = talks.length > 0 && talks.length < spec.clients.length + spec.cohorts.length;
+  const others = isMixed ? 'single requests and ' : '';
+  const begin =
+    talks.length === 0 ? '' : ` ${others}conversations of up to ${Math.max(...talks)} rounds begin`;
   const perS = Number(spec.aggregateRate.toFixed(3));
   const rate = spec.aggregateRate > 0 ? `, ${perS}${begin} a second` : '';
   const users = spec.clients.reduce((sum, { concurrency }) => sum + concurrency, 0);
   const loop = users === 0 ? '' : `, ${formatCount(users)} users in closed loop`;
   const sessions = opened.workload.sessions?.seeds.length;
   const least = opened.expected === Infinity ? '' : `, at most ${formatCount(opened.expected)} requests`;
-  const most = sessions === undefined ? least : `, ${formatCount(sessions)} in all`;
+  const kind = isMixed ? 'conversations ' : '';
+  const most = sessions === undefined ? least : `, ${formatCount(sessions)} ${kind}in all`;
   return `workload: ${name}${rate}${loop}${most}, seed ${spec.seed}`;
 }
 

@@ -103,9 +103,8 @@ function run(spec: DeploymentSpec, detail: boolean): SimulationResult {
   });
 }
 
-function detailOf({ simulation }: BuiltSimulation, { samples }: Occupancy): SimulationDetail {
+function detailOf({ simulation }: BuiltSimulation, { samples, tiers }: Occupancy): SimulationDetail {
   const cache = cacheMetrics(simulation.instances);
-  const tiers = Object.keys(cache.hitsByTier);
   return { latencies: latenciesOf(simulation.table), tiers, samples, cache };
 }
 

@@ -152,9 +152,9 @@ export async function runSimulate(asked: AskedSimulation): Promise<void> {
   }
   const plot = textOption(options, 'plot');
   if (plot !== undefined) {
-    const tiers = instances[0].engine.traffic().tiers.map(({ tier }) => tier);
+    const { samples = [], tiers = [] } = watchers.occupancy ?? {};
     const title = `${provenance.model} on ${instances.length} x ${provenance.hardware}`;
-    const chart = simulationChart(title, table, watchers.occupancy?.samples ?? [], tiers);
+    const chart = simulationChart(title, table, samples, tiers);
     writeText(plot, await renderSvg(chart));
     bar.say(`wrote ${printable(plot)}`);
   }

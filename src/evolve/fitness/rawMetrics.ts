@@ -23,7 +23,7 @@ import {
 } from '../../sim/metrics/statistics.ts';
 import { headOfLineBlocking, priorityInversions } from '../../sim/report/decisions.ts';
 import { clusterMetrics, tenantSummaries } from '../../sim/report/metricsOutput.ts';
-import { cacheMetrics, transferMetrics } from '../../sim/report/tierMetrics.ts';
+import { cacheMetrics, tierShares, transferMetrics } from '../../sim/report/tierMetrics.ts';
 
 export type RawMetrics = Readonly<Record<string, number>>;
 
@@ -132,7 +132,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
   const sent = instances
     .filter(({ role }) => role !== 'prefill')
     .map(({ number }) => watch.sent[number] ?? 0);
-  const utilization = watch.meanUtilization();
+  const [utilization, mostUtilization] = [watch.meanUtilization(), watch.mostUtilization()];
   const meanReplicas = watch.meanReplicas(durationS * 1e6);
   const p50 = percentileMs(e2e, 50);
   return {
@@ -174,10 +174,10 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     head_of_line_instances: headOfLineBlocking(instances),
     tail_blowup: p50 === 0 ? 0 : percentileMs(e2e, 99) / p50,
     ...Object.fromEntries(
-      transfers.tiers.flatMap(({ tier, hits }, i): [string, number][] => [
+      transfers.tiers.flatMap(({ tier, hits }): [string, number][] => [
         [`hit_rate.${tier}`, lookups === 0 ? 0 : hits / lookups],
-        [`kv_utilization.${tier}`, utilization[i] ?? 0],
-        [`kv_utilization_max.${tier}`, watch.mostUtilization()[i] ?? 0],
+        [`kv_utilization.${tier}`, utilization.get(tier) ?? 0],
+        [`kv_utilization_max.${tier}`, mostUtilization.get(tier) ?? 0],
       ]),
     ),
     ...Object.fromEntries(
@@ -279,8 +279,8 @@ export class RunWatch implements SimulationObserver {
   /** By instance number: requests sent there. */
   readonly sent: number[] = [];
   /** By tier: sum of the shares in use, over the samples. */
-  readonly #usedSums: number[] = [];
-  readonly #usedMost: number[] = [];
+  readonly #usedSums = new Map<string, number>();
+  readonly #usedMost = new Map<string, number>();
   #samples = 0;
   #nextUs = 0;
   /** How many replicas there were, and from when on. */
@@ -333,28 +333,19 @@ export class RunWatch implements SimulationObserver {
     if (startUs < this.#nextUs) return;
     this.#nextUs = startUs + SAMPLE_US;
     this.#samples++;
-    const used: number[] = [];
-    const capacity: number[] = [];
-    for (const tiers of this.#tiers()) {
-      for (const [tier, { usedBlocks, capacityBlocks }] of tiers.entries()) {
-        used[tier] = (used[tier] ?? 0) + usedBlocks;
-        capacity[tier] = (capacity[tier] ?? 0) + capacityBlocks;
-      }
-    }
-    for (const [tier, blocks] of used.entries()) {
-      const share = blocks / Math.max(1, capacity[tier]);
-      this.#usedSums[tier] = (this.#usedSums[tier] ?? 0) + share;
-      this.#usedMost[tier] = Math.max(this.#usedMost[tier] ?? 0, share);
+    for (const [tier, share] of tierShares(this.#tiers())) {
+      this.#usedSums.set(tier, (this.#usedSums.get(tier) ?? 0) + share);
+      this.#usedMost.set(tier, Math.max(this.#usedMost.get(tier) ?? 0, share));
     }
   }
 
   /** By tier: mean share in use. */
-  meanUtilization(): number[] {
-    return this.#usedSums.map((sum) => sum / Math.max(1, this.#samples));
+  meanUtilization(): ReadonlyMap<string, number> {
+    return new Map([...this.#usedSums].map(([tier, sum]) => [tier, sum / Math.max(1, this.#samples)]));
   }
 
   /** By tier: the largest share in use that was seen. */
-  mostUtilization(): readonly number[] {
+  mostUtilization(): ReadonlyMap<string, number> {
     return this.#usedMost;
   }
 

@@ -61,16 +61,19 @@ export interface EngineStep {
 
 /** What an engine says of one of its tiers, in blocks. */
 export interface TierReport {
+  readonly tier: TierName;
   readonly capacityBlocks: number;
   /** Blocks that requests hold; in lower tiers all that hold anything. */
   readonly usedBlocks: number;
   /** Free or evictable. */
   readonly freeBlocks: number;
+  /** Of the tier that instances share, how much of it holds anything, whoever wrote it. */
+  readonly sharedFill?: number;
 }
 
 /** What went on in a tier. */
 export interface InstanceTierMetrics {
-  readonly tier: string;
+  readonly tier: TierName;
   readonly capacityBlocks: number;
   /** Blocks that requests found here. */
   readonly hits: number;
@@ -538,11 +541,20 @@ export function countersOf(
   return { hits: kept, openedBlocks, preemptions, offloads, reloads, thrashing };
 }
 
-export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {
-  return manager.tiers.map((_, position) => {
+/** @param shared the server of the last tier, where instances share it */
+export function tiersOf(
+  manager: KVManager,
+  blockBytes: number,
+  shared: SharedServer | null = null,
+): TierReport[] {
+  const last = manager.tiers.length - 1;
+  return manager.tiers.map((tier, position) => {
     const { capacityBytes, residentBytes, heldBytes, cachedBytes } = manager.usage(position);
     const used = position === TOP ? heldBytes : residentBytes;
+    const isShared = shared !== null && position === last;
     return {
+      tier: tierName(tier),
+      ...(isShared ? { sharedFill: shared.residentBytes / shared.config.capacityBytes } : {}),
       capacityBlocks: capacityBytes / blockBytes,
       usedBlocks: used / blockBytes,
       freeBlocks: (capacityBytes - residentBytes + cachedBytes) / blockBytes,
@@ -558,8 +570,8 @@ export function trafficOf(
   flights: Flights<unknown> | null,
 ): EngineTraffic {
   const { evictions, writtenBytes, readBytes } = manager.counters;
-  const tiers = tiersOf(manager, blockBytes).map(({ capacityBlocks }, i) => ({
-    tier: tierName(manager.tiers[i]),
+  const tiers = tiersOf(manager, blockBytes).map(({ tier, capacityBlocks }, i) => ({
+    tier,
     capacityBlocks,
     hits: hits[i],
     evictions: evictions[i],

@@ -193,7 +193,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   tiers(): TierReport[] {
-    return tiersOf(this.manager, this.blockBytes);
+    return tiersOf(this.manager, this.blockBytes, this.#shared?.server ?? null);
   }
 
   traffic(): EngineTraffic {

@@ -4,11 +4,13 @@
  */
 
 import { requireShapes } from '../../runtime/options.ts';
+import { type TierName, tierNames } from '../../runtime/tier/tier.ts';
 import type { SimulationObserver, StepSpan } from '../cluster/parts.ts';
 import type { RoutingDecision } from '../control/policy.ts';
-import type { InstanceTierMetrics, LinkMetrics } from '../instance/engine.ts';
+import type { InstanceTierMetrics, LinkMetrics, TierReport } from '../instance/engine.ts';
 import type { Instance } from '../instance/instance.ts';
 import type { SimRequest } from '../instance/simRequest.ts';
+import { sharedTier } from '../links/machineTiers.ts';
 
 export interface TransferMetrics {
   readonly tiers: readonly InstanceTierMetrics[];
@@ -53,7 +55,7 @@ export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
 
 export function transferMetrics(instances: readonly Instance[]): TransferMetrics {
   requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
-  const tiers: InstanceTierMetrics[] = [];
+  const sums = new Map<TierName, InstanceTierMetrics>();
   const links = new Map<string, LinkMetrics>();
   let offloads = 0;
   let reloads = 0;
@@ -61,9 +63,9 @@ export function transferMetrics(instances: readonly Instance[]): TransferMetrics
   let stepTransferUs = 0;
   for (const { engine, counters } of instances) {
     const traffic = engine.traffic();
-    for (const [i, tier] of traffic.tiers.entries()) {
-      const sum = tiers[i];
-      tiers[i] = sum === undefined ? tier : addTiers(sum, tier);
+    for (const tier of traffic.tiers) {
+      const sum = sums.get(tier.tier);
+      sums.set(tier.tier, sum === undefined ? tier : addTiers(sum, tier));
     }
     for (const { link, bytes, busyUs } of traffic.links) {
       const sum = links.get(link) ?? { link, bytes: 0, busyUs: 0 };
@@ -74,18 +76,40 @@ export function transferMetrics(instances: readonly Instance[]): TransferMetrics
     thrashed += Math.round(engine.counters.thrashing * engine.counters.reloads);
     stepTransferUs += counters.transferUs;
   }
+  const tiers = tierNames.flatMap((name) => sums.get(name) ?? []);
   return { tiers, links: [...links.values()], offloads, reloads, thrashed, stepTransferUs };
 }
 
 function addTiers(a: InstanceTierMetrics, b: InstanceTierMetrics): InstanceTierMetrics {
+  const isShared = a.tier === sharedTier; // all of them have the same one
   return {
     tier: a.tier,
-    capacityBlocks: a.capacityBlocks + b.capacityBlocks,
+    capacityBlocks: isShared
+      ? Math.max(a.capacityBlocks, b.capacityBlocks)
+      : a.capacityBlocks + b.capacityBlocks,
     hits: a.hits + b.hits,
     evictions: a.evictions + b.evictions,
     writtenBytes: a.writtenBytes + b.writtenBytes,
     readBytes: a.readBytes + b.readBytes,
   };
+}
+
+/** Names of the tiers of instances, from fast to slow: not all instances need have the same ones. */
+export function tierNamesOf(instances: readonly Instance[]): TierName[] {
+  const there = new Set(instances.flatMap(({ engine }) => engine.tiers().map(({ tier }) => tier)));
+  return tierNames.filter((name) => there.has(name));
+}
+
+/** The share of each tier that is in use, over all instances. */
+export function tierShares(instances: readonly (readonly TierReport[])[]): ReadonlyMap<TierName, number> {
+  const sums = new Map<TierName, { used: number; capacity: number }>();
+  for (const { tier, usedBlocks, capacityBlocks, sharedFill } of instances.flat()) {
+    const sum = sums.get(tier) ?? { used: 0, capacity: 0 };
+    sums.set(tier, sum);
+    sum.used += sharedFill === undefined ? usedBlocks : sharedFill * capacityBlocks;
+    sum.capacity += capacityBlocks;
+  }
+  return new Map([...sums].map(([tier, { used, capacity }]) => [tier, used / Math.max(1, capacity)]));
 }
 
 // How full the tiers are over time, sampled at steps; the samples thin out as the run grows.
@@ -106,8 +130,14 @@ export interface OccupancySample {
 /** Most samples that are kept. */
 const SAMPLES_MAX = 2048;
 
+/** A sample by names of tiers: instances that come later may have others. */
+interface NamedSample extends Omit<OccupancySample, 'shares' | 'hits'> {
+  readonly shares: ReadonlyMap<TierName, number>;
+  readonly hits: ReadonlyMap<TierName, number>;
+}
+
 export class Occupancy implements SimulationObserver {
-  #samples: OccupancySample[] = [];
+  #samples: NamedSample[] = [];
   #everyUs = 1000;
   #nextUs = 0;
   readonly #instances: () => readonly Instance[];
@@ -117,29 +147,36 @@ export class Occupancy implements SimulationObserver {
     this.#instances = instances;
   }
 
+  /** Tiers that a sample has, from fast to slow. */
+  get tiers(): readonly TierName[] {
+    return tierNamesOf(this.#instances());
+  }
+
   get samples(): readonly OccupancySample[] {
-    return this.#samples;
+    const { tiers } = this;
+    return this.#samples.map(({ shares, hits, ...sample }) => ({
+      ...sample,
+      shares: tiers.map((tier) => shares.get(tier) ?? 0),
+      hits: tiers.map((tier) => hits.get(tier) ?? 0),
+    }));
   }
 
   step({ startUs }: StepSpan): void {
     if (startUs < this.#nextUs) return;
-    const used: number[] = [];
-    const capacity: number[] = [];
-    const found: number[] = [];
+    const reports: (readonly TierReport[])[] = [];
+    const hits = new Map<TierName, number>();
     let [openedBlocks, waiting, running] = [0, 0, 0];
     for (const { engine } of this.#instances()) {
-      for (const [i, { usedBlocks, capacityBlocks }] of engine.tiers().entries()) {
-        used[i] = (used[i] ?? 0) + usedBlocks;
-        capacity[i] = (capacity[i] ?? 0) + capacityBlocks;
-      }
+      const tiers = engine.tiers();
+      reports.push(tiers);
       const { counters } = engine;
-      for (const [i, hits] of counters.hits.entries()) found[i] = (found[i] ?? 0) + hits;
+      for (const [i, { tier }] of tiers.entries()) hits.set(tier, (hits.get(tier) ?? 0) + counters.hits[i]);
       openedBlocks += counters.openedBlocks;
       waiting += engine.waitingCount;
       running += engine.runningCount;
     }
-    const shares = used.map((blocks, i) => blocks / capacity[i]);
-    this.#samples.push({ timeUs: startUs, shares, hits: found, openedBlocks, waiting, running });
+    const shares = tierShares(reports);
+    this.#samples.push({ timeUs: startUs, shares, hits, openedBlocks, waiting, running });
     if (this.#samples.length === SAMPLES_MAX) {
       this.#samples = this.#samples.filter((_, i) => i % 2 === 0);
       this.#everyUs *= 2;

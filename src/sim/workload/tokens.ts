@@ -114,15 +114,15 @@ export class TokenReader {
 
   /** All token ids of the prompt of `request`. */
   prompt(request: WorkloadRequest): Int32Array {
-    return this.#read(request.prompt, request.inputTokens);
+    return this.#read(request.prompt, request.inputTokens, request.id);
   }
 
   /** The token ids that will be generated for `request`. */
   output(request: WorkloadRequest): Int32Array {
-    return this.#read(request.output, request.outputTokens);
+    return this.#read(request.output, request.outputTokens, request.id);
   }
 
-  #read(identity: PromptIdentity, tokens: number): Int32Array {
+  #read(identity: PromptIdentity, tokens: number, id: string): Int32Array {
     switch (identity.kind) {
       case 'tokens':
         return identity.tokens;
@@ -144,8 +144,11 @@ export class TokenReader {
             at += count;
           }
         }
-        // what lies behind the last full block is this request's own; it is never shared, so any ids will do
-        if (at < tokens) new GoRandom(space).fillIntn(out, at, tokens - at, VOCABULARY);
+        // what lies behind the last block that a trace names is this request's own: a server would find equal ids
+        if (at < tokens) {
+          const own = fnv1a64(`${identity.namespace}/own/${id}`);
+          new GoRandom(BigInt.asIntN(64, own)).fillIntn(out, at, tokens - at, VOCABULARY);
+        }
         return out;
       }
     }

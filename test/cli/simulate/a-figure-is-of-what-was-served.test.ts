@@ -168,6 +168,25 @@ clients:
   expect((await run('seed: 7\n', '--seed', '8')).slice(0, 2)).toEqual(['8', '8']);
 });
 
+it('a rate of conversations beside single requests is told as that of both', async () => {
+  const client = (id: string, more: string): string =>
+    `  - {id: ${id}, rate_fraction: 0.5, arrival: {process: poisson}, ` +
+    `input_distribution: {type: constant, params: {value: 50}}, output_distribution: {type: constant, params: {value: 5}}${more}}`;
+  const talk = ', reasoning: {multi_turn: {max_rounds: 3, think_time_us: 1000, context_growth: accumulate}}';
+  const lineOf = async (name: string, ...clients: string[]): Promise<string> => {
+    const file = join(folder, `${name}.yaml`);
+    writeFileSync(file, `version: "2"\nseed: 1\naggregate_rate: 20\nclients:\n${clients.join('\n')}\n`);
+    const text = await printed(file, ...model, '--num-requests', '12');
+    return /^workload: .*$/m.exec(text)?.[0].replace(file, 'file') ?? '';
+  };
+  expect(await lineOf('mixed', client('a', ''), client('b', talk))).toMatch(
+    /^workload: file, 20 single requests and conversations of up to 3 rounds begin a second, \d+ conversations in all, seed 1$/,
+  );
+  expect(await lineOf('alike', client('a', talk), client('b', talk))).toMatch(
+    /^workload: file, 20 conversations of up to 3 rounds begin a second, \d+ in all, seed 1$/,
+  );
+});
+
 describe('conversations that last longer than the run', () => {
   const chat = (...more: string[]): PointResult => {
     const words = [...model, '--workload', 'chat', '--rate', '4', '--num-requests', '60', ...more];

@@ -100,6 +100,14 @@ export const echo: Handler = (_request, response, body) => {
   response.end(answer(`echo ${prompt}`));
 };
 
+/** The same, in a stream where that is asked for. */
+export const streamedEcho: Handler = (request, response, body) => {
+  const { prompt, stream } = JSON.parse(body) as { prompt: string; stream?: boolean };
+  if (stream !== true) return echo(request, response, body);
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  response.end(`data: ${answer(`echo ${prompt}`)}\n\ndata: [DONE]\n\n`);
+};
+
 /** A server of bytes, for answers that are no HTTP. */
 export async function rawServer(
   talk: (socket: Socket, head: string) => void,

@@ -6,6 +6,7 @@ import {
   gatewayOf,
   type Handler,
   rawServer,
+  streamedEcho,
   TestBackend,
   textOf,
   until,
@@ -293,13 +294,13 @@ describe('metrics that cannot be true', () => {
   });
 
   it('a backend without metrics is served by what the gateway sees', async () => {
-    await using a = await TestBackend.open(echo);
+    await using a = await TestBackend.open(streamedEcho);
     a.metrics = (response) => {
       response.writeHead(404);
       response.end();
     };
     await using gateway = await gatewayOf([a]);
-    await allAnswered(gateway, 3);
+    await (await ask(gateway, 'p', { stream: true })).text();
     await until(() => (gateway.pool.backends[0].report?.recentTtftUs ?? 0) > 0, 'a report of its own');
   });
 

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { Gateway } from '../../../src/gateway/index.ts';
 import { gatewayMetrics, prometheus, ValueHistogram } from '../../../src/metrics/index.ts';
 import { bundleOf, prefixBundle } from '../recordedRun.ts';
-import { ask, echo, gatewayOf, TestBackend, textOf, until, wellMetrics } from './backends.ts';
+import { ask, echo, gatewayOf, streamedEcho, TestBackend, textOf, until, wellMetrics } from './backends.ts';
 
 /** Names of metrics that a test has moved so far, without `tierkv_gateway_`. */
 const moved = new Set<string>();
@@ -43,14 +43,14 @@ const routes = (source: string) => bundleOf({ routing: { type: 'code', language:
 
 describe('requests', () => {
   it('that are answered, with their tokens and times, and that shadows would have treated otherwise', async () => {
-    await using a = await TestBackend.open(echo);
+    await using a = await TestBackend.open(streamedEcho);
     await using gateway = await gatewayOf([a], {
       shadows: [
         { name: 'none', bundle: bundleOf({ admission: rejecting }) },
         { name: 'elsewhere', bundle: routes('def route(r, c, i):\n  return 0\n') },
       ],
     });
-    expect(await moves(gateway, async () => textOf(await ask(gateway, 'p')))).toEqual(
+    expect(await moves(gateway, async () => (await ask(gateway, 'p', { stream: true })).text())).toEqual(
       has(
         'requests_total',
         'completed_total',

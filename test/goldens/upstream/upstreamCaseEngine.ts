@@ -159,7 +159,7 @@ export class UpstreamCaseEngine implements InstanceEngine {
 
   tiers(): TierReport[] {
     const { total, used } = this.#engine.store;
-    return [{ capacityBlocks: total, usedBlocks: used, freeBlocks: total - used }];
+    return [{ tier: 'hbm', capacityBlocks: total, usedBlocks: used, freeBlocks: total - used }];
   }
 
   visitState(): never {

@@ -109,6 +109,19 @@ describe('forms', () => {
       itls: requests.map((r) => [(r.lastTokenUs - r.firstTokenUs) / 1e6]),
     }),
   };
+  it('requests whose first token nobody saw are told and left out', () => {
+    const [first, second, ...rest] = forms.observed.split('\n');
+    const whole = JSON.stringify({ ...JSON.parse(second), streaming: false, ttft_us: 1e6, e2e_us: 1e6 });
+    const cut = JSON.stringify({ ...JSON.parse(first), ttft_us: -1 });
+    const streamed = rest.map((line) => JSON.stringify({ ...JSON.parse(line), streaming: true }));
+    const read = readMeasuredRun([cut, whole, ...streamed].join('\n'), 'run');
+    expect(read.requests).toHaveLength(requests.length - 2);
+    expect(read.taken.notes).toEqual([
+      '1 requests without all their tokens left out',
+      '1 requests that did not stream left out',
+    ]);
+  });
+
   it.each(Object.entries(forms))('%s', (format, text) => {
     const read = readMeasuredRun(text, 'run');
     expect(read.format).toBe(format);

@@ -125,18 +125,22 @@ interface LineFormat {
   readonly fields: readonly string[];
   readonly optional: readonly string[];
   readonly times: string;
-  /** Undefined for a request that did not get all its tokens. */
-  request(row: Readonly<Record<string, unknown>>, at: TraceLine): MeasuredRequest | undefined;
+  /** In place of a request that cannot be judged, which requests are left out. */
+  request(row: Readonly<Record<string, unknown>>, at: TraceLine): MeasuredRequest | string;
 }
+
+const withoutTokens = 'requests without all their tokens left out';
 
 const lineFormats: Readonly<Record<string, LineFormat>> = {
   observed: {
     fields: ['arrival_us', 'prompt_tokens', 'output_tokens', 'ttft_us', 'e2e_us'],
-    optional: ['counted_prompt_tokens', 'cached_tokens', 'outcome'],
+    optional: ['counted_prompt_tokens', 'cached_tokens', 'outcome', 'streaming'],
     times: 'us',
     request(row, at) {
-      if ((row.outcome !== undefined && row.outcome !== 'completed') || Number(row.ttft_us) < 0)
-        return undefined;
+      if (row.outcome !== undefined && row.outcome !== 'completed') return withoutTokens;
+      // such an answer comes whole, so the time of its first token is not known
+      if (row.streaming === false) return 'requests that did not stream left out';
+      if (Number(row.ttft_us) < 0) return withoutTokens;
       const arrivalUs = at.integer(row, 'arrival_us', 0);
       const counted = at.number(row, 'counted_prompt_tokens', -1, -1);
       const promptTokens = counted > 0 ? counted : at.tokens(row, 'prompt_tokens');
@@ -181,8 +185,8 @@ function linesRun(
     const row = at.json(text);
     taken.leaveOthers(row, known);
     const request = format.request(row, at);
-    if (request === undefined) {
-      taken.note('requests without all their tokens left out');
+    if (typeof request === 'string') {
+      taken.note(request);
       continue;
     }
     const problem = orderProblem(request);
