@@ -27,7 +27,6 @@ it('control: with the rule taken out, sealed blocks that were never written are 
   let wrong = 0;
   const report = await soakLosses({
     ...slice,
-    requestsPerRound: 600,
     // Which round meets the moment is up to the device; most do.
     goesOn: (rounds) => rounds < 12 && wrong === 0,
     withoutTheRule: true,

@@ -228,6 +228,8 @@ export class SequenceClient {
   async #arrive(sequence: KVSequence, tokens: number[]): Promise<boolean> {
     const random = this.#random;
     const groups = sequence.groups.length;
+    // nothing was written yet, so nothing may be sealed
+    if (random.chance(0.15)) await this.#seal(sequence, tokens, false);
     if (groups > 1) {
       for (let group = 0; group < groups; group++) {
         const layers = await this.#call('readyLayers', () => this.#kv.readyLayers(sequence, group));
