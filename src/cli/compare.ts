@@ -1,7 +1,7 @@
 /** `tierkv compare RUN`: a measured run beside its prediction, on the requests that no fit saw. */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeResultJson } from '../files/results.ts';
+import { requireWritableTargets, writeResultJson } from '../files/results.ts';
 import type { ServedBy } from '../fitting/fitRequests.ts';
 import { startProgressBar } from '../printing/progress.ts';
 import { renderTable } from '../printing/text.ts';
@@ -41,7 +41,7 @@ export function compareCommand(): Command {
       if (!(raw.fitShare >= 0 && raw.fitShare < 1)) {
         throw configError('--fit-share', `is ${raw.fitShare}`, 'Set it to a share from 0, below 1.');
       }
-      if (raw.json !== undefined) requireWritableTarget(raw.json);
+      requireWritableTargets({ '--json': raw.json });
       const { predictedRun } = await import('../fitting/fitRequests.ts');
       const { readMeasuredRun } = await import('../sim/latency/fit/measuredRuns.ts');
       const { replayRun } = await import('../sim/latency/fit/runFit.ts');

@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { fileLines, readText } from '../files/inputs.ts';
-import { requireWritableTarget, writeResultJson } from '../files/results.ts';
+import { requireWritableTargets, writeResultJson } from '../files/results.ts';
 import { startProgressBar } from '../printing/progress.ts';
 import { configError } from '../runtime/errors.ts';
 import { addSimulateOptions, askedOf, jsonOption } from './optionRows.ts';
@@ -43,7 +43,7 @@ export function explainCommand(): Command {
         const problem = questions.length === 0 ? 'is missing' : 'is given beside another question';
         throw configError('--request', problem, 'Ask one of --request ID, --block KEY and --prefix FILE.');
       }
-      if (values.json !== undefined) requireWritableTarget(values.json);
+      requireWritableTargets({ '--json': values.json });
       const told = values.simulated
         ? await fromSimulation(first === undefined ? rest : [first, ...rest], values)
         : await fromLog(first, rest, values);

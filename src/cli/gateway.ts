@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeResultJson } from '../files/results.ts';
+import { requireWritableTargets, writeResultJson } from '../files/results.ts';
 import type {
   BackendRole,
   GatewayConfig,
@@ -155,7 +155,7 @@ export function gatewayCommand(): Command {
       '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
     )
     .action(async (log: string, { json }: { json?: string }) => {
-      if (json !== undefined) requireWritableTarget(json);
+      requireWritableTargets({ '--json': json });
       const { replayLog } = await import('../gateway/index.ts');
       const result = await replayLog(log);
       if (json !== undefined) writeResultJson(json, 'gateway replay', result);
@@ -171,7 +171,7 @@ export function gatewayCommand(): Command {
     .addOption(jsonOption())
     .action(async (log: string, options: { workload?: string; deployment?: string; json?: string }) => {
       const { workload, deployment, json } = options;
-      if (json !== undefined) requireWritableTarget(json);
+      requireWritableTargets({ '--json': json });
       if ((workload === undefined) !== (deployment === undefined)) {
         const [given, missing] =
           workload === undefined ? ['--deployment', '--workload'] : ['--workload', '--deployment'];

@@ -1,7 +1,7 @@
 /** `tierkv observe WORKLOAD --target URL`: a workload against a running server, and a line a request of what it measured. */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeResultJson, writeText } from '../files/results.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../files/results.ts';
 import { formatCounted, formatSeconds, printable } from '../printing/text.ts';
 import { configError } from '../runtime/errors.ts';
 import type { WorkloadRequest } from '../sim/workload/request.ts';
@@ -24,8 +24,7 @@ function* first(requests: Iterable<WorkloadRequest>, most: number): Generator<Wo
 async function run(file: string, options: OptionValues): Promise<void> {
   const target = String(options.target);
   const out = String(options.out);
-  requireWritableTarget(out);
-  if (typeof options.json === 'string') requireWritableTarget(options.json);
+  requireWritableTargets({ '--out': out, '--json': options.json });
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;

@@ -10,7 +10,7 @@ export const reportAbout = 'write a page for people who decide';
 
 /** Before a long run. @throws TKV_IO or TKV_CONFIG where no report can be written there */
 export async function checkReport(target: unknown): Promise<void> {
-  if (typeof target === 'string') await requireReportTarget(target);
+  if (typeof target === 'string') await requireReportTarget(target, '--report');
 }
 
 /** Writes the report, and says so. @param make gets the command line as it was typed */

@@ -158,6 +158,27 @@ export function loadCoefficients(
   return checked(readShipped(`latency/${shippedName}`, parseCoefficients), `data/latency/${shippedName}`);
 }
 
+export interface ChosenCoefficients {
+  readonly coefficients: Coefficients;
+  /** Whether they were measured on another GPU, H100. */
+  readonly standsIn: boolean;
+}
+
+/**
+ * Coefficients of a backend, from a file or as shipped. Where nothing measured on a GPU ships, those of H100 stand in, on this
+ * GPU's peaks, memory and links.
+ * @throws TKV_CONFIG, TKV_IO and TKV_MISMATCH about the file
+ */
+export function chooseCoefficients(
+  backend: LatencyBackend,
+  hardware: Hardware,
+  file: string | undefined,
+): ChosenCoefficients {
+  const standsIn = backend === 'calibrated' && file === undefined && !isCalibrated(hardware);
+  const measuredOn = standsIn ? loadHardware('H100') : hardware;
+  return { coefficients: loadCoefficients(backend, measuredOn, file), standsIn };
+}
+
 /** GPU and tensor parallelism that a model runs on unless told otherwise. */
 export function modelDefaults(model: string): { gpu: string; tp: number } | undefined {
   const models = readShipped('latency/model-defaults.json', readYaml).section('models');

@@ -24,12 +24,26 @@ const STDOUT = '-';
 /** Characters that are put together before they are written. */
 const blockCharacters = 1 << 20;
 
-function ioError(target: string, cause: unknown): TierKVError {
+/** @param option what named the file, where that is known */
+function ioError(target: string, cause: unknown, option?: string): TierKVError {
   const reason = cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
-  return new TierKVError('TKV_IO', `${target} cannot be written: ${reason}. Name a file that can.`, {
+  const lacking = missingFolder(target);
+  const why =
+    lacking === undefined
+      ? `${reason}. Name a file that can.`
+      : `the folder ${lacking} does not exist. Make it (mkdir -p ${path.dirname(target)}), or name a file in another one.`;
+  const named = option === undefined ? target : `${option} ${target}`;
+  return new TierKVError('TKV_IO', `${named} cannot be written: ${why}`, {
+    ...(option === undefined ? {} : { field: option }),
     path: target,
     cause,
   });
+}
+
+/** The folder of `target`, as a whole path, where nothing has that name. */
+function missingFolder(target: string): string | undefined {
+  const folder = path.dirname(path.resolve(target));
+  return fs.existsSync(folder) ? undefined : folder;
 }
 
 /** Where the bytes will really lie: symbolic links followed, so that they are kept. */
@@ -44,10 +58,11 @@ function destination(target: string): { file: string; replaceable: boolean } {
 
 /**
  * Checks, before a long run, that `target` will be writable at its end.
+ * @param option what named the file, for the error
  * @throws {TierKVError} TKV_IO when its directory does not exist or refuses files, or it is itself a
  * directory, or a pipe that no program reads.
  */
-export function requireWritableTarget(target: string): void {
+export function requireWritableTarget(target: string, option?: string): void {
   if (target === STDOUT) return;
   try {
     const { file, replaceable } = destination(target);
@@ -57,7 +72,17 @@ export function requireWritableTarget(target: string): void {
     fs.accessSync(written, fs.constants.W_OK);
     requireReader(file);
   } catch (cause) {
-    throw ioError(target, cause);
+    throw ioError(target, cause, option);
+  }
+}
+
+/**
+ * The same for all files that a command may write.
+ * @param targets the file by the option that names it; what is no text was not asked for
+ */
+export function requireWritableTargets(targets: Readonly<Record<string, unknown>>): void {
+  for (const [option, target] of Object.entries(targets)) {
+    if (typeof target === 'string') requireWritableTarget(target, option);
   }
 }
 

@@ -17,12 +17,13 @@ export const reportBytesMost: number = 5 * 1024 * 1024;
 
 /**
  * Checks, before a long run, that a report can be written there at its end.
+ * @param option what named the file, for the error
  * @throws TKV_IO for a folder, a place that cannot be written and a disk without room; TKV_CONFIG where the packages that
  * draw are not installed
  */
-export async function requireReportTarget(target: string): Promise<void> {
+export async function requireReportTarget(target: string, option?: string): Promise<void> {
   requireShapes({ target }, { target: 'name' });
-  requireWritableTarget(target);
+  requireWritableTarget(target, option);
   await requireDrawing();
   if (target === '-') return;
   const folder = path.dirname(path.resolve(target));

@@ -2,8 +2,8 @@
 
 import path from 'node:path';
 import {
-  isCalibrated,
-  loadCoefficients,
+  type ChosenCoefficients,
+  chooseCoefficients,
   loadHardware,
   loadModel,
   modelDefaults,
@@ -468,15 +468,7 @@ function hardwareOf(options: OptionValues, fallback: string): Hardware {
   return all.find((hardware) => hardware.name === name) as Hardware;
 }
 
-interface ChosenCoefficients {
-  readonly coefficients: Coefficients;
-  readonly standsIn: boolean;
-}
-
-/**
- * Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. Where
- * nothing measured on a GPU ships, those of H100 stand in, on this GPU's peaks, memory and links.
- */
+/** Of the model of time that is named; else of the one in the file that is named; else the calibrated ones of the GPU. */
 function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoefficients {
   const named = textOption(options, 'latencyModel');
   const backend = named === undefined ? undefined : oneOf('--latency-model', named, latencyBackends);
@@ -490,8 +482,5 @@ function coefficientsOf(options: OptionValues, hardware: Hardware): ChosenCoeffi
     }
     return { coefficients: { backend: 'trained-physics', values: { alpha, beta } }, standsIn: false };
   }
-  const standsIn =
-    (backend ?? 'calibrated') === 'calibrated' && file === undefined && !isCalibrated(hardware);
-  const measuredOn = standsIn ? loadHardware('H100') : hardware;
-  return { coefficients: loadCoefficients(backend ?? 'calibrated', measuredOn, file), standsIn };
+  return chooseCoefficients(backend ?? 'calibrated', hardware, file);
 }

@@ -2,7 +2,7 @@
 
 import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
-import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
 import type { LinkRound, LinkRow } from '../../measure/links.ts';
 import type { ManagerRow } from '../../measure/manager.ts';
 import { renderSvg } from '../../printing/chart.ts';
@@ -71,8 +71,7 @@ export function benchCommand(): Command {
     .addHelpText('after', helpEnd)
     .action(async (what: Measured, options: BenchOptions) => {
       refuseIdle(what, options);
-      for (const file of [options.json, options.plot, options.fio])
-        if (file !== undefined) requireWritableTarget(file);
+      requireWritableTargets({ '--json': options.json, '--plot': options.plot, '--fio': options.fio });
       await checkReport(options.report);
       const has = (part: Measured): boolean => what === part || what === 'all';
       const { samples = [], ...links }: LinksFound = has('links') ? await linksAsAsked(options) : {};

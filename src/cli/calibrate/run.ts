@@ -5,7 +5,7 @@
  */
 
 import { fileLines, readText } from '../../files/inputs.ts';
-import { requireWritableTarget, writeJsonFile, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeJsonFile, writeText } from '../../files/results.ts';
 import type { HandoffFit, MeasuredHandoff } from '../../handoff/linkFit.ts';
 import type { LinkRow } from '../../measure/links.ts';
 import { median } from '../../measure/manager.ts';
@@ -57,13 +57,13 @@ export async function calibrate(given: CalibrateOptions): Promise<void> {
     return;
   }
   const { out, dir, adapter: wanted, quick, handoffs } = given;
+  requireWritableTargets({ '--out': out });
   if (handoffs !== undefined) {
     const { fitHandoffs } = await import('../../handoff/linkFit.ts');
     printText(writeHandoffs(fitHandoffs(await readHandoffs(handoffs)), out));
     return;
   }
   if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
-  requireWritableTarget(out);
   if (given.remote !== undefined) return await calibrateRemote(given, given.remote, out);
   const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../../measure/links.ts');
   const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
@@ -117,7 +117,7 @@ function recordedFiles({
   }
   if (out !== undefined) throw configError('--out', 'excludes --report', 'Keep one of them.');
   if (traceData === undefined || simResults === undefined || report === undefined) return undefined;
-  requireWritableTarget(report);
+  requireWritableTargets({ '--report': report });
   return { traceData, simResults, report, ...(traceHeader === undefined ? {} : { traceHeader }) };
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeResultJson } from '../../files/results.ts';
+import { requireWritableTargets, writeResultJson } from '../../files/results.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
@@ -18,7 +18,7 @@ export function diskCommand(): Command {
     .argument('<dir>', 'directory of the disk tier')
     .addOption(jsonOption())
     .action(async (dir: string, { json }: { json?: string }) => {
-      if (json !== undefined) requireWritableTarget(json);
+      requireWritableTargets({ '--json': json });
       const { describeStore, renderDescription } = await import('./run.ts');
       const description = await describeStore(dir);
       if (json !== undefined) writeResultJson(json, 'disk stat', description);
@@ -39,7 +39,7 @@ Exit code: 0 without faults, 1 with any, 2 when the directory cannot be checked 
 Last line: faults N`,
     )
     .action(async (dir: string, { json }: { json?: string }) => {
-      if (json !== undefined) requireWritableTarget(json);
+      requireWritableTargets({ '--json': json });
       const { checkStore, renderCheck } = await import('./run.ts');
       const { startProgressBar } = await import('../../printing/progress.ts');
       using bar = startProgressBar('records');

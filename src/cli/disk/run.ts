@@ -5,7 +5,7 @@ import path from 'node:path';
 import { type StoreReport, StoreView } from '../../backends/file/inspect.ts';
 import { printable } from '../../backends/file/record.ts';
 import { openToWrite } from '../../backends/host/posix.ts';
-import { requireWritableTarget } from '../../files/results.ts';
+import { requireWritableTargets } from '../../files/results.ts';
 import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../../printing/text.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { keyToHex } from '../../runtime/index.ts';
@@ -141,7 +141,7 @@ interface ExportOptions {
 /** @throws {TierKVError} TKV_LOCKED, TKV_MISMATCH or TKV_IO */
 export async function exportStore(dir: string, { out: named, payloads }: ExportOptions): Promise<void> {
   const out = named === '-' ? undefined : named; // standard output, as without the option
-  if (out !== undefined) requireWritableTarget(out);
+  requireWritableTargets({ '--out': out });
   if (payloads !== undefined) requireDirectory(payloads);
   await using view = await StoreView.open(dir);
   const target = out === undefined ? undefined : openToWrite(out, 'w');

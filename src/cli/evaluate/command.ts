@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget } from '../../files/results.ts';
+import { requireWritableTargets } from '../../files/results.ts';
 import { configError } from '../../runtime/errors.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
@@ -82,9 +82,7 @@ export function evaluateCommand(): Command {
         await interruptible((signal) => toFrameworks(policies, options, limits, server, signal));
         return;
       }
-      for (const target of [options.json, options.trace]) {
-        if (typeof target === 'string') requireWritableTarget(target);
-      }
+      requireWritableTargets({ '--json': options.json, '--trace': options.trace });
       await checkReport(options.report);
       const { runEvaluate } = await import('./run.ts');
       await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits, server);

@@ -1,7 +1,7 @@
 /** `tierkv evolve`: a search for policies that beat every preset, without any language model. */
 
 import { Command } from 'commander';
-import { requireWritableTarget } from '../../files/results.ts';
+import { requireWritableTargets } from '../../files/results.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
 import { jsonOption } from '../optionRows.ts';
@@ -97,7 +97,7 @@ export function evolveCommand(): Command {
         wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),
         json: texts.json,
       };
-      if (options.json !== undefined) requireWritableTarget(options.json);
+      requireWritableTargets({ '--json': options.json });
       const { evolve } = await import('./run.ts');
       await interruptible((signal) => evolve(options, signal));
     });

@@ -4,7 +4,7 @@
  */
 
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { requireWritableTarget, writeJsonFile, writeResultJson, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeJsonFile, writeResultJson, writeText } from '../../files/results.ts';
 import type { FitRequestsOptions } from '../../fitting/fitRequests.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { formatCounted, printable } from '../../printing/text.ts';
@@ -62,6 +62,7 @@ function predictCommand(): Command {
     .option('--gpu-memory-utilization <share>', 'share of the memory that may be used', numberOption, 0.9)
     .addOption(jsonOption())
     .action(async (raw) => {
+      requireWritableTargets({ '--json': raw.json });
       const { predict, renderPrediction } = await import('./predict.ts');
       const report = predict({
         ...raw,
@@ -135,8 +136,7 @@ function fitCommand(): Command {
     .requiredOption('--out <file>', 'where the coefficients go')
     .addOption(jsonOption())
     .action(async (raw, self: Command) => {
-      requireWritableTarget(raw.out);
-      if (raw.json !== undefined) requireWritableTarget(raw.json);
+      requireWritableTargets({ '--out': raw.out, '--json': raw.json });
       refuseOtherFit(self, raw.requests !== undefined);
       if (raw.requests !== undefined) return fitOneRun({ ...servedBy(raw), out: raw.out });
       const { fitCoefficients } = await import('../../fitting/fit.ts');
@@ -229,8 +229,7 @@ function checkCommand(): Command {
     .option('--plot <file>', 'draw predicted against measured as SVG')
     .addOption(jsonOption())
     .action(async (raw) => {
-      if (raw.plot !== undefined) requireWritableTarget(raw.plot);
-      if (raw.json !== undefined) requireWritableTarget(raw.json);
+      requireWritableTargets({ '--plot': raw.plot, '--json': raw.json });
       const { check } = await import('../../fitting/check.ts');
       const { checkChart, renderCheck } = await import('./renderCheck.ts');
       const report = check(raw);

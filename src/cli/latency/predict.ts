@@ -3,7 +3,7 @@
  * floor it lies.
  */
 
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../../files/dataFiles.ts';
+import { chooseCoefficients, loadHardware, loadModel, modelDefaults } from '../../files/dataFiles.ts';
 import { printable, renderTable } from '../../printing/text.ts';
 import {
   configError,
@@ -48,6 +48,8 @@ export interface PredictReport {
   readonly tp: number;
   readonly dp: number;
   readonly backend: string;
+  /** The GPU whose coefficients stand in, where none measured on `gpu` ship. */
+  readonly measuredOn?: string;
   readonly floor: boolean;
   readonly kvBytesPerToken: number;
   /** Absent when the formula does not describe the model or nothing fits; `kvBlocksProblem` says which. */
@@ -70,7 +72,7 @@ function predictBatches(options: PredictOptions): PredictReport {
   const hardware = loadHardware(options.gpu ?? defaults?.gpu ?? 'H100');
   const tp = requireInteger('--tp', options.tp ?? defaults?.tp ?? 1, 1, 1024);
   const dp = requireInteger('--dp', options.dp, 1, 1024);
-  const coefficients = loadCoefficients(options.backend, hardware, options.coefficients);
+  const { coefficients, standsIn } = chooseCoefficients(options.backend, hardware, options.coefficients);
   const { floor, moeCommBackend } = options;
   const latency = newLatencyModel({ model, hardware, tp, dp, coefficients, moeCommBackend, floor });
   const physics = new PhysicalFloor(engineShape(model, hardware, { tp, dp }));
@@ -107,6 +109,7 @@ function predictBatches(options: PredictOptions): PredictReport {
     tp,
     dp,
     backend: latency.backend,
+    ...(standsIn && coefficients.backend === 'calibrated' ? { measuredOn: coefficients.gpu } : {}),
     floor,
     kvBytesPerToken: kvBytesPerToken(model, tp),
     ...blocks,
@@ -120,11 +123,18 @@ function predictBatches(options: PredictOptions): PredictReport {
 const ms = (us: number): string => (us / 1000).toFixed(3);
 
 export function renderPrediction(report: PredictReport): string {
-  const { model, gpu, tp, dp, backend, kvBlocks, kvBlocksProblem } = report;
+  const { model, gpu, tp, dp, backend, measuredOn, kvBlocks, kvBlocksProblem } = report;
   const engine = `${gpu} x ${tp}${dp > 1 ? ` x ${dp} ranks` : ''}`;
+  const why =
+    measuredOn === undefined
+      ? ''
+      : printable(
+          ` on ${measuredOn}, since nothing measured on ${gpu} is shipped: its own peaks, memory and links at the shares of ` +
+            `${measuredOn}. Calibrate by tierkv latency fit`,
+        );
   const head =
     `${printable(`${model} on ${engine}`)}, ` +
-    `${backend}${report.floor ? '' : ', without the physical floor'}\n`;
+    `${backend}${report.floor ? '' : ', without the physical floor'}${why}\n`;
   const rows = report.batches.map(({ batch, stepUs, floorUs, parts }) => [
     batch,
     ms(stepUs),

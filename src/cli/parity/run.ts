@@ -1,7 +1,7 @@
 /** The run behind `tierkv parity`: its options read, the traffic served and simulated, the report written. */
 
 import { existsSync, statSync } from 'node:fs';
-import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
 import { temporaryDirectory } from '../../files/temporaryDirectory.ts';
 import { loadEngine, type ParityEngine } from '../../parity/engine.ts';
 import type { ParityListener, ParityOptions } from '../../parity/run.ts';
@@ -89,10 +89,7 @@ function parseParityOptions(
   engine?: ParityEngine,
 ): ParityCall {
   const options: OptionValues = { ...given, hardware: given.gpu, timeout: '-1' };
-  for (const name of ['log', 'json', 'plot']) {
-    const target = textOption(options, name);
-    if (target !== undefined) requireWritableTarget(target);
-  }
+  requireWritableTargets({ '--log': options.log, '--json': options.json, '--plot': options.plot });
   const dir = textOption(options, 'dir');
   if (dir !== undefined && !(existsSync(dir) && statSync(dir).isDirectory())) {
     throw configError('--dir', `is ${dir}, which is not a directory`, 'Make it, or leave --dir out.');

@@ -1,7 +1,7 @@
 /** `tierkv plan`: a question in options; the library searches, and what it found is printed. */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
 import type { PlanQuestion } from '../../plan/index.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
@@ -70,9 +70,7 @@ export function planCommand(): Command {
     .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, flags: PlanFlags) => {
-      for (const target of [flags.out, flags.json]) {
-        if (target !== undefined) requireWritableTarget(target);
-      }
+      requireWritableTargets({ '--out': flags.out, '--json': flags.json });
       await checkReport(flags.report);
       const { server, workers } = workersOption(scalars(flags));
       const { plan } = await import('../../plan/plan.ts');

@@ -7,7 +7,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { systemReason } from '../../files/inputErrors.ts';
-import { requireWritableTarget } from '../../files/results.ts';
+import { requireWritableTargets } from '../../files/results.ts';
 import { parseBlocks, parseBytes } from '../../printing/text.ts';
 import type { DriverName, ReplayOptions } from '../../replay/options.ts';
 import {
@@ -255,8 +255,7 @@ export function parseReplayOptions(
     ['--log', raw.log],
     ['--json', raw.json],
   ]);
-  if (raw.log !== undefined) requireWritableTarget(raw.log);
-  if (raw.json !== undefined) requireWritableTarget(raw.json);
+  requireWritableTargets({ '--log': raw.log, '--json': raw.json });
   if (driver === 'real') requireRoom(tiers, blockBytes);
 
   const { sharedTier } = raw;

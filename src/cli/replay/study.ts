@@ -1,6 +1,6 @@
 /** The study of a command line: what was asked for, checked before anything runs, then run, drawn and shown. */
 
-import { requireWritableTarget, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeText } from '../../files/results.ts';
 import { renderSvg, type VegaLiteSpec } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { formatCount, formatCounted, renderTable } from '../../printing/text.ts';
@@ -108,8 +108,7 @@ export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
     );
   }
   const capacities = parseCapacities(topOption, topText, maxBlocks);
-  if (plot !== undefined) requireWritableTarget(plot);
-  if (json !== undefined) requireWritableTarget(json);
+  requireWritableTargets({ '--plot': plot, '--json': json });
   return {
     policies,
     capacities,

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget } from '../../files/results.ts';
+import { requireWritableTargets } from '../../files/results.ts';
 import type { OptionValues } from '../../simulate/optionTable.ts';
 import { addSimulateOptions, askedOf } from '../optionRows.ts';
 import { traceStem } from '../output.ts';
@@ -24,22 +24,19 @@ export function simulateCommand(): Command {
     .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
       const asked = askedOf(self, workload);
       const { options } = asked;
-      for (const name of [
-        'json',
-        'metricsPath',
-        'requests',
-        'resultsPath',
-        'decisions',
-        'chromeTrace',
-        'plot',
-      ]) {
-        const target = options[name];
-        if (typeof target === 'string') requireWritableTarget(target);
-      }
+      requireWritableTargets({
+        '--json': options.json,
+        '--metrics-path': options.metricsPath,
+        '--requests': options.requests,
+        '--results-path': options.resultsPath,
+        '--decisions': options.decisions,
+        '--chrome-trace': options.chromeTrace,
+        '--plot': options.plot,
+      });
       await checkReport(options.report);
       if (typeof options.traceOutput === 'string') {
         const stem = traceStem('--trace-output', options.traceOutput);
-        for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);
+        for (const end of ['.yaml', '.csv']) requireWritableTargets({ '--trace-output': `${stem}${end}` });
       }
       const { runSimulate } = await import('./run.ts');
       await runSimulate(asked);

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeResultJson, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeResultJson, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { startProgressBar } from '../../printing/progress.ts';
 import { numberWithin } from '../../simulate/numberOptions.ts';
@@ -47,9 +47,7 @@ export function sweepCommand(): Command {
     .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
-      for (const target of [options.json, options.plot]) {
-        if (target !== undefined) requireWritableTarget(target);
-      }
+      requireWritableTargets({ '--json': options.json, '--plot': options.plot });
       await checkReport(options.report);
       const { grid, ...rest } = options;
       const bound = (name: string, flag: string): number | undefined =>

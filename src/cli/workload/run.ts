@@ -13,7 +13,7 @@ import {
   readSpec,
   servegenSpec,
 } from '../../files/openWorkload.ts';
-import { requireWritableTarget, writeResultJson, writeResults, writeText } from '../../files/results.ts';
+import { requireWritableTargets, writeResultJson, writeResults, writeText } from '../../files/results.ts';
 import { renderSvg } from '../../printing/chart.ts';
 import { printable } from '../../printing/text.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
@@ -145,6 +145,7 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
     return;
   }
   const stem = traceStem('--output', output);
+  for (const end of ['.yaml', '.csv']) requireWritableTargets({ '--output': `${stem}${end}` });
   writeResults([
     { target: `${stem}.yaml`, parts: [headerOf(opened)] },
     { target: `${stem}.csv`, parts: traceLines(opened) },
@@ -172,9 +173,7 @@ function noteSessions(opened: OpenedWorkload): void {
 }
 
 async function describe(file: string | undefined, options: OptionValues): Promise<void> {
-  for (const target of [options.json, options.plot]) {
-    if (typeof target === 'string') requireWritableTarget(target);
-  }
+  requireWritableTargets({ '--json': options.json, '--plot': options.plot });
   const opened = openFrom(file, options);
   const summarizer = new WorkloadSummarizer();
   const digest = new WorkloadDigest();

@@ -3,7 +3,7 @@
  * called by its slot and its template, `routing/lor`.
  */
 
-import { inputError, unknownName } from '../../runtime/errors.ts';
+import { configError, inputError, nearestName, type TierKVError } from '../../runtime/errors.ts';
 import { blake2s } from '../../runtime/keys/blake2s.ts';
 import { oneOf, requireShapes } from '../../runtime/options.ts';
 import { priorityPolicies } from '../../sim/control/priority.ts';
@@ -51,13 +51,39 @@ export const presets: ReadonlyMap<string, PolicyBundle> = new Map(
 /** What scores are compared with: the router-search experiment's 1:1. */
 export const baseline: PolicyBundle = { ...usual, name: 'baseline' };
 
-/** @throws TKV_CONFIG with the nearest name */
+/** @throws TKV_CONFIG with the nearest name, and where the list of all is */
 export function preset(name: string): PolicyBundle {
   requireShapes({ name }, { name: 'text' });
   if (name === 'baseline') return baseline;
   const found = presets.get(name);
-  if (found === undefined) throw unknownName('preset', name, ['baseline', ...presets.keys()]);
+  if (found === undefined) throw unknownPreset(name);
   return found;
+}
+
+/** There are too many presets for a line: it has the nearest one, or the names of the slot that was named. */
+function unknownPreset(name: string): TierKVError {
+  const [slot, ...rest] = name.split('/');
+  const known = [...presets.keys()];
+  const named = policySlots.find((each) => each === slot);
+  const among =
+    named === undefined ? ['baseline', ...known] : known.filter((each) => each.startsWith(`${named}/`));
+  // a template without its slot, or with a mistyped one, is as near as with it
+  const template = nearestName(
+    rest.join('/') || name,
+    among.map((each) => each.slice(each.indexOf('/') + 1)),
+  );
+  const nearest = among.find((each) => each === template || each.endsWith(`/${template}`));
+  const remedy =
+    nearest !== undefined
+      ? `Did you mean ${nearest}?`
+      : named === undefined
+        ? `A preset is SLOT/NAME, as routing/lor; slots are ${policySlots.join(', ')}.`
+        : `Known for ${named}: ${among.map((each) => each.slice(named.length + 1)).join(', ')}.`;
+  return configError(
+    'preset',
+    `is not known (${JSON.stringify(name)})`,
+    `${remedy} tierkv evaluate --presets lists all`,
+  );
 }
 
 //  The name of a bundle by its content, under which its evaluations are kept.

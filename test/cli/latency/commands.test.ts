@@ -92,6 +92,18 @@ describe('predict', () => {
     expect(out).toContain('my-model on Mine x 1, roofline');
   });
 
+  it('takes the coefficients of H100 where none of the GPU ship, and says so', async () => {
+    const json = at('h200.json');
+    const out = await printed('predict', '--model', 'qwen3-14b', '--gpu', 'H200', '--json', json);
+    expect(out).toMatch(
+      /^qwen3-14b on H200 x 1, calibrated on H100, since nothing measured on H200 is shipped/,
+    );
+    const report = resultOf<PredictReport>('latency predict', fs.readFileSync(json, 'utf8'));
+    expect(report.measuredOn).toBe('H100');
+    for (const { stepUs, floorUs } of report.batches) expect(stepUs).toBeGreaterThanOrEqual(floorUs);
+    expect(await printed('predict', '--model', 'qwen3-14b', '--gpu', 'H100')).toMatch(/ calibrated\n/);
+  });
+
   it.each([
     [['--model', 'qwen3-41b'], /unknown model "qwen3-41b"\. Did you mean qwen3-14b\?/],
     [['--model', 'qwen3-14b', '--gpu', 'H10O'], /unknown GPU "H10O"\. Did you mean H100\?/],
@@ -99,7 +111,6 @@ describe('predict', () => {
     [['--model', 'qwen3-14b', '--tp', '0'], /--tp is 0/],
     [['--model', 'qwen3-14b', '--dp', '2'], /qwen3-14b is dense/],
     [['--model', 'qwen3-14b', '--tp', 'two'], /must be a number/],
-    [['--model', 'qwen3-14b', '--gpu', 'L40S'], /no coefficients for calibrated on L40S/],
     [['--model', 'qwen3-14b', '--batch', 'decode=0@4'], /outside 1 to 1000000000/],
     [['--model', 'qwen3-14b', '--batch', 'prefill=9@1/5'], /more than its prompt of 5 tokens/],
     [['--model', 'qwen3-14b', '--batch', 'decod=1'], /"decod=1" that must be a prefill or a decode/],

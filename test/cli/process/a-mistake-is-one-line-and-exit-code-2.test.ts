@@ -83,18 +83,31 @@ describe('the tierkv binary', () => {
     [['simulate', '--model', 'qwen3-14b', '--horizon', '1e23'], /^tierkv: --horizon is 1e\+23\./],
     [['simulate', '--model', 'qwen3-14b', '--timeout', '1e23'], /^tierkv: --timeout is 1e\+23\./],
     [['replay', ''], /^tierkv: trace is empty\. Name one/],
+    [
+      ['evaluate', 'xyzzyx'],
+      /^tierkv: preset is not known \("xyzzyx"\)\. A preset is SLOT\/NAME, as routing\/lor; slots are admission, [^.]*\. tierkv evaluate --presets lists all/,
+    ],
+    [['evaluate', 'loor'], /^tierkv: preset is not known \("loor"\)\. Did you mean routing\/lor\? tierkv/],
+    [['evaluate', 'rooting/lor'], /Did you mean routing\/lor\?/],
+    [
+      ['evaluate', 'routing/zzzz'],
+      /Known for routing: round-robin, [^/]*\. tierkv evaluate --presets lists all/,
+    ],
     [['disk', 'stat', ' '], /^tierkv: dir is empty\. Name one\. \[TKV_CONFIG\]$/],
     [['workload', 'generate', '--output', ''], /^tierkv: --output is empty\. Give it a value/],
     [['sweep', '--grid', 'tp=1', '--', '--model', ''], /^tierkv: --model is empty\./],
     [
       ['simulate', '--model', 'qwen3-14b', '--trace-output', '/no/such/dir/x'],
-      /^tierkv: \/no\/such\/dir\/x\.yaml cannot be written/,
+      /^tierkv: --trace-output \/no\/such\/dir\/x\.yaml cannot be written: the folder \/no\/such\/dir does not exist\. Make it \(mkdir -p \/no\/such\/dir\)/,
     ],
     [
       ['simulate', '--model', 'qwen3-14b', '--trace-output', '/tmp/'],
       /^tierkv: --trace-output is "\/tmp\/", which names no file/,
     ],
-    [['workload', 'describe', '--plot', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
+    [
+      ['workload', 'describe', '--plot', '/no/such/dir/x'],
+      /^tierkv: --plot \/no\/such\/dir\/x cannot be written/,
+    ],
     [
       [
         'workload',
@@ -113,7 +126,7 @@ describe('the tierkv binary', () => {
       ['latency', 'predict', '--model', 'qwen3-14b', '--gpu-memory-utilization', '0'],
       /^tierkv: --gpu-memory-utilization is 0/,
     ],
-    [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
+    [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: --json \/no\/such\/dir\/x cannot be written/],
   ];
   /** Each sixth, and the call without a command, which `main.ts` itself refuses, in a process as users have it. */
   const ways = mistakes.map(([args, says], i) => [args, says, i % 6 === 0 ? 'process' : 'call'] as const);

@@ -54,6 +54,10 @@ describe('a mistake', () => {
     ['--rate 5 --concurrency 5', /--concurrency excludes --rate/],
     ['--workload chatbott', /--workload is "chatbott".*"chatbot"/],
     ['--slo-ttft critical=fast', /--slo-ttft holds "fast", not a duration/],
+    [
+      '--workload chatbot --num-requests 0',
+      /^tierkv: --num-requests is 0, which is no limit, and without --horizon the workload has no end\. Set it to 1 or more/,
+    ],
     ['--metrics-path /no/such/dir/m.json', /\/no\/such\/dir\/m.json cannot be written/],
     ['--horizon -1', /--horizon is -1/],
     ['--timeout 0', /--timeout is 0/],
