@@ -75,8 +75,7 @@ export {
   memoryNames,
   memoryOf,
 } from './features/instance.ts';
-export { outcomeFeatures } from './features/outcome.ts';
-export { type RequestFacts, requestFeatures } from './features/request.ts';
+export { outcomeFeatures, type RequestFacts, requestFeatures } from './features/request.ts';
 export { scalingFeatures } from './features/scaling.ts';
 export {
   cachedBlocks,

@@ -1,7 +1,7 @@
 /**
- * The evaluator as a service for search frameworks: reads candidates and requests field by field, answers
- * each request once, in any order, and gives SkyDiscover, OpenEvolve and GEPA one flat object of metrics.
- * It knows no transport.
+ * The evaluator as a service for search frameworks. It checks candidates and requests field by field, answers each
+ * request once, in any order, and gives SkyDiscover, OpenEvolve and GEPA one flat object of metrics. Transports lie
+ * outside.
  */
 
 import { parseJson, withoutMark } from '../runtime/boundedJson.ts';
@@ -16,13 +16,13 @@ import { describePolicies, descriptionText } from './bundle/schema.ts';
 import type { Evaluation, EvaluationError, Evaluator, SuiteName } from './fitness/evaluation.ts';
 import { metricDescriptions, metricsText, policyNodes } from './fitness/objectives.ts';
 
-// The answer. All metrics are always there, with zeros where a candidate failed, since a framework drops a
-// candidate that lacks one.
+// The answer. It has every metric, with zeros where a candidate failed, since a framework drops a candidate that lacks
+// one.
 
 export interface ScenarioAnswer {
   /** Workload, model of time, seed. */
   readonly id: string;
-  /** As `combined_score`, of this case alone. */
+  /** `combined_score` of this case alone. */
   readonly score: number;
   /** Gains over the baseline by objective. */
   readonly objectives: Readonly<Record<string, number>>;
@@ -30,13 +30,13 @@ export interface ScenarioAnswer {
 
 export interface ServiceAnswer {
   readonly status: 'success' | 'error' | 'timeout';
-  /** Above 0 for what ran, 1 for the baseline, more is better; 0 for what failed. */
+  /** Above 0 for a candidate that ran, 1 for the baseline, more is better; 0 for a candidate that failed. */
   readonly combined_score: number;
   readonly metrics: Readonly<Record<string, number>>;
   readonly per_scenario: readonly ScenarioAnswer[];
   /** Texts for the next prompt. */
   readonly artifacts: Readonly<Record<string, string>>;
-  /** 16 hexadecimal digits; '' where there was no bundle to hash. */
+  /** 16 hexadecimal digits; '' where the candidate could not be read. */
   readonly policy_hash: string;
   readonly error?: EvaluationError;
 }
@@ -50,7 +50,7 @@ function named(names: readonly string[], values: readonly number[]): Record<stri
   return Object.fromEntries(names.map((name, i) => [name, values[i] ?? 0]));
 }
 
-/** Plain numbers only: a framework that bins or averages stumbles over others. */
+/** Finite numbers only: frameworks bin and average them. */
 function finite(metrics: Readonly<Record<string, number>>): Record<string, number> {
   return Object.fromEntries(
     Object.entries(metrics).map(([name, value]) => [name, Number.isFinite(value) ? value : 0]),
@@ -93,7 +93,7 @@ export function answerOf(
   };
 }
 
-/** @param metrics names that have to be there */
+/** @param metrics names of all metrics */
 function failure(
   error: EvaluationError,
   metrics: readonly string[],
@@ -152,11 +152,11 @@ const END = /^\s*(#|\/\/)\s*EVOLVE-BLOCK-END/;
 
 interface FrozenLine {
   readonly text: string;
-  /** From 1 in the whole text. */
+  /** Number of the line in the whole text, from 1 on. */
   readonly line: number;
 }
 
-/** Lines that a search may not edit, with a mark in the place of each block. Without blocks: all lines. */
+/** Lines that a search must not edit, with a mark in place of each block. Without blocks: all lines. */
 function frozenLines(text: string): FrozenLine[] {
   const frozen: FrozenLine[] = [];
   let isOpen = false;
@@ -173,7 +173,7 @@ function frozenLines(text: string): FrozenLine[] {
 }
 
 /**
- * Compares what stands outside the marked blocks. An original without blocks may be edited everywhere.
+ * Compares the text outside the marked blocks. An original without blocks may be edited everywhere.
  * @throws PolicyError frozen_region_edited with the line
  */
 export function checkFrozen(slot: string, text: string, original: string): void {
@@ -197,11 +197,11 @@ export function checkFrozen(slot: string, text: string, original: string): void 
 
 // Requests of the wire, checked field by field.
 
-/** A number, a text, or null: what tells a client which of its requests is answered. */
+/** A number, a text, or null, by which a client finds the request of an answer. */
 export type RequestId = number | string | null;
 
 const methods = ['evaluate', 'validate', 'describe', 'baseline', 'cancel', 'status', 'shutdown'] as const;
-/** The hidden suite is for the final judgement; frameworks do not get at it. */
+/** Suites that frameworks may ask for. The hidden suite is for the final judgement. */
 const suites: readonly SuiteName[] = ['train', 'validation'];
 
 type ServiceMethod = (typeof methods)[number];
@@ -262,8 +262,8 @@ function slotsOf(value: unknown): readonly PolicySlot[] {
   });
 }
 
-// The evaluator behind a wire: requests with a method and parameters, each answered once, in any order, many
-// at a time. A candidate at fault gets an answer like every other one; only a request at fault gets an error.
+// The evaluator behind a wire. Requests have a method and parameters; each is answered once, in any order, many at a
+// time. A candidate at fault gets an answer like all others; a request at fault gets an error.
 //
 // Methods: `evaluate`, `validate`, `describe`, `baseline`, `cancel`, `status`. `shutdown` is the transport's.
 
@@ -273,7 +273,7 @@ export type Response =
 
 export interface ServiceOptions {
   readonly evaluator: Evaluator;
-  /** What texts are put on top of. Default: the baseline. */
+  /** Bundle whose slots the texts replace. Default: the baseline. */
   readonly base?: PolicyBundle;
   /** Wall-clock limit of a candidate in ms, where a request gives none. A candidate over it has failed. */
   readonly wallMs?: number;
@@ -306,7 +306,7 @@ export class EvaluationService {
     return this.#options.base ?? baseline;
   }
 
-  /** Answers a request that came as JSON. Never rejects. */
+  /** Answers a request, given as parsed JSON. Never rejects. */
   async handle(request: unknown): Promise<Response> {
     const id = idOf(request);
     try {
@@ -319,7 +319,7 @@ export class EvaluationService {
     }
   }
 
-  /** Ends all that runs; each gets its answer. */
+  /** Cancels all running requests; each gets its answer. */
   close(): void {
     for (const id of this.#running.keys()) this.#abort(id, 'the evaluator shuts down');
   }
@@ -354,7 +354,7 @@ export class EvaluationService {
     }
   }
 
-  /** Whether anything of that id ran. */
+  /** Cancels requests of that id. Returns whether one ran. */
   #abort(id: RequestId, why: string): boolean {
     const controllers = [...(this.#running.get(id) ?? [])];
     for (const controller of controllers) controller.abort(timeout(why));
@@ -430,7 +430,7 @@ export class EvaluationService {
     await untilAborted(this.#options.evaluator.evaluate([], suite, signal), signal);
   }
 
-  /** The evaluation, or the reason of the abort as soon as it comes, whatever the evaluator makes of it. */
+  /** The evaluation. Rejects with the reason of an abort at once, without waiting for the evaluator. */
   async #ask(bundle: PolicyBundle, suite: SuiteName, signal: AbortSignal): Promise<Evaluation> {
     const [evaluation] = await untilAborted(
       this.#options.evaluator.evaluate([bundle], suite, signal),
@@ -461,7 +461,7 @@ export class EvaluationService {
   }
 }
 
-/** What comes of the work, or the reason of the abort as soon as it comes. */
+/** The result of the work. Rejects with the reason of an abort at once. */
 function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const aborted = new Promise<never>((_, reject) => {
     if (signal.aborted) reject(signal.reason);
@@ -479,7 +479,7 @@ function timeout(why: string): PolicyError {
   return new PolicyError('infrastructure_timeout', `${why}. It says nothing about the policy's decisions`);
 }
 
-/** What is wrong with a candidate: a kind of policy error, `contract` for a bundle that cannot be read. */
+/** The fault of a candidate: a kind of policy error, `contract` for a bundle that cannot be read. */
 function errorOf(error: unknown): EvaluationError {
   if (!(error instanceof TierKVError)) throw error;
   const kind = 'kind' in error ? String(error.kind) : 'contract';

@@ -10,9 +10,9 @@ import { type Anomaly, severities } from './trace/anomalies.ts';
 import type { RoutingRecord } from './trace/records.ts';
 import type { Regret } from './trace/regret.ts';
 
-// One run of one case, after its end.
+// Facts of one run, after its end.
 
-/** One request, as far as summaries tell of it. Times in milliseconds, -1 for what never came. */
+/** Facts of one request. Times are in milliseconds; -1 stands for an event that never came. */
 export interface RequestFact {
   readonly id: string;
   readonly tenant: string;
@@ -26,7 +26,7 @@ export interface RequestFact {
   readonly preemptions: number;
   /** Whether it met the targets of its class; true where it has none. */
   readonly good: boolean;
-  /** Undefined for one that was never routed. */
+  /** Undefined for a request that was never routed. */
   readonly routing: RoutingRecord | undefined;
 }
 
@@ -34,10 +34,10 @@ export interface RunFacts {
   readonly caseId: string;
   readonly policyId: string;
   readonly metrics: RawMetrics;
-  /** Of the baseline on the same case, where it was run. */
+  /** Metrics of the baseline on the same case, where it ran. */
   readonly baseline: RawMetrics | undefined;
   readonly targets: TargetsByClass;
-  /** Whether routing goes by what instances report. */
+  /** Whether the routing policy reads reports of instances. */
   readonly routesByReports: boolean;
   /** In order of arrival. */
   readonly requests: readonly RequestFact[];
@@ -64,16 +64,16 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, 
   return groups;
 }
 
-// The issues of a run, each with a count, a pattern and a cause, the gravest first.
+// Issues of a run, the worst first, each with a count, a pattern and a cause.
 
 export interface Issue {
-  /** Requests that it cost something; what issues are sorted by. */
+  /** Number of requests that it harmed. Issues are sorted by it. */
   readonly weight: number;
   readonly title: string;
   readonly lines: readonly string[];
-  /** What to change because of it. */
+  /** Advice: what to change. */
   readonly focus: string;
-  /** Slot of the policy that it is about. */
+  /** Slot of the policy at fault. */
   readonly slot: string;
 }
 
@@ -134,7 +134,7 @@ function sloIssues({ requests, targets }: RunFacts): Issue[] {
   ];
 }
 
-/** Requests in flight on the chosen instance above the least loaded instance that could have taken it. */
+/** Requests in flight on the chosen instance, less those on the least loaded instance that could have taken it. */
 function crowding(routing: RequestFact['routing']): number {
   if (routing === undefined || routing.chosenInstance < 0) return 0;
   const able = routing.instances.filter(({ instance }) => routing.couldTake.includes(instance));
@@ -142,7 +142,7 @@ function crowding(routing: RequestFact['routing']): number {
   return (chosen?.inFlight ?? 0) - Math.min(...able.map(({ inFlight }) => inFlight));
 }
 
-/** Prefixes that were computed again on another instance than the last one that had them. */
+/** Prefixes that were computed again because a request went to another instance than the request before it. */
 function cacheIssues({ requests, metrics }: RunFacts): Issue[] {
   const last = new Map<string, number>();
   const moved: RequestFact[] = [];
@@ -227,7 +227,7 @@ const focusOf: Readonly<Record<string, readonly [slot: string, focus: string]>> 
   preemption_storm: ['admission', 'admission: hold requests back while KV utilisation is high'],
 };
 
-/** Anomalies that are no issue of their own above. */
+/** Anomalies that the issues above do not cover. */
 function ofAnomalies({ anomalies }: RunFacts): Issue[] {
   return [...groupBy(anomalies, ({ type }) => type)].flatMap(([type, all]): Issue[] => {
     const known = focusOf[type];
@@ -261,18 +261,18 @@ export function issuesOf(facts: RunFacts): Issue[] {
   return all.sort((a, b) => b.weight - a.weight || (a.title < b.title ? -1 : 1));
 }
 
-// Patterns that go with bad outcomes: properties of requests and of the decisions about them, by how much
-// more often they are found among the bad than among all (the lift), each with how many it is about.
+// Patterns of bad outcomes: properties of requests and of decisions about them, sorted by their lift. The lift says how
+// many times as frequent a property is among bad requests as among all.
 
 export interface Pattern {
   readonly what: string;
-  /** Requests that have it, and of these the bad ones. */
+  /** Number of requests with the property, and of bad ones among them. */
   readonly support: number;
   readonly bad: number;
   readonly lift: number;
 }
 
-/** Fewer are no pattern. */
+/** Fewest requests of a pattern. */
 const SUPPORT_MIN = 5;
 
 function size(tokens: number): string {
@@ -302,7 +302,7 @@ function properties({ tenant, sloClass, promptTokens, routing, preemptions }: Re
   return about;
 }
 
-/** Bad: missed its targets; where all met them, among the slowest tenth to the first token. */
+/** Bad requests missed their targets. Where all requests met them: the tenth with the longest times to the first token. */
 function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact> {
   const missed = requests.filter(({ good }) => !good);
   if (missed.length > 0) return new Set(missed);
@@ -310,7 +310,7 @@ function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact>
   return new Set(slow.slice(0, Math.ceil(requests.length / 10)));
 }
 
-/** Single properties and pairs of them, the highest lift first; pairs only where they say more than each. */
+/** Properties and pairs, by lift times the root of the bad requests. A pair needs a fifth more lift than each part. */
 export function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
   requireShapes({ requests, most }, { requests: [{ id: 'text', tenant: 'text' }], most: 'number' });
   const bad = badRequests(requests);
@@ -343,7 +343,7 @@ function patternLine({ what, support, bad, lift }: Pattern): string {
   );
 }
 
-// The sections that summaries are made of.
+// Sections of summaries.
 
 function against(
   name: string,
@@ -430,7 +430,7 @@ function counterfactualLines(regrets: readonly Regret[]): string[] {
   ];
 }
 
-/** The decisions that cost their requests most: by regret where it is known, else by the first token. */
+/** The worst decisions: by regret where it is known, else by time to the first token. */
 function worstLines(requests: readonly RequestFact[], regrets: readonly Regret[], most: number): string[] {
   const known = new Map(regrets.map((regret) => [regret.decision, regret]));
   const routed = requests.filter(({ routing }) => (routing?.chosenInstance ?? -1) >= 0);
@@ -440,7 +440,7 @@ function worstLines(requests: readonly RequestFact[], regrets: readonly Regret[]
   return worst.flatMap((request) => decisionLines(request, known.get(request.routing?.decision ?? -1)));
 }
 
-/** One decision with its context and what came of it. */
+/** One decision with its context and its outcome. */
 function decisionLines(request: RequestFact, regret: Regret | undefined): string[] {
   const { id, tenant, sloClass, arrivalMs, promptTokens, ttftMs, e2eMs, routing } = request;
   if (routing === undefined) return [`${id}: never routed (${request.status})`];
@@ -495,7 +495,7 @@ export interface SummaryConfig {
   readonly strategy: SummaryStrategy;
   /** From 100 to 20,000; a token counts as four characters. */
   readonly maxTokens: number;
-  /** Slots whose issues are told; empty for all. */
+  /** Slots whose issues the summary names; empty for all. */
   readonly focusAreas: readonly string[];
   readonly includeExamples: boolean;
   readonly includeCounters: boolean;
@@ -580,7 +580,7 @@ function sectionsOf(facts: RunFacts, issues: readonly Issue[], strategy: Summary
   }
 }
 
-/** As many sections and lines as there is room for: whole lines, from the first section on. */
+/** As many whole lines as fit, from the first section on. */
 function fitted(sections: readonly Section[], characters: number): string {
   let left = characters;
   const parts: string[] = [];

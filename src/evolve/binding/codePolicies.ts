@@ -37,8 +37,7 @@ import { observerFunction, type SlotFunction, slotContracts } from '../bundle/sl
 import { clusterFeatures, routerFeatures } from '../features/cluster.ts';
 import { anyIsReported, type Feature, type FeatureTable } from '../features/feature.ts';
 import { cacheFeatures, type InstanceFacts, instanceFeatures, memoryOf } from '../features/instance.ts';
-import { outcomeFeatures } from '../features/outcome.ts';
-import { type RequestFacts, requestFeatures } from '../features/request.ts';
+import { outcomeFeatures, type RequestFacts, requestFeatures } from '../features/request.ts';
 import { scalingFeatures } from '../features/scaling.ts';
 import { delayBy, priorityOf, RouterMemory } from './decisions.ts';
 

@@ -1,6 +1,6 @@
-/** Signals of the request that is decided about, and of its tenant. */
+/** Signals of the request of a decision, of its tenant, and of a request that has ended. */
 
-import type { RequestPriority, RequestView } from '../../sim/control/policy.ts';
+import type { RequestOutcome, RequestPriority, RequestView } from '../../sim/control/policy.ts';
 import { SloPriorities } from '../../sim/control/priority.ts';
 import type { RouterState, TenantState } from '../../sim/control/routerState.ts';
 import { type FeatureTable, makers } from './feature.ts';
@@ -74,4 +74,35 @@ export const requestFeatures: FeatureTable<RequestFacts> = {
     'generated for its tenant so far',
     (facts) => tenant(facts).outputTokens,
   ),
+};
+
+// A request that has ended, for a program's `on_complete`.
+
+const outcome = makers<RequestOutcome>();
+
+export const outcomeFeatures: FeatureTable<RequestOutcome> = {
+  nowUs: outcome.int('µs', 'fresh', 'simulated time', ({ nowUs }) => nowUs),
+  instance: outcome.int('', 'constant', 'number of the instance where it ended', ({ instance }) => instance),
+  completed: outcome.bool(
+    'constant',
+    'false for one that was lost or timed out',
+    ({ completed }) => completed,
+  ),
+  promptTokens: outcome.int(
+    'tokens',
+    'constant',
+    'length of its prompt',
+    ({ request }) => request.promptTokens,
+  ),
+  outputTokens: outcome.int('tokens', 'constant', 'that it generated', ({ outputTokens }) => outputTokens),
+  ttftUs: outcome.int('µs', 'constant', 'time to its first token, -1 for none', ({ ttftUs }) => ttftUs),
+  e2eUs: outcome.int('µs', 'constant', 'time to its end', ({ e2eUs }) => e2eUs),
+  ttftTargetUs: outcome.int(
+    'µs',
+    'constant',
+    'what it asked for, 0 for none',
+    ({ request }) => request.sloTargetUs,
+  ),
+  sloClass: outcome.text('name of its class, "" for none', ({ request }) => request.sloClass),
+  tenantId: outcome.text('name of its tenant, "" for none', ({ request }) => request.tenantId),
 };

@@ -1,16 +1,11 @@
-/**
- * The seam between search and simulation: what an evaluator is asked, what it answers for each bundle, and
- * the suites of cases that it runs.
- */
+/** The seam between search and simulation: the evaluator, its answer for each bundle, and its suites of cases. */
 
 import { requireShapes } from '../../runtime/options.ts';
 import type { DeploymentSpec } from '../../simulate/spec.ts';
 import type { PolicyBundle, PolicySlot } from '../bundle/policyBundle.ts';
 import type { Scoring } from './objectives.ts';
 
-/**
- * A suite of workloads with seeds. Search sees the first, chooses by the second, and is judged by the third.
- */
+/** A suite of workloads with seeds. A search sees `train`, chooses by `validation`, and is judged by `hidden`. */
 export type SuiteName = 'train' | 'validation' | 'hidden';
 
 /** Why a bundle has no score. */
@@ -25,7 +20,7 @@ export interface EvaluationError {
 export interface CaseResult {
   /** Workload, model of time, seed: `shared-prefixes/roofline/7`. */
   readonly id: string;
-  /** As `Evaluation.score`, of this case alone; 0 is as good as the baseline. */
+  /** Score of this case; 0 is as good as the baseline. */
   readonly score: number;
   readonly objectives: readonly number[];
   readonly metrics: Readonly<Record<string, number>>;
@@ -34,25 +29,25 @@ export interface CaseResult {
 export interface Evaluation {
   /** Content hash of the bundle without name, generation, parent and mutations. */
   readonly policyId: string;
-  /** One figure, more is better. With an error it is below the figure of every bundle that ran. */
+  /** Mean score of the cases, more is better. After an error it is below the score of every bundle that ran. */
   readonly score: number;
-  /** A figure for each objective, in the order of the objectives, each turned so that more is better. */
+  /** Gain in each objective, in the order of the objectives; more is better in each. */
   readonly objectives: readonly number[];
-  /** Raw metrics by name, means over the cases. The same names with an error, all 0 then. */
+  /** Mean of each raw metric over the cases. After an error the same names, with zeros. */
   readonly metrics: Readonly<Record<string, number>>;
-  /** In the order of the suite; none where there is an error. */
+  /** In the order of the suite; absent after an error. */
   readonly cases?: readonly CaseResult[];
   readonly error?: EvaluationError;
 }
 
 export interface Evaluator {
-  /** Names of what `Evaluation.objectives` lists. */
+  /** Names of the objectives, in the order of `Evaluation.objectives`. */
   readonly objectiveNames: readonly string[];
   /** Ids of the cases of a suite: workload, model of time, seed. */
   caseIds(suite: SuiteName): readonly string[];
   /**
-   * Scores bundles, several at once on worker threads; answers stand in the order asked.
-   * @param cases ids of those to run; default: all of the suite
+   * Scores bundles, several at once on worker threads. Answers stand in the order of the bundles.
+   * @param cases ids of the cases to run; default: the whole suite
    */
   evaluate(
     bundles: readonly PolicyBundle[],
@@ -83,28 +78,25 @@ export function meansBySetting(
   return Object.fromEntries([...sums].map(([setting, { sum, count }]) => [setting, sum / count]));
 }
 
-// Suites: which cases a bundle is judged by, as plain data.
+// Suites of cases, as plain data.
 
 /** One simulation. */
 export interface SuiteCase {
   /** Workload, model of time, seed. */
   readonly id: string;
-  /** What is simulated, without its policies and its seed. */
+  /** The deployment and its workload, without policies and seed. */
   readonly deployment: DeploymentSpec;
   readonly seed: number;
-  /**
-   * Largest relative change of rate and lengths, drawn from the seed: 0.2 is up to 20% up or down. 0 for
-   * none.
-   */
+  /** Largest relative change of rate and lengths, drawn from the seed: 0.2 is up to 20 % up or down. */
   readonly perturbation: number;
 }
 
 export interface EvaluationPlan {
   readonly suites: Readonly<Record<SuiteName, readonly SuiteCase[]>>;
   readonly scoring: Scoring;
-  /** What gains are measured against. */
+  /** Gains are measured against it. */
   readonly baseline: PolicyBundle;
-  /** What a search changes where it is told of nothing else. */
+  /** Slots that a search changes by default. */
   readonly slots: readonly PolicySlot[];
 }
 

@@ -1,11 +1,10 @@
 /**
- * What a search wants more of: metrics with a direction and a weight, measured against a baseline, and how
- * several become one score. Also the table of all raw metrics with units and meanings, and the size of a
- * bundle, which a search can hold small.
+ * Objectives of a search: metrics with a direction and a weight, their gains over a baseline, and the score that
+ * several gains make. Also the table of all raw metrics with units and meanings, and the size of a bundle, which an
+ * objective can keep small.
  *
- * The gain of a metric v over the baseline's b is 1 - v / b where less is better and v / b - 1 where more
- * is. So 0 is as good as the baseline, and a case with large figures weighs no more than one with small
- * ones.
+ * The gain of a metric v over the baseline's b is 1 - v / b where less is better, and v / b - 1 where more is better.
+ * So 0 is as good as the baseline, and cases with large and with small figures have equal weight.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -13,23 +12,23 @@ import { type PolicyBundle, type PolicySpec, policySlots, type TreeNode } from '
 
 export interface ObjectiveSpec {
   readonly name: string;
-  /** Raw metric that it goes by. */
+  /** Name of the raw metric. */
   readonly metric: string;
   readonly direction: 'min' | 'max';
   readonly weight: number;
 }
 
 /**
- * `weighted-sum`: gains times weights, over the sum of weights. `worst`: the lowest gain of all, for policies
- * that must not pay for one objective with another. `balanced`: the weighted harmonic mean of 1 + gain, less
- * 1, in which a loss counts for more than a gain of the same size.
+ * From several gains to one score. `weighted-sum`: the weighted mean. `worst`: the lowest gain, for policies that must
+ * not pay for one objective with another. `balanced`: the weighted harmonic mean of 1 + gain, less 1; a loss counts
+ * more than a gain of the same size.
  */
 export const scalarisers = ['weighted-sum', 'worst', 'balanced'] as const;
 export type Scalariser = (typeof scalarisers)[number];
 
 /**
- * `weighted`: the scalariser decides. `slo-first`: cases whose SLO attainment is below the target score
- * below all others, by how far below they are; only then the scalariser decides.
+ * `weighted`: the scalariser decides. `slo-first`: a case whose SLO attainment misses the target scores below every case
+ * that reaches it, the lower the further it misses; the scalariser decides among the others.
  */
 export const scoreModes = ['weighted', 'slo-first'] as const;
 export type ScoreMode = (typeof scoreModes)[number];
@@ -38,15 +37,15 @@ export interface Scoring {
   readonly objectives: readonly ObjectiveSpec[];
   readonly scalariser: Scalariser;
   readonly mode: ScoreMode;
-  /** Of the metric `slo_attainment`, for `slo-first`. */
+  /** Target of the metric `slo_attainment` for `slo-first`, from 0 to 1. */
   readonly attainmentTarget: number;
 }
 
-/** Gains stay within these bounds, so that one terrible case does not hide all others. */
+/** Bounds of a gain, so that one terrible case does not hide all others. */
 export const GAIN_MIN = -10;
 export const GAIN_MAX = 10;
 
-/** Below the score of any bundle that ran. */
+/** Score of a bundle that failed: below the score of every bundle that ran. */
 export const FAILED_SCORE = -100;
 
 export function gainOf(value: number, base: number, direction: 'min' | 'max'): number {
@@ -92,7 +91,7 @@ function scalar(gains: readonly number[], objectives: readonly ObjectiveSpec[], 
   }
 }
 
-/** The weighted harmonic mean; 0 where any factor is. */
+/** The weighted harmonic mean; 0 where one of the factors is 0. */
 function harmonic(factors: readonly number[], weights: readonly number[], total: number): number {
   let sum = 0;
   for (const [i, factor] of factors.entries()) {
@@ -115,7 +114,7 @@ export function caseScore(metrics: MetricValues, gains: readonly number[], scori
   return missing > 0 ? GAIN_MIN - missing : plain;
 }
 
-// What the raw metrics are: names, units and meanings, for people, prompts and plans.
+// Names, units and meanings of the raw metrics, for people, prompts and plans.
 
 export interface MetricDescription {
   /** `CLASS`, `TENANT`, `TIER`, `TARGET` and `CONFIG` stand for names of the workload and the deployment. */
@@ -209,7 +208,7 @@ const patterns = metricDescriptions.map(({ name }) => {
   return new RegExp(`^${text}$`);
 });
 
-/** Whether a run gives a metric of that name, with some class, tenant, tier or configuration. */
+/** Whether a run can give a metric of that name, with some class, tenant, tier or configuration. */
 export function isMetricName(name: string): boolean {
   return patterns.some((pattern) => pattern.test(name));
 }
@@ -231,7 +230,7 @@ export function metricsText(): string {
   ].join('\n');
 }
 
-// How large a bundle is: what a search can hold small, so that policies stay readable and do not overfit.
+// The size of a bundle. An objective on it keeps policies readable and from fitting the train suite too closely.
 
 const comments = { starlark: /#.*$/gm, javascript: /\/\/.*$/gm };
 
@@ -251,7 +250,7 @@ function specSize(spec: PolicySpec): number {
     case 'decisionTree':
       return treeSize(spec.root);
     case 'code':
-      // words and signs of the text, without comments; of a module its bytes in pieces of four
+      // words and signs of the text without comments; a WASM module counts one for every four bytes
       return spec.language === 'wasm'
         ? Math.ceil(spec.source.length / 4)
         : (spec.source.replaceAll(comments[spec.language], '').match(/\w+|[^\s\w]/g)?.length ?? 0);

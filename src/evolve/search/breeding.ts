@@ -1,6 +1,6 @@
 /**
- * What proposes candidates and what a search remembers: variation of parents, search over the numbers of
- * one bundle, the choice of the winner on validation, and the state that is written after each generation.
+ * The emitters of a search and its memory: variation of parents, search over the numbers of one bundle, the choice
+ * of the winner on validation, and the state that is written after each generation.
  */
 
 import { parseJson } from '../../runtime/boundedJson.ts';
@@ -42,7 +42,7 @@ import {
 } from './racing.ts';
 import { type BranchState, type IslandsState, pickElite } from './selection.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shape of each parameter of the exported functions, by its name. */
 const shapes = {
   ranking: [{ id: 'text', generation: 'number' }],
   count: 'number',
@@ -56,24 +56,24 @@ const shapes = {
   field: 'text',
 } as const;
 
-// Candidates by variation: parents from the islands of the archive, from the Pareto population, from the
-// branch that tolerates regressions, and from the leaders of each setting.
+// Candidates by variation. Their parents come from the islands of the archive, the Pareto population, the branch that
+// tolerates regressions, and the leaders of each setting.
 
-/** Share of children that are changed in two places at once. */
+/** Share of children that are changed in two places at once: some changes help only together. */
 const COMPOUND = 0.25;
-/** At most this many leaders of a setting may be parents. */
+/** Most leaders of a setting that may be parents. */
 const LEADERS = 8;
-/** At most this many of them may have the same structure, so that parents differ. */
+/** Most leaders of one kind among them, so that parents differ. */
 const OF_ONE_KIND = 2;
 
 export class Breeding {
   readonly #state: SearchState;
   readonly #guides: SlotGuides;
   readonly #find: (id: string) => Individual;
-  /** By setting, the best there first. */
+  /** Leaders of each setting, the best first. */
   readonly #leaders: readonly (readonly Individual[])[];
 
-  /** @param ranking the individuals that ran on all cases */
+  /** @param ranking individuals that ran on all cases, the best first */
   constructor(
     state: SearchState,
     guides: SlotGuides,
@@ -101,7 +101,7 @@ export class Breeding {
     return { bundle: child.bundle, origin, parents, changes: child.changes };
   }
 
-  /** One that leads somewhere, more often one of the first; undefined where nothing ran on all cases. */
+  /** A leader of a random setting, more often a better one; undefined before any individual ran on all cases. */
   #leader(random: GoRandom): Individual | undefined {
     if (this.#leaders.length === 0) return undefined;
     const leaders = this.#leaders[random.intn(this.#leaders.length)];
@@ -124,7 +124,7 @@ export class Breeding {
     return made;
   }
 
-  /** Parents by tournament; the population stands in the order of rank and crowding. */
+  /** Parents by tournament: the population is sorted by rank and crowding, so the lower of two indexes wins. */
   fromFront(count: number, random: GoRandom): Candidate[] {
     const { front } = this.#state;
     if (front.length === 0) return [];
@@ -150,8 +150,8 @@ export class Breeding {
   }
 
   /**
-   * What leads in one setting with slots of what leads in another one, so that the search need not find both
-   * again in one line of descent. Half of them are changed besides.
+   * Leaders of one setting with slots of leaders of another, so that one line of descent need not find both again.
+   * Half of the crossings are changed besides.
    */
   fromLeaders(count: number, random: GoRandom): Candidate[] {
     const made: Candidate[] = [];
@@ -188,25 +188,23 @@ export class Breeding {
   }
 }
 
-// After the search: the best of train are scored on validation, the best of these is chosen, and the hidden
+// After the search: the best individuals of train run on validation, the best of these is the winner, and the hidden
 // suite compares it with the presets. No result of the hidden suite goes back into the search.
 
-/** Share of the finalists that may be of one kind. */
+/** Largest share of the finalists that may be of one kind. */
 const SHARE_OF_ONE_KIND = 1 / 3;
-/**
- * Presets of each setting that finalists meet on validation, since each of them may be the best there.
- */
+/** Presets of each setting that run on validation beside the finalists: train does not tell which is the best there. */
 const RIVALS = 5;
 
 export interface Chosen {
   readonly individual: Individual;
   readonly train: number;
   readonly validation: number;
-  /** On validation, over the best preset of each setting there. */
+  /** Lead over the best preset of each setting, on validation. */
   readonly leads: BySetting;
 }
 
-/** @param ranking the best first */
+/** The first `count` of the ranking that decide differently, at most a third of one kind. */
 export function finalistsOf(
   ranking: readonly Individual[],
   count: number,
@@ -217,8 +215,10 @@ export function finalistsOf(
 }
 
 /**
+ * Scores finalists on validation.
  * @param finalists by their scores on train, the best first; not empty
- * @param budget leaves out seeds and finalists that do not fit into its share for validation
+ * @param budget time of the search; seeds and finalists that exceed the share for validation are left out
+ * @returns the finalist with the best score there, and all that ran
  */
 export async function choose(
   finalists: readonly Individual[],
@@ -245,7 +245,7 @@ export async function choose(
   return { chosen: all.reduce((a, b) => (b.validation > a.validation ? b : a)), all };
 }
 
-/** The first of them runs in any case, if need be on one seed of each setting. */
+/** Runs bundles on a suite. The first one runs in any case; without time for more, on one seed of each setting. */
 async function onSuite(
   asked: readonly Individual[],
   suite: SuiteName,
@@ -277,8 +277,8 @@ export interface Judged {
 }
 
 /**
- * The chosen one and the presets on the hidden suite, in this order.
- * @param budget leaves out seeds and presets that do not fit into what is left of it
+ * Runs the winner and the presets on the hidden suite. The answers stand in this order.
+ * @param budget time of the search; seeds and presets that exceed the rest of it are left out
  */
 export async function judge(
   chosen: Individual,
@@ -297,27 +297,32 @@ export async function judge(
   });
 }
 
-// Search over the numbers of one bundle by CMA-ES or the evolution strategy. When it has settled, or nothing
-// got better for some generations, it starts again on another bundle, first on one of a new structure.
+// Search over the numbers of one bundle by CMA-ES or the evolution strategy. After it has settled, or found nothing
+// better for some generations, it starts again on another bundle, first on one of a new structure.
 
 interface NumericState {
   readonly method: 'cma' | 'strategy';
   /** Points of a generation. */
   readonly population: number;
-  /** Bundle whose numbers it moves; null before the first start and without such a bundle. */
+  /** Id of the bundle whose numbers it moves; null before the first start, and where every bundle lacks numbers. */
   base: string | null;
   cma: CmaState | null;
   strategy: StrategyState | null;
+  /** Best score since the last start. */
   best: number;
-  /** Generations since the best was found. */
+  /** Generations since that score was found. */
   idle: number;
 }
 
+/** First step size, in units of the cube's edge. */
 const SIGMA = 0.2;
+/** Step size, in units of the cube's edge, below which a run has settled. */
 const SETTLED = 0.004;
+/** Most generations in a row without a better score. */
 const IDLE_MAX = 5;
-/** Structures among which the next start is chosen, and how many of one kind. */
+/** Structures among which the next start is chosen. */
 const CHOICE = 6;
+/** Most structures of one kind among them. */
 const RUNS_OF_ONE_KIND = 3;
 
 export function newNumeric(method: NumericState['method'], population: number): NumericState {
@@ -328,9 +333,9 @@ export interface NumericContext {
   readonly guides: SlotGuides;
   readonly slots: readonly PolicySlot[];
   find(id: string): Individual;
-  /** All that ran, the best first. */
+  /** Individuals that ran on all cases, the best first. */
   readonly ranking: readonly Individual[];
-  /** How often each structure was started on, by any emitter; counted on. */
+  /** Number of starts on each structure, of both methods together. `askNumeric` adds to it. */
   readonly starts: Record<string, number>;
 }
 
@@ -344,13 +349,13 @@ function isSettled({ cma, strategy, idle }: NumericState): boolean {
   return strategy !== null && strategySpread(strategy) < SETTLED;
 }
 
-/** Text that is equal for bundles that differ by numbers in use only. */
+/** Digest that is equal for bundles that differ only in numbers in use. */
 function structureOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): string {
   const space = spaceOf(bundle, guides, slots);
   return contentHash(contentKey(space.at(new Array(space.dimensions).fill(0.5))));
 }
 
-/** The best bundle of each structure; among the first of them the one that was started on least often. */
+/** Starts on the best bundle of a structure: of the first `CHOICE` structures, the one with the fewest starts. */
 function start(state: NumericState, { guides, slots, ranking, starts }: NumericContext): void {
   const seen = new Map<string, Individual>();
   const ofKind = new Map<string, number>();
@@ -383,7 +388,7 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
   else state.strategy = newStrategy(space.point, SIGMA, state.population, space.leastDeviation);
 }
 
-/** Its candidates of this generation with their points; none where no bundle has numbers. */
+/** The emitter's candidates of this generation, and their points; none where every bundle lacks numbers. */
 export function askNumeric(
   state: NumericState,
   context: NumericContext,
@@ -403,7 +408,7 @@ export function askNumeric(
   return { candidates, points };
 }
 
-/** @param scores of the points, in their order */
+/** @param scores scores of the points, in their order */
 export function tellNumeric(
   state: NumericState,
   points: readonly (readonly number[])[],
@@ -417,9 +422,9 @@ export function tellNumeric(
   state.best = Math.max(state.best, best);
 }
 
-// All that a search knows, as plain data. It is written after each generation and read again after a kill;
-// numbers survive JSON to the last bit, and streams of random numbers are named by seed, generation and use,
-// so that a search that goes on gives what one that was never interrupted gives.
+// The state of a search as plain data: written after each generation and read again after a kill. JSON keeps numbers
+// to the last bit, and seed, generation and use name each stream of random numbers, so a resumed search ends as one
+// that was never interrupted.
 
 export const STATE_VERSION = 4;
 
@@ -434,23 +439,23 @@ export interface SearchPlan {
   /** Metrics that divide the archive. `policy_nodes` is the size of a bundle. */
   readonly features: readonly string[];
   readonly bins: number;
-  /** Worse steps in a row that the restart branch goes along with. */
+  /** Worse steps in a row that the restart branch tolerates. */
   readonly tolerance: number;
-  /** Hash of all that scores rest on: workloads, baseline, objectives, tierkv itself. */
+  /** Hash of everything that scores depend on: workloads, baseline, objectives, tierkv itself. */
   readonly measured?: string;
 }
 
-/** What one generation came to. */
+/** Figures of one generation. */
 export interface GenerationRecord {
   readonly generation: number;
-  /** Evaluations since the start; what was known already is not counted. */
+  /** Evaluations since the start, without bundles that were in the book. */
   readonly evaluations: number;
   readonly failures: number;
-  /** Best score so far among the individuals that ran on all cases, and in this generation. */
+  /** Best score so far, of individuals that ran on all cases. */
   readonly best: number;
   readonly bestOfGeneration: number;
   readonly medianOfGeneration: number;
-  /** Volume that the Pareto front covers above the reference, null over more than four objectives. */
+  /** Volume that the Pareto front dominates above the reference; null for more than four objectives. */
   readonly hypervolume: number | null;
   readonly qdScore: number;
   readonly filledCells: number;
@@ -460,27 +465,28 @@ export interface SearchState {
   readonly version: number;
   readonly plan: SearchPlan;
   readonly objectiveNames: readonly string[];
-  /** Cases of train on which candidates race, and the best preset of each setting on them. */
+  /** Rungs of the race on train: their cases, and the score of the best preset of each setting on these cases. */
   readonly rungs: readonly Rung[];
   generation: number;
   evaluations: number;
-  /** All that were evaluated, in the order in which they were. */
+  /** All evaluated individuals in the order of their evaluation. */
   readonly individuals: Individual[];
   readonly history: GenerationRecord[];
   readonly numeric: NumericState[];
-  /** How often each structure of bundles was started on by those. */
+  /** Number of starts of `numeric` on each structure of bundles. */
   readonly starts: Record<string, number>;
   readonly archive: IslandsState;
-  /** Ids of the population from which the Pareto emitter draws, the best first. */
+  /** Ids of the population that NSGA-II keeps, the best first. */
   front: string[];
   branch: BranchState;
-  /** Below it a point covers no volume. */
+  /** Reference point of the hypervolume: a point below it in some objective adds no volume. */
   readonly reference: readonly number[];
 }
 
 /**
- * The state of a text that `JSON.stringify` of a state gave.
- * @throws TKV_CONFIG unless it is a state of this version and of the plan `plan`
+ * Reads a state that `JSON.stringify` wrote.
+ * @param field names the text in errors, as its file
+ * @throws TKV_CONFIG for another version of the state, and for another plan than `plan`
  */
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
   requireShapes({ text, plan, field }, shapes);

@@ -1,8 +1,8 @@
 /**
- * The time that a search is given, shared out among its phases: presets, generations, validation, judging. A
- * phase may use what earlier ones left. When its time is up, what has not begun is left out, and what runs is
- * waited for; each phase has one policy on one seed of each setting at the least, so that even no time at all
- * gives a winner. Without a budget nothing is left out, and nothing here depends on a clock.
+ * The time of a search, shared among its phases: presets, generations, validation, judging. A phase may use the time
+ * that earlier ones left. When its time is up, cases that have not begun are left out, and running ones end. Each
+ * phase runs at least one policy on one seed of each setting, so that a search without any time has a winner too.
+ * Without a budget nothing is left out, and nothing here depends on a clock.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -10,11 +10,11 @@ import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, type SuiteName, settingOf } from '../fitness/evaluation.ts';
 import { rungsOf } from './racing.ts';
 
-/** When each phase ends, as a share of the whole. */
+/** End of each phase, as a share of the whole time. */
 const ends = { presets: 0.35, generations: 0.7, validation: 0.85, judging: 1 } as const;
 type SearchPhase = keyof typeof ends;
 
-/** What a phase's signal is aborted with. */
+/** The reason of a phase's signal when its time is up. */
 export class TimeIsUp extends Error {
   override readonly name: string = 'TimeIsUp';
 }
@@ -36,23 +36,23 @@ export class SearchBudget {
     return Math.max(0, this.#startMs + ends[phase] * this.#totalMs - this.#now());
   }
 
-  /** Cases that fit into what is left, at the pace measured; 0 as long as none is. */
+  /** Number of cases that fit into the time left of a phase, at the measured pace; 0 before `measure`. */
   casesLeft(phase: SearchPhase): number {
     return this.#caseMs === 0 ? 0 : this.leftMs(phase) / this.#caseMs;
   }
 
-  /** Aborts with `TimeIsUp` at the end of the phase. */
+  /** Runs `act` with a signal that aborts with `TimeIsUp` at the end of the phase. */
   during<T>(phase: SearchPhase, act: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const controller = new AbortController();
     const stop = (): void => controller.abort(new TimeIsUp('the time of this phase is up'));
     const leftMs = this.leftMs(phase);
     if (leftMs === 0) stop();
-    // a timer holds 31 bits
+    // the delay of a timer has 31 bits
     const timer = setTimeout(stop, Math.min(leftMs, 2 ** 31 - 1));
     return act(controller.signal).finally(() => clearTimeout(timer));
   }
 
-  /** Runs `act`, which simulates `cases` cases, and measures the pace by it. */
+  /** Runs `act`, which simulates `cases` cases, and takes the pace from it. */
   async measure<T>(cases: number, act: () => Promise<T>): Promise<T> {
     const beganMs = this.#now();
     const result = await act();
@@ -61,14 +61,14 @@ export class SearchBudget {
   }
 }
 
-/** What an evaluation of many bundles is held to. */
+/** Limits of an evaluation of many bundles. */
 export interface Within {
   readonly signal?: AbortSignal | undefined;
   readonly budget?: SearchBudget | undefined;
   readonly phase: SearchPhase;
 }
 
-/** Evaluations by bundle, in their order; undefined for a bundle that the time left out. */
+/** Evaluations in the order of the bundles; undefined for a bundle that the budget left no time for. */
 export async function evaluateWithin(
   evaluator: Evaluator,
   bundles: readonly PolicyBundle[],
@@ -105,8 +105,8 @@ export function oneSeedEach(cases: readonly string[]): readonly string[] {
 }
 
 /**
- * The most seeds of a suite on which `count` policies fit into the time, two at the least.
- * @returns undefined where even those are too many
+ * The largest rung of a suite on which `count` policies fit into the time left.
+ * @returns undefined where the first rung is too large
  */
 export function affordable(
   cases: readonly string[],

@@ -1,6 +1,6 @@
 /**
- * A bundle that was evaluated, and how children are made of bundles: by moving numbers, by adding a term to
- * a program, or by changing one slot or two. Every child carries where it came from.
+ * Evaluated bundles, and the ways to make a child of a bundle: move its numbers, add a term to a program, or change
+ * one slot or two. Every child names its parents and its changes.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -27,7 +27,7 @@ import {
 } from './programs.ts';
 import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
 
-/** What callers must pass, by the names of parameters. */
+/** Shape of each parameter of the exported functions, by its name. */
 const shapes = {
   generation: 'number',
   candidate: { bundle: 'object', origin: 'text' },
@@ -42,9 +42,9 @@ const shapes = {
   context: { slots: 'array', guides: 'object' },
 } as const;
 
-// An individual: a line of the lineage.
+// An individual is an evaluated bundle: a line of the lineage.
 
-/** What made a bundle. */
+/** The emitter that made a bundle. */
 export type Origin = 'preset' | 'crossing' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
 
 export interface Individual {
@@ -53,31 +53,31 @@ export interface Individual {
   readonly bundle: PolicyBundle;
   readonly generation: number;
   readonly origin: Origin;
-  /** Ids of the bundles that it was made from. */
+  /** Ids of its parents. */
   readonly parents: readonly string[];
-  /** What the search goes by: the lead over the best preset, mostly where it is smallest. */
+  /** The search ranks by it: three quarters of the smallest lead and one quarter of the mean lead. */
   readonly score: number;
-  /** Over the best preset of each setting; none where it failed. */
+  /** Lead over the best preset of each setting; empty where it failed. */
   readonly leads: Readonly<Record<string, number>>;
-  /** Cases that it ran on; a race stops some before they have run on all. */
+  /** Number of cases that it ran on; a race stops weak candidates early. */
   readonly cases: number;
-  /** Digest of its scores on the first rung, '' where it failed: those of one behaviour decide alike. */
+  /** Digest of its scores on the first rung, '' where it failed. Individuals of one behaviour decide alike. */
   readonly behaviour: string;
-  /** One found before that has the same behaviour. It was stopped then, and has the standing of that one. */
+  /** Id of an earlier individual of the same behaviour. The race stopped this one, and it has the other's standing. */
   readonly echoOf?: string;
-  /** Mean gain over the baseline on these cases. */
+  /** Mean gain over the baseline on its cases. */
   readonly gain: number;
   readonly objectives: readonly number[];
   readonly metrics: Readonly<Record<string, number>>;
   readonly error?: EvaluationError;
 }
 
-/** A bundle that waits for its evaluation. */
+/** A bundle before its evaluation. */
 export interface Candidate {
   readonly bundle: PolicyBundle;
   readonly origin: Origin;
   readonly parents: readonly string[];
-  /** What was changed, a line each. */
+  /** Its changes, a line each. */
   readonly changes: readonly string[];
 }
 
@@ -113,7 +113,7 @@ export function individualOf(
   };
 }
 
-/** A candidate that decides as `known` does: another bundle with the standing of that one. */
+/** The individual of a candidate that decides as `known` does: it has the standing of `known`. */
 export function echoOf(known: Individual, candidate: Candidate, generation: number, id: string): Individual {
   requireShapes({ known, generation, id, candidate }, shapes);
   const { bundle, origin, parents } = candidate;
@@ -122,8 +122,8 @@ export function echoOf(known: Individual, candidate: Candidate, generation: numb
 }
 
 /**
- * Text that is equal for bundles that decide alike. The order of weights counts, since some policies go by
- * it.
+ * Text of the policies of a bundle: equal texts decide alike. Weights in another order give another text, since their
+ * order changes the decisions of some policies.
  */
 export function contentKey(bundle: PolicyBundle): string {
   requireShapes({ bundle }, shapes);
@@ -144,17 +144,17 @@ export function nameOfSpec(spec: PolicySpec | undefined): string {
   }
 }
 
-// Kinds of bundles: what has the same kind differs by numbers, or within one program.
+// Kinds of bundles. Bundles of one kind differ in numbers, or within a program or tree.
 
-/** What kind of policy stands in each slot: template, language, or tree. */
+/** Template, language or `tree` of each slot, as one text. */
 export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
   requireShapes({ bundle, slots }, { bundle: 'object', slots: ['text'] });
   return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
 }
 
 /**
- * The first `count` individuals that all decide differently, at most `most` of one kind. Near relatives of the
- * best would add little to it.
+ * The first `count` individuals that decide differently, at most `most` of one kind: near relatives of the best add
+ * little.
  */
 export function ofManyKinds(
   ranking: readonly Individual[],
@@ -182,11 +182,10 @@ export function ofManyKinds(
   return found;
 }
 
-// The best bundle with one more term in a program, in every way there is.
-
 /**
- * For each slot the children of the first program in the ranking that reads a field, each of them in that
- * slot of the best bundle: what a program is worth shows beside good policies of the other slots.
+ * The best bundle with each child of a program in its slot. For each slot, these are the children with one more term
+ * of the first program in the ranking that reads a field. They run beside the best policies of the other slots,
+ * which shows their worth.
  *
  * @param ranking the best first; not empty
  */
@@ -237,21 +236,22 @@ type Scale =
       readonly min: number;
       readonly max: number;
       readonly isInteger: boolean;
-      /** What the uppermost tenth stands for: "no limit", or "off". */
+      /** Value of the uppermost tenth of the interval: it means "no limit" or "off". */
       readonly beyond?: number;
     }
-  /** One of `count` numbers from 0 on. */
+  /** One of the numbers from 0 to `count` - 1. */
   | { readonly kind: 'choice'; readonly count: number };
 
-/** From here on a default means "no limit". */
+/** Smallest default that means "no limit". */
 const UNLIMITED = 2 ** 40;
-/** From this greatest value on, a default of 0 stands for "off". */
+/** Smallest upper bound of a rule whose default 0 means "off". */
 const WIDE = 2 ** 16;
-/** Ratio of a scale's ends where the rule gives no upper end. */
+/** Largest factor between the default of a rule without an upper bound and an end of its scale. */
 const SPAN = 64;
+/** Share of the unit interval for values; the rest stands for `beyond`. */
 const BELOW_BEYOND = 0.9;
 
-/** Search goes no further than the rule; where the rule has no end, from the default on by some factors. */
+/** The scale of a rule lies within its bounds. Without bounds it reaches `SPAN` times up and down from the default. */
 function scaleOfRule(rule: NumberRule): Scale {
   const isInteger = rule.integer === true;
   const least = rule.min ?? (rule.above === undefined ? -Infinity : rule.above);
@@ -262,7 +262,7 @@ function scaleOfRule(rule: NumberRule): Scale {
   if (usual === 0 && least === 0 && rule.max !== undefined && rule.max >= WIDE) {
     return { kind: 'logarithmic', min: 1, max: rule.max, isInteger, beyond: 0 };
   }
-  // a bound that may not be reached itself
+  // an exclusive lower bound
   const inside = (from: number, to: number): number =>
     rule.above !== undefined && from <= rule.above ? rule.above + (to - rule.above) / 1024 : from;
   if (usual > 0 && (rule.max === undefined || rule.max > usual * SPAN)) {
@@ -276,7 +276,7 @@ function scaleOfRule(rule: NumberRule): Scale {
   return { kind: 'linear', min: inside(min, max), max, isInteger };
 }
 
-/** The scale of a number in a program; undefined where it is left alone: 0, and stand-ins for infinity. */
+/** The scale of a number in a program; undefined for 0 and for numbers that stand for infinity, which stay. */
 function scaleOfLiteral(value: number): Scale | undefined {
   if (!(value > 0) || value >= 1e8) return undefined;
   return { kind: 'logarithmic', min: value / 8, max: value * 8, isInteger: false };
@@ -321,34 +321,34 @@ function stepOf(scale: Scale): number {
   return 1 / (16 * Math.max(1, elementary.log(scale.max / scale.min)));
 }
 
-// The numbers of a bundle as a point of the unit cube: parameters of named policies within their rules,
-// thresholds and numbers of decision trees, and the numbers that stand in a program. A bundle's structure,
-// which is all but these, stays as it is.
+// The numbers of a bundle as a point of the unit cube: parameters of named policies within their rules, thresholds and
+// values of decision trees, and literals of programs. The rest of a bundle is its structure, which stays.
 
-/** What search may know of a slot. */
+/** The material of a slot for the search. */
 export interface SlotGuide {
   /** Parameters of the slot's named policies. */
   rulesOf(template: string): ParameterRules;
-  /** What its decision trees are made of. */
+  /** Features and actions of its decision trees. */
   readonly tree?: TreeVocabulary;
-  /** Fields that its programs may read, by the name of the variable, with a usual value of each. */
+  /** Usual value of each field that its programs may read, by the name of the variable. */
   readonly fields?: ProgramFields;
-  /** Those of them that matter most often. */
+  /** Fields among them that matter most often; mutations draw them half of the time. */
   readonly favoured?: ProgramFields;
 }
 
 export type SlotGuides = Readonly<Partial<Record<PolicySlot, SlotGuide>>>;
 
-/** One coordinate: its value in a bundle, its scale, and how it is put into one. */
+/** One coordinate: a number of a bundle with its scale. */
 interface SearchAxis {
   readonly scale: Scale;
   readonly value: number;
   /** Whether it is a weight. Weight 0 turns its scorer off. */
   readonly isWeight?: boolean;
+  /** The policy with another value of this number. */
   put(spec: PolicySpec, value: number): PolicySpec;
 }
 
-/** Weights below this share of the greatest allowed are left out of the sum. */
+/** Share of the largest allowed weight below which a weight is left out of the sum. */
 const LEAST_WEIGHT = 0.02;
 
 export class NumberSpace {
@@ -356,9 +356,9 @@ export class NumberSpace {
   readonly #axes: readonly (readonly [PolicySlot, SearchAxis])[];
 
   /**
-   * @param slots whose numbers are searched
-   * @param reach `all` numbers, or the numbers `inUse`: no choices, no weights of 0, nothing that is off. A
-   *   search is faster in few dimensions; variation turns on what is off.
+   * @param slots slots whose numbers are coordinates
+   * @param reach `all` numbers, or the numbers `inUse`: without choices, weights of 0 and values that mean "off". A
+   *   search in few dimensions is faster; variation turns the others on.
    */
   constructor(
     bundle: PolicyBundle,
@@ -389,12 +389,12 @@ export class NumberSpace {
     return this.#axes.map(([, { scale, value }]) => toUnit(scale, value));
   }
 
-  /** Standard deviation below which a coordinate would be frozen: of integers and choices, half a step. */
+  /** Standard deviation below which a coordinate freezes: half a step of integers and choices, 0 of other numbers. */
   get leastDeviation(): number[] {
     return this.#axes.map(([, { scale }]) => stepOf(scale) / 2);
   }
 
-  /** The bundle with the numbers of another point. */
+  /** The bundle with the numbers of `point`. */
   at(point: readonly number[]): PolicyBundle {
     const specs: Partial<Record<PolicySlot, PolicySpec>> = {};
     this.#axes.forEach(([slot, axis], i) => {
@@ -431,7 +431,7 @@ function putParameter(spec: PolicySpec, name: string, value: ParameterValue): Po
 function parameterAxes(given: Readonly<Record<string, ParameterValue>>, rules: ParameterRules): SearchAxis[] {
   const isOn = (name: string): boolean => (given[name] ?? rules[name].default) !== rules[name].default;
   return Object.entries(rules).flatMap(([name, rule]) => {
-    // it would decide nothing
+    // without the parameters of `with` it decides nothing
     if (rule.kind === 'number' && rule.with !== undefined && !rule.with.some(isOn)) return [];
     return axesOfRule(name, given[name] ?? rule.default, rule);
   });
@@ -453,7 +453,7 @@ function axesOfRule(name: string, value: ParameterValue, rule: ParameterRules[st
       return [{ scale, value: Math.max(0, rule.names.indexOf(String(value))), put }];
     }
     case 'numbers':
-      // what names mean that no rule lists (tenants, classes) search does not know
+      // the search cannot know the meaning of names without a rule (tenants, classes)
       return rule.names === undefined || typeof value !== 'object' ? [] : weightAxes(name, value, rule);
   }
 }
@@ -527,8 +527,8 @@ function programAxes(source: string): SearchAxis[] {
   });
 }
 
-// A child of one bundle or of two. One slot is changed, or now and then two together, since some changes help
-// only side by side; or a whole slot comes from the other parent.
+// A child of one bundle or of two: one slot changes, at times two together, since some changes help only side by side;
+// or a whole slot comes from the other parent.
 
 export interface BundleChild {
   readonly bundle: PolicyBundle;
@@ -549,13 +549,18 @@ interface SpecChild {
   readonly usesOther?: boolean;
 }
 
+/** Share of changes that take a whole slot from the other parent where both policies are of one type. */
 const TAKE_SLOT = 0.15;
+/** Share of changes that cross a program or tree with the other parent's. */
 const CROSS = 0.3;
+/** Tries for each change: a draw may change nothing. */
 const TRIES = 8;
 
 /**
- * @param count how many slots are changed, or one slot so often
- * @returns undefined where no try changed anything
+ * A child of `parent`.
+ * @param other the other parent; without one nothing is crossed
+ * @param count number of changes; several may meet the same slot
+ * @returns undefined where every try left the bundle as it was
  */
 export function varyBundle(
   parent: PolicyBundle,
@@ -626,7 +631,7 @@ function varySlot(
   }
 }
 
-/** One or two numbers of the slot move by a tenth of their range or so. */
+/** Moves one or two numbers of the slot, by a standard deviation of 0.15 of their range. */
 function moveNumbers(
   bundle: PolicyBundle,
   slot: PolicySlot,

@@ -1,7 +1,7 @@
 /**
- * Children of Starlark programs: by a mutation or two, or by a part of one program put into another. Every
- * child compiles. In a text with lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END`, only what stands
- * between them changes; all else stays, letter for letter.
+ * Children of Starlark programs, by a mutation, or by an expression of another program. Every child compiles. Between
+ * the lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END` lies the open part of a program; the rest of such a text
+ * stays, letter for letter. In a text without these lines, all of it is open.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -19,11 +19,14 @@ export interface ProgramChild {
   readonly changes: readonly string[];
 }
 
+/** Tries before a program counts as one that cannot be changed. */
 const TRIES = 24;
+/** Longest text of a child, in characters; frameworks take programs up to that length. */
 const SOURCE_MAX = 10_000;
+/** Most expressions and statements of a child, so that programs do not grow without end. */
 const NODES_MAX = 600;
 
-/** The whole text in three parts. Search may change the second only. */
+/** The text in three parts. The search changes the open one only. */
 function regionsOf(source: string): [before: string, open: string, after: string] {
   const lines = source.split('\n');
   const start = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-START/.test(line));
@@ -52,7 +55,7 @@ function compiles(source: string): boolean {
   }
 }
 
-/** Applies `change` to the open part until a new text compiles, `most` times at most. */
+/** Applies `change` to the open part until a new text compiles, at most `most` times. */
 function vary(
   source: string,
   change: (module: FunctionNode) => ModuleChild | undefined,
@@ -77,7 +80,7 @@ function shortened(about: string): string {
   return about.length <= 120 ? about : `${about.slice(0, 117)}...`;
 }
 
-/** A child of one program; undefined where nothing in it can be changed. */
+/** A child of one program; undefined where every try fails. */
 export function mutateProgram(
   source: string,
   random: GoRandom,
@@ -102,7 +105,10 @@ export function mutateProgram(
   });
 }
 
-/** All children with one more term: see `withEachTerm`. */
+/**
+ * All children with one more term: each favoured field, scaled to a fifth of the sum, added to each sum of the program
+ * and subtracted from it. Chance would need thousands of children for them.
+ */
 export function withOneMoreTerm(
   source: string,
   known: ProgramFields,
@@ -114,7 +120,7 @@ export function withOneMoreTerm(
   return withEachTerm(module, known, favoured).flatMap((changed) => vary(source, () => changed, 1) ?? []);
 }
 
-/** A child of two programs: an expression of the second in the place of one of the first, or added to it. */
+/** A child of two programs: an expression of the second replaces one of the first, or is added to it. */
 export function crossPrograms(
   source: string,
   other: string,
@@ -147,12 +153,12 @@ export function crossPrograms(
   });
 }
 
-/** Names mean the same in functions of the same name. */
+/** Whether the donor can stand there. Names have the same meaning in functions of the same name. */
 function fits(donor: Site, { sort, within }: Site): boolean {
   return donor.sort === sort && donor.within === within;
 }
 
-/** Fields that programs read; see `fieldsOf`. A text that does not parse has none. */
+/** Fields that programs read, with their usual values; see `fieldsOf`. A text that does not parse reads none. */
 export function fieldsRead(sources: readonly string[], known: ProgramFields): ProgramFields {
   requireShapes({ sources, known }, { sources: ['text'], known: 'object' });
   const read = fieldsOf(sources.flatMap((source) => tryParse(regionsOf(source)[1]) ?? []));
@@ -164,14 +170,14 @@ export function fieldsRead(sources: readonly string[], known: ProgramFields): Pr
   );
 }
 
-/** Numbers of the open part in the order of the text; signs are not part of them. */
+/** Numbers of the open part, without signs, in the order of the text. */
 export function numbersOf(source: string): number[] {
   requireShapes({ source }, { source: 'text' });
   const module = tryParse(regionsOf(source)[1]);
   return module === undefined ? [] : literalsOf(module).map(({ value }) => value);
 }
 
-/** The program with other numbers in the same places. Integers become floats where they must. */
+/** The program with other numbers in the same places. A number that changes becomes a float. */
 export function withNumbers(source: string, numbers: readonly number[]): string {
   requireShapes({ source, numbers }, { source: 'text', numbers: ['number'] });
   const [before, open, after] = regionsOf(source);
@@ -194,10 +200,9 @@ function literalsOf(module: FunctionNode): { value: number }[] {
   });
 }
 
-// A program with one more term, in every way there is: each of some fields, scaled to a fifth of the size of
-// what stands there, added to each sum of the program and taken from it. What chance would try in a thousand
-// children, if ever, is tried once each.
+// All programs with one more term.
 
+/** Size of the new term, as a share of the size of the sum. */
 const SHARE = 0.2;
 const signs: readonly Sign[] = ['+', '-'];
 
@@ -206,7 +211,7 @@ interface ModuleChild {
   readonly about: string;
 }
 
-/** One field of each object that a function reads, so that the object is in reach there. */
+/** One field of each object that a function reads: these objects are in scope there. */
 function objectsIn(within: string, sites: readonly Site[]): FieldExpression[] {
   const found = new Map<string, FieldExpression>();
   for (const site of sites) {
@@ -217,7 +222,7 @@ function objectsIn(within: string, sites: readonly Site[]): FieldExpression[] {
   return [...found.values()];
 }
 
-/** Parts to which a term may as well be added outside: those of a sum, and what a number multiplies. */
+/** Parts of an expression to which a term need not be added, since adding it to the whole gives the same form. */
 function linearParts(expression: Expression): readonly Expression[] {
   if (expression.kind === 'unary') return [expression.operand];
   if (expression.kind !== 'binary') return [];
@@ -227,7 +232,7 @@ function linearParts(expression: Expression): readonly Expression[] {
   return (operator === '*' || operator === '/') && isNumber(right) ? [left] : [];
 }
 
-/** @param favoured the fields that are added; `known` are all, for their sizes */
+/** @param favoured fields to add @param known all fields, for their sizes */
 function withEachTerm(module: FunctionNode, known: ProgramFields, favoured: ProgramFields): ModuleChild[] {
   const sites = sitesOf(module);
   const fields = fieldsOf([module], known);
@@ -248,20 +253,20 @@ function withEachTerm(module: FunctionNode, known: ProgramFields, favoured: Prog
   );
 }
 
-// Mutations of an expression, each small and named, so that a lineage can say what was done. A mutation may
-// make a program that fails; the caller compiles the text, and evaluation shows the rest.
+// Mutations of an expression. Each is small and says what it did, for the lineage. A mutation may make a program that
+// fails: the caller compiles the text, and the evaluation shows the rest.
 
 interface Variation {
   readonly expression: Expression;
   readonly about: string;
 }
 
-/** What mutations draw from. */
+/** Material of mutations. */
 interface Material {
-  /** All sites of the program. */
+  /** All sites of the program, for donors. */
   readonly sites: readonly Site[];
   readonly fields: ProgramFields;
-  /** The expressions that are drawn half of the time. */
+  /** Fields that are drawn half of the time. */
   readonly favoured: ProgramFields;
   readonly random: GoRandom;
 }
@@ -280,7 +285,7 @@ function float(value: number): Expression {
   return { kind: 'float', value: round(value), line };
 }
 
-/** Four significant digits: more tell nothing, and texts that differ by noise are no use to a cache. */
+/** Four significant digits: more would be noise, and a cache misses texts that differ by noise. */
 function round(value: number): number {
   return Number(value.toPrecision(4));
 }
@@ -316,7 +321,7 @@ const swapOperator: Mutation = ({ expression }, { random }) => {
   return { expression: { ...expression, operator }, about: `${expression.operator} becomes ${operator}` };
 };
 
-/** Another field, half of the time brought to the size of the one before. */
+/** Another field, half of the time scaled to the size of the field before. */
 const swapField: Mutation = ({ expression }, { fields, random }) => {
   if (!isField(expression)) return undefined;
   const names = Object.keys(fields[expression.object.name] ?? {});
@@ -331,7 +336,7 @@ const swapField: Mutation = ({ expression }, { fields, random }) => {
   return { expression: changed, about: `${expression.name} becomes ${print(changed)}` };
 };
 
-/** Another expression of the same function and sort takes the place. */
+/** Another expression of the same function and sort. */
 const replace: Mutation = (site, { sites, random }) => {
   const donors = sites.filter(({ sort, within, expression }) => {
     return sort === site.sort && within === site.within && expression !== site.expression;
@@ -341,7 +346,7 @@ const replace: Mutation = (site, { sites, random }) => {
   return { expression, about: `${print(site.expression)} becomes ${print(expression)}` };
 };
 
-/** An operand takes the place of the whole. */
+/** An operand of the expression. */
 const hoist: Mutation = ({ expression }, { random }) => {
   const parts =
     expression.kind === 'binary' && expression.operator in relatives && /^[-+*/]$/.test(expression.operator)
@@ -356,7 +361,7 @@ const hoist: Mutation = ({ expression }, { random }) => {
   return { expression: part, about: `${print(expression)} becomes ${print(part)}` };
 };
 
-/** A field that is read in the same function as a new expression, so that its object is in reach. */
+/** A field of an object that the same function reads, so that the object is in scope. */
 function someField(
   { within }: Site,
   { sites, fields, favoured, random }: Material,
@@ -371,20 +376,20 @@ function someField(
   return { ...expression, name: pick(names, random) };
 }
 
-/** An expression times a number, so that its usual value is `size`. */
+/** The term times a number, so that its usual value is `size`. */
 function scaled(term: Expression, size: number, fields: ProgramFields): Expression {
   const weight = float(size / sizeOf(term, fields));
   return { kind: 'binary', operator: '*', left: weight, right: term, line };
 }
 
-/** Shares of a size, most of them between a tenth and twice it. */
+/** A random share of a size, mostly between a tenth and twice. */
 function drawShare(random: GoRandom): number {
   return elementary.exp(1.5 * random.normFloat64() - 1);
 }
 
 type Sign = '+' | '-';
 
-/** `left` and `term`, which is scaled to a share of its size. */
+/** The sum of `left` and `term`, which is scaled to a share of the size of `left`. */
 function sumOf(
   left: Expression,
   operator: Sign,
@@ -399,7 +404,7 @@ function sumOf(
   };
 }
 
-/** The same with a share and a sign by chance. */
+/** Such a sum with a random share and sign. */
 function addScaled(
   left: Expression,
   term: Expression,
@@ -430,7 +435,7 @@ const addTerm: Mutation = (site, material) => {
   };
 };
 
-/** A condition on a field, below which another value counts. */
+/** Half of the expression where a field is above a bound. */
 const guard: Mutation = (site, material) => {
   const field = site.sort === 'number' ? someField(site, material) : undefined;
   if (field === undefined) return undefined;
@@ -457,7 +462,7 @@ const negate: Mutation = ({ sort, expression }) => {
   return { expression: negated, about: `not ${print(expression)}` };
 };
 
-/** Drawn alike; numbers are moved most often, since most steps of a search are small. */
+/** Mutations are drawn with equal chances. `nudge` stands here three times, since most steps of a search are small. */
 const mutations: readonly Mutation[] = [
   nudge,
   nudge,
@@ -472,9 +477,9 @@ const mutations: readonly Mutation[] = [
   negate,
 ];
 
-// Places of a program where an expression may be put in place of another: found by where they stand. The
-// operands of arithmetic and of comparisons are numbers, what an `if` asks is a condition. Names that are
-// assigned to, callees and indexes are no such places.
+// Sites: places of a program where one expression may replace another. Their sort follows from the place: operands of
+// arithmetic and of comparisons are numbers, the expression of an `if` is a condition. Targets of assignments,
+// callees and indexes are left out.
 
 type Sort = 'number' | 'condition';
 
@@ -529,7 +534,7 @@ function visitStatement(statement: Statement, within: string, sites: Site[]): vo
   }
 }
 
-/** What an expression is by its own form; null where that cannot be told. */
+/** The sort of an expression by its own form; null where the form does not tell. */
 function sortOf(expression: Expression): Sort | null {
   switch (expression.kind) {
     case 'integer':
@@ -556,7 +561,7 @@ function isNumberFunction(callee: Expression): boolean {
   return callee.kind === 'attribute' && callee.object.kind === 'name' && callee.object.name === 'math';
 }
 
-/** @param sort what is expected where it stands */
+/** @param sort the sort that the place expects; null for a place of neither sort */
 function visit(expression: Expression, sort: Sort | null, within: string, sites: Site[]): void {
   if (sort !== null) sites.push({ sort, expression, within });
   const each = (child: Expression, expected: Sort | null): void => visit(child, expected, within, sites);
@@ -606,10 +611,7 @@ function visit(expression: Expression, sort: Sort | null, within: string, sites:
   }
 }
 
-/**
- * The tree with `old` replaced, compared by identity. A tree that was parsed and not yet resolved is plain
- * data.
- */
+/** The tree with the node `old` (by identity) replaced. A tree that was parsed and not yet resolved is plain data. */
 function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
   const walk = (node: unknown): unknown => {
     if (node === old) return replacement;
@@ -628,11 +630,11 @@ function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
     }
     return changed ?? node;
   };
-  // the replacement is of the kind that stood there
+  // callers replace an expression by an expression
   return walk(tree) as T;
 }
 
-/** Number of expressions and statements: what a program costs its readers. */
+/** Number of expressions and statements of a program. */
 function programNodes(module: FunctionNode): number {
   let count = 0;
   const walk = (node: unknown): void => {
@@ -644,16 +646,15 @@ function programNodes(module: FunctionNode): number {
   return count;
 }
 
-// Fields of objects that programs read in number places, by the object's name. A mutation may put one of them
-// in place of another. Fields of the programs at hand are added to the known fields.
+// Fields of objects that programs read as numbers. A mutation may replace one by another of the same object.
 
 /**
- * By the name of the variable, its fields with a usual value of each, above 0. Weights are drawn beside it,
- * so that tokens, of which there are thousands, count as much as shares.
+ * The usual value of each field, above 0, by the name of the object and of the field. Weights are drawn in proportion
+ * to it, so that tokens, of which there are thousands, count as much as shares.
  */
 export type ProgramFields = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
-/** Objects and fields in the order of their names. A field that is not known is taken for a number near 1. */
+/** The known fields and the fields that the programs read, in the order of their names. An unknown field counts as 1. */
 function fieldsOf(modules: readonly FunctionNode[], known: ProgramFields = {}): ProgramFields {
   const found = new Map<string, Map<string, number>>();
   const add = (object: string, name: string, usual: number): void => {
@@ -692,8 +693,8 @@ function isNumber({ kind }: Expression): boolean {
 }
 
 /**
- * The usual size of an expression, above 0: a field's usual value, a number itself, sums and products of the
- * sizes of their parts. Names that the program defines, and anything else, count as 1.
+ * The usual size of an expression, above 0: the usual value of a field, a number itself, and for operations what they
+ * make of the sizes of their operands. Anything else counts as 1.
  */
 function sizeOf(expression: Expression, fields: ProgramFields): number {
   switch (expression.kind) {

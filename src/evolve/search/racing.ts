@@ -1,8 +1,7 @@
 /**
- * How candidates are compared, and how little is simulated for it. In each setting, a workload with a model
- * of time, the bar is the best preset there. A candidate's lead is its gain minus the bar; its score is its
- * smallest lead over the settings. So no workload pays for another: presets score 0 at most, and a positive
- * score is above every preset in every setting. Races stop weak candidates after a few seeds.
+ * Comparison of candidates with few simulations. The bar of a setting (a workload with a model of time) is the gain of
+ * the best preset there. A candidate's lead is its gain minus the bar. Its score is mostly its smallest lead, so that
+ * no workload pays for another: a preset scores 0 at most. Races stop weak candidates after a few seeds.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -15,14 +14,14 @@ import { FAILED_SCORE } from '../fitness/objectives.ts';
 export type CaseScores = Readonly<Record<string, number>>;
 export type BySetting = Readonly<Record<string, number>>;
 
-/** Share of the smallest lead in the score; the rest is the mean, which tells equal ones apart. */
+/** Share of the smallest lead in the score. The rest is the mean lead, which orders candidates of equal smallest lead. */
 const SMALLEST = 0.75;
 
 interface Standing {
   readonly score: number;
-  /** Lead over the best preset in each setting; none where the evaluation failed. */
+  /** Lead over the best preset of each setting; empty where the evaluation failed. */
   readonly leads: BySetting;
-  /** How many cases they rest on. */
+  /** Number of cases behind the leads. */
   readonly cases: number;
 }
 
@@ -33,11 +32,11 @@ export function caseScoresOf(evaluation: Evaluation): CaseScores {
 }
 
 /**
- * In each setting, the preset that is best over `all` cases, by its mean score over `some` of them. The
- * best preset on a few seeds owes it to luck, so it would be a wrong bar.
+ * The bar of each setting: the preset that is best over `all` cases, with its mean score over `some` of them. The best
+ * preset on a few seeds owes its place to luck, so it would be a wrong bar.
  *
  * @param all ids of cases; every preset has a score in each
- * @param some of them; of each setting at least one
+ * @param some ids among them, at least one of each setting
  */
 export function barsOf(
   presets: readonly CaseScores[],
@@ -59,7 +58,7 @@ export function barsOf(
   );
 }
 
-/** @param bars by setting; a setting without a bar counts from 0 */
+/** Score and leads of an evaluation. @param bars by setting; a setting without a bar has the bar 0 */
 export function standingOf(evaluation: Evaluation, bars: BySetting): Standing {
   requireShapes({ bars, evaluation }, { bars: 'object', evaluation: { policyId: 'text', score: 'number' } });
   const { cases = [], error } = evaluation;
@@ -76,7 +75,7 @@ interface Led {
   readonly leads: BySetting;
 }
 
-/** For each setting all of them by their leads there, the best first; failed ones have no lead. */
+/** For each setting a list by the lead there, the best first. Failed evaluations have no leads and are left out. */
 export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
   requireShapes({ all }, { all: [{ leads: 'object' }] });
   const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
@@ -85,24 +84,24 @@ export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
   );
 }
 
-/** The `count` that lead most in any setting, each once. */
+/** The first `count` of every setting, each once. */
 export function bestOfEach<Each extends Led>(all: readonly Each[], count: number): Each[] {
   requireShapes({ all, count }, { all: [{ leads: 'object' }], count: 'number' });
   const kept = new Set(leadersOf(all).flatMap((ranked) => ranked.slice(0, count)));
   return all.filter((each) => kept.has(each));
 }
 
-// A race: all candidates run on a few seeds of every setting, the leaders on twice as many, and so on. So most
-// of the time goes to candidates that may become the best, and the best has run on all seeds.
+// A race: all candidates run on a few seeds of every setting, the best third on twice as many, and so on. Most of the
+// time goes to candidates that may become the best, and the best has run on all seeds.
 
-/** Share of the candidates on one rung that go on to the next. */
+/** Share of the candidates of a rung that go on to the next. */
 const GOES_ON = 1 / 3;
-/** At least this many candidates go on, so that a race never ends with one by chance. */
+/** Fewest candidates that go on: a single one would be left by chance. */
 const LEAST = 2;
-/** Seeds of a setting on the first rung, where the suite has twice as many. */
+/** Fewest seeds of a setting on a rung before the last. */
 const FIRST_SEEDS = 2;
 
-/** Cases of one rung, and the bars, measured on these cases. */
+/** Cases of a rung, and the bars measured on them. */
 export interface Rung {
   readonly cases: readonly string[];
   readonly bars: BySetting;
@@ -112,13 +111,13 @@ export interface Raced extends Standing {
   readonly evaluation: Evaluation;
   /** Digest of its scores on the first rung, '' where it failed. */
   readonly behaviour: string;
-  /** Whether it was stopped since one of the same behaviour is known, or runs already. */
+  /** Whether the race stopped it since another bundle of the same behaviour is known or runs already. */
   readonly isEcho: boolean;
 }
 
 /**
- * Scores that are equal to the last bit on several simulations come of equal decisions. Numbers that decide
- * nothing, and terms that never count, are common among children.
+ * Digest of the scores of an evaluation, '' for a failed one. Scores that are equal to the last bit on several
+ * simulations come of equal decisions, which are common: many changes of a number or a term decide nothing.
  */
 export function behaviourOf(evaluation: Evaluation): string {
   requireShapes({ evaluation }, { evaluation: { policyId: 'text', score: 'number' } });
@@ -126,7 +125,7 @@ export function behaviourOf(evaluation: Evaluation): string {
   return error === undefined ? contentHash(cases.map(({ score }) => score)) : '';
 }
 
-/** Cases of each rung, by halving the seeds of every setting; the last rung has all. */
+/** Cases of each rung. The last rung has all cases, each rung before it half the seeds of every setting. */
 export function rungsOf(cases: readonly string[]): string[][] {
   requireShapes({ cases }, { cases: ['text'] });
   const bySetting = new Map<string, string[]>();
@@ -140,14 +139,14 @@ export function rungsOf(cases: readonly string[]): string[][] {
   return rungs;
 }
 
-/** Rungs of these cases with their bars. @param presets scores on all cases of the last rung */
+/** Rungs with their bars. @param cases of each rung @param presets scores on all cases of the last rung */
 export function rungsWithBars(cases: readonly (readonly string[])[], presets: readonly CaseScores[]): Rung[] {
   requireShapes({ cases, presets }, { cases: [['text']], presets: ['object'] });
   const all = cases[cases.length - 1];
   return cases.map((some) => ({ cases: some, bars: barsOf(presets, all, some) }));
 }
 
-/** The candidates that a rung stopped, and the score on it of the last candidate that went on. */
+/** The candidates that a rung stopped and that went on, and the lowest score among the latter. */
 interface Cut {
   readonly stopped: readonly number[];
   readonly wentOn: readonly number[];
@@ -155,10 +154,11 @@ interface Cut {
 }
 
 /**
- * Standings in the order of the bundles. A stopped bundle stands below all that went on: fewer seeds may
- * flatter it. An echo has the standing of the first rung; the caller may know a better one.
+ * Races bundles over the rungs. A stopped bundle gets a score below all bundles that went on, since few seeds may
+ * flatter it. An echo has its standing of the first rung; the caller may know a better one.
  *
- * @param known behaviours on the first rung; a bundle that shows one of them goes no further
+ * @param known behaviours on the first rung; a bundle with one of them is an echo and goes no further
+ * @returns standings in the order of the bundles
  */
 export async function race(
   bundles: readonly PolicyBundle[],

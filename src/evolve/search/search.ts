@@ -59,9 +59,9 @@ import {
 } from './selection.ts';
 
 const MIGRANTS = 2;
-/** Crossings of presets, in populations; they come with the first generation. */
+/** Most crossings of presets that the first generation tries, as a multiple of the population. */
 const CROSSINGS = 3;
-/** From the third generation on, so often one tries all terms that the best might lack. */
+/** Generations between two that add every term to the best program; generation 3 is the first. */
 const TERMS_EVERY = 8;
 
 export class Search {
@@ -79,8 +79,8 @@ export class Search {
 
   /**
    * Evaluates the presets: generation 0.
-   * @param budget leaves out presets, and seeds, that do not fit into its share for them
-   * @throws TKV_CONFIG where none of them runs
+   * @param budget time of the search; presets and seeds that exceed the share for presets are left out
+   * @throws TKV_CONFIG where every preset fails
    */
   static async begin(
     plan: SearchPlan,
@@ -103,8 +103,8 @@ export class Search {
   }
 
   /**
-   * Goes on from a state that `readState` returned.
-   * @throws TKV_CONFIG where the train suite is not the one that it began with
+   * Continues from a state that `readState` returned.
+   * @throws TKV_CONFIG where the train suite differs from the one that the search began with
    */
   static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
     requireShapes({ state }, { state: { version: 'number', generation: 'number' } });
@@ -120,7 +120,7 @@ export class Search {
     return new Search(state, evaluator, guides);
   }
 
-  /** What it knows now; to be written, not changed. */
+  /** The state after the last generation. Callers write it and must not change it. */
   get state(): SearchState {
     return this.#state;
   }
@@ -130,8 +130,8 @@ export class Search {
   }
 
   /**
-   * The individuals that ran on all cases, without echoes, the best first; equal ones in the order in which they were
-   * found.
+   * Individuals that ran on all cases, the best first. Echoes are left out; equal scores stand in the order in which
+   * they were found.
    */
   get ranking(): readonly Individual[] {
     const { individuals, rungs } = this.#state;
@@ -141,7 +141,7 @@ export class Search {
       .sort((a, b) => b.score - a.score);
   }
 
-  /** One generation. An abort leaves the state where the last one ended. */
+  /** Runs one generation. An abort leaves the state as the generation before left it. */
   async step(signal?: AbortSignal): Promise<GenerationRecord> {
     const { plan } = this.#state;
     const before = JSON.stringify(this.#state);
@@ -152,7 +152,7 @@ export class Search {
       throw error;
     }
     if (this.#state.generation % plan.migrateEvery === 0) migrate(this.#state.archive, MIGRANTS);
-    // what a search that is resumed would read
+    // the same values as a resumed search reads, so that both go on alike
     this.#state = JSON.parse(JSON.stringify(this.#state)) as SearchState;
     return this.record;
   }
@@ -216,8 +216,8 @@ export class Search {
   }
 
   /**
-   * What some generations try in every way there is: presets put together, each of them within the best of
-   * that, and each term that the best program of a slot might lack.
+   * Candidates of the generations that try a list to its end: crossings of presets (1), each preset within the best
+   * bundle (2), each term added to the best program of a slot (3, 11, 19, ...).
    */
   #systematic(generation: number): Candidate[] {
     const { individuals, plan } = this.#state;
@@ -228,7 +228,7 @@ export class Search {
     return bundlesWithOneMoreTerm(this.ranking, plan.slots, this.#guides);
   }
 
-  /** Puts it into the book and offers it to the archive. */
+  /** Enters an individual into the book and offers it to the archive. */
   #keep(individual: Individual, islands: readonly number[]): void {
     const { archive, individuals } = this.#state;
     if (!this.#book.byId.has(individual.id)) {
@@ -242,7 +242,7 @@ export class Search {
     }
   }
 
-  /** NSGA-II keeps its population; the generation goes into the history. */
+  /** Ends a generation: NSGA-II selects its population, and the history gets a record. */
   #close(found: readonly Individual[]): void {
     const { plan, front, history } = this.#state;
     const ran = found.filter(({ error, echoOf }) => error === undefined && echoOf === undefined);
@@ -254,8 +254,8 @@ export class Search {
   }
 
   /**
-   * The branch goes on from the best of its candidates; it starts again from one island's best after the
-   * other.
+   * Moves the branch to the best of its candidates. Where the branch starts again, it starts from the best of an
+   * island; the islands take turns.
    */
   #walk(tried: readonly Individual[]): void {
     const { branch, archive } = this.#state;
@@ -267,28 +267,28 @@ export class Search {
   }
 }
 
-// Generation 0: the presets on train, and what they are the measure of.
+// Generation 0: the presets run on train and give the bars that candidates are compared with.
 
-/** Shares of a generation; what is left goes to variation from the archive. */
+/** Share of the population for each emitter; variation from the archive gets the rest. */
 const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
 
 function shareOf({ population }: SearchPlan, share: number): number {
   return Math.max(2, Math.round(share * population));
 }
 
-/** Presets of each setting that run on more seeds, since each of them may be the best there. */
+/** Presets of each setting that go on to the next rung: few seeds do not tell which of them is the best there. */
 const RIVALS = 6;
 
 interface PresetRun {
   readonly evaluation: Evaluation;
-  /** The last rung on which it ran. */
+  /** Number of the last rung on which the preset ran. */
   readonly rung: number;
   readonly behaviour: string;
 }
 
 /**
- * A race that keeps every preset that may be the best one of a setting.
- * @returns a hole in `runs` for each preset that the time left out
+ * Races the presets. The best `RIVALS` of each setting go on to the next rung.
+ * @returns a hole in `runs` for each preset for which the budget left no time
  */
 async function racePresets(
   presets: readonly PolicyBundle[],
@@ -310,7 +310,7 @@ async function racePresets(
     const ended = evaluations.filter((evaluation) => evaluation !== undefined);
     const ran = ended.filter(({ error }) => error === undefined);
     if (ran.length === 0 && rung > 0 && ended.length === 0) {
-      cases = cases.slice(0, rung); // the time is up: the rung before is the last
+      cases = cases.slice(0, rung); // the time is up: the rung before becomes the last
       break;
     }
     whole = ran;
@@ -337,8 +337,8 @@ interface FirstRun {
 }
 
 /**
- * With a budget: a preset on one seed of each setting, whatever the time. The next one tells what a case takes,
- * since the first also waits for the evaluator's threads to start.
+ * With a budget: runs one preset on one seed of each setting, whatever the time. The second preset measures the time
+ * of a case, since the first one also waits for the evaluator's threads to start.
  */
 async function firstThatRuns(
   presets: readonly PolicyBundle[],
@@ -385,8 +385,8 @@ function affordableRungs(all: readonly string[], presets: number, { budget, phas
 }
 
 /**
- * A state that holds no individual yet, and the presets.
- * @throws TKV_CONFIG where none of them runs
+ * A state without individuals, and the presets as individuals.
+ * @throws TKV_CONFIG where every preset fails
  */
 async function beginState(
   plan: SearchPlan,
@@ -402,7 +402,7 @@ async function beginState(
   const ranOnAll = ({ evaluation, rung }: PresetRun): boolean =>
     evaluation.error === undefined && rung === rungs.length - 1;
   const onAll = standings.filter((_, i) => ranOnAll(runs[i]));
-  // few seeds may flatter a preset that was stopped
+  // a preset that was stopped ran on few seeds, which may flatter it: it gets the lowest full score at most
   const most = Math.min(...onAll.map(({ score }) => score));
   const individuals = bundles.map((bundle, i) => {
     const candidate = { bundle, origin: 'preset', parents: [], changes: [] } as const;
@@ -438,16 +438,16 @@ async function beginState(
   return { state, individuals };
 }
 
-// Candidates become individuals: what is known is not evaluated again, all else races.
+// Candidates become individuals. A bundle that is in the book is not evaluated again; all others race.
 
 interface Answers {
   /** In the order of the candidates. */
   readonly individuals: readonly Individual[];
-  /** How many were evaluated. */
+  /** Number of candidates that were evaluated. */
   readonly evaluations: number;
 }
 
-/** The bundle with where it comes from. */
+/** The bundle with its generation, its first parent and its changes. */
 function labelled({ bundle, parents, changes }: Candidate, generation: number): PolicyBundle {
   const { name: _, ...unnamed } = bundle;
   const [parentId] = parents;
@@ -471,7 +471,7 @@ async function answersTo(
   const asked = [...fresh.values()].map(({ bundle }) => bundle);
   const raced = await race(asked, rungs, evaluator, book.behaviours, signal);
   const answers = new Map<string, Individual>();
-  /** The first of each behaviour that is new. */
+  /** The first individual of each new behaviour. */
   const firsts = new Map<string, Individual>();
   [...fresh].forEach(([key, candidate], i) => {
     const { evaluation, behaviour, isEcho } = raced[i];
@@ -491,12 +491,12 @@ async function answersTo(
   return { individuals, evaluations: asked.length };
 }
 
-// All that were evaluated, by content, by id and by behaviour.
+// All evaluated individuals by content, by id and by behaviour.
 
 class Book {
   readonly #byContent: Map<string, Individual> = new Map();
   readonly byId: Map<string, Individual> = new Map();
-  /** The first of each behaviour. */
+  /** The first individual of each behaviour. */
   readonly #byBehaviour: Map<string, Individual> = new Map();
 
   constructor(individuals: readonly Individual[]) {
@@ -530,15 +530,15 @@ class Book {
   }
 }
 
-// The record of a generation, and its measures: axes of the archive and a floor for hypervolume. Both are taken
-// once, from the better half of the presets; the worse half would stretch them over regions that no search
-// visits.
+// The record of a generation, and its measures: the axes of the archive and the reference of the hypervolume. Both
+// are taken once, from the better half of the presets; the worse half would stretch them over regions that no
+// search visits.
 
 function betterHalf(presets: readonly Individual[]): Individual[] {
   return [...presets].sort((a, b) => b.score - a.score).slice(0, Math.ceil(presets.length / 2));
 }
 
-/** Axes over the presets' values, half their range longer at both ends; sizes begin at 0. */
+/** Axes over the range of the presets' values, extended by half of it at both ends. Sizes begin at 0. */
 function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
   return features.map((name) => {
     if (name === 'policy_nodes') {
@@ -555,7 +555,7 @@ function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]):
   });
 }
 
-/** The worst that one of them has in each objective, and a tenth of the range below. */
+/** In each objective the worst value of a preset, less a tenth of the range. */
 function referenceOf(presets: readonly Individual[]): number[] {
   const better = betterHalf(presets);
   return better[0].objectives.map((_, m) => {
@@ -566,8 +566,9 @@ function referenceOf(presets: readonly Individual[]): number[] {
 }
 
 /**
- * @param found by this generation
- * @param best score so far
+ * The history's record of a generation.
+ * @param found individuals of this generation
+ * @param best the best score so far
  * @param front objectives of the population that NSGA-II keeps
  */
 function recordOf(

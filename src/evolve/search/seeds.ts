@@ -1,6 +1,6 @@
 /**
- * Where a search begins: the presets of the searched slots, the best presets of several slots put together,
- * plain programs, and what each slot lets a search change.
+ * The beginning of a search: the presets of the searched slots, plain programs and trees, crossings of presets, and
+ * the material of each slot.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -19,10 +19,10 @@ import {
 import { fieldsRead, type ProgramFields } from './programs.ts';
 import type { TreeAction, TreeFeature, TreeVocabulary } from './trees.ts';
 
-// Bundles that put together what is best slot by slot. Each preset has one slot of its own and the usual
-// policies in the others, so no preset shows what two of them do together.
+// Crossings of presets. A preset has one slot of its own and the usual policies in the others, so presets alone never
+// show the effect of two good policies together.
 
-/** Policies of a slot that are put together with those of others: the best over all and in four settings. */
+/** Policies of a slot that are crossed with policies of other slots: the best over all and in four settings. */
 const PER_SLOT = 5;
 
 interface CrossedChoice {
@@ -31,8 +31,8 @@ interface CrossedChoice {
 }
 
 /**
- * By score and by the lead in each setting in turn: the best preset with a policy that is not chosen yet, nor
- * one that decides as it does.
+ * The policies of a slot for crossings. The measures take turns (score, lead in each setting): each turn chooses the
+ * best preset whose policy and behaviour are not chosen yet.
  */
 function choicesOf(slot: PolicySlot, presets: readonly Individual[]): CrossedChoice[] {
   const having = presets.filter((preset) => preset.bundle[slot] !== undefined);
@@ -41,7 +41,7 @@ function choicesOf(slot: PolicySlot, presets: readonly Individual[]): CrossedCho
     (preset: Individual): number => preset.score,
     ...settings.map((setting) => (preset: Individual) => preset.leads[setting]),
   ];
-  // few seeds flatter: what was stopped in the race of presets comes after what was not
+  // few seeds flatter, so presets that the race stopped come last
   const rankings = measures.map((measure) =>
     [...having].sort((a, b) => b.cases - a.cases || measure(b) - measure(a)),
   );
@@ -63,16 +63,16 @@ function choicesOf(slot: PolicySlot, presets: readonly Individual[]): CrossedCho
 interface Combination {
   readonly specs: Readonly<Partial<Record<PolicySlot, PolicySpec>>>;
   readonly from: readonly Individual[];
-  /** Sum of the places of its parts; those made of the best come first. */
+  /** Sum of the places of its parts. Combinations of the best parts come first. */
   readonly places: number;
 }
 
-/** What a priority policy came with, so that its ranks are read; a choice of that slot goes over it. */
+/** The scheduler that a priority policy came with, which reads its ranks. A choice for that slot replaces it. */
 function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
   return slot === 'priority' && instanceScheduler !== undefined ? { instanceScheduler } : {};
 }
 
-/** The bundle without the scheduler that came with a priority policy which another one is chosen for. */
+/** The bundle without its scheduler, where the priority slot is searched: the scheduler came with its priority policy. */
 function withoutRanks(bundle: PolicyBundle, slots: readonly PolicySlot[]): PolicyBundle {
   if (!slots.includes('priority')) return bundle;
   const { instanceScheduler: _, ...rest } = bundle;
@@ -80,8 +80,9 @@ function withoutRanks(bundle: PolicyBundle, slots: readonly PolicySlot[]): Polic
 }
 
 /**
- * @param presets that ran
- * @param most the first of them, by the places of their parts
+ * Bundles of the best policies of several slots.
+ * @param presets presets that ran
+ * @param most largest number of bundles; combinations of the best parts come first
  */
 export function crossings(
   presets: readonly Individual[],
@@ -118,8 +119,8 @@ export function crossings(
   return made;
 }
 
-// Where a search begins: the presets of the searched slots, and for slots that take them plain programs and
-// a plain tree, so that there is something for their mutations to start from. All of them are to be beaten.
+// The first policies of a search: the presets of the searched slots, and plain programs and trees, from which mutations
+// start. The search has to beat all of them.
 
 const starlark = (source: string): PolicySpec => ({ type: 'code', language: 'starlark', source });
 
@@ -215,7 +216,7 @@ function plainPrograms(slot: PolicySlot): string[] {
   return Object.values(plain[slot] ?? {}).flatMap((spec) => (spec.type === 'code' ? [spec.source] : []));
 }
 
-/** Bundles by name, each once. The presets stand first, in the order of the slots. */
+/** The first policies of a search. Presets come first, in the order of the slots. */
 export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
   requireShapes({ slots }, { slots: ['text'] });
   const named = [...presets].filter(([name]) => slots.some((slot) => name.startsWith(`${slot}/`)));
@@ -227,11 +228,11 @@ export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
   return [...named.map(([, bundle]) => bundle), ...own];
 }
 
-// What search may know of each slot, made from the tables that policies are bound by.
+// The material of each slot, made from the tables by which policies are bound.
 
 type AnyFeature = Feature<never>;
 
-/** Greatest threshold that search draws for a feature of that unit; what matters lies below. */
+/** Largest threshold that the search draws, by the unit of the feature: usual values lie below. */
 const reach: Readonly<Record<string, number>> = {
   requests: 64,
   tokens: 16_384,
@@ -242,7 +243,7 @@ const reach: Readonly<Record<string, number>> = {
   µs: 10_000_000,
 };
 
-/** A usual value of a feature of that unit; of others 1. */
+/** Usual value of a feature, by its unit; of other units 1. */
 const usual: Readonly<Record<string, number>> = {
   requests: 4,
   tokens: 1024,
@@ -252,7 +253,7 @@ const usual: Readonly<Record<string, number>> = {
   µs: 1_000_000,
 };
 
-/** Features in simulated time: a point in time says nothing by itself. */
+/** Points in simulated time, which mean nothing by themselves. */
 const LEFT_OUT = ['nowUs', 'deadlineUs'];
 
 function featureOf(slot: PolicySlot, name: string): AnyFeature {
@@ -314,10 +315,11 @@ function guideOf(slot: PolicySlot): SlotGuide {
 
 export const slotGuides: SlotGuides = Object.fromEntries(policySlots.map((slot) => [slot, guideOf(slot)]));
 
-// Every policy of the presets within the best bundle so far. How a preset scores beside the usual policies
-// of the other slots says little about how it scores beside good ones.
-
-/** @returns one candidate for each policy of each searched slot, except the policies that the bundle has */
+/**
+ * The best bundle with each policy of the presets in its slot: the score of a preset beside the usual policies of other
+ * slots says little about its score beside good ones.
+ * @returns a candidate for each policy of each searched slot, except the policies of the best bundle
+ */
 export function presetsInContext(
   best: Individual,
   presets: readonly Individual[],

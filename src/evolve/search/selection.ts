@@ -1,17 +1,16 @@
 /**
- * Which candidates a search keeps: a Pareto population (NSGA-II), a MAP-Elites archive with islands, and a
- * branch that tolerates regressions. States are plain data that functions change in place.
+ * The memories of a search: a Pareto population (NSGA-II), a MAP-Elites archive with islands, and a branch that
+ * tolerates regressions. States are plain data that functions change in place.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 
-// Pareto order over objectives of which more is better: ranks by fast non-dominated sorting and crowding
-// distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
+// Pareto order over objectives; more is better in each. Ranks by fast non-dominated sorting and crowding distance, as in K. Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
 
 export type Objectives = readonly number[];
 
-/** Whether `a` is nowhere worse than `b`, and better somewhere. */
+/** Whether `a` is at least as good as `b` in every objective, and better in one. */
 export function dominates(a: Objectives, b: Objectives): boolean {
   let isBetter = false;
   for (let i = 0; i < a.length; i++) {
@@ -21,7 +20,7 @@ export function dominates(a: Objectives, b: Objectives): boolean {
   return isBetter;
 }
 
-/** Rank of each point: 0 for the front, 1 for the front of what is left, and so on. */
+/** Rank of each point: 0 on the front, 1 on the front of the points behind it, and so on. */
 export function paretoRanks(points: readonly Objectives[]): number[] {
   requireShapes({ points }, { points: [['number']] });
   const ranks: number[] = new Array(points.length).fill(-1);
@@ -40,7 +39,7 @@ export function paretoRanks(points: readonly Objectives[]): number[] {
   return ranks;
 }
 
-/** How far the neighbours of each point lie apart, summed over the objectives; Infinity at the ends. */
+/** Distance between the neighbours of each point, summed over the objectives; Infinity at the ends. */
 export function crowdingDistances(points: readonly Objectives[]): number[] {
   requireShapes({ points }, { points: [['number']] });
   const distances: number[] = new Array(points.length).fill(0);
@@ -60,7 +59,7 @@ export function crowdingDistances(points: readonly Objectives[]): number[] {
   return distances;
 }
 
-/** The rank of each point, and its crowding distance among those of its rank. */
+/** The rank of each point, and its crowding distance among the points of that rank. */
 export function rankAndCrowd(points: readonly Objectives[]): { rank: number; crowding: number }[] {
   requireShapes({ points }, { points: [['number']] });
   const ranks = paretoRanks(points);
@@ -89,11 +88,10 @@ export function survivors(points: readonly Objectives[], count: number): number[
     .slice(0, count);
 }
 
-// Hypervolume: the volume of what a set of points dominates, down to a reference point; more is better in
-// every objective. By slicing objectives (HSO: L. While et al., "A Faster Algorithm for Calculating
+// Hypervolume: the volume that a set of points dominates, down to a reference point. By slicing objectives (HSO: L. While et al., "A Faster Algorithm for Calculating
 // Hypervolume", 2006); exact, and fast enough for fronts of some hundred points in up to five objectives.
 
-/** @param reference a point below the others; what lies below it in some objective counts nothing */
+/** @param reference a point that is below it in some objective adds no volume */
 export function hypervolume(points: readonly Objectives[], reference: Objectives): number {
   requireShapes({ points, reference }, { points: [['number']], reference: ['number'] });
   const above = points
@@ -116,7 +114,7 @@ function volume(points: readonly Objectives[], dimensions: number): number {
   return total;
 }
 
-/** The points that no other point covers in the first `dimensions` objectives, one of each. */
+/** The points that are not dominated in the first `dimensions` objectives; of equal points one. */
 function frontOf(points: readonly Objectives[], dimensions: number): Objectives[] {
   const covers = (a: Objectives, b: Objectives): boolean => {
     for (let m = 0; m < dimensions; m++) if (a[m] < b[m]) return false;
@@ -131,13 +129,11 @@ function frontOf(points: readonly Objectives[], dimensions: number): Objectives[
   return front;
 }
 
-// MAP-Elites (J.-B. Mouret and J. Clune, arXiv 1504.04909) with islands: a grid over features of
-// candidates, where each cell keeps the best candidate that fell into it. Each island has its own grid; now and
-// then the best of one island go to the next in the ring.
-//
-// The state is plain data; functions change it in place.
+// MAP-Elites (J.-B. Mouret and J. Clune, arXiv 1504.04909) with islands. A grid divides candidates by some of their
+// metrics, and each cell keeps its best candidate. Each island has its own grid; at intervals the best of an island
+// go to the next one in the ring.
 
-/** A figure of a candidate by which the grid is divided. What lies outside goes into the outermost cells. */
+/** A metric that divides the grid. Values outside its range belong to the outermost cells. */
 export interface FeatureAxis {
   readonly name: string;
   readonly min: number;
@@ -163,7 +159,7 @@ export function newIslands(axes: readonly FeatureAxis[], islands: number): Islan
   return { axes, islands: Array.from({ length: islands }, () => ({})) };
 }
 
-/** Name of the cell, for example `3/0`; a feature that is missing or not finite counts as the least. */
+/** Name of the candidate's cell, as `3/0`. A feature that is missing or not finite counts as the least value. */
 export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<string, number>>): string {
   requireShapes({ axes, features }, { axes: [{ name: 'text', min: 'number' }], features: 'object' });
   const bins = axes.map(({ name, min, max, bins }) => {
@@ -174,7 +170,7 @@ export function cellOf(axes: readonly FeatureAxis[], features: Readonly<Record<s
   return bins.join('/');
 }
 
-/** Takes the candidate in where its cell is empty or held by a worse one. Says whether it did. */
+/** Puts the candidate into its cell if that is empty or holds a worse one. Returns whether it did. */
 export function offer(grid: Grid, cell: string, elite: Elite): boolean {
   requireShapes(
     { grid, cell, elite },
@@ -192,7 +188,7 @@ export function elitesOf(grid: Grid): Elite[] {
   return Object.values(grid).sort((a, b) => b.score - a.score);
 }
 
-/** An elite to vary: of three drawn cells the best. */
+/** A parent: the best elite of three drawn cells. */
 export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
   requireShapes({ grid, random }, { grid: 'object', random: { seek: 'function' } });
   const elites = Object.values(grid);
@@ -205,7 +201,7 @@ export function pickElite(grid: Grid, random: GoRandom): Elite | undefined {
   return best;
 }
 
-/** Offers the best `count` of each island to the next one. All leave before any arrives. */
+/** Offers the best `count` elites of each island to the next one. All leave before the first arrives. */
 export function migrate(state: IslandsState, count: number): void {
   requireShapes({ count, state }, { count: 'number', state: { islands: ['object'] } });
   const { islands } = state;
@@ -221,8 +217,8 @@ export function migrate(state: IslandsState, count: number): void {
 }
 
 /**
- * Quality-diversity score: what the elites of the best grid over all islands add up to above `floor`, the
- * score of a candidate that is worth nothing.
+ * Quality-diversity score: the best elite of each cell over all islands, summed above `floor`.
+ * @param floor score from which an elite counts
  */
 export function qdScore(state: IslandsState, floor: number): number {
   requireShapes({ floor, state }, { floor: 'number', state: { islands: ['object'] } });
@@ -232,20 +228,17 @@ export function qdScore(state: IslandsState, floor: number): number {
   return Object.values(merged).reduce((sum, { score }) => sum + Math.max(0, score - floor), 0);
 }
 
-// A branch that tolerates regressions: it walks from candidate to candidate and goes on from a worse one up
-// to `tolerance` times in a row; then it starts again from the best. It finds policies that need two changes at
-// once, each of which alone does harm; a search that keeps only improvements cannot.
-//
-// The state is plain data; `stepBranch` changes it in place.
+// A branch that tolerates regressions. It walks from candidate to candidate, up to `tolerance` times in a row to a worse
+// one, and then starts again. So it finds policies that need two changes each of which alone does harm.
 
 export interface BranchState {
-  /** Worse steps in a row that it goes along with. */
+  /** Worse steps in a row that it tolerates. */
   readonly tolerance: number;
-  /** Where the next step starts. */
+  /** Parent of the next step. */
   current: Elite;
-  /** Best of this branch since it last started. */
+  /** Best candidate since the last start. */
   best: Elite;
-  /** Steps since the branch's best was found. */
+  /** Steps since that candidate was found. */
   regressions: number;
   restarts: number;
 }
@@ -256,9 +249,9 @@ export function newBranch(start: Elite, tolerance: number): BranchState {
 }
 
 /**
- * Goes on from what was tried.
- * @param tried the best of the step's candidates, undefined where all failed
- * @param restartAt where it starts again once its patience is over
+ * Moves the branch after a step.
+ * @param tried the best of the step's candidates; undefined where all failed
+ * @param restartAt parent of the next step after more than `tolerance` regressions
  */
 export function stepBranch(state: BranchState, tried: Elite | undefined, restartAt: Elite): void {
   requireShapes(

@@ -161,7 +161,7 @@ export function crossTrees(root: TreeNode, other: TreeNode, random: GoRandom): T
   return undefined;
 }
 
-// What the decision trees of a slot are made of. Search puts nothing else into them.
+// Features and actions of a slot's decision trees. The search uses these alone.
 
 export interface TreeFeature {
   readonly name: string;
@@ -172,7 +172,7 @@ export interface TreeFeature {
 
 export interface TreeAction {
   readonly name: string;
-  /** Range of the number that it takes; without one it takes none. */
+  /** Range of the action's number; an action without a range takes no number. */
   readonly min?: number;
   readonly max?: number;
 }

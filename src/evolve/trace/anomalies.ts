@@ -1,7 +1,6 @@
 /**
- * What went wrong in a run, in seven kinds, found while the run goes on. Each kind is kept by where it
- * happens (an instance, a class) with its count and the first requests that it concerns; of replicas that
- * come and go, the requests that waited longest.
+ * Anomalies of seven kinds, found while a run goes on. Each is kept by its place (an instance, a class) with its count
+ * and the first requests that it affects; for oscillating replicas, the requests that waited longest.
  */
 
 import type { BlockKeys } from '../../runtime/keys/keyChain.ts';
@@ -16,7 +15,7 @@ const STORM_PREEMPTIONS = 8;
 const STORM_US = 1_000_000;
 /** Hand-offs that wait for one decode instance. */
 const BACKPRESSURE_REQUESTS = 8;
-/** Their count is of something else than requests: of blocks, or of times. */
+/** Kinds that count blocks or times instead of requests. */
 const countedBeside: ReadonlySet<AnomalyType> = new Set([
   'cache_thrashing',
   'scale_oscillation',
@@ -202,7 +201,7 @@ function describe({ type, count, sum, requests }: WatchEntry, where: string): st
   }
 }
 
-// What went wrong in a run, in seven kinds.
+// The anomalies of a run, in seven kinds.
 
 export const anomalyTypes = [
   'priority_inversion',
@@ -223,11 +222,11 @@ export interface Anomaly {
   /** When it began, in simulated microseconds. */
   readonly timeUs: number;
   readonly description: string;
-  /** Examples of requests that it concerns, at most five. */
+  /** Ids of requests that it affects, at most five. */
   readonly requests: readonly string[];
   /** How often it happened. */
   readonly count: number;
-  /** Requests that it concerns. */
+  /** Number of requests that it affects. */
   readonly concerned: number;
   readonly severity: Severity;
 }
@@ -235,7 +234,7 @@ export interface Anomaly {
 /** Requests that are named for one anomaly. */
 const EXAMPLES = 5;
 
-/** By how many of all requests it concerns: above a tenth it is high, above a fiftieth medium. */
+/** Severity by the share of requests that it affects: high above a tenth, medium above a fiftieth. */
 function severityOf(concerned: number, requests: number): Severity {
   if (concerned * 10 > requests) return 'high';
   return concerned * 50 > requests ? 'medium' : 'low';

@@ -69,7 +69,7 @@ export class TraceRecorder implements SimulationObserver {
     oneOf('level', level, traceLevels);
     this.#level = level;
     if (level === 'minimal') return;
-    // caches tell of their blocks only while they have a listener
+    // caches report their blocks only to a listener
     this.stored = (instance, tier, key) => this.#transfers.blocksOf(instance).stored(tier, key);
     this.removed = (instance, tier, key) => this.#transfers.blocksOf(instance).removed(tier, key);
   }
@@ -139,7 +139,7 @@ export class TraceRecorder implements SimulationObserver {
         instance: instance.instance,
         queueDepth: instance.queueDepth,
         batchSize: instance.batchSize,
-        // as it was when the policy chose: the request itself is counted by now
+        // the state at the policy's choice, although the router counts the request by now
         inFlight: instance.inFlight - (sentTo.includes(instance.instance) ? 1 : 0),
         kvUtilization: kvUtilization(instance),
         reportAgeUs: nowUs - instance.reportedUs,
@@ -251,19 +251,19 @@ export class TraceRecorder implements SimulationObserver {
   }
 }
 
-// Which blocks of an instance come to which tier, from what its caches say.
+// Blocks that come to the tiers of an instance, as its caches report.
 
-/** Blocks that one record names. */
+/** Most blocks that one record names. */
 const NAMED = 16;
 
-/** The first 16 hexadecimal digits of a key: what traces name a block by. */
+/** Name of a block in traces: the first 16 hexadecimal digits of its key. */
 function blockName(key: Uint32Array): string {
   return keyToHex(key).slice(0, 16);
 }
 
 class MovedBlocks {
   readonly #tiers: () => readonly string[];
-  /** By block: the tier below HBM that it came to last. */
+  /** For each block, the last tier below HBM that it came to. */
   readonly #below = new Map<string, number>();
   #moved: MovedBlock[] = [];
 
@@ -276,7 +276,7 @@ class MovedBlocks {
     const block = blockName(key);
     const before = this.#below.get(block);
     if (tier !== TOP) this.#below.set(block, tier);
-    // in HBM it is new, unless it was below
+    // a block in HBM is new, unless it came from a lower tier
     else if (before === undefined) return;
     if (this.#moved.length === NAMED) return;
     const names = this.#tiers();
@@ -289,7 +289,7 @@ class MovedBlocks {
     if (this.#below.get(block) === tier) this.#below.delete(block);
   }
 
-  /** Those since the last call. */
+  /** Arrivals since the last call. */
   take(): readonly MovedBlock[] {
     const moved = this.#moved;
     if (moved.length > 0) this.#moved = [];
@@ -297,7 +297,7 @@ class MovedBlocks {
   }
 }
 
-// What the instances of a run move between their tiers, step by step.
+// Moves between the tiers of each instance, step by step.
 
 interface Moved {
   readonly offloads: number;
@@ -309,7 +309,7 @@ const nothing: Moved = { offloads: 0, reloads: 0, thrashed: 0 };
 
 class Transfers {
   #simulation: Simulation | undefined;
-  /** By instance: what it had moved by its last step. */
+  /** Totals of each instance at its last step. */
   readonly #moved: Moved[] = [];
   readonly #blocks: MovedBlocks[] = [];
   readonly #tiers: (readonly string[])[] = [];
@@ -327,7 +327,7 @@ class Transfers {
     return (this.#tiers[instance] ??= engine?.traffic().tiers.map(({ tier }) => tier) ?? []);
   }
 
-  /** The slowest tier of the instance that has leading blocks of the prompt now. */
+  /** The slowest tier of the instance that holds leading blocks of the prompt now. */
   cacheTier({ keys, promptBlocks }: SimRequest, instance: number): string {
     const engine = this.#simulation?.instances[instance]?.engine;
     if (engine === undefined) return '';
@@ -336,7 +336,7 @@ class Transfers {
     return slowest === -1 ? '' : this.#tierNames(instance)[slowest];
   }
 
-  /** What was moved since the instance's step before, also where that is nothing. */
+  /** Moves since the instance's previous step; zeros where nothing moved. */
   stepped({ instance, startUs, transferUs }: StepSpan): TransferRecord {
     const { offloads, reloads, thrashing } = this.#simulation?.instances[instance]?.engine.counters ?? {
       ...nothing,

@@ -1,7 +1,4 @@
-/**
- * What a trace records of each decision, and what was known where it was made. Times are simulated
- * microseconds.
- */
+/** Records of a trace: each decision with the facts that it was made on. Times are simulated microseconds. */
 
 import { TOP } from '../../runtime/tier/tier.ts';
 import type { HandoffSend } from '../../sim/cluster/handoffs.ts';
@@ -12,7 +9,7 @@ import type { CandidateScore } from '../../sim/control/policy.ts';
 import type { Instance } from '../../sim/instance/instance.ts';
 import type { ScaleRecord } from '../../sim/report/scaling.ts';
 
-/** `minimal`: metrics alone. `decisions`: each decision with what was known. `full`: events as well. */
+/** `minimal`: metrics alone. `decisions`: each decision with its facts. `full`: events as well. */
 export const traceLevels = ['minimal', 'decisions', 'full'] as const;
 export type TraceLevel = (typeof traceLevels)[number];
 
@@ -26,7 +23,7 @@ interface OfRequest {
 
 interface AdmissionRecord extends OfRequest {
   readonly kind: 'admission';
-  /** 0 for the first of the run; a delayed request is decided about again. */
+  /** Number of the decision, from 0 on. A delayed request gets another decision later. */
   readonly decision: number;
   readonly verdict: 'admit' | 'reject' | 'delay';
   readonly reason: string;
@@ -52,40 +49,37 @@ interface InstanceState {
   readonly inFlight: number;
   readonly kvUtilization: number;
   readonly reportAgeUs: number;
-  /** What the policy gave it; null for a policy that does not score. */
+  /** Score by the policy; null for a policy that does not score. */
   readonly score: number | null;
 }
 
 export interface RoutingRecord extends OfRequest {
   readonly kind: 'routing';
-  /** 0 for the first of the run: the number under which it can be forced. */
+  /** Number of the decision, from 0 on, by which it can be forced. */
   readonly decision: number;
   /** First block of the prompt, 16 hexadecimal digits; '' for a prompt without a full block. */
   readonly prefixHash: string;
   readonly instances: readonly InstanceState[];
   readonly routerState: RouterContext;
   readonly tenantState: TenantContext;
-  /** -1 where none could take it. */
+  /** Number of the instance; -1 where all were unable to take it. */
   readonly chosenInstance: number;
-  /** Numbers of the instances that could have been chosen, by role, model and state; none where none could. */
+  /** Numbers of the instances that could have been chosen, by role, model and state. */
   readonly couldTake: readonly number[];
   readonly reason: string;
-  /** The best three others, the best first: by score, or where the policy does not score by load. */
+  /** The best three other instances, the best first: by score, or by load where the policy does not score. */
   readonly topKCandidates: readonly { readonly instance: number; readonly score: number }[];
   /** By the router's shadow, or what instances told it. */
   readonly expectedBlocks: number;
   readonly expectedCacheHit: boolean;
-  // what came of it; -1 where it never came to that
+  // the outcome; -1 for an event that never came
   actualTtftUs: number;
   actualE2eUs: number;
   cachedBlocks: number;
   cacheHit: boolean;
-  /**
-   * The slowest tier that blocks of the prompt were found in where it computes, as it was routed; '' for
-   * none.
-   */
+  /** The slowest tier with blocks of the prompt, on the instance that computes it, at the time of routing; '' for none. */
   readonly cacheTier: string;
-  /** How much sooner it would have ended on the best other instance; -1 where that was not tried. */
+  /** Milliseconds by which it would have ended sooner on the best other instance; -1 where that was not tried. */
   regretMs: number;
 }
 
@@ -93,7 +87,7 @@ export interface RoutingRecord extends OfRequest {
 interface BatchRecord extends OfRequest {
   readonly kind: 'batch';
   readonly instance: number;
-  /** By which it joined, lower first, where the instance scheduler of a bundle ranks; else null. */
+  /** Its rank, lower first, where the instance scheduler of a bundle ranks; else null. */
   readonly rank: number | null;
   readonly cachedBlocks: number;
   /** Requests that wait there still, by what the router knows. */
@@ -109,9 +103,9 @@ interface BatchRecord extends OfRequest {
 interface PreemptionRecord extends OfRequest {
   readonly kind: 'preemption';
   readonly instance: number;
-  /** By which it gave way, higher first, where the instance scheduler of a bundle ranks; else null. */
+  /** Its rank, higher gives way first, where the instance scheduler of a bundle ranks; else null. */
   readonly rank: number | null;
-  /** How often it has given way so far, this time included. */
+  /** Number of times that it has given way, this time included. */
   readonly preemptions: number;
   /** When the step that it gave way to was formed: it waits again. */
   readonly batch: EngineContext;
@@ -141,8 +135,8 @@ export interface TransferRecord {
   readonly thrashedBlocks: number;
   readonly transferUs: number;
   /**
-   * Blocks that have arrived since the last record, at most 16 in the order in which they did. One that is
-   * counted here may arrive later.
+   * Blocks that arrived since the last record, at most 16, in the order of their arrival. A block that is counted here
+   * may arrive later.
    */
   readonly blocks: readonly MovedBlock[];
 }
@@ -201,7 +195,7 @@ export type TraceRecord =
   | DivergenceRecord
   | EventRecord;
 
-// What was known where a decision was made, as its record has it: of the router, the tenant, an instance.
+// Facts of a decision, as its record has them: of the router, the tenant, an instance.
 
 /** Others that a routing record names. */
 const CANDIDATES = 3;
@@ -210,7 +204,7 @@ const CANDIDATES = 3;
 interface RouterContext {
   /** Requests routed and not ended. */
   readonly inFlight: number;
-  /** Requests that arrived and were not routed, rejected or put out; the one decided about is one of them. */
+  /** Requests that arrived and were not routed, rejected or put out, with the request of the decision. */
   readonly pending: number;
   /** Completions and arrivals a second over the window. */
   readonly throughput: number;
@@ -219,7 +213,7 @@ interface RouterContext {
 
 /** The request's tenant as the router counts it, before the decision. */
 interface TenantContext {
-  /** Requests that arrived since the start, the one decided about included. */
+  /** Requests that arrived since the start, with the request of the decision. */
   readonly requestCount: number;
   /** Requests routed and not ended. */
   readonly activeRequests: number;
@@ -247,14 +241,14 @@ interface EngineContext {
   readonly kvUtilization: number;
 }
 
-/** @param routed whether the request is counted as routed by now, and was not when it was decided about */
+/** @param routed whether the router counts the request as routed by now; at the decision it did not */
 export function routerContext({ router }: ControlPlane, routed: boolean): RouterContext {
   const { inFlight, pending, throughput, requestRate } = router.global;
   const one = routed ? 1 : 0;
   return { inFlight: inFlight - one, pending: pending + one, throughput, requestRate };
 }
 
-/** @param routed as above */
+/** @param routed whether the router counts the request as routed by now */
 export function tenantContext({ router }: ControlPlane, tenantId: string, routed: boolean): TenantContext {
   const { requestCount, activeRequests, recentRate, burstDetected } = router.tenant(tenantId);
   return { requestCount, activeRequests: activeRequests - (routed ? 1 : 0), recentRate, burstDetected };

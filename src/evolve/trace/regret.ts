@@ -1,8 +1,7 @@
 /**
- * Counterfactual regret of routing decisions, in milliseconds: the run is forked before the decision, the
- * request is sent elsewhere, and the fork runs to its end. Everything after the decision follows from it,
- * also what the policy decides about others, so the figures are those of a whole run with that decision
- * forced.
+ * Counterfactual regret of routing decisions, in milliseconds. The run is forked before the decision, the request is
+ * sent to another instance, and the fork runs to its end. Later decisions of the policy follow from the change, so the
+ * figures equal a whole run with that decision forced.
  */
 
 import { requireShapes } from '../../runtime/options.ts';
@@ -13,10 +12,10 @@ import type { RoutingRecord } from './records.ts';
 
 export interface Alternative {
   readonly instance: number;
-  /** Of the request itself; a minute where it does not complete. */
+  /** End to end time of the request; a minute where it does not complete. */
   readonly e2eMs: number;
   readonly ttftMs: number;
-  /** Mean over all requests of the run. */
+  /** Mean end to end time of all requests of the run. */
   readonly meanE2eMs: number;
 }
 
@@ -26,11 +25,9 @@ export interface Regret {
   readonly chosen: Alternative;
   /** The instances that could have taken it, by number. */
   readonly others: readonly Alternative[];
-  /** Of the request: its end to end time less that on the best other instance, 0 where none is better. */
+  /** End to end time of the request less its time on the best other instance; 0 where it ran on the best. */
   readonly regretMs: number;
-  /**
-   * Of all requests: the mean's difference to the best other instance by that; below 0 where none is better.
-   */
+  /** Mean of all requests less the lowest mean that another instance gives; below 0 where it ran on the best. */
   readonly clusterRegretMs: number;
 }
 
