@@ -20,12 +20,10 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import { StoreView } from '../../../src/backends/file/inspect.ts';
 import { encodeSuperblock, fileLayout, recordOffset } from '../../../src/backends/file/record.ts';
-import type { SlotEntry } from '../../../src/backends/file/slotTable.ts';
 import type { BlockText } from '../../../src/embed/blockBook.ts';
-import { BlockNotes, readNotes } from '../../../src/embed/blockNotes.ts';
+import { BlockNotes } from '../../../src/embed/blockNotes.ts';
 import type { CacheEvent, KVRuntime } from '../../../src/index.ts';
 import { kvLayout, poolShape, type RequestExtras, TierKVError } from '../../../src/runtime/index.ts';
-import { faulty } from '../../backends/file/diskFaults.ts';
 import { blocks, layout, openRuntime, prompt, promptBlocks, write } from '../liveRuntime.ts';
 
 const dirs: string[] = [];
@@ -285,41 +283,6 @@ describe('after a restart', () => {
     await store.write([item]);
     expect(store.describe().notesLeftOut).toBe(1);
     expect(await store.note(store.records()[0])).toBeUndefined();
-  });
-});
-
-describe('a disk that does not answer', () => {
-  it('ends the reading of a note at its deadline, and neither a close nor an idle runtime waits for it', async () => {
-    const shape = poolShape(4, 4096, [4096]);
-    let hangs = false;
-    const hanging = faulty((call) => (hangs && call === 'readv' ? new Promise<void>(() => {}) : undefined));
-    const options = { restart: 'warm', deadlineMs: 50, noteOf: () => Uint8Array.of(7) } as const;
-    const store = await FileStore.open(directory(), shape, { ...options, wrapFile: hanging });
-    const bytes = new Uint8Array(4096);
-    const item = {
-      slot: 0,
-      sizeClass: 0,
-      generation: 1,
-      key: new Uint32Array(4),
-      digest: { lo: 1, hi: 1 },
-      bytes,
-    };
-    await store.write([item]);
-    expect((await store.note(store.records()[0]))?.[0]).toBe(7);
-    hangs = true;
-    const notes = new BlockNotes(new Uint8Array(32));
-    await readNotes(
-      {
-        records: () => [...store.records(), ...store.records()],
-        notes: { missing: undefined, read: (entry: SlotEntry) => store.note(entry) },
-      },
-      notes,
-      new AbortController().signal,
-      () => {},
-      () => {},
-    );
-    await expect(store.note(store.records()[0])).rejects.toMatchObject({ code: 'TKV_IO', field: 'dir' });
-    await store[Symbol.asyncDispose]();
   });
 });
 

@@ -3,6 +3,8 @@ import type { DataFile } from '../../../../src/backends/file/dataFile.ts';
 import { FileStore } from '../../../../src/backends/file/fileStore.ts';
 import type { StuckIo } from '../../../../src/backends/file/opening.ts';
 import { fileLayout, recordOffset } from '../../../../src/backends/file/record.ts';
+import type { SlotEntry } from '../../../../src/backends/file/slotTable.ts';
+import { BlockNotes, readNotes } from '../../../../src/embed/blockNotes.ts';
 import { ends, faulty, item, items, KiB, shape } from '../diskFaults.ts';
 import { scratchDir, stopClock } from '../scratch.ts';
 
@@ -106,5 +108,45 @@ describe('file store, when an I/O never comes back', () => {
       return 'opened';
     };
     await expect.poll(() => opening().catch((error) => error.code)).toBe('opened');
+  });
+
+  it('ends the reading of a note at its deadline, and neither a close nor an idle runtime waits for it', async () => {
+    stopClock();
+    const io = stall();
+    const options = { restart: 'warm', deadlineMs: 50, noteOf: () => Uint8Array.of(7) } as const;
+    const store = await FileStore.open(scratchDir(), shape, { ...options, wrapFile: io.wrapFile });
+    await store.write(items(1));
+    const read = (entry: SlotEntry): Promise<Uint8Array | undefined> => store.note(entry);
+    expect((await read(store.records()[0]))?.[0]).toBe(7);
+    io.at = 'all';
+    const told: string[] = [];
+    const reading = readNotes(
+      { records: () => [...store.records(), ...store.records()], notes: { missing: undefined, read } },
+      new BlockNotes(new Uint8Array(32)),
+      new AbortController().signal,
+      () => {},
+      (line) => told.push(line),
+    );
+    await expect.poll(io.waiting).toBe(2);
+    vi.advanceTimersByTime(50);
+    await reading;
+    expect(told).toHaveLength(1);
+    const late = read(store.records()[0]);
+    await expect.poll(io.waiting).toBe(3);
+    vi.advanceTimersByTime(50);
+    await expect(late).rejects.toMatchObject({ code: 'TKV_IO', field: 'dir' });
+    io.at = undefined;
+    let isClosed = false;
+    const closing = store[Symbol.asyncDispose]().then(() => {
+      isClosed = true;
+    });
+    await expect
+      .poll(() => {
+        vi.advanceTimersByTime(50);
+        return isClosed;
+      })
+      .toBe(true);
+    await closing;
+    io.release();
   });
 });
