@@ -71,7 +71,7 @@ if (process.env.NODE_V8_COVERAGE === undefined) {
   process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, 'node_modules', '.cache', 'compiled');
 }
 
-const ofLive = { globalSetup: ['./test/command.ts'], testTimeout: 300_000, hookTimeout: 120_000 };
+const ofLive = { globalSetup: ['./test/command.ts'], testTimeout: 300_000, hookTimeout: 300_000 };
 
 const config: ViteUserConfig = defineConfig({
   test: {
@@ -95,6 +95,7 @@ const config: ViteUserConfig = defineConfig({
           exclude: [...live],
           isolate: false,
           testTimeout: 600_000,
+          hookTimeout: 600_000,
         },
       },
       {

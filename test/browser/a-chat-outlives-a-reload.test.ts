@@ -18,7 +18,7 @@ if (problem !== undefined) process.stderr.write(`SKIPPED: the chat in a browser:
 declare const document: { readonly body: { readonly dataset: Record<string, string | undefined> } };
 
 async function ready(page: Page): Promise<void> {
-  await page.waitForFunction(() => document.body.dataset.ready === 'yes', undefined, { timeout: 120_000 });
+  await page.waitForFunction(() => document.body.dataset.ready === 'yes', undefined, { timeout: 240_000 });
 }
 
 interface Answered {

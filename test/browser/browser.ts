@@ -5,10 +5,8 @@
  */
 
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import chromium, { inflate } from '@sparticuz/chromium';
+import { join } from 'node:path';
 import {
   type Browser,
   type BrowserContext,
@@ -16,6 +14,7 @@ import {
   chromium as launcher,
   type Page,
 } from 'playwright-core';
+import { unpackedChromium } from './unpackedChromium.ts';
 
 export interface BrowserOptions {
   /** Start with a software device for WebGPU. Default false. */
@@ -38,9 +37,7 @@ const withWebGpu = [
 ];
 
 async function launchOptions({ webgpu = false }: BrowserOptions): Promise<LaunchOptions> {
-  const executablePath = await chromium.executablePath();
-  const archives = join(dirname(createRequire(import.meta.url).resolve('@sparticuz/chromium')), '..', 'bin');
-  const libraries = join(await inflate(join(archives, 'al2023.tar.br')), 'lib');
+  const { path: executablePath, libraries } = await unpackedChromium();
   return {
     executablePath,
     args: [...(webgpu ? withWebGpu : plain)],

@@ -18,12 +18,16 @@ if (problem !== undefined) process.stderr.write(`SKIPPED: the planner in a brows
 
 const charts = ['latency', 'hits', 'tiers', 'queue'];
 /** What the page runs in: declared for `page.evaluate`, whose functions run there. */
-declare const document: { readonly body: { readonly dataset: Record<string, string | undefined> } };
+declare const document: {
+  readonly body: { readonly dataset: Record<string, string | undefined> };
+  querySelector(at: string): unknown;
+};
 
+/** Waits until another run has ended and none is under way: of several changes each may have had one. */
 async function ranAfter(page: Page, before: number): Promise<number> {
-  await page.waitForFunction((least) => Number(document.body.dataset.run ?? 0) > least, before, {
-    timeout: 120_000,
-  });
+  const isOver = (least: number): boolean =>
+    Number(document.body.dataset.run ?? 0) > least && document.querySelector('#state.busy') === null;
+  await page.waitForFunction(isOver, before, { timeout: 240_000 });
   return await page.evaluate(() => Number(document.body.dataset.run));
 }
 

@@ -1,5 +1,7 @@
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { expect, it } from 'vitest';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { fuzzInputs, kindsOfInput } from './campaign.ts';
 import { runCommand, wrongWith } from './judge.ts';
@@ -38,7 +40,9 @@ it('the judge finds each wrong end of a command', async () => {
   expect(wrongWith({ ...good, status: null })).toMatch(/killed/);
   expect(wrongWith({ ...good, peakMib: 3000 })).toMatch(/3000 MiB/);
   expect(wrongWith({ ...good, status: 0, stdout: 'MAPE NaN%' })).toMatch(/NaN/);
-  const ended = await runCommand(['--version'], tmpdir(), limitS);
+  const folder = mkdtempSync(join(tmpdir(), 'tierkv-judge-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const ended = await runCommand(['--version'], folder, limitS);
   expect(ended.status).toBe(0);
   expect(ended.peakMib).toBeGreaterThan(10);
 });

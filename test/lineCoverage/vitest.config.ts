@@ -9,6 +9,7 @@ const config: ViteUserConfig = defineConfig({
     include: ['test/**/*.test.ts'],
     setupFiles: ['./test/lineCoverage/takeCoverage.ts'],
     experimental: { viteModuleRunner: false },
+    expect: { poll: { timeout: 240_000 } },
     testTimeout: 300_000,
     hookTimeout: 120_000,
   },

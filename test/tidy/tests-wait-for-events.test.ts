@@ -48,6 +48,13 @@ const rules: readonly WaitRule[] = [
     good: 'await expect.poll(() => size).toBe(0);',
   },
   {
+    name: 'less time than others have',
+    breaks: /^ *(?:\}, [12]?\d{1,2}_000\);|[12]?\d{1,2}_000,\n *\);)/m,
+    remedy: 'leave it out: vitest.config.ts gives each test 300 seconds and more',
+    bad: '}, 120_000);',
+    good: '}, 1_200_000);',
+  },
+  {
     name: 'an exit with lines on the way',
     breaks: /\bonce\((?:[\w.#]+, )?'exit'(?:\)|, resolve\))/,
     remedy: "wait for 'close': at 'exit' what the program said may still be on its way",

@@ -138,7 +138,7 @@ describe('devices that are gone', () => {
     for (let i = 0; i < 4; i++) await openAndLose();
     const alive = (): number => gone.filter((one) => one.deref() !== undefined).length;
     // a promise that just ended may hold the last one for a while
-    for (let turn = 0; turn < 50 && alive() > 1; turn++) {
+    for (let turn = 0; turn < 1000 && alive() > 1; turn++) {
       await new Promise((resolve) => setTimeout(resolve, 20));
       collectGarbage();
     }

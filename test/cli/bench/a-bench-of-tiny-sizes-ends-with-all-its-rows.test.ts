@@ -38,7 +38,7 @@ describe('the link bench', () => {
       say: (line) => said.push(line),
       progress: (done, all) => progress.push([done, all]),
     }));
-  }, 100_000);
+  });
 
   afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
@@ -137,7 +137,7 @@ it('a bench under load has links of the disk alone, and the job of fio beside it
   }
   expect(job.match(/^rw=.*$/gm)).toEqual(['rw=randwrite', 'rw=randread', 'rw=randwrite', 'rw=randread']);
   expect(leastSeconds(sustainedSizes)).toBeGreaterThanOrEqual(2 * 12 * 15);
-}, 100_000);
+});
 
 it('the lookups of the manager bench find what is cached, at every size', async () => {
   const rows = lookupRows([6400, 12_800], 1, 2, await tableMemory());

@@ -71,7 +71,6 @@ it.skipIf(noPython)(
     expect(found.afterFork).toBeCloseTo(1.66, 9);
     expect(found.noEvaluator).toMatch(/ends with code 1 at once/);
   },
-  120_000,
 );
 
 it.skipIf(noPython)('SkyDiscover gets its one object of JSON', async () => {
@@ -112,7 +111,6 @@ it.skipIf(noPython)(
     expect(found.outside).toEqual(['tierkv', 'evaluate', '--serve']);
     expect(found.checkout).toEqual(expect.arrayContaining(['npm', 'run', 'tierkv', 'evaluate', '--serve']));
   },
-  120_000,
 );
 
 it.skipIf(noPython || noOpenEvolve)(
@@ -126,7 +124,6 @@ it.skipIf(noPython || noOpenEvolve)(
     expect(report.timeouts).toBe(0);
     expect(report.metrics).toEqual(expect.arrayContaining(['combined_score', 'gain_latency', 'hit_rate']));
   },
-  240_000,
 );
 
 it.skipIf(noPython || noGepa)(
@@ -138,7 +135,6 @@ it.skipIf(noPython || noGepa)(
     expect(anything).toBeGreaterThan(first + 0.1);
     expect(report.proposals).toBeGreaterThanOrEqual(16);
   },
-  240_000,
 );
 
 /** The command line over a small plan. */
@@ -158,18 +154,13 @@ it.skipIf(noPython || noOpenEvolve)(
     expect(bestScore).toBeGreaterThan(Number(firstScore) + 0.05);
     expect(timeouts).toBe(0);
   },
-  240_000,
 );
 
-it.skipIf(noPython || noGepa)(
-  'GEPA finds a better policy over simulations, in 16 proposals',
-  async () => {
-    const args = [path.join(here, 'gepa_run.py'), '30', '160', ...simulations()];
-    const report = reportOf(await python(args));
-    const { first, best, anything } = report as { first: number; best: number; anything: number };
-    expect(best).toBeGreaterThan(first + 0.05);
-    expect(anything).toBeGreaterThan(first + 0.05);
-    expect(report.proposals).toBeGreaterThanOrEqual(16);
-  },
-  240_000,
-);
+it.skipIf(noPython || noGepa)('GEPA finds a better policy over simulations, in 16 proposals', async () => {
+  const args = [path.join(here, 'gepa_run.py'), '30', '160', ...simulations()];
+  const report = reportOf(await python(args));
+  const { first, best, anything } = report as { first: number; best: number; anything: number };
+  expect(best).toBeGreaterThan(first + 0.05);
+  expect(anything).toBeGreaterThan(first + 0.05);
+  expect(report.proposals).toBeGreaterThanOrEqual(16);
+});

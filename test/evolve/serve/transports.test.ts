@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net';
+import { createInterface } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { afterEach, expect, it } from 'vitest';
 import { serveHttp, serveLines } from '../../../src/evaluate/transports.ts';
@@ -15,7 +16,7 @@ afterEach(() => {
 async function talk(text: string): Promise<unknown[]> {
   const input = new PassThrough();
   const output = new PassThrough();
-  const service = new EvaluationService({ evaluator: new WeightEvaluator(), wallMs: 300 });
+  const service = new EvaluationService({ evaluator: new WeightEvaluator() });
   input.end(text);
   await serveLines(service, input, output);
   output.end();
@@ -32,8 +33,19 @@ const line = (value: unknown): string => `${JSON.stringify(value)}\n`;
 it('each line is answered by its id, the quick ones before the slow ones', async () => {
   const slow = { id: 'slow', method: 'evaluate', params: { candidate: { routing: `${program}# hang\n` } } };
   const quick = { id: 'quick', method: 'evaluate', params: { candidate: { routing: program } } };
-  const answers = await talk(line(slow) + line(quick));
-  expect(answers.map((answer) => (answer as { id: string }).id)).toEqual(['quick', 'slow']);
+  const input = new PassThrough();
+  const output = new PassThrough();
+  const service = new EvaluationService({ evaluator: new WeightEvaluator() });
+  input.write(line(slow) + line(quick));
+  const serving = serveLines(service, input, output);
+  const answers = createInterface({ input: output })[Symbol.asyncIterator]();
+  const next = async (): Promise<string> =>
+    (JSON.parse(String((await answers.next()).value)) as { id: string }).id;
+  expect(await next()).toBe('quick');
+  // the slow one would go on for ever
+  input.end(line({ id: 'stop', method: 'cancel', params: { id: 'slow' } }));
+  expect([await next(), await next()].sort()).toEqual(['slow', 'stop']);
+  await serving;
 });
 
 it('a line that is not JSON gets an error, the next one its answer; nothing after shutdown is read', async () => {

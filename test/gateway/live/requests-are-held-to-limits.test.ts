@@ -200,7 +200,7 @@ describe('bad requests', () => {
       socket.resume();
       socket.on('close', () => resolve());
     });
-    expect(gateway.openRequests).toBe(0);
+    await until(() => gateway.openRequests === 0, 'nothing is open');
   });
 });
 

@@ -127,7 +127,7 @@ describe('the deadline of a request', () => {
           504,
           { error: { code: 'backend_timeout' } },
         ]);
-        expect(gateway.openRequests).toBe(0);
+        await until(() => gateway.openRequests === 0, 'nothing is open');
       }
     }
     const [arrival] = readFileSync(log, 'utf8')

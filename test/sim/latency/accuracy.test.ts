@@ -16,7 +16,7 @@ const readJson = (name: string): unknown => JSON.parse(readFileSync(data(name), 
 let report: LatencyCheckReport;
 beforeAll(() => {
   report = check({ gpu: 'H100' });
-}, 120_000);
+});
 
 function score(scores: LatencyCheckReport['heldOut'], what: string): LatencyCheckReport['heldOut'][number] {
   const found = scores.find((one) => one.what === what);

@@ -28,7 +28,21 @@ export async function collectGarbage(): Promise<void> {
   }
 }
 
+/** V8 frees array buffers, and the device what it gave, on other threads: this waits until nothing more goes away. */
 export async function vitals(): Promise<Vitals> {
+  let now = await looked();
+  for (let turn = 0; turn < 10; turn++) {
+    const before = now;
+    now = await looked();
+    const isLess = (['arrayBuffersBytes', 'fds', 'threads'] as const).some(
+      (what) => (now[what] ?? 0) < (before[what] ?? 0),
+    );
+    if (!isLess) break;
+  }
+  return now;
+}
+
+async function looked(): Promise<Vitals> {
   await collectGarbage();
   const { rss, heapUsed, external, arrayBuffers } = process.memoryUsage();
   return {

@@ -36,4 +36,5 @@ it('control: with the rule taken out, sealed blocks that were never written are 
   });
   expect(report.compared.wrongTokens).toBeGreaterThan(0);
   expect(failuresOf(report)[0]).toMatch(/KV of \d+ tokens was wrong/);
-});
+  // rounds are bounded above, and a busy machine may need the time of most of them
+}, 1_800_000);

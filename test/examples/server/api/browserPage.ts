@@ -5,10 +5,9 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import chromium, { inflate } from '@sparticuz/chromium';
+import { join } from 'node:path';
+import { unpackedChromium } from '../../../browser/unpackedChromium.ts';
 
 export class BrowserPage implements AsyncDisposable {
   readonly #process: ChildProcess;
@@ -33,13 +32,7 @@ export class BrowserPage implements AsyncDisposable {
 
   /** @throws when Chromium does not start */
   static async open(url: string): Promise<BrowserPage> {
-    const path = await chromium.executablePath();
-    const archives = join(
-      dirname(createRequire(import.meta.url).resolve('@sparticuz/chromium')),
-      '..',
-      'bin',
-    );
-    const libraries = join(await inflate(join(archives, 'al2023.tar.br')), 'lib');
+    const { path, libraries } = await unpackedChromium();
     const profile = mkdtempSync(join(tmpdir(), 'tierkv-browser-'));
     const args = ['--headless=shell', '--no-sandbox', '--no-zygote', '--disable-gpu', '--single-process'];
     const child = spawn(path, [...args, '--remote-debugging-port=0', `--user-data-dir=${profile}`], {
