@@ -89,7 +89,7 @@ export class Backend {
   /** What it said of its cache; undefined before, and for a server without KV events. */
   book: CacheBook | undefined;
   /** When it last said that all before counts for nothing, in milliseconds of the process. */
-  clearedMs = -Infinity;
+  clearedMs: number = -Infinity;
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
