@@ -64,7 +64,7 @@ describe('requests side by side', () => {
   });
 });
 
-it('answers that were cut are left out, and none at all is no good prediction', async () => {
+it('answers that were cut are left out, and a report needs a pair', async () => {
   const trace = join(folder, 'cut.csv');
   const columns =
     'request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,streaming,input_tokens,output_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,status';

@@ -112,7 +112,7 @@ describe('forms', () => {
   it.each([
     ['backend', 2],
     ['prefill_backend', 1],
-  ])('requests of several servers are no run of one: %s', (field, line) => {
+  ])('requests of several servers are refused: %s', (field, line) => {
     const rows = forms.observed.split('\n').map((text) => ({ ...JSON.parse(text), backend: 'a' }));
     const text = (all: readonly object[]): string => all.map((row) => JSON.stringify(row)).join('\n');
     expect(readMeasuredRun(text(rows), 'run').requests).toHaveLength(rows.length);
@@ -122,7 +122,7 @@ describe('forms', () => {
     );
   });
 
-  it('requests whose first token nobody saw are told and left out', () => {
+  it('requests whose first token was not seen are told and left out', () => {
     const [first, second, ...rest] = forms.observed.split('\n');
     const whole = JSON.stringify({ ...JSON.parse(second), streaming: false, ttft_us: 1e6, e2e_us: 1e6 });
     const cut = JSON.stringify({ ...JSON.parse(first), ttft_us: -1 });
