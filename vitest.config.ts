@@ -43,6 +43,7 @@ export const live: readonly string[] = [
   'test/runtime/migration/classifier-agrees-with-hindsight.test.ts',
   'test/sim/cluster/{a-measured-vllm-run,adapters-take-turns,users-give-requests-up,snapshot/keys-left-out-change-nothing}.test.ts',
   'test/sim/latency/*.test.ts',
+  'test/sim/report/tiers-of-unlike-instances-add-up.test.ts',
   'test/tools/*.test.ts',
   'test/sim/tier/loads-are-chosen-by-what-they-cost.test.ts',
   'test/**/oracle.test.ts',

@@ -29,6 +29,11 @@ export function programHash(): string {
   return program;
 }
 
+/** What runs the program: engines differ in the last bits of exp and log. */
+export function engineName(): string {
+  return `v8-${process.versions.v8.split('.').slice(0, 2).join('.')}`;
+}
+
 /** A case as it was planned once, and the files that were read for it. */
 interface Known {
   readonly files: readonly string[];
@@ -39,12 +44,14 @@ interface Known {
 export class CaseCache {
   readonly #results = new Map<string, RawMetrics>();
   readonly #folder: string | undefined;
+  readonly #engine: string;
   /** By deployment, and by seed too where a plan rests on it. */
   readonly #known = new Map<string, Known>();
 
-  /** @param folder made where it is missing */
-  constructor(folder?: string) {
+  /** @param folder made where it is missing @param engine that computes */
+  constructor(folder?: string, engine: string = engineName()) {
     this.#folder = folder;
+    this.#engine = engine;
     if (folder !== undefined) makeDirectory(folder, '--cache');
   }
 
@@ -57,7 +64,7 @@ export class CaseCache {
   caseHash(suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
     const { deployment, seed, perturbation } = suiteCase;
     const read = this.#knownOf(suiteCase, contents).hashes;
-    const program = this.#folder === undefined ? '' : programHash();
+    const program = this.#folder === undefined ? '' : `${programHash()} ${this.#engine}`;
     return contentHash([withoutFileNames(deployment, contents), read, seed, perturbation, program]);
   }
 

@@ -322,7 +322,12 @@ function readerOf(
         throw inputError(file, problem, 'Put the CSV beside it.');
       }
       const header = isYaml(file) ? file : traceHeaderOf(data);
-      if (header !== undefined) readTraceHeader(readText(header), header);
+      if (header !== undefined) {
+        const { accumulate, warmUpRequests } = readTraceHeader(readText(header), header);
+        // rows have lengths alone: rounds share nothing, and requests of a warm-up count as all others
+        if (accumulate) taken.leave('session_context_growth');
+        if (warmUpRequests > 0) taken.leave('warm_up_requests');
+      }
       return () => recordedRequests(() => traceRecords(fileLines(data), data, taken), seed);
     }
     case 'mooncake':

@@ -47,6 +47,8 @@ interface CheckOptions {
   readonly gpu: string;
   readonly steps?: string;
   readonly runs?: string;
+  /** Tokens of a KV block of the engine whose step log it is. Default 16. */
+  readonly blockTokens?: number;
 }
 
 export interface NamedScore extends Score {
@@ -176,7 +178,7 @@ const maxExperiments = 64;
 
 function judge(options: CheckOptions): LatencyCheckReport {
   const hardware = loadHardware(options.gpu);
-  const measurements = loadMeasurements(options.steps, options.runs);
+  const measurements = loadMeasurements(options.steps, options.runs, options.blockTokens);
   const experiments = new Set(measurements.steps.map(({ experiment }) => experiment)).size;
   if (experiments < 2 || experiments > maxExperiments) {
     const problem = `has steps of ${experiments} experiments; each is judged by a fit on the others`;

@@ -22,6 +22,7 @@ import {
   parseRunSummaries,
   parseStepRecords,
   type StepRecord,
+  usualBlockTokens,
 } from '../sim/latency/fit/stepRecords.ts';
 import { linearTerms } from '../sim/latency/linear.ts';
 import type { ModelConfig } from '../sim/latency/modelConfig.ts';
@@ -35,6 +36,8 @@ interface FitOptions {
   /** Experiments that are kept out of the fit. */
   readonly holdOut: readonly string[];
   readonly links?: string;
+  /** Tokens of a KV block of the engine whose step log it is. Default 16. */
+  readonly blockTokens?: number;
 }
 
 interface FitReport {
@@ -77,7 +80,7 @@ export function fitCoefficients(options: FitOptions): FitReport {
 
 function fitSteps(options: FitOptions): FitReport {
   const hardware = loadHardware(options.gpu);
-  const measurements = loadMeasurements(options.steps, options.runs);
+  const measurements = loadMeasurements(options.steps, options.runs, options.blockTokens);
   const lookup = modelLookup();
   const experiments = [...new Set(measurements.steps.map(({ experiment }) => experiment))];
   for (const name of options.holdOut) {
@@ -142,12 +145,26 @@ export interface Measurements {
   readonly runs: readonly StepRecord[];
 }
 
-/** @param steps, @param runs paths; what is not given is what ships. */
-export function loadMeasurements(steps: string | undefined, runs: string | undefined): Measurements {
+/**
+ * @param steps, @param runs paths; what is not given is what ships.
+ * @param blockTokens of the blocks that a step log of vLLM counts
+ */
+export function loadMeasurements(
+  steps: string | undefined,
+  runs: string | undefined,
+  blockTokens: number = usualBlockTokens,
+): Measurements {
   const stepText = readText(steps ?? latencyDataFile('h100-steps.csv.gz'));
   const stepFile = steps ?? 'data/latency/h100-steps.csv.gz';
   const raw = stepText.slice(0, stepText.indexOf('\n')).includes('step.ts_start_ns');
-  const parsed = raw ? parseEngineLog(stepText, stepFile) : parseStepRecords(stepText, stepFile);
+  if (!Number.isSafeInteger(blockTokens) || blockTokens < 1) {
+    throw configError('--block-tokens', `is ${blockTokens}`, 'Give an integer of at least 1.');
+  }
+  if (!raw && blockTokens !== usualBlockTokens) {
+    const problem = `is ${blockTokens}, and ${stepFile} counts tokens, not blocks`;
+    throw configError('--block-tokens', problem, "Leave it out: it is for a step log of vLLM's scheduler.");
+  }
+  const parsed = raw ? parseEngineLog(stepText, stepFile, blockTokens) : parseStepRecords(stepText, stepFile);
   const useRuns = runs !== undefined || steps === undefined;
   const runText = useRuns ? readText(runs ?? latencyDataFile('h100-runs.csv')) : undefined;
   const summaries =

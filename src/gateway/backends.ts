@@ -88,6 +88,8 @@ export class Backend {
   subscription: KVEventSubscription | undefined;
   /** What it said of its cache; undefined before, and for a server without KV events. */
   book: CacheBook | undefined;
+  /** When it last said that all before counts for nothing, in milliseconds of the process. */
+  clearedMs: number = -Infinity;
   readonly counts = { requests: 0, failures: 0, lies: 0, restarts: 0 };
   lastError = '';
   failures = 0;
@@ -299,6 +301,7 @@ export class BackendPool {
     const capacity = backend.capacityBlocks.length > 0 ? backend.capacityBlocks : capacityBlocks;
     const book = (backend.book ??= new CacheBook(cutter, capacity));
     for (const event of events) {
+      if (event.type === 'cleared' && event.medium === null) backend.clearedMs = performance.now();
       const inputs = book.take(event, backend.model, backend.instance);
       // before it is an instance, the book alone remembers
       if (backend.instance !== -1) for (const input of inputs) this.#tell(input);
@@ -369,6 +372,8 @@ export class BackendPool {
     const isAnew = before !== null && before !== undefined && metrics && beganAnew(before, metrics);
     if (isAnew) {
       backend.counts.restarts++;
+      // what is known is of the process before, unless the new one has told so already
+      if (backend.clearedMs <= backend.reportedMs) backend.book = undefined;
       this.#gone(backend);
     }
     if (metrics !== undefined) this.#requireMoved(backend, metrics);

@@ -16,16 +16,17 @@ function byTenant(read: (tenant: TenantMeasures) => number): ReadMetric {
     [...requests.tenants].map(([tenant, measures]) => ({ labels: { tenant }, value: read(measures) }));
 }
 
-/** Bytes by tier and tenant; tenants beyond the bound are one. */
+/** Bytes by tier and tenant; tenants beyond the bound are one, and so is one that has the name of these. */
 function bytesOfTenants(watched: Watched): readonly MetricSample[] {
   const { manager, cache, tenantsMost } = watched;
-  const named = [...watched.owners()];
+  const all = [...watched.owners()];
+  const named = all.filter(([tenant]) => tenant !== OTHER_TENANTS).slice(0, tenantsMost);
   return cache.tiers.flatMap(({ tier }, position) => {
-    const samples = named.slice(0, tenantsMost).map(([tenant, owner]) => ({
+    const samples = named.map(([tenant, owner]) => ({
       labels: { tier, tenant },
       value: manager.ownedBytes(owner, position),
     }));
-    if (named.length <= tenantsMost) return samples;
+    if (named.length === all.length) return samples;
     const known = samples.reduce((sum, { value }) => sum + value, 0);
     const value = Math.max(0, manager.usage(position).residentBytes - known);
     return [...samples, { labels: { tier, tenant: OTHER_TENANTS }, value }];

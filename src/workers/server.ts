@@ -16,7 +16,7 @@ import os from 'node:os';
 import path from 'node:path';
 import type { Redis } from 'ioredis';
 import * as v from 'valibot';
-import { programHash } from '../evaluate/caseCache.ts';
+import { engineName, programHash } from '../evaluate/caseCache.ts';
 import { packageVersion } from '../packageFiles.ts';
 import { configError, TierKVError } from '../runtime/errors.ts';
 
@@ -48,7 +48,7 @@ export function ownIdentity(): ProgramIdentity {
   identity ??= {
     version: packageVersion(),
     program: programHash().slice(0, 12),
-    engine: `v8-${process.versions.v8.split('.').slice(0, 2).join('.')}`,
+    engine: engineName(),
   };
   return identity;
 }

@@ -36,3 +36,18 @@ it('scrapes by the thousand give the same page, and change nothing', async () =>
   for (let i = 0; i < 3000; i++) expect(await page.text()).toBe(first);
   expect(await page.registry.metrics()).toBe(first);
 });
+
+it.each([1, 2, 3, 20])(
+  'no series stands there twice where a tenant is called as the later ones are: %i',
+  async (tenants) => {
+    await using kv = await openHostRuntime();
+    const page = await prometheus(watchRuntime(kv, { tenants }));
+    for (const tenant of ['a', 'other', 'b', 'c']) kv.release(await kv.begin(prompt(1), { tenant }));
+    const series = (await page.text()).split('\n').filter((line) => line.includes('tenant="'));
+    const names = series.map((line) => line.slice(0, line.lastIndexOf(' ')));
+    expect(names.length).toBeGreaterThan(4);
+    expect(new Set(names).size).toBe(names.length);
+    const requests = series.filter((line) => line.startsWith('tierkv_tenant_requests_total{'));
+    expect(requests.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0)).toBe(4);
+  },
+);

@@ -204,8 +204,10 @@ function reportRecorded({ traceHeader, traceData, simResults, report }: Recorded
   const warmUp =
     traceHeader === undefined ? 0 : readTraceHeader(readText(traceHeader), traceHeader).warmUpRequests;
   const records = [...traceRecords(fileLines(traceData), traceData)];
-  const recorded = records
-    .filter(({ requestId }) => requestId >= warmUp)
+  const counted = records.filter(({ requestId }) => requestId >= warmUp);
+  // the times of an answer that was cut are those of a part of it
+  const recorded = counted
+    .filter(({ status }) => status !== 'error' && status !== 'timeout')
     .map(
       (record): RequestTiming => ({
         id: record.requestId,
@@ -216,11 +218,19 @@ function reportRecorded({ traceHeader, traceData, simResults, report }: Recorded
       }),
     );
   const { matched, tokenMismatches, metrics } = compareRecorded(recorded, readResults(simResults));
+  if (matched === 0) {
+    const problem = `no result is of a request of ${traceData} that was answered`;
+    const remedy = 'Simulate that trace with --results-path, and name what it wrote.';
+    throw new TierKVError('TKV_INPUT', `${simResults}: ${problem}. ${remedy}`, {
+      path: simResults,
+      field: '--sim-results',
+    });
+  }
   const { mape } = metrics.ttft.request_level;
   const text = {
     trace_info: {
       num_requests: records.length,
-      warm_up_excluded: records.length - recorded.length,
+      warm_up_excluded: records.length - counted.length,
       matched_pairs: matched,
       token_mismatches: tokenMismatches,
     },

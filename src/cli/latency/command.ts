@@ -111,7 +111,7 @@ export function servedOptions(command: Command, when: string): Command {
       `${when}KV blocks of the engine, as its log has them (default: what fits)`,
       numberOption,
     )
-    .option('--block-tokens <n>', `${when}tokens of a KV block`, numberOption, 16)
+    .option('--block-tokens <n>', 'tokens of a KV block of the engine', numberOption, 16)
     .option(
       '--gpu-memory-utilization <share>',
       `${when}share of the memory that may be used`,
@@ -155,7 +155,7 @@ function fitCommand(): Command {
 }
 
 const ofRequests = [
-  ...['--model', '--tp', '--dp', '--max-num-seqs', '--max-num-batched-tokens', '--hbm', '--block-tokens'],
+  ...['--model', '--tp', '--dp', '--max-num-seqs', '--max-num-batched-tokens', '--hbm'],
   ...['--gpu-memory-utilization', '--fit-share'],
 ];
 const ofSteps = ['--steps', '--runs', '--hold-out', '--links'];
@@ -226,6 +226,7 @@ function checkCommand(): Command {
     .option('--gpu <name>', 'GPU on which the steps were measured', 'H100')
     .option('--steps <file>', "step log of vLLM's scheduler or step records (default: H100, as shipped)")
     .option('--runs <file>', 'totals of whole runs, .csv')
+    .option('--block-tokens <n>', 'tokens of a KV block of the engine', numberOption, 16)
     .option('--plot <file>', 'draw predicted against measured as SVG')
     .addOption(jsonOption())
     .action(async (raw) => {

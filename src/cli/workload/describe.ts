@@ -44,7 +44,8 @@ export function sessionsText({ spec, workload }: OpenedWorkload): string {
     ? `of up to ${formatCount(most)} rounds`
     : 'of as many rounds as it draws';
   const rate = spec.aggregateRate > 0 ? ` (${Number(spec.aggregateRate.toPrecision(4))} a second)` : '';
-  const means = `the rate${rate} counts sessions, each ${upTo}`;
+  const others = talking.length < workload.clients.length ? 'single requests and ' : '';
+  const means = `the rate${rate} counts ${others}sessions, each ${upTo}`;
   const { sessions } = workload;
   const cap = workload.limits.maxRequests;
   if (sessions === undefined) {

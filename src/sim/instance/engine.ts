@@ -67,7 +67,7 @@ export interface TierReport {
   readonly usedBlocks: number;
   /** Free or evictable. */
   readonly freeBlocks: number;
-  /** Of the tier that instances share, how much of it holds anything, whoever wrote it. */
+  /** Of the tier that instances share, how much of it holds anything, of all instances. */
   readonly sharedFill?: number;
 }
 

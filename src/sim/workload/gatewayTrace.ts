@@ -4,7 +4,7 @@
  * that was turned away arrives too, with the tokens that it asked for.
  */
 
-import { importedRequest, runsOf, traceOrigin } from './importers.ts';
+import { blockSpace, importedRequest, runsOf, traceOrigin } from './importers.ts';
 import type { WorkloadRequest } from './request.ts';
 import { type Lines, numbered, requireBlocks, TakenColumns, type TraceLine } from './traceLines.ts';
 
@@ -52,8 +52,10 @@ export function* gatewayRequests(
   taken.begin([...gatewayFields, ...moreFields], 'µs');
   const numbers = new Map<string, number>();
   const rows: GatewayRow[] = [];
+  let namespace = '';
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
+    namespace ||= blockSpace(row, gatewayFields);
     taken.leaveOthers(row, readNames);
     const arrivalUs = at.withinTrace('arrival_us', at.integer(row, 'arrival_us', 0));
     if (rows.length === maxRequests)
@@ -89,7 +91,7 @@ export function* gatewayRequests(
       arrivalUs,
       inputTokens,
       outputTokens: turnedAway && ran === 0 ? Math.max(1, asked) : ran,
-      prompt: { kind: 'blocks', namespace: file, blockTokens, runs: runsOf(keys) },
+      prompt: { kind: 'blocks', namespace, blockTokens, runs: runsOf(keys) },
       sessionId: text('session'),
       deadlineUs: givenUs === 0 ? 0 : arrivalUs + givenUs,
     });

@@ -55,6 +55,14 @@ export function importedRequest(row: ImportedRow): WorkloadRequest {
   };
 }
 
+/**
+ * What tells the blocks of a trace from those of another one: its first row, and not where the file lies, since policies
+ * that hash blocks would decide otherwise for a copy, and on another machine.
+ */
+export function blockSpace(first: Readonly<Record<string, unknown>>, fields: readonly string[]): string {
+  return fnv1a64(JSON.stringify(fields.map((field) => [field, first[field] ?? null]))).toString(16);
+}
+
 /** Ids as pairs of first id and count. */
 export function runsOf(ids: Iterable<number>): Int32Array {
   const runs: number[] = [];
@@ -224,10 +232,12 @@ export function* mooncakeRequests(
   requireShapes({ taken }, { taken: { begin: 'function' } });
   taken.begin(mooncakeFields, 'ms');
   const tree = new PrefixTree();
+  let namespace = '';
   let previousUs = 0;
   let index = 0;
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
+    namespace ||= blockSpace(row, mooncakeFields);
     taken.leaveOthers(row, mooncakeNames);
     const arrivalUs = taken.ordered(
       at,
@@ -262,7 +272,7 @@ export function* mooncakeRequests(
       arrivalUs,
       inputTokens,
       outputTokens,
-      prompt: { kind: 'blocks', namespace: file, blockTokens, runs: runsOf(ids) },
+      prompt: { kind: 'blocks', namespace, blockTokens, runs: runsOf(ids) },
     });
   }
 }
@@ -335,10 +345,12 @@ export function* bailianRequests(
   const rootOf = new Map<number, number>();
   const rounds = new Map<number, number>();
   const origins = new Map<string, RequestOrigin>();
+  let namespace = '';
   let previousUs = 0;
   let index = 0;
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
+    namespace ||= blockSpace(row, bailianFields);
     taken.leaveOthers(row, bailianNames);
     const chat = at.integer(row, 'chat_id', 0);
     const parent = at.integer(row, 'parent_chat_id', -1);
@@ -371,7 +383,7 @@ export function* bailianRequests(
         );
       }
       requireBlocks('hash_ids', ids.length, at);
-      prompt = { kind: 'blocks', namespace: file, blockTokens, runs: runsOf(chains.of(ids)) };
+      prompt = { kind: 'blocks', namespace, blockTokens, runs: runsOf(chains.of(ids)) };
       if (chains.blocks > maxBailianBlocks) {
         const problem = `brings the trace to more than ${maxBailianBlocks} different blocks`;
         throw at.error('hash_ids', problem, 'Take a part of the trace');

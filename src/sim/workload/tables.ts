@@ -121,9 +121,12 @@ const mayBeTime =
 /** The unit of a column of times by its name; undefined where the name says none. */
 function unitOf(name: string): string | undefined {
   const plain = plainColumn(name);
+  // `timestamps` are several times, `timestamp_s` counts seconds
+  const isPlural = /[a-z0-9]s[^a-z0-9]*$/i.test(name);
   for (const base of timeNames.map(plainColumn)) {
-    if (plain.startsWith(base) && unitEnds[plain.slice(base.length)] !== undefined)
-      return unitEnds[plain.slice(base.length)];
+    if (!plain.startsWith(base)) continue;
+    const end = plain.slice(base.length);
+    if (unitEnds[end] !== undefined && !(end === 's' && isPlural)) return unitEnds[end];
   }
   return secondNames.map(plainColumn).includes(plain) ? 's' : undefined;
 }
@@ -253,6 +256,10 @@ function dayNumber(year: number, month: number, day: number): number {
 const DATE =
   /^(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?$/;
 
+function daysOf(year: number, month: number): number {
+  return month === 12 ? 31 : dayNumber(year, month + 1, 1) - dayNumber(year, month, 1);
+}
+
 function isDate(text: string): boolean {
   return DATE.test(text.trim());
 }
@@ -290,7 +297,8 @@ class DateTimes implements ColumnTimes {
     if (parts === null)
       throw at.error(this.#field, `is ${shown(text)}`, 'Write it as 2023-11-16 18:17:03.9799600, in UTC');
     const [year, month, day, hour, minute, second] = parts.slice(1, 7).map((part) => Number(part ?? 0));
-    if (month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60) {
+    const isDay = month >= 1 && month <= 12 && day >= 1 && day <= daysOf(year, month);
+    if (!isDay || hour > 23 || minute > 59 || second > 60) {
       throw at.error(this.#field, `is ${shown(text)}, no date`, 'Mend the line');
     }
     const fraction = Math.trunc(Number((parts[7] ?? '').padEnd(7, '0').slice(0, 7)));

@@ -144,6 +144,15 @@ test('a file that a specification names only now is found as well', () => {
   expect(keyOf()).not.toBe(named);
 });
 
+test('results that are kept on disk are of the engine that computed them', () => {
+  const args = [...machine, '--workload-spec', path.join(folder, 'spec.yaml')];
+  const keyOf = (engine?: string): string =>
+    new CaseCache(path.join(folder, 'results'), engine).key(baseline, argumentCase(args));
+  expect(keyOf('v8-12.4')).not.toBe(keyOf('v8-13.6'));
+  expect(keyOf('v8-12.4')).toBe(keyOf('v8-12.4'));
+  expect(keyOf()).toBe(keyOf(`v8-${process.versions.v8.split('.').slice(0, 2).join('.')}`));
+});
+
 test('the program counts by its files, not by its version', () => {
   const tree = path.join(folder, 'program');
   fs.mkdirSync(path.join(tree, 'deep'), { recursive: true });

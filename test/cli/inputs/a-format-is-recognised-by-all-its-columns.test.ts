@@ -262,6 +262,7 @@ describe('times of a table', () => {
   it.each([
     ['arrived_at', 1e6],
     ['arrival_time_s', 1e6],
+    ['Timestamp(s)', 1e6],
     ['timestamp_ms', 1e3],
     ['Arrival Time (us)', 1],
     ['arrival_time_ns', 1e-3],
@@ -281,6 +282,10 @@ describe('times of a table', () => {
     'created_at',
     'start',
     'arrived_at_min',
+    'timestamps',
+    'arrival_times',
+    'Arrivals',
+    'start times',
   ])('%s has no unit and is refused', (name) => {
     expect(() => read(table(name, 'input_tokens', 'output_tokens'))).toThrow(
       /t\.csv:\d: .* may be a time, and its unit is not known\. Name the arrivals arrived_at \(seconds\)/,
@@ -331,4 +336,8 @@ it('a spec beside a CSV of its stem is a spec, and the header of a trace is a tr
   expect(openWorkload(spec).format).toBe('spec');
   fs.writeFileSync(spec, 'trace_version: 2\ntime_unit: microseconds\nmode: real\n');
   expect(read(spec)).toMatchObject({ format: 'tracev2', arrivalsUs: [0, 500_000, 1_000_000] });
+  expect(read(spec).said).toMatch(/; left over: status$/);
+  // what a header says of the rows and a replay cannot do
+  fs.appendFileSync(spec, 'warm_up_requests: 2\nsession_context_growth: accumulate\n');
+  expect(read(spec).said).toMatch(/; left over: session_context_growth, warm_up_requests, status$/);
 });

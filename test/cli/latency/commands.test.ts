@@ -168,6 +168,7 @@ describe('fit', () => {
     [['--gpu', 'H1'], /unknown GPU "H1"/],
     [['--tp', '4'], /--tp is for a fit to requests\. Add --requests/],
     [['--requests', 'x.csv', '--steps', 'y.csv'], /--steps is for a fit to steps, and --requests is given/],
+    [['--block-tokens', '32'], /--block-tokens is 32, and data.* counts tokens, not blocks/],
     [['--requests', 'x.csv', '--latency-model', 'linear'], /--latency-model is for a fit to steps/],
     [['--requests', 'x.csv'], /--model is missing\. With --requests/],
   ])('%j ends in one line', async (args, message) => {

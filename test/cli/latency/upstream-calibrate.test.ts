@@ -64,6 +64,26 @@ describe('requests side by side', () => {
   });
 });
 
+it('answers that were cut are left out, and a report needs a pair', async () => {
+  const trace = join(folder, 'cut.csv');
+  const columns =
+    'request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,streaming,input_tokens,output_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,status';
+  const row = (id: number, lastUs: number, status: string): string =>
+    `${id},c,t,,,0,,true,10,5,0,0,1000,${lastUs},${status}`;
+  const rows = [row(0, 5000, 'ok'), row(1, 1000, 'error'), row(2, 1000, 'timeout')];
+  writeFileSync(trace, [columns, ...rows, ''].join('\n'));
+  const run = async (...ids: number[]): Promise<string> => {
+    const results = join(folder, 'of-cut.json');
+    const result = { ttft_us: 1000, e2e_us: 5000, input_tokens: 10, output_tokens: 5 };
+    writeFileSync(results, JSON.stringify(ids.map((request_id) => ({ request_id, ...result }))));
+    const report = join(folder, 'of-cut-report.json');
+    return calibrate('--trace-data', trace, '--sim-results', results, '--report', report);
+  };
+  expect(await run(0, 1, 2)).toMatch(/^1 of 3 requests matched\n.*\nE2E {2}mean absolute error 0.00 %/);
+  await expect(run(1, 2)).rejects.toThrow(/of-cut\.json: no result is of a request of .*cut\.csv/);
+  await expect(run(7)).rejects.toThrow(/no result is of a request/);
+});
+
 describe('a mistake is one line', () => {
   const results = (text: string): string => {
     const file = join(folder, 'results.json');

@@ -168,7 +168,7 @@ clients:
   expect((await run('seed: 7\n', '--seed', '8')).slice(0, 2)).toEqual(['8', '8']);
 });
 
-it('a rate of conversations beside single requests is told as that of both', async () => {
+it('a rate of conversations beside single requests is told as the rate of both', async () => {
   const client = (id: string, more: string): string =>
     `  - {id: ${id}, rate_fraction: 0.5, arrival: {process: poisson}, ` +
     `input_distribution: {type: constant, params: {value: 50}}, output_distribution: {type: constant, params: {value: 5}}${more}}`;

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { KVEvent } from '../../../src/gateway/events/index.ts';
 import {
   answer,
   ask,
@@ -312,6 +313,46 @@ describe('metrics that cannot be true', () => {
     a.metrics = wellMetrics.replace('} 160', '} 16').replace('} 80', '} 8');
     await until(() => backend.instance === 1, 'another instance');
     await allAnswered(gateway, 2);
+  });
+
+  it.each([
+    ['what it told before', false, 0],
+    ['but what it has told since', true, 1],
+  ])('a new process has nothing of %s', async (_what, hasTold, known) => {
+    await using a = await TestBackend.open(echo);
+    await using gateway = await gatewayOf([a]);
+    const [backend] = gateway.pool.backends;
+    const stored: KVEvent = {
+      type: 'stored',
+      hashes: ['1'],
+      parent: null,
+      tokenIds: Array.from({ length: gateway.cutter.blockTokens }, (_, i) => i),
+      blockTokens: gateway.cutter.blockTokens,
+      medium: 'GPU',
+      group: null,
+      layers: null,
+      loraName: null,
+      salt: null,
+      extraKeys: null,
+    };
+    gateway.pool.news(backend, [stored]);
+    const polled = backend.reportedMs;
+    await until(() => backend.reportedMs > polled, 'a poll');
+    expect(backend.book?.all(0)).toHaveLength(1);
+    // the new process answers the polls from here on, and may have told of its cache before the first one
+    const restarted = wellMetrics.replace('} 160', '} 16').replace('} 80', '} 8');
+    let answered: (() => void) | undefined;
+    a.metrics = (response) => {
+      answered = () => void response.end(restarted);
+    };
+    await until(() => answered !== undefined, 'the poll');
+    if (hasTold) {
+      gateway.pool.news(backend, [{ type: 'cleared', reason: 'restart', medium: null }, stored]);
+    }
+    a.metrics = restarted;
+    answered?.();
+    await until(() => backend.instance === 1, 'another instance');
+    expect(backend.book?.all(1) ?? []).toHaveLength(known);
   });
 });
 

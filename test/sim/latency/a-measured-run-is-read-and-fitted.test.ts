@@ -109,7 +109,20 @@ describe('forms', () => {
       itls: requests.map((r) => [(r.lastTokenUs - r.firstTokenUs) / 1e6]),
     }),
   };
-  it('requests whose first token nobody saw are told and left out', () => {
+  it.each([
+    ['backend', 2],
+    ['prefill_backend', 1],
+  ])('requests of several servers are refused: %s', (field, line) => {
+    const rows = forms.observed.split('\n').map((text) => ({ ...JSON.parse(text), backend: 'a' }));
+    const text = (all: readonly object[]): string => all.map((row) => JSON.stringify(row)).join('\n');
+    expect(readMeasuredRun(text(rows), 'run').requests).toHaveLength(rows.length);
+    rows[line - 1][field] = 'b';
+    expect(() => readMeasuredRun(text(rows), 'run')).toThrow(
+      `run:${line}: ${field} is "b", and a line above was served by "a". A run is of one server: keep the lines of one`,
+    );
+  });
+
+  it('requests whose first token was not seen are told and left out', () => {
     const [first, second, ...rest] = forms.observed.split('\n');
     const whole = JSON.stringify({ ...JSON.parse(second), streaming: false, ttft_us: 1e6, e2e_us: 1e6 });
     const cut = JSON.stringify({ ...JSON.parse(first), ttft_us: -1 });

@@ -164,6 +164,14 @@ describe('step records', () => {
     ]);
   });
 
+  it.each([1, 16, 32, 128])(
+    'count contexts in blocks of %d tokens where the engine has such',
+    (blockTokens) => {
+      const text = log('7,1000000,1,4,9,100,75,e1,m,2', '8,9000000,0,5,0,100,74,e1,m,2');
+      expect(parseEngineLog(text, 'log', blockTokens)[0].contextTokens).toBe(5 * blockTokens);
+    },
+  );
+
   it('survive being written and read', () => {
     const records = [record({}), record({ prefillRequests: 2, prefillTokens: 31, measuredUs: 12345.678 })];
     expect(parseStepRecords(formatStepRecords(records), 'records')).toEqual(records);

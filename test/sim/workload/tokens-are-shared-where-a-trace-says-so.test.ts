@@ -13,9 +13,9 @@ import { TokenReader } from '../../../src/sim/workload/tokens.ts';
 
 const json = (rows: readonly object[]): string[] => rows.map((row) => JSON.stringify(row));
 
-/** Prompts of no, some and equal named blocks, with and without tokens behind them. */
-const traces: Readonly<Record<string, () => Iterable<WorkloadRequest>>> = {
-  weka: () =>
+/** Traces under a name of their file: prompts of no, some and equal named blocks, with and without tokens behind them. */
+const traces: Readonly<Record<string, (file: string) => Iterable<WorkloadRequest>>> = {
+  weka: (file) =>
     wekaRequests(
       json(
         [60, 60, 130, 188, 188, 192].map((input, t) => {
@@ -23,9 +23,9 @@ const traces: Readonly<Record<string, () => Iterable<WorkloadRequest>>> = {
           return { s: 'a', t, in: input, out: 1, h: blocks === 0 ? [] : [[0, blocks]] };
         }),
       ),
-      'w',
+      file,
     ),
-  gateway: () =>
+  gateway: (file) =>
     gatewayRequests(
       json(
         [0, 0, 1, 2, 2].map((blocks, i) => ({
@@ -36,9 +36,9 @@ const traces: Readonly<Record<string, () => Iterable<WorkloadRequest>>> = {
           block_keys: ['00000000000000aa', '00000000000000bb'].slice(0, blocks),
         })),
       ),
-      'g',
+      file,
     ),
-  bailian: () =>
+  bailian: (file) =>
     bailianRequests(
       json(
         [15, 15, 31, 33, 47].map((input, chat) => ({
@@ -52,9 +52,9 @@ const traces: Readonly<Record<string, () => Iterable<WorkloadRequest>>> = {
           hash_ids: [7, 8, 9].slice(0, Math.floor(input / 16)),
         })),
       ),
-      'b',
+      file,
     ),
-  mooncake: () =>
+  mooncake: (file) =>
     mooncakeRequests(
       json(
         [900, 1000, 1000, 1024].map((input, i) => ({
@@ -64,7 +64,7 @@ const traces: Readonly<Record<string, () => Iterable<WorkloadRequest>>> = {
           hash_ids: [0, i === 1 ? 1 : 2],
         })),
       ),
-      'm',
+      file,
     ),
 };
 
@@ -77,7 +77,7 @@ function sharedTokens(a: Int32Array, b: Int32Array): number {
 
 describe.each(Object.entries(traces))('of %s', (_, open) => {
   it.each([1, 4, 16, 64])('token ids are shared in blocks of %d as keys are', (blockTokens) => {
-    const requests = [...open()];
+    const requests = [...open('a.jsonl')];
     const reader = new TokenReader();
     const makeKeys = new PromptKeys(blockTokens);
     // lengths of the prompt alone, so that outputs decide nothing
@@ -93,5 +93,14 @@ describe.each(Object.entries(traces))('of %s', (_, open) => {
         expect(Math.floor(ids / blockTokens), `prompts ${i} and ${j}`).toBe(found);
       }
     }
+  });
+
+  it('a copy elsewhere has the same tokens and keys', () => {
+    const read = (file: string): { ids: Int32Array; key: string }[] =>
+      [...open(file)].map((request, own) => ({
+        ids: new TokenReader().prompt(request),
+        key: new PromptKeys(16).keysOf(request, own).toHex(0),
+      }));
+    expect(read('/elsewhere/b.jsonl')).toEqual(read('a.jsonl'));
   });
 });

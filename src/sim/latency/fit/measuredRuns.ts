@@ -6,7 +6,7 @@
 
 import { requireShapes } from '../../../runtime/options.ts';
 import { benchmarkedRequests, benchmarkFields } from '../../workload/benchmarkOutput.ts';
-import { numbered, TakenColumns, TraceLine } from '../../workload/traceLines.ts';
+import { numbered, shown, TakenColumns, TraceLine } from '../../workload/traceLines.ts';
 import { readTable } from './stepRecords.ts';
 
 /** A request of a measured run; times in µs from the start of the run. */
@@ -134,7 +134,14 @@ const withoutTokens = 'requests without all their tokens left out';
 const lineFormats: Readonly<Record<string, LineFormat>> = {
   observed: {
     fields: ['arrival_us', 'prompt_tokens', 'output_tokens', 'ttft_us', 'e2e_us'],
-    optional: ['counted_prompt_tokens', 'cached_tokens', 'outcome', 'streaming'],
+    optional: [
+      'counted_prompt_tokens',
+      'cached_tokens',
+      'outcome',
+      'streaming',
+      'backend',
+      'prefill_backend',
+    ],
     times: 'us',
     request(row, at) {
       if (row.outcome !== undefined && row.outcome !== 'completed') return withoutTokens;
@@ -181,9 +188,18 @@ function linesRun(
   taken.begin([...format.fields, ...format.optional], format.times);
   const known = new Set([...format.fields, ...format.optional]);
   const requests: MeasuredRequest[] = [];
+  let server: unknown;
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
     taken.leaveOthers(row, known);
+    // a gateway writes who computed its requests; a run is of one engine, which had all of them
+    for (const field of ['backend', 'prefill_backend']) {
+      const name = row[field] === undefined || row[field] === '' ? server : row[field];
+      server ??= name;
+      if (name === server) continue;
+      const problem = `is ${shown(name)}, and a line above was served by ${shown(server)}`;
+      throw at.error(field, problem, 'A run is of one server: keep the lines of one');
+    }
     const request = format.request(row, at);
     if (typeof request === 'string') {
       taken.note(request);

@@ -37,7 +37,8 @@ const engineColumns = [
   'tp',
 ] as const;
 
-const blockTokens = 16;
+/** Tokens of a KV block where nothing else is said: vLLM's default. */
+export const usualBlockTokens = 16;
 
 /** What a step or a run can have at most: requests in a batch, tokens of it, GPUs of an engine. */
 const maxRequests = 65_536;
@@ -58,10 +59,15 @@ class PrefillCount {
 
 /**
  * Pairs of consecutive steps in the log of vLLM's scheduler.
+ * @param blockTokens of the engine's KV blocks, which the log counts
  * @throws {TierKVError} TKV_INPUT with the line.
  */
-export function parseEngineLog(text: string, file: string): StepRecord[] {
-  requireShapes({ text, file }, { text: 'text', file: 'name' });
+export function parseEngineLog(
+  text: string,
+  file: string,
+  blockTokens: number = usualBlockTokens,
+): StepRecord[] {
+  requireShapes({ text, file, blockTokens }, { text: 'text', file: 'name', blockTokens: 'number' });
   const records: StepRecord[] = [];
   const prefills = new PrefillCount();
   let before: { record: Omit<StepRecord, 'measuredUs'>; id: number; startNs: bigint } | undefined;

@@ -203,6 +203,7 @@ describe('lengths and arrivals without prefixes', () => {
 
   it.each([
     ['2023-13-01 00:00:00,1,1', /^z:4: TIMESTAMP is "2023-13-01 00:00:00", no date/],
+    ['2024-02-30 00:00:00,1,1', /^z:4: TIMESTAMP is "2024-02-30 00:00:00", no date/],
     ['yesterday,1,1', /^z:4: TIMESTAMP is "yesterday"/],
     ['2023-11-01 00:00:00,1,1', /^z:4: TIMESTAMP goes back in time/],
     ['2023-12-02 00:00:00,1', /^z:4: GeneratedTokens is missing/],
