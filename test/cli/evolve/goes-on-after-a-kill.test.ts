@@ -21,9 +21,9 @@ const options = [
   '--slots',
   'routing',
   '--population',
-  '8',
+  '6',
   '--generations',
-  '3',
+  '2',
   '--finalists',
   '3',
 ];
@@ -83,7 +83,7 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
   expect(whole.status).toBe(0);
   await killAfter('killed', 1, own);
   const half = JSON.parse(stateOf('killed')) as SearchState;
-  expect(half.generation).toBeLessThan(3);
+  expect(half.generation).toBeLessThan(2);
   const resumed = evolve('killed', '--resume', '--workers', '1');
   expect(resumed.stderr).not.toContain('tierkv:');
   expect(stateOf('killed')).toBe(stateOf('whole'));
