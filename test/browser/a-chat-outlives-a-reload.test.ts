@@ -47,7 +47,12 @@ async function ask(page: Page, nth = 1): Promise<Answered> {
  * On the software device transformers.js is long about its kernels. transformers-keeps-prefixes-in-a-page.test.ts has it on
  * WebGPU; here its page is on wasm, but for `npm run campaign -- full`.
  */
-const pagesOf: readonly [page: string, query: string, tiers: string, programs: readonly string[]][] = [
+const pagesOf: readonly (readonly [
+  page: string,
+  query: string,
+  tiers: string,
+  programs: readonly string[],
+])[] = [
   ['chat', '', 'hbm, ddr', ['chat', 'chatWorker']],
   ['transformers', '?device=wasm', 'ddr', ['chat', 'transformersWorker']],
   ...(isFull ? ([['transformers', '', 'hbm, ddr', ['chat', 'transformersWorker']]] as const) : []),
