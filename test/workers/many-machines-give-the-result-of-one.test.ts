@@ -181,7 +181,7 @@ describe.runIf(hasRedis)('a search of several generations', () => {
   const files = ['state.json', 'best.json', 'report.json', 'comparison.csv', 'lineage.jsonl'];
   const search = (out: string, workers: string): Promise<Ended> =>
     tierkv([
-      ...['evolve', '--out', at(out), '--plan', at('plan.json'), '--slots', 'routing', '--population', '4'],
+      ...['evolve', '--out', at(out), '--plan', at('plan.json'), '--slots', 'admission', '--population', '4'],
       ...[
         '--generations',
         sized('3', '10'),
