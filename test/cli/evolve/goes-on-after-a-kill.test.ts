@@ -23,7 +23,7 @@ const options = [
   '--population',
   '6',
   '--generations',
-  '2',
+  '3',
   '--finalists',
   '3',
 ];
@@ -83,7 +83,7 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
   expect(whole.status).toBe(0);
   await killAfter('killed', 1, own);
   const half = JSON.parse(stateOf('killed')) as SearchState;
-  expect(half.generation).toBeLessThan(2);
+  expect(half.generation).toBeLessThan(3);
   const resumed = evolve('killed', '--resume', '--workers', '1');
   expect(resumed.stderr).not.toContain('tierkv:');
   expect(stateOf('killed')).toBe(stateOf('whole'));
