@@ -188,8 +188,14 @@ describe('a replay and a parity run on software', () => {
     const linksPath = join(scratch, 'links.json');
     const links = { hbmToDdr: link, ddrToHbm: link, ddrToShelf: link, shelfToHbm: link, shelfToDdr: link };
     writeFileSync(linksPath, JSON.stringify({ schema: 'tierkv.links/1', device: 'a guess', links }));
+    // the default traffic, whose users think for six seconds, while others push their blocks down
+    const spec = defaultSpec();
+    const clients = spec.clients.map((client) => {
+      const multiTurn = { ...client.reasoning!.multiTurn!, thinkTimeUs: 2_500_000 };
+      return { ...client, reasoning: { ...client.reasoning, multiTurn } };
+    });
     const open = () => {
-      const { sessions, stream } = generateWorkload(defaultSpec(), { maxRequests: 14 });
+      const { sessions, stream } = generateWorkload({ ...spec, clients }, { maxRequests: 14 });
       return { stream: stream(), sessions };
     };
     const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 64, dtype: 'f16', blockTokens: 16 });

@@ -11,6 +11,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { simulate } from '../../src/simulate/index.ts';
 import { buildPages, servePages } from '../../tools/browserPages.ts';
+import { sized } from '../sized.ts';
 import { chromiumProblem, keepPicture, openBrowser, openPage } from './browser.ts';
 
 const problem = await chromiumProblem();
@@ -41,6 +42,9 @@ const pathsOf = (page: Page, chart: string): Promise<(string | null)[]> =>
       ),
     );
 
+/** The page simulates five times, and Node twice. */
+const requests = sized(500, 1000);
+
 describe.skipIf(problem !== undefined)('the planner', () => {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-planner-'));
   let browser: Browser;
@@ -55,7 +59,7 @@ describe.skipIf(problem !== undefined)('the planner', () => {
     server = served.server;
     browser = await openBrowser();
     ({ page, problems } = await openPage(browser, { height: 1100 }));
-    await page.goto(`${served.url}/planner.html`);
+    await page.goto(`${served.url}/planner.html#requests=${requests}`);
   });
   afterAll(async () => {
     await browser?.close();
@@ -63,7 +67,7 @@ describe.skipIf(problem !== undefined)('the planner', () => {
     rmSync(dir, { recursive: true });
   });
 
-  it('a run of 1,000 requests shows its charts, with the figures of the simulator in Node', async () => {
+  it(`a run of ${requests} requests shows its charts, with the figures of the simulator in Node`, async () => {
     last = await ranAfter(page, last);
     for (const chart of charts) expect((await pathsOf(page, chart)).length, chart).toBeGreaterThan(0);
     const file = (await page.locator('#file').textContent())!;
@@ -72,7 +76,7 @@ describe.skipIf(problem !== undefined)('the planner', () => {
       { files: { 'plan.yaml': file }, detail: true },
     );
     const figures = await figuresOf(page);
-    expect(figures[6]).toBe('1,000');
+    expect(figures[6]).toBe(requests.toLocaleString('en'));
     expect(figures[4]).toBe(Math.round(metrics.tokens_per_sec).toLocaleString('en'));
     expect(figures[5]).toBe(`${(100 * detail!.cache.hitRate).toFixed(1)}%`);
     expect(

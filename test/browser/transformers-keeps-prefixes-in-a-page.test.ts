@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makeDecoder } from '../../examples/tinyDecoder/make.ts';
 import { copyOnnxRuntime } from '../../tools/browserPages.ts';
+import { isFull } from '../sized.ts';
 import { chromiumProblem, openProfile } from './browser.ts';
 import type { Asked, Loaded, LoadOptions, RestoredBits } from './inPage/transformersLook.ts';
 import { type WorkerPages, type WorkerTab, workerPages } from './workerPage.ts';
@@ -86,9 +87,11 @@ describe.skipIf(problem !== undefined)('transformers.js in a page', () => {
       expect(again.turn).toMatchObject({ from: 'restored', cachedTokens: 48, byTier: expect.anything() });
       expect(again.turn.byTier.at(-1), 'blocks from files').toBe(3);
       expect(again.tokens).toEqual(computed.tokens);
-      // control: another tenant and other tokens find nothing
-      expect((await next.tab.call<Asked>('ask', ids, 'eve', false)).turn.cachedTokens).toBe(0);
-      expect((await next.tab.call<Asked>('ask', prompt(52, 3), 'ann', false)).turn.cachedTokens).toBe(0);
+      // control: another tenant and other tokens find nothing; to compute them takes long on the software device
+      if (!isShared || isFull) {
+        expect((await next.tab.call<Asked>('ask', ids, 'eve', false)).turn.cachedTokens).toBe(0);
+        expect((await next.tab.call<Asked>('ask', prompt(52, 3), 'ann', false)).turn.cachedTokens).toBe(0);
+      }
       if (isShared) expect(await next.tab.call('spoiled', ids)).not.toEqual(computed.tokens);
       await next.tab.page.close();
     },

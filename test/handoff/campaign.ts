@@ -27,6 +27,8 @@ export interface PairOptions {
   readonly atOnce: number;
   /** A server that both share, by which blocks go then. Default: directly. */
   readonly remoteUrl?: string;
+  /** MiB of HBM and of host memory of each server. Default: as the command has them, which takes a second to fill. */
+  readonly mib?: { readonly hbm: number; readonly ddr: number };
   /** Prompts by which the time to the first token is taken. Default 0: not at all. */
   readonly timed?: number;
   readonly say?: (line: string) => void;
@@ -90,16 +92,23 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
         ? { listen: { host: '127.0.0.1', port: 0, advertise: '127.0.0.1' } }
         : {}),
     });
-    await using single = await LiveServer.start();
+    const { mib } = options;
+    const sizes = mib === undefined ? {} : { hbmBytes: mib.hbm * 2 ** 20, ddrBytes: mib.ddr * 2 ** 20 };
+    await using single = await LiveServer.start(sizes);
     const decodeLog = join(scratch, 'decode.log');
     await using decode = await LiveServer.start({
-      ...{ secretFile, remote, log: decodeLog },
+      ...{ ...sizes, secretFile, remote, log: decodeLog },
       handoffs: leg('decode'),
     });
     const [port, handoffPort] = [await portOfOurOwn(), await portOfOurOwn()];
     const way = remoteUrl === undefined ? ['--handoff-port', String(handoffPort)] : ['--remote', remoteUrl];
+    const asWords = mib === undefined ? [] : ['--hbm-mib', String(mib.hbm), '--ddr-mib', String(mib.ddr)];
     const logsAt = join(scratch, 'prefill.log.');
-    await using prefill = await PrefillServer.start(port, ['--secret-file', secretFile, ...way], logsAt);
+    await using prefill = await PrefillServer.start(
+      port,
+      ['--secret-file', secretFile, ...way, ...asWords],
+      logsAt,
+    );
     say('one server and a pair are up');
 
     // At these requests the process is killed, a moment after its answer.
@@ -131,7 +140,7 @@ export async function pairCampaign(options: PairOptions): Promise<PairReport> {
 
     const controls = Array.from({ length: CONTROLS }, (_, i) => conversation(random, KINDS + i));
     const right = await all(controls, atOnce, (texts) => talk(alone, texts));
-    const spoiled = { secretFile, remote, handoffs: leg('prefill') };
+    const spoiled = { ...sizes, secretFile, remote, handoffs: leg('prefill') };
     const controlWrong = await control(controls, right, proxy, spoiled);
     say(`${controlWrong} wrong answers where wrong blocks were sent`);
     const firstToken: { single: number[]; pair: number[] } = { single: [], pair: [] };

@@ -25,7 +25,10 @@ const secretFile = join(scratch, 'secret.key');
 writeFileSync(secretFile, new Uint8Array(32).fill(5));
 
 const start = (...args: string[]): Promise<LiveServer> =>
-  LiveServer.start({ ...serverOptions(['--secret-file', secretFile, ...args], {}), port: 0 });
+  LiveServer.start({
+    ...serverOptions(['--secret-file', secretFile, '--hbm-mib', '16', '--ddr-mib', '16', ...args], {}),
+    port: 0,
+  });
 const portOf = ({ url }: LiveServer): string => new URL(url).port;
 const prompt =
   'What passes through a proxy that knows nothing of us has to be what it passes for others. '.repeat(4);
@@ -40,7 +43,7 @@ describe.skipIf(!hasPython)('a pair behind a proxy of vLLM', () => {
   let proxy: ChildProcess;
   let url: string;
   beforeAll(async () => {
-    single = await LiveServer.start();
+    single = await LiveServer.start({ hbmBytes: 2 ** 24, ddrBytes: 2 ** 24 });
     prefill = await start('--role', 'prefill', '--handoff-port', '0');
     decode = await start('--role', 'decode');
     const port = await portOfOurOwn();

@@ -16,14 +16,16 @@ afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 const secretFile = join(scratch, 'secret.key');
 writeFileSync(secretFile, new Uint8Array(32).fill(3));
 
+const small = ['--hbm-mib', '16', '--ddr-mib', '16'];
+
 /** As the command line gives them. */
 const options = (...args: string[]): Partial<ServerOptions> => {
-  const { port: _, ...rest } = serverOptions(['--secret-file', secretFile, ...args], {});
+  const { port: _, ...rest } = serverOptions(['--secret-file', secretFile, ...small, ...args], {});
   return { ...rest, port: 0 };
 };
 const hostOf = (server: LiveServer): string => new URL(server.url).host;
 const prompt = 'Two servers answer this: one of them reads it, and the other one goes on from there. '.repeat(
-  4,
+  2,
 );
 
 interface Answered {
@@ -58,7 +60,7 @@ describe('a prefill server and a decode server', () => {
   let decode: LiveServer;
   let to: Record<string, string>;
   beforeAll(async () => {
-    single = await LiveServer.start();
+    single = await LiveServer.start({ hbmBytes: 2 ** 24, ddrBytes: 2 ** 24 });
     prefill = await LiveServer.start({
       ...options('--role', 'prefill', '--handoff-port', '0'),
       log: logs[0],

@@ -26,6 +26,8 @@ export interface LoadOptions {
   /** Answers, or seconds, after which the load ends; one of the two is given. */
   readonly answers?: number;
   readonly seconds?: number;
+  /** What has to have happened before the answers are enough; twenty times as many are in any case. */
+  readonly sees?: readonly (keyof Seen)[];
   /** Whether memories of uses that are only bounded by many of them are full before. Default false. */
   readonly fills?: boolean;
   /** Default: memory is not looked at. */
@@ -59,6 +61,8 @@ export interface LoadReport {
   readonly preemptions: number;
 }
 
+type Seen = LoadCounts & { readonly reloads: number; readonly preemptions: number };
+
 interface Wanted {
   readonly prompt: number[] | string;
   readonly max_tokens: number;
@@ -88,9 +92,19 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
   const samples: LoadSample[] = [];
   const startMs = performance.now();
   const seconds = (): number => (performance.now() - startMs) / 1000;
-  const isOver = (): boolean =>
-    seconds() >= (options.seconds ?? Number.POSITIVE_INFINITY) ||
-    counts.whole + counts.streamed + counts.left >= (options.answers ?? Number.POSITIVE_INFINITY);
+  const seen = (): Seen => {
+    const { counters } = server.serving.engine.cache.kv.metrics();
+    const { preemptions } = server.serving.engine.cache.scheduler.counters;
+    return { ...counts, reloads: counters['reloads.ddr'] + counters['reloads.nvme'], preemptions };
+  };
+  // which clients leave, and what has to be reloaded, follows from how fast answers come here and now
+  const lacks = (): boolean => (options.sees ?? []).some((name) => seen()[name] === 0);
+  const isOver = (): boolean => {
+    if (seconds() >= (options.seconds ?? Number.POSITIVE_INFINITY)) return true;
+    const done = counts.whole + counts.streamed + counts.left;
+    const { answers = Number.POSITIVE_INFINITY } = options;
+    return done >= answers && (done >= 20 * answers || !lacks());
+  };
   const { sampleEveryMs } = options;
   const sampling = (async () => {
     for (; sampleEveryMs !== undefined && !isOver(); await sleep(sampleEveryMs)) {
@@ -110,20 +124,15 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
   await server.idle();
   samples.push(sampleNow(seconds()));
   const { engine } = server.serving;
-  const { counters, gauges } = engine.cache.kv.metrics();
+  const { gauges } = engine.cache.kv.metrics();
   engine.cache.scheduler.checkIntegrity();
   const problems: string[] = [];
   if (counts.wrong > 0) problems.push(`${counts.wrong} answers are not what they are without a cache`);
   if (gauges.sequences > 0) problems.push(`${gauges.sequences} sequences are still open`);
   if (gauges['heldBytes.hbm'] > 0) problems.push(`${gauges['heldBytes.hbm']} bytes of HBM are still held`);
   for (const line of server.lines) if (/Error/.test(line)) problems.push(line);
-  return {
-    counts,
-    samples,
-    problems,
-    reloads: counters['reloads.ddr'] + counters['reloads.nvme'],
-    preemptions: engine.cache.scheduler.counters.preemptions,
-  };
+  const { reloads, preemptions } = seen();
+  return { counts, samples, problems, reloads, preemptions };
 }
 
 /**

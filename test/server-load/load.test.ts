@@ -8,7 +8,14 @@ afterAll(removeStateDirectories);
 
 it('mixed traffic with clients that leave: no wrong answer, nothing is held, reloads happen', async () => {
   const seed = testSeed(1);
-  const report = await serverLoad({ seed, clients: 24, answers: sized(60, 150), sampleEveryMs: 1000 });
+  const report = await serverLoad({
+    seed,
+    clients: 24,
+    answers: sized(32, 150),
+    kinds: sized(12, 24),
+    sees: ['left', 'whole', 'streamed', 'reloads', 'preemptions'],
+    sampleEveryMs: 1000,
+  });
   const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;
   expect(report.problems, hint).toEqual([]);
   expect(report.counts.left, hint).toBeGreaterThan(0);
@@ -26,8 +33,9 @@ it.each(['sentence-piece', 'word-piece'] as const)(
       seed,
       clients: 12,
       tokenizer,
-      answers: sized(16, 60),
-      kinds: sized(10, 24),
+      answers: sized(14, 60),
+      kinds: sized(6, 24),
+      sees: ['left', 'streamed'],
       sampleEveryMs: 1000,
     });
     const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;

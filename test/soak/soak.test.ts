@@ -8,6 +8,7 @@ import { verdictOf } from './judging/verdict.ts';
 import { lastLine } from './render.ts';
 
 const seed = testSeed(3);
+const minutes = 2;
 const slice = { seed, roundsPerMinute: 4, roundsPerLife: 3, idleMs: 200 };
 
 it('an hour is what the trace in data/ makes of it', async () => {
@@ -21,7 +22,7 @@ it('an hour is what the trace in data/ makes of it', async () => {
 
 it(`minutes of traffic with lost devices and restarts: no wrong block, and nothing is held at rest (seed ${seed})`, async () => {
   const hour = await busyHour();
-  const report: SoakReport = await soak({ ...slice, hour, minutes: 3, lossShare: 0.4 });
+  const report: SoakReport = await soak({ ...slice, hour, minutes, lossShare: 0.6 });
   console.log(lastLine(report, verdictOf(report)));
   const { tally, totals, samples } = report;
   expect([tally.wrongBlocks, tally.unreadable, totals.diverged]).toEqual([0, 0, 0]);
@@ -30,9 +31,9 @@ it(`minutes of traffic with lost devices and restarts: no wrong block, and nothi
   if (process.platform === 'linux') expect(descriptors?.leaks).toBe(false);
 
   // and it really did what it is there for
-  expect(tally.requests).toBeGreaterThan((3 / 60) * hour.requestsPerHour - 1);
+  expect(tally.requests).toBeGreaterThan((minutes / 60) * hour.requestsPerHour - 1);
   expect(tally.blocksCompared).toBeGreaterThan(5000);
-  expect(report.restarts).toBeGreaterThanOrEqual(4);
+  expect(report.restarts).toBeGreaterThanOrEqual(2);
   expect(totals.adopted).toBeGreaterThan(0);
   expect(report.devicesLost).toBeGreaterThan(0);
   expect(tally.interrupted).toBeGreaterThan(0);

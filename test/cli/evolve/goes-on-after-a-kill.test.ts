@@ -21,7 +21,7 @@ const options = [
   '--slots',
   'routing',
   '--population',
-  '8',
+  '6',
   '--generations',
   '3',
   '--finalists',

@@ -127,7 +127,8 @@ describe('a plan', () => {
   it('is the same by threads', async () => {
     const pool = new WorkerPool({ workers: 2, wallMs: Infinity });
     try {
-      const small = { ...question, tensorParallel: [1], seeds: 0 };
+      const workload = { preset: 'chatbot', rate: 60, requests: 100 };
+      const small = { ...question, workload, maxGpus: 2, tensorParallel: [1], seeds: 0 };
       expect(await plan(small, { runner: pool })).toEqual(await plan(small, { runner: here }));
     } finally {
       await pool.close();

@@ -146,7 +146,7 @@ it('gives way to the command line in workload, seed and settings', async () => {
 const served = 'examples/deployments/%s serves every request, and has no idle or swamped instance';
 it.each(fs.readdirSync(examples))(served, (name) => {
   const spread = new Spread();
-  const args = ['--deployment', path.join(examples, name), '--num-requests', '500'];
+  const args = ['--deployment', path.join(examples, name), '--num-requests', '250'];
   const { simulation, scaling, options, opened } = simulated(args, { observer: spread });
   const scaled = new Set(scaling.map(({ configId }) => configId));
   expect(spread.warnings(simulation.instances, scaled)).toEqual([]);
@@ -238,12 +238,12 @@ describe('pools scale', () => {
     const { text, metrics, rows } = await run(
       path.join(examples, 'scaled-pools.yaml'),
       '--num-requests',
-      '1200',
+      '600',
       // as few replicas at first, and as hasty, that each pool has to scale
       ...['--set', 'pools[0].replicas.min=1', '--set', 'pools[0].autoscaling.down_window_us=20000000'],
       ...['--set', 'pools[1].replicas={min: 1, max: 6, initial: 2}'],
     );
-    expect(metrics.completed_requests).toBe(1200);
+    expect(metrics.completed_requests).toBe(600);
     const shown = /\nAutoscaling\n {2}prefill: hpa, 1 to 4 replicas, .*\n {2}decode: token-capacity, 1 to 6 /;
     expect(text).toMatch(shown);
     const [prefill, decode] = metrics.tierkv.scaling ?? [];

@@ -33,9 +33,7 @@ describe('a sweep', () => {
       '--admission-policy probabilistic --routing-policy weighted --total-kv-blocks 700 --kv-cpu-blocks 500';
     const grid = ['seed=1,2', 'simulation-seed=1,2', 'eviction=lru,hazard'];
     const drawn = pointsOf(grid, [...args, ...drawing.split(' '), '--rate', '60', '--num-instances', '2']);
-    const one = await runPoints(drawn, 1);
-    expect(await runPoints(drawn, 4)).toEqual(one);
-    expect(drawn.map((point) => runPoint(planPoint(point)))).toEqual(one);
+    expect(await runPoints(drawn, 2)).toEqual(drawn.map((point) => runPoint(planPoint(point))));
   });
 
   it('names the cheapest point that meets the targets, or none', () => {

@@ -25,8 +25,10 @@ function child(...args: number[]) {
   return { process: process_, line };
 }
 
+// at the same time, since both only stand
 it.runIf(process.platform === 'linux')(
   'stopped and continued: the read that ended meanwhile is a hit',
+  { concurrent: true, timeout: 60_000 },
   async () => {
     const { process: stopped, line } = child(DEADLINE_MS);
     expect(await line()).toBe('held');
@@ -40,7 +42,7 @@ it.runIf(process.platform === 'linux')(
   },
 );
 
-it('kept by one long call: the same', async () => {
+it('kept by one long call: the same', { concurrent: true, timeout: 60_000 }, async () => {
   const { line } = child(DEADLINE_MS, STANDS_MS);
   expect(JSON.parse(await line())).toEqual(right);
 });

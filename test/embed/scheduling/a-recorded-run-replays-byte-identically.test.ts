@@ -17,6 +17,7 @@ import {
   resolvePolicy,
 } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { sized } from '../../sized.ts';
 import { blocks, openRuntime } from '../liveRuntime.ts';
 import { ReadingEngine } from './readingEngine.ts';
 import { serveAll } from './serving.ts';
@@ -61,7 +62,7 @@ async function record(log: string, preemption: string, rule = 'fcfs', hasDevice 
   add();
   await serveAll(kv, scheduler, new ReadingEngine(kv), (step) => {
     // how many run at a time, and so whether one gives way, follows from how fast blocks move here and now
-    const isWanted = added < 40 || (scheduler.counters.preemptions === 0 && added < 1000);
+    const isWanted = added < sized(28, 40) || (scheduler.counters.preemptions === 0 && added < 1000);
     if (isWanted && (scheduler.size < 2 || random.chance(0.4))) add();
     if (rule === 'ranked') rank();
     if (step === 30)

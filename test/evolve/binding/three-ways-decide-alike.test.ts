@@ -6,6 +6,7 @@ import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { policyId } from '../../../src/evolve/bundle/presets.ts';
 import type { RawMetrics } from '../../../src/evolve/fitness/rawMetrics.ts';
 import type { SimulationObserver } from '../../../src/sim/cluster/parts.ts';
+import { sized } from '../../sized.ts';
 import { bundleOf, rules, ways } from './threeWays.ts';
 
 interface Run {
@@ -13,6 +14,7 @@ interface Run {
   readonly metrics: RawMetrics;
 }
 
+const requests = sized(120, 250);
 const [prefixes] = loadPlan('routing').suites.train;
 const tails = loadPlan('routing').suites.train.find(({ id }) => id.startsWith('heavy-tail'));
 
@@ -24,7 +26,7 @@ async function run(bundle: PolicyBundle, workload: typeof prefixes): Promise<Run
     deployment: {
       ...deployment,
       control: { ...deployment.control, snapshotUs: 300_000 },
-      workload: { ...deployment.workload, requests: 250 },
+      workload: { ...deployment.workload, requests },
     },
   };
   const targets: number[] = [];
@@ -39,7 +41,7 @@ describe.each(rules)('%s', (rule) => {
   test('decides alike as data, in Starlark and in WASM', async () => {
     for (const workload of [prefixes, tails ?? prefixes]) {
       const [data, ...programs] = await Promise.all(ways.map((way) => run(bundleOf(rule, way), workload)));
-      expect(data.targets.length).toBe(250);
+      expect(data.targets.length).toBe(requests);
       expect(new Set(data.targets).size).toBeGreaterThan(1);
       for (const program of programs) {
         expect(program.targets).toEqual(data.targets);

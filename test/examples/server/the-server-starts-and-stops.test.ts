@@ -36,8 +36,8 @@ describe('the metrics', () => {
     const running: number[] = [];
     const waiting: number[] = [];
     const load = Promise.all(
-      Array.from({ length: 24 }, (_, i) =>
-        client.completions.create(ask(i % 12, { max_tokens: 24 + i, ignore_eos: true })),
+      Array.from({ length: 16 }, (_, i) =>
+        client.completions.create(ask(i % 8, { max_tokens: 24 + i, ignore_eos: true })),
       ),
     );
     let isOver = false;
@@ -55,7 +55,7 @@ describe('the metrics', () => {
     const stream = await client.completions.create({ ...ask(51, { max_tokens: 200 }), stream: true });
     for await (const _ of stream) break;
     await server.idle();
-    for (let i = 0; i < 12; i++) await client.completions.create(ask(i));
+    for (let i = 0; i < 8; i++) await client.completions.create(ask(i));
     const after = await server.metrics();
     const grown = (name: string): number =>
       (after.get(name) ?? Number.NaN) - (before.get(name) ?? Number.NaN);
@@ -91,7 +91,7 @@ describe('the metrics', () => {
     ];
     for (const name of moved) expect(grown(`vllm:${name}`), name).toBeGreaterThan(0);
     expect(grown('tierkv_load_blocks_total{tier="ddr"}')).toBeGreaterThan(0);
-    expect(grown('vllm:e2e_request_latency_seconds_count')).toBe(24 + 2 + 1 + 12);
+    expect(grown('vllm:e2e_request_latency_seconds_count')).toBe(16 + 2 + 1 + 8);
     const infinite = after.get('vllm:e2e_request_latency_seconds_bucket{le="+Inf"}');
     expect(infinite).toBe(after.get('vllm:e2e_request_latency_seconds_count'));
   });

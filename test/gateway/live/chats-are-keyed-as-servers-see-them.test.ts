@@ -54,7 +54,7 @@ async function run(name: string, tokenizerFile: string | undefined) {
   let counts: Gateway['counts'];
   let cutting: string;
   {
-    await using server = await LiveServer.start({});
+    await using server = await LiveServer.start({ hbmBytes: 2 ** 24, ddrBytes: 2 ** 24 });
     const more = tokenizerFile === undefined ? {} : { tokenizer: tokenizerFile };
     await using gateway = await gatewayOf([server], { trace, ...more });
     for (let i = 0; i < 12; i++) await (await chat(gateway, question(i))).text();

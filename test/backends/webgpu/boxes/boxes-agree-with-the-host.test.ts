@@ -27,6 +27,7 @@ import { poolShape } from '../../../../src/runtime/tables/slotPool.ts';
 import type { StoreItem } from '../../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../../src/testing/index.ts';
 import { boxesIn, layouts } from '../../../runtime/geometry/arbitraries.ts';
+import { sized } from '../../../sized.ts';
 import { softwareDevice } from '../softwareDevice.ts';
 import { expectLoaded, expectPool, fillPool, gathered, runsOf, scatter } from './boxTruth.ts';
 
@@ -143,7 +144,7 @@ describe('boxes of blocks', () => {
         expectLoaded(await store.writeBoxes(later));
         await expectPool(store, slots);
       }),
-      { numRuns: 60 },
+      { numRuns: sized(30, 60) },
     );
   });
 
@@ -173,7 +174,7 @@ describe('boxes of blocks', () => {
 
   it('stream through rings many times smaller than they are, a run in several buffers where it must', async () => {
     const layout = kvLayout({ layers: 6, kvHeads: 4, headDim: 64, dtype: 'f16', blockTokens: 16 });
-    const shape = poolShape(8, 8 * layout.blockBytes, [layout.blockBytes]);
+    const shape = poolShape(sized(4, 8), 8 * layout.blockBytes, [layout.blockBytes]);
     const block = blockBox(layout, 0);
     await using store = await HbmStore.open(device.live, shape, { stagingBytes: 5000, stagingBuffers: 2 });
     const blocks = await fillPool(store, shape);

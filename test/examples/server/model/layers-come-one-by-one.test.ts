@@ -18,7 +18,7 @@ import { PlainRun, type Traced } from './plainRun.ts';
 const unitBytes = 2 * 2 * 16 * 32 * 4;
 const layers = 3;
 const blocks = (count: number): number => count * layers * unitBytes;
-const streams = sized(24, 64);
+const streams = sized(14, 64);
 const seed = testSeed(31);
 const random = new SeededRandom(seed);
 const secretKey = new Uint8Array(32).fill(9);
@@ -48,8 +48,8 @@ describe('layers that come one by one: tokens and logits are bit-identical to th
   it('with most of them in DDR and in files, forks, and a restart', async () => {
     const small = {
       secretKey,
-      hbmBytes: blocks(26),
-      ddrBytes: blocks(20),
+      hbmBytes: blocks(sized(18, 26)),
+      ddrBytes: blocks(sized(12, 20)),
       nvme: { dir: directory, bytes: blocks(1200) },
     };
     const before = await LayeredRun.open({
@@ -76,7 +76,7 @@ describe('layers that come one by one: tokens and logits are bit-identical to th
     const surroundings = { plan, wait: async (): Promise<void> => {}, onFault: (): void => {} };
     await using run = await LayeredRun.open({
       secretKey,
-      hbmBytes: blocks(40),
+      hbmBytes: blocks(sized(24, 40)),
       ddrBytes: blocks(400),
       wrapStores: ({ hbm, ddr }) => ({
         hbm: new FaultDevice(hbm!, surroundings),

@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { loadTrace, type TraceName } from '../../../../bench/kv/policies/traces.ts';
 import { Optimum, PoolStudy } from '../../../../src/replay/study.ts';
+import { isFull } from '../../../sized.ts';
 
 const directory =
   process.env.TIERKV_TRACES ?? fileURLToPath(new URL('../../../../../shared/traces', import.meta.url));
@@ -46,17 +47,32 @@ function measure(
     return study.result().hits;
   };
   const best = optimum.hits(capacity);
-  return { lru: run('lru'), hazard: run('hazard'), best, all: trace.lookups };
+  return {
+    lru: run('lru'),
+    get hazard() {
+      return run('hazard');
+    },
+    best,
+    all: trace.lookups,
+  };
 }
 
+/** Whose like is among the others: `npm run campaign -- full` has them. */
+const more = [
+  { name: 'conversation', capacity: 40_000 },
+  { name: 'miniswe', capacity: 50 },
+  { name: 'miniswe5s', capacity: 400 },
+  { name: 'sharegpt', capacity: 2_400 },
+] as const;
+
 describe.runIf(present)('hazard on the public traces', () => {
-  it.each([
-    { capacity: 1_000, wanted: 0.26 },
-    { capacity: 3_000, wanted: 0.32 },
-  ])('closes $wanted of the gap on the conversation trace at $capacity blocks', ({ capacity, wanted }) => {
-    const { lru, hazard, best } = measure('conversation', capacity);
-    expect((hazard - lru) / (best - lru)).toBeGreaterThan(wanted);
-  });
+  it.each([...(isFull ? [{ capacity: 1_000, wanted: 0.26 }] : []), { capacity: 3_000, wanted: 0.32 }])(
+    'closes $wanted of the gap on the conversation trace at $capacity blocks',
+    ({ capacity, wanted }) => {
+      const { lru, hazard, best } = measure('conversation', capacity);
+      expect((hazard - lru) / (best - lru)).toBeGreaterThan(wanted);
+    },
+  );
 
   it('is measured beside the published LRU and optimum', () => {
     const { lru, best } = measure('conversation', 5_000);
@@ -64,13 +80,10 @@ describe.runIf(present)('hazard on the public traces', () => {
   });
 
   it.each([
-    { name: 'conversation', capacity: 40_000 },
-    { name: 'miniswe', capacity: 50 },
     { name: 'miniswe', capacity: 100 },
     { name: 'miniswe5s', capacity: 100 },
-    { name: 'miniswe5s', capacity: 400 },
     { name: 'sharegpt', capacity: 400 },
-    { name: 'sharegpt', capacity: 2_400 },
+    ...(isFull ? more : []),
   ] as const)('is at most half a point under LRU on $name at $capacity blocks', ({ name, capacity }) => {
     const { lru, hazard, best, all } = measure(name, capacity);
     expect(hazard).toBeLessThanOrEqual(best);
