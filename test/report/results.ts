@@ -132,7 +132,7 @@ export function evaluated(): Report {
   });
 }
 
-export function searched(): Report {
+export function searched(leftOut?: string): Report {
   const policy = (name: string, hidden: number) => ({
     name,
     id: name,
@@ -163,6 +163,7 @@ export function searched(): Report {
       score: ((i * 37) % 100) / 500 - 0.1,
       origin: ['mutation', 'crossover', 'preset'][i % 3],
     })),
+    ...(leftOut === undefined ? {} : { leftOut }),
     command,
     folder: 'search',
   });
