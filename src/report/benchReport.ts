@@ -98,7 +98,7 @@ export function benchReport(measured: MeasuredMachine): Report {
   };
 }
 
-/** Of the rows of a link, those that go as in a runtime: with verification, where the link has it. */
+/** The rows of a link that go as in a runtime: with verification, where the link has it. */
 function asUsed(rows: readonly LinkRow[]): readonly LinkRow[] {
   const verified = rows.filter((row) => row.verified);
   return verified.length > 0 ? verified : rows;
