@@ -95,7 +95,7 @@ function eachCopy(
   if (layers.length !== layout.layers) {
     throw inputError(
       'layers',
-      `are ${layers.length}, and the layout has ${layout.layers}. Pass one for each layer.`,
+      `holds ${layers.length} of the layout's ${layout.layers} layers. Pass { key, value } for each of them.`,
     );
   }
   const { token, tokens = layout.blockTokens, batch = 0 } = requireOptions(place, placeNames, 'place');
@@ -129,7 +129,7 @@ function halvesOf(layout: KVLayout, layer: LayerTensors, l: number, place: Check
   const { headDim, valueDim } = layout;
   const fused = typeof key?.axes === 'string' && key.axes.includes('k');
   if (fused && (value !== undefined || valueDim !== headDim)) {
-    throw inputError(`${field}.key`, 'has an axis k beside a value of its own. Pass one of them.');
+    throw inputError(`${field}.key`, 'has an axis k, and a value is given too. Pass one of them.');
   }
   const halves = [halfOf(layout, key, `${field}.key`, l, 0, headDim, place)];
   if (fused) halves.push(halfOf(layout, key, `${field}.key`, l, 1, headDim, place));

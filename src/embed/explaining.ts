@@ -124,7 +124,7 @@ export class RuntimeExplainer {
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys, tokensToFind(context, tokens));
     const limit = Math.floor(Math.max(tokens.length - 1, 0) / context.blockTokens);
-    const prompt = { tokens: Uint32Array.from(tokens as ArrayLike<number>), tenant, extras };
+    const prompt = { tokens: Uint32Array.from(tokens as ArrayLike<number | bigint>, Number), tenant, extras };
     const asked = { keys: keys.words, blocks: keys.length, limit };
     return explainKeys(this.#history, asked, tenant, this.#naming(this.#twins(prompt, others)));
   }

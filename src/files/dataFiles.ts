@@ -127,7 +127,7 @@ function shippedCoefficients(backend: LatencyBackend, hardware: Hardware): strin
 }
 
 /** Whether coefficients that were fitted on this GPU are shipped. */
-export function isCalibrated(hardware: Hardware): boolean {
+function isCalibrated(hardware: Hardware): boolean {
   return exists(latencyDataFile(shippedCoefficients('calibrated', hardware)));
 }
 

@@ -78,7 +78,7 @@ export function requireWritableTarget(target: string, option?: string): void {
 
 /**
  * The same for all files that a command may write.
- * @param targets the file by the option that names it; what is no text was not asked for
+ * @param targets the file by the option that names it; other values than text stand for files that were not asked for
  */
 export function requireWritableTargets(targets: Readonly<Record<string, unknown>>): void {
   for (const [option, target] of Object.entries(targets)) {

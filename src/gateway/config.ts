@@ -135,7 +135,7 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     requireInteger(`limits.${name}`, value, name === 'retries' || name === 'graceMs' ? 0 : 1, most);
   }
   requireShapes(config, {
-    backends: 'array',
+    backends: [{ url: 'text' }],
     policy: 'object?',
     shadows: 'array?',
     control: 'object?',

@@ -2,7 +2,14 @@
 
 import type { LinkRound, LinkRow } from '../measure/links.ts';
 import type { ManagerRow } from '../measure/manager.ts';
-import { type Report, type ReportSection, type TimelineSection, written } from './model.ts';
+import {
+  linkTitle,
+  type Report,
+  type ReportSection,
+  type TimelineSection,
+  tierTitle,
+  written,
+} from './model.ts';
 import { originOf } from './origin.ts';
 
 interface MeasuredMachine {
@@ -19,10 +26,11 @@ const GOOD_SHARE = 0.85;
 const NOISY = 0.3;
 
 export function benchReport(measured: MeasuredMachine): Report {
-  const { adapter, links = [], samples = [], manager = [], command } = measured;
+  const { adapter, samples = [], manager = [], command } = measured;
+  const links = (measured.links ?? []).map((row) => ({ ...row, link: linkTitle(row.link) }));
   const names = [...new Set(links.map(({ link }) => link))];
   const bestOf = (link: string): LinkRow =>
-    links.filter((row) => row.link === link).reduce((a, b) => (b.gbps > a.gbps ? b : a));
+    asUsed(links.filter((row) => row.link === link)).reduce((a, b) => (b.gbps > a.gbps ? b : a));
   const best = names.map(bestOf);
   const good = best.filter(({ ratio }) => ratio >= GOOD_SHARE).length;
   const least = best.reduce<LinkRow | undefined>(
@@ -90,6 +98,12 @@ export function benchReport(measured: MeasuredMachine): Report {
   };
 }
 
+/** The rows of a link that go as in a runtime: with verification, where the link has it. */
+function asUsed(rows: readonly LinkRow[]): readonly LinkRow[] {
+  const verified = rows.filter((row) => row.verified);
+  return verified.length > 0 ? verified : rows;
+}
+
 function limitBars(best: readonly LinkRow[]): ReportSection {
   return {
     kind: 'bars',
@@ -112,8 +126,8 @@ function limitBars(best: readonly LinkRow[]): ReportSection {
 function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, { kind: 'lines' }> {
   const of = (name: string, pick: (row: LinkRow) => number | undefined, pattern: LinkRow['pattern']) => ({
     name: pattern === 'contiguous' ? name : `${name}, ${pattern}`,
-    points: rows
-      .filter((row) => row.pattern === pattern && row.verified)
+    points: asUsed(rows)
+      .filter((row) => row.pattern === pattern)
       .flatMap((row): [number, number][] => {
         const gbps = pick(row);
         return gbps === undefined ? [] : [[row.unitBytes, gbps * 1e9]];
@@ -136,23 +150,31 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
   };
 }
 
-/** Lanes of the rate of each link, round by round: whether the machine was quiet shows here. */
+/** The two tiers of a link, whichever way it goes: its lane. */
+function endsOf(link: string): string {
+  const [way] = link.split('+');
+  const ends = way.split('To').map((end) => tierTitle(end.toLowerCase()));
+  return ends.sort().join(' and ');
+}
+
+/** A lane of rates for each pair of tiers, round by round: whether the machine was quiet shows here. */
 function roundsOf(samples: readonly LinkRound[]): TimelineSection {
   const names = [...new Set(samples.map(({ link }) => link))];
+  const lanes = [...new Set(names.map(endsOf))];
   return {
     kind: 'timeline',
     title: 'Round by round',
     note: 'What tierkv moved in each round, over the seconds of the bench; sizes and patterns follow each other. Below it each round is a bar: a click zooms to it.',
-    lanes: [
-      {
-        name: 'rate of tierkv, by link',
-        unit: 'bytesPerS',
-        series: names.map((name) => ({
-          name,
+    lanes: lanes.map((lane) => ({
+      name: `rate of tierkv, ${lane}`,
+      unit: 'bytesPerS' as const,
+      series: names
+        .filter((name) => endsOf(name) === lane)
+        .map((name) => ({
+          name: linkTitle(name),
           points: samples.filter(({ link }) => link === name).map(({ atS, gbps }) => [atS, gbps * 1e9]),
         })),
-      },
-    ],
+    })),
     events: [],
     requests: samples.map(({ link, unitBytes, pattern, atS, seconds, gbps }, i) => ({
       id: `round ${i + 1}`,
@@ -160,7 +182,7 @@ function roundsOf(samples: readonly LinkRound[]): TimelineSection {
       joinedS: null,
       firstTokenS: null,
       endS: atS,
-      where: link,
+      where: linkTitle(link),
       promptTokens: 0,
       outputTokens: 0,
       status: `${written(gbps * 1e9, 'bytesPerS')}, ${pattern} blocks of ${written(unitBytes, 'bytes')}`,

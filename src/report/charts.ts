@@ -38,7 +38,7 @@ interface DraftChart extends Omit<ReportChart, 'spec'> {
 /** How Vega writes the numbers of an axis. */
 const axisFormats: Readonly<Record<Unit, string>> = {
   count: '~s',
-  ms: '~s',
+  ms: ',~g',
   s: '~g',
   share: '~%',
   bytes: '~s',
@@ -91,6 +91,9 @@ export const tierColours: readonly string[] = [
 /** Of series: those, and two more that are told apart from them in grey too. */
 const seriesColours: readonly string[] = [...tierColours, '#7F8A95', '#9A6B2F'];
 
+/** Series that a row of a legend has where the page is wide. */
+const LEGEND_COLUMNS = 4;
+
 const color = {
   field: 'series',
   type: 'nominal',
@@ -101,7 +104,7 @@ const color = {
     title: null,
     symbolType: 'stroke',
     symbolStrokeWidth: 3,
-    columns: { expr: 'width < 300 ? 1 : width < 560 ? 2 : 4' },
+    columns: { expr: `width < 300 ? 1 : width < 560 ? 2 : ${LEGEND_COLUMNS}` },
     labelLimit: 260,
   },
 } as const;
@@ -379,7 +382,12 @@ function distributionsChart(section: DistributionsSection, id: string): DraftCha
   };
 }
 
+/** Pixels of a lane with one row of its legend, and of each further row. */
+const LANE_HEIGHT = 110;
+const LEGEND_ROW = 16;
+
 function laneChart(lane: TimelineLane, id: string): DraftChart {
+  const legendRows = Math.max(1, Math.ceil(lane.series.length / LEGEND_COLUMNS));
   const rows = lane.series.flatMap(({ name, points }) => points.map(([x, y]) => ({ x, y, series: name })));
   return {
     id,
@@ -388,7 +396,7 @@ function laneChart(lane: TimelineLane, id: string): DraftChart {
     isOfTimeline: true,
     description: `${lane.name} over time: ${lane.series.map(({ name }) => name).join(', ')}`,
     rows,
-    spec: base(110, {
+    spec: base(LANE_HEIGHT + LEGEND_ROW * (legendRows - 1), {
       mark: lane.isStacked
         ? { type: 'area', interpolate: 'step-after', opacity: 0.75, clip: true }
         : { type: 'line', interpolate: 'step-after', strokeWidth: 1.6, clip: true },

@@ -205,8 +205,13 @@ export function tierTitle(tier: string): string {
   return tierTitles[tier] ?? tier;
 }
 
-/** A link such as `ddrToHbm` as people call it. */
+/** A link such as `ddrToHbm`, or two at once as `hbmToDdr+ddrToHbm`, as people call it. */
 export function linkTitle(link: string): string {
+  const [there, back] = link.split('+').map((each) => each.split('To'));
+  if (back?.length === 2 && there.length === 2) {
+    const ends = there.map((end) => tierTitle(end.toLowerCase()));
+    return `${ends.join(' and ')}, both ways`;
+  }
   const [, from, to] = /^([a-z0-9]+)To([A-Z]\w*)$/.exec(link) ?? [];
   return from === undefined || to === undefined
     ? link

@@ -1,5 +1,6 @@
 /** A search as a report: is there a policy that beats every preset, where, and how was it found? */
 
+import { formatCounted } from '../printing/text.ts';
 import { type Report, type ReportSection, written } from './model.ts';
 import { originOf } from './origin.ts';
 
@@ -47,12 +48,14 @@ interface SearchedPolicies {
   readonly command: string;
   /** Where the winner lies. */
   readonly folder: string;
+  /** What the time of the search had no room for, as a sentence. */
+  readonly leftOut?: string;
 }
 
 /** What scores far below the presets is drawn at the lower end. */
 const LOWEST = -0.3;
 
-export function searchReport({ outcome, individuals, command, folder }: SearchedPolicies): Report {
+export function searchReport({ outcome, individuals, command, folder, leftOut }: SearchedPolicies): Report {
   const { winner, presets, settings, generations, evaluations, history } = outcome;
   const ran = presets.filter(({ error }) => error === undefined);
   const best = ran.reduce<JudgedPolicy | undefined>(
@@ -62,11 +65,13 @@ export function searchReport({ outcome, individuals, command, folder }: Searched
   const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
   const beatsAll = settings.length > 0 && ahead === settings.length;
   const lead = best === undefined ? null : winner.hidden - best.hidden;
+  const besides =
+    leftOut === undefined ? 'the best preset' : `the best of the presets judged (${ran.length})`;
   const answer =
     best === undefined || lead === null
       ? `The winner gains ${written(winner.hidden, 'share')} over the baseline; no preset was judged beside it.`
       : lead > 0
-        ? `${beatsAll ? 'Yes' : 'In part'}: the winner is ${written(lead, 'share')} ahead of the best preset, ${best.name}, on workloads that the search never saw, and first in ${ahead} of ${settings.length} settings.`
+        ? `${beatsAll ? 'Yes' : 'In part'}: the winner is ${written(lead, 'share')} ahead of ${besides}, ${best.name}, on workloads that the search never saw, and first in ${ahead} of ${settings.length} settings.`
         : `No: on workloads that the search never saw, ${best.name} stays ${written(-lead, 'share')} ahead of the winner.`;
   return {
     title: 'A search for a better policy',
@@ -88,10 +93,15 @@ export function searchReport({ outcome, individuals, command, folder }: Searched
       },
       { name: 'lead in the search', value: winner.train, unit: 'share', note: 'train' },
       { name: 'lead where it was chosen', value: winner.validation, unit: 'share', note: 'validation' },
-      { name: 'evaluations', value: evaluations, unit: 'count', note: `${generations} generations` },
+      {
+        name: 'evaluations',
+        value: evaluations,
+        unit: 'count',
+        note: formatCounted(generations, 'generations'),
+      },
     ],
     sections: [
-      bars(winner, ran),
+      bars(winner, ran, leftOut === undefined),
       ...settingsSection(outcome),
       ...(history.length < 2 ? [] : [progress(history)]),
       {
@@ -119,6 +129,7 @@ export function searchReport({ outcome, individuals, command, folder }: Searched
         : []),
     ],
     limits: [
+      ...(leftOut === undefined ? [] : [`${leftOut}. More time judges the others too.`]),
       'Scores come from the simulator. The suite that judges was seen by neither the search nor the choice.',
       `Scores below ${written(LOWEST, 'share')} are drawn there.`,
     ],
@@ -132,10 +143,10 @@ function spreadOf({ cases }: JudgedPolicy): { spread?: { low: number; high: numb
   return { spread: { low: Math.min(...scores), high: Math.max(...scores), over: `${scores.length} cases` } };
 }
 
-function bars(winner: JudgedPolicy, presets: readonly JudgedPolicy[]): ReportSection {
+function bars(winner: JudgedPolicy, presets: readonly JudgedPolicy[], areAll: boolean): ReportSection {
   return {
     kind: 'bars',
-    title: 'The winner beside every preset, on workloads that were never seen',
+    title: `The winner beside ${areAll ? 'every preset' : 'the presets that were judged'}, on workloads that were never seen`,
     note: 'Mean gain over the baseline, and the range from the worst to the best case.',
     unit: 'share',
     bars: [{ ...winner, name: 'the winner' }, ...presets].map((policy, i) => {

@@ -80,7 +80,7 @@ export function presetSpec(options: OptionValues): WorkloadSpec {
   };
   const seed = seedOption(options);
   if (numberOption(options, 'numRequests', '--num-requests') === 0 && options.horizon === undefined) {
-    const problem = 'is 0, which is no limit, and without --horizon the workload has no end';
+    const problem = 'is 0, which means no limit, and without --horizon the workload has no end';
     throw configError('--num-requests', problem, 'Set it to 1 or more, or set --horizon.');
   }
   return distributionSpec({

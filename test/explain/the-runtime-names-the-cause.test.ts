@@ -209,6 +209,8 @@ describe('a live runtime', () => {
     await computed(kv, 1);
     const short = prompt(1).subarray(0, promptBlocks * 16);
     expect(causesOf(kv.explain(short, { tenant }))).toEqual([null, null, null, 'lastToken']);
+    const asTokenizersGiveIt = BigInt64Array.from(short, BigInt);
+    expect(kv.explain(asTokenizersGiveIt, { tenant }).blocks).toEqual(kv.explain(short, { tenant }).blocks);
     kv.manager.evict(0, 1, kv.nowUs()); // one block, whichever the policy names
     const gone = now(kv, 1).blocks.findIndex(({ cause }) => cause === 'evicted');
     const behind = now(kv, 1).blocks.slice(gone + 1);

@@ -132,7 +132,7 @@ export function evaluated(): Report {
   });
 }
 
-export function searched(): Report {
+export function searched(leftOut?: string): Report {
   const policy = (name: string, hidden: number) => ({
     name,
     id: name,
@@ -163,6 +163,7 @@ export function searched(): Report {
       score: ((i * 37) % 100) / 500 - 0.1,
       origin: ['mutation', 'crossover', 'preset'][i % 3],
     })),
+    ...(leftOut === undefined ? {} : { leftOut }),
     command,
     folder: 'search',
   });
@@ -227,7 +228,7 @@ export function benched(): Report {
     unitBytes,
     pattern: 'contiguous' as const,
     software: true,
-    verified: true,
+    verified: link !== 'hbmToDdr', // nothing is verified on this link
     gbps,
     limitGbps: 12,
     limitStage: 'copy in',
@@ -239,13 +240,13 @@ export function benched(): Report {
   });
   return benchReport({
     adapter: { name: 'SwiftShader', software: true },
-    links: ['HBM -> DDR', 'DDR -> HBM'].flatMap((link) => [
+    links: ['hbmToDdr', 'ddrToHbm', 'hbmToDdr+ddrToHbm'].flatMap((link) => [
       row(link, 65_536, 6),
       row(link, 262_144, 8),
       row(link, 2_097_152, 11),
     ]),
     samples: Array.from({ length: 12 }, (_, i) => ({
-      link: i % 2 === 0 ? 'HBM -> DDR' : 'DDR -> HBM',
+      link: i % 2 === 0 ? 'hbmToDdr' : 'ddrToHbm',
       unitBytes: 65_536,
       pattern: 'contiguous' as const,
       atS: 0.2 * (i + 1),

@@ -211,22 +211,33 @@ async function conclude(
     directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
   }
   if (options.json !== undefined) writeResultJson(options.json, 'evolve', report);
+  const { rungs } = search.state;
+  const seeds = rungs[rungs.length - 1].cases.length;
+  const leftOut =
+    budget === undefined
+      ? undefined
+      : `--minutes ${options.minutes} left room for ${presets.length} of ${first} first policies on ${seeds} of ` +
+        `${evaluator.caseIds('train').length} cases of train, and for ${formatCounted(judged.length, 'policies')} on ` +
+        `${Object.keys(report.winner.cases).length} of ${evaluator.caseIds('hidden').length} hidden ones`;
+  const isWhole =
+    presets.length === first &&
+    judged.length > presets.length &&
+    Object.keys(report.winner.cases).length === evaluator.caseIds('hidden').length;
   if (options.report !== undefined) {
     const { searchReport } = await import('../../report/searchReport.ts');
     const tried = search.state.individuals.filter(({ error }) => error === undefined);
     await reportTo(options.report, (command) =>
-      searchReport({ outcome: report, individuals: tried, command, folder: options.out }),
+      searchReport({
+        outcome: report,
+        individuals: tried,
+        command,
+        folder: options.out,
+        ...(leftOut === undefined || isWhole ? {} : { leftOut }),
+      }),
     );
   }
   printText(reportText(report, presets.length));
-  if (budget === undefined) return;
-  const { rungs } = search.state;
-  const seeds = rungs[rungs.length - 1].cases.length;
-  printText(
-    `--minutes ${options.minutes} left room for ${presets.length} of ${first} first policies on ${seeds} of ` +
-      `${evaluator.caseIds('train').length} cases of train, and for ${formatCounted(judged.length, 'policies')} on ` +
-      `${Object.keys(report.winner.cases).length} of ${evaluator.caseIds('hidden').length} hidden ones\n`,
-  );
+  if (leftOut !== undefined) printText(`${leftOut}\n`);
 }
 
 //  The directory of a search: its state, written whole or not at all, and what it ends with.

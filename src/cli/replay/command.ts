@@ -101,7 +101,7 @@ export function replayCommand(): Command {
       '--eviction <policy>',
       'eviction policy, a list of them, "all", or "optimum" (default: hazard, no table)',
     )
-    .option('--plot <file.svg>', 'with --policy: draw the table')
+    .option('--plot <file.svg>', 'with --eviction: draw the table')
     .option('--log <file>', 'write the decision log, and the inputs that led to it')
     .option(
       '--inputs <file>',

@@ -56,7 +56,7 @@ describe('a mistake', () => {
     ['--slo-ttft critical=fast', /--slo-ttft holds "fast", not a duration/],
     [
       '--workload chatbot --num-requests 0',
-      /^tierkv: --num-requests is 0, which is no limit, and without --horizon the workload has no end\. Set it to 1 or more/,
+      /^tierkv: --num-requests is 0, which means no limit, and without --horizon the workload has no end\. Set it to 1 or more/,
     ],
     ['--metrics-path /no/such/dir/m.json', /\/no\/such\/dir\/m.json cannot be written/],
     ['--horizon -1', /--horizon is -1/],

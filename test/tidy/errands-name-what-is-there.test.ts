@@ -1,0 +1,33 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+
+const root = join(import.meta.dirname, '..', '..');
+const page = readFileSync(join(root, 'CONTRIBUTING.md'), 'utf8');
+const errands = page.slice(page.indexOf('## Errands'), page.indexOf('## Rules'));
+const words = [...errands.matchAll(/`([^`\n]+)`/g)].map(([, word]) => word);
+const textOf = (folder: string): string =>
+  readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => readFileSync(join(root, folder, name), 'utf8'))
+    .join('\n');
+const sources = textOf('src') + textOf('test');
+
+/** Files that an errand names whole; NAME and ROOM stand for the contributor's own. */
+const isFile = (word: string): boolean => /^(src|test|docs)\//.test(word) && !/NAME|ROOM/.test(word);
+const isIdentifier = (word: string): boolean => /^[a-z]+[A-Z]\w*$|^[A-Z][a-z]\w*$/.test(word);
+
+it('the errands of CONTRIBUTING.md name files that are there', () => {
+  const files = words.filter(isFile);
+  expect(files.length).toBeGreaterThan(8);
+  expect(files.filter((file) => !existsSync(join(root, file)))).toEqual([]);
+});
+
+it('and names that the sources have', () => {
+  const names = words.filter(isIdentifier);
+  expect(names.length).toBeGreaterThan(15);
+  const missing = (all: readonly string[]): string[] =>
+    all.filter((name) => !new RegExp(`\\b${name}\\b`).test(sources));
+  expect(missing(names)).toEqual([]);
+  expect(missing([['eviction', 'About'].join('')])).toHaveLength(1); // as the page once named
+});
