@@ -1,7 +1,7 @@
 /**
- * Plans and results of cases by content: the same policies, workload, deployment, seed and program give the same result,
- * bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named. Files count by
- * their bytes, files that other files name and tierkv's own among them.
+ * A cache of results by content, in memory and optionally in a folder. The same policies, workload, deployment, seed and
+ * program give the same result, bit for bit. A key holds the bytes of all files: of the case, of files that these name,
+ * and of tierkv itself.
  */
 
 import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ const RESULTS_MAX = 10_000;
 
 let program: string | undefined;
 
-/** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
+/** Hash of tierkv's own files. A version would not do, since a checkout changes under the same version. */
 export function programHash(): string {
   program ??= hashOfFolders([codeFolder(), dataFolder()].map((folder) => fileURLToPath(folder)));
   return program;
@@ -34,7 +34,7 @@ export function engineName(): string {
   return `v8-${process.versions.v8.split('.').slice(0, 2).join('.')}`;
 }
 
-/** A case as it was planned once, and the files that were read for it. */
+/** A planned case, and the files that were read for it. */
 interface Known {
   readonly files: readonly string[];
   readonly hashes: readonly string[];
@@ -45,7 +45,7 @@ export class CaseCache {
   readonly #results = new Map<string, RawMetrics>();
   readonly #folder: string | undefined;
   readonly #engine: string;
-  /** By deployment, and by seed too where a plan rests on it. */
+  /** Planned cases by deployment, and by seed too where the plan depends on it. */
   readonly #known = new Map<string, Known>();
 
   /** @param folder made where it is missing @param engine that computes */
@@ -60,7 +60,7 @@ export class CaseCache {
     return contentHash([policyId(bundle), this.caseHash(suiteCase, contents)]);
   }
 
-  /** What a case is, whatever its files are named. */
+  /** Hash of a case. Names of its files do not count. */
   caseHash(suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
     const { deployment, seed, perturbation } = suiteCase;
     const read = this.#knownOf(suiteCase, contents).hashes;
@@ -112,8 +112,8 @@ export class CaseCache {
   }
 
   /**
-   * The plan with hashes of the files that it rests on, in the order in which they are read, also files that a
-   * specification names; when one of them changes it may name others.
+   * The plan with the hashes of its files, in the order of reading, also of files that a specification names. After a
+   * change of a file the plan is made again, since the file may name others.
    */
   #knownOf(suiteCase: SuiteCase, contents: FileContents): Known {
     const asText = JSON.stringify(suiteCase.deployment);
@@ -140,14 +140,14 @@ export class CaseCache {
   }
 }
 
-/** Whether the seed is in the plan, and not only in the run: profiles of ServeGen are drawn as they are read. */
+/** Whether the plan depends on the seed: profiles of ServeGen are drawn while they are read. */
 function rests(made: Known['made']): boolean {
   return 'plan' in made && made.plan.workload.kind === 'spec' && made.plan.workload.format === 'servegen';
 }
 
 /**
- * What a deployment sets, with the hash of a file in place of its path. Names of models stay, of their files and of
- * their folders: a model has defaults by its name.
+ * The deployment with the hash of each file in place of its path. Names of models stay, also those of their files and
+ * folders, since a model has defaults by its name.
  */
 function withoutFileNames(deployment: DeploymentSpec, contents: FileContents): Record<string, unknown> {
   return Object.fromEntries(

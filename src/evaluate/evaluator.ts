@@ -1,6 +1,6 @@
 /**
- * The evaluator that simulates: every case of a suite on worker threads, gains over the baseline, one score.
- * What comes out is the same for any number of threads, and with or without a cache.
+ * The evaluator that simulates every case of a suite on worker threads, and makes one score of the gains over the
+ * baseline. The result does not depend on the number of threads nor on the cache.
  */
 
 import os from 'node:os';
@@ -46,11 +46,11 @@ import type { CaseTask, ExplainOptions, Explanation, TaskResult } from './runCas
 export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
   readonly limits: PoolLimits;
-  /** What runs the cases. Default: threads of this process. */
+  /** Runner of the cases. Default: threads of this process. */
   readonly runner?: TaskRunner;
-  /** Where results are kept between runs. */
+  /** Folder that keeps results between runs. */
   readonly cacheFolder?: string;
-  /** Told of each case that has ended. */
+  /** Called after each case. */
   readonly progress?: (ended: number, asked: number) => void;
 }
 
@@ -75,7 +75,7 @@ export class SimulationEvaluator implements Evaluator {
   readonly #wallMs: number;
   readonly #cache: CaseCache;
   readonly #progress: (ended: number, asked: number) => void;
-  /** Runs that are under way, by key: who asks for the same one waits for it. */
+  /** Running cases by key. A second request for the same case waits for the first. */
   readonly #running = new Map<string, Promise<CaseOutcome | undefined>>();
   #asked = 0;
   #ended = 0;
@@ -100,7 +100,7 @@ export class SimulationEvaluator implements Evaluator {
     return this.plan.suites[suite].map(({ id }) => id);
   }
 
-  /** Hash of all that scores rest on: cases with the bytes of their files, baseline, objectives, tierkv itself. */
+  /** Hash of everything that scores depend on: cases with their files' bytes, baseline, objectives, tierkv itself. */
   identity(): string {
     const contents = new FileContents();
     const { suites, scoring, baseline } = this.plan;
@@ -119,7 +119,7 @@ export class SimulationEvaluator implements Evaluator {
   ): Promise<readonly Evaluation[]> {
     const all = this.plan.suites[suite];
     const cases = ids === undefined ? all : all.filter(({ id }) => ids.includes(id));
-    // texts are compiled before anything is simulated: a missing colon costs no run of the baseline
+    // programs are compiled first, so that a missing colon does not cost a run of the baseline
     const checked = await Promise.all(bundles.map((bundle) => this.check(bundle)));
     if (bundles.length > 0 && checked.every((each) => 'error' in each)) {
       return bundles.map((bundle, i) => this.#evaluation(bundle, cases, [checked[i] as Failed], []));
@@ -140,8 +140,8 @@ export class SimulationEvaluator implements Evaluator {
   }
 
   /**
-   * Tells one case of a suite: what went wrong and why.
-   * @throws TKV_CONFIG for a case that the suite lacks; the errors of the bundle stand in `error`
+   * Explains one case of a suite: its faults and their causes.
+   * @throws TKV_CONFIG for a case that the suite lacks; errors of the bundle are returned in `error`
    */
   async explain(
     bundle: PolicyBundle,
@@ -171,7 +171,7 @@ export class SimulationEvaluator implements Evaluator {
     await this.#own?.close();
   }
 
-  /** The bundle as it is run, or why it cannot be: read, compiled and bound, and nothing simulated. */
+  /** Reads, compiles and binds a bundle without simulating. Returns the bundle as it runs, or its error. */
   async check(bundle: PolicyBundle): Promise<{ readonly bundle: PolicyBundle } | Failed> {
     try {
       const checked = readBundle(bundle);
@@ -221,7 +221,7 @@ export class SimulationEvaluator implements Evaluator {
       this.#running.set(key, running);
     }
     const outcome = await running;
-    // the caller that began it may have called it off
+    // the first caller may have cancelled the run
     return outcome === undefined && !off() ? this.#run(bundle, each, contents, off) : outcome;
   }
 
@@ -259,7 +259,7 @@ export class SimulationEvaluator implements Evaluator {
     try {
       answer = await this.#runner.run('case', made, isCalledOff);
     } catch (error) {
-      // anything else is of what runs the cases, and of no policy
+      // any other error is a failure of the runner, not of the policy
       if (error !== atFault || !(error instanceof TierKVError)) throw error;
       return { error: { kind: 'contract', message: error.message } };
     }
@@ -317,8 +317,8 @@ function whyUnanswered({ unanswered, message }: Unanswered, wallMs: number): str
 }
 
 /**
- * A run reads its files itself: bytes that are not those of its key would be kept under a wrong one, and
- * compared with a baseline on other ones.
+ * Refuses results whose files changed during the run: they would be kept under a wrong key, and compared with a baseline
+ * of other files.
  * @throws TKV_INPUT with the file
  */
 function refuseChanged(contents: FileContents): void {
@@ -329,7 +329,7 @@ function refuseChanged(contents: FileContents): void {
   });
 }
 
-/** Of each metric the mean over the cases that have it. */
+/** Mean of each metric over the cases that have it. */
 function meanMetrics(all: readonly RawMetrics[]): RawMetrics {
   const sums = new Map<string, { sum: number; count: number }>();
   for (const metrics of all) {
@@ -353,9 +353,9 @@ function idOf(bundle: PolicyBundle): string {
 // One call from a policy to its evaluation.
 
 export interface EvaluateOptions extends Partial<PoolLimits> {
-  /** Which cases of the plan. Default `train`. */
+  /** Suite of the plan. Default `train`. */
   readonly suite?: SuiteName;
-  /** Where results are kept between runs. */
+  /** Folder that keeps results between runs. */
   readonly cacheFolder?: string;
   readonly signal?: AbortSignal;
 }
@@ -369,7 +369,7 @@ const evaluateOptionNames = optionNames<EvaluateOptions>({
   heapMiB: true,
 });
 
-/** One simulation takes two minutes and 4 GiB at most, and there is a thread for each core. */
+/** Two minutes and 4 GiB for a simulation, and a thread for each core. */
 export function defaultLimits(): PoolLimits {
   return { workers: os.availableParallelism(), wallMs: 120_000, heapMiB: 4096 };
 }

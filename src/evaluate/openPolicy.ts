@@ -1,4 +1,4 @@
-/** A policy by name: a bundle or a program in a file, or a preset. */
+/** Opens a policy by its name: a preset, or a file with a bundle or a program. */
 
 import path from 'node:path';
 import { bindBundle } from '../evolve/binding/bind.ts';

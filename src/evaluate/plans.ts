@@ -1,4 +1,4 @@
-/** The plans that tierkv brings. */
+/** Evaluation plans: those of tierkv, and plans in files. */
 
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
@@ -32,12 +32,12 @@ import { type LatencyBackend, latencyBackends } from '../sim/latency/latencyName
 import { askedBy, readWords } from '../simulate/optionTable.ts';
 import { askedFor, type DeploymentSpec, descriptionOf } from '../simulate/spec.ts';
 
-/** Where their workloads lie. */
+/** Folder of their workloads. */
 const suiteFolder: string = fileURLToPath(new URL('suites/', dataFolder()));
 
 /**
- * What decides times stands here instead of following defaults of other rooms: published results of searches rest on these
- * plans. Reports are 5 s old: what a router then knows is worth something.
+ * The deployment of the plans. Each setting that affects times stands here, so that changed defaults elsewhere do not change
+ * published results of searches. Reports are up to 5 s old, so the router's own knowledge has a value.
  */
 const cluster: DeploymentSpec = {
   model: 'qwen/qwen2.5-7b-instruct',
@@ -126,7 +126,7 @@ const plans: Readonly<Record<string, PlanSource>> = {
 
 export const planNames: readonly string[] = Object.keys(plans);
 
-/** What is different from the plan that was asked for. */
+/** Changes to a plan. */
 export interface PlanChanges {
   readonly latencyModels?: readonly string[];
   /** For all suites. */
@@ -200,7 +200,7 @@ function casesOf(
   );
 }
 
-/** Most cases of a suite. Each is held with its deployment, and simulated for each policy. */
+/** Most cases of a suite. Memory holds each case with its deployment, and each policy runs on each case. */
 const CASES_MAX = 10_000;
 
 function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
@@ -282,12 +282,12 @@ const planFields = fields({
 type PlanFields = v.InferOutput<typeof planFields>;
 
 /**
- * What a file leaves out is as in the plan `routing`.
+ * Reads a plan. Fields that the file leaves out are those of the plan `routing`.
  * @throws TKV_IO, TKV_INPUT, or TKV_CONFIG with the file and the field at fault
  */
 function readPlan(file: string): PlanSource {
   const text = readText(file);
-  // lists of seeds may be long: their number is refused with its own words
+  // a long list of seeds is refused later, with an error of its own
   const json = parseJson(
     text,
     (problem) => inputError(file, `must be a plan: it ${problem}`, 'Correct it there.'),
@@ -352,7 +352,7 @@ function sourceOf(json: unknown, folder: string): PlanSource {
   };
 }
 
-/** What the ids of cases have in place of a model of time where a deployment file names the models. */
+/** Stands for the model of time in ids of cases, where a deployment file names the models. */
 const OF_FILE = 'file';
 
 function modelsIn(
@@ -432,7 +432,7 @@ function fromArguments(args: readonly string[]): DeploymentSpec {
   }
 }
 
-//  Whether the simulations of a plan can have another number of instances than they begin with.
+//  Plans in which the number of instances can change.
 
 export function planScales({ suites }: EvaluationPlan): boolean {
   const { file, control, options } = suites.train[0].deployment;
@@ -448,9 +448,9 @@ export function refuseIdleScaling({ autoScale }: PolicyBundle, plan: EvaluationP
   throw configError('autoScale', 'decides nothing where the plan scales no instances', remedy);
 }
 
-//  What an evaluation plan is written as: workloads, models of time and seeds, before they are cases.
+//  The written form of a plan: workloads, models of time and seeds.
 
-/** What a suite is made of: every workload with every model of time and seed. */
+/** Seeds of a suite. Its cases are every workload with every model of time and every seed. */
 interface SuiteSource {
   readonly seeds: readonly number[];
   readonly perturbation: number;
@@ -460,11 +460,11 @@ interface PlanSource {
   /** Paths of specifications, seen from `folder`. */
   readonly workloads: readonly string[];
   readonly latencyModels: readonly string[];
-  /** Of all cases, but for workload and model of time. */
+  /** Deployment of all cases, without workload and model of time. */
   readonly deployment: DeploymentSpec;
   readonly suites: Readonly<Record<SuiteName, SuiteSource>>;
   readonly scoring: Scoring;
   readonly baseline: PolicyBundle;
-  /** Slots that a search changes unless it is told of others. */
+  /** Slots that a search changes by default. */
   readonly slots: readonly PolicySlot[];
 }

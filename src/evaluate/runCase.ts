@@ -51,13 +51,13 @@ export function planCase({ deployment, ...rest }: SuiteCase): PlannedCase {
   return { ...rest, plan: planSimulation(undefined, { ...options, seed: String(rest.seed) }) };
 }
 
-/** Makes the simulation of a case, as often as it is asked. */
+/** A function that makes the simulation of a case anew at each call. */
 export function caseBuilder(
   bound: BoundBundle,
   { plan, seed, perturbation }: PlannedCase,
 ): (observer: SimulationObserver, forced?: ForcedDecisions) => BuiltSimulation {
   const factors = drawFactors(BigInt(seed), perturbation);
-  // policies of a bundle may look at blocks, so keys are made from the first
+  // policies of a bundle may look at blocks, so block keys exist from the first event on
   return (observer, forced) =>
     buildPlanned(plan, {
       bundle: bound,
@@ -95,7 +95,7 @@ export function runCase(
   return { metrics: rawMetrics(simulation, watch, targets), built, targets };
 }
 
-//  What a worker is asked, and what it answers.
+//  Tasks of a worker, and their answers.
 
 export interface CaseTask {
   /** As `readBundle` returns it. */
@@ -114,14 +114,14 @@ export function runTask(bound: BoundBundle, { case: planned, explain }: CaseTask
   return { metrics: runCase(bound, planned).metrics };
 }
 
-// One case told: its decisions, what went wrong, what the alternatives would have given, and a page about it.
+// The explanation of a case: its decisions, its faults, the outcomes of alternatives, and a page about all of it.
 
 export interface ExplainOptions {
   readonly summary: SummaryConfig;
-  /** Routing decisions that are taken again otherwise; each costs a run for every other instance. */
+  /** Number of routing decisions to repeat with each other instance; each alternative costs a run. */
   readonly regrets: number;
   readonly level: TraceLevel;
-  /** Of the baseline on the same case. */
+  /** Metrics of the baseline on the same case. */
   readonly baseline?: RawMetrics;
 }
 
@@ -194,8 +194,8 @@ export function explainCase(
   return { metrics, explanation: { summary, anomalies, regrets, trace } };
 }
 
-// A workload that is a little different: rate and lengths times factors that are drawn from a key, so that a
-// search does not learn one workload by heart. The same key gives the same factors.
+// Perturbed workloads: rate and lengths times factors drawn from a key, so that a search does not fit one workload too
+// closely. The same key gives the same factors.
 
 interface Factors {
   readonly rate: number;
@@ -203,7 +203,7 @@ interface Factors {
   readonly output: number;
 }
 
-/** Factors within 1 - most and 1 + most. */
+/** Factors from 1 - most to 1 + most. */
 function drawFactors(key: bigint, most: number): Factors {
   const random = new PartitionedRandom(key).stream('perturbation');
   const draw = (): number => 1 + most * (2 * random.float64() - 1);
@@ -231,7 +231,7 @@ function scaled(length: LengthSpec, by: number): LengthSpec {
         ...length,
         bins: length.bins.map(([tokens, weight]) => [Math.max(1, Math.round(tokens * by)), weight] as const),
       };
-    // their scale is a logarithm: they stay as they are
+    // their parameters are logarithms, so they are not multiplied
     case 'lognormal':
     case 'pareto_lognormal':
       return length;

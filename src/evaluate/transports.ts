@@ -1,6 +1,6 @@
 /**
- * How frameworks talk to an evaluation service: lines of JSON, or HTTP on this machine alone unless another host is named.
- * Both take the same requests and give the same answers.
+ * Transports of the evaluation service: lines of JSON, and HTTP, by default for this machine alone. Both take the same
+ * requests and give the same answers.
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -12,10 +12,10 @@ import { TierKVError } from '../runtime/errors.ts';
 
 // HTTP:
 //
-// - `POST /rpc`: a request as on stdio; `shutdown` calls off what runs and ends the server.
+// - `POST /rpc`: a request as on stdio; `shutdown` cancels running requests and ends the server.
 // - `POST /evaluate` with `{"candidate": {slot: text}, "example_id"?}`: score and side information, as GEPA's
 //   evaluation server answers.
-// - `GET /status`, `GET /task`: how it stands, and what a policy may do, as text.
+// - `GET /status`: requests running and answered; `GET /task`: what a policy may do, as text.
 
 const BODY_MAX = 4_000_000;
 
@@ -129,8 +129,8 @@ function send(response: ServerResponse, status: number, body: unknown): void {
   response.end(`${JSON.stringify(body)}\n`);
 }
 
-// Requests and answers as lines of JSON. Answers come as they are ready, each with the id of its request.
-// `shutdown`, or the end of the input, ends the loop once all that was asked is answered.
+// Requests and answers as lines of JSON. Answers come in the order of their completion, each with the id of its request.
+// `shutdown`, or the end of the input, ends the loop after the last answer.
 
 const LINE_MAX = 4_000_000;
 

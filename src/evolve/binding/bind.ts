@@ -1,6 +1,6 @@
 /**
- * From a bundle to what a simulation is built with: choices by name for the control plane's configuration,
- * makers for policies that are programs or trees, and what engines and the autoscaler are given.
+ * From a bundle to the parts of a simulation: policies by name for the configuration of the control plane, makers of
+ * programs and trees, and policies of engines and of the autoscaler.
  */
 
 import type { SchedulerConfig } from '../../runtime/batching/config.ts';
@@ -39,7 +39,7 @@ export interface BoundBundle {
   readonly policyId: string;
   /** Policies by name. */
   readonly control: Partial<Pick<ControlConfig, 'admission' | 'priority' | 'routing'>>;
-  /** Policies that are programs or trees; they go before those by name. */
+  /** Policies that are programs or trees. They replace policies by name. */
   readonly policies: MadePolicies;
   readonly scheduler: SchedulerConfig;
   /** Undefined where the bundle leaves eviction alone. */
@@ -55,10 +55,10 @@ function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
 }
 
 /**
- * Reads the programs of a bundle and binds everything; nothing is run yet but what programs do when they are
- * loaded, so that a program without its function is found here.
+ * Reads the programs of a bundle and binds all policies. Programs run only their top level, so a program without its
+ * function fails here.
  * @param bundle as `readBundle` returns it
- * @param isChecked whether it was bound before, so that its programs are known to have their functions
+ * @param isChecked whether the bundle was bound before, so that its programs have their functions
  * @throws PolicyError compile, contract, step_limit, memory_limit, policy_runtime, with the slot
  */
 export async function bindBundle(bundle: PolicyBundle, isChecked = false): Promise<BoundBundle> {
@@ -112,7 +112,7 @@ function maker<P>(
   return undefined;
 }
 
-/** Instantiates every program once, so that what lacks its function fails before a simulation begins. */
+/** Instantiates every program once, so that a program without its function fails before a simulation begins. */
 async function check(code: Partial<Record<PolicySlot, LoadedCode>>): Promise<void> {
   const makers: Partial<Record<PolicySlot, (loaded: LoadedCode) => unknown>> = {
     admission: (loaded) => new CodeAdmission(loaded),
@@ -140,10 +140,10 @@ async function inSlot<T>(slot: PolicySlot, work: () => Promise<T>): Promise<T> {
   }
 }
 
-// An admission policy that puts requests off for ever would keep a simulation from its end. Delays are
-// counted over the run, and too many of them are an error of the policy, not of the machine's time.
+// An admission policy that delays requests for ever would keep a simulation from its end. Too many delays are an error
+// of the policy, so that the result does not depend on the time limit of a machine.
 
-/** Delays for each request that has been decided about, on average. */
+/** Most delays for each decided request, on average. */
 const DELAYS_A_REQUEST = 1000;
 
 class BoundedDelays implements AdmissionPolicy {
@@ -153,7 +153,7 @@ class BoundedDelays implements AdmissionPolicy {
   readonly #policy: AdmissionPolicy;
   #decided = 0;
   #delayed = 0;
-  /** Rows of requests that have been put off and not decided about yet. */
+  /** Rows of delayed requests that wait for another decision. */
   #waiting = new Set<number>();
 
   constructor(policy: AdmissionPolicy) {

@@ -42,7 +42,7 @@ import { scalingFeatures } from '../features/scaling.ts';
 import { delayBy, priorityOf, RouterMemory } from './decisions.ts';
 
 const NAME = 'program';
-/** Places of the choices of an admission program. */
+/** Positions of the choices in the answer of an admission program. */
 const REJECTED = 1;
 const DELAYED = 2;
 
@@ -63,7 +63,7 @@ abstract class CodePolicyBase implements Stateful {
   }
 }
 
-/** Facts of instances where no request is routed: nothing is known of its prefix there. */
+/** Features of instances before routing: what depends on the request's prefix is 0. */
 function unroutedFeatures(): FeatureTable<InstanceFacts> {
   const blind = [...cacheFeatures, ...Object.keys(memoryOf), 'shadowBlocks', 'adapterResident'];
   return Object.fromEntries(
@@ -81,9 +81,9 @@ export class CodeAdmission extends CodePolicyBase implements AdmissionPolicy {
 
   constructor(code: LoadedCode) {
     super(new SlotProgram('admission', code));
-    this.#request = this.program.writer(0, requestFeatures);
-    this.#cluster = this.program.writer(1, clusterFeatures);
-    this.#instances = this.program.writer(2, unroutedFeatures());
+    this.#request = this.program.main.writer(0, requestFeatures);
+    this.#cluster = this.program.main.writer(1, clusterFeatures);
+    this.#instances = this.program.main.writer(2, unroutedFeatures());
   }
 
   decide(
@@ -99,7 +99,7 @@ export class CodeAdmission extends CodePolicyBase implements AdmissionPolicy {
     instances.forEach((instance, row) => {
       this.#instances.write(row, { instance, context, memory: () => 0 });
     });
-    const [choice, amount] = this.program.decide(request.id, router.nowUs);
+    const [choice, amount] = this.program.main.decide(request.id, router.nowUs);
     if (choice === REJECTED) return { verdict: 'reject', reason: NAME };
     if (choice !== DELAYED) return ADMIT;
     return delayBy(amount, request, router.nowUs, NAME);
@@ -113,14 +113,14 @@ export class CodePriority extends CodePolicyBase implements PriorityPolicy {
 
   constructor(code: LoadedCode) {
     super(new SlotProgram('priority', code));
-    this.#request = this.program.writer(0, requestFeatures);
-    this.#router = this.program.writer(1, routerFeatures);
+    this.#request = this.program.main.writer(0, requestFeatures);
+    this.#router = this.program.main.writer(1, routerFeatures);
   }
 
   prioritise(request: RequestView, router: RouterState): RequestPriority {
     this.#request.write(0, { request, priority: null, router });
     this.#router.write(0, { router });
-    const [score] = this.program.decide(request.id, router.nowUs);
+    const [score] = this.program.main.decide(request.id, router.nowUs);
     return priorityOf(request, score, this.#classes);
   }
 }
@@ -141,9 +141,9 @@ export class CodeRouting implements RoutingPolicy {
     const program = new SlotProgram('routing', code);
     this.#program = program;
     if (program.observes) this.completed = (outcome) => program.observe(outcome);
-    this.#request = this.#program.writer(0, requestFeatures);
-    this.#cluster = this.#program.writer(1, clusterFeatures);
-    this.#instances = this.#program.writer(2, instanceFeatures);
+    this.#request = this.#program.main.writer(0, requestFeatures);
+    this.#cluster = this.#program.main.writer(1, clusterFeatures);
+    this.#instances = this.#program.main.writer(2, instanceFeatures);
     this.#memory = RouterMemory.of(this.#instances.names);
     this.readsCaches = this.#instances.names.some((name) => cacheFeatures.includes(name));
     this.readsReports =
@@ -164,9 +164,9 @@ export class CodeRouting implements RoutingPolicy {
         memory: (name) => this.#memory.of(name, row),
       });
     }
-    const decision = this.#program.decide(request.id, router.nowUs);
+    const decision = this.#program.main.decide(request.id, router.nowUs);
     const common = { reason: NAME, parts: [], filteredOut: [] };
-    if (this.#program.function.decision.kind === 'index') {
+    if (this.#program.main.function.decision.kind === 'index') {
       return { ...common, index: decision[0], scores: null };
     }
     let index = 0;
@@ -193,12 +193,12 @@ export class CodeScaling extends CodePolicyBase implements AutoScalePolicy {
 
   constructor(code: LoadedCode) {
     super(new SlotProgram('autoScale', code));
-    this.#deployment = this.program.writer(0, scalingFeatures);
+    this.#deployment = this.program.main.writer(0, scalingFeatures);
   }
 
   evaluate(context: AutoScaleContext): ScaleDecision {
     this.#deployment.write(0, context);
-    const [wish] = this.program.decide('', context.nowUs);
+    const [wish] = this.program.main.decide('', context.nowUs);
     return scaleTo(context, wish, NAME);
   }
 }
@@ -211,10 +211,10 @@ export function scaleTo(context: AutoScaleContext, wish: number, reason: string)
   return { action, targetReplicas, reason };
 }
 
-// A program in a slot: its function bound to the signature of the slot, its inputs filled from features, as
-// far as the program can see them.
+// A program in a slot: its function, bound to the signature of the slot, with inputs filled from the features that the
+// program reads.
 
-/** A code policy whose program was read. */
+/** A code policy with its compiled program. */
 export interface LoadedCode {
   readonly code: CodePolicy;
   readonly program: PolicyProgram;
@@ -276,7 +276,7 @@ export class SlotCall {
     this.#run = run;
   }
 
-  /** The writer of the input at that place of the function. */
+  /** The writer of the argument number `place`. */
   writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
     const { name: input } = this.function.arguments[place];
     const table = this.#bound.inputs[place];
@@ -284,7 +284,7 @@ export class SlotCall {
   }
 
   /**
-   * Decides on what the writers wrote.
+   * Runs the function on the written inputs.
    * @throws PolicyError with the request and the simulated time
    */
   decide(requestId: string, nowUs: number): Float64Array {
@@ -295,9 +295,10 @@ export class SlotCall {
 export class SlotProgram implements Stateful {
   readonly #slot: PolicySlot;
   readonly #instance: PolicyInstance;
-  /** By the name that the slot has for each. */
+  /** The program's functions by their names in the slot. */
   readonly #calls: ReadonlyMap<string, SlotCall>;
-  readonly #first: SlotCall;
+  /** The function that decides; of a slot with several, the first that the program has. */
+  readonly main: SlotCall;
   readonly #observer: {
     readonly bound: PolicyFunction;
     readonly writer: FeatureWriter<RequestOutcome>;
@@ -313,16 +314,16 @@ export class SlotProgram implements Stateful {
         new SlotCall(each, this.#instance, (...call) => this.#call(...call)),
       ]),
     );
-    [this.#first] = this.#calls.values();
+    [this.main] = this.#calls.values();
     this.#observer = this.#bindObserver();
   }
 
-  /** Whether the program wants to be told of outcomes. */
+  /** Whether the program defines `on_complete`. */
   get observes(): boolean {
     return this.#observer !== null;
   }
 
-  /** Tells the program of an outcome, where it wants that. @throws PolicyError as `decide` does */
+  /** Passes an outcome to `on_complete`, where the program defines it. @throws PolicyError as `decide` does */
   observe(outcome: RequestOutcome): void {
     if (this.#observer === null) return;
     const { bound, writer } = this.#observer;
@@ -339,24 +340,9 @@ export class SlotProgram implements Stateful {
     return { bound, writer: new FeatureWriter(bound.inputs[0], outcomeFeatures, wants) };
   }
 
-  /** The program's function of that name of the slot, if it has it. */
+  /** The function with that name in the slot; undefined where the program lacks it. */
   call(name: string): SlotCall | undefined {
     return this.#calls.get(name);
-  }
-
-  /** The function that decides, where the slot has one. */
-  get function(): SlotFunction {
-    return this.#first.function;
-  }
-
-  /** As the function's own. */
-  writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
-    return this.#first.writer(place, features);
-  }
-
-  /** As the function's own. */
-  decide(requestId: string, nowUs: number): Float64Array {
-    return this.#first.decide(requestId, nowUs);
   }
 
   #call(bound: PolicyFunction, requestId: string, nowUs: number): Float64Array {
@@ -379,10 +365,7 @@ export class SlotProgram implements Stateful {
   }
 }
 
-/**
- * Functions of the slot that the program has, by the slot's name; its own name for one where the policy gives
- * one.
- */
+/** The program's functions by their names in the slot. An `entrypoint` gives the program's own name of the function. */
 function functionsOf(
   slot: PolicySlot,
   { entrypoint }: CodePolicy,

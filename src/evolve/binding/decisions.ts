@@ -8,7 +8,7 @@ import type { RoutingContext } from '../../sim/control/routing/routingPolicy.ts'
 import { type Scorer, scorers } from '../../sim/control/routing/scorers.ts';
 import { type MemoryName, memoryOf } from '../features/instance.ts';
 
-/** Ranks of schedulers are 32-bit integers; steps in a score of 1. */
+/** Steps of a rank for a score of 1: ranks of schedulers are 32-bit integers. */
 const RANK_STEPS = 1024;
 const RANK_LIMIT = 2 ** 31;
 /** Longest delay: a day. */
@@ -35,7 +35,7 @@ export function delayBy(
   });
 }
 
-/** Whether a request may be shed stays the matter of its class. */
+/** The priority of a score. The class of a request alone decides whether it may be shed. */
 export function priorityOf(request: RequestView, score: number, classes: SloPriorities): RequestPriority {
   const dueUs = request.sloTargetUs > 0 ? request.arrivalUs + request.sloTargetUs : 0;
   const hints = { sheddable: classes.of(request.sloClass) < 0, dueUs };
@@ -52,14 +52,14 @@ export function rankOf(value: number): number {
   return Math.round(Math.min(RANK_LIMIT, Math.max(-RANK_LIMIT, value))) + 0;
 }
 
-//  What the router remembers of where it sent requests, as far as a policy reads it.
+//  The router's memory of its own decisions, as far as a policy reads it.
 
 export class RouterMemory {
   readonly #scorers: ReadonlyMap<MemoryName, { readonly scorer: Scorer; values: Float64Array }>;
 
   constructor(names: readonly MemoryName[]) {
     this.#scorers = new Map(
-      // none of these goes by the tokens of a block
+      // these scorers do not use the tokens of a block
       names.map((name) => [
         name,
         { scorer: scorers.make({ policy: name }, { blockTokens: 0 }), values: new Float64Array(16) },
@@ -67,7 +67,7 @@ export class RouterMemory {
     );
   }
 
-  /** The memories that these features of instances are read from. */
+  /** The memories behind these features of instances. */
   static of(features: readonly string[]): RouterMemory {
     const wanted = new Set(
       features.filter((name) => Object.hasOwn(memoryOf, name)).map((name) => memoryOf[name]),
@@ -75,7 +75,7 @@ export class RouterMemory {
     return new RouterMemory([...wanted]);
   }
 
-  /** Before a decision. */
+  /** Scores all candidates; called before a decision. */
   ask(context: RoutingContext): void {
     const count = context.candidates.length;
     for (const entry of this.#scorers.values()) {
@@ -84,7 +84,7 @@ export class RouterMemory {
     }
   }
 
-  /** What the memory says of the candidate, in [0, 1]; 0 for a memory that is not read. */
+  /** The memory's score of the candidate, in [0, 1]; 0 for a memory that is not read. */
   of(name: MemoryName, candidate: number): number {
     return this.#scorers.get(name)?.values[candidate] ?? 0;
   }

@@ -1,10 +1,10 @@
 /**
- * The real engine with an instance scheduler of a bundle. The policy ranks requests between steps, and the
- * shared scheduler goes by the ranks; so a log holds all that the policy decided, and is replayed without it.
+ * The real engine with an instance scheduler of a bundle. The policy ranks requests between steps, and the shared
+ * scheduler sorts by the ranks. So a log holds all decisions of the policy, and a replay needs no policy.
  *
- *     arrives --> on_arrival: its rank, once
- *     before a step, where something changed that it could see: make_batch ranks all that wait
- *     before a step in which blocks may run out: select_preemption_victim ranks all that run
+ *     a request arrives: on_arrival gives its rank, once
+ *     before a step, if the queue or the batch changed: make_batch ranks the waiting requests
+ *     before a step in which blocks may run out: select_preemption_victim ranks the running requests
  */
 
 import { RANKED, type SchedulerConfig } from '../../runtime/batching/config.ts';
@@ -23,7 +23,7 @@ import { type LoadedCode, type SlotCall, SlotProgram } from './codePolicies.ts';
 import { finiteRank, rankOf } from './decisions.ts';
 import { DecisionTree } from './treePolicies.ts';
 
-/** What of an instance's scheduling a policy decides. What it remembers is part of the instance's state. */
+/** An instance scheduler's decisions. Its memory is part of the state of the instance. */
 export interface SchedulingPolicy extends Stateful {
   /** The rank of a request as it arrives: a 32-bit integer, lower is more urgent. */
   readonly rankArrival?: (facts: SchedulingFacts) => number;
@@ -35,7 +35,7 @@ export interface SchedulingPolicy extends Stateful {
 
 export class PolicyEngine extends SchedulerEngine {
   readonly #policy: SchedulingPolicy;
-  /** A request has come or gone since the waiting ones were ranked last. */
+  /** Whether a request came or went since the last ranking of the waiting requests. */
   #hasChanged = false;
 
   constructor(policy: SchedulingPolicy, ...parts: ConstructorParameters<typeof SchedulerEngine>) {
@@ -62,7 +62,7 @@ export class PolicyEngine extends SchedulerEngine {
     this.#rank(nowUs);
     const step = super.step(nowUs);
     if (step.preempted.length > 0) this.#hasChanged = true;
-    // a step without tokens says nothing of who joined and who ended
+    // a step without tokens does not list the requests that joined or ended
     if (step.sums.tokens > 0 && step.admitted.length + step.finished.length > 0) this.#hasChanged = true;
     return step;
   }
@@ -116,14 +116,14 @@ function atArrival({ promptTokens }: SimRequest): RequestProgress {
   return { knownTokens: promptTokens, computedTokens: 0, preemptions: 0 };
 }
 
-/** @param makePolicy called once for each instance: what one remembers, no other sees */
+/** @param makePolicy called once for each instance, so that no two instances share a memory */
 export function engineWith(makePolicy: () => SchedulingPolicy): MakeEngine {
   return ({ engine }, timeline, woken, share) =>
     new PolicyEngine(makePolicy(), engine, timeline, woken, null, share);
 }
 
-// Instance schedulers of a bundle as policies of an engine: programs, decision trees and rules by name, and
-// the queue order and victim rule by which the shared scheduler goes then.
+// Instance schedulers of a bundle as policies of an engine (programs, decision trees, rules by name), with the queue
+// order and the victim rule that the shared scheduler takes beside them.
 
 interface Scheduling {
   readonly config: SchedulerConfig;
@@ -141,7 +141,7 @@ export function schedulingOf(
   return spec?.type === 'parameterized' ? byName(spec.template, spec.parameters) : byName(undefined, {});
 }
 
-/** Requests go by what the policy ranks, and else by the ranks that they come with. */
+/** Requests that the policy does not rank keep the ranks that they came with. */
 function made(makePolicy: () => SchedulingPolicy): Scheduling {
   const { rankWaiting, rankVictims } = makePolicy();
   return {

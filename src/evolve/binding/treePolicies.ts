@@ -76,7 +76,7 @@ export class TreePriority extends StatelessPolicy implements PriorityPolicy {
   }
 }
 
-/** Walked once for each candidate: the leaf says how that candidate is scored. */
+/** The tree is walked once for each candidate; its leaf scores the candidate. */
 export class TreeRouting implements RoutingPolicy {
   readonly name: string = NAME;
   readonly readsCaches: boolean;
@@ -188,10 +188,9 @@ export class TreeScaling extends StatelessPolicy implements AutoScalePolicy {
   }
 }
 
-// A decision tree ready to be walked: features found, thresholds in place. It calls nothing and allocates
-// nothing.
+// A decision tree with its features and thresholds resolved. A walk allocates nothing.
 
-/** Facts by group of features; which facts belong to a group is the slot's matter. */
+/** Facts by group of features. The slot defines the facts of each group. */
 type TreeFacts = Readonly<Record<string, unknown>>;
 
 type TreeWalk = (facts: TreeFacts) => TreeLeaf;
@@ -214,7 +213,7 @@ function holds(comparison: TreeComparison, a: number, b: number): boolean {
 }
 
 export class DecisionTree {
-  /** Features that it compares, as `group.name`, and actions of its leaves. */
+  /** Compared features, as `group.name`, and actions of leaves. */
   readonly features: readonly string[];
   readonly actions: readonly string[];
   readonly walk: TreeWalk;
@@ -231,7 +230,7 @@ export class DecisionTree {
       const { feature: name, comparison, value } = node.condition;
       features.add(name);
       const [group, field] = name.split('.');
-      // a group's facts are what its features read
+      // the features of a group read the facts of that group
       const feature = slotContracts[slot].groups[group][field] as Feature<unknown>;
       const whenTrue = compile(node.trueChild);
       const whenFalse = compile(node.falseChild);

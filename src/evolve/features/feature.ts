@@ -1,16 +1,15 @@
 /**
- * What a policy may read, one entry a signal: name, kind, unit and age, and how it is read. Programs,
- * decision trees, the JSON schema and `describe` are made from these tables, so that none of them can know
- * another list.
+ * Signals that policies may read: name, kind, unit, age and reading function of each. Programs, decision trees, the JSON
+ * schema and `describe` all come from these tables, so their lists agree.
  */
 
 /** Numbers of kind `int` are whole; `bool` counts as 0 or 1 in a tree; `text` cannot be compared there. */
 export type FeatureKind = 'int' | 'float' | 'bool' | 'text';
 
 /**
- * How old a signal is. `constant`: does not change. `fresh`: counted where it is decided, by the router or
- * for an instance's scheduler by the instance. `snapshot`: as old as the last report of the instance.
- * `cacheSignal`: as old as the last reading of what caches hold.
+ * Age of a signal. `constant`: does not change. `fresh`: counted at the place of the decision, by the router, or by the
+ * instance for its scheduler. `snapshot`: as old as the last report of the instance. `cacheSignal`: as old as the
+ * last reading of the caches.
  */
 export type Freshness = 'constant' | 'fresh' | 'snapshot' | 'cacheSignal';
 

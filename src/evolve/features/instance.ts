@@ -12,7 +12,7 @@ export type MemoryName = (typeof memoryNames)[number];
 export interface InstanceFacts {
   readonly instance: InstanceSnapshot;
   readonly context: RoutingContext;
-  /** What that memory says of the instance. */
+  /** The memory's score of the instance. */
   memory(name: MemoryName): number;
 }
 
@@ -131,7 +131,7 @@ export const instanceFeatures: FeatureTable<InstanceFacts> = {
 /** Features that need the observed view of caches to be kept. */
 export const cacheFeatures: readonly string[] = ['coldRank', 'cachedBlocks', 'tieredBlocks'];
 
-/** The memory that a feature is read from, if any. */
+/** The memory behind each feature that has one. */
 export const memoryOf: Readonly<Record<string, MemoryName>> = {
   prefixAffinity: 'prefix-affinity',
   sessionHere: 'session-affinity',

@@ -9,7 +9,7 @@ import type { EngineConfig, InstanceEngine } from '../../sim/instance/engine.ts'
 import type { SimRequest } from '../../sim/instance/simRequest.ts';
 import { type FeatureTable, makers } from './feature.ts';
 
-/** What an instance is asked about itself. */
+/** Facts of an instance, for its scheduler. */
 export interface EngineFacts {
   readonly engine: Pick<InstanceEngine, 'waitingCount' | 'runningCount' | 'cachedBlocks' | 'tiers'> & {
     readonly config: Pick<EngineConfig, 'blockTokens' | 'topBlocks' | 'scheduler'>;
@@ -31,22 +31,22 @@ export function cachedBlocks({ request, engine }: SchedulingFacts): number {
   return engine.cachedBlocks(request.keys, Math.min(request.promptBlocks, request.keys.length));
 }
 
-/** Tokens that are to be computed before the request's next one comes out. */
+/** Tokens to compute before the request's next token. */
 export function uncachedTokens(facts: SchedulingFacts): number {
   const { knownTokens, computedTokens } = facts.progress;
   const found = computedTokens > 0 ? computedTokens : cachedBlocks(facts) * facts.engine.config.blockTokens;
   return Math.max(1, knownTokens - found);
 }
 
-/** Later than anything is due. */
+/** A due time after all others. */
 const NEVER_US = 1e300;
 
-/** When the first token is due; of a request that asks for no time, after all others. */
+/** Due time of the first token; a request without a target is due after all others. */
 export function dueUs({ request: { arrivalUs, sloTargetUs } }: SchedulingFacts): number {
   return sloTargetUs > 0 ? arrivalUs + sloTargetUs : NEVER_US;
 }
 
-/** Of one request. At its arrival it has its prompt alone, and nothing is computed. */
+/** Features of one request. At its arrival it has its prompt alone, and nothing is computed. */
 export const schedulingFeatures: FeatureTable<SchedulingFacts> = {
   nowUs: int('µs', 'fresh', 'simulated time', ({ nowUs }) => nowUs),
   promptTokens: int('tokens', 'constant', 'length of the prompt', ({ request }) => request.promptTokens),
@@ -90,7 +90,7 @@ export const schedulingFeatures: FeatureTable<SchedulingFacts> = {
   preemptions: int('', 'fresh', 'how often it gave way so far', ({ progress }) => progress.preemptions),
 };
 
-/** Of the instance. */
+/** Features of the instance. */
 export const engineFeatures: FeatureTable<EngineFacts> = {
   nowUs: ofEngine.int('µs', 'fresh', 'simulated time', ({ nowUs }) => nowUs),
   waiting: ofEngine.int('requests', 'fresh', 'that wait', ({ engine }) => engine.waitingCount),

@@ -25,7 +25,6 @@ import {
   type Individual,
   kindOf,
   NumberSpace,
-  nameOfSpec,
   type Origin,
   ofManyKinds,
   type SlotGuides,
@@ -56,14 +55,14 @@ const shapes = {
   field: 'text',
 } as const;
 
-// Candidates by variation. Their parents come from the islands of the archive, the Pareto population, the branch that
-// tolerates regressions, and the leaders of each setting.
+// Candidates by variation. Their parents come from the islands of the archive, the Pareto population, and the branch
+// that tolerates regressions, whose mates lead in some setting.
 
 /** Share of children that are changed in two places at once: some changes help only together. */
 const COMPOUND = 0.25;
-/** Most leaders of a setting that may be parents. */
+/** Most leaders of a setting that may be mates. */
 const LEADERS = 8;
-/** Most leaders of one kind among them, so that parents differ. */
+/** Most leaders of one kind among them, so that mates differ. */
 const OF_ONE_KIND = 2;
 
 export class Breeding {
@@ -147,44 +146,6 @@ export class Breeding {
       if (candidate !== undefined) made.push(candidate);
     }
     return made;
-  }
-
-  /**
-   * Leaders of one setting with slots of leaders of another, so that one line of descent need not find both again.
-   * Half of the crossings are changed besides.
-   */
-  fromLeaders(count: number, random: GoRandom): Candidate[] {
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const [one, other] = [this.#leader(random), this.#leader(random)];
-      if (one === undefined || other === undefined || one.behaviour === other.behaviour) continue;
-      const crossing = this.#crossing(one, other, random);
-      if (crossing === undefined) continue;
-      made.push(random.intn(2) === 0 ? crossing : this.#changed(crossing, other, random));
-    }
-    return made;
-  }
-
-  #crossing(one: Individual, other: Individual, random: GoRandom): Candidate | undefined {
-    let { bundle } = one;
-    const changes: string[] = [];
-    for (const slot of this.#state.plan.slots) {
-      const spec = other.bundle[slot];
-      const isSame = spec === undefined || JSON.stringify(spec) === JSON.stringify(bundle[slot]);
-      if (isSame || random.intn(2) === 0) continue;
-      bundle = { ...bundle, [slot]: spec };
-      changes.push(`${slot}: ${nameOfSpec(spec)} of the other parent`);
-    }
-    if (changes.length === 0) return undefined;
-    return { bundle, origin: 'crossing', parents: [one.id, other.id], changes };
-  }
-
-  #changed(crossing: Candidate, other: Individual, random: GoRandom): Candidate {
-    const { slots } = this.#state.plan;
-    const mate: PolicyBundle = other.bundle;
-    const child = varyBundle(crossing.bundle, mate, 1, { slots, guides: this.#guides, random });
-    if (child === undefined) return crossing;
-    return { ...crossing, bundle: child.bundle, changes: [...crossing.changes, ...child.changes] };
   }
 }
 

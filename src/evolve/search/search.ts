@@ -174,12 +174,9 @@ export class Search {
     const breeding = new Breeding(this.#state, this.#guides, context.find, context.ranking);
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
-    const tried = this.#systematic(generation);
-    const crossed =
-      tried.length > 0 ? tried : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
-      pareto.length + branch.length + count(shares.crossing),
+      pareto.length + branch.length,
     );
     const islands = breeding.fromIslands(Math.max(2, plan.population - taken), stream('variation'));
     const candidates = [
@@ -187,7 +184,7 @@ export class Search {
       ...pareto,
       ...branch,
       ...islands.map(({ candidate }) => candidate),
-      ...crossed,
+      ...this.#systematic(generation),
     ];
     const { rungs } = this.#state;
     const answers = await answersTo(candidates, generation, this.#book, rungs, this.#evaluator, signal);
@@ -270,7 +267,7 @@ export class Search {
 // Generation 0: the presets run on train and give the bars that candidates are compared with.
 
 /** Share of the population for each emitter; variation from the archive gets the rest. */
-const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
+const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1 } as const;
 
 function shareOf({ population }: SearchPlan, share: number): number {
   return Math.max(2, Math.round(share * population));
