@@ -16,7 +16,7 @@ const { default: chromium, inflate } = await import(process.argv[1]);
 await Promise.all([chromium.executablePath(), inflate(process.argv[2])]);
 `;
 
-/** @returns the program, and the folder of the libraries that a system may lack. @throws where there is none for this machine */
+/** @returns the program, and the folder of the libraries that a system may lack. @throws where the package has no program for this machine */
 export async function unpackedChromium(): Promise<{ readonly path: string; readonly libraries: string }> {
   const entry = createRequire(import.meta.url).resolve('@sparticuz/chromium');
   const root = join(dirname(entry), '..');
