@@ -26,7 +26,7 @@ function readings(gateway: Gateway): Map<string, number> {
   );
 }
 
-/** Requests that came in, less those that are open or have one of the outcomes. */
+/** Requests that came in, less all that are open or have one of the outcomes. */
 function unaccounted({ counts, openRequests }: Gateway): number {
   const { requests, completed, backendErrors, invalid, rejected, unroutable, failed, clientsLeft } = counts;
   const ended = completed + backendErrors + invalid + rejected + unroutable + failed + clientsLeft;
