@@ -121,8 +121,6 @@ export {
   attainmentOf,
   LOST_MS,
   type LostTimes,
-  lostMs,
-  lostTimesOf,
   type RawMetrics,
   RunWatch,
   rawMetrics,
