@@ -35,6 +35,7 @@ interface GatewayOptions {
   readonly tokenizer?: string;
   readonly keySecret?: string;
   readonly tenants?: string;
+  readonly tenantsApart?: boolean;
   readonly adminKey?: string;
   readonly backendKey?: string;
   readonly sendPriority: boolean;
@@ -107,6 +108,10 @@ export function gatewayCommand(): Command {
       'secret of the block keys in hexadecimal digits (default: drawn at the start)',
     )
     .option('--tenants <file>', 'API keys, a line key=tenant each (default: clients are one tenant)')
+    .option(
+      '--tenants-apart',
+      'servers keep tenants apart, so prompts of two share no block (default: as KV events tell)',
+    )
     .option('--admin-key <file>', 'key of /gateway/... (default: those paths are shut)')
     .option('--backend-key <file>', "key that servers are shown in place of the clients'")
     .option('--send-priority', 'tell servers the rank of each request, as vLLM takes it', false)
@@ -238,6 +243,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
       ? {}
       : { keySecret: readKeySecret(options.keySecret, '--key-secret') }),
     ...(options.tenants === undefined ? {} : { tenants: readTenants(options.tenants) }),
+    ...(options.tenantsApart === true ? { tenantsApart: true } : {}),
     ...(options.adminKey === undefined ? {} : { adminKey: readSecret(options.adminKey, '--admin-key') }),
     sendPriority: options.sendPriority,
     pollMs: wholeNumber('--poll-ms', options.pollMs),

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { contentHash, policyId } from '../evolve/bundle/presets.ts';
 import type { SuiteCase } from '../evolve/fitness/evaluation.ts';
-import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import type { LostTimes, RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents, filesReadBy, hashOfFolders } from '../files/inputs.ts';
 import { makeDirectory } from '../files/results.ts';
 import { codeFolder, dataFolder } from '../packageFiles.ts';
@@ -56,8 +56,14 @@ export class CaseCache {
   }
 
   /** @param contents files that several keys read once. Default: all are read again */
-  key(bundle: PolicyBundle, suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
-    return contentHash([policyId(bundle), this.caseHash(suiteCase, contents)]);
+  key(
+    bundle: PolicyBundle,
+    suiteCase: SuiteCase,
+    contents: FileContents = new FileContents(),
+    lost?: LostTimes,
+  ): string {
+    const own = [policyId(bundle), this.caseHash(suiteCase, contents)];
+    return contentHash(lost === undefined ? own : [...own, lost]);
   }
 
   /** Hash of a case. Names of its files do not count. */

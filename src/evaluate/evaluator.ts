@@ -26,7 +26,7 @@ import {
   metricDescriptions,
   policyNodes,
 } from '../evolve/fitness/objectives.ts';
-import type { RawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import { LOST_MS, type LostTimes, lostTimesOf, type RawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { FileContents } from '../files/inputs.ts';
 import { invariant, TierKVError, unknownName } from '../runtime/errors.ts';
 import { oneOf, optionNames, requireOptions, requireShapes, type Shape } from '../runtime/options.ts';
@@ -41,7 +41,7 @@ import {
 } from '../workers/workerPool.ts';
 import { CaseCache, programHash } from './caseCache.ts';
 import { loadPlan, refuseIdleScaling } from './plans.ts';
-import type { CaseTask, ExplainOptions, Explanation, TaskResult } from './runCase.ts';
+import type { CaseTask, ExplainOptions, Explanation, PlannedCase, TaskResult } from './runCase.ts';
 
 export interface EvaluatorOptions {
   readonly plan: EvaluationPlan;
@@ -125,17 +125,18 @@ export class SimulationEvaluator implements Evaluator {
       return bundles.map((bundle, i) => this.#evaluation(bundle, cases, [checked[i] as Failed], []));
     }
     const contents = new FileContents();
-    const [baseline, ...outcomes] = await Promise.all([
-      this.#cases(readBundle(this.plan.baseline), cases, contents, signal),
-      ...checked.map((each) =>
-        'error' in each ? [each] : this.#cases(each.bundle, cases, contents, signal),
-      ),
-    ]);
+    const baseline = await this.#cases(readBundle(this.plan.baseline), cases, contents, signal);
     const failed = baseline.find((outcome) => 'error' in outcome);
     if (failed !== undefined && 'error' in failed) {
       throw new TierKVError('TKV_CONFIG', `baseline: ${failed.error.message}`, { field: 'baseline' });
     }
     const metrics = baseline.map((outcome) => ('metrics' in outcome ? outcome.metrics : {}));
+    const lost = metrics.map(slowerThanLost);
+    const outcomes = await Promise.all(
+      checked.map((each) =>
+        'error' in each ? [each] : this.#cases(each.bundle, cases, contents, signal, lost),
+      ),
+    );
     return bundles.map((bundle, i) => this.#evaluation(bundle, cases, outcomes[i], metrics));
   }
 
@@ -155,9 +156,11 @@ export class SimulationEvaluator implements Evaluator {
       throw unknownName('case', caseId, known);
     }
     const [base] = await this.#cases(readBundle(this.plan.baseline), [each], new FileContents());
-    const explain = { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) };
+    const baseline = 'metrics' in base ? base.metrics : undefined;
+    const explain = { ...options, ...(baseline === undefined ? {} : { baseline }) };
     const task = { bundle: readBundle(bundle), explain };
-    const answer = await this.#answer(() => ({ ...task, case: this.#cache.planOf(each) }));
+    const lost = slowerThanLost(baseline ?? {});
+    const answer = await this.#answer(() => ({ ...task, case: this.#planOf(each, lost) }));
     if (answer === undefined)
       throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
     if ('error' in answer) return answer;
@@ -186,18 +189,23 @@ export class SimulationEvaluator implements Evaluator {
     }
   }
 
+  #planOf(each: SuiteCase, lost: LostTimes | undefined, contents?: FileContents): PlannedCase {
+    return { ...this.#cache.planOf(each, contents), ...(lost === undefined ? {} : { lost }) };
+  }
+
   /** In the order of the cases; after one that failed, later ones may be left out. */
   async #cases(
     bundle: PolicyBundle,
     cases: readonly SuiteCase[],
     contents: FileContents,
     signal?: AbortSignal,
+    lost: readonly (LostTimes | undefined)[] = [],
   ): Promise<readonly CaseOutcome[]> {
     let failedAt = Infinity;
     const outcomes = await Promise.all(
       cases.map(async (each, i) => {
         const off = (): boolean => signal?.aborted === true || i > failedAt;
-        const outcome = await this.#run(bundle, each, contents, off);
+        const outcome = await this.#run(bundle, each, contents, off, lost[i]);
         if (outcome !== undefined && 'error' in outcome) failedAt = Math.min(failedAt, i);
         return outcome;
       }),
@@ -211,18 +219,19 @@ export class SimulationEvaluator implements Evaluator {
     each: SuiteCase,
     contents: FileContents,
     off: () => boolean,
+    lost: LostTimes | undefined,
   ): Promise<CaseOutcome | undefined> {
-    const key = this.#cache.key(bundle, each, contents);
+    const key = this.#cache.key(bundle, each, contents, lost);
     const known = this.#cache.get(key);
     if (known !== undefined) return { metrics: known };
     let running = this.#running.get(key);
     if (running === undefined) {
-      running = this.#start(key, bundle, each, contents, off).finally(() => this.#running.delete(key));
+      running = this.#start(key, bundle, each, contents, off, lost).finally(() => this.#running.delete(key));
       this.#running.set(key, running);
     }
     const outcome = await running;
     // the first caller may have cancelled the run
-    return outcome === undefined && !off() ? this.#run(bundle, each, contents, off) : outcome;
+    return outcome === undefined && !off() ? this.#run(bundle, each, contents, off, lost) : outcome;
   }
 
   async #start(
@@ -231,9 +240,10 @@ export class SimulationEvaluator implements Evaluator {
     each: SuiteCase,
     contents: FileContents,
     off: () => boolean,
+    lost: LostTimes | undefined,
   ): Promise<CaseOutcome | undefined> {
     this.#asked++;
-    const answer = await this.#answer(() => ({ bundle, case: this.#cache.planOf(each, contents) }), off);
+    const answer = await this.#answer(() => ({ bundle, case: this.#planOf(each, lost, contents) }), off);
     this.#progress(++this.#ended, this.#asked);
     if (answer === undefined || 'error' in answer) return answer;
     const { metrics } = answer.result;
@@ -305,6 +315,12 @@ export class SimulationEvaluator implements Evaluator {
       cases: results,
     };
   }
+}
+
+/** What a lost request counts at least beside a baseline; undefined where its slowest one took no minute. */
+function slowerThanLost(baseline: RawMetrics): LostTimes | undefined {
+  const lost = lostTimesOf(baseline);
+  return Math.max(lost.ttft, lost.tpot, lost.e2e) > LOST_MS ? lost : undefined;
 }
 
 function whyUnanswered({ unanswered, message }: Unanswered, wallMs: number): string {

@@ -4,7 +4,7 @@ import { type BoundBundle, bindBundle } from '../evolve/binding/bind.ts';
 import type { PolicyBundle } from '../evolve/bundle/policyBundle.ts';
 import { policyId } from '../evolve/bundle/presets.ts';
 import type { SuiteCase } from '../evolve/fitness/evaluation.ts';
-import { type RawMetrics, RunWatch, rawMetrics } from '../evolve/fitness/rawMetrics.ts';
+import { type LostTimes, type RawMetrics, RunWatch, rawMetrics } from '../evolve/fitness/rawMetrics.ts';
 import { type RequestFact, type SummaryConfig, summarise } from '../evolve/summary.ts';
 import type { Anomaly } from '../evolve/trace/anomalies.ts';
 import { TraceRecorder } from '../evolve/trace/recorder.ts';
@@ -43,6 +43,8 @@ interface RunCase {
 /** A case as a thread runs it. */
 export interface PlannedCase extends Omit<SuiteCase, 'deployment'> {
   readonly plan: SimulationPlan;
+  /** What a request that does not complete counts at least, where the baseline has slower ones than a minute. */
+  readonly lost?: LostTimes;
 }
 
 /** @throws {TierKVError} for a description that is wrong, in the words of the options */
@@ -92,7 +94,7 @@ export function runCase(
   simulation.run();
   simulation.close();
   const targets = goodputTargets(built.options, built.opened.spec);
-  return { metrics: rawMetrics(simulation, watch, targets), built, targets };
+  return { metrics: rawMetrics(simulation, watch, targets, planned.lost), built, targets };
 }
 
 //  Tasks of a worker, and their answers.

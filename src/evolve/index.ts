@@ -117,7 +117,14 @@ export {
   scalarisers,
   scoreModes,
 } from './fitness/objectives.ts';
-export { attainmentOf, LOST_MS, type RawMetrics, RunWatch, rawMetrics } from './fitness/rawMetrics.ts';
+export {
+  attainmentOf,
+  LOST_MS,
+  type LostTimes,
+  type RawMetrics,
+  RunWatch,
+  rawMetrics,
+} from './fitness/rawMetrics.ts';
 export {
   type Chosen,
   choose,

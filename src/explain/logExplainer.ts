@@ -30,13 +30,23 @@ import type { AskedPrefix } from './prefix.ts';
 /** Of a log: as much as a process of some 4 GB holds. */
 const logBounds: HistoryBounds = { blocks: 4_194_304, requestBlocks: 8_388_608 };
 
+/** What ends the sequence of a request. */
+const givesUp: ReadonlySet<SchedulerDecision> = new Set([
+  SchedulerDecision.FINISH,
+  SchedulerDecision.PREEMPT,
+  SchedulerDecision.YIELD,
+]);
+
 /**
  * Which sequence is which request of a scheduler: of a request that joins, or waits for its loads, the sequence that opened
- * just before.
+ * just before in the same step. One that waited for its loads joins with the sequence that it has: what opened before then
+ * is another's, such as of a request that is announced or found no room.
  */
 export class RequestNames implements DecisionSink {
   readonly #ids: Map<number, string> = new Map();
   readonly #ofSequence: Map<number, string> = new Map();
+  /** Numbers of requests that have a sequence. */
+  readonly #holding: Set<number> = new Set();
   readonly #named: (sequence: number, id: string) => void;
   #opened = -1;
 
@@ -58,13 +68,16 @@ export class RequestNames implements DecisionSink {
   scheduler(): SchedulerSink {
     return {
       input: (op, _nowUs, number, _b, _c, _d, _e, added) => {
+        this.#opened = -1;
         if (op === SchedulerInput.ADD && added !== undefined) this.#ids.set(number, added.id);
       },
       decision: (op, number) => {
         if (op === SchedulerDecision.FINISH) this.#ids.delete(number);
+        if (givesUp.has(op)) this.#holding.delete(number);
         const begins = op === SchedulerDecision.ADMIT || op === SchedulerDecision.DEFER;
         const id = this.#ids.get(number);
-        if (!begins || this.#opened === -1 || id === undefined) return;
+        if (!begins || this.#opened === -1 || id === undefined || this.#holding.has(number)) return;
+        this.#holding.add(number);
         this.#ofSequence.set(this.#opened, id);
         this.#named(this.#opened, id);
         this.#opened = -1;

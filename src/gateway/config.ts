@@ -67,6 +67,11 @@ export interface GatewayConfig {
   readonly keySecret?: Uint8Array;
   /** Tenants by their API keys; without them all clients are one, and their keys go on to the backends. */
   readonly tenants?: ReadonlyMap<string, string>;
+  /**
+   * Whether the servers keep tenants apart, so that prompts of two tenants share no block in decisions and trace. Default:
+   * from when KV events tell of blocks under the name of a tenant.
+   */
+  readonly tenantsApart?: boolean;
   /** Key of `/gateway/...`; without it those paths are shut. */
   readonly adminKey?: string;
   /**
@@ -103,6 +108,7 @@ const names = optionNames<GatewayConfig>({
   tokenizer: true,
   keySecret: true,
   tenants: true,
+  tenantsApart: true,
   adminKey: true,
   sendPriority: true,
   pollMs: true,
@@ -151,6 +157,10 @@ export function checkGateway(config: GatewayConfig): CheckedGateway {
     trace: 'name?',
   });
   requireFlag(config.sendPriority, 'sendPriority', 'TKV_CONFIG');
+  requireFlag(config.tenantsApart, 'tenantsApart', 'TKV_CONFIG');
+  if (config.tenantsApart !== undefined && config.tenants === undefined) {
+    throw configError('tenantsApart', 'is given without tenants', 'Give tenants too, or leave it out.');
+  }
   for (const tenant of config.tenants?.values() ?? []) {
     // servers get it in a header; one that they did not get would share with all others
     if (typeof tenant === 'string' && /^[\x21-\x7e]{1,128}$/.test(tenant)) continue;

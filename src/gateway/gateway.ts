@@ -23,7 +23,7 @@ import { GatewayMeasures, gatewayMetrics } from './gatewayMetrics.ts';
 import { LineFile } from './lineFile.ts';
 import { Inbox, type ServedGateway } from './passage.ts';
 import { bindPlan, idleSlots, movedReaders } from './plan.ts';
-import { loadTokenizer, PromptCutter, requireSecret } from './prompts.ts';
+import { loadTokenizer, PromptCutter, requireSecret, TenantSalts } from './prompts.ts';
 import type { GatewayOutput, Tell } from './records.ts';
 import { GatewayServer } from './server.ts';
 import { ShadowCounts } from './shadowCounts.ts';
@@ -41,6 +41,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
   readonly counts: GatewayCounts = {
     requests: 0,
     completed: 0,
+    invalid: 0,
     backendErrors: 0,
     rejected: 0,
     unroutable: 0,
@@ -82,6 +83,7 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       requireSecret(config.keySecret ?? randomBytes(32)),
       tokenizer === undefined ? null : loadTokenizer(tokenizer),
       this.#chats?.template,
+      new TenantSalts(config.tenants?.values(), config.tenantsApart),
     );
     this.#readsKeys = planReadsKeys(plan);
     this.shadows = new ShadowCounts(plan.shadows.map(({ name }) => name));
@@ -171,6 +173,11 @@ export class Gateway implements ServedGateway, AsyncDisposable {
 
   get tenants(): ReadonlyMap<string, string> | undefined {
     return this.checked.config.tenants;
+  }
+
+  /** Whether prompts of two tenants share no block. */
+  get tenantsApart(): boolean {
+    return this.cutter.salts.areApart;
   }
 
   get sendsPriority(): boolean {
@@ -267,6 +274,11 @@ export class Gateway implements ServedGateway, AsyncDisposable {
       const who = blind.map((name) => (name === '' ? 'the policy' : `shadow ${name}`)).join(', ');
       notes.push(
         `${who} reads what servers hold in their caches, and no server publishes KV events: all caches look empty`,
+      );
+    }
+    if (this.wantsKeys && this.cutter.salts.areUnknown) {
+      notes.push(
+        'tenants are taken to share blocks until KV events say otherwise: give --tenants-apart where servers keep them apart',
       );
     }
     for (const { id, metrics } of this.pool.backends) {

@@ -83,6 +83,11 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     (of) => of.counts.backendErrors,
   ),
   count(
+    'invalid_total',
+    'Requests whose body is not a JSON object, answered with 400.',
+    (of) => of.counts.invalid,
+  ),
+  count(
     'rejected_total',
     'Requests that the policy or a full queue turned away.',
     (of) => of.counts.rejected,

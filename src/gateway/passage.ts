@@ -153,6 +153,7 @@ export class Passage {
 
   async run(): Promise<void> {
     if (this.#response.destroyed) {
+      this.#gateway.counts.clientsLeft++;
       this.#gateway.forget(this.#number);
       return;
     }
@@ -182,6 +183,7 @@ export class Passage {
       this.#prompt = readPrompt(this.#path, this.#body.toString('utf8'), template);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
+      counts.invalid++;
       sendError(this.#response, 400, 'invalid_body', error.message);
       return false;
     }
@@ -189,7 +191,8 @@ export class Passage {
     if (wantsKeys) {
       const named = pool.resolve(model);
       if (cutter.chatTemplate !== null && this.#path === chatPath && !isExact) counts.chatsByText++;
-      const root = cutter.root(named.model, named.adapter, salt, isExact ? undefined : this.#path);
+      const ownSalt = cutter.salts.of(this.#tenant, salt);
+      const root = cutter.root(named.model, named.adapter, ownSalt, isExact ? undefined : this.#path);
       const facts = cutter.cut(prompt, root, addsSpecial);
       this.#promptTokens = facts.promptTokens;
       this.#countsTokens = isExact && isWhole && facts.isCounted;

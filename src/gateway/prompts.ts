@@ -7,6 +7,8 @@
  *
  *     key[i] = BLAKE2s-128(secret; key[i - 1], bytes of block i)      key[-1] = BLAKE2s-128(secret; model, adapter, salt)
  *
+ * The salt holds the tenant where servers keep tenants apart (`TenantSalts`).
+ *
  * so equal keys are equal prefixes under one secret, and without the secret a key says nothing of its text.
  */
 
@@ -46,6 +48,44 @@ interface TokenizerLibrary {
   readonly Tokenizer: new (tokenizer: object, config: object) => Encoder;
 }
 
+/** Under which salt a tenant's blocks are found: servers keep tenants apart, or have one cache for all. */
+export class TenantSalts {
+  readonly #tenants: ReadonlySet<string>;
+  /** Names of tenants that a body gave as its `cache_salt`: a server that tells them says nothing of tenants. */
+  readonly #asked = new Set<string>();
+  readonly #isGiven: boolean;
+  #areApart: boolean;
+
+  /** @param areApart undefined: from when a server tells of blocks under the name of a tenant */
+  constructor(tenants: Iterable<string> = [], areApart?: boolean) {
+    this.#tenants = new Set(tenants);
+    this.#isGiven = areApart !== undefined;
+    this.#areApart = areApart ?? false;
+  }
+
+  /** Whether the prompts of two tenants share no block. */
+  get areApart(): boolean {
+    return this.#areApart;
+  }
+
+  /** Whether there are tenants, and neither the operator nor a server has said whether they are apart. */
+  get areUnknown(): boolean {
+    return this.#tenants.size > 0 && !this.#isGiven && !this.#areApart;
+  }
+
+  /** @param asked `cache_salt` of the body */
+  of(tenant: string, asked: string): string {
+    if (this.#tenants.has(asked)) this.#asked.add(asked);
+    if (!this.#areApart) return asked;
+    return asked === '' ? tenant : JSON.stringify([tenant, asked]);
+  }
+
+  /** A server has told of blocks under a salt. */
+  told(salt: string): void {
+    if (this.areUnknown && this.#tenants.has(salt) && !this.#asked.has(salt)) this.#areApart = true;
+  }
+}
+
 /** Characters of a prompt that are tokenized: keys of what lies behind them would decide little and cost much. */
 const CHARACTERS_MOST = 2 ** 18;
 
@@ -54,6 +94,7 @@ export class PromptCutter {
   /** What makes one text of a chat; null for the gateway's own way. */
   readonly chatTemplate: ChatTemplate | null;
   readonly blockTokens: number;
+  readonly salts: TenantSalts;
   readonly #secret: Uint8Array;
   readonly #encoder: Encoder | null;
 
@@ -63,7 +104,9 @@ export class PromptCutter {
     secret: Uint8Array,
     encoder: Encoder | null,
     chatTemplate: ChatTemplate | null = null,
+    salts: TenantSalts = new TenantSalts(),
   ) {
+    this.salts = salts;
     this.blockTokens = blockTokens;
     this.chatTemplate = encoder === null ? null : chatTemplate;
     this.#secret = secret;

@@ -16,6 +16,8 @@ export interface GatewayCounts {
   completed: number;
   /** Answers of backends that are errors, passed on. */
   backendErrors: number;
+  /** Requests whose body is not a JSON object. */
+  invalid: number;
   rejected: number;
   unroutable: number;
   failed: number;
@@ -45,6 +47,8 @@ export interface StatusSource extends MetricSource {
   readonly tokenisation: string;
   /** How chats become one text: `template` or `text`. */
   readonly chats: string;
+  /** Whether prompts of two tenants share no block. */
+  readonly tenantsApart: boolean;
   /** What the operator should know of the policies here. */
   readonly notes: readonly string[];
   /** What log and trace lost. */
@@ -153,11 +157,13 @@ function backendStatus(backend: ListedBackend): object {
 }
 
 function statusOf(source: StatusSource): object {
-  const { counts, pool, shadows, policy, tokenisation, chats, notes, losses, openRequests } = source;
+  const { counts, pool, shadows, policy, tokenisation, chats, tenantsApart, notes, losses, openRequests } =
+    source;
   return {
     policy,
     tokenisation,
     chats,
+    tenantsApart,
     openRequests,
     ...counts,
     fallbacks: Object.fromEntries(counts.fallbacks),

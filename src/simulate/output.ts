@@ -361,7 +361,7 @@ function meansOf(
 
 /** Only with tiers below GPU memory: what upstream does not print. */
 function tierSection({ simulation }: SummaryInput): string {
-  const { tiers, links, offloads, reloads, thrashed, stepTransferUs } = transferMetrics(simulation.instances);
+  const { tiers, links, sent, reloads, thrashed, stepTransferUs } = transferMetrics(simulation.instances);
   if (tiers.length < 2) return '';
   const rows = tiers.map(
     ({ tier, capacityBlocks, hits, evictions, readBytes }) =>
@@ -375,7 +375,7 @@ function tierSection({ simulation }: SummaryInput): string {
   const shared = simulation.shared === null ? '' : `  ${sharedLine(simulation.shared)}`;
   return (
     `=== KV Tiers ===\n${rows.join('')}${shared}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
-    `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
+    `  sent=${sent}, reloads=${reloads}, thrashed=${thrashed}, ` +
     `billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s\n`
   );
 }

@@ -207,7 +207,7 @@ function instanceTable({ perInstance: all, simulation: { instances }, served }: 
 }
 
 function tierTable({ simulation: { instances, shared } }: SummaryInput): string {
-  const { tiers, links, offloads, reloads, thrashed, stepTransferUs } = transferMetrics(instances);
+  const { tiers, links, sent, reloads, thrashed, stepTransferUs } = transferMetrics(instances);
   if (tiers.length < 2) return '';
   const { lookups, misses } = cacheMetrics(instances);
   const table = renderTable(
@@ -233,7 +233,7 @@ function tierTable({ simulation: { instances, shared } }: SummaryInput): string 
   const billed = stepTransferUs === 0 ? '' : `; billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s`;
   return (
     `${table}${sharedLine(shared)}${carried.length === 0 ? '' : `links: ${carried.join('; ')}\n`}` +
-    `${formatCount(offloads)} blocks offloaded, ${formatCount(reloads)} reloaded, ${formatCount(thrashed)} of them soon after${billed}\n`
+    `${formatCount(sent)} blocks sent down, ${formatCount(reloads)} loaded to the top tier, ${formatCount(thrashed)} of them soon after they had left it${billed}\n`
   );
 }
 

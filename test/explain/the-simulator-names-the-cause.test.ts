@@ -21,9 +21,11 @@ import {
   LogWriter,
   type Sequence,
 } from '../../src/runtime/index.ts';
+import { observers, type SimulationObserver } from '../../src/sim/cluster/parts.ts';
 import { PolicyControlPlane } from '../../src/sim/control/plane.ts';
 import { newSimulation, type PoolConfig } from '../../src/sim/description/deployment.ts';
 import { LinkModel, ModeledDriver, TransferTimeline } from '../../src/sim/links/modeledDriver.ts';
+import { randomSetup } from '../sim/cluster/randomCluster.ts';
 import { type SmallRequest, smallPool, smallWorkload, streamOf } from '../sim/cluster/smallCluster.ts';
 
 function simulated(pools: readonly PoolConfig[], requests: readonly SmallRequest[]): SimulationExplainer {
@@ -306,5 +308,34 @@ describe('the manager on modeled tiers, and its log', () => {
     expect(causesOf(explain({ tenant: 'a', model: 'n', otherModels: ['m'] }))).toEqual(
       Array(BLOCKS).fill('anotherModel'),
     );
+  });
+});
+
+describe('of random clusters', () => {
+  // with requests that are announced while others wait for their loads: 74, 110 and 129 took the one for the other
+  it.each([74, 79, 97, 110, 129])('each request is told the blocks that it found, seed %i', (seed) => {
+    const found = new Map<string, number>();
+    const again = new Set<string>();
+    const explainer = new SimulationExplainer();
+    const joined: SimulationObserver['joined'] = ({ id, foundBlocks }) => {
+      if (found.has(id)) again.add(id);
+      found.set(id, foundBlocks);
+    };
+    const observer = observers([{ joined }, explainer.observer]);
+    const simulation = newSimulation({
+      ...randomSetup(seed, observer),
+      makeEngine: explainer.makeEngine,
+    });
+    simulation.run();
+    simulation.close();
+    explainer.ended(simulation.instances, 4);
+    let compared = 0;
+    for (const [id, blocks] of found) {
+      if (again.has(id)) continue;
+      const explained = only(explainer.request(id)).blocks.filter(({ cause }) => cause === null);
+      expect(explained.length, id).toBe(blocks);
+      compared++;
+    }
+    expect(compared).toBeGreaterThan(5);
   });
 });

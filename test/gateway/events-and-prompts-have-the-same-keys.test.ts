@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { CacheBook } from '../../src/gateway/blockNews.ts';
 import type { KVEvent } from '../../src/gateway/events/index.ts';
-import { PromptCutter, readPrompt } from '../../src/gateway/prompts.ts';
+import { PromptCutter, readPrompt, TenantSalts } from '../../src/gateway/prompts.ts';
 import { keysOfText } from '../../src/gateway/records.ts';
 import { Random } from '../fuzz/random.ts';
 
@@ -162,6 +162,57 @@ describe('keys', () => {
     const other = cutter.cut(`${'x'.repeat(40)}y${'x'.repeat(29)}`, root);
     expect(hexOf(other.words).slice(0, 2)).toEqual(hexOf(words).slice(0, 2));
     expect(hexOf(other.words)[2]).not.toBe(hexOf(words)[2]);
+  });
+});
+
+describe('tenants', () => {
+  const tokens = [1, 2, 3, 4];
+  const event = {
+    type: 'stored',
+    hashes: ['a'],
+    parent: null,
+    tokenIds: tokens,
+    blockTokens: 4,
+    medium: 'GPU',
+    group: null,
+    layers: null,
+    loraName: null,
+    salt: null,
+    extraKeys: null,
+  } as const;
+  /** Which prompts find the block of an event: tenants a and b, and a with a salt of its own. */
+  function finders(salts: TenantSalts, salt: string | null): boolean[] {
+    const own = new PromptCutter(4, secret, null, null, salts);
+    const told = new Told();
+    told.take(new CacheBook(own, [10]).take({ ...event, salt }, 'm', 0));
+    return [
+      ['a', ''],
+      ['b', ''],
+      ['a', 'x'],
+    ].map(([tenant, asked]) => {
+      const [key] = hexOf(own.cut(tokens, own.root('m', '', salts.of(tenant, asked))).words);
+      return told.tiers[0].has(key);
+    });
+  }
+
+  it.each([
+    ['say nothing: they share', undefined, null, [true, true, false]],
+    ['tell the tenant as the salt', undefined, 'a', [true, false, false]],
+    ['tell a salt that a body gave', undefined, 'x', [false, false, true]],
+    ['are said to keep them apart', true, 'a', [true, false, false]],
+    ['are said to keep them apart, and tell of none', true, null, [false, false, false]],
+    ['are said not to', false, 'a', [false, false, false]],
+  ] as const)('of servers that %s', (_what, apart, salt, found) => {
+    expect(finders(new TenantSalts(['a', 'b'], apart), salt)).toEqual(found);
+  });
+
+  it('are not taken for apart by a salt that a body gave, though it is the name of one', () => {
+    const salts = new TenantSalts(['a', 'b']);
+    expect(salts.of('b', 'a')).toBe('a');
+    salts.told('a');
+    expect([salts.areApart, salts.areUnknown]).toEqual([false, true]);
+    salts.told('b');
+    expect([salts.areApart, salts.areUnknown]).toEqual([true, false]);
   });
 });
 

@@ -133,9 +133,9 @@ const times = [
 ] as const;
 
 const over: Readonly<Record<string, readonly string[]>> = {
-  ttft: ['mean', 'p50', 'p95', 'p99'],
-  tpot: ['mean', 'p99'],
-  e2e: ['mean', 'p50', 'p95', 'p99'],
+  ttft: ['mean', 'p50', 'p95', 'p99', 'max'],
+  tpot: ['mean', 'p99', 'max'],
+  e2e: ['mean', 'p50', 'p95', 'p99', 'max'],
 };
 
 export const metricDescriptions: readonly MetricDescription[] = [
@@ -170,7 +170,7 @@ export const metricDescriptions: readonly MetricDescription[] = [
   of('hit_rate.TIER', '0..1', 'share that was found in a tier'),
   of('kv_utilization.TIER', '0..1', 'share of a tier in use, mean over time'),
   of('kv_utilization_max.TIER', '0..1', 'the largest share in use, over all instances together'),
-  of('kv_transfer_blocks_per_s', 'blocks/s', 'offloaded and reloaded'),
+  of('kv_transfer_blocks_per_s', 'blocks/s', 'sent to a lower tier, and from one to the top'),
   of('thrashed_reloads', 'blocks', 'reloaded soon after they were offloaded'),
   of('preemption_rate', '', 'preemptions a request'),
   of('admission_rate', '0..1', 'share of requests that was admitted'),
@@ -222,7 +222,8 @@ export function metricsText(): string {
     '## Metrics',
     '',
     'What a run is judged by; objectives of a plan name them. In every time a request that did not complete',
-    'counts a minute, so that turning requests away does not look fast. CLASS, TENANT, TIER, TARGET and CONFIG stand',
+    'counts as the slowest of the run and of the baseline, at least a minute, so that turning requests away does not',
+    'look fast. CLASS, TENANT, TIER, TARGET and CONFIG stand',
     'for names of the workload and the deployment.',
     ...lines,
     '- ttft_, tpot_ and e2e_ with mean, p50, p95 or p99, and _ms.CLASS: the same times of a class',

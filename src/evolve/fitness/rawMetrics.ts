@@ -27,8 +27,35 @@ import { cacheMetrics, tierShares, transferMetrics } from '../../sim/report/tier
 
 export type RawMetrics = Readonly<Record<string, number>>;
 
-/** What a request that did not complete counts in every time, so that turning requests away makes no policy look fast. */
+/** What a request that did not complete counts at least in every time, so that turning requests away makes no policy look fast. */
 export const LOST_MS = 60_000;
+
+/** What it counts at least in each time, in milliseconds: a run is compared with others in which requests took longer. */
+export interface LostTimes {
+  readonly ttft: number;
+  readonly tpot: number;
+  readonly e2e: number;
+}
+
+/** @param metrics of the run that others are compared with: a lost request of them counts no less than its slowest one */
+export function lostTimesOf(metrics: RawMetrics): LostTimes {
+  requireShapes({ metrics }, { metrics: 'object' });
+  const least = (name: string): number => Math.max(LOST_MS, metrics[name] ?? 0);
+  return { ttft: least('ttft_max_ms'), tpot: least('tpot_max_ms'), e2e: least('e2e_max_ms') };
+}
+
+/**
+ * The time that a request which did not complete counts in a run: the longest of a completed one, but at least `leastMs`.
+ * @param us the time of the row of a completed request
+ */
+export function lostMs(table: RequestTable, us: (row: number) => number, leastMs: number = LOST_MS): number {
+  requireShapes({ table, us }, { table: { size: 'number', arrivalUs: 'bytes' }, us: 'function' });
+  let worst = leastMs;
+  for (let row = 0; row < table.size; row++) {
+    if (table.status[row] === Status.COMPLETED) worst = Math.max(worst, us(row) / 1000);
+  }
+  return worst;
+}
 
 function sorted(values: readonly number[]): Float64Array {
   return Float64Array.from(values).sort();
@@ -41,11 +68,40 @@ function mean(values: readonly number[] | Float64Array): number {
 }
 
 /**
- * Times of requests in microseconds, sorted; of each that did not complete `LOST_MS`.
- * @param of the time of the row of a completed request
+ * A time of the requests of a run: in microseconds, sorted, for a choice of rows. A request that did not complete has
+ * `lostMs` of the whole run.
  */
-function timesOf(table: RequestTable, rows: readonly number[], of: (row: number) => number): Float64Array {
-  return sorted(rows.map((row) => (table.status[row] === Status.COMPLETED ? of(row) : 1000 * LOST_MS)));
+class TimesOfRun {
+  readonly #table: RequestTable;
+  readonly #of: (row: number) => number;
+  readonly #lostUs: number;
+
+  /** @param of the time of the row of a completed request */
+  constructor(table: RequestTable, leastMs: number, of: (row: number) => number) {
+    this.#table = table;
+    this.#of = of;
+    this.#lostUs = 1000 * lostMs(table, of, leastMs);
+  }
+
+  sorted(rows: readonly number[]): Float64Array {
+    const { status } = this.#table;
+    return sorted(rows.map((row) => (status[row] === Status.COMPLETED ? this.#of(row) : this.#lostUs)));
+  }
+}
+
+/** The times that requests are judged by. */
+interface RunTimes {
+  readonly ttft: TimesOfRun;
+  readonly tpot: TimesOfRun;
+  readonly e2e: TimesOfRun;
+}
+
+function timesOf(table: RequestTable, least: LostTimes): RunTimes {
+  return {
+    ttft: new TimesOfRun(table, least.ttft, (row) => table.firstTokenUs[row]),
+    tpot: new TimesOfRun(table, least.tpot, (row) => table.meanGapUs(row)),
+    e2e: new TimesOfRun(table, least.e2e, (row) => table.e2eUs[row]),
+  };
 }
 
 /** Standard deviation over mean; 0 for none. */
@@ -67,15 +123,11 @@ function rowsBy(table: RequestTable, nameOf: (row: number) => string): [name: st
   return [...rows].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-function byClass(table: RequestTable): Record<string, number> {
+function byClass(table: RequestTable, times: RunTimes): Record<string, number> {
   const metrics: Record<string, number> = {};
   for (const [name, list] of rowsBy(table, (row) => classOf(table, row))) {
-    for (const [what, of] of [
-      ['ttft', (row: number) => table.firstTokenUs[row]],
-      ['tpot', (row: number) => table.meanGapUs(row)],
-      ['e2e', (row: number) => table.e2eUs[row]],
-    ] as const) {
-      const us = timesOf(table, list, of);
+    for (const what of ['ttft', 'tpot', 'e2e'] as const) {
+      const us = times[what].sorted(list);
       metrics[`${what}_mean_ms.${name}`] = mean(us) / 1000;
       metrics[`${what}_p50_ms.${name}`] = percentileMs(us, 50);
       metrics[`${what}_p95_ms.${name}`] = percentileMs(us, 95);
@@ -85,7 +137,7 @@ function byClass(table: RequestTable): Record<string, number> {
   return metrics;
 }
 
-function byTenant(table: RequestTable, durationS: number): Record<string, number> {
+function byTenant(table: RequestTable, times: RunTimes, durationS: number): Record<string, number> {
   const metrics: Record<string, number> = {};
   const { tenants, jain } = tenantSummaries(table);
   // without tenants nothing can be shared unevenly; where no tenant got a token, nothing is shared
@@ -95,8 +147,8 @@ function byTenant(table: RequestTable, durationS: number): Record<string, number
   }
   for (const [name, rows] of rowsBy(table, (row) => table.originOf(row).tenantId)) {
     if (name === '') continue;
-    const e2e = timesOf(table, rows, (row) => table.e2eUs[row]);
-    const ttft = timesOf(table, rows, (row) => table.firstTokenUs[row]);
+    const e2e = times.e2e.sorted(rows);
+    const ttft = times.ttft.sorted(rows);
     metrics[`tenant_ttft_p99_ms.${name}`] = percentileMs(ttft, 99);
     metrics[`tenant_e2e_mean_ms.${name}`] = mean(e2e) / 1000;
     metrics[`tenant_e2e_p99_ms.${name}`] = percentileMs(e2e, 99);
@@ -104,14 +156,23 @@ function byTenant(table: RequestTable, durationS: number): Record<string, number
   return metrics;
 }
 
-/** @param simulation after `close` */
-export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: TargetsByClass): RawMetrics {
+/**
+ * @param simulation after `close`
+ * @param least what a request that did not complete counts at least; default a minute in each time
+ */
+export function rawMetrics(
+  simulation: Simulation,
+  watch: RunWatch,
+  targets: TargetsByClass,
+  least: LostTimes = lostTimesOf({}),
+): RawMetrics {
   requireShapes(
-    { simulation, watch, targets },
+    { simulation, watch, targets, least },
     {
       simulation: { snapshot: 'function' },
       watch: { admitted: 'number', rejected: 'number' },
       targets: 'object',
+      least: { ttft: 'number', tpot: 'number', e2e: 'number' },
     },
   );
   const { table, instances } = simulation;
@@ -121,9 +182,8 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
   const share = (count: number): number => (table.size === 0 ? 0 : count / table.size);
   const rows = Array.from({ length: table.size }, (_, row) => row);
   const completed = rows.filter((row) => table.status[row] === Status.COMPLETED).length;
-  const e2e = timesOf(table, rows, (row) => table.e2eUs[row]);
-  const ttft = timesOf(table, rows, (row) => table.firstTokenUs[row]);
-  const tpot = timesOf(table, rows, (row) => table.meanGapUs(row));
+  const times = timesOf(table, least);
+  const [e2e, ttft, tpot] = [times.e2e.sorted(rows), times.ttft.sorted(rows), times.tpot.sorted(rows)];
   const attainment = attainmentOf(table, targets);
   const transfers = transferMetrics(instances);
   const { lookups, hitRate } = cacheMetrics(instances);
@@ -146,19 +206,22 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     ttft_p50_ms: percentileMs(ttft, 50),
     ttft_p95_ms: percentileMs(ttft, 95),
     ttft_p99_ms: percentileMs(ttft, 99),
+    ttft_max_ms: percentileMs(ttft, 100),
     tpot_mean_ms: mean(tpot) / 1000,
     tpot_p99_ms: percentileMs(tpot, 99),
+    tpot_max_ms: percentileMs(tpot, 100),
     e2e_mean_ms: mean(e2e) / 1000,
     e2e_p50_ms: p50,
     e2e_p95_ms: percentileMs(e2e, 95),
     e2e_p99_ms: percentileMs(e2e, 99),
+    e2e_max_ms: percentileMs(e2e, 100),
     requests_per_s: upstream.responses_per_sec,
     tokens_per_s: upstream.tokens_per_sec,
     slo_attainment: attainment.overall,
     class_weighted_attainment: attainment.weighted,
-    ...byTenant(table, durationS),
+    ...byTenant(table, times, durationS),
     cache_hit_rate: hitRate,
-    kv_transfer_blocks_per_s: perS(transfers.offloads + transfers.reloads),
+    kv_transfer_blocks_per_s: perS(transfers.sent + transfers.reloads),
     thrashed_reloads: transfers.thrashed,
     preemption_rate: share(upstream.preemption_count),
     admission_rate: share(watch.admitted),
@@ -186,7 +249,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
         count,
       ]),
     ),
-    ...byClass(table),
+    ...byClass(table, times),
     ...Object.fromEntries(
       Object.entries({ ...attainment.byClass, ...attainment.byTarget }).map(([name, value]) => [
         `slo_attainment.${name}`,

@@ -300,12 +300,12 @@ class MovedBlocks {
 // Moves between the tiers of each instance, step by step.
 
 interface Moved {
-  readonly offloads: number;
+  readonly sent: number;
   readonly reloads: number;
   readonly thrashed: number;
 }
 
-const nothing: Moved = { offloads: 0, reloads: 0, thrashed: 0 };
+const nothing: Moved = { sent: 0, reloads: 0, thrashed: 0 };
 
 class Transfers {
   #simulation: Simulation | undefined;
@@ -338,18 +338,18 @@ class Transfers {
 
   /** Moves since the instance's previous step; zeros where nothing moved. */
   stepped({ instance, startUs, transferUs }: StepSpan): TransferRecord {
-    const { offloads, reloads, thrashing } = this.#simulation?.instances[instance]?.engine.counters ?? {
+    const { sent, reloads, thrashing } = this.#simulation?.instances[instance]?.engine.counters ?? {
       ...nothing,
       thrashing: 0,
     };
-    const now = { offloads, reloads, thrashed: Math.round(thrashing * reloads) };
+    const now = { sent, reloads, thrashed: Math.round(thrashing * reloads) };
     const before = this.#moved[instance] ?? nothing;
     this.#moved[instance] = now;
     return {
       kind: 'transfer',
       timeUs: startUs,
       instance,
-      offloadedBlocks: now.offloads - before.offloads,
+      offloadedBlocks: now.sent - before.sent,
       reloadedBlocks: now.reloads - before.reloads,
       thrashedBlocks: now.thrashed - before.thrashed,
       transferUs,

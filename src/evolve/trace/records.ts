@@ -129,6 +129,7 @@ export interface TransferRecord {
   readonly kind: 'transfer';
   readonly timeUs: number;
   readonly instance: number;
+  /** Blocks sent to a lower tier. */
   readonly offloadedBlocks: number;
   readonly reloadedBlocks: number;
   /** Reloads that came soon after the block's own offload. */

@@ -7,12 +7,12 @@
 import { requireShapes } from '../../runtime/options.ts';
 import { Simulation } from '../../sim/cluster/simulation.ts';
 import { type RequestTable, Status } from '../../sim/metrics/requestTable.ts';
-import { LOST_MS } from '../fitness/rawMetrics.ts';
+import { lostMs } from '../fitness/rawMetrics.ts';
 import type { RoutingRecord } from './records.ts';
 
 export interface Alternative {
   readonly instance: number;
-  /** End to end time of the request; a minute where it does not complete. */
+  /** End to end time of the request; where it does not complete as the slowest of both runs, at least a minute. */
   readonly e2eMs: number;
   readonly ttftMs: number;
   /** Mean end to end time of all requests of the run. */
@@ -31,15 +31,25 @@ export interface Regret {
   readonly clusterRegretMs: number;
 }
 
-function outcome(table: RequestTable, row: number, instance: number): Alternative {
+/** @param before what a lost request counts at least */
+function outcome(
+  table: RequestTable,
+  row: number,
+  instance: number,
+  before: { readonly e2eMs: number; readonly ttftMs: number },
+): Alternative {
+  const lostE2eMs = lostMs(table, (at) => table.e2eUs[at], before.e2eMs);
   const e2e = (at: number): number =>
-    table.status[at] === Status.COMPLETED ? table.e2eUs[at] / 1000 : LOST_MS;
+    table.status[at] === Status.COMPLETED ? table.e2eUs[at] / 1000 : lostE2eMs;
   let sum = 0;
   for (let at = 0; at < table.size; at++) sum += e2e(at);
   return {
     instance,
     e2eMs: e2e(row),
-    ttftMs: table.firstTokenUs[row] < 0 ? LOST_MS : table.firstTokenUs[row] / 1000,
+    ttftMs:
+      table.firstTokenUs[row] < 0
+        ? lostMs(table, (at) => table.firstTokenUs[at], before.ttftMs)
+        : table.firstTokenUs[row] / 1000,
     meanE2eMs: sum / Math.max(1, table.size),
   };
 }
@@ -88,18 +98,22 @@ export function regretsOf(
   );
   if (sampled.length === 0) return [];
   const run = begin();
+  const before = {
+    e2eMs: lostMs(done.table, (at) => done.table.e2eUs[at]),
+    ttftMs: lostMs(done.table, (at) => done.table.firstTokenUs[at]),
+  };
   return sampled.map((record): Regret => {
     const { decision, requestId, chosenInstance, couldTake } = record;
     if (run.decisions.routing < decision) run.runUntil(({ decisions }) => decisions.routing >= decision);
     const snapshot = run.snapshot();
     const row = rowOf(record);
-    const chosen = outcome(done.table, row, chosenInstance);
+    const chosen = outcome(done.table, row, chosenInstance, before);
     const others = couldTake
       .filter((instance) => instance !== chosenInstance)
       .map((instance) => {
         const fork = Simulation.fork(snapshot, { forced: { routing: new Map([[decision, instance]]) } });
         fork.run();
-        return outcome(fork.table, row, instance);
+        return outcome(fork.table, row, instance, before);
       });
     const best = Math.min(...others.map(({ e2eMs }) => e2eMs));
     record.regretMs = Math.max(0, chosen.e2eMs - best);

@@ -226,7 +226,7 @@ function probeOf(instance: Instance): InstanceProbe {
 
 function report(instance: Instance, into: InstanceReport): void {
   const { engine, recent } = instance;
-  const { hits, openedBlocks, preemptions, offloads, reloads } = engine.counters;
+  const { hits, openedBlocks, preemptions, sent, reloads } = engine.counters;
   const tiers = engine.tiers();
   into.queueDepth = engine.waitingCount;
   into.batchSize = engine.runningCount;
@@ -236,7 +236,7 @@ function report(instance: Instance, into: InstanceReport): void {
   into.freeBlocks = tiers.map(({ freeBlocks }) => freeBlocks);
   into.hitBlocks = hits.reduce((sum, count) => sum + count, 0);
   into.lookupBlocks = into.hitBlocks + openedBlocks;
-  into.offloadedBlocks = offloads;
+  into.offloadedBlocks = sent;
   into.reloadedBlocks = reloads;
   into.recentTtftUs = recent.ttftUs;
   into.recentTpotUs = recent.tpotUs;

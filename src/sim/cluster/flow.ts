@@ -163,7 +163,8 @@ export function ended(core: ClusterCore, request: SimRequest, instance: number, 
     // its blocks come free then, and others wait for them
     core.queue.schedule(Math.max(timeUs, nowUs), SimEvent.ROOM, instance, 0, instance);
   }
-  followUp(core, workload, status, generated, timeUs);
+  // a part of an answer does not stand in what its user asks next
+  followUp(core, workload, status, status === Status.COMPLETED ? generated : 0, timeUs);
 }
 
 /**

@@ -189,8 +189,7 @@ export class Simulation implements InstanceHost {
     const conservation = checkConservation(table, instances, this.unfinished());
     for (const request of requests) {
       if (request === undefined || table.instance[request.number] === -1) continue;
-      const { times } = instances[table.instance[request.number]];
-      times.forget(request, times.steps - 1);
+      instances[table.instance[request.number]].leave(request);
     }
     return conservation;
   }

@@ -271,6 +271,7 @@ export interface InstanceReport {
   freeBlocks: number[];
   hitBlocks: number;
   lookupBlocks: number;
+  /** Blocks sent to a lower tier, and back to the top one. */
   offloadedBlocks: number;
   reloadedBlocks: number;
   recentTtftUs: number;

@@ -102,8 +102,10 @@ export interface EngineCounters {
   /** Blocks that were opened to be computed. */
   readonly openedBlocks: number;
   readonly preemptions: number;
-  /** Blocks that went down from HBM, and that came up to it. */
+  /** Blocks that left HBM and stayed in a lower tier, whether they were sent or lay there already. */
   readonly offloads: number;
+  /** Blocks sent from a tier to a lower one, and sent up to HBM. */
+  readonly sent: number;
   readonly reloads: number;
   /** Share of reloads that brought a block back soon after it went down. */
   readonly thrashing: number;
@@ -142,6 +144,8 @@ export interface InstanceEngine {
   /** The request will be added after `slackUs`: loads of its blocks may begin. */
   announce(request: SimRequest, nowUs: number, slackUs: number): void;
   add(request: SimRequest, nowUs: number): void;
+  /** Output tokens of a request so far, those of the step that runs among them; 0 for one that is not here. */
+  generatedOf(request: SimRequest): number;
   /** Ends a request, wherever it is. */
   abort(request: SimRequest, nowUs: number): void;
   /**
@@ -531,14 +535,15 @@ export function countersOf(
   losesLoads: boolean = false,
 ): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
-  const { offloads, reloads: byTier, thrashed } = manager.counters;
+  const { offloads, demotions, reloads: byTier, thrashed } = manager.counters;
   const found = hits.reduce((sum, blocks) => sum + blocks, 0);
   const lost = found + received - hitBlocks;
   invariant(lost === 0 || (losesLoads && lost > 0), 'each block that a request found was found in one tier');
+  const sent = demotions.reduce((sum, blocks) => sum + blocks, 0);
   const reloads = byTier.reduce((sum, blocks) => sum + blocks, 0);
   const thrashing = reloads === 0 ? 0 : thrashed / reloads;
   const kept = hits.map((blocks, tier) => (tier === hits.length - 1 ? Math.max(0, blocks - lost) : blocks));
-  return { hits: kept, openedBlocks, preemptions, offloads, reloads, thrashing };
+  return { hits: kept, openedBlocks, preemptions, offloads, sent, reloads, thrashing };
 }
 
 /** @param shared the server of the last tier, where instances share it */

@@ -159,10 +159,16 @@ export class Instance {
   /** Takes a request out before its end. */
   remove(request: SimRequest, status: Status, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
+    this.leave(request);
     this.engine.abort(request, nowUs);
-    this.times.forget(request, this.times.steps - 1);
     this.#end(request, status, nowUs);
     this.wake(nowUs);
+  }
+
+  /** It is not to be completed: its row says what it has got. */
+  leave(request: SimRequest): void {
+    this.#table.generatedTokens[request.number] = this.engine.generatedOf(request);
+    this.times.forget(request, this.times.steps - 1);
   }
 
   /** The scheduled step begins. */

@@ -228,6 +228,12 @@ export class SchedulerEngine implements InstanceEngine {
     this.scheduler.add(request, nowUs);
   }
 
+  generatedOf({ id, promptTokens, part }: SimRequest): number {
+    const known = this.scheduler.progress(id)?.knownTokens ?? 0;
+    // the token of a part that only computes a prompt is another instance's
+    return part === 'prefill' ? 0 : Math.max(0, known - promptTokens);
+  }
+
   abort(request: SimRequest, nowUs: number): void {
     this.changes++;
     this.scheduler.abort(request.id, nowUs);

@@ -58,7 +58,10 @@ export class RequestTable {
   promptTokens: Int32Array = new Int32Array(FIRST_ROWS);
   /** Tokens that it is to generate. */
   outputTokens: Int32Array = new Int32Array(FIRST_ROWS);
-  /** Tokens that it generated, once it is completed. */
+  /**
+   * Tokens that it generated, once it has ended, by the end of the run or before: with those of the step that ran then, as
+   * `firstTokenUs` has it.
+   */
   generatedTokens: Int32Array = new Int32Array(FIRST_ROWS);
   round: Int32Array = new Int32Array(FIRST_ROWS);
   /** Number of the instance that has or had it, or -1. */

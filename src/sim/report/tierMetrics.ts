@@ -15,10 +15,10 @@ import { sharedTier } from '../links/machineTiers.ts';
 export interface TransferMetrics {
   readonly tiers: readonly InstanceTierMetrics[];
   readonly links: readonly LinkMetrics[];
-  /** Blocks that went down from HBM, and that came back to it. */
-  readonly offloads: number;
+  /** Blocks sent from a tier to a lower one, and sent up to the top one. */
+  readonly sent: number;
   readonly reloads: number;
-  /** Reloads soon after the block's own offload. */
+  /** Reloads of blocks that had left the top tier soon before. */
   readonly thrashed: number;
   /** Time that steps waited for transfers billed to them. */
   readonly stepTransferUs: number;
@@ -57,7 +57,7 @@ export function transferMetrics(instances: readonly Instance[]): TransferMetrics
   requireShapes({ instances }, { instances: [{ number: 'number', id: 'text' }] });
   const sums = new Map<TierName, InstanceTierMetrics>();
   const links = new Map<string, LinkMetrics>();
-  let offloads = 0;
+  let sent = 0;
   let reloads = 0;
   let thrashed = 0;
   let stepTransferUs = 0;
@@ -71,13 +71,13 @@ export function transferMetrics(instances: readonly Instance[]): TransferMetrics
       const sum = links.get(link) ?? { link, bytes: 0, busyUs: 0 };
       links.set(link, { link, bytes: sum.bytes + bytes, busyUs: sum.busyUs + busyUs });
     }
-    offloads += engine.counters.offloads;
+    sent += engine.counters.sent;
     reloads += engine.counters.reloads;
     thrashed += Math.round(engine.counters.thrashing * engine.counters.reloads);
     stepTransferUs += counters.transferUs;
   }
   const tiers = tierNames.flatMap((name) => sums.get(name) ?? []);
-  return { tiers, links: [...links.values()], offloads, reloads, thrashed, stepTransferUs };
+  return { tiers, links: [...links.values()], sent, reloads, thrashed, stepTransferUs };
 }
 
 function addTiers(a: InstanceTierMetrics, b: InstanceTierMetrics): InstanceTierMetrics {

@@ -2,12 +2,14 @@
 
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { planCase, runCase } from '../../../src/evaluate/runCase.ts';
+import { SimulationEvaluator } from '../../../src/evaluate/evaluator.ts';
+import { type CaseTask, planCase, runCase, runTask } from '../../../src/evaluate/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/bind.ts';
 import type { PolicyBundle } from '../../../src/evolve/bundle/policyBundle.ts';
 import { preset } from '../../../src/evolve/bundle/presets.ts';
 import { gainsOf } from '../../../src/evolve/fitness/objectives.ts';
 import type { RawMetrics } from '../../../src/evolve/fitness/rawMetrics.ts';
+import type { TaskRunner } from '../../../src/workers/workerPool.ts';
 import { argumentCase } from './argumentCase.ts';
 
 const workload = path.join(import.meta.dirname, '../../evolve/frameworks/two-groups.yaml');
@@ -51,4 +53,61 @@ describe('of a policy that turns away', () => {
       ]);
     });
   }
+});
+
+describe('where requests take longer than a minute, of a policy that turns away', () => {
+  // a request waits 70 s before it is queued, and each step takes 2 s, whatever is in it
+  const steps = ['--alpha-coeffs', '70000000,0,0', '--beta-coeffs', '0,0,0,0,0,0,2000000'];
+  const slow = ['--latency-model', 'trained-physics', ...steps];
+  const suite = [argumentCase([...args, ...slow])];
+  const runner: TaskRunner = {
+    run: async (kind, make) => {
+      expect(kind).toBe('case');
+      const task = make() as CaseTask;
+      return { result: runTask(await bindBundle(task.bundle), task) } as never;
+    },
+    close: async () => {},
+  };
+  const figures = ['mean', 'p50', 'p95', 'p99', 'max'];
+  const objectives = ['ttft', 'e2e']
+    .flatMap((time) => figures.map((figure) => `${time}_${figure}_ms`))
+    .map((metric) => ({ name: metric, metric, direction: 'min' as const, weight: 1 }));
+  const evaluator = new SimulationEvaluator({
+    plan: {
+      suites: { train: suite, validation: suite, hidden: suite },
+      scoring: { objectives, scalariser: 'weighted-sum', mode: 'weighted', attainmentTarget: 1 },
+      baseline: preset('routing/lor'),
+      slots: ['admission'],
+    },
+    limits: { workers: 1, wallMs: 60_000 },
+    runner,
+  });
+
+  it('all: its times are the slowest of the baseline', async () => {
+    const all = admitting('    return "reject"\n');
+    const [{ objectives: gains, metrics, error }] = await evaluator.evaluate([all], 'train');
+    expect(error).toBeUndefined();
+    const [{ metrics: base }] = await evaluator.evaluate([preset('routing/lor')], 'train');
+    expect([base.completion_rate, metrics.completion_rate]).toEqual([1, 0]);
+    expect(base.e2e_max_ms).toBeGreaterThan(60_000);
+    expect(metrics.e2e_p50_ms).toBeCloseTo(base.e2e_max_ms, 6);
+    for (const [i, gain] of gains.entries()) expect(gain, objectives[i].name).toBeLessThanOrEqual(0);
+  });
+
+  it('some: no lost request is faster than one that completed', async () => {
+    const bound = await bindBundle(
+      admitting('    return "admit" if request.promptTokens < 500 else "reject"\n'),
+    );
+    const { metrics, built } = runCase(bound, planCase(suite[0]));
+    const { table } = built.simulation;
+    const slowest = Math.max(...table.e2eUs.subarray(0, table.size)) / 1000;
+    expect(metrics.completed).toBeGreaterThan(0);
+    expect(metrics.completed).toBeLessThan(metrics.requests);
+    expect(slowest).toBeGreaterThan(60_000);
+    expect(metrics.e2e_max_ms).toBeCloseTo(slowest, 6);
+    const completed = [...table.e2eUs.subarray(0, table.size)].filter((us) => us >= 0);
+    const lost = table.size - completed.length;
+    const sum = completed.reduce((total, us) => total + us / 1000, 0);
+    expect(metrics.e2e_mean_ms).toBeCloseTo((sum + lost * slowest) / table.size, 3);
+  });
 });

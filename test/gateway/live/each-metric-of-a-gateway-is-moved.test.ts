@@ -26,10 +26,18 @@ function readings(gateway: Gateway): Map<string, number> {
   );
 }
 
+/** Requests that came in, less all that are open or have one of the outcomes. */
+function unaccounted({ counts, openRequests }: Gateway): number {
+  const { requests, completed, backendErrors, invalid, rejected, unroutable, failed, clientsLeft } = counts;
+  const ended = completed + backendErrors + invalid + rejected + unroutable + failed + clientsLeft;
+  return requests - openRequests - ended - counts.brokenAnswers;
+}
+
 /** @returns what the act moved */
 async function moves(gateway: Gateway, act: () => unknown): Promise<string[]> {
   const before = readings(gateway);
   await act();
+  expect(unaccounted(gateway), 'each request is open or has one outcome').toBe(0);
   const names = [...readings(gateway)]
     .filter(([series, value]) => value !== (before.get(series) ?? 0))
     .map(([series]) => series.split('{')[0]);
@@ -84,6 +92,9 @@ describe('requests', () => {
     await using a = await TestBackend.open(echo);
     await using closed = await gatewayOf([a], { policy: bundleOf({ admission: rejecting }) });
     expect(await moves(closed, () => ask(closed, 'p'))).toEqual(has('rejected_total'));
+    const list = (): Promise<Response> =>
+      fetch(`${closed.url}/v1/completions`, { method: 'POST', body: '[]' });
+    expect(await moves(closed, list)).toEqual(has('requests_total', 'invalid_total'));
     const divides = routes('def score(r, c, i):\n  return [1 / (x.inFlight * 0) for x in i]\n');
     await using open = await gatewayOf([a], { policy: divides });
     expect(await moves(open, () => ask(open, 'p'))).toEqual(has('policy_fallbacks_total'));

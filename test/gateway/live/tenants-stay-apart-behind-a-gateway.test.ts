@@ -1,10 +1,13 @@
 /** Tenants of a gateway are tenants of the server behind it. */
 
+import { readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { serverOptions } from '../../../examples/server/api/index.ts';
 import { Gateway } from '../../../src/gateway/index.ts';
 import { blockBytes, LiveServer, model } from '../../examples/server/liveServer.ts';
-import { gatewayOf } from './backends.ts';
+import { ask, echo, gatewayOf, TestBackend } from './backends.ts';
 
 const tenants = new Map([
   ['key-a', 'tenant-a'],
@@ -45,6 +48,34 @@ it('and share where it is not: so the check above can fail', async () => {
   const [, again, other] = await found(undefined);
   expect(other).toBe(again);
   expect(other).toBeGreaterThan(0);
+});
+
+it('prompts of two share no block in the trace where servers are said to keep them apart', async () => {
+  await using server = await TestBackend.open(echo);
+  const trace = join(tmpdir(), `tierkv-tenants-${process.pid}.jsonl`);
+  const keys: string[][] = [];
+  for (const tenantsApart of [true, undefined]) {
+    rmSync(trace, { force: true });
+    {
+      await using gateway = await gatewayOf([server], {
+        tenants,
+        trace,
+        ...(tenantsApart === undefined ? {} : { tenantsApart }),
+      });
+      expect(gateway.notes.some((note) => note.includes('--tenants-apart'))).toBe(tenantsApart === undefined);
+      for (const key of ['key-a', 'key-a', 'key-b'])
+        await ask(gateway, prompt, {}, { authorization: `Bearer ${key}` });
+    }
+    const lines = readFileSync(trace, 'utf8').trim().split('\n');
+    keys.push(lines.map((line) => String((JSON.parse(line) as { block_keys: string[] }).block_keys[0])));
+  }
+  rmSync(trace);
+  const shared = keys.map(([first, again, other]) => [first === again, first === other]);
+  expect(shared).toEqual([
+    [true, false],
+    [true, true],
+  ]);
+  await expect(gatewayOf([server], { tenantsApart: true })).rejects.toMatchObject({ field: 'tenantsApart' });
 });
 
 it.each(['two words', 'größe', 'x'.repeat(129)])(

@@ -96,6 +96,7 @@ export class UpstreamCaseEngine implements InstanceEngine {
       openedBlocks: misses + missesBelow,
       preemptions: this.#engine.preemptions,
       offloads: 0,
+      sent: 0,
       reloads: 0,
       thrashing,
     };
@@ -116,6 +117,10 @@ export class UpstreamCaseEngine implements InstanceEngine {
     };
     this.#requests.set(request.id, request);
     this.#engine.enqueue(raw);
+  }
+
+  generatedOf(request: SimRequest): number {
+    return this.#engine.generatedOf(request.id);
   }
 
   abort(request: SimRequest): void {

@@ -62,6 +62,12 @@ export class UpstreamEngine implements TraceEngine {
     return this.#store;
   }
 
+  /** Tokens generated: the index counts the prompt, and one token less than there are. */
+  generatedOf(id: string): number {
+    const req = [...this.#running, ...this.#waiting].find(({ raw }) => raw.id === id);
+    return req === undefined ? 0 : Math.max(0, req.progress - req.raw.input.length + 1);
+  }
+
   abort(id: string): void {
     this.#waiting = this.#waiting.filter(({ raw }) => raw.id !== id);
     this.#running = this.#running.filter(({ raw }) => raw.id !== id);

@@ -9,6 +9,7 @@ import { statusNames } from '../../../src/sim/metrics/requestTable.ts';
 import type { WorkloadRequest } from '../../../src/sim/workload/request.ts';
 import { requestsOf } from '../../../src/sim/workload/request.ts';
 import { generateWorkload } from '../../../src/sim/workload/workload.ts';
+import { requestRecords } from '../../../src/simulate/output.ts';
 import { simulate } from '../../../src/simulate/simulate.ts';
 import { type SmallRequest, smallPool, smallWorkload, streamOf } from './smallCluster.ts';
 
@@ -96,6 +97,51 @@ it('ends a running request at its time, and others have its blocks', () => {
   expect(given.observed).toEqual(['request_0 cancelled 3000', `request_1 completed ${3220 + 1000 + 240}`]);
   expect(given.simulation.instances[0].engine.tiers()[0].usedBlocks).toBe(0);
   expect(given.simulation.instances[0].counters.cancelled).toBe(1);
+  // it has the tokens at 1200, 2210 and of the step that runs
+  expect([...given.simulation.table.generatedTokens.subarray(0, 2)]).toEqual([3, 1]);
+});
+
+it('has its tokens in its row, in its record, and what policies are told, however it ends', () => {
+  const told: string[] = [];
+  class Listening extends PolicyControlPlane {
+    override ended(
+      ...[request, instance, how, tokens, nowUs]: Parameters<PolicyControlPlane['ended']>
+    ): void {
+      told.push(`${request.id} ${how} ${tokens}`);
+      super.ended(request, instance, how, tokens, nowUs);
+    }
+  }
+  const workload = smallWorkload(Array.from({ length: 4 }, () => ({ atUs: 0, prompt: 20, output: 8 }))).map(
+    (request, i) => ({
+      ...request,
+      cancelUs: i === 0 ? 6000 : 0,
+      deadlineUs: i === 1 ? 6000 : 0,
+    }),
+  );
+  const simulation = newSimulation({
+    deployment: { pools: [smallPool({ topBlocks: 64 })] },
+    workload: { stream: streamOf(workload), sessions: undefined },
+    control: new Listening({}, { key: 1n, blockTokens: 4, maxSequences: 16 }),
+    options: {
+      horizonUs: 7500,
+      admissionLatencyUs: 0,
+      routingLatencyUs: 0,
+      lastTokenInContext: true,
+      handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e8 },
+    },
+  });
+  simulation.run();
+  simulation.close();
+  // four prompts of 20 tokens take 1800 µs, a token of each 1040: 1800, 2840, 3880, 4920, 5960, and 7000 runs at 6000
+  const records = [...requestRecords(simulation)].map((record) => [record.status, record.generatedTokens]);
+  expect(records.slice(0, 2)).toEqual([
+    ['cancelled', 6],
+    ['timedOut', 6],
+  ]);
+  expect(told.sort()).toEqual(['request_0 timedOut 6', 'request_1 timedOut 6']);
+  for (const { status, generatedTokens, ttftUs } of requestRecords(simulation)) {
+    expect(generatedTokens > 0, status).toBe(ttftUs !== null);
+  }
 });
 
 it('ends a request that waits, one not yet with its instance, and none that is done', () => {

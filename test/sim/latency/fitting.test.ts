@@ -164,6 +164,30 @@ describe('step records', () => {
     ]);
   });
 
+  it('are those after which a request was left: a wait for requests is not part of a step', () => {
+    const parsed = (more: string, ...rows: string[]): number[] =>
+      parseEngineLog(`${[header + more, ...rows].join('\n')}\n`, 'log').map(({ measuredUs }) => measuredUs);
+    const step = (id: number, atMs: number, prefills: number, decodes: number, more = ''): string =>
+      `${id},${atMs}000000,${prefills},${decodes},${9 * prefills},100,75,e1,m,2${more}`;
+    // 10 ms; 20 ms; the last request is done and the next comes 200 ms later; a prompt in two parts or two prompts: not known
+    const steps: [number, number, number, number][] = [
+      [1, 100, 1, 0],
+      [2, 110, 0, 1],
+      [3, 130, 0, 1],
+      [4, 330, 1, 0],
+      [5, 345, 1, 0],
+      [6, 360, 0, 0],
+      [7, 370, 0, 1],
+    ];
+    expect(parsed('', ...steps.map((each) => step(...each)))).toEqual([10_000, 20_000]);
+    // running, waiting and finished since the step before: the prompt of 4 goes on in 5
+    const queues = [',1,0,0', ',1,0,0', ',1,0,0', ',1,0,1', ',1,0,0', ',0,0,1', ',1,0,0'];
+    const columns = ',queue.running_depth,queue.waiting_depth,batch.num_finished';
+    expect(parsed(columns, ...steps.map((each, i) => step(...each, queues[i])))).toEqual([
+      10_000, 20_000, 15_000,
+    ]);
+  });
+
   it.each([1, 16, 32, 128])(
     'count contexts in blocks of %d tokens where the engine has such',
     (blockTokens) => {

@@ -105,6 +105,11 @@ function holdLaws(seed: number, simulation: Simulation, witness: Witness, horizo
   expect(metrics.total_input_tokens, where).toBeLessThanOrEqual(
     sum(rows.filter((row) => table.instance[row] >= 0).map((row) => table.promptTokens[row])),
   );
+  for (const row of rows) {
+    const got = table.generatedTokens[row];
+    expect(got, where).toBeLessThanOrEqual(Math.max(1, table.outputTokens[row]));
+    if (table.preemptions[row] === 0) expect(got > 0, where).toBe(table.firstTokenUs[row] >= 0);
+  }
   const { tenants } = tenantSummaries(table);
   const named = rows.filter((row) => table.originOf(row).tenantId !== '');
   expect(tenants.length, where).toBe(new Set(named.map((row) => table.originOf(row).tenantId)).size);
@@ -134,6 +139,10 @@ function holdLaws(seed: number, simulation: Simulation, witness: Witness, horizo
   expect(Math.min(...byTier, cache.misses), where).toBeGreaterThanOrEqual(0);
   expect(sum(byTier) + cache.misses, where).toBe(cache.lookups);
   expect(sum(transferMetrics(instances).tiers.map(({ hits }) => hits)), where).toBe(cache.hits);
+  const written = instances.map(({ engine }) => {
+    return sum(engine.traffic().tiers.map(({ writtenBytes }) => writtenBytes)) / engine.blockBytes;
+  });
+  expect(transferMetrics(instances).sent, where).toBe(sum(written));
   const joinsAgain = witness.joins !== conservation.injected - elsewhere || metrics.preemption_count > 0;
   if (metrics.preemption_count === 0 && lost === 0) expect(cache.hits, where).toBe(witness.found);
   else expect(cache.hits, where).toBeGreaterThanOrEqual(witness.found);

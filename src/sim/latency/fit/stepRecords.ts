@@ -21,8 +21,11 @@ export interface StepRecord {
   readonly measuredUs: number;
 }
 
-/** A gap this long between two starts is an idle engine and not a step. */
+/** A gap this long between two starts is an engine that stood still, and not a step. */
 const longestStepUs = 300_000;
+
+/** Columns that say whether requests were left after a step; a log without them is read too. */
+const queueColumns = ['queue.running_depth', 'queue.waiting_depth', 'batch.num_finished'] as const;
 
 const engineColumns = [
   'step.id',
@@ -57,8 +60,31 @@ class PrefillCount {
   }
 }
 
+/** A step of the log, and what tells whether the engine had work until it began. */
+interface LoggedStep {
+  readonly record: Omit<StepRecord, 'measuredUs'>;
+  readonly id: number;
+  readonly startNs: bigint;
+  /** Undefined without the columns for it. */
+  readonly queue:
+    | { readonly running: number; readonly waiting: number; readonly finished: number }
+    | undefined;
+}
+
 /**
- * Pairs of consecutive steps in the log of vLLM's scheduler.
+ * Whether a request of one step was left when the next one began, so that no wait for requests lies between: a request
+ * that decodes was in the step before. Where only prompts are computed, the queues say it.
+ */
+function isBusyBetween(before: LoggedStep, now: LoggedStep): boolean {
+  if (before.record.prefillRequests + before.record.decodeRequests === 0) return false;
+  if (now.record.decodeRequests > 0) return true;
+  if (before.queue === undefined || now.queue === undefined) return false;
+  return before.queue.waiting > 0 || before.queue.running > now.queue.finished;
+}
+
+/**
+ * Pairs of consecutive steps in the log of vLLM's scheduler, between which the engine had work: the time of the first is
+ * until the second begins. Others say nothing of how long a step takes.
  * @param blockTokens of the engine's KV blocks, which the log counts
  * @throws {TierKVError} TKV_INPUT with the line.
  */
@@ -70,16 +96,24 @@ export function parseEngineLog(
   requireShapes({ text, file, blockTokens }, { text: 'text', file: 'name', blockTokens: 'number' });
   const records: StepRecord[] = [];
   const prefills = new PrefillCount();
-  let before: { record: Omit<StepRecord, 'measuredUs'>; id: number; startNs: bigint } | undefined;
+  let before: LoggedStep | undefined;
   for (const row of readTable(text, file, engineColumns)) {
     const prefillRequests = row.integer('batch.num_prefill_reqs', 0, maxRequests);
     const decodeRequests = row.integer('batch.num_decode_reqs', 0, maxRequests);
     prefills.add(prefillRequests, row);
     const used = row.number('kv.blocks_total_gpu', maxTokens) - row.number('kv.blocks_free_gpu', maxTokens);
     if (used < 0) throw row.error('kv.blocks_free_gpu is more than all blocks', 'Mend or remove the line');
-    const now = {
+    const knowsQueue = queueColumns.every((column) => row.has(column));
+    const now: LoggedStep = {
       id: row.number('step.id'),
       startNs: row.digits('step.ts_start_ns'),
+      queue: knowsQueue
+        ? {
+            running: row.integer('queue.running_depth', 0, maxRequests),
+            waiting: row.number('queue.waiting_depth'),
+            finished: row.number('batch.num_finished'),
+          }
+        : undefined,
       record: {
         experiment: row.text('experiment_id'),
         model: row.text('model'),
@@ -93,7 +127,8 @@ export function parseEngineLog(
     if (
       before !== undefined &&
       before.id + 1 === now.id &&
-      before.record.experiment === now.record.experiment
+      before.record.experiment === now.record.experiment &&
+      isBusyBetween(before, now)
     ) {
       const measuredUs = Number(now.startNs - before.startNs) / 1000;
       if (measuredUs > 0 && measuredUs <= longestStepUs) records.push({ ...before.record, measuredUs });
@@ -255,6 +290,8 @@ const largest = 1e15;
 
 interface TableRow {
   readonly line: number;
+  /** Whether the table has the column. */
+  has(column: string): boolean;
   text(column: string): string;
   /** A number from 0 to `max`. */
   number(column: string, max?: number): number;
@@ -313,6 +350,7 @@ export function* readTable(text: string, file: string, columns: readonly string[
     };
     yield {
       line,
+      has: (column) => index.has(column),
       text: cell,
       number: (column, max = largest) =>
         read(column, (value) => value >= 0 && value <= max, `a number from 0 to ${max}`),
