@@ -169,6 +169,9 @@ function followDrags(place, secondsAt) {
 const LEFT = 56;
 const BARS_MOST = 60;
 const BAR = 9;
+// pixels of the axis below the bars, and between its numbers
+const AXIS = 18;
+const TICK = 110;
 // fewer parts than three: the last ones
 const partColours = [okabeIto[1], okabeIto[0], okabeIto[2]].slice(timeline === null ? 0 : -timeline.parts.length);
 const partOpacities = [0.9, 1, 0.75];
@@ -190,6 +193,23 @@ function svg(tag, attributes, ...children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;
+}
+/** Seconds below the bars, at round numbers: about one each TICK pixels. */
+function timeAxis(x, foot) {
+  const [from, to] = seconds;
+  const least = ((to - from) * TICK) / Math.max(TICK, x(to) - x(from));
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= least) ?? 10 * power;
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const axis = svg('g', { class: 'axis', 'font-size': 10, fill: 'currentColor', 'fill-opacity': 0.7 });
+  for (let n = Math.ceil(from / step - 1e-9); n * step <= to + step * 1e-9; n++) {
+    const at = x(n * step);
+    axis.append(
+      svg('line', { x1: at, x2: at, y1: 0, y2: foot + 3, stroke: 'currentColor', 'stroke-opacity': 0.15 }),
+      svg('text', { x: at, y: foot + 13, 'text-anchor': 'middle' }, `${(n * step).toFixed(digits)} s`),
+    );
+  }
+  return axis;
 }
 function drawRequests() {
   const place = $('gantt');
@@ -221,8 +241,9 @@ function drawRequests() {
     group.addEventListener('click', () => choose(i));
     return group;
   });
-  const height = Math.max(1, shown.length) * BAR + 4;
-  const picture = svg('svg', { width: across, height, viewBox: `0 0 ${across} ${height}` }, ...bars);
+  const foot = Math.max(1, shown.length) * BAR + 4;
+  const height = foot + AXIS;
+  const picture = svg('svg', { width: across, height, viewBox: `0 0 ${across} ${height}` }, timeAxis(x, foot), ...bars);
   const legend = make('p', { class: 'note' });
   timeline.parts.forEach((name, part) => {
     const key = make('span', {});

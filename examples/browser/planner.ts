@@ -240,17 +240,16 @@ worker.addEventListener('message', async ({ data }: MessageEvent<FromWorker>) =>
     return;
   }
   isRunning = false;
-  const isLast = !isWaiting;
   if (isWaiting) run();
   const problem = at('problem');
   problem.hidden = 'outcome' in data;
+  at('charts').style.opacity = 'problem' in data ? '0.35' : '';
   if ('problem' in data) problem.textContent = data.problem;
   else {
     outcome = data.outcome;
     await show();
   }
-  at('charts').style.opacity = 'problem' in data ? '0.35' : '';
-  if (!isLast) return;
+  if (data.id !== asked) return; // a newer run began before the charts were drawn, and has the state
   const state = at('state');
   state.classList.remove('busy');
   state.textContent = 'problem' in data ? 'stopped' : `simulated in ${Math.round(data.outcome.tookMs)} ms`;

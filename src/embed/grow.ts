@@ -145,7 +145,7 @@ interface CheckedEntry {
 /** @throws TKV_INPUT naming the invalid entry */
 function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
-    throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
+    throw new TierKVError('TKV_INPUT', 'entries must be an array. Pass { sequence, tokens } for each sequence.', {
       field: 'entries',
     });
   }

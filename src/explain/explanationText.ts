@@ -51,12 +51,24 @@ function isAlike(a: BlockExplanation, b: BlockExplanation): boolean {
   return a.lost.tier === b.lost.tier && a.lost.sequence === b.lost.sequence && a.lost.by === b.lost.by;
 }
 
+/** Events that a life tells at its beginning, and as many at its end: a block of a system prompt has one for each request. */
+const EVENTS_AT_AN_END = 40;
+
+/**
+ * A life as lines of text. Of a long one the first and the last events stand, and how many lie between.
+ * @throws TKV_INPUT where it is not the life of a block
+ */
 export function lifeText(life: BlockLife): string {
   requireShapes({ life }, { life: { key: 'text', events: ['object'] } });
   const { key, tier, events } = life;
   const end = tier === null ? 'no tier has it at the end' : `it lies in ${tier} at the end`;
   const lines = [`block ${key}: ${formatCounted(events.length, 'events')}, ${end}`, ''];
-  for (const { atUs, what, tier: where, sequence, request, by } of events) {
+  const between = Math.max(0, events.length - 2 * EVENTS_AT_AN_END);
+  for (const [i, { atUs, what, tier: where, sequence, request, by }] of events.entries()) {
+    if (between > 0 && i === EVENTS_AT_AN_END) {
+      lines.push(`  ... ${formatCounted(between, 'more events')}: the JSON of this answer has them`);
+    }
+    if (i >= EVENTS_AT_AN_END && i < EVENTS_AT_AN_END + between) continue;
     const who =
       request === null ? (sequence === null ? '' : ` for sequence ${sequence}`) : ` for request ${request}`;
     lines.push(

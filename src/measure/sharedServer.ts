@@ -171,7 +171,7 @@ async function timed(work: Promise<readonly StoreResult[]>): Promise<number> {
   if (failed === undefined) return ms;
   throw new TierKVError(
     'TKV_IO',
-    `The server did not do what was measured: ${failed.reason}. Give it memory for 64 MiB of blocks, and try again.`,
+    `The server did not do what was measured: ${failed.reason}. See that it runs and has memory for 64 MiB of blocks, and try again.`,
     { field: '--remote' },
   );
 }

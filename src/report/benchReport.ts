@@ -7,6 +7,7 @@ import {
   type Report,
   type ReportSection,
   type TimelineSection,
+  tierDepth,
   tierTitle,
   written,
 } from './model.ts';
@@ -150,11 +151,12 @@ function sizes(link: string, rows: readonly LinkRow[]): Extract<ReportSection, {
   };
 }
 
-/** The two tiers of a link, whichever way it goes: its lane. */
+/** The two tiers of a link, whichever way it goes, the faster one first: its lane. */
 function endsOf(link: string): string {
   const [way] = link.split('+');
-  const ends = way.split('To').map((end) => tierTitle(end.toLowerCase()));
-  return ends.sort().join(' and ');
+  const ends = way.split('To').map((end) => end.toLowerCase());
+  ends.sort((a, b) => tierDepth(a) - tierDepth(b) || (a < b ? -1 : 1));
+  return ends.map(tierTitle).join(' and ');
 }
 
 /** A lane of rates for each pair of tiers, round by round: whether the machine was quiet shows here. */

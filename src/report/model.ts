@@ -205,6 +205,12 @@ export function tierTitle(tier: string): string {
   return tierTitles[tier] ?? tier;
 }
 
+/** Places of tiers from fast to slow; one of a registered row comes last. */
+export function tierDepth(tier: string): number {
+  const place = Object.keys(tierTitles).indexOf(tier);
+  return place === -1 ? Number.MAX_SAFE_INTEGER : place;
+}
+
 /** A link such as `ddrToHbm`, or two at once as `hbmToDdr+ddrToHbm`, as people call it. */
 export function linkTitle(link: string): string {
   const [there, back] = link.split('+').map((each) => each.split('To'));

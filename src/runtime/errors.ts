@@ -54,8 +54,10 @@ export class TierKVError extends Error {
   }
 }
 
-/** A value in a message: numbers and texts as they are. It never throws, whatever the value is. */
+/** A value in a message, a text in quotes: "5" is not 5. It never throws, whatever the value is. */
 function shown(value: unknown): string {
+  if (typeof value === 'string' && value.length <= longestName) return JSON.stringify(value);
+  if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
   return typeof value === 'function' ? 'a function' : String(value);
 }

@@ -14,7 +14,7 @@ import {
   requirePositive,
   TierKVError,
 } from '../runtime/errors.ts';
-import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import type { Tier } from '../runtime/tier/tier.ts';
 import { type ClassifierOptions, HotColdClassifier, type Used } from './hotColdClassifier.ts';
 
@@ -185,7 +185,6 @@ export function thresholdsOf({
 
 /** Checks a migrator's options before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
 export function checkMigratorOptions(options: MigratorOptions): void {
-  requireShapes({ options }, { options: 'object' });
   requireMigratorOptions(options, 'migration');
   try {
     new HotColdClassifier(options);

@@ -24,6 +24,20 @@ declare const document: {
   querySelector(at: string): unknown;
 };
 
+interface HTMLSlider {
+  value: string;
+  dispatchEvent(event: Event): void;
+}
+type Take = (event: { readonly data?: unknown }) => void;
+interface InThePage {
+  /** Runs that the page said had ended. */
+  seen: string[];
+  readonly Worker: { prototype: { addEventListener(kind: string, take: Take): void } };
+  readonly MutationObserver: new (
+    note: () => void,
+  ) => { observe(place: object, wish: { attributeFilter: string[] }): void };
+}
+
 /** Waits until another run has ended and none is under way: of several changes each may have had one. */
 async function ranAfter(page: Page, before: number): Promise<number> {
   const isOver = (least: number): boolean =>
@@ -121,5 +135,32 @@ describe.skipIf(problem !== undefined)('the planner', () => {
     await ranAfter(page, last);
     expect(await page.locator('#problem').isVisible()).toBe(false);
     expect(problems).toEqual([]);
+  });
+
+  it('a run whose charts are drawn after the next one began does not pass for it', async () => {
+    const next = (await openPage(browser)).page;
+    // a hand that moves a slider in the very turn in which the first outcome comes
+    await next.addInitScript(() => {
+      const here = globalThis as unknown as InThePage;
+      const { Worker, MutationObserver } = here;
+      here.seen = [];
+      const listen = Worker.prototype.addEventListener;
+      Worker.prototype.addEventListener = function (kind, take) {
+        listen.call(this, kind, (event) => {
+          take(event);
+          if ((event.data as { id?: number } | undefined)?.id !== 1) return;
+          const { body } = document;
+          const note = (): number => here.seen.push(`${body.dataset.run}`);
+          new MutationObserver(note).observe(body, { attributeFilter: ['data-run'] });
+          const slider = document.querySelector('input[name=rate]') as HTMLSlider;
+          slider.value = '0';
+          slider.dispatchEvent(new Event('input'));
+        });
+      };
+    });
+    await next.goto(page.url().replace(/#.*/, '#requests=100'));
+    await ranAfter(next, 1);
+    expect(await next.evaluate(() => (globalThis as unknown as InThePage).seen)).toEqual(['2']);
+    await next.context().close();
   });
 });

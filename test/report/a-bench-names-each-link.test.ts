@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import type { Report } from '../../src/report/index.ts';
 import { benched } from './results.ts';
 
 const links = [
@@ -14,10 +15,15 @@ it('each link has a chart by the size of the unit, also one on which nothing is 
   expect(figures.slice(0, 3).map(({ name }) => name)).toEqual(links);
 });
 
-it('links between the same two tiers share a lane', () => {
-  const timeline = benched().sections.find(({ kind }) => kind === 'timeline');
+function lanesOf({ sections }: Report): unknown {
+  const timeline = sections.find(({ kind }) => kind === 'timeline');
   if (timeline?.kind !== 'timeline') throw new Error('a bench has a timeline');
-  expect(timeline.lanes.map(({ name, series }) => [name, series.map((each) => each.name)])).toEqual([
-    ['rate of tierkv, GPU memory and host memory', links.slice(0, 2)],
+  return timeline.lanes.map(({ name, series }) => [name, series.map((each) => each.name)]);
+}
+
+it('links between the same two tiers share a lane, which names the faster one first', () => {
+  expect(lanesOf(benched())).toEqual([['rate of tierkv, GPU memory and host memory', links.slice(0, 2)]]);
+  expect(lanesOf(benched('ddrToNvme', 'nvmeToDdr'))).toEqual([
+    ['rate of tierkv, host memory and disk', ['host memory to disk', 'disk to host memory']],
   ]);
 });

@@ -222,7 +222,7 @@ export function compared(): Report {
   );
 }
 
-export function benched(): Report {
+export function benched(down = 'hbmToDdr', up = 'ddrToHbm'): Report {
   const row = (link: string, unitBytes: number, gbps: number) => ({
     link,
     unitBytes,
@@ -240,13 +240,13 @@ export function benched(): Report {
   });
   return benchReport({
     adapter: { name: 'SwiftShader', software: true },
-    links: ['hbmToDdr', 'ddrToHbm', 'hbmToDdr+ddrToHbm'].flatMap((link) => [
+    links: [down, up, `${down}+${up}`].flatMap((link) => [
       row(link, 65_536, 6),
       row(link, 262_144, 8),
       row(link, 2_097_152, 11),
     ]),
     samples: Array.from({ length: 12 }, (_, i) => ({
-      link: i % 2 === 0 ? 'hbmToDdr' : 'ddrToHbm',
+      link: i % 2 === 0 ? down : up,
       unitBytes: 65_536,
       pattern: 'contiguous' as const,
       atS: 0.2 * (i + 1),

@@ -13,7 +13,13 @@ import type { KVRuntimeConfig } from '../../embed/config.ts';
 import { KVRuntime } from '../../embed/kvRuntime.ts';
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import { layoutFingerprint, requireLayout } from '../../runtime/geometry/layout.ts';
-import { optionNames, requireFunction, requireOptions, requireText } from '../../runtime/options.ts';
+import {
+  optionNames,
+  requireFunction,
+  requireObject,
+  requireOptions,
+  requireText,
+} from '../../runtime/options.ts';
 import {
   type DecoderModel,
   type EngineCache,
@@ -140,6 +146,7 @@ export async function cachedModel<Model extends DecoderModel>(
   if (options.tenant !== undefined) {
     requireText(options.tenant, 'tenant', 'Leave it out to name one at each call.', 'TKV_CONFIG');
   }
+  if (options.extras !== undefined) requireObject(options.extras, 'extras', 'TKV_CONFIG');
   const shape = shapeOfModel(model);
   const engine = await loadEngine(options.transformers);
   const { dtype, device } = shape.session.config ?? {};
@@ -198,6 +205,10 @@ function runtimeConfig(
 }
 
 function checkedRuntime(runtime: KVRuntime, options: PrefixCacheOptions, shape: ModelShape): KVRuntime {
+  const layout = (runtime as KVRuntime | null)?.layout;
+  if (layout === undefined) {
+    throw configError('runtime', 'must be a KVRuntime', 'Pass what KVRuntime.open gave.');
+  }
   const own = [...ownNames(), 'blockTokens'].find((name) => name in options);
   if (own !== undefined) {
     throw configError(
@@ -205,10 +216,6 @@ function checkedRuntime(runtime: KVRuntime, options: PrefixCacheOptions, shape: 
       'is given beside runtime',
       'Set it where the runtime is opened, or leave runtime out.',
     );
-  }
-  const { layout } = runtime;
-  if (layout === undefined) {
-    throw configError('runtime', 'is not a KVRuntime', 'Pass what KVRuntime.open gave.');
   }
   requireLayout(layout, layoutFingerprint(layoutOfShape(shape, layout.blockTokens)));
   return runtime;

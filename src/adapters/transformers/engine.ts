@@ -64,7 +64,8 @@ export interface EngineModule {
 /** @throws TKV_CONFIG where the package is missing */
 export async function loadEngine(given?: EngineModule): Promise<EngineModule> {
   if (given !== undefined) {
-    const missing = (['Tensor', 'DynamicCache', 'env'] as const).find((name) => given[name] === undefined);
+    const names = ['Tensor', 'DynamicCache', 'env'] as const;
+    const missing = names.find((name) => (given as EngineModule | null)?.[name] === undefined);
     if (missing === undefined) return given;
     throw new TierKVError(
       'TKV_CONFIG',

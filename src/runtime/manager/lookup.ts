@@ -1,6 +1,7 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
-import { invariant } from '../errors.ts';
+import { TierKVError } from '../errors.ts';
+import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
 import { JobKind, type JobPriority, type Place, type Transfer } from '../tables/jobTable.ts';
@@ -42,6 +43,21 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
   return { blocks: i, byTier, pending };
 }
 
+/** One comparison where all is well: each lookup makes it. @throws TKV_INPUT naming what is too short, or no array */
+export function requireKeys(keys: Uint32Array, count: number): void {
+  if (!(keys?.length >= count * 4)) throw notWords('keys', keys, `four words a block, of ${count} blocks`);
+}
+
+/** An argument that must be words, and is something else or too short. */
+export function notWords(field: string, value: unknown, words: string): TierKVError {
+  const are = value instanceof Uint32Array ? `it has ${value.length}` : `it is ${described(value)}`;
+  return new TierKVError(
+    'TKV_INPUT',
+    `${field} must be a Uint32Array with ${words}, and ${are}. Pass a longer one, or a smaller count.`,
+    { field },
+  );
+}
+
 /**
  * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has
  * no holes as long as no block went before its descendants, so the end of the match is found by search; after
@@ -60,8 +76,7 @@ export function matchLengths(
   out: Uint32Array,
   requests: number,
 ): void {
-  for (let r = 0; r < requests; r++)
-    invariant((firsts[r] + counts[r]) * 4 <= keys.length, 'four key words a block');
+  for (let r = 0; r < requests; r++) requireKeys(keys, firsts[r] + counts[r]);
   if (mustWalk(core)) {
     for (let r = 0; r < requests; r++) out[r] = walkLength(core, keys, firsts[r], counts[r]);
   } else {

@@ -8,7 +8,7 @@
  */
 
 import type { Digest } from '../digest.ts';
-import { invariant, requireInteger, TierKVError } from '../errors.ts';
+import { requireInteger, TierKVError } from '../errors.ts';
 import type { Retention } from '../eviction/evictionPolicy.ts';
 import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
 import { described } from '../options.ts';
@@ -53,7 +53,9 @@ import {
   type Match,
   matchLength,
   matchLengths,
+  notWords,
   placeOf,
+  requireKeys,
   type TierUsage,
   tierUsage,
 } from './lookup.ts';
@@ -121,11 +123,13 @@ export class KVManager {
    * block.
    */
   lookup(keys: Uint32Array, count: number): Match {
+    requireKeys(keys, count);
     return lookup(this.#core, keys, count);
   }
 
   /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
   matchLength(keys: Uint32Array, count: number): number {
+    requireKeys(keys, count);
     return matchLength(this.#core, keys, count);
   }
 
@@ -142,12 +146,14 @@ export class KVManager {
     firsts: Uint32Array,
     counts: Uint32Array,
     out: Uint32Array,
-    requests: number = counts.length,
+    requests: number = counts?.length,
   ): void {
-    invariant(
-      firsts.length >= requests && counts.length >= requests && out.length >= requests,
-      'a first key, a count and a place for the answer a request',
-    );
+    if (!(firsts?.length >= requests && counts?.length >= requests && out?.length >= requests)) {
+      const [field, value] = Object.entries({ counts, firsts, out }).find(
+        ([, words]) => !(words?.length >= requests),
+      ) as [string, unknown];
+      throw notWords(field, value, 'a word for each request');
+    }
     matchLengths(this.#core, keys, firsts, counts, out, requests);
   }
 
@@ -480,7 +486,7 @@ export class KVManager {
     op: typeof InputOp.OPEN | typeof InputOp.ADMIT = InputOp.OPEN,
   ): Sequence | null {
     const core = this.#core;
-    invariant(keys.length >= count * 4, 'four key words a block');
+    requireKeys(keys, count);
     requireInteger('owner', owner, 0, this.config.owners - 1);
     this.#now(nowUs, op);
     core.sink?.input(op, nowUs, [count, matchLimit, owner, units, sizeClass], keys.subarray(0, count * 4));
@@ -808,6 +814,7 @@ export class KVManager {
   ): number {
     const core = this.#core;
     requireInteger('priority', priority, JobPriority.DEMAND_LOAD, JobPriority.SCRUB);
+    requireKeys(keys, count);
     this.#now(nowUs, InputOp.PREFETCH);
     core.sink?.input(InputOp.PREFETCH, nowUs, [count, priority], keys.subarray(0, count * 4));
     const matched = this.matchLength(keys, count);

@@ -103,9 +103,30 @@ it('refuses keys that are not there', () => {
   const world = new World();
   const one = new Uint32Array(1);
   expect(() => world.manager.matchLengths(new Uint32Array(4), one, new Uint32Array([2]), one)).toThrow(
-    'four key words a block',
+    'keys must be a Uint32Array with four words a block, of 2 blocks, and it has 4.',
   );
   expect(() => world.manager.matchLengths(new Uint32Array(4), one, one, new Uint32Array(0))).toThrow(
-    'a place for the answer',
+    'out must be a Uint32Array with a word for each request, and it has 0.',
   );
+  expect(() => world.manager.matchLengths(new Uint32Array(4), one, null as never, one)).toThrow(
+    'counts must be a Uint32Array with a word for each request, and it is null.',
+  );
+});
+
+it.each([null, undefined, 'keys', 7, [1], new Uint32Array(7)])('%o in place of keys is named', (wrong) => {
+  const { manager } = new World();
+  const keys = wrong as never;
+  const calls = [
+    () => manager.lookup(keys, 2),
+    () => manager.matchLength(keys, 2),
+    () => manager.blockIds(keys, 2),
+    () => manager.canOpen(keys, 2, 1),
+    () => manager.bytesToOpen(keys, 2, 1),
+    () => manager.open(keys, 2, 0),
+    () => manager.openIfFits(keys, 2, 0, 2, 1),
+    () => manager.prefetch(keys, 2, 0),
+  ];
+  for (const call of calls) {
+    expect(call).toThrow(expect.objectContaining({ code: 'TKV_INPUT', field: 'keys' }));
+  }
 });
