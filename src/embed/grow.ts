@@ -145,9 +145,13 @@ interface CheckedEntry {
 /** @throws TKV_INPUT naming the invalid entry */
 function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
-    throw new TierKVError('TKV_INPUT', 'entries must be an array. Pass { sequence, tokens } for each sequence.', {
-      field: 'entries',
-    });
+    throw new TierKVError(
+      'TKV_INPUT',
+      'entries must be an array. Pass { sequence, tokens } for each sequence.',
+      {
+        field: 'entries',
+      },
+    );
   }
   const seen = new Set<KVSequence>();
   return asked.map((entry: StepEntry | undefined | null, i) => {
