@@ -79,9 +79,8 @@ export function presetSpec(options: OptionValues): WorkloadSpec {
     return value === undefined ? {} : { [key]: value };
   };
   const seed = seedOption(options);
-  const isUnlimited = numberOption(options, 'numRequests', '--num-requests') === 0;
-  // the windows of a profile end
-  if (isUnlimited && options.horizon === undefined && options.profile === undefined) {
+  const isEndless = options.horizon === undefined && options.profile === undefined; // a profile has a duration
+  if (isEndless && numberOption(options, 'numRequests', '--num-requests') === 0) {
     const problem = 'is 0, which means no limit, and without --horizon the workload has no end';
     throw configError('--num-requests', problem, 'Set it to 1 or more, or set --horizon.');
   }
