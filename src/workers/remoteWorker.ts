@@ -105,6 +105,7 @@ export async function serveQueue(options: WorkerOptions, signal: AbortSignal): P
     restart = () => {};
     // the cases that run are given back first, so that others get them at once
     await cases.close();
+    say(`has done ${cases.done} ${cases.done === 1 ? 'case' : 'cases'}`);
     if (server.isThere) {
       const bye = Promise.allSettled([worker.close(), server.forgetWorker(id)]);
       await Promise.race([bye, new Promise((resolve) => setTimeout(resolve, 3000).unref())]);
@@ -121,7 +122,8 @@ class QueuedCases {
   /** What runs here, by key: after the server was lost it may be asked for again. */
   readonly #running = new Map<string, Promise<object | undefined>>();
   readonly #traces = new Map<string, Promise<string>>();
-  #done = 0;
+  /** Cases answered. */
+  done: number = 0;
 
   constructor(server: CaseServer, pool: WorkerPool, folder: string, options: WorkerOptions) {
     this.#server = server;
@@ -138,7 +140,7 @@ class QueuedCases {
     if (running === undefined) {
       running = this.#answer(data).finally(() => this.#running.delete(key));
       this.#running.set(key, running);
-      this.#options.progress(this.#done, this.#running.size);
+      this.#options.progress(this.done, this.#running.size);
     }
     const answer = await running;
     if (answer === undefined) throw new Error('the worker ends');
@@ -146,7 +148,7 @@ class QueuedCases {
     const isResult = !isUnanswered(answer) && !('error' in answer);
     if (isResult) await this.#server.keepResult(key, text);
     else await this.#server.keepAnswer(data.run, key, text);
-    this.#options.progress(++this.#done, this.#running.size);
+    this.#options.progress(++this.done, this.#running.size);
   }
 
   async close(): Promise<void> {

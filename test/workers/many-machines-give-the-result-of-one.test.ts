@@ -284,7 +284,9 @@ async function longCase(lockMs: number, requests: number): Promise<{ tookMs: num
   const client = server.client();
   const stop = new AbortController();
   const progress = (): void => {};
-  const options = { url: server.url, threads: 1, heapMiB: 2048, lockMs, say: () => {}, progress };
+  const said: string[] = [];
+  const say = (line: string): void => void said.push(line);
+  const options = { url: server.url, threads: 1, heapMiB: 2048, lockMs, say, progress };
   const served = serveQueue(options, stop.signal);
   try {
     const runner = await openRunner(server.url, { workers: 1, wallMs: Infinity }, () => {});
@@ -304,6 +306,7 @@ async function longCase(lockMs: number, requests: number): Promise<{ tookMs: num
   } finally {
     stop.abort();
     await served;
+    expect(said.at(-1)).toBe('has done 1 case');
     client.disconnect();
     await server.kill();
   }
