@@ -150,6 +150,11 @@ export class BlockPort {
     return this.#context.manager.matchLength(key, 1) === 1;
   }
 
+  /** Whether the top tier has the block, or room for it beside what is held there: `hold` would not come to nothing at once. */
+  canHold(unit: PromptUnit, owner: number): boolean {
+    return this.has(unit) && this.#context.manager.canOpen(unit.key, 1, 1, unit.sizeClass, owner);
+  }
+
   /** Holds the block in the top tier, once it is there. @returns undefined without it, and without room */
   async hold(unit: PromptUnit, owner: number): Promise<HeldBlock | undefined> {
     const held = await this.#holdOnce(unit, owner);
@@ -243,17 +248,25 @@ export class BlockPort {
     return Math.min(...groups.map(({ keys }) => manager.matchLength(keys.words, most)));
   }
 
-  /** Calls `news` soon after a block has come to a tier, or room came free. @returns unsubscribe */
+  /**
+   * Calls `news` soon after a block has come to a tier, or room came free: in a later turn of the event loop, so that one who
+   * tries again at each piece of news, and makes news by it, holds nothing else up. @returns unsubscribe
+   */
   onNews(news: () => void): () => void {
     let isTold = false;
-    return this.#context.loop.onRoom(() => {
+    let isOver = false;
+    const stop = this.#context.loop.onRoom(() => {
       if (isTold) return;
       isTold = true;
-      queueMicrotask(() => {
+      setImmediate(() => {
         isTold = false;
-        news();
+        if (!isOver) news();
       });
     });
+    return () => {
+      isOver = true;
+      stop();
+    };
   }
 
   #tierAt(position: number): OpenedTier {

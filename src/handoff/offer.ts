@@ -174,7 +174,8 @@ export class Offer implements HandoffOffer {
           this.#next++;
           continue;
         }
-        if (!this.#port.has(unit)) {
+        // It is asked before anything is taken: what is given back is news, which has all offers look again.
+        if (!this.#port.canHold(unit, owner)) {
           if (!isSettled) break;
           this.#isGone[i] = true;
           this.#next++;

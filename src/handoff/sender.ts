@@ -105,6 +105,7 @@ export class HandoffSender implements AsyncDisposable {
   #server: Server | undefined;
   #address: HandoffAddress = { host: '', port: 0 };
   #heldBytes = 0;
+  #looksSoon = false;
   #waiting: (() => void)[] = [];
   #isClosed = false;
   #closing: Promise<void> | undefined;
@@ -132,9 +133,7 @@ export class HandoffSender implements AsyncDisposable {
     );
     this.#notice = guarded(options.notice);
     port.closing.addEventListener('abort', () => void this.close(), { once: true });
-    this.#stopNews = port.onNews(() => {
-      for (const offer of this.#offers.values()) offer.look();
-    });
+    this.#stopNews = port.onNews(() => this.#look());
   }
 
   /**
@@ -273,6 +272,15 @@ export class HandoffSender implements AsyncDisposable {
     this.#heldBytes += bytes;
     if (bytes > 0) return;
     for (const wake of this.#waiting.splice(0)) wake();
+    if (this.#looksSoon) return;
+    this.#looksSoon = true;
+    setImmediate(() => {
+      this.#looksSoon = false;
+      this.#look();
+    });
+  }
+
+  #look(): void {
     for (const offer of this.#offers.values()) offer.look();
   }
 

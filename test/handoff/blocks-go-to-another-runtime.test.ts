@@ -58,6 +58,34 @@ describe('a hand-off between two runtimes', () => {
     expect((await ask(pair.decode, 3)).right).toBe(true);
   });
 
+  it('waits for room for a block without asking its manager again and again', async () => {
+    await using pair = await Pair.open({
+      prefill: { hbmBytes: blocks(promptBlocks + 1), ddrBytes: blocks(40) },
+    });
+    const { prefill } = pair;
+    await ask(prefill, 1);
+    prefill.manager.evict(0, promptBlocks, prefill.nowUs()); // into host memory
+    await prefill.idle();
+    const full = await prefill.begin(prompt(2), { tenant });
+    await prefill.idle();
+    const offer = await pair.offer(1);
+    let opened = 0;
+    const { manager } = prefill;
+    const open = manager.open.bind(manager);
+    manager.open = (...args) => {
+      // without the rule it never ends, and no timer of the process rings any more
+      if (++opened > 100) throw new Error('asked again and again');
+      return open(...args);
+    };
+    offer.computed();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(opened).toBeLessThan(promptBlocks);
+    const coming = pair.receive(passedOn(offer), 1);
+    prefill.release(full);
+    expect(await coming).toMatchObject({ outcome: 'taken', taken: promptBlocks });
+    expect(await ask(pair.decode, 1)).toEqual({ cachedTokens: whole, right: true });
+  });
+
   it('brings the bytes of the name where a sequence has computed others', async () => {
     await using pair = await Pair.open();
     await ask(pair.prefill, 1);
