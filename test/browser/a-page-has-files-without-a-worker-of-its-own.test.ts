@@ -90,17 +90,26 @@ describe.skipIf(problem !== undefined)('files of a page', () => {
     const session = await sessionOf(tab);
     const dir = `full-${thread}`;
     expect(await tab.call('open', files(dir, { allocation: 'extents' }))).toEqual(['ddr', 'nvme']);
-    const quotaSize = (await tab.call<number>('storedBytes')) + 12 * blockBytes;
-    await session.send('Storage.overrideQuotaForOrigin', { origin: pages.url, quotaSize });
-    await tab.call('computeHeld', 1, 14);
-    const found = await tab.call<typeof whole>('findHeld', 1, 14);
-    expect(found.wrong).toBe(0);
-    expect(found.right, 'of 56 blocks, in memory for 16 and files for about 12').toBeLessThan(50);
-    expect(found.right).toBeGreaterThan(4);
+    // the browser counts what is stored behind the writes, also those of the page before: a limit that was too high is set anew
+    let found = { cachedTokens: 0, right: 56, wrong: 0 };
+    let first = 1;
+    for (; found.right >= 50; first += 14) {
+      expect(first, 'of 56 blocks, in memory for 16 and files for about 12, none was lost').toBeLessThan(100);
+      const quotaSize = (await tab.call<number>('storedBytes')) + 12 * blockBytes;
+      await session.send('Storage.overrideQuotaForOrigin', { origin: pages.url, quotaSize });
+      await tab.call('computeHeld', first, 14);
+      found = await tab.call<typeof whole>('findHeld', first, 14);
+      expect(found.wrong).toBe(0);
+      expect(found.right).toBeGreaterThan(4);
+    }
     await session.send('Storage.overrideQuotaForOrigin', { origin: pages.url });
-    // control: with room all of them stay
-    await tab.call('computeHeld', 1, 14);
-    expect(await tab.call<typeof whole>('findHeld', 1, 14)).toMatchObject({ right: 56, wrong: 0 });
+    // control: with room all of them stay, once writes that the limit refused have ended
+    for (let round = 0; found.right < 56; round++) {
+      expect(round, JSON.stringify(found)).toBeLessThan(20);
+      await tab.call('computeHeld', 1, 14);
+      found = await tab.call<typeof whole>('findHeld', 1, 14);
+      expect(found.wrong).toBe(0);
+    }
     expect(await tab.call('saveHeld')).toBeGreaterThanOrEqual(40);
     await tab.page.close();
   });
