@@ -99,16 +99,19 @@ async function open(more: Partial<BrowserRuntimeConfig>): Promise<readonly strin
   return [...held.stores.tiers.keys(), ...notices];
 }
 
-/** Computes and finds in the runtime that `open` holds. */
+/** Computes and finds in the runtime that `open` holds. Files that are slow lose nothing: each prompt waits for the last one's writes. */
 async function computeHeld(first: number, count: number): Promise<void> {
-  for (let seed = first; seed < first + count; seed++) await compute(held!, seed);
-  await held!.idle();
+  for (let seed = first; seed < first + count; seed++) {
+    await compute(held!, seed);
+    await held!.idle();
+  }
 }
 
 async function findHeld(first: number, count: number): Promise<Found> {
   const sum = { cachedTokens: 0, right: 0, wrong: 0 };
   for (let seed = first; seed < first + count; seed++) {
     const { cachedTokens, right, wrong } = await find(held!, seed);
+    await held!.idle();
     sum.cachedTokens += cachedTokens;
     sum.right += right;
     sum.wrong += wrong;
