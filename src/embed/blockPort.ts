@@ -150,7 +150,7 @@ export class BlockPort {
     return this.#context.manager.matchLength(key, 1) === 1;
   }
 
-  /** Whether the top tier has the block, or room for it beside what is held there: `hold` would not come to nothing at once. */
+  /** Whether some tier has the block, and the top tier has room for it: `hold` can then begin. */
   canHold(unit: PromptUnit, owner: number): boolean {
     return this.has(unit) && this.#context.manager.canOpen(unit.key, 1, 1, unit.sizeClass, owner);
   }
@@ -249,8 +249,8 @@ export class BlockPort {
   }
 
   /**
-   * Calls `news` soon after a block has come to a tier, or room came free: in a later turn of the event loop, so that one who
-   * tries again at each piece of news, and makes news by it, holds nothing else up. @returns unsubscribe
+   * Calls `news` after a block has come to a tier, or room came free. It does so in a later turn of the event loop: a caller
+   * may cause news itself by trying again, and timers and sockets must have their turn between. @returns unsubscribe
    */
   onNews(news: () => void): () => void {
     let isTold = false;

@@ -15,7 +15,7 @@ import type { HandoffReference } from './reference.ts';
  * evicted, or its sealing failed.
  */
 const SEALED_WITHIN_MS = 2000;
-/** Milliseconds between two attempts to write a block that the shared tier refused for now. */
+/** Milliseconds between two attempts to write a block for which the shared tier had no room. */
 const SHARE_AGAIN_MS = 10;
 /** Such attempts of a block: a tier that takes nothing for so long takes it no more. */
 const SHARES_OF_BLOCK_MAX = 100;
@@ -174,7 +174,7 @@ export class Offer implements HandoffOffer {
           this.#next++;
           continue;
         }
-        // It is asked before anything is taken: what is given back is news, which has all offers look again.
+        // Room is checked before bytes are reserved: giving them back would make all offers look again, for ever.
         if (!this.#port.canHold(unit, owner)) {
           if (!isSettled) break;
           this.#isGone[i] = true;
