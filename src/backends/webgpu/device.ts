@@ -396,13 +396,21 @@ export interface Work<B extends WorkBatch> {
 export class WorkLine {
   readonly #live: LiveDevice;
   readonly #label: string;
+  readonly #gatherAt: number;
   #queue: Work<WorkBatch>[] = [];
   #running = false;
+  /** Batches that were submitted and have not ended. */
+  #underWay = 0;
   #open: { readonly kind: BatchKind<WorkBatch>; readonly batch: WorkBatch } | undefined;
 
-  constructor(live: LiveDevice, label: string) {
+  /**
+   * @param gatherAt batches under way from which on a batch that has room waits for more work, until one of them
+   * ends. A submit costs the same for one item as for many. Left out, what was pushed in one turn is submitted in it
+   */
+  constructor(live: LiveDevice, label: string, gatherAt: number = Number.POSITIVE_INFINITY) {
     this.#live = live;
     this.#label = label;
+    this.#gatherAt = gatherAt;
   }
 
   push<B extends WorkBatch>(work: Work<B>): void {
@@ -425,7 +433,7 @@ export class WorkLine {
         }
       }
     }
-    this.#flush();
+    if (this.#underWay < this.#gatherAt) this.#flush();
     this.#running = false;
   }
 
@@ -467,7 +475,11 @@ export class WorkLine {
         this.#giveUp(open.kind, error);
       }
     });
-    void open.batch.finish(errors);
+    this.#underWay++;
+    void open.batch.finish(errors).finally(() => {
+      this.#underWay--;
+      if (!this.#running) this.#flush();
+    });
   }
 
   #giveUp(kind: BatchKind<WorkBatch>, error: unknown): void {
