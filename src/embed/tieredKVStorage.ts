@@ -11,6 +11,7 @@
  *     const [bytes] = await storage.readBlocks(blocks, 'ddr');   // they lie in host memory now
  */
 
+import { inputError } from '../runtime/errors.ts';
 import {
   boxBytes,
   countRuns,
@@ -305,10 +306,6 @@ function notMoved(block: KVBlockDescriptor, tier: StorageTier, reason: string): 
     reason === 'full' ? 'Let blocks go, or move others away first.' : 'Commit it first, or compute it again.';
   const message = `block ${block.blockId} did not come to ${tier}: ${reason}. ${remedy}`;
   return new TierKVError(code, message, { field: 'blocks' });
-}
-
-function inputError(field: string, problem: string): TierKVError {
-  return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
 }
 
 /** The thresholds of the pool's classifier, and what the storage says of its migration. */

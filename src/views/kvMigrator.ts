@@ -503,9 +503,5 @@ export function runtimeMigration(
   const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs, alarm);
-  return {
-    migrator,
-    listener: { roomFreed: () => loop.poke() },
-    stop: () => loop.stop(),
-  };
+  return { migrator, listener: { roomFreed: () => loop.poke() }, stop: () => loop.stop() };
 }

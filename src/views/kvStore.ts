@@ -5,12 +5,13 @@
  */
 
 import {
+  inputError,
   invariant,
   requireFinite,
   requireFraction,
   requireInteger,
   requirePositive,
-  TierKVError,
+  type TierKVError,
 } from '../runtime/errors.ts';
 import { Granularity, unitSpec } from '../runtime/geometry/box.ts';
 import { kvLayout } from '../runtime/geometry/layout.ts';
@@ -444,13 +445,7 @@ export class ManagedKVStore implements KVStore {
 }
 
 function gap(field: string, value: number, why: string): TierKVError {
-  return new TierKVError(
-    'TKV_INPUT',
-    `${field} is ${value}, but ${why}. Allocate tokens in order, without a gap.`,
-    {
-      field,
-    },
-  );
+  return inputError(field, `is ${value}, but ${why}. Allocate tokens in order, without a gap.`);
 }
 
 // HBM only: blocks are cached until their room is needed, then dropped.
