@@ -94,7 +94,6 @@ export class CacheEvents {
     this.#book = book;
   }
 
-  /** The listener for the manager. */
   get listener(): Pick<ManagerListener, 'stored' | 'removed' | 'used'> {
     return {
       stored: (position, { key: words, parent: parentWords, tokens, bytes }) => {

@@ -261,10 +261,10 @@ export class TieredKVStorage implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#migration?.stop();
+    await using stores = this.#open.stores;
     await this.#open.keeper.close();
     await this.idle();
-    await this.#open.stores.nvme?.sync();
-    await this.#open.stores[Symbol.asyncDispose]();
+    await stores.nvme?.sync();
   }
 
   async #read(blocks: readonly KVBlockDescriptor[]): Promise<Uint8Array[]> {

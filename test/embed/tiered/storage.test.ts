@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
+import { FileStore } from '../../../src/backends/file/fileStore.ts';
 import type { TierConfig, TieredKVStorage } from '../../../src/index.ts';
 import { Granularity, Tier } from '../../../src/runtime/index.ts';
 import type { KVBlockDescriptor } from '../../../src/views/index.ts';
@@ -285,6 +286,18 @@ it('a pool that fills has its cold blocks moved down by itself, unless that is o
     const read = await storage.readBlocks(mine.slice(0, 1));
     expect(same(read[0], dataOf(mine[0], 1))).toBe(true);
   }
+});
+
+it('files that cannot be made durable at the end are closed all the same', async () => {
+  const tiers: readonly TierConfig[] = [
+    ...threeTiers.slice(0, 2),
+    { tier: 'nvme', capacityBytes: blocks(16), path: freshDir() },
+  ];
+  const storage = await openStorage({ tiers });
+  vi.spyOn(FileStore.prototype, 'sync').mockRejectedValueOnce(new Error('as a disk that fails'));
+  await expect(storage.close()).rejects.toThrow('disk that fails');
+  await using again = await openStorage({ tiers });
+  expect(again.describe().nvme).toMatchObject({ store: 'file' });
 });
 
 function upper(tier: 'hbm' | 'ddr' | 'nvme'): 'HBM' | 'DDR' | 'NVME' {
