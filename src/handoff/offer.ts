@@ -22,7 +22,6 @@ const SHARES_OF_BLOCK_MAX = 100;
 /** Blocks of one offer that are written to the shared tier at a time: what it may have under way is bounded. */
 const SHARES_MAX = 8;
 
-/** How an offer ended. */
 export type OfferEnd = 'handedOff' | 'expired' | 'withdrawn';
 
 /** A prompt whose blocks go to another runtime. */

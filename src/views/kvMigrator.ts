@@ -296,7 +296,6 @@ export class BlockMoves {
     ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
   }
 
-  /** The listener for the manager. */
   get listener(): Pick<ManagerListener, 'moved'> {
     return { moved: (position, key, outcome) => this.#moved(position, key, outcome) };
   }
@@ -318,7 +317,6 @@ function nameOf(position: number, key: Uint32Array): string {
 
 // What a migrator works on, and what it reports of its moves.
 
-/** How one move ended. */
 export interface MoveEnd {
   readonly success: boolean;
   /** Why it failed, for humans. Empty for a success. */
