@@ -187,10 +187,11 @@ export class Offer implements HandoffOffer {
         if (!isNeeded && !this.#host.mayHold(unit.bytes)) break;
         this.#host.held(unit.bytes);
         const held = await this.#port.hold(unit, owner);
-        if (held === undefined || this.#end !== undefined) {
+        // `letGo` may have come meanwhile: the other side has the unit
+        if (held === undefined || this.#end !== undefined || this.#isGone[i]) {
           this.#host.held(-unit.bytes);
           held?.release();
-          if (!isSettled || this.#end !== undefined) break;
+          if (this.#end !== undefined || !(isSettled || this.#isGone[i])) break;
           this.#isGone[i] = true;
         } else {
           this.#held[i] = held;

@@ -108,7 +108,7 @@ it.each([
   expect([answer.status, answer.text]).toEqual([status, expect.stringMatching(text)]);
 });
 
-it.each(['//', '///', '/\\', 'http://['])('the address %s is no page, and hurts no server', async (path) => {
+it.each(['//', '///', '/\\', 'http://['])('the address %s has no page, and hurts no server', async (path) => {
   const { port } = new URL(server.url);
   const status = await new Promise((resolve, reject) => {
     const asked = httpRequest({ host: '127.0.0.1', port, path, agent: false }, (response) => {

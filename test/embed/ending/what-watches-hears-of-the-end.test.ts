@@ -1,4 +1,4 @@
-/** Whoever watches a runtime is told of each end: of requests that failed early, of events that several wait for, of its log. */
+/** What watches a runtime is told of each end: of requests that failed early, of events that several wait for, of its log. */
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
