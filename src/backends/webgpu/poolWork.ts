@@ -110,7 +110,7 @@ export class PoolWork {
     const gather = new BoxTables(boxKernels.gather, packed);
     const scatter = new BoxTables(boxKernels.scatter, packed);
     const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
-    const shortage = await live.device.popErrorScope().catch(() => null); // the loss of the device is reported elsewhere
+    const shortage = await live.popOwnScope().catch(() => null); // the loss of the device is reported elsewhere
     if (shortage === null) return work;
     await work.destroy();
     throw new TierKVError(
