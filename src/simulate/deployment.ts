@@ -445,7 +445,7 @@ function readSetup(node: SpecNode, { name, bounds, config }: DeployedPool, suffi
   };
   // made once, so that a mistake in it is told with its line
   inFile(
-    (field) => placeIn(policyNode, field),
+    (field) => (field === 'scaling.triggers' ? [node, 'triggers'] : placeIn(policyNode, field)),
     () => makeScaling(planned, keyOfSeed(0n), {}),
   );
   return planned;
