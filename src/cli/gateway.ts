@@ -147,6 +147,11 @@ export function gatewayCommand(): Command {
         printText(
           `${requests} requests: ${completed} completed, ${rejected} rejected, ${failed} failed, ${retries} retries\n`,
         );
+        const { refused } = gateway.counts;
+        if (refused.size > 0) {
+          const whys = [...refused].map(([why, times]) => `${times} ${why}`);
+          printText(`refused before any decision: ${whys.join(', ')}\n`);
+        }
         for (const loss of gateway.losses) printText(`${loss}\n`);
       });
     });
@@ -253,6 +258,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     ...(options.trace === undefined ? {} : { trace: options.trace }),
     ...(options.partBytes === undefined ? {} : { partBytes: wholeNumber('--part-bytes', options.partBytes) }),
     keepParts: wholeNumber('--keep-parts', options.keepParts),
+    noted: (note) => printText(`${note}\n`),
   };
 }
 

@@ -87,6 +87,15 @@ export const gatewayMetrics: readonly Metric<MeasuredGateway>[] = [
     'Requests whose body is not a JSON object, answered with 400.',
     (of) => of.counts.invalid,
   ),
+  metric<MeasuredGateway>(
+    'counter',
+    name('refused_total'),
+    '{request}',
+    ['why'],
+    'Requests that were refused before any decision on them, by the code of their error. They are in no other count.',
+    ({ counts: { refused } }) =>
+      [...refused].map(([why, value]): MetricSample => ({ labels: { why }, value })),
+  ),
   count(
     'rejected_total',
     'Requests that the policy or a full queue turned away.',
