@@ -66,7 +66,7 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): Map<string, 
 
 // Issues of a run, the worst first, each with a count, a pattern and a cause.
 
-export interface Issue {
+interface Issue {
   /** Number of requests that it harmed. Issues are sorted by it. */
   readonly weight: number;
   readonly title: string;
@@ -252,11 +252,7 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
   });
 }
 
-export function issuesOf(facts: RunFacts): Issue[] {
-  requireShapes(
-    { facts },
-    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
-  );
+function issuesOf(facts: RunFacts): Issue[] {
   const all = [...sloIssues(facts), ...cacheIssues(facts), ...imbalance(facts), ...ofAnomalies(facts)];
   return all.sort((a, b) => b.weight - a.weight || (a.title < b.title ? -1 : 1));
 }
@@ -264,7 +260,7 @@ export function issuesOf(facts: RunFacts): Issue[] {
 // Patterns of bad outcomes: properties of requests and of decisions about them, sorted by their lift. The lift says how
 // many times as frequent a property is among bad requests as among all.
 
-export interface Pattern {
+interface Pattern {
   readonly what: string;
   /** Number of requests with the property, and of bad ones among them. */
   readonly support: number;
@@ -311,8 +307,7 @@ function badRequests(requests: readonly RequestFact[]): ReadonlySet<RequestFact>
 }
 
 /** Properties and pairs, by lift times the root of the bad requests. A pair needs a fifth more lift than each part. */
-export function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
-  requireShapes({ requests, most }, { requests: [{ id: 'text', tenant: 'text' }], most: 'number' });
+function patternsOf(requests: readonly RequestFact[], most: number): Pattern[] {
   const bad = badRequests(requests);
   const base = bad.size / Math.max(1, requests.length);
   const tagged = requests.map((request) => ({ request, tags: properties(request) }));
@@ -525,6 +520,10 @@ interface Section {
 }
 
 export function summarise(facts: RunFacts, config: SummaryConfig = defaultSummary): string {
+  requireShapes(
+    { facts },
+    { facts: { caseId: 'text', policyId: 'text', requests: 'array', anomalies: 'array', regrets: 'array' } },
+  );
   requireOptions(config, summaryConfigNames, 'config');
   oneOf('strategy', config.strategy, summaryStrategies);
   requireShapes(config, { maxTokens: 'number', focusAreas: ['text'], includeExamples: 'flag' });

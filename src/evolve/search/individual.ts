@@ -3,7 +3,6 @@
  * one slot or two. Every child names its parents and its changes.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import type { ParameterValue } from '../../sim/control/policy.ts';
 import type { NumberRule, ParameterRules } from '../../sim/control/registry.ts';
 import * as elementary from '../../sim/random/elementary.ts';
@@ -26,21 +25,6 @@ import {
   withOneMoreTerm,
 } from './programs.ts';
 import { crossTrees, isBranch, mutateTree, nodesOf, replaceNode, type TreeVocabulary } from './trees.ts';
-
-/** Shape of each parameter of the exported functions, by its name. */
-const shapes = {
-  generation: 'number',
-  candidate: { bundle: 'object', origin: 'text' },
-  evaluation: { policyId: 'text', score: 'number' },
-  standing: { score: 'number', leads: 'object' },
-  known: { id: 'text', generation: 'number' },
-  id: 'text',
-  bundle: 'object',
-  parent: 'object',
-  other: 'object?',
-  count: 'number',
-  context: { slots: 'array', guides: 'object' },
-} as const;
 
 // An individual is an evaluated bundle: a line of the lineage.
 
@@ -92,7 +76,6 @@ export function individualOf(
   evaluation: Evaluation,
   standing: Pick<Individual, 'score' | 'leads' | 'cases' | 'behaviour'>,
 ): Individual {
-  requireShapes({ generation, candidate, evaluation, standing }, shapes);
   const { bundle, origin, parents } = candidate;
   const { policyId, score: gain, objectives, metrics, error } = evaluation;
   const { score, leads, cases, behaviour } = standing;
@@ -115,7 +98,6 @@ export function individualOf(
 
 /** The individual of a candidate that decides as `known` does: it has the standing of `known`. */
 export function echoOf(known: Individual, candidate: Candidate, generation: number, id: string): Individual {
-  requireShapes({ known, generation, id, candidate }, shapes);
   const { bundle, origin, parents } = candidate;
   const metrics = { ...known.metrics, policy_nodes: policyNodes(bundle) };
   return { ...known, id, bundle, generation, origin, parents, metrics, echoOf: known.id };
@@ -126,7 +108,6 @@ export function echoOf(known: Individual, candidate: Candidate, generation: numb
  * order changes the decisions of some policies.
  */
 export function contentKey(bundle: PolicyBundle): string {
-  requireShapes({ bundle }, shapes);
   return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));
 }
 
@@ -148,7 +129,6 @@ export function nameOfSpec(spec: PolicySpec | undefined): string {
 
 /** Template, language or `tree` of each slot, as one text. */
 export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
-  requireShapes({ bundle, slots }, { bundle: 'object', slots: ['text'] });
   return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
 }
 
@@ -162,10 +142,6 @@ export function ofManyKinds(
   most: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
-  requireShapes(
-    { ranking, count, most, slots },
-    { ranking: [{ id: 'text', generation: 'number' }], count: 'number', most: 'number', slots: ['text'] },
-  );
   const ofKind = new Map<string, number>();
   const behaviours = new Set<string>();
   const found: Individual[] = [];
@@ -194,10 +170,6 @@ export function bundlesWithOneMoreTerm(
   slots: readonly PolicySlot[],
   guides: SlotGuides,
 ): Candidate[] {
-  requireShapes(
-    { ranking, slots, guides },
-    { ranking: [{ id: 'text', generation: 'number' }], slots: ['text'], guides: 'object' },
-  );
   const [best] = ranking;
   return slots.flatMap((slot) => {
     for (const { id, bundle } of ranking) {
@@ -366,10 +338,6 @@ export class NumberSpace {
     slots: readonly PolicySlot[] = policySlots,
     reach: 'all' | 'inUse' = 'all',
   ) {
-    requireShapes(
-      { bundle, guides, slots, reach },
-      { bundle: 'object', guides: 'object', slots: 'array?', reach: 'text?' },
-    );
     this.#bundle = bundle;
     this.#axes = slots.flatMap((slot) => {
       const spec = bundle[slot];
@@ -568,7 +536,6 @@ export function varyBundle(
   count: number,
   context: VaryContext,
 ): BundleChild | undefined {
-  requireShapes({ parent, other, count, context }, shapes);
   const { slots, random } = context;
   let bundle = parent;
   let usesOther = false;

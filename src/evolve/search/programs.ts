@@ -4,7 +4,6 @@
  * stays, letter for letter. In a text without these lines, all of it is open.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import { PolicyError } from '../../sandbox/program.ts';
 import type { Expression, FunctionNode, Statement } from '../../sandbox/starlark/ast.ts';
 import { parse } from '../../sandbox/starlark/parser.ts';
@@ -87,10 +86,6 @@ export function mutateProgram(
   known: ProgramFields = {},
   favoured: ProgramFields = {},
 ): ProgramChild | undefined {
-  requireShapes(
-    { source, random, known, favoured },
-    { source: 'text', random: { seek: 'function' }, known: 'object?', favoured: 'object?' },
-  );
   return vary(source, (module) => {
     const sites = sitesOf(module);
     if (sites.length === 0) return undefined;
@@ -114,7 +109,6 @@ export function withOneMoreTerm(
   known: ProgramFields,
   favoured: ProgramFields,
 ): ProgramChild[] {
-  requireShapes({ source, known, favoured }, { source: 'text', known: 'object', favoured: 'object' });
   const module = tryParse(regionsOf(source)[1]);
   if (module === undefined) return [];
   return withEachTerm(module, known, favoured).flatMap((changed) => vary(source, () => changed, 1) ?? []);
@@ -127,10 +121,6 @@ export function crossPrograms(
   random: GoRandom,
   known: ProgramFields = {},
 ): ProgramChild | undefined {
-  requireShapes(
-    { source, other, random, known },
-    { source: 'text', other: 'text', random: { seek: 'function' }, known: 'object?' },
-  );
   const donor = tryParse(regionsOf(other)[1]);
   if (donor === undefined) return undefined;
   const donors = sitesOf(donor).filter(({ expression }) => !isNumber(expression));
@@ -160,7 +150,6 @@ function fits(donor: Site, { sort, within }: Site): boolean {
 
 /** Fields that programs read, with their usual values; see `fieldsOf`. A text that does not parse reads none. */
 export function fieldsRead(sources: readonly string[], known: ProgramFields): ProgramFields {
-  requireShapes({ sources, known }, { sources: ['text'], known: 'object' });
   const read = fieldsOf(sources.flatMap((source) => tryParse(regionsOf(source)[1]) ?? []));
   return Object.fromEntries(
     Object.entries(read).map(([object, fields]) => [
@@ -172,14 +161,12 @@ export function fieldsRead(sources: readonly string[], known: ProgramFields): Pr
 
 /** Numbers of the open part, without signs, in the order of the text. */
 export function numbersOf(source: string): number[] {
-  requireShapes({ source }, { source: 'text' });
   const module = tryParse(regionsOf(source)[1]);
   return module === undefined ? [] : literalsOf(module).map(({ value }) => value);
 }
 
 /** The program with other numbers in the same places. A number that changes becomes a float. */
 export function withNumbers(source: string, numbers: readonly number[]): string {
-  requireShapes({ source, numbers }, { source: 'text', numbers: ['number'] });
   const [before, open, after] = regionsOf(source);
   const parsed = tryParse(open);
   if (parsed === undefined) return source;

@@ -4,7 +4,6 @@
  * child has features and actions of its slot only.
  */
 
-import { requireShapes } from '../../runtime/options.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 import type { TreeBranch, TreeComparison, TreeLeaf, TreeNode } from '../bundle/policyBundle.ts';
 
@@ -129,10 +128,6 @@ export function mutateTree(
   vocabulary: TreeVocabulary,
   random: GoRandom,
 ): TreeChild | undefined {
-  requireShapes(
-    { vocabulary, random },
-    { vocabulary: { features: 'array', actions: 'array' }, random: { seek: 'function' } },
-  );
   const nodes = nodesOf(root);
   for (let tries = 0; tries < TRIES; tries++) {
     const at = random.intn(nodes.length);
@@ -149,7 +144,6 @@ export function mutateTree(
 
 /** A child of two trees: a part of the second in the place of a part of the first. */
 export function crossTrees(root: TreeNode, other: TreeNode, random: GoRandom): TreeChild | undefined {
-  requireShapes({ random }, { random: { seek: 'function' } });
   const nodes = nodesOf(root);
   const donors = nodesOf(other);
   for (let tries = 0; tries < TRIES; tries++) {
