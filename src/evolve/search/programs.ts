@@ -1,7 +1,7 @@
 /**
  * Children of Starlark programs, by a mutation, or by an expression of another program. Every child compiles. Between
  * the lines `# EVOLVE-BLOCK-START` and `# EVOLVE-BLOCK-END` lies the open part of a program; the rest of such a text
- * stays, letter for letter. In a text without these lines, all of it is open.
+ * stays, letter for letter. Without the second line, the open part reaches to the end; without the first, all is open.
  */
 
 import { PolicyError } from '../../sandbox/program.ts';
@@ -29,10 +29,11 @@ const NODES_MAX = 600;
 function regionsOf(source: string): [before: string, open: string, after: string] {
   const lines = source.split('\n');
   const start = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-START/.test(line));
-  const end = lines.findIndex((line) => /^\s*#\s*EVOLVE-BLOCK-END/.test(line));
-  if (start < 0 || end < start) return ['', source, ''];
+  if (start < 0) return ['', source, ''];
+  const end = lines.findIndex((line, i) => i > start && /^\s*#\s*EVOLVE-BLOCK-END/.test(line));
   const text = (from: number, to?: number): string => lines.slice(from, to).join('\n');
-  return [`${text(0, start + 1)}\n`, `${text(start + 1, end)}\n`, text(end)];
+  const before = `${text(0, start + 1)}\n`;
+  return end < 0 ? [before, text(start + 1), ''] : [before, `${text(start + 1, end)}\n`, text(end)];
 }
 
 function tryParse(text: string): FunctionNode | undefined {

@@ -174,6 +174,13 @@ it('text outside the marked lines stays, letter for letter', () => {
   expect(numbersOf(source)).toEqual(numbersOf(policy));
 });
 
+it('without the second line, text before the first stays and the rest is open', () => {
+  const before = 'LIMIT = 3\n# EVOLVE-BLOCK-END\n# EVOLVE-BLOCK-START\n';
+  expect(numbersOf(before + policy)).toEqual(numbersOf(policy));
+  const child = mutateProgram(before + policy, new GoRandom(BigInt(seed)));
+  expect(child?.source.startsWith(before), child?.source).toBe(true);
+});
+
 it('numbers can be read and written in place', () => {
   expect(numbersOf(policy)).toEqual([0.5, 0, 1e9, 0.1, 0.9, 0, 2]);
   const changed = withNumbers(policy, [0.75, 0, 1e9, 0.25, 0.9, 0, 3.5]);
