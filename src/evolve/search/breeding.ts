@@ -65,6 +65,16 @@ const LEADERS = 8;
 /** Most leaders of one kind among them, so that mates differ. */
 const OF_ONE_KIND = 2;
 
+/** The first `count` that are made, in at most four tries for each. */
+function upTo<Made>(count: number, make: (tried: number) => Made | undefined): Made[] {
+  const made: Made[] = [];
+  for (let i = 0; i < 4 * count && made.length < count; i++) {
+    const each = make(i);
+    if (each !== undefined) made.push(each);
+  }
+  return made;
+}
+
 export class Breeding {
   readonly #state: SearchState;
   readonly #guides: SlotGuides;
@@ -109,18 +119,16 @@ export class Breeding {
 
   fromIslands(count: number, random: GoRandom): { candidate: Candidate; island: number }[] {
     const { islands } = this.#state.archive;
-    const made: { candidate: Candidate; island: number }[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
+    return upTo(count, (i) => {
       const island = i % islands.length;
       const parent = pickElite(islands[island], random);
       const other = pickElite(islands[island], random);
-      if (parent === undefined) continue;
+      if (parent === undefined) return undefined;
       const changes = random.float64() < COMPOUND ? 2 : 1;
-      const mate = other === undefined ? undefined : this.#find(other.id);
+      const mate = other && this.#find(other.id);
       const candidate = this.#child(this.#find(parent.id), mate, changes, 'variation', random);
-      if (candidate !== undefined) made.push({ candidate, island });
-    }
-    return made;
+      return candidate && { candidate, island };
+    });
   }
 
   /** Parents by tournament: the population is sorted by rank and crowding, so the lower of two indexes wins. */
@@ -129,23 +137,12 @@ export class Breeding {
     if (front.length === 0) return [];
     const draw = (): Individual =>
       this.#find(front[Math.min(random.intn(front.length), random.intn(front.length))]);
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const candidate = this.#child(draw(), draw(), 1, 'pareto', random);
-      if (candidate !== undefined) made.push(candidate);
-    }
-    return made;
+    return upTo(count, () => this.#child(draw(), draw(), 1, 'pareto', random));
   }
 
   fromBranch(count: number, random: GoRandom): Candidate[] {
-    const { branch } = this.#state;
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const parent = this.#find(branch.current.id);
-      const candidate = this.#child(parent, this.#leader(random), 1 + random.intn(2), 'branch', random);
-      if (candidate !== undefined) made.push(candidate);
-    }
-    return made;
+    const parent = this.#find(this.#state.branch.current.id);
+    return upTo(count, () => this.#child(parent, this.#leader(random), 1 + random.intn(2), 'branch', random));
   }
 }
 
@@ -194,8 +191,9 @@ export async function choose(
   const { evaluations, cases } = await onSuite(asked, 'validation', evaluator, within);
   const rivals = evaluations
     .slice(finalists.length)
-    .filter((evaluation) => evaluation !== undefined && evaluation.error === undefined)
-    .map((evaluation) => caseScoresOf(evaluation as Evaluation));
+    .filter((evaluation) => evaluation !== undefined)
+    .filter(({ error }) => error === undefined)
+    .map(caseScoresOf);
   const bars = rivals.length === 0 ? {} : barsOf(rivals, cases);
   const all = finalists.flatMap((individual, i): Chosen[] => {
     const evaluation = evaluations[i];

@@ -96,7 +96,7 @@ export class Search {
     const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
     individuals.forEach((individual, i) => {
-      if (!search.#book.byId.has(individual.id)) search.#keep(individual, [i % plan.islands]);
+      if (!search.#book.byId.has(individual.id)) search.#keep(individual, i % plan.islands);
     });
     search.#close(individuals);
     return search;
@@ -186,10 +186,7 @@ export class Search {
       ...islands.map(({ candidate }) => candidate),
       ...this.#systematic(generation),
     ];
-    const { rungs } = this.#state;
-    const answers = await answersTo(candidates, generation, this.#book, rungs, this.#evaluator, signal);
-    const found = answers.individuals;
-    this.#state.evaluations += answers.evaluations;
+    const found = await this.#individualsOf(candidates, generation, signal);
 
     let at = 0;
     numeric.forEach((state, i) => {
@@ -205,11 +202,42 @@ export class Search {
     const islandsAt = branchAt + branch.length;
     this.#state.generation = generation;
     found.forEach((individual, i) => {
-      const island = islands[i - islandsAt]?.island ?? i % plan.islands;
-      this.#keep(individual, [island]);
+      this.#keep(individual, islands[i - islandsAt]?.island ?? i % plan.islands);
     });
     this.#walk(found.slice(branchAt, islandsAt));
     this.#close(found);
+  }
+
+  /** Individuals in the order of the candidates. A bundle that is in the book is not evaluated again; all others race. */
+  async #individualsOf(
+    candidates: readonly Candidate[],
+    generation: number,
+    signal?: AbortSignal,
+  ): Promise<Individual[]> {
+    const { byContent, byBehaviour } = this.#book;
+    const keys = candidates.map(({ bundle }) => contentKey(bundle));
+    const fresh = new Map<string, Candidate>();
+    candidates.forEach((candidate, i) => {
+      if (byContent.has(keys[i]) || fresh.has(keys[i])) return;
+      fresh.set(keys[i], { ...candidate, bundle: labelled(candidate, generation) });
+    });
+    const asked = [...fresh.values()].map(({ bundle }) => bundle);
+    const known = new Set(byBehaviour.keys());
+    const raced = await race(asked, this.#state.rungs, this.#evaluator, known, signal);
+    this.#state.evaluations += asked.length;
+    const answers = new Map(byContent);
+    const firsts = new Map(byBehaviour);
+    [...fresh].forEach(([key, candidate], i) => {
+      const { evaluation, behaviour, isEcho } = raced[i];
+      const first = isEcho ? firsts.get(behaviour) : undefined;
+      const individual =
+        first === undefined
+          ? individualOf(candidate, generation, evaluation, raced[i])
+          : echoOf(first, candidate, generation, evaluation.policyId);
+      answers.set(key, individual);
+      if (!firsts.has(behaviour)) firsts.set(behaviour, individual);
+    });
+    return keys.map((key) => answers.get(key) as Individual);
   }
 
   /**
@@ -225,8 +253,8 @@ export class Search {
     return bundlesWithOneMoreTerm(this.ranking, plan.slots, this.#guides);
   }
 
-  /** Enters an individual into the book and offers it to the archive. */
-  #keep(individual: Individual, islands: readonly number[]): void {
+  /** Enters an individual into the book and offers it to an island of the archive. */
+  #keep(individual: Individual, island: number): void {
     const { archive, individuals } = this.#state;
     if (!this.#book.byId.has(individual.id)) {
       individuals.push(individual);
@@ -234,9 +262,7 @@ export class Search {
     }
     if (individual.error !== undefined) return;
     const cell = cellOf(archive.axes, individual.metrics);
-    for (const island of islands) {
-      offer(archive.islands[island], cell, { id: individual.id, score: individual.score });
-    }
+    offer(archive.islands[island], cell, { id: individual.id, score: individual.score });
   }
 
   /** Ends a generation: NSGA-II selects its population, and the history gets a record. */
@@ -435,15 +461,6 @@ async function beginState(
   return { state, individuals };
 }
 
-// Candidates become individuals. A bundle that is in the book is not evaluated again; all others race.
-
-interface Answers {
-  /** In the order of the candidates. */
-  readonly individuals: readonly Individual[];
-  /** Number of candidates that were evaluated. */
-  readonly evaluations: number;
-}
-
 /** The bundle with its generation, its first parent and its changes. */
 function labelled({ bundle, parents, changes }: Candidate, generation: number): PolicyBundle {
   const { name: _, ...unnamed } = bundle;
@@ -451,50 +468,14 @@ function labelled({ bundle, parents, changes }: Candidate, generation: number): 
   return { ...unnamed, generation, ...(parentId === undefined ? {} : { parentId }), mutations: changes };
 }
 
-async function answersTo(
-  candidates: readonly Candidate[],
-  generation: number,
-  book: Book,
-  rungs: readonly Rung[],
-  evaluator: Evaluator,
-  signal?: AbortSignal,
-): Promise<Answers> {
-  const keys = candidates.map(({ bundle }) => contentKey(bundle));
-  const fresh = new Map<string, Candidate>();
-  candidates.forEach((candidate, i) => {
-    if (book.ofContent(keys[i]) !== undefined || fresh.has(keys[i])) return;
-    fresh.set(keys[i], { ...candidate, bundle: labelled(candidate, generation) });
-  });
-  const asked = [...fresh.values()].map(({ bundle }) => bundle);
-  const raced = await race(asked, rungs, evaluator, book.behaviours, signal);
-  const answers = new Map<string, Individual>();
-  /** The first individual of each new behaviour. */
-  const firsts = new Map<string, Individual>();
-  [...fresh].forEach(([key, candidate], i) => {
-    const { evaluation, behaviour, isEcho } = raced[i];
-    const known = isEcho ? (firsts.get(behaviour) ?? book.ofBehaviour(behaviour)) : undefined;
-    const individual =
-      known === undefined
-        ? individualOf(candidate, generation, evaluation, raced[i])
-        : echoOf(known, candidate, generation, evaluation.policyId);
-    answers.set(key, individual);
-    if (!isEcho) firsts.set(behaviour, individual);
-  });
-  const individuals = keys.map((key) => {
-    const individual = answers.get(key) ?? book.ofContent(key);
-    if (individual === undefined) throw new Error('a candidate has no answer');
-    return individual;
-  });
-  return { individuals, evaluations: asked.length };
-}
-
 // All evaluated individuals by content, by id and by behaviour.
 
 class Book {
-  readonly #byContent: Map<string, Individual> = new Map();
+  /** By `contentKey` of the bundle. */
+  readonly byContent: Map<string, Individual> = new Map();
   readonly byId: Map<string, Individual> = new Map();
   /** The first individual of each behaviour. */
-  readonly #byBehaviour: Map<string, Individual> = new Map();
+  readonly byBehaviour: Map<string, Individual> = new Map();
 
   constructor(individuals: readonly Individual[]) {
     for (const individual of individuals) this.enter(individual);
@@ -502,28 +483,15 @@ class Book {
 
   enter(individual: Individual): void {
     const { bundle, id, behaviour } = individual;
-    this.#byContent.set(contentKey(bundle), individual);
+    this.byContent.set(contentKey(bundle), individual);
     this.byId.set(id, individual);
-    if (behaviour !== '' && !this.#byBehaviour.has(behaviour)) this.#byBehaviour.set(behaviour, individual);
+    if (behaviour !== '' && !this.byBehaviour.has(behaviour)) this.byBehaviour.set(behaviour, individual);
   }
 
   find(id: string): Individual {
     const found = this.byId.get(id);
     if (found === undefined) throw new Error(`the search knows no bundle ${id}`);
     return found;
-  }
-
-  /** @param key `contentKey` of a bundle */
-  ofContent(key: string): Individual | undefined {
-    return this.#byContent.get(key);
-  }
-
-  ofBehaviour(behaviour: string): Individual | undefined {
-    return this.#byBehaviour.get(behaviour);
-  }
-
-  get behaviours(): ReadonlySet<string> {
-    return new Set(this.#byBehaviour.keys());
   }
 }
 

@@ -58,30 +58,19 @@ export function crowdingDistances(points: readonly Objectives[]): number[] {
   return distances;
 }
 
-/** The rank of each point, and its crowding distance among the points of that rank. */
-export function rankAndCrowd(points: readonly Objectives[]): { rank: number; crowding: number }[] {
+/** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
+export function survivors(points: readonly Objectives[], count: number): number[] {
   const ranks = paretoRanks(points);
-  const result = ranks.map((rank) => ({ rank, crowding: 0 }));
+  const crowding: number[] = new Array(points.length).fill(0);
   for (const rank of new Set(ranks)) {
     const members = ranks.flatMap((each, i) => (each === rank ? [i] : []));
     const distances = crowdingDistances(members.map((i) => points[i]));
-    members.forEach((i, k) => {
-      result[i].crowding = distances[k];
-    });
+    for (const [k, i] of members.entries()) crowding[i] = distances[k];
   }
-  return result;
-}
-
-/** Indexes of the `count` points that NSGA-II keeps, best first: by rank, then the least crowded. */
-export function survivors(points: readonly Objectives[], count: number): number[] {
-  const order = rankAndCrowd(points);
+  // the difference of two infinite distances is not a number, and the index decides
   return points
     .map((_, i) => i)
-    .sort((a, b) => {
-      if (order[a].rank !== order[b].rank) return order[a].rank - order[b].rank;
-      if (order[a].crowding !== order[b].crowding) return order[b].crowding - order[a].crowding;
-      return a - b;
-    })
+    .sort((a, b) => ranks[a] - ranks[b] || crowding[b] - crowding[a] || a - b)
     .slice(0, count);
 }
 
