@@ -309,8 +309,7 @@ function isSettled({ cma, strategy, idle }: NumericState): boolean {
 }
 
 /** Digest that is equal for bundles that differ only in numbers in use. */
-function structureOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): string {
-  const space = spaceOf(bundle, guides, slots);
+function structureOf(space: NumberSpace): string {
   return contentHash(contentKey(space.at(new Array(space.dimensions).fill(0.5))));
 }
 
@@ -321,10 +320,11 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
   for (const individual of ranking) {
     if (seen.size === CHOICE) break;
     const kind = kindOf(individual.bundle, slots);
-    const structure = structureOf(individual.bundle, guides, slots);
     const before = ofKind.get(kind) ?? 0;
-    if (before === RUNS_OF_ONE_KIND || seen.has(structure)) continue;
-    if (spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
+    if (before === RUNS_OF_ONE_KIND) continue;
+    const space = spaceOf(individual.bundle, guides, slots);
+    const structure = structureOf(space);
+    if (space.dimensions === 0 || seen.has(structure)) continue;
     ofKind.set(kind, before + 1);
     seen.set(structure, individual);
   }

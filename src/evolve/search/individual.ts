@@ -316,8 +316,8 @@ interface SearchAxis {
   readonly value: number;
   /** Whether it is a weight. Weight 0 turns its scorer off. */
   readonly isWeight?: boolean;
-  /** The policy with another value of this number. */
-  put(spec: PolicySpec, value: number): PolicySpec;
+  /** The policy with another value of this number; or the place of a program's number in its text. */
+  readonly put: ((spec: PolicySpec, value: number) => PolicySpec) | number;
 }
 
 /** Share of the largest allowed weight below which a weight is left out of the sum. */
@@ -325,7 +325,11 @@ const LEAST_WEIGHT = 0.02;
 
 export class NumberSpace {
   readonly #bundle: PolicyBundle;
-  readonly #axes: readonly (readonly [PolicySlot, SearchAxis])[];
+  readonly #slots: readonly {
+    readonly slot: PolicySlot;
+    readonly spec: PolicySpec;
+    readonly axes: readonly SearchAxis[];
+  }[];
 
   /**
    * @param slots slots whose numbers are coordinates
@@ -339,13 +343,17 @@ export class NumberSpace {
     reach: 'all' | 'inUse' = 'all',
   ) {
     this.#bundle = bundle;
-    this.#axes = slots.flatMap((slot) => {
+    this.#slots = slots.flatMap((slot) => {
       const spec = bundle[slot];
       const guide = guides[slot];
       if (spec === undefined || guide === undefined) return [];
       const axes = axesOf(spec, guide);
-      return (reach === 'all' ? axes : axes.filter(isInUse)).map((axis) => [slot, axis] as const);
+      return [{ slot, spec, axes: reach === 'all' ? axes : axes.filter(isInUse) }];
     });
+  }
+
+  get #axes(): SearchAxis[] {
+    return this.#slots.flatMap(({ axes }) => axes);
   }
 
   get dimensions(): number {
@@ -354,24 +362,35 @@ export class NumberSpace {
 
   /** The bundle's own point. */
   get point(): number[] {
-    return this.#axes.map(([, { scale, value }]) => toUnit(scale, value));
+    return this.#axes.map(({ scale, value }) => toUnit(scale, value));
   }
 
   /** Standard deviation below which a coordinate freezes: half a step of integers and choices, 0 of other numbers. */
   get leastDeviation(): number[] {
-    return this.#axes.map(([, { scale }]) => stepOf(scale) / 2);
+    return this.#axes.map(({ scale }) => stepOf(scale) / 2);
   }
 
   /** The bundle with the numbers of `point`. */
   at(point: readonly number[]): PolicyBundle {
     const specs: Partial<Record<PolicySlot, PolicySpec>> = {};
-    this.#axes.forEach(([slot, axis], i) => {
-      // the slot has a spec, or it would have no axis
-      const spec = specs[slot] ?? (this.#bundle[slot] as PolicySpec);
-      specs[slot] = axis.put(spec, toValue(axis.scale, point[i]));
-    });
+    let i = 0;
+    for (const { slot, spec, axes } of this.#slots) {
+      const values = axes.map(({ scale }) => toValue(scale, point[i++]));
+      if (axes.length > 0) specs[slot] = withValues(spec, axes, values);
+    }
     return { ...this.#bundle, ...specs };
   }
+}
+
+/** A program takes all values at once, since each change of its text costs a parse. */
+function withValues(spec: PolicySpec, axes: readonly SearchAxis[], values: readonly number[]): PolicySpec {
+  const numbers = spec.type === 'code' ? numbersOf(spec.source) : [];
+  let changed = spec;
+  for (const [i, { put }] of axes.entries()) {
+    if (typeof put === 'number') numbers[put] = values[i];
+    else changed = put(changed, values[i]);
+  }
+  return changed.type === 'code' ? { ...changed, source: withNumbers(changed.source, numbers) } : changed;
 }
 
 function isInUse({ scale, value, isWeight }: SearchAxis): boolean {
@@ -484,14 +503,7 @@ function treeAxes(root: TreeNode, { features, actions }: TreeVocabulary): Search
 function programAxes(source: string): SearchAxis[] {
   return numbersOf(source).flatMap((value, at): SearchAxis[] => {
     const scale = scaleOfLiteral(value);
-    if (scale === undefined) return [];
-    const put = (spec: PolicySpec, each: number): PolicySpec => {
-      if (spec.type !== 'code') return spec;
-      const numbers = numbersOf(spec.source);
-      numbers[at] = each;
-      return { ...spec, source: withNumbers(spec.source, numbers) };
-    };
-    return [{ scale, value, put }];
+    return scale === undefined ? [] : [{ scale, value, put: at }];
   });
 }
 

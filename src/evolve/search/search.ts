@@ -66,6 +66,8 @@ const TERMS_EVERY = 8;
 
 export class Search {
   #state: SearchState;
+  /** The state after the last generation, as JSON. */
+  #text = '';
   readonly #evaluator: Evaluator;
   readonly #guides: SlotGuides;
   readonly #book: Book;
@@ -99,6 +101,7 @@ export class Search {
       if (!search.#book.byId.has(individual.id)) search.#keep(individual, i % plan.islands);
     });
     search.#close(individuals);
+    search.#settle();
     return search;
   }
 
@@ -117,7 +120,15 @@ export class Search {
         'Give it the same plan again.',
       );
     }
-    return new Search(state, evaluator, guides);
+    const search = new Search(state, evaluator, guides);
+    search.#settle();
+    return search;
+  }
+
+  /** Goes on from what JSON keeps of the state, as a resumed search does, so that both go on alike. */
+  #settle(): void {
+    this.#text = JSON.stringify(this.#state);
+    this.#state = JSON.parse(this.#text) as SearchState;
   }
 
   /** The state after the last generation. Callers write it and must not change it. */
@@ -144,16 +155,14 @@ export class Search {
   /** Runs one generation. An abort leaves the state as the generation before left it. */
   async step(signal?: AbortSignal): Promise<GenerationRecord> {
     const { plan } = this.#state;
-    const before = JSON.stringify(this.#state);
     try {
       await this.#generation(signal);
     } catch (error) {
-      this.#state = JSON.parse(before) as SearchState;
+      this.#state = JSON.parse(this.#text) as SearchState;
       throw error;
     }
     if (this.#state.generation % plan.migrateEvery === 0) migrate(this.#state.archive, MIGRANTS);
-    // the same values as a resumed search reads, so that both go on alike
-    this.#state = JSON.parse(JSON.stringify(this.#state)) as SearchState;
+    this.#settle();
     return this.record;
   }
 
