@@ -328,11 +328,7 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
     ofKind.set(kind, before + 1);
     seen.set(structure, individual);
   }
-  let chosen: readonly [string, Individual] | undefined;
-  for (const entry of seen) {
-    const count = starts[entry[0]] ?? 0;
-    if (chosen === undefined || count < (starts[chosen[0]] ?? 0)) chosen = entry;
-  }
+  const chosen = [...seen].sort(([a], [b]) => (starts[a] ?? 0) - (starts[b] ?? 0)).at(0);
   state.cma = null;
   state.strategy = null;
   state.base = null;
