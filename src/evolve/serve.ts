@@ -184,6 +184,17 @@ function checkFrozen(slot: string, text: string, original: string): void {
   );
 }
 
+/** Reads a bundle whose programs may differ from their originals inside the marked blocks only. */
+function bundleOf(json: unknown, originals: Texts): PolicyBundle {
+  const bundle = readBundle(json);
+  for (const slot of policySlots) {
+    const spec = bundle[slot];
+    if (originals[slot] === undefined || spec === undefined) continue;
+    checkFrozen(slot, spec.type === 'code' ? spec.source : JSON.stringify(spec), originals[slot]);
+  }
+  return bundle;
+}
+
 // Requests of the wire, checked field by field.
 
 /** A number, a text, or null, by which a client finds the request of an answer. */
@@ -342,7 +353,7 @@ export class EvaluationService {
   async #run(id: RequestId, method: ServiceMethod, params: Params): Promise<unknown> {
     switch (method) {
       case 'evaluate':
-        return this.#evaluate(id, params, (read) => read());
+        return this.#evaluate(id, params, this.#reader(params));
       case 'baseline':
         return this.#evaluate(id, params, () => baseline);
       case 'validate':
@@ -386,16 +397,13 @@ export class EvaluationService {
     if (controllers?.size === 0) this.#running.delete(id);
   }
 
-  #read({ bundle, candidate }: Params, originals: Texts): PolicyBundle {
-    if (bundle !== undefined) {
-      const read = readBundle(bundle);
-      for (const slot of policySlots) {
-        const spec = read[slot];
-        if (originals[slot] === undefined || spec === undefined) continue;
-        checkFrozen(slot, spec.type === 'code' ? spec.source : JSON.stringify(spec), originals[slot]);
-      }
-      return read;
-    }
+  /** @returns a function that reads the candidate, whose errors are the candidate's */
+  #reader({ frozen, bundle, candidate }: Params): () => PolicyBundle {
+    const originals = originalsOf(frozen);
+    return () => (bundle === undefined ? this.#ofTexts(candidate, originals) : bundleOf(bundle, originals));
+  }
+
+  #ofTexts(candidate: unknown, originals: Texts): PolicyBundle {
     if (typeof candidate !== 'object' || candidate === null || Array.isArray(candidate)) {
       throw configError('params.candidate', 'is missing', 'Give it a text for each slot, or give a bundle.');
     }
@@ -406,18 +414,13 @@ export class EvaluationService {
     return bundleOfTexts(texts, this.base);
   }
 
-  async #evaluate(
-    id: RequestId,
-    params: Params,
-    choose: (read: () => PolicyBundle) => PolicyBundle,
-  ): Promise<ServiceAnswer> {
+  async #evaluate(id: RequestId, params: Params, read: () => PolicyBundle): Promise<ServiceAnswer> {
     const suite = suiteOf(params.suite);
     const cases = casesOf(params.cases, this.#options.evaluator.caseIds(suite));
     const wallMs = wallMsOf(params.limits) ?? this.#options.wallMs ?? WALL_MS;
-    const originals = originalsOf(params.frozen);
     let bundle: PolicyBundle;
     try {
-      bundle = choose(() => this.#read(params, originals));
+      bundle = read();
       await bindBundle(bundle);
     } catch (error) {
       return this.#failed(errorOf(error));
@@ -474,9 +477,9 @@ export class EvaluationService {
   }
 
   async #validate(params: Params): Promise<{ valid: boolean; error?: EvaluationError }> {
-    const originals = originalsOf(params.frozen);
+    const read = this.#reader(params);
     try {
-      await bindBundle(this.#read(params, originals));
+      await bindBundle(read());
       return { valid: true };
     } catch (error) {
       return { valid: false, error: errorOf(error) };

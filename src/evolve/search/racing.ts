@@ -4,6 +4,7 @@
  * no workload pays for another: a preset scores 0 at most. Races stop weak candidates after a few seeds.
  */
 
+import { configError } from '../../runtime/errors.ts';
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 import { contentHash } from '../bundle/presets.ts';
 import { type Evaluation, type Evaluator, meansBySetting, settingOf } from '../fitness/evaluation.ts';
@@ -59,6 +60,9 @@ export function barsOf(
 export function standingOf(evaluation: Evaluation, bars: BySetting): Standing {
   const { cases = [], error } = evaluation;
   if (error !== undefined) return { score: FAILED_SCORE, leads: {}, cases: 0 };
+  if (cases.length === 0) {
+    throw configError('evaluator', 'gives an evaluation without cases', 'Give each evaluation its cases.');
+  }
   const means = meansBySetting(cases);
   const leads = Object.fromEntries(Object.keys(means).map((name) => [name, means[name] - (bars[name] ?? 0)]));
   const values = Object.values(leads);

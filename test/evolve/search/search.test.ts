@@ -150,6 +150,13 @@ it('presets are refused if none of them runs', async () => {
   await expect(Search.begin(plan, broken, new AnalyticEvaluator(1), guides)).rejects.toThrow(/do not run/);
 });
 
+it('an evaluator that gives no cases is refused', async () => {
+  const evaluator = new AnalyticEvaluator(1);
+  const whole = evaluator.evaluate.bind(evaluator);
+  evaluator.evaluate = async (...asked) => (await whole(...asked)).map(({ cases: _, ...rest }) => rest);
+  await expect(Search.begin(plan, presets, evaluator, guides)).rejects.toThrow(/evaluator .*without cases/);
+});
+
 it('the numbers of a bundle are a point, and the point is the bundle', () => {
   for (const bundle of presets) {
     const space = new NumberSpace(bundle, guides);
