@@ -311,6 +311,31 @@ function shareOf({ population }: SearchPlan, share: number): number {
 /** Presets of each setting that go on to the next rung: few seeds do not tell which of them is the best there. */
 const RIVALS = 6;
 
+/**
+ * Simulations of a generation, as a multiple of its population on the first rung: the mean of whole searches, with
+ * further rungs and with generations that try every way.
+ */
+const PER_GENERATION = 2;
+
+/** Simulations that the phases of a search ask for, about: its progress is told by them. */
+export function expectedCases(
+  population: number,
+  first: number,
+  finalists: number,
+  evaluator: Pick<Evaluator, 'caseIds'>,
+): { readonly presets: number; readonly generation: number; readonly judging: number } {
+  const train = evaluator.caseIds('train');
+  const [rung] = rungsOf(train);
+  const rivals = Math.min(first, RIVALS * new Set(train.map(settingOf)).size);
+  return {
+    presets: first * rung.length + rivals * (train.length - rung.length),
+    generation: PER_GENERATION * population * rung.length,
+    judging:
+      (finalists + rivals) * evaluator.caseIds('validation').length +
+      (1 + first) * evaluator.caseIds('hidden').length,
+  };
+}
+
 interface PresetRun {
   readonly evaluation: Evaluation;
   /** Number of the last rung on which the preset ran. */

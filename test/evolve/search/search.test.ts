@@ -8,7 +8,7 @@ import {
   type SearchState,
 } from '../../../src/evolve/search/breeding.ts';
 import { NumberSpace } from '../../../src/evolve/search/individual.ts';
-import { Search } from '../../../src/evolve/search/search.ts';
+import { expectedCases, Search } from '../../../src/evolve/search/search.ts';
 import { AnalyticEvaluator, guides, presets } from './analyticEvaluator.ts';
 
 const plan: SearchPlan = {
@@ -112,6 +112,22 @@ it('a bundle is never evaluated twice', async () => {
   const asked = firstRung.reduce((sum, { count }) => sum + count, 0);
   expect(search.state.evaluations).toBe(asked);
   expect(search.state.individuals.length).toBe(asked);
+});
+
+it('the simulations that a search is expected to ask for are about as many as it asks for', async () => {
+  const evaluator = new AnalyticEvaluator(1);
+  // four of the eight cases are new on each of the two rungs
+  const simulated = (from: number): number =>
+    evaluator.asked.slice(from).reduce((sum, { count }) => sum + 4 * count, 0);
+  const expected = expectedCases(plan.population, presets.length, 6, evaluator);
+  const search = await Search.begin(plan, presets, evaluator, guides);
+  expect(expected.presets).toBe(presets.length * 8);
+  const from = evaluator.asked.length;
+  for (let generation = 0; generation < 20; generation++) await search.step();
+  const share = simulated(from) / (20 * expected.generation);
+  expect(share).toBeGreaterThan(0.5);
+  expect(share).toBeLessThan(2);
+  expect(expected.judging).toBe((6 + presets.length) * 8 + (1 + presets.length) * 8);
 });
 
 it('every bundle names its parents, which stand before it in the lineage', async () => {
