@@ -129,7 +129,8 @@ export function crossPrograms(
     const sites = sitesOf(module);
     if (sites.length === 0 || donors.length === 0) return undefined;
     const site = pick(sites, random);
-    const fitting = donors.filter((each) => fits(each, site));
+    // names have the same meaning in functions of the same name
+    const fitting = donors.filter(({ sort, within }) => sort === site.sort && within === site.within);
     if (fitting.length === 0) return undefined;
     const { expression } = pick(fitting, random);
     if (site.sort === 'number' && random.intn(2) === 0) {
@@ -142,11 +143,6 @@ export function crossPrograms(
       about: `${print(site.expression)} becomes ${print(expression)} of the other parent`,
     };
   });
-}
-
-/** Whether the donor can stand there. Names have the same meaning in functions of the same name. */
-function fits(donor: Site, { sort, within }: Site): boolean {
-  return donor.sort === sort && donor.within === within;
 }
 
 /** Fields that programs read, with their usual values; see `fieldsOf`. A text that does not parse reads none. */
