@@ -187,8 +187,16 @@ export async function choose(
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
   requireShapes({ finalists, presets, evaluator }, shapes);
   const within = { signal, budget, phase: 'validation' } as const;
-  const asked = [...finalists, ...bestOfEach(presets, RIVALS)];
-  const { evaluations, cases } = await onSuite(asked, 'validation', evaluator, within);
+  const beside = bestOfEach(presets, RIVALS).sort((a, b) => b.score - a.score);
+  // leads need a preset to be compared with
+  const sure = beside.length > 0 ? [0, finalists.length] : [0];
+  const { evaluations, cases } = await onSuite(
+    [...finalists, ...beside],
+    'validation',
+    evaluator,
+    within,
+    sure,
+  );
   const rivals = evaluations
     .slice(finalists.length)
     .filter((evaluation) => evaluation !== undefined)
@@ -204,12 +212,16 @@ export async function choose(
   return { chosen: all.reduce((a, b) => (b.validation > a.validation ? b : a)), all };
 }
 
-/** Runs bundles on a suite. The first one runs in any case; without time for more, on one seed of each setting. */
+/**
+ * Runs bundles on a suite.
+ * @param sure places of the bundles that run in any case; without time for more, on one seed of each setting
+ */
 async function onSuite(
   asked: readonly Individual[],
   suite: SuiteName,
   evaluator: Evaluator,
   within: Within,
+  sure: readonly number[],
 ): Promise<{ readonly evaluations: readonly (Evaluation | undefined)[]; readonly cases: readonly string[] }> {
   const { budget, signal } = within;
   const all = evaluator.caseIds(suite);
@@ -218,16 +230,19 @@ async function onSuite(
     return { evaluations: await evaluator.evaluate(bundles, suite, signal), cases: all };
   }
   const one = oneSeedEach(all);
-  const [first] = await budget.measure(2 * one.length, () =>
-    evaluator.evaluate(bundles.slice(0, 1), suite, signal, one),
+  const first = sure.map((i) => bundles[i]);
+  // the baseline runs beside them
+  const firsts = await budget.measure((1 + sure.length) * one.length, () =>
+    evaluator.evaluate(first, suite, signal, one),
   );
   const cases = affordable(all, bundles.length, within);
   if (cases !== undefined) {
     const evaluations = await evaluateWithin(evaluator, bundles, suite, within, cases);
-    if (evaluations[0] !== undefined) return { evaluations, cases };
+    if (sure.every((i) => evaluations[i] !== undefined)) return { evaluations, cases };
   }
-  const rest = await evaluateWithin(evaluator, bundles.slice(1), suite, within, one);
-  return { evaluations: [first, ...rest], cases: one };
+  const evaluations = [...(await evaluateWithin(evaluator, bundles, suite, within, one))];
+  for (const [k, i] of sure.entries()) evaluations[i] = firsts[k];
+  return { evaluations, cases: one };
 }
 
 export interface Judged {
@@ -249,7 +264,7 @@ export async function judge(
   requireShapes({ chosen, presets, evaluator }, shapes);
   const all = [chosen, ...presets.filter(({ id }) => id !== chosen.id)];
   const within = { signal, budget, phase: 'judging' } as const;
-  const { evaluations } = await onSuite(all, 'hidden', evaluator, within);
+  const { evaluations } = await onSuite(all, 'hidden', evaluator, within, [0]);
   return all.flatMap((individual, i) => {
     const hidden = evaluations[i];
     return hidden === undefined ? [] : [{ individual, hidden }];
