@@ -356,6 +356,8 @@ function someField(
   if (!isField(expression)) return undefined;
   const object = expression.object.name;
   const liked = Object.keys(favoured[object] ?? {});
+  // fields of an object that conditions alone read are not known to be numbers
+  if (fields[object] === undefined) return undefined;
   const names = liked.length > 0 && random.intn(2) === 0 ? liked : Object.keys(fields[object]);
   return { ...expression, name: pick(names, random) };
 }

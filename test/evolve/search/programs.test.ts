@@ -161,6 +161,15 @@ def other(z):
   expect(withOneMoreTerm('def score(', known, favoured)).toEqual([]);
 });
 
+it('a program whose conditions alone read an object is changed as any other', () => {
+  const source = 'def rate(i):\n    if i.saturated:\n        return 0.5\n    return 1.0\n';
+  const random = new GoRandom(BigInt(seed));
+  for (let i = 0; i < 100; i++) {
+    const child = mutateProgram(source, random, { request: { tokens: 100 } });
+    expect(child?.source).toMatch(/^def rate/);
+  }
+});
+
 it('text outside the marked lines stays, letter for letter', () => {
   const before = '# kept   as it is\nLIMIT = 3  # no number to search\n# EVOLVE-BLOCK-START\n';
   const after = '# EVOLVE-BLOCK-END\n\n\ndef other( a ):\n  return a\n';
