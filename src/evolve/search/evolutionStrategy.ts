@@ -9,7 +9,7 @@
 import * as elementary from '../../sim/random/elementary.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 
-export interface StrategyParent {
+interface StrategyParent {
   readonly x: readonly number[];
   /** Step size of each coordinate. */
   readonly steps: readonly number[];

@@ -510,7 +510,7 @@ function programAxes(source: string): SearchAxis[] {
 // A child of one bundle or of two: one slot changes, at times two together, since some changes help only side by side;
 // or a whole slot comes from the other parent.
 
-export interface BundleChild {
+interface BundleChild {
   readonly bundle: PolicyBundle;
   readonly changes: readonly string[];
   readonly usesOther: boolean;

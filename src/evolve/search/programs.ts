@@ -13,7 +13,7 @@ import * as elementary from '../../sim/random/elementary.ts';
 import type { GoRandom } from '../../sim/random/goRand.ts';
 import { print, printProgram } from './printer.ts';
 
-export interface ProgramChild {
+interface ProgramChild {
   readonly source: string;
   readonly changes: readonly string[];
 }

@@ -11,7 +11,7 @@ import { type Evaluation, type Evaluator, meansBySetting, settingOf } from '../f
 import { FAILED_SCORE } from '../fitness/objectives.ts';
 
 /** Score of each case by its id. */
-export type CaseScores = Readonly<Record<string, number>>;
+type CaseScores = Readonly<Record<string, number>>;
 export type BySetting = Readonly<Record<string, number>>;
 
 /** Share of the smallest lead in the score. The rest is the mean lead, which orders candidates of equal smallest lead. */
@@ -105,7 +105,7 @@ export interface Rung {
   readonly bars: BySetting;
 }
 
-export interface Raced extends Standing {
+interface Raced extends Standing {
   readonly evaluation: Evaluation;
   /** Digest of its scores on the first rung, '' where it failed. */
   readonly behaviour: string;

@@ -7,7 +7,7 @@
 import type { GoRandom } from '../../sim/random/goRand.ts';
 import type { TreeBranch, TreeComparison, TreeLeaf, TreeNode } from '../bundle/policyBundle.ts';
 
-export interface TreeChild {
+interface TreeChild {
   readonly root: TreeNode;
   readonly changes: readonly string[];
 }
