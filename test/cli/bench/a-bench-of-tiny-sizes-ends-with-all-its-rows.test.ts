@@ -80,8 +80,10 @@ describe('the link bench', () => {
     expect(new Set(progress.map(([, all]) => all)).size).toBe(1);
   });
 
-  it('calls the rows with HBM software, and leaves nothing in its directory', () => {
-    for (const { link, software } of rows) expect(software, link).toBe(link.toLowerCase().includes('hbm'));
+  it('says whether HBM was a software device, and leaves nothing in its directory', () => {
+    const onSoftware = testAdapter === 'software';
+    for (const { link, software } of rows)
+      expect(software, link).toBe(onSoftware && link.toLowerCase().includes('hbm'));
     expect(readdirSync(dir)).toEqual([]);
   });
 
