@@ -150,8 +150,11 @@ function entriesOf(context: RequestContext, asked: readonly StepEntry[]): Checke
   const seen = new Set<KVSequence>();
   return asked.map((entry: StepEntry | undefined | null, i) => {
     const field = `entries[${i}].sequence`;
-    if (entry !== undefined && entry !== null) requireOptions(entry, stepEntryNames, `entries[${i}]`);
-    const sequence = stateOf(context, entry?.sequence as KVSequence, field); // what is missing is refused there
+    const named = entry?.sequence as KVSequence | undefined | null; // what is missing is refused as a sequence
+    if (entry !== undefined && entry !== null && named !== null) {
+      requireOptions(entry, stepEntryNames, `entries[${i}]`);
+    }
+    const sequence = stateOf(context, named as KVSequence, field);
     if (seen.has(sequence)) {
       throw inputError(field, `is in the batch twice. Pass its new tokens in one entry.`);
     }

@@ -3,7 +3,9 @@
  * `ddr`, `nvme`, ...
  */
 
+import { TierKVError } from '../runtime/errors.ts';
 import type { KVManager } from '../runtime/index.ts';
+import { described } from '../runtime/options.ts';
 import type { CacheMeasures, TierMeasures } from './cacheMeasures.ts';
 import type { ValueHistogram } from './histogram.ts';
 import type { RequestMeasures } from './requestMeasures.ts';
@@ -60,6 +62,13 @@ export type MeasuredMetric = Omit<Metric, 'read'> & { read(): readonly MetricSam
 /** What exporters export. */
 export interface MetricSource {
   readonly measured: readonly MeasuredMetric[];
+}
+
+/** @throws TKV_INPUT naming `field`, for a runtime in place of its watch too */
+export function requireWatched(source: MetricSource, field: string): void {
+  if (Array.isArray((source as Partial<MetricSource> | null | undefined)?.measured)) return;
+  const problem = `${field} must be a watch or a gateway, and it is ${described(source)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Pass watchRuntime(kv), or a gateway.`, { field });
 }
 
 export function measuredOf<Of>(list: readonly Metric<Of>[], of: Of): readonly MeasuredMetric[] {
