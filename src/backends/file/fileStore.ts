@@ -156,10 +156,28 @@ export class FileStore implements TierStore {
     return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== ''));
   }
 
-  /** The records in the slots, least recently used first. Empty unless restarts are warm. */
+  /**
+   * The records in the slots, least recently used first. A block was used whenever one behind it in its chain was, so it
+   * comes after them, whenever it was written. Empty unless restarts are warm.
+   */
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
-    return table === undefined ? [] : Array.from(table.byLastUse(), (slot) => table.entry(slot));
+    if (table === undefined) return [];
+    const entries = Array.from(table.byLastUse(), (slot) => table.entry(slot));
+    const byKey = new Map(entries.map((entry) => [entry.key.join(), entry]));
+    const taken = new Set<SlotEntry>();
+    const ordered: SlotEntry[] = [];
+    for (const latest of entries.reverse()) {
+      const chain: SlotEntry[] = [];
+      let next: SlotEntry | undefined = latest;
+      while (next !== undefined && !taken.has(next)) {
+        chain.push(next);
+        taken.add(next);
+        next = next.parent && byKey.get(next.parent.join());
+      }
+      ordered.push(...chain.reverse());
+    }
+    return ordered.reverse();
   }
 
   /** Whether records can have notes: those of a store that an older tierkv made cannot. */

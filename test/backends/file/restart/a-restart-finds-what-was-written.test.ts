@@ -335,3 +335,35 @@ describe('a restart with other settings', () => {
     expect(readdirSync(dir)).toEqual(['tierkv.blocks']);
   });
 });
+
+describe('the order of last use', () => {
+  /** Block `i` of a chain, whose key and whose parent's key are made of its number. */
+  const linked = (slot: number, chain: number, i: number): StoreItem => ({
+    ...patternItem(chainShape, slot, 0, 1),
+    key: Uint32Array.of(chain, i, 0, 7),
+    parent: i === 0 ? new Uint32Array(4) : Uint32Array.of(chain, i - 1, 0, 7),
+  });
+  const chainShape = poolShape(12, 4096, [4096]);
+
+  it.each([
+    ['first to last', [0, 1, 2, 3]],
+    ['last to first', [3, 2, 1, 0]],
+    ['in no order', [2, 0, 3, 1]],
+  ])('has a block behind all that continue it, where blocks were written %s', async (_, order) => {
+    const dir = scratchDir();
+    await using store = await FileStore.open(dir, chainShape, { restart: 'warm' });
+    let slot = 0;
+    for (const chain of [1, 2]) for (const i of order) await store.write([linked(slot++, chain, i)]);
+    // a block whose parent was never written, and an older copy of a block that is there
+    await store.write([linked(slot++, 3, 2)]);
+    await store.write([linked(slot++, 2, 3)]);
+    const found = store.records().map(({ key }) => [key[0], key[1]]);
+    expect(found).toHaveLength(10);
+    const positions = (chain: number): number[] =>
+      [3, 2, 1, 0].map((i) => found.findLastIndex(([of, at]) => of === chain && at === i));
+    for (const chain of [1, 2]) expect(positions(chain)).toEqual(positions(chain).toSorted((a, b) => a - b));
+    expect(Math.max(...positions(1)), 'the chain used longest ago goes first').toBeLessThan(
+      Math.min(...positions(2)),
+    );
+  });
+});
