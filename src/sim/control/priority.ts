@@ -3,6 +3,7 @@
 import { requireShapes } from '../../runtime/options.ts';
 import {
   type NamedPolicy,
+  ownNumber,
   type PolicyWorld,
   type RequestPriority,
   type RequestView,
@@ -80,7 +81,8 @@ class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
 
   prioritise(request: RequestView): RequestPriority {
     const own = this.#priorities.of(request.sloClass);
-    const targetUs = request.sloTargetUs > 0 ? request.sloTargetUs : (this.#targetsUs[request.sloClass] ?? 0);
+    const { sloTargetUs, sloClass } = request;
+    const targetUs = sloTargetUs > 0 ? sloTargetUs : (ownNumber(this.#targetsUs, sloClass) ?? 0);
     // none: as far off as any
     const due = targetUs > 0 ? request.arrivalUs + targetUs : request.arrivalUs + 3_600_000_000;
     const rank = Math.round(due - own * this.#classWeightUs);
@@ -150,7 +152,7 @@ export class SloPriorities {
   }
 
   of(sloClass: string): number {
-    return Object.hasOwn(this.#byClass, sloClass) ? this.#byClass[sloClass] : this.#standard;
+    return ownNumber(this.#byClass, sloClass) ?? this.#standard;
   }
 }
 
