@@ -165,7 +165,7 @@ export function gatewayCommand(): Command {
       '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
     )
     .action(async (log: string, { json }: { json?: string }) => {
-      requireWritableTargets({ '--json': json });
+      requireWritableTargets({ '--json': json }, { LOG: log });
       const { replayLog } = await import('../gateway/index.ts');
       const result = await replayLog(log);
       if (json !== undefined) writeResultJson(json, 'gateway replay', result);
@@ -181,7 +181,10 @@ export function gatewayCommand(): Command {
     .addOption(jsonOption())
     .action(async (log: string, options: { workload?: string; deployment?: string; json?: string }) => {
       const { workload, deployment, json } = options;
-      requireWritableTargets({ '--json': json });
+      requireWritableTargets(
+        { '--json': json },
+        { LOG: log, '--workload': workload, '--deployment': deployment },
+      );
       if ((workload === undefined) !== (deployment === undefined)) {
         const [given, missing] =
           workload === undefined ? ['--deployment', '--workload'] : ['--workload', '--deployment'];

@@ -42,7 +42,7 @@ export interface BuiltSimulation {
   readonly options: OptionValues;
   /** Pools of a deployment file, each with the options that follow from it. */
   readonly pools?: readonly BuiltPool[];
-  /** GPUs of all instances, with the GPUs that an autoscaler added. */
+  /** GPUs of all instances, the autoscaler's included. */
   gpus(): number;
 }
 
@@ -95,7 +95,7 @@ export function makeScaling(
 }
 
 export interface BuildExtras {
-  /** Policies of a bundle; they replace the policies of the options. */
+  /** Policies of a bundle; they replace those of the options. */
   readonly bundle?: BoundBundle;
   /** Changes a specification before requests are generated from it. */
   readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;

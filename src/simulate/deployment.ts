@@ -503,6 +503,8 @@ export interface DeployedWorkload {
   /** Options that describe the workload. */
   readonly options: OptionValues;
   readonly spec: WorkloadSpec | undefined;
+  /** An error about an option that the file gave is about its key there. */
+  readonly inFile: (error: unknown) => unknown;
 }
 
 const presetKeys = [
@@ -524,7 +526,7 @@ const presetKeys = [
 /** @param file of the deployment; paths in it are relative to its folder */
 export function readWorkload(root: SpecNode, file: string): DeployedWorkload {
   const node = root.section('workload');
-  if (node === undefined) return { options: {}, spec: undefined };
+  if (node === undefined) return { options: {}, spec: undefined, inFile: (error) => error };
   const kinds = (['file', 'preset', 'spec'] as const).filter((key) => node.has(key));
   if (kinds.length !== 1) {
     throw node.error('', `names ${kinds.length} of file, preset and spec`, 'Name one of them');
@@ -534,10 +536,10 @@ export function readWorkload(root: SpecNode, file: string): DeployedWorkload {
   let spec: WorkloadSpec | undefined;
   if (kinds[0] === 'file') {
     options.workloadSpec = path.resolve(folder, node.text('file'));
-    if (node.has('num_requests')) options.numRequests = node.text('num_requests');
+    if (node.says('num_requests')) options.numRequests = node.text('num_requests');
   } else if (kinds[0] === 'preset') {
     options.workload = node.text('preset');
-    for (const key of presetKeys) if (node.has(key)) options[camel(key)] = node.text(key);
+    for (const key of presetKeys) if (node.says(key)) options[camel(key)] = node.text(key);
   } else {
     const section = node.section('spec');
     if (section === undefined) throw node.error('spec', 'is empty', 'Write the specification under it');
@@ -548,7 +550,16 @@ export function readWorkload(root: SpecNode, file: string): DeployedWorkload {
     }
   }
   node.close();
-  return { options, spec };
+  const inFile = (error: unknown): unknown => {
+    const key = presetKeys.find(
+      (each) => error instanceof TierKVError && flagOf(camel(each)) === error.field,
+    );
+    if (!(error instanceof TierKVError) || error.field === undefined || key === undefined) return error;
+    const said = error.message.replaceAll(error.field, `workload.${key}`);
+    const [problem, ...remedy] = said.replace(`workload.${key} `, '').split('. ');
+    return node.error(key, problem, remedy.join('. ').replace(/\.$/, ''));
+  };
+  return { options, spec, inFile };
 }
 
 /** `slo: {ttft: {critical: 500ms}}` as the options of goodput. */

@@ -6,7 +6,7 @@
 
 import { isMap, isSeq, parseDocument } from 'yaml';
 import { readText } from '../files/inputs.ts';
-import { configError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 import { type HandoffConfig, handoffGranularities } from '../sim/cluster/handoffs.ts';
 import type { ControlConfig } from '../sim/control/controlPlane.ts';
 import type { Role } from '../sim/control/policy.ts';
@@ -25,8 +25,9 @@ import {
 import { engineHardware, engineSetup, oneOf, type PlannedMachine } from './engineOptions.ts';
 import { cutOffTiers, idleFields } from './idleFields.ts';
 import { optionNames, withOptionNames } from './optionNames.ts';
-import { real, textOption, whole } from './options.ts';
-import type { OptionValues } from './optionTable.ts';
+import { real, textOption, whole, wholeOption } from './options.ts';
+import { flagOf, type OptionValues } from './optionTable.ts';
+import { presetSpec } from './presetOptions.ts';
 import { type PlannedWorkload, planWorkload } from './workloadOptions.ts';
 
 /** A pool of equal instances: their configuration, and their number at the start. */
@@ -185,12 +186,21 @@ function defined(options: OptionValues): OptionValues {
 function planDeployed(
   trace: string | undefined,
   options: OptionValues,
-  { options: inFile, spec }: DeployedWorkload,
+  { options: deployed, spec, inFile }: DeployedWorkload,
 ): { readonly workload: PlannedWorkload; readonly options: OptionValues } {
   const names = [trace, options.workload, options.workloadSpec, options.traceData];
   const isNamed = names.some((name) => name !== undefined);
-  const all = isNamed ? options : { ...inFile, ...options };
-  return { workload: planWorkload(trace, all, isNamed ? undefined : spec), options: all };
+  const all = isNamed ? options : { ...deployed, ...options };
+  try {
+    const workload = planWorkload(trace, all, isNamed ? undefined : spec);
+    wholeOption(all, 'numRequests', 0);
+    if (workload.kind === 'preset') presetSpec(all); // what is wrong in the file is said with its line
+    return { workload, options: all };
+  } catch (error) {
+    const field = error instanceof TierKVError ? error.field : undefined;
+    const isSaid = isNamed || Object.keys(options).some((name) => flagOf(name) === field);
+    throw isSaid ? error : inFile(error);
+  }
 }
 
 function readRun(root: SpecNode): OptionValues {
