@@ -69,14 +69,15 @@ class PolicyGuard {
     this.#tell = tell;
   }
 
-  ask<T>(request: number, nowUs: number, policy: () => T, rule: () => T): T {
+  /** @param decides whether an answer shows that the policy decides again, which ends a row of failures */
+  ask<T>(request: number, nowUs: number, policy: () => T, rule: () => T, decides: boolean = true): T {
     if (nowUs < this.#restsUntilUs) {
       this.#tell({ slot: this.#slot, kind: 'resting', request, nowUs });
       return rule();
     }
     try {
       const answer = policy();
-      this.#failures = 0;
+      if (decides) this.#failures = 0;
       return answer;
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error;
@@ -93,7 +94,7 @@ class PolicyGuard {
   learn(outcome: RequestOutcome, policy: NamedPolicy): void {
     const { request, nowUs } = outcome;
     const learned = (): void => policy.completed?.(outcome);
-    this.ask(request.number, nowUs, learned, () => {});
+    this.ask(request.number, nowUs, learned, () => {}, false);
   }
 
   visitState(visitor: StateVisitor): void {

@@ -214,9 +214,10 @@ export class RemoteRunner implements TaskRunner {
     for (const [i, { key, asked }] of all.entries()) {
       const text = texts[2 * i] ?? texts[2 * i + 1];
       if (text === null || text === undefined) continue;
+      // each caller gets an answer of its own; a text that cannot be read fails while its callers are known
+      const answers = asked.map(() => readPayload(text) as object);
       this.#open.delete(key);
-      // each caller gets an answer of its own
-      for (const { done } of asked) done(readPayload(text) as object);
+      for (const [at, { done }] of asked.entries()) done(answers[at]);
     }
   }
 

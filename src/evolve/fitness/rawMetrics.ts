@@ -8,7 +8,7 @@ import type { SimulationObserver, StepSpan } from '../../sim/cluster/parts.ts';
 import type { ScaleChange } from '../../sim/cluster/scaling.ts';
 import type { Simulation } from '../../sim/cluster/simulation.ts';
 import type { ShadowDivergence } from '../../sim/control/controlPlane.ts';
-import type { AdmissionDecision, RoutingDecision } from '../../sim/control/policy.ts';
+import { type AdmissionDecision, ownNumber, type RoutingDecision } from '../../sim/control/policy.ts';
 import type { TierReport } from '../../sim/instance/engine.ts';
 import type { SimRequest } from '../../sim/instance/simRequest.ts';
 import { type RequestTable, Status } from '../../sim/metrics/requestTable.ts';
@@ -310,7 +310,7 @@ export function attainmentOf(table: RequestTable, targets: TargetsByClass): Atta
       const alone = single.get(key);
       if (alone !== undefined) byTarget[key] = alone / count.all;
     }
-    const weight = classWeights[name] ?? 1;
+    const weight = ownNumber(classWeights, name) ?? 1;
     weights += weight;
     weighted += weight * (count.kept === 0 ? 1 : count.met / count.kept);
   }

@@ -11,10 +11,10 @@ import {
   type InstanceSnapshot,
   type LatencyTargets,
   type NamedPolicy,
+  noMemory,
   PREFILL_TOKENS_PER_S,
   type RequestPriority,
   type RequestView,
-  StatelessPolicy,
   visitStream,
 } from './policy.ts';
 import { type NumberRule, type ParameterRules, type PolicyEntry, Registry } from './registry.ts';
@@ -194,50 +194,29 @@ export function concurrencySaturation({ instances }: ClusterState, caps: Concurr
 //  Admission rules that turn sheddable requests away while the instances are loaded.
 
 /** Rejects classes below `minPriority` while the most loaded instance has more than `threshold`. */
-class TierShed extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string = 'tier-shed';
-  readonly #threshold: number;
-  readonly #minPriority: number;
-
-  constructor(threshold: number, minPriority: number) {
-    super();
-    this.#threshold = threshold;
-    this.#minPriority = minPriority;
-  }
-
-  decide(
-    _request: RequestView,
-    priority: RequestPriority,
-    _router: RouterState,
-    cluster: ClusterState,
-  ): AdmissionDecision {
-    let most = 0;
-    for (const instance of cluster.instances) most = Math.max(most, effectiveLoad(instance));
-    if (most <= this.#threshold || priority.score >= this.#minPriority) return ADMIT;
-    return { verdict: 'reject', reason: `load ${most} above ${this.#threshold}` };
-  }
+function tierShed(threshold: number, minPriority: number): AdmissionPolicy {
+  return {
+    ...noMemory,
+    name: 'tier-shed',
+    decide(_request, priority, _router, cluster) {
+      let most = 0;
+      for (const instance of cluster.instances) most = Math.max(most, effectiveLoad(instance));
+      if (most <= threshold || priority.score >= minPriority) return ADMIT;
+      return { verdict: 'reject', reason: `load ${most} above ${threshold}` };
+    },
+  };
 }
 
 /** Rejects sheddable classes while the instances are saturated. Of what says how much they are, 1 is full. */
-class SaturationShed extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string;
-  readonly #saturation: (cluster: ClusterState) => number;
-
-  constructor(name: string, saturation: (cluster: ClusterState) => number) {
-    super();
-    this.name = name;
-    this.#saturation = saturation;
-  }
-
-  decide(
-    _request: RequestView,
-    priority: RequestPriority,
-    _router: RouterState,
-    cluster: ClusterState,
-  ): AdmissionDecision {
-    if (!priority.hints.sheddable || this.#saturation(cluster) < 1) return ADMIT;
-    return { verdict: 'reject', reason: 'saturated' };
-  }
+function saturationShed(name: string, saturation: (cluster: ClusterState) => number): AdmissionPolicy {
+  return {
+    ...noMemory,
+    name,
+    decide(_request, priority, _router, cluster) {
+      if (!priority.hints.sheddable || saturation(cluster) < 1) return ADMIT;
+      return { verdict: 'reject', reason: 'saturated' };
+    },
+  };
 }
 
 interface LatencyRules extends LatencyTargets {
@@ -250,45 +229,27 @@ interface LatencyRules extends LatencyTargets {
  * targets, has nothing in flight, or has less than `nearlyEmpty` of its HBM held. Its whole prompt counts as
  * uncached.
  */
-class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string = 'latency-slo';
-  readonly #rules: LatencyRules;
-
-  constructor(rules: LatencyRules) {
-    super();
-    this.#rules = rules;
-  }
-
-  decide(
-    request: RequestView,
-    priority: RequestPriority,
-    _router: RouterState,
-    { instances }: ClusterState,
-  ): AdmissionDecision {
-    if (!priority.hints.sheddable) return ADMIT;
-    const takesIt = instances.some((instance) => {
-      if (instance.inFlight === 0 || kvUtilization(instance) < this.#rules.nearlyEmpty) return true;
-      const { ttft, tpot } = headroomUs(request, instance, request.promptTokens, this.#rules);
-      return ttft >= 0 && tpot >= 0;
-    });
-    return takesIt ? ADMIT : { verdict: 'reject', reason: 'no instance has head room' };
-  }
+function latencySlo(rules: LatencyRules): AdmissionPolicy {
+  return {
+    ...noMemory,
+    name: 'latency-slo',
+    decide(request, priority, _router, { instances }) {
+      if (!priority.hints.sheddable) return ADMIT;
+      const takesIt = instances.some((instance) => {
+        if (instance.inFlight === 0 || kvUtilization(instance) < rules.nearlyEmpty) return true;
+        const { ttft, tpot } = headroomUs(request, instance, request.promptTokens, rules);
+        return ttft >= 0 && tpot >= 0;
+      });
+      return takesIt ? ADMIT : { verdict: 'reject', reason: 'no instance has head room' };
+    },
+  };
 }
 
 //  Admission rules that look at no instance: all, none, and a bucket of tokens.
 
-class AlwaysAdmit extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string = 'always-admit';
-  decide(): AdmissionDecision {
-    return ADMIT;
-  }
-}
-
-class RejectAll extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string = 'reject-all';
-  decide(): AdmissionDecision {
-    return { verdict: 'reject', reason: 'reject-all' };
-  }
+/** One decision for every request. */
+function always(name: string, decision: AdmissionDecision): AdmissionPolicy {
+  return { ...noMemory, name, decide: () => decision };
 }
 
 /**
@@ -457,7 +418,7 @@ export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<Admissi
     readsReports: false,
     about: 'all requests',
     parameters: {},
-    make: () => new AlwaysAdmit(),
+    make: () => always('always-admit', ADMIT),
   }),
   budgeted({
     name: 'token-bucket',
@@ -477,7 +438,7 @@ export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<Admissi
     readsReports: false,
     about: 'none',
     parameters: {},
-    make: () => new RejectAll(),
+    make: () => always('reject-all', { verdict: 'reject', reason: 'reject-all' }),
   }),
   budgeted({
     name: 'tier-shed',
@@ -488,7 +449,7 @@ export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<Admissi
       threshold: { kind: 'number', default: 0, min: 0, integer: true },
       minPriority: { kind: 'number', default: 0, min: -100, max: 100, integer: true },
     },
-    make: (p) => new TierShed(p.number('threshold'), p.number('minPriority')),
+    make: (p) => tierShed(p.number('threshold'), p.number('minPriority')),
   }),
   budgeted({
     name: 'gaie-legacy',
@@ -498,7 +459,7 @@ export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<Admissi
     parameters: { queueThreshold, kvThreshold },
     make: (p) => {
       const [queue, kv] = [p.number('queueThreshold'), p.number('kvThreshold')];
-      return new SaturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
+      return saturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
     },
   }),
   budgeted({
@@ -539,7 +500,7 @@ export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<Admissi
       tokensPerS: { kind: 'number', default: PREFILL_TOKENS_PER_S, above: 0 },
     },
     make: (p) =>
-      new LatencySlo({
+      latencySlo({
         ttftUs: p.number('ttftUs'),
         tpotUs: p.number('tpotUs'),
         nearlyEmpty: p.number('nearlyEmpty'),
@@ -562,7 +523,7 @@ export const admissionPolicies: Registry<AdmissionPolicy> = new Registry<Admissi
         requests: p.number('perInstance'),
         tokens: p.number('tokensPerInstance'),
       };
-      return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
+      return saturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
     },
   }),
   budgeted({

@@ -1,24 +1,12 @@
 /** Deciders of prefill/decode disaggregation: whether another instance computes a request's prompt than its output. */
 
-import { type InstanceSnapshot, type NamedPolicy, type RequestView, StatelessPolicy } from './policy.ts';
+import { type InstanceSnapshot, type NamedPolicy, noMemory, type RequestView } from './policy.ts';
 import { type NumberRule, Registry } from './registry.ts';
 import type { RouterState } from './routerState.ts';
 
 /** `never` and `always`. */
-class Fixed extends StatelessPolicy implements PrefillDecodeDecider {
-  readonly name: string;
-  readonly readsCaches: boolean = false;
-  readonly #decision: PrefillDecodeDecision;
-
-  constructor(name: string, disaggregate: boolean) {
-    super();
-    this.name = name;
-    this.#decision = { disaggregate, reason: name };
-  }
-
-  decide(): PrefillDecodeDecision {
-    return this.#decision;
-  }
+function fixed(name: string, disaggregate: boolean): PrefillDecodeDecider {
+  return { ...noMemory, name, readsCaches: false, decide: () => ({ disaggregate, reason: name }) };
 }
 
 /** Prompt tokens that the instance would have to compute, as far as the router knows its cache. */
@@ -32,47 +20,33 @@ function uncachedTokens(
 }
 
 /** Hands off when the decode instance would have to compute more than `tokens` prompt tokens itself. */
-class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
-  readonly name: string = 'prefix-threshold';
-  readonly readsCaches: boolean = true;
-  readonly #tokens: number;
-  readonly #blockTokens: number;
-
-  constructor(tokens: number, blockTokens: number) {
-    super();
-    this.#tokens = tokens;
-    this.#blockTokens = blockTokens;
-  }
-
-  decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision {
-    const uncached = uncachedTokens(request, decode, router, this.#blockTokens);
-    return { disaggregate: uncached > this.#tokens, reason: `${uncached} tokens are not cached there` };
-  }
+function prefixThreshold(tokens: number, blockTokens: number): PrefillDecodeDecider {
+  return {
+    ...noMemory,
+    name: 'prefix-threshold',
+    readsCaches: true,
+    decide(request, decode, router) {
+      const uncached = uncachedTokens(request, decode, router, blockTokens);
+      return { disaggregate: uncached > tokens, reason: `${uncached} tokens are not cached there` };
+    },
+  };
 }
 
 /**
  * Two limits on uncached tokens, as in Dynamo: up to the lower one the request stays whole, above the upper
  * one it is always handed off, and between the two while the decode instance has requests waiting.
  */
-class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
-  readonly name: string = 'token-cap';
-  readonly readsCaches: boolean = true;
-  readonly #bypass: number;
-  readonly #always: number;
-  readonly #blockTokens: number;
-
-  constructor(bypass: number, always: number, blockTokens: number) {
-    super();
-    this.#bypass = bypass;
-    this.#always = always;
-    this.#blockTokens = blockTokens;
-  }
-
-  decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision {
-    const uncached = uncachedTokens(request, decode, router, this.#blockTokens);
-    const disaggregate = uncached > this.#always || (uncached > this.#bypass && decode.queueDepth > 0);
-    return { disaggregate, reason: `${uncached} tokens are not cached there` };
-  }
+function tokenCap(bypass: number, always: number, blockTokens: number): PrefillDecodeDecider {
+  return {
+    ...noMemory,
+    name: 'token-cap',
+    readsCaches: true,
+    decide(request, decode, router) {
+      const uncached = uncachedTokens(request, decode, router, blockTokens);
+      const disaggregate = uncached > always || (uncached > bypass && decode.queueDepth > 0);
+      return { disaggregate, reason: `${uncached} tokens are not cached there` };
+    },
+  };
 }
 
 //  The contract.
@@ -104,7 +78,7 @@ export const prefillDecodeDeciders: Registry<PrefillDecodeDecider> = new Registr
       readsReports: false,
       about: 'no hand-off',
       parameters: {},
-      make: () => new Fixed('never', false),
+      make: () => fixed('never', false),
     },
     {
       name: 'always',
@@ -112,7 +86,7 @@ export const prefillDecodeDeciders: Registry<PrefillDecodeDecider> = new Registr
       readsReports: false,
       about: 'every request',
       parameters: {},
-      make: () => new Fixed('always', true),
+      make: () => fixed('always', true),
     },
     {
       name: 'prefix-threshold',
@@ -120,7 +94,7 @@ export const prefillDecodeDeciders: Registry<PrefillDecodeDecider> = new Registr
       readsReports: false,
       about: 'more uncached prompt tokens than a threshold',
       parameters: { tokens: tokens(16) },
-      make: (p, world) => new PrefixThreshold(p.number('tokens'), world.blockTokens),
+      make: (p, world) => prefixThreshold(p.number('tokens'), world.blockTokens),
     },
     {
       name: 'token-cap',
@@ -128,7 +102,7 @@ export const prefillDecodeDeciders: Registry<PrefillDecodeDecider> = new Registr
       readsReports: true,
       about: 'above an upper limit always, above a lower one while requests wait',
       parameters: { bypassTokens: tokens(5000), alwaysTokens: tokens(16384) },
-      make: (p, world) => new TokenCap(p.number('bypassTokens'), p.number('alwaysTokens'), world.blockTokens),
+      make: (p, world) => tokenCap(p.number('bypassTokens'), p.number('alwaysTokens'), world.blockTokens),
     },
   ],
 );

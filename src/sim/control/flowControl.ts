@@ -8,7 +8,14 @@ import {
   concurrencySaturation,
   utilizationSaturation,
 } from './admission.ts';
-import type { ClusterState, NamedPolicy, RequestOutcome, RequestPriority, RequestView } from './policy.ts';
+import {
+  type ClusterState,
+  type NamedPolicy,
+  ownNumber,
+  type RequestOutcome,
+  type RequestPriority,
+  type RequestView,
+} from './policy.ts';
 import { type NumberRule, Registry } from './registry.ts';
 
 //  llm-d's program-aware fairness by least attained service; a program is a tenant here.
@@ -204,8 +211,9 @@ class BandedGateway implements FlowControl {
   }
 
   #dueUs({ request, enqueuedUs }: GatewayEntry): number {
-    const targetUs = request.sloTargetUs > 0 ? request.sloTargetUs : this.#rules.targetsUs[request.sloClass];
-    return targetUs === undefined ? Infinity : enqueuedUs + targetUs;
+    const { sloTargetUs, sloClass } = request;
+    const targetUs = sloTargetUs > 0 ? sloTargetUs : (ownNumber(this.#rules.targetsUs, sloClass) ?? Infinity);
+    return enqueuedUs + targetUs;
   }
 
   visitState(visitor: StateVisitor): void {

@@ -73,6 +73,11 @@ export function visitStream(visitor: StateVisitor, stream: GoRandom): void {
   );
 }
 
+/** The number of a name that a client chose; undefined for names that only the object's prototype has, as `constructor`. */
+export function ownNumber(numbers: Readonly<Record<string, number>>, name: string): number | undefined {
+  return Object.hasOwn(numbers, name) ? numbers[name] : undefined;
+}
+
 /** The state of a policy without memory. */
 export const noMemory: Stateful = { visitState: () => {} };
 

@@ -3,6 +3,8 @@
 import { requireShapes } from '../../runtime/options.ts';
 import {
   type NamedPolicy,
+  noMemory,
+  ownNumber,
   type PolicyWorld,
   type RequestPriority,
   type RequestView,
@@ -43,21 +45,15 @@ class SloClassPriority extends StatelessPolicy implements PriorityPolicy {
 }
 
 /** All alike: who may be shed is still the class's matter. */
-class ConstantPriority extends StatelessPolicy implements PriorityPolicy {
-  readonly name: string = 'constant';
-  readonly #priorities: SloPriorities;
-  readonly #score: number;
-
-  constructor(priorities: SloPriorities, score: number) {
-    super();
-    this.#priorities = priorities;
-    this.#score = score;
-  }
-
-  prioritise(request: RequestView): RequestPriority {
-    const sheddable = this.#priorities.of(request.sloClass) < 0;
-    return { score: this.#score, rank: 0, hints: { sheddable, dueUs: dueUs(request) } };
-  }
+function constantPriority(byClass: SloPriorities, score: number): PriorityPolicy {
+  return {
+    ...noMemory,
+    name: 'constant',
+    prioritise(request) {
+      const sheddable = byClass.of(request.sloClass) < 0;
+      return { score, rank: 0, hints: { sheddable, dueUs: dueUs(request) } };
+    },
+  };
 }
 
 /**
@@ -65,56 +61,43 @@ class ConstantPriority extends StatelessPolicy implements PriorityPolicy {
  * request is as urgent as its time to the first token is near. A request without a target of its own takes
  * the target of its class. The rank is the due time less the class's credit, so it needs no clock.
  */
-class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
-  readonly name: string = 'slo-deadline';
-  readonly #priorities: SloPriorities;
-  readonly #targetsUs: Readonly<Record<string, number>>;
-  readonly #classWeightUs: number;
-
-  constructor(priorities: SloPriorities, targetsUs: Readonly<Record<string, number>>, classWeightUs: number) {
-    super();
-    this.#priorities = priorities;
-    this.#targetsUs = targetsUs;
-    this.#classWeightUs = classWeightUs;
-  }
-
-  prioritise(request: RequestView): RequestPriority {
-    const own = this.#priorities.of(request.sloClass);
-    const targetUs = request.sloTargetUs > 0 ? request.sloTargetUs : (this.#targetsUs[request.sloClass] ?? 0);
-    // none: as far off as any
-    const due = targetUs > 0 ? request.arrivalUs + targetUs : request.arrivalUs + 3_600_000_000;
-    const rank = Math.round(due - own * this.#classWeightUs);
-    const hints = { sheddable: own < 0, dueUs: targetUs > 0 ? due : 0 };
-    return { score: -rank, rank, hints };
-  }
+function deadlinePriority(
+  byClass: SloPriorities,
+  targetsUs: Readonly<Record<string, number>>,
+  classWeightUs: number,
+): PriorityPolicy {
+  return {
+    ...noMemory,
+    name: 'slo-deadline',
+    prioritise({ sloTargetUs, sloClass, arrivalUs }) {
+      const own = byClass.of(sloClass);
+      const targetUs = sloTargetUs > 0 ? sloTargetUs : (ownNumber(targetsUs, sloClass) ?? 0);
+      // without a target it is due in an hour, later than any other
+      const due = targetUs > 0 ? arrivalUs + targetUs : arrivalUs + 3_600_000_000;
+      const rank = Math.round(due - own * classWeightUs);
+      const hints = { sheddable: own < 0, dueUs: targetUs > 0 ? due : 0 };
+      return { score: -rank, rank, hints };
+    },
+  };
 }
 
 /**
  * The class, less what the tenant has in flight beyond a fair share of all: one tenant's flood does not push
  * others of its class back.
  */
-class FairSharePriority extends StatelessPolicy implements PriorityPolicy {
-  readonly name: string = 'fair-share';
-  readonly #priorities: SloPriorities;
-  readonly #penaltyPerRequest: number;
-  readonly #most: number;
-
-  constructor(priorities: SloPriorities, penaltyPerRequest: number, most: number) {
-    super();
-    this.#priorities = priorities;
-    this.#penaltyPerRequest = penaltyPerRequest;
-    this.#most = most;
-  }
-
-  prioritise(request: RequestView, router: RouterState): RequestPriority {
-    const own = this.#priorities.of(request.sloClass);
-    const tenants = Math.max(1, router.tenants.length);
-    const beyond = router.tenant(request.tenantId).activeRequests - router.global.inFlight / tenants;
-    const score = own - Math.min(this.#most, Math.max(0, beyond * this.#penaltyPerRequest));
-    const hints = { sheddable: own < 0, dueUs: dueUs(request) };
-    const rank = Math.round(RANKS_A_STEP * (this.#priorities.highest - score));
-    return { score, rank, hints };
-  }
+function fairSharePriority(byClass: SloPriorities, penaltyPerRequest: number, most: number): PriorityPolicy {
+  return {
+    ...noMemory,
+    name: 'fair-share',
+    prioritise(request, router) {
+      const own = byClass.of(request.sloClass);
+      const tenants = Math.max(1, router.tenants.length);
+      const beyond = router.tenant(request.tenantId).activeRequests - router.global.inFlight / tenants;
+      const score = own - Math.min(most, Math.max(0, beyond * penaltyPerRequest));
+      const hints = { sheddable: own < 0, dueUs: dueUs(request) };
+      return { score, rank: Math.round(RANKS_A_STEP * (byClass.highest - score)), hints };
+    },
+  };
 }
 
 //  The contract.
@@ -150,7 +133,7 @@ export class SloPriorities {
   }
 
   of(sloClass: string): number {
-    return Object.hasOwn(this.#byClass, sloClass) ? this.#byClass[sloClass] : this.#standard;
+    return ownNumber(this.#byClass, sloClass) ?? this.#standard;
   }
 }
 
@@ -183,7 +166,7 @@ export const priorityPolicies: Registry<PriorityPolicy, PolicyWorld, PriorityEnt
       about: 'all alike',
       ranksAlike: true,
       parameters: { priorities, score: { kind: 'number', default: 0 } },
-      make: (p) => new ConstantPriority(new SloPriorities(p.numbers('priorities')), p.number('score')),
+      make: (p) => constantPriority(new SloPriorities(p.numbers('priorities')), p.number('score')),
     },
     {
       name: 'slo-deadline',
@@ -196,7 +179,7 @@ export const priorityPolicies: Registry<PriorityPolicy, PolicyWorld, PriorityEnt
         classWeightUs: { kind: 'number', default: 1_000_000, min: 0, max: 1e12 },
       },
       make: (p) =>
-        new DeadlinePriority(
+        deadlinePriority(
           new SloPriorities(p.numbers('priorities')),
           p.numbers('targetsUs'),
           p.number('classWeightUs'),
@@ -213,7 +196,7 @@ export const priorityPolicies: Registry<PriorityPolicy, PolicyWorld, PriorityEnt
         most: { kind: 'number', default: 1, min: 0, max: 100 },
       },
       make: (p) =>
-        new FairSharePriority(
+        fairSharePriority(
           new SloPriorities(p.numbers('priorities')),
           p.number('penaltyPerRequest'),
           p.number('most'),

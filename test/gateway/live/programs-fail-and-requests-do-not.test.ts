@@ -46,6 +46,15 @@ describe('a program that fails costs no request, and is counted', () => {
     expect(metrics).toContain(`tierkv_gateway_policy_fallbacks_total{what="routing ${kind}"} 5`);
   });
 
+  it('one whose on_complete works rests all the same', async () => {
+    await using a = await TestBackend.open(echo);
+    const source = 'def score(r, c, i):\n  return 1 / 0\n\ndef on_complete(o):\n  pass\n';
+    await using gateway = await gatewayOf([a], { policy: program('starlark', source) });
+    for (let i = 0; i < 8; i++) expect(await textOf(await ask(gateway, `p${i}`))).toBe(`echo p${i}`);
+    const { 'routing policy_runtime': failed } = Object.fromEntries(gateway.counts.fallbacks);
+    expect(failed).toBe(5);
+  });
+
   it('an admission and a priority that fail let requests in by class', async () => {
     const source = 'def f(r, *rest):\n  return 1 / 0\n';
     const fails = (entrypoint: string, text: string) => ({

@@ -174,6 +174,10 @@ describe('the banded gateway', () => {
     const none = enqueue(queue, 'other', 'a', 0).view.number;
     const own = enqueue(queue, 'standard', 'a', 100, 50).view.number; // due 150
     expect(order(queue)).toEqual([own, late, none]);
+    // names that every object has are classes without a target
+    const named = enqueue(queue, 'constructor', 'a', 0).view.number;
+    const due = enqueue(queue, 'standard', 'a', 100).view.number;
+    expect(order(queue)).toEqual([due, named]);
   });
 
   it('a full queue rejects; with shedding it puts the newest least urgent sheddable one out', () => {

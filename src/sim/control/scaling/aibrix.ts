@@ -1,7 +1,7 @@
 /** AIBrix's pod autoscalers: figures within a tolerance of their targets change nothing. */
 
 import type { StateVisitor } from '../../../runtime/snapshot.ts';
-import { StatelessPolicy } from '../policy.ts';
+import { noMemory } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
 import { last, type MetricName, meanConcurrency, perReplica, towards } from './reactive.ts';
 
@@ -17,33 +17,26 @@ export interface AibrixLimits {
  * APA: with r = metric / target, above 1 + up tolerance min(ceil(n r), ceil(n maxUp)), below
  * 1 - down tolerance max(ceil(n r), floor(n / maxDown)), else nothing.
  */
-export class Apa extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'apa';
-  readonly #metric: MetricName;
-  readonly #target: number;
-  readonly #limits: AibrixLimits;
-
-  constructor(metric: MetricName, target: number, limits: AibrixLimits) {
-    super();
-    this.#metric = metric;
-    this.#target = target;
-    this.#limits = limits;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const sample = last(context.loadHistory);
-    const { up, down, maxUp, maxDown } = this.#limits;
-    const n = context.readyReplicas;
-    if (sample === undefined || n === 0) return towards(context, context.currentReplicas, 'nothing measured');
-    const ratio = perReplica(sample, this.#metric, n) / this.#target;
-    const reason = `${this.#metric} at ${ratio.toFixed(3)} of its target`;
-    const wanted = Math.ceil(n * ratio - 1e-9);
-    if (ratio > 1 + up) return towards(context, Math.min(wanted, Math.ceil(n * maxUp)), reason);
-    if (ratio < 1 - down) {
-      return towards(context, Math.max(wanted, Math.floor(n / maxDown)), reason);
-    }
-    return towards(context, context.currentReplicas, reason);
-  }
+export function apa(metric: MetricName, target: number, limits: AibrixLimits): AutoScalePolicy {
+  return {
+    ...noMemory,
+    name: 'apa',
+    evaluate(context) {
+      const sample = last(context.loadHistory);
+      const { up, down, maxUp, maxDown } = limits;
+      const n = context.readyReplicas;
+      if (sample === undefined || n === 0)
+        return towards(context, context.currentReplicas, 'nothing measured');
+      const ratio = perReplica(sample, metric, n) / target;
+      const reason = `${metric} at ${ratio.toFixed(3)} of its target`;
+      const wanted = Math.ceil(n * ratio - 1e-9);
+      if (ratio > 1 + up) return towards(context, Math.min(wanted, Math.ceil(n * maxUp)), reason);
+      if (ratio < 1 - down) {
+        return towards(context, Math.max(wanted, Math.floor(n / maxDown)), reason);
+      }
+      return towards(context, context.currentReplicas, reason);
+    },
+  };
 }
 
 interface KpaWindows {

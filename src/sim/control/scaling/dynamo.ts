@@ -4,8 +4,8 @@
  * alpha + beta x b.
  */
 
-import { StatelessPolicy } from '../policy.ts';
-import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
+import { noMemory } from '../policy.ts';
+import type { AutoScalePolicy, LoadSample } from './autoScalePolicy.ts';
 import { towards } from './reactive.ts';
 
 export const poolNames = ['shared', 'prefill', 'decode'] as const;
@@ -54,45 +54,43 @@ function forecastRate(history: readonly LoadSample[], forecast: Forecast): numbe
  * each; decode takes ceil(r / that). Replicas that do both give a share of their time to each: ceil of the
  * sum.
  */
-export class DynamoThroughput extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'dynamo-throughput';
-  readonly #model: EngineModel;
-  readonly #pool: PoolKind;
-  readonly #forecast: Forecast;
-  readonly #hitRate: number;
-
-  constructor(model: EngineModel, pool: PoolKind, forecast: Forecast, hitRate: number) {
-    super();
-    this.#model = model;
-    this.#pool = pool;
-    this.#forecast = forecast;
-    this.#hitRate = hitRate;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const { metrics, replicas, loadHistory, currentReplicas, maxReplicas } = context;
-    const { avgPromptTokens, avgOutputTokens } = metrics;
-    if (loadHistory.length === 0 || replicas.length === 0 || avgOutputTokens === 0) {
-      return towards(context, currentReplicas, 'nothing measured');
-    }
-    const rate = forecastRate(loadHistory, this.#forecast);
-    const prefillUs = avgPromptTokens * (1 - this.#hitRate) * this.#model.prefillUs;
-    const prefill = Math.max((rate * prefillUs) / 1e6, prefillUs / this.#model.ttftUs);
-    const batch = this.#largestBatch(replicas[0], avgPromptTokens + avgOutputTokens / 2);
-    const decode =
-      batch === 0 ? Infinity : (rate * avgOutputTokens * tokenUs(this.#model, batch)) / (batch * 1e6);
-    const needed = { prefill, decode, shared: prefill + decode }[this.#pool];
-    const target = Math.min(maxReplicas, Math.max(1, Math.ceil(needed - 1e-9)));
-    const parts = `prefill ${prefill.toFixed(2)}, decode ${decode.toFixed(2)}`;
-    return towards(context, target, `${rate.toFixed(2)} requests a second: ${parts}`);
-  }
-
-  #largestBatch(replica: { maxBatch: number; kvCapacityTokens: number }, contextTokens: number): number {
-    const { alphaUs, betaUs, tpotUs } = this.#model;
+export function dynamoThroughput(
+  model: EngineModel,
+  pool: PoolKind,
+  forecast: Forecast,
+  hitRate: number,
+): AutoScalePolicy {
+  function largestBatch(
+    replica: { maxBatch: number; kvCapacityTokens: number },
+    contextTokens: number,
+  ): number {
+    const { alphaUs, betaUs, tpotUs } = model;
     const byTime = betaUs > 0 ? (tpotUs - alphaUs) / betaUs : tpotUs >= alphaUs ? Infinity : 0;
     const byMemory = replica.kvCapacityTokens / contextTokens;
     return Math.max(0, Math.floor(Math.min(byTime, byMemory, replica.maxBatch)));
   }
+
+  return {
+    ...noMemory,
+    name: 'dynamo-throughput',
+    evaluate(context) {
+      const { metrics, replicas, loadHistory, currentReplicas, maxReplicas } = context;
+      const { avgPromptTokens, avgOutputTokens } = metrics;
+      if (loadHistory.length === 0 || replicas.length === 0 || avgOutputTokens === 0) {
+        return towards(context, currentReplicas, 'nothing measured');
+      }
+      const rate = forecastRate(loadHistory, forecast);
+      const prefillUs = avgPromptTokens * (1 - hitRate) * model.prefillUs;
+      const prefill = Math.max((rate * prefillUs) / 1e6, prefillUs / model.ttftUs);
+      const batch = largestBatch(replicas[0], avgPromptTokens + avgOutputTokens / 2);
+      const decode =
+        batch === 0 ? Infinity : (rate * avgOutputTokens * tokenUs(model, batch)) / (batch * 1e6);
+      const needed = { prefill, decode, shared: prefill + decode }[pool];
+      const target = Math.min(maxReplicas, Math.max(1, Math.ceil(needed - 1e-9)));
+      const parts = `prefill ${prefill.toFixed(2)}, decode ${decode.toFixed(2)}`;
+      return towards(context, target, `${rate.toFixed(2)} requests a second: ${parts}`);
+    },
+  };
 }
 
 /**
@@ -102,45 +100,37 @@ export class DynamoThroughput extends StatelessPolicy implements AutoScalePolicy
  * target x s, and KV fits; prefill and decode replicas go by their own target, others by both. Nothing while
  * replicas are on their way.
  */
-export class DynamoLoad extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'dynamo-load';
-  readonly #model: EngineModel;
-  readonly #pool: PoolKind;
-  readonly #sensitivity: number;
-
-  constructor(model: EngineModel, pool: PoolKind, sensitivity: number) {
-    super();
-    this.#model = model;
-    this.#pool = pool;
-    this.#sensitivity = sensitivity;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const { replicas, currentReplicas, pendingReplicas, metrics } = context;
-    if (pendingReplicas > 0) return towards(context, currentReplicas, 'replicas are on their way');
-    if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
-    const { ttftUs, tpotUs, prefillUs } = this.#model;
-    const looksAt = { ttft: this.#pool !== 'decode', tpot: this.#pool !== 'prefill' };
-    const ownUs = metrics.avgPromptTokens * prefillUs;
-    const missesTtft = replicas.every(({ queueDepth }) => (queueDepth + 1) * ownUs > ttftUs);
-    const missesTpot = replicas.every(({ batchSize }) => tokenUs(this.#model, batchSize) > tpotUs);
-    if ((looksAt.ttft && missesTtft) || (looksAt.tpot && missesTpot)) {
-      return towards(context, currentReplicas + 1, missesTtft ? 'all miss the TTFT' : 'all miss the TPOT');
-    }
-    if (replicas.length === 1) return towards(context, currentReplicas, 'within targets');
-    const then = replicas.length / (replicas.length - 1);
-    const keepsTtft = replicas.every(
-      ({ queueDepth }) => queueDepth * then * ownUs < (ttftUs - ownUs) * this.#sensitivity,
-    );
-    const keepsTpot = replicas.every(
-      ({ batchSize, kvUtilization }) =>
-        tokenUs(this.#model, batchSize * then) < tpotUs * this.#sensitivity && kvUtilization * then < 1,
-    );
-    if ((!looksAt.ttft || keepsTtft) && (!looksAt.tpot || keepsTpot)) {
-      return towards(context, currentReplicas - 1, 'one fewer keeps the targets');
-    }
-    return towards(context, currentReplicas, 'within targets');
-  }
+export function dynamoLoad(model: EngineModel, pool: PoolKind, sensitivity: number): AutoScalePolicy {
+  return {
+    ...noMemory,
+    name: 'dynamo-load',
+    evaluate(context) {
+      const { replicas, currentReplicas, pendingReplicas, metrics } = context;
+      if (pendingReplicas > 0) return towards(context, currentReplicas, 'replicas are on their way');
+      if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
+      const { ttftUs, tpotUs, prefillUs } = model;
+      const looksAt = { ttft: pool !== 'decode', tpot: pool !== 'prefill' };
+      const ownUs = metrics.avgPromptTokens * prefillUs;
+      const missesTtft = replicas.every(({ queueDepth }) => (queueDepth + 1) * ownUs > ttftUs);
+      const missesTpot = replicas.every(({ batchSize }) => tokenUs(model, batchSize) > tpotUs);
+      if ((looksAt.ttft && missesTtft) || (looksAt.tpot && missesTpot)) {
+        return towards(context, currentReplicas + 1, missesTtft ? 'all miss the TTFT' : 'all miss the TPOT');
+      }
+      if (replicas.length === 1) return towards(context, currentReplicas, 'within targets');
+      const then = replicas.length / (replicas.length - 1);
+      const keepsTtft = replicas.every(
+        ({ queueDepth }) => queueDepth * then * ownUs < (ttftUs - ownUs) * sensitivity,
+      );
+      const keepsTpot = replicas.every(
+        ({ batchSize, kvUtilization }) =>
+          tokenUs(model, batchSize * then) < tpotUs * sensitivity && kvUtilization * then < 1,
+      );
+      if ((!looksAt.ttft || keepsTtft) && (!looksAt.tpot || keepsTpot)) {
+        return towards(context, currentReplicas - 1, 'one fewer keeps the targets');
+      }
+      return towards(context, currentReplicas, 'within targets');
+    },
+  };
 }
 
 interface LoadThresholds {
@@ -166,39 +156,33 @@ export const thresholdsOf: Readonly<Record<'throughput' | 'latency', Omit<LoadTh
  * queue: none waits). Prefill replicas go by the queue, decode replicas by KV. Nothing while replicas are on
  * their way.
  */
-export class DynamoThresholds extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'dynamo-thresholds';
-  readonly #rules: LoadThresholds;
-  readonly #pool: PoolKind;
-
-  constructor(rules: LoadThresholds, pool: PoolKind) {
-    super();
-    this.#rules = rules;
-    this.#pool = pool;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const { replicas, currentReplicas, pendingReplicas, metrics } = context;
-    if (pendingReplicas > 0) return towards(context, currentReplicas, 'replicas are on their way');
-    if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
-    const { prefillUp, prefillDown, kvUp, kvDown, contextTokens } = this.#rules;
-    const n = replicas.length;
-    let queue = 0;
-    let kv = 0;
-    for (const { queueDepth, kvUsedTokens, kvCapacityTokens } of replicas) {
-      const waiting = queueDepth * metrics.avgPromptTokens;
-      queue += waiting / contextTokens / n;
-      kv += (kvUsedTokens + waiting) / Math.max(1, kvCapacityTokens) / n;
-    }
-    const looksAt = { queue: this.#pool !== 'decode', kv: this.#pool !== 'prefill' };
-    const reason = `queue ${queue.toFixed(3)} contexts, KV ${kv.toFixed(3)}`;
-    if ((looksAt.queue && queue >= prefillUp) || (looksAt.kv && kv > kvUp)) {
-      return towards(context, currentReplicas + 1, reason);
-    }
-    const queueIsLow = prefillDown === 0 ? queue === 0 : queue < prefillDown;
-    if ((!looksAt.queue || queueIsLow) && (!looksAt.kv || kv < kvDown)) {
-      return towards(context, currentReplicas - 1, reason);
-    }
-    return towards(context, currentReplicas, reason);
-  }
+export function dynamoThresholds(rules: LoadThresholds, pool: PoolKind): AutoScalePolicy {
+  return {
+    ...noMemory,
+    name: 'dynamo-thresholds',
+    evaluate(context) {
+      const { replicas, currentReplicas, pendingReplicas, metrics } = context;
+      if (pendingReplicas > 0) return towards(context, currentReplicas, 'replicas are on their way');
+      if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
+      const { prefillUp, prefillDown, kvUp, kvDown, contextTokens } = rules;
+      const n = replicas.length;
+      let queue = 0;
+      let kv = 0;
+      for (const { queueDepth, kvUsedTokens, kvCapacityTokens } of replicas) {
+        const waiting = queueDepth * metrics.avgPromptTokens;
+        queue += waiting / contextTokens / n;
+        kv += (kvUsedTokens + waiting) / Math.max(1, kvCapacityTokens) / n;
+      }
+      const looksAt = { queue: pool !== 'decode', kv: pool !== 'prefill' };
+      const reason = `queue ${queue.toFixed(3)} contexts, KV ${kv.toFixed(3)}`;
+      if ((looksAt.queue && queue >= prefillUp) || (looksAt.kv && kv > kvUp)) {
+        return towards(context, currentReplicas + 1, reason);
+      }
+      const queueIsLow = prefillDown === 0 ? queue === 0 : queue < prefillDown;
+      if ((!looksAt.queue || queueIsLow) && (!looksAt.kv || kv < kvDown)) {
+        return towards(context, currentReplicas - 1, reason);
+      }
+      return towards(context, currentReplicas, reason);
+    },
+  };
 }

@@ -4,7 +4,7 @@
  */
 
 import type { StateVisitor } from '../../../runtime/snapshot.ts';
-import { StatelessPolicy } from '../policy.ts';
+import { noMemory } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
 
 /** What a figure is read as. */
@@ -41,50 +41,37 @@ export function last(history: readonly LoadSample[]): LoadSample | undefined {
  * evaluation is limited to `maxUpShare` of the replicas or `maxUpReplicas`, whichever is more. Replicas that
  * are not ready count as if they carried nothing when it scales up, and are left as they are otherwise.
  */
-export class Hpa extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'hpa';
-  readonly #metric: MetricName;
-  readonly #target: number;
-  readonly #tolerance: number;
-  readonly #maxUpShare: number;
-  readonly #maxUpReplicas: number;
-
-  constructor(
-    metric: MetricName,
-    target: number,
-    tolerance: number,
-    maxUpShare: number,
-    maxUpReplicas: number,
-  ) {
-    super();
-    this.#metric = metric;
-    this.#target = target;
-    this.#tolerance = tolerance;
-    this.#maxUpShare = maxUpShare;
-    this.#maxUpReplicas = maxUpReplicas;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const sample = last(context.loadHistory);
-    const { readyReplicas, currentReplicas, pendingReplicas } = context;
-    if (sample === undefined || readyReplicas === 0)
-      return towards(context, currentReplicas, 'nothing measured');
-    const value = perReplica(sample, this.#metric, readyReplicas);
-    let ratio = value / this.#target;
-    const reason = `${this.#metric} ${value.toFixed(3)} a replica, target ${this.#target}`;
-    if (Math.abs(ratio - 1) <= this.#tolerance) return towards(context, currentReplicas, reason);
-    let replicas = readyReplicas;
-    if (ratio > 1 && pendingReplicas > 0) {
-      // pending ones will carry their share: what is needed is counted over all
-      replicas = readyReplicas + pendingReplicas;
-      ratio = (value * readyReplicas) / (replicas * this.#target);
-      if (ratio <= 1 + this.#tolerance) return towards(context, currentReplicas, reason);
-    }
-    const wanted = Math.ceil(replicas * ratio - 1e-9);
-    const most =
-      currentReplicas + Math.max(Math.floor(currentReplicas * this.#maxUpShare), this.#maxUpReplicas);
-    return towards(context, Math.min(wanted, most), reason);
-  }
+export function hpa(
+  metric: MetricName,
+  target: number,
+  tolerance: number,
+  maxUpShare: number,
+  maxUpReplicas: number,
+): AutoScalePolicy {
+  return {
+    ...noMemory,
+    name: 'hpa',
+    evaluate(context) {
+      const sample = last(context.loadHistory);
+      const { readyReplicas, currentReplicas, pendingReplicas } = context;
+      if (sample === undefined || readyReplicas === 0)
+        return towards(context, currentReplicas, 'nothing measured');
+      const value = perReplica(sample, metric, readyReplicas);
+      let ratio = value / target;
+      const reason = `${metric} ${value.toFixed(3)} a replica, target ${target}`;
+      if (Math.abs(ratio - 1) <= tolerance) return towards(context, currentReplicas, reason);
+      let replicas = readyReplicas;
+      if (ratio > 1 && pendingReplicas > 0) {
+        // pending ones will carry their share: what is needed is counted over all
+        replicas = readyReplicas + pendingReplicas;
+        ratio = (value * readyReplicas) / (replicas * target);
+        if (ratio <= 1 + tolerance) return towards(context, currentReplicas, reason);
+      }
+      const wanted = Math.ceil(replicas * ratio - 1e-9);
+      const most = currentReplicas + Math.max(Math.floor(currentReplicas * maxUpShare), maxUpReplicas);
+      return towards(context, Math.min(wanted, most), reason);
+    },
+  };
 }
 
 /**
@@ -173,38 +160,34 @@ interface SaturationRules {
  * are saturated; one fewer where the load spread over N - 1 replicas would leave both spares. Nothing while
  * replicas are pending.
  */
-export class Saturation extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'saturation';
-  readonly #rules: SaturationRules;
-
-  constructor(rules: SaturationRules) {
-    super();
-    this.#rules = rules;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const { kvThreshold, queueThreshold, spareKv, spareQueue } = this.#rules;
-    const { replicas, currentReplicas } = context;
-    if (context.pendingReplicas > 0) return towards(context, currentReplicas, 'replicas are on their way');
-    if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
-    const open = replicas.filter(
-      ({ kvUtilization, queueDepth }) => kvUtilization < kvThreshold && queueDepth < queueThreshold,
-    );
-    if (open.length === 0) return towards(context, currentReplicas + 1, 'every replica is saturated');
-    const kv = open.reduce((sum, { kvUtilization }) => sum + kvThreshold - kvUtilization, 0) / open.length;
-    const queue = open.reduce((sum, { queueDepth }) => sum + queueThreshold - queueDepth, 0) / open.length;
-    const reason = `spare KV ${kv.toFixed(3)}, spare queue ${queue.toFixed(2)}`;
-    if (kv < spareKv || queue < spareQueue) return towards(context, currentReplicas + 1, reason);
-    if (open.length === replicas.length && replicas.length > 1) {
-      const fewer = replicas.length - 1;
-      const kvThen = replicas.reduce((sum, { kvUtilization }) => sum + kvUtilization, 0) / fewer;
-      const queueThen = replicas.reduce((sum, { queueDepth }) => sum + queueDepth, 0) / fewer;
-      if (kvThreshold - kvThen >= spareKv && queueThreshold - queueThen >= spareQueue) {
-        return towards(context, currentReplicas - 1, reason);
+export function saturation(rules: SaturationRules): AutoScalePolicy {
+  return {
+    ...noMemory,
+    name: 'saturation',
+    evaluate(context) {
+      const { kvThreshold, queueThreshold, spareKv, spareQueue } = rules;
+      const { replicas, currentReplicas } = context;
+      if (context.pendingReplicas > 0) return towards(context, currentReplicas, 'replicas are on their way');
+      if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
+      const open = replicas.filter(
+        ({ kvUtilization, queueDepth }) => kvUtilization < kvThreshold && queueDepth < queueThreshold,
+      );
+      if (open.length === 0) return towards(context, currentReplicas + 1, 'every replica is saturated');
+      const kv = open.reduce((sum, { kvUtilization }) => sum + kvThreshold - kvUtilization, 0) / open.length;
+      const queue = open.reduce((sum, { queueDepth }) => sum + queueThreshold - queueDepth, 0) / open.length;
+      const reason = `spare KV ${kv.toFixed(3)}, spare queue ${queue.toFixed(2)}`;
+      if (kv < spareKv || queue < spareQueue) return towards(context, currentReplicas + 1, reason);
+      if (open.length === replicas.length && replicas.length > 1) {
+        const fewer = replicas.length - 1;
+        const kvThen = replicas.reduce((sum, { kvUtilization }) => sum + kvUtilization, 0) / fewer;
+        const queueThen = replicas.reduce((sum, { queueDepth }) => sum + queueDepth, 0) / fewer;
+        if (kvThreshold - kvThen >= spareKv && queueThreshold - queueThen >= spareQueue) {
+          return towards(context, currentReplicas - 1, reason);
+        }
       }
-    }
-    return towards(context, currentReplicas, reason);
-  }
+      return towards(context, currentReplicas, reason);
+    },
+  };
 }
 
 interface TokenRules {
@@ -224,47 +207,43 @@ interface TokenRules {
  * Grows by ceil((D / up - capacity of ready and pending) / capacity of one); shrinks by the whole replicas in
  * supply - D / down, at least one, while the rest still carries D / down.
  */
-export class TokenCapacity extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'token-capacity';
-  readonly #rules: TokenRules;
-
-  constructor(rules: TokenRules) {
-    super();
-    this.#rules = rules;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const { upThreshold, downBoundary, promptTokens } = this.#rules;
-    const { replicas, metrics, currentReplicas, pendingReplicas } = context;
-    if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
-    const perRequest = promptTokens > 0 ? promptTokens : metrics.avgPromptTokens;
-    const capacities = replicas.map((replica) =>
-      this.#capacityOf(replica.kvCapacityTokens, replica.maxBatch, context),
-    );
-    const supply = capacities.reduce((sum, capacity) => sum + capacity, 0);
-    const largest = Math.max(...capacities);
-    const queued = replicas.reduce((sum, { queueDepth }) => sum + queueDepth, 0) + context.pendingRequests;
-    const demand = replicas.reduce((sum, { kvUsedTokens }) => sum + kvUsedTokens, 0) + queued * perRequest;
-    const reason = `demand ${Math.round(demand)} of ${Math.round(supply)} tokens`;
-    const missing = demand / upThreshold - (supply + pendingReplicas * largest);
-    if (missing > 0) {
-      return towards(context, currentReplicas + Math.max(1, Math.ceil(missing / largest)), reason);
-    }
-    const spare = supply - demand / downBoundary;
-    if (replicas.length > 1 && spare > 0 && supply - largest > demand / downBoundary) {
-      const fewer = Math.min(Math.max(Math.floor(spare / largest), 1), replicas.length);
-      return towards(context, currentReplicas - fewer, reason);
-    }
-    return towards(context, currentReplicas, reason);
-  }
-
-  #capacityOf(kvTokens: number, slots: number, { metrics }: AutoScaleContext): number {
-    const memory = kvTokens * this.#rules.kvThreshold;
+export function tokenCapacity(rules: TokenRules): AutoScalePolicy {
+  function capacityOf(kvTokens: number, slots: number, { metrics }: AutoScaleContext): number {
+    const memory = kvTokens * rules.kvThreshold;
     const { avgPromptTokens, avgOutputTokens } = metrics;
     const whole = avgPromptTokens + avgOutputTokens;
-    if (!this.#rules.boundsByBatch || whole === 0) return memory;
+    if (!rules.boundsByBatch || whole === 0) return memory;
     return Math.min(memory, slots * (avgPromptTokens + avgOutputTokens / 2));
   }
+
+  return {
+    ...noMemory,
+    name: 'token-capacity',
+    evaluate(context) {
+      const { upThreshold, downBoundary, promptTokens } = rules;
+      const { replicas, metrics, currentReplicas, pendingReplicas } = context;
+      if (replicas.length === 0) return towards(context, currentReplicas, 'nothing measured');
+      const perRequest = promptTokens > 0 ? promptTokens : metrics.avgPromptTokens;
+      const capacities = replicas.map((replica) =>
+        capacityOf(replica.kvCapacityTokens, replica.maxBatch, context),
+      );
+      const supply = capacities.reduce((sum, capacity) => sum + capacity, 0);
+      const largest = Math.max(...capacities);
+      const queued = replicas.reduce((sum, { queueDepth }) => sum + queueDepth, 0) + context.pendingRequests;
+      const demand = replicas.reduce((sum, { kvUsedTokens }) => sum + kvUsedTokens, 0) + queued * perRequest;
+      const reason = `demand ${Math.round(demand)} of ${Math.round(supply)} tokens`;
+      const missing = demand / upThreshold - (supply + pendingReplicas * largest);
+      if (missing > 0) {
+        return towards(context, currentReplicas + Math.max(1, Math.ceil(missing / largest)), reason);
+      }
+      const spare = supply - demand / downBoundary;
+      if (replicas.length > 1 && spare > 0 && supply - largest > demand / downBoundary) {
+        const fewer = Math.min(Math.max(Math.floor(spare / largest), 1), replicas.length);
+        return towards(context, currentReplicas - fewer, reason);
+      }
+      return towards(context, currentReplicas, reason);
+    },
+  };
 }
 
 interface ModelRules {
@@ -283,40 +262,15 @@ interface ModelRules {
  * its batch size, and no faster beyond. From its stationary distribution follow the mean batch, the token
  * time, and by Little's law the wait before the batch, which with the prefill is the time to the first token.
  */
-export class ModelBased extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'model-based';
-  readonly #rules: ModelRules;
-
-  constructor(rules: ModelRules) {
-    super();
-    this.#rules = rules;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const { metrics, replicas, currentReplicas, minReplicas, maxReplicas } = context;
-    if (metrics.requestRate === 0 || replicas.length === 0 || metrics.avgOutputTokens === 0) {
-      return towards(context, currentReplicas, 'nothing measured');
-    }
-    const slots = replicas[0].maxBatch;
-    for (let n = Math.max(1, minReplicas); n < maxReplicas; n++) {
-      const { ttftUs, tpotUs } = this.predict(
-        metrics.requestRate / n,
-        metrics.avgPromptTokens,
-        metrics.avgOutputTokens,
-        slots,
-      );
-      if (ttftUs <= this.#rules.ttftUs && tpotUs <= this.#rules.tpotUs) {
-        const times = `TTFT ${Math.round(ttftUs)} µs, ${Math.round(tpotUs)} µs a token`;
-        const reason = `predicted with ${n}: ${times}`;
-        return towards(context, n, reason);
-      }
-    }
-    return towards(context, maxReplicas, 'no smaller count is predicted to meet the targets');
-  }
-
+export function modelBased(rules: ModelRules): AutoScalePolicy {
   /** Mean times of one replica under `rate` requests a second; Infinity where it cannot keep up. */
-  predict(rate: number, prompt: number, output: number, slots: number): { ttftUs: number; tpotUs: number } {
-    const { alphaUs, betaUs, prefillUs } = this.#rules;
+  function predict(
+    rate: number,
+    prompt: number,
+    output: number,
+    slots: number,
+  ): { ttftUs: number; tpotUs: number } {
+    const { alphaUs, betaUs, prefillUs } = rules;
     const prefill = prompt * prefillUs;
     const served = (b: number): number => (b * 1e6) / (prefill + output * (alphaUs + betaUs * b));
     const load = rate / served(slots);
@@ -342,4 +296,30 @@ export class ModelBased extends StatelessPolicy implements AutoScalePolicy {
     const waitUs = ((waiting / (total + tail)) * 1e6) / rate;
     return { ttftUs: waitUs + prefill + alphaUs + betaUs * batch, tpotUs: alphaUs + betaUs * batch };
   }
+
+  return {
+    ...noMemory,
+    name: 'model-based',
+    evaluate(context) {
+      const { metrics, replicas, currentReplicas, minReplicas, maxReplicas } = context;
+      if (metrics.requestRate === 0 || replicas.length === 0 || metrics.avgOutputTokens === 0) {
+        return towards(context, currentReplicas, 'nothing measured');
+      }
+      const slots = replicas[0].maxBatch;
+      for (let n = Math.max(1, minReplicas); n < maxReplicas; n++) {
+        const { ttftUs, tpotUs } = predict(
+          metrics.requestRate / n,
+          metrics.avgPromptTokens,
+          metrics.avgOutputTokens,
+          slots,
+        );
+        if (ttftUs <= rules.ttftUs && tpotUs <= rules.tpotUs) {
+          const times = `TTFT ${Math.round(ttftUs)} µs, ${Math.round(tpotUs)} µs a token`;
+          const reason = `predicted with ${n}: ${times}`;
+          return towards(context, n, reason);
+        }
+      }
+      return towards(context, maxReplicas, 'no smaller count is predicted to meet the targets');
+    },
+  };
 }

@@ -2,12 +2,12 @@
 
 import { noMemory } from '../policy.ts';
 import { type NumberRule, type ParameterRules, type PolicyParameters, Registry } from '../registry.ts';
-import { AibrixKpa, type AibrixLimits, Apa } from './aibrix.ts';
+import { AibrixKpa, type AibrixLimits, apa } from './aibrix.ts';
 import type { AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
 import {
-  DynamoLoad,
-  DynamoThresholds,
-  DynamoThroughput,
+  dynamoLoad,
+  dynamoThresholds,
+  dynamoThroughput,
   type EngineModel,
   type Forecast,
   forecastNames,
@@ -16,13 +16,13 @@ import {
   thresholdsOf,
 } from './dynamo.ts';
 import {
-  Hpa,
+  hpa,
   Kpa,
   type MetricName,
-  ModelBased,
   metricNames,
-  Saturation,
-  TokenCapacity,
+  modelBased,
+  saturation,
+  tokenCapacity,
   towards,
 } from './reactive.ts';
 
@@ -98,7 +98,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
       maxUpReplicas: { kind: 'number', default: 4, min: 1, integer: true },
     },
     make: (p) =>
-      new Hpa(
+      hpa(
         p.text('metric') as MetricName, // a choice of metricNames
         p.number('target'),
         p.number('tolerance'),
@@ -140,7 +140,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
       ...tolerances,
     },
     // a choice of metricNames
-    make: (p) => new Apa(p.text('metric') as MetricName, p.number('target'), limitsOf(p)),
+    make: (p) => apa(p.text('metric') as MetricName, p.number('target'), limitsOf(p)),
   },
   {
     name: 'aibrix-kpa',
@@ -176,7 +176,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
       spareQueue: { kind: 'number', default: 3, min: 0 },
     },
     make: (p) =>
-      new Saturation({
+      saturation({
         kvThreshold: p.number('kvThreshold'),
         queueThreshold: p.number('queueThreshold'),
         spareKv: p.number('spareKv'),
@@ -196,7 +196,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
       boundsByBatch: { kind: 'flag', default: false },
     },
     make: (p) =>
-      new TokenCapacity({
+      tokenCapacity({
         kvThreshold: p.number('kvThreshold'),
         upThreshold: p.number('upThreshold'),
         downBoundary: p.number('downBoundary'),
@@ -210,7 +210,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
     readsReports: true,
     about: 'the fewest replicas that a queueing model meets the targets with',
     parameters: engine,
-    make: (p) => new ModelBased(engineOf(p)),
+    make: (p) => modelBased(engineOf(p)),
   },
   {
     name: 'dynamo-throughput',
@@ -225,7 +225,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
     },
     make: (p) =>
       // a choice of forecastNames
-      new DynamoThroughput(engineOf(p), poolOf(p), p.text('forecast') as Forecast, p.number('hitRate')),
+      dynamoThroughput(engineOf(p), poolOf(p), p.text('forecast') as Forecast, p.number('hitRate')),
   },
   {
     name: 'dynamo-load',
@@ -233,7 +233,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
     readsReports: true,
     about: "Dynamo's planner: one more where all replicas miss a target, one fewer where that keeps them",
     parameters: { ...engine, pool, sensitivity: { kind: 'number', default: 0.8, above: 0, max: 1 } },
-    make: (p) => new DynamoLoad(engineOf(p), poolOf(p), p.number('sensitivity')),
+    make: (p) => dynamoLoad(engineOf(p), poolOf(p), p.number('sensitivity')),
   },
   {
     name: 'dynamo-thresholds',
@@ -248,7 +248,7 @@ export const scalingPolicies: Registry<AutoScalePolicy> = new Registry<AutoScale
     make: (p) => {
       const aim = p.text('aim') === 'latency' ? 'latency' : 'throughput';
       const rules = { ...thresholdsOf[aim], contextTokens: p.number('contextTokens') };
-      return new DynamoThresholds(rules, poolOf(p));
+      return dynamoThresholds(rules, poolOf(p));
     },
   },
 ]);
