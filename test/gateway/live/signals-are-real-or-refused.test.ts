@@ -117,7 +117,7 @@ describe('the deadline of a request', () => {
       const text = await response.text();
       return text.includes('[DONE]') ? response.status : 1;
     });
-    return whole.catch(() => 0);
+    return await whole.catch(() => 0); // before both are closed
   }
 
   it.each([
