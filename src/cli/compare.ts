@@ -41,7 +41,7 @@ export function compareCommand(): Command {
       if (!(raw.fitShare >= 0 && raw.fitShare < 1)) {
         throw configError('--fit-share', `is ${raw.fitShare}`, 'Set it to a share from 0, below 1.');
       }
-      requireWritableTargets({ '--json': raw.json });
+      requireWritableTargets({ '--json': raw.json }, { RUN: file, '--coefficients': raw.coefficients });
       const { predictedRun } = await import('../fitting/fitRequests.ts');
       const { readMeasuredRun } = await import('../sim/latency/fit/measuredRuns.ts');
       const { replayRun } = await import('../sim/latency/fit/runFit.ts');

@@ -43,7 +43,10 @@ export function explainCommand(): Command {
         const problem = questions.length === 0 ? 'is missing' : 'is given beside another question';
         throw configError('--request', problem, 'Ask one of --request ID, --block KEY and --prefix FILE.');
       }
-      requireWritableTargets({ '--json': values.json });
+      requireWritableTargets(
+        { '--json': values.json },
+        values.simulated ? {} : { LOG: first, '--prefix': values.prefix },
+      );
       const told = values.simulated
         ? await fromSimulation(first === undefined ? rest : [first, ...rest], values)
         : await fromLog(first, rest, values);

@@ -147,6 +147,11 @@ export function gatewayCommand(): Command {
         printText(
           `${requests} requests: ${completed} completed, ${rejected} rejected, ${failed} failed, ${retries} retries\n`,
         );
+        const { refused } = gateway.counts;
+        if (refused.size > 0) {
+          const whys = [...refused].map(([why, times]) => `${times} ${why}`);
+          printText(`refused before any decision: ${whys.join(', ')}\n`);
+        }
         for (const loss of gateway.losses) printText(`${loss}\n`);
       });
     });
@@ -160,7 +165,7 @@ export function gatewayCommand(): Command {
       '\nExit code: 0 where all decisions are the same, 1 where any differs.\nLast line: differences N',
     )
     .action(async (log: string, { json }: { json?: string }) => {
-      requireWritableTargets({ '--json': json });
+      requireWritableTargets({ '--json': json }, { LOG: log });
       const { replayLog } = await import('../gateway/index.ts');
       const result = await replayLog(log);
       if (json !== undefined) writeResultJson(json, 'gateway replay', result);
@@ -176,7 +181,10 @@ export function gatewayCommand(): Command {
     .addOption(jsonOption())
     .action(async (log: string, options: { workload?: string; deployment?: string; json?: string }) => {
       const { workload, deployment, json } = options;
-      requireWritableTargets({ '--json': json });
+      requireWritableTargets(
+        { '--json': json },
+        { LOG: log, '--workload': workload, '--deployment': deployment },
+      );
       if ((workload === undefined) !== (deployment === undefined)) {
         const [given, missing] =
           workload === undefined ? ['--deployment', '--workload'] : ['--workload', '--deployment'];
@@ -253,6 +261,7 @@ async function configOf(options: GatewayOptions): Promise<GatewayConfig> {
     ...(options.trace === undefined ? {} : { trace: options.trace }),
     ...(options.partBytes === undefined ? {} : { partBytes: wholeNumber('--part-bytes', options.partBytes) }),
     keepParts: wholeNumber('--keep-parts', options.keepParts),
+    noted: (note) => printText(`${note}\n`),
   };
 }
 

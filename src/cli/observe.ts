@@ -24,7 +24,7 @@ function* first(requests: Iterable<WorkloadRequest>, most: number): Generator<Wo
 async function run(file: string, options: OptionValues): Promise<void> {
   const target = String(options.target);
   const out = String(options.out);
-  requireWritableTargets({ '--out': out, '--json': options.json });
+  requireWritableTargets({ '--out': out, '--json': options.json }, { WORKLOAD: file });
   const number = (name: string, flag: string, min: number, max: number, whole: boolean): number | undefined =>
     numberWithin(options, name, flag, { min, max, whole });
   const most = number('numRequests', '--num-requests', 1, 1e6, true) ?? Number.POSITIVE_INFINITY;

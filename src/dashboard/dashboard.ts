@@ -5,8 +5,9 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import type { KVRuntime } from '../embed/kvRuntime.ts';
 import { watchRuntime } from '../metrics/index.ts';
-import { configError, requireInteger, TierKVError } from '../runtime/errors.ts';
+import { configError, requireInteger, requirePositive, TierKVError } from '../runtime/errors.ts';
 import { described, optionNames, requireArray, requireOptions, requireShapes } from '../runtime/options.ts';
+import { tierLinks } from '../runtime/tier/tier.ts';
 import { FollowedLog } from './followedLog.ts';
 import { FrameHistory, FrameMaker, headOf } from './frames.ts';
 import type { LogFrames } from './logFrames.ts';
@@ -180,8 +181,17 @@ function checked(options: DashboardOptions): DashboardOptions & {
       "Give a path such as '/dashboard', without a slash at its end.",
     );
   }
-  if (token !== undefined && (typeof token !== 'string' || token.length < 16)) {
+  if (token !== undefined && typeof token !== 'string') {
+    throw configError('token', `is ${described(token)}`, 'Give a random text of 16 characters or more.');
+  }
+  if (token !== undefined && token.length < 16) {
     throw configError('token', 'is shorter than 16 characters', 'Give a random one.');
+  }
+  requireShapes(rest, { title: 'text?', limits: 'object?' });
+  const links = tierLinks().map(({ name }) => name);
+  requireOptions(rest.limits ?? {}, links, 'limits', 'TKV_CONFIG');
+  for (const [link, bytesPerS] of Object.entries(rest.limits ?? {})) {
+    requirePositive(`limits.${link}`, bytesPerS);
   }
   requireArray(hosts, 'hosts', 'Name hosts that browsers may come by.');
   for (const host of hosts) requireShapes({ hosts: host }, { hosts: 'name' });
@@ -235,10 +245,7 @@ export async function serveDashboard(
     throw new TierKVError(
       'TKV_CONFIG',
       `port ${port} of ${host} cannot be listened at (${code}). Give another one; 0 takes any that is free.`,
-      {
-        field: 'port',
-        cause,
-      },
+      { field: 'port', cause },
     );
   }
   const { port: taken } = server.address() as AddressInfo;

@@ -10,7 +10,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { makeDirectories, openToWrite, requireReader } from '../backends/host/posix.ts';
 import { packageVersion } from '../packageFiles.ts';
-import { TierKVError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 
 interface Result {
   readonly target: string;
@@ -77,13 +77,39 @@ export function requireWritableTarget(target: string, option?: string): void {
 }
 
 /**
- * The same for all files that a command may write.
+ * The same for all files that a command may write. None of them may be a file that it reads, or another that it writes:
+ * one would be lost.
  * @param targets the file by the option that names it; other values than text stand for files that were not asked for
+ * @param read the files that it reads, in the same form
+ * @throws {TierKVError} TKV_CONFIG naming the option, for a file that two options name; else as `requireWritableTarget`
  */
-export function requireWritableTargets(targets: Readonly<Record<string, unknown>>): void {
-  for (const [option, target] of Object.entries(targets)) {
-    if (typeof target === 'string') requireWritableTarget(target, option);
+export function requireWritableTargets(
+  targets: Readonly<Record<string, unknown>>,
+  read: Readonly<Record<string, unknown>> = {},
+): void {
+  const seen = new Map<string, string>();
+  for (const [option, file] of Object.entries(read)) {
+    if (typeof file === 'string' && file !== STDOUT) seen.set(placeOf(file), option);
   }
+  for (const [option, target] of Object.entries(targets)) {
+    if (typeof target !== 'string') continue;
+    if (target !== STDOUT && destination(target).replaceable) {
+      const place = placeOf(target);
+      const other = seen.get(place);
+      if (other !== undefined)
+        throw configError(option, `is ${target}, the same file as ${other}`, 'Name another.');
+      seen.set(place, option);
+    }
+    requireWritableTarget(target, option);
+  }
+}
+
+/** The path without symbolic links, as far as it exists. */
+function placeOf(file: string): string {
+  const whole = path.resolve(file);
+  if (fs.existsSync(whole)) return fs.realpathSync(whole);
+  const folder = path.dirname(whole);
+  return path.join(fs.existsSync(folder) ? fs.realpathSync(folder) : folder, path.basename(whole));
 }
 
 /** The system's refusal becomes an error about `target`; an error in making the parts passes as it is. */
@@ -208,11 +234,7 @@ export function makeDirectory(directory: string, option: string): void {
     throw new TierKVError(
       'TKV_IO',
       `${option} ${directory} cannot be made: ${why}. Name another directory.`,
-      {
-        field: option,
-        path: directory,
-        cause,
-      },
+      { field: option, path: directory, cause },
     );
   }
 }

@@ -89,7 +89,7 @@ const SHADOWS_MOST = 16;
  * @throws TKV_CONFIG with the field at fault; PolicyError for a program that does not load
  */
 export async function bindPlan(plan: GatewayPlan): Promise<BoundPlan> {
-  requireOptions(plan, planNames, 'plan', 'TKV_CONFIG');
+  requireOptions(plan, planNames, 'plan', 'TKV_CONFIG', ['queue', 'bundle']);
   const control = checkControl(plan.control);
   if ((plan.queue === null) !== (control.gateway === null)) {
     throw configError('plan.queue', 'and control.gateway must both be there, or neither', 'Give both.');

@@ -3,7 +3,9 @@
  * `ddr`, `nvme`, ...
  */
 
+import { TierKVError } from '../runtime/errors.ts';
 import type { KVManager } from '../runtime/index.ts';
+import { described } from '../runtime/options.ts';
 import type { CacheMeasures, TierMeasures } from './cacheMeasures.ts';
 import type { ValueHistogram } from './histogram.ts';
 import type { RequestMeasures } from './requestMeasures.ts';
@@ -62,29 +64,21 @@ export interface MetricSource {
   readonly measured: readonly MeasuredMetric[];
 }
 
+/** @throws TKV_INPUT naming `field`, for a runtime in place of its watch too */
+export function requireWatched(source: MetricSource, field: string): void {
+  if (Array.isArray((source as Partial<MetricSource> | null | undefined)?.measured)) return;
+  const problem = `${field} must be a watch or a gateway, and it is ${described(source)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Pass watchRuntime(kv), or a gateway.`, { field });
+}
+
 export function measuredOf<Of>(list: readonly Metric<Of>[], of: Of): readonly MeasuredMetric[] {
   return list.map((each) => ({ ...each, read: () => each.read(of) }));
 }
 
 // Ways to read.
 
-export const alone = (value: number | ValueHistogram): readonly MetricSample[] => [{ labels: {}, value }];
-
-/** A sample a tier. */
-export function byTier(
-  read: (tier: TierMeasures, position: number, watched: Watched) => number | ValueHistogram,
-): ReadMetric {
-  return (watched) =>
-    watched.cache.tiers.map((tier, position) => ({
-      labels: { tier: tier.tier },
-      value: read(tier, position, watched),
-    }));
-}
-
-/** A sample a tier but the fastest. */
-export function byLowerTier(read: Parameters<typeof byTier>[0]): ReadMetric {
-  return (watched) => byTier(read)(watched).slice(1);
-}
+/** Values of each tier, the fastest first. */
+export type TierReader = (tier: TierMeasures, position: number, watched: Watched) => number | ValueHistogram;
 
 export function metric<Of = Watched>(
   kind: MetricKind,
@@ -97,4 +91,31 @@ export function metric<Of = Watched>(
   return { name, kind, help, labels, unit, read };
 }
 
+/** A metric of one sample. */
+export function single<Of = Watched>(
+  kind: MetricKind,
+  name: string,
+  unit: string,
+  help: string,
+  read: (of: Of) => number | ValueHistogram,
+): Metric<Of> {
+  return metric<Of>(kind, name, unit, [], help, (of) => [{ labels: {}, value: read(of) }]);
+}
+
 export const tier: readonly string[] = ['tier'];
+
+/** A metric of a sample a tier, from the tier at position `from` on. */
+export function perTier(
+  kind: MetricKind,
+  name: string,
+  unit: string,
+  help: string,
+  read: TierReader,
+  from = 0,
+): Metric {
+  return metric(kind, name, unit, tier, help, (watched) =>
+    watched.cache.tiers
+      .map((each, position) => ({ labels: { tier: each.tier }, value: read(each, position, watched) }))
+      .slice(from),
+  );
+}

@@ -13,7 +13,7 @@ import type { Attributes, Context, Meter, Tracer } from '@opentelemetry/api';
 import { packageVersion } from '../packageFiles.ts';
 import { optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
-import type { MeasuredMetric, MetricSource } from './metric.ts';
+import { type MeasuredMetric, type MetricSource, requireWatched } from './metric.ts';
 import { importPeer } from './peer.ts';
 import type { RequestMoments } from './requestMeasures.ts';
 import { RuntimeWatch } from './watch.ts';
@@ -57,7 +57,8 @@ export async function openTelemetry(
   watch: MetricSource,
   options: OpenTelemetryOptions = {},
 ): Promise<() => void> {
-  requireShapes({ watch, options }, { watch: { measured: 'array' }, options: 'object?' });
+  requireWatched(watch, 'watch');
+  requireShapes({ options }, { options: 'object?' });
   const { attributes = {}, ...given } = requireOptions(
     options,
     openTelemetryOptionsNames,
@@ -144,7 +145,7 @@ function traceRequests(watch: RuntimeWatch, tracer: Tracer, attributes: Attribut
   requests.onEnd.add(told);
   return () => {
     requests.onEnd.delete(told);
-    requests.surroundings = null;
+    if (requests.onEnd.size === 0) requests.surroundings = null; // another tracer may be told still
   };
 }
 

@@ -4,14 +4,23 @@ import type { Registry } from 'prom-client';
 import { configError } from '../runtime/errors.ts';
 import { described, optionNames, requireOptions, requireShapes } from '../runtime/options.ts';
 import { ValueHistogram } from './histogram.ts';
-import type { Metric, MetricSample, MetricSource } from './metric.ts';
+import {
+  type MeasuredMetric,
+  type Metric,
+  type MetricSample,
+  type MetricSource,
+  requireWatched,
+} from './metric.ts';
 import { MetricText } from './pageText.ts';
 import { importPeer } from './peer.ts';
 
 export interface PrometheusOptions {
   /** Labels of every sample, such as `model_name`. Default: none. */
   readonly labels?: Readonly<Record<string, string>> | undefined;
-  /** Where they are registered, beside metrics of yours. Default: a registry of their own. */
+  /**
+   * Where they are registered, beside metrics of yours and of other sources, each with labels of its own. Default: a
+   * registry of their own.
+   */
   readonly registry?: Registry | undefined;
   /**
    * `vllm`: what vLLM has is `vllm:...`, so that its dashboards fit. `tierkv`: every name begins with `tierkv_`, as
@@ -38,13 +47,15 @@ const labelName = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
 
 /**
  * The metrics of a runtime or a gateway.
- * @throws TKV_CONFIG where `prom-client` is not installed, for invalid options, and for a registry that has one of the names
+ * @throws TKV_CONFIG where `prom-client` is not installed, for invalid options, for a registry that has one of the names, and for labels
+ * that another source of the registry has; TKV_INPUT for a source that is none
  */
 export async function prometheus(
   source: MetricSource,
   options: PrometheusOptions = {},
 ): Promise<PrometheusMetrics> {
-  requireShapes({ source, options }, { source: { measured: 'array' }, options: 'object?' });
+  requireWatched(source, 'source');
+  requireShapes({ options }, { options: 'object?' });
   const { measured } = source;
   const {
     labels = {},
@@ -68,40 +79,97 @@ export async function prometheus(
   if (given.registry !== undefined) requireShapes(given, { registry: { getSingleMetric: 'function' } });
   const client = await importPeer<typeof import('prom-client')>('prom-client', 'metrics for Prometheus');
   const registry = given.registry ?? new client.Registry();
-  const ours = new Map<string, MetricText>();
+  const ours = oursIn.get(registry) ?? new Map<string, JoinedMetric>();
+  const there = (name: string): JoinedMetric | undefined => {
+    const joined = ours.get(name);
+    return joined?.shown === registry.getSingleMetric(name) ? joined : undefined; // a registry can be cleared
+  };
   for (const metric of measured) {
     const name = nameIn(metric, names);
-    if (registry.getSingleMetric(name) !== undefined) {
-      throw configError(
-        'registry',
-        `has a metric ${name} already`,
-        'Give another registry, or register once.',
-      );
+    const joined = there(name);
+    if (joined === undefined && registry.getSingleMetric(name) !== undefined) {
+      throw configError('registry', `has a metric ${name} already`, 'Give another registry.');
     }
-    const shown = { name, help: metric.help, type: metric.kind, aggregator: 'sum' };
-    const get = async (): Promise<unknown> => ({
-      ...shown,
-      values: metric.read().flatMap((s) => rows(s, name, labels)),
-    });
-    const series = new SeriesLabels(name, labels);
-    const getForPromString = async (): Promise<unknown> => ({
-      ...shown,
-      values: metric.read().flatMap((sample) => series.rows(sample)),
-    });
-    // prom-client's type asks for a class of its own; a registry reads these members alone
-    registry.registerMetric({ ...shown, get, getForPromString, reset: () => {} } as unknown as Parameters<
-      Registry['registerMetric']
-    >[0]);
-    ours.set(name, new MetricText(metric, name, labels));
+    if (joined?.has(labels) === true) {
+      const remedy = "Give each runtime of a registry labels of its own, such as { runtime: 'a' }.";
+      throw configError('labels', `are those of another source of this registry`, remedy);
+    }
   }
+  for (const metric of measured) {
+    const name = nameIn(metric, names);
+    const joined = there(name) ?? new JoinedMetric(metric, name);
+    // prom-client's type asks for a class of its own; a registry reads a few members alone
+    const shown = joined.shown as Parameters<Registry['registerMetric']>[0];
+    if (there(name) === undefined) registry.registerMetric(shown);
+    joined.add(metric, labels);
+    ours.set(name, joined);
+  }
+  oursIn.set(registry, ours);
   return { registry, contentType: registry.contentType, text: () => pageOf(registry, ours) };
+}
+
+/** What calls of `prometheus` have put into a registry, by name: further sources join what is there. */
+const oursIn = new WeakMap<Registry, Map<string, JoinedMetric>>();
+
+/** One metric of a registry, read from each source that has it. */
+class JoinedMetric {
+  /** As a registry takes it. */
+  readonly shown: unknown;
+  readonly #texts: MetricText[] = [];
+  readonly #labels: Set<string> = new Set();
+  readonly #sources: {
+    readonly metric: MeasuredMetric;
+    readonly more: Labels;
+    readonly series: SeriesLabels;
+  }[] = [];
+  readonly #name: string;
+
+  constructor({ help, kind }: MeasuredMetric, name: string) {
+    this.#name = name;
+    const said = { name, help, type: kind, aggregator: 'sum' };
+    const get = async (): Promise<unknown> => ({
+      ...said,
+      values: this.#sources.flatMap(({ metric, more }) =>
+        metric.read().flatMap((each) => rows(each, name, more)),
+      ),
+    });
+    const getForPromString = async (): Promise<unknown> => ({
+      ...said,
+      values: this.#sources.flatMap(({ metric, series }) =>
+        metric.read().flatMap((each) => series.rows(each)),
+      ),
+    });
+    this.shown = { ...said, get, getForPromString, reset: () => {} };
+  }
+
+  has(labels: Labels): boolean {
+    return this.#labels.has(keyOfLabels(labels));
+  }
+
+  add(metric: MeasuredMetric, labels: Labels): void {
+    this.#labels.add(keyOfLabels(labels));
+    this.#sources.push({ metric, more: labels, series: new SeriesLabels(this.#name, labels) });
+    this.#texts.push(new MetricText(metric, this.#name, labels));
+  }
+
+  /** Its lines: the head once, then those of each source. */
+  text(): string {
+    const [first, ...others] = this.#texts.map((each) => each.text());
+    return [first, ...others.map((text) => text.split('\n').slice(2).join('\n'))]
+      .filter((text) => text !== '')
+      .join('\n');
+  }
+}
+
+function keyOfLabels(labels: Labels): string {
+  return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 /**
  * The registry's page, in which `ours` write themselves. That takes a fifth of the time, and is left to the registry where it
  * would write something else: where it has default labels, or another content type.
  */
-async function pageOf(registry: Registry, ours: ReadonlyMap<string, MetricText>): Promise<string> {
+async function pageOf(registry: Registry, ours: ReadonlyMap<string, JoinedMetric>): Promise<string> {
   const all = registry.getMetricsAsArray();
   const probe = all.find(({ name }) => ours.has(name))?.name ?? '';
   if (probe === '' || ours.get(probe)?.text() !== (await registry.getSingleMetricAsString(probe))) {
@@ -118,6 +186,8 @@ async function pageOf(registry: Registry, ours: ReadonlyMap<string, MetricText>)
 export function nameIn({ name }: Pick<Metric, 'name'>, names: 'vllm' | 'tierkv'): string {
   return names === 'vllm' ? name : name.replace(/^vllm:/, 'tierkv_');
 }
+
+type Labels = Readonly<Record<string, string>>;
 
 interface Row {
   readonly metricName: string;

@@ -47,7 +47,8 @@ const list =
 const fields =
   (checks: Readonly<Record<string, Check>>): Check =>
   (value, field) => {
-    requireOptions(value as object, Object.keys(checks), field);
+    const names = Object.keys(checks);
+    requireOptions(value as object, names, field, 'TKV_INPUT', names);
     for (const [name, check] of Object.entries(checks)) {
       check((value as Readonly<Record<string, unknown>>)[name], `${field}.${name}`);
     }
@@ -60,7 +61,8 @@ const named =
   };
 
 const texts: Check = (value, field) => {
-  requireOptions(value as object, Object.keys(value ?? {}), field);
+  const names = Object.keys(value ?? {});
+  requireOptions(value as object, names, field, 'TKV_INPUT', names);
   for (const [name, each] of Object.entries(value as object)) text(each, `${field}.${name}`);
 };
 

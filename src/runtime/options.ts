@@ -25,21 +25,29 @@ export function optionNames<Options extends object>(
 }
 
 /**
- * An object of options whose names are all among `names`.
+ * An object of options whose names are all among `names`. Left out and `undefined` are the same, for each option of every
+ * call; `null` is refused, unless the option's type has it.
  * @param field the caller's name for it; names in it are `field.name`, or just `name` if `field` is `options` or
  * `config`
- * @throws TKV_INPUT, or the code given, if it is not an object or a name is unknown
+ * @param nullable names whose types have `null`
+ * @throws TKV_INPUT, or the code given, if it is not an object, a name is unknown or a value is null
  */
 export function requireOptions<Options extends object>(
   options: Options,
   names: readonly string[],
   field = 'options',
   code: ErrorCode = 'TKV_INPUT',
+  nullable: readonly string[] = [],
 ): Options {
   requireObject(options, field, code);
   for (const name of Object.keys(options)) {
-    if (names.includes(name)) continue;
     const full = field === 'options' || field === 'config' ? name : `${field}.${name}`;
+    if (names.includes(name)) {
+      if (Reflect.get(options, name) !== null || nullable.includes(name)) continue;
+      throw new TierKVError(code, `${full} is null. Give it a value, or leave it out if it has a default.`, {
+        field: full,
+      });
+    }
     const nearest = nearestName(name, names);
     const remedy =
       nearest === undefined ? `The names are ${names.join(', ')}.` : `Did you mean '${nearest}'?`;

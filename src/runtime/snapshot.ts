@@ -5,6 +5,7 @@
  */
 
 import { invariant, TierKVError } from './errors.ts';
+import { described, requireArray } from './options.ts';
 
 interface Packed<T extends TypedArray = TypedArray> {
   readonly head: T;
@@ -77,21 +78,40 @@ function endsAlike(array: TypedArray, from: number): boolean {
 /** Plain values in the order in which they were shown. */
 export type SavedState = readonly unknown[];
 
-/** @returns the object's state, independent of what it does later */
+/**
+ * @returns the object's state, independent of what it does later
+ * @throws TKV_INPUT for an object whose state cannot be saved
+ */
 export function saveState(owner: Stateful): SavedState {
+  requireStateful(owner);
   const saver = new Saver();
   owner.visitState(saver);
   return saver.saved;
 }
 
 /**
- * Puts back the state that `saveState` took from an object of the same configuration.
- * @throws TKV_MISMATCH for the state of another kind or size of object, which leaves this one unusable
+ * Puts back the state that `saveState` took from an object of the same configuration. It may have been cloned structurally;
+ * JSON does not keep it.
+ * @throws TKV_INPUT for what is neither such an object nor a list; TKV_MISMATCH for the state of another kind or size of
+ * object, or one that is damaged, which leaves this object unusable
  */
 export function restoreState(owner: Stateful, saved: SavedState): void {
+  requireStateful(owner);
+  requireArray(saved, 'saved', 'Pass what saveState returned.');
   const restorer = new Restorer(saved);
-  owner.visitState(restorer);
+  try {
+    owner.visitState(restorer);
+  } catch (error) {
+    // what stands in the place of a list or a table fails wherever it is first used
+    throw error instanceof TierKVError ? error : mismatch(error);
+  }
   restorer.end();
+}
+
+function requireStateful(owner: Stateful): void {
+  if (typeof (owner as Partial<Stateful> | null | undefined)?.visitState === 'function') return;
+  const problem = `owner must be a manager or a scheduler, and it is ${described(owner)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Pass what has visitState.`, { field: 'owner' });
 }
 
 function isShown(value: unknown): value is number | boolean | TypedArray {
@@ -206,11 +226,13 @@ class Restorer implements StateVisitor {
   }
 }
 
-function mismatch(): TierKVError {
-  return new TierKVError(
-    'TKV_MISMATCH',
-    'The saved state has another configuration. Restore it into an object that was made alike.',
-  );
+function mismatch(cause?: unknown): TierKVError {
+  const problem =
+    cause === undefined ? 'The saved state has another configuration' : 'The saved state is damaged';
+  return new TierKVError('TKV_MISMATCH', `${problem}. Restore it into an object that was made alike.`, {
+    field: 'saved',
+    ...(cause === undefined ? {} : { cause }),
+  });
 }
 
 // The protocol of saved state: an object shows everything in it that changes to a visitor, in one order. A saving

@@ -306,7 +306,7 @@ class CachedCalls<Model extends DecoderModel> {
   async #generate({ prefixCache, ...options }: GenerateOptions): Promise<unknown> {
     if (prefixCache === false) return this.#compute(options);
     const { report = this.#report, ...asked } = requireOptions(
-      (prefixCache ?? {}) as TurnOptions,
+      (prefixCache === undefined ? {} : prefixCache) as TurnOptions,
       turnNames,
       'prefixCache',
     );

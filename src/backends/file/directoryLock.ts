@@ -113,22 +113,27 @@ function lockDirectory(
   dir: string,
   libc: Libc | undefined,
   mode: 'exclusive' | 'shared',
+  remedy?: string,
 ): number | undefined {
   if (libc === undefined) return undefined;
   const fd = fs.openSync(dir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
   const error = libc.tryFlock(fd, mode);
   if (error === '') return fd;
   fs.closeSync(fd);
-  if (error === 'EAGAIN') throw locked(dir, livingClaim(dir, '', libc, false));
+  if (error === 'EAGAIN') throw locked(dir, livingClaim(dir, '', libc, false), remedy);
   return undefined;
 }
 
-/** @throws TKV_LOCKED if a living process owns the directory. Unlike `acquire` it changes nothing. */
-export function requireUnowned(dir: string, libc: Libc | undefined): void {
-  const fd = lockDirectory(dir, libc, 'shared');
+/**
+ * Unlike `acquire` it changes nothing.
+ * @param remedy what the caller can do where a process owns it
+ * @throws TKV_LOCKED if a living process owns the directory
+ */
+export function requireUnowned(dir: string, libc: Libc | undefined, remedy: string): void {
+  const fd = lockDirectory(dir, libc, 'shared', remedy);
   if (fd !== undefined) fs.closeSync(fd);
   const owner = livingClaim(dir, '', libc, false);
-  if (owner !== undefined) throw locked(dir, owner);
+  if (owner !== undefined) throw locked(dir, owner, remedy);
 }
 
 /** The claim of a living process other than `own`, if there is one. Removes claims of dead processes. */
@@ -223,13 +228,16 @@ function identityIn(name: string): Identity | undefined {
 }
 
 /** @param claim the owner's claim; undefined if only the kernel's lock shows the owner */
-function locked(dir: string, claim: string | undefined): TierKVError {
+function locked(
+  dir: string,
+  claim: string | undefined,
+  remedy: string = 'Use another directory, or end that process',
+): TierKVError {
   const pid = claim === undefined ? undefined : identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
   const owner = pid === undefined ? 'another process' : `process ${pid}`;
   const unless = claim === undefined ? '' : `; if it no longer runs, remove ${claim}`;
-  return new TierKVError(
-    'TKV_LOCKED',
-    `dir ${dir} belongs to ${owner}. Use another directory, or end that process${unless}.`,
-    { field: 'dir', path: dir },
-  );
+  return new TierKVError('TKV_LOCKED', `dir ${dir} belongs to ${owner}. ${remedy}${unless}.`, {
+    field: 'dir',
+    path: dir,
+  });
 }

@@ -9,13 +9,13 @@ import { TierKVError } from '../../runtime/errors.ts';
 import { requireShapes } from '../../runtime/options.ts';
 import { type PoolShape, poolShape } from '../../runtime/tables/slotPool.ts';
 import { type Libc, loadLibc } from '../host/posix.ts';
-import type { RangedFile } from './dataFile.ts';
+import { dirError, type RangedFile } from './dataFile.ts';
 import { requireUnowned } from './directoryLock.ts';
 import { BlockKind } from './indexBlocks.ts';
 import { type IndexFault, storedGeometry } from './indexFile.ts';
 import { StagingPool } from './ioQueue.ts';
-import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './opening.ts';
-import { bytesOnDisk, dirProblem, headOf, NodeDataFile } from './posixFolder.ts';
+import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeFiles, storeThere } from './opening.ts';
+import { bytesOnDisk, headOf, NodeDataFile } from './posixFolder.ts';
 import {
   DATA_START_BYTES,
   type FileLayout,
@@ -97,15 +97,13 @@ export class StoreView implements AsyncDisposable {
     try {
       const libc = await loadLibc();
       const native = typeof libc === 'string' ? undefined : libc;
-      requireUnowned(dir, native);
-      const facts = await storeThere({
-        headOf: async (name) => headOf(join(dir, name)),
-        pathOf: (name) => join(dir, name),
-      });
-      if (facts === undefined) {
-        const problem = `dir ${dir} holds no ${BLOCKS_NAME}. Name a directory of a disk tier.`;
-        throw new TierKVError('TKV_IO', problem, { field: 'dir', path: dir });
-      }
+      requireUnowned(dir, native, END_FIRST);
+      const folder = {
+        headOf: async (name: string) => headOf(join(dir, name)),
+        pathOf: (name: string) => join(dir, name),
+      };
+      const facts = await storeThere(folder, NAME_A_TIER);
+      if (facts === undefined) throw noStore(dir);
       blocks = openReading(join(dir, BLOCKS_NAME), native);
       if (fs.existsSync(join(dir, INDEX_NAME))) index = openReading(join(dir, INDEX_NAME), native);
       const family = familyOf(facts);
@@ -116,7 +114,7 @@ export class StoreView implements AsyncDisposable {
       const layout = fileLayout(poolShape(Math.max(1, pages), facts.pageBytes, facts.slotBytes));
       staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax(layout)), true);
       const recovered = await recover(blocks, index, layout, family, staging);
-      requireUnowned(dir, native);
+      requireUnowned(dir, native, END_FIRST);
       await index?.file.close();
       const keepsIndex = index !== undefined || facts.restart !== 'empty';
       return new StoreView(dir, facts, layout, recovered, keepsIndex, blocks, staging);
@@ -124,7 +122,7 @@ export class StoreView implements AsyncDisposable {
       await blocks?.file.close();
       await index?.file.close();
       staging?.[Symbol.dispose]();
-      throw dirProblem(dir, 'reading it', error);
+      throw dirError(dir, 'reading it', error, (errno) => readingRemedies[errno] ?? OTHER_REMEDY);
     }
   }
 
@@ -193,6 +191,32 @@ export class StoreView implements AsyncDisposable {
   }
 }
 
+const END_FIRST = 'End that process first';
+const NAME_A_TIER = 'Name the directory of a disk tier, or give the file back as it was.';
+const OTHER_REMEDY = 'Remove the cause, and ask again.';
+const MAY_READ = 'Ask as the user that the disk tier runs under.';
+
+/** What a reader can do about an errno. A store that is opened can do other things: it may make what is missing. */
+const readingRemedies: Record<string, string> = {
+  ENOENT: 'Name the directory of a disk tier.',
+  ENOTDIR: 'Name a directory, not a file.',
+  EACCES: MAY_READ,
+  EPERM: MAY_READ,
+  ELOOP: 'Remove the symbolic link: a data file must be a file itself.',
+  EMFILE: 'Raise the limit on open files (ulimit -n).',
+};
+
+/** A directory without records to look at: nothing was ever there, a first start was cut off, or a file was removed. */
+function noStore(dir: string): TierKVError {
+  const there = storeFiles.filter((name) => fs.existsSync(join(dir, name)));
+  const problem =
+    there.length === 0
+      ? `holds no ${BLOCKS_NAME}. Name the directory of a disk tier.`
+      : `holds ${there.join(' and ')}, and no records: ${BLOCKS_NAME} is ${there[0] === BLOCKS_NAME ? 'empty' : 'missing'}. ` +
+        'The next start begins anew; give the file back first where that loses something.';
+  return new TierKVError('TKV_IO', `dir ${dir} ${problem}`, { field: 'dir', path: dir });
+}
+
 function disagreement(entry: SlotEntry, found: FoundRecord | string): string {
   if (typeof found === 'string') return found;
   if (found.problem !== '') return found.problem;
@@ -213,7 +237,7 @@ function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void
   throw new TierKVError(
     'TKV_MISMATCH',
     `dir holds ${path}, which is cut off: it has ${fileBytes} bytes, and one record takes ${neededBytes}. ` +
-      'Restore the file, or use another directory.',
+      NAME_A_TIER,
     { field: 'dir', path },
   );
 }

@@ -148,7 +148,7 @@ class Opening {
   }
 
   async #removeOld(): Promise<void> {
-    for (const name of [BLOCKS_NAME, INDEX_NAME, BLOCKS_NAME + NEW_SUFFIX, INDEX_NAME + NEW_SUFFIX]) {
+    for (const name of storeFiles) {
       await this.#ops.remove(name);
     }
   }
@@ -284,34 +284,43 @@ export const BLOCKS_NAME = 'tierkv.blocks';
 export const INDEX_NAME = 'tierkv.index';
 /** Suffix of a file's name while the file is being made. */
 export const NEW_SUFFIX = '.new';
+/** All names that files of a store have. */
+export const storeFiles: readonly string[] = [BLOCKS_NAME, INDEX_NAME].flatMap((name) => [
+  name,
+  name + NEW_SUFFIX,
+]);
 
-/** Facts of the store in the directory, if it holds one. @throws TKV_MISMATCH if one of our names is taken */
+/**
+ * Facts of the store in the directory, if it holds one.
+ * @param remedy what to do where a file of one of our names is not ours
+ * @throws TKV_MISMATCH if one of our names is taken
+ */
 export async function storeThere(
   folder: Pick<StoreFolder, 'headOf' | 'pathOf'>,
+  remedy: string = 'Move it away, or use another directory.',
 ): Promise<StoreFacts | undefined> {
   for (const name of [INDEX_NAME, INDEX_NAME + NEW_SUFFIX, BLOCKS_NAME + NEW_SUFFIX]) {
     const head = await folder.headOf(name);
-    if (typeof head === 'string') throw foreign(folder.pathOf(name), head);
+    if (typeof head === 'string') throw foreign(folder.pathOf(name), head, remedy);
     // A crash may leave a file that was being made empty, full of zeros or complete.
     const unwritten = head === undefined || head.every((byte) => byte === 0);
     const magic = head === undefined ? '' : new TextDecoder().decode(head.subarray(0, 4));
     if (!unwritten && magic !== 'TKVI' && magic !== 'TKVS')
-      throw foreign(folder.pathOf(name), 'is not a tierkv file');
+      throw foreign(folder.pathOf(name), 'is not a tierkv file', remedy);
   }
   const path = folder.pathOf(BLOCKS_NAME);
   const head = await folder.headOf(BLOCKS_NAME);
   if (head === undefined || head.length === 0) return undefined;
   const facts = typeof head === 'string' ? head : decodeSuperblock(head);
-  if (typeof facts === 'string') throw foreign(path, facts);
+  if (typeof facts === 'string') throw foreign(path, facts, remedy);
   return facts;
 }
 
-function foreign(path: string, why: string): TierKVError {
-  return new TierKVError(
-    'TKV_MISMATCH',
-    `dir holds ${path}, which ${why}. Move it away, or use another directory.`,
-    { field: 'dir', path },
-  );
+function foreign(path: string, why: string, remedy: string): TierKVError {
+  return new TierKVError('TKV_MISMATCH', `dir holds ${path}, which ${why}. ${remedy}`, {
+    field: 'dir',
+    path,
+  });
 }
 
 // ---- options, checked once, when the store is opened

@@ -123,7 +123,7 @@ class PosixFolder implements StoreFolder {
 }
 
 /** An error of the file system about a directory, with a remedy. */
-export function dirProblem(dir: string, doing: string, error: unknown): TierKVError {
+function dirProblem(dir: string, doing: string, error: unknown): TierKVError {
   return dirError(dir, doing, error, (errno) =>
     errno === 'ENOENT' && fs.existsSync(dir)
       ? 'The file system there takes no new files: name a directory on a disk.'

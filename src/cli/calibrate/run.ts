@@ -117,7 +117,10 @@ function recordedFiles({
   }
   if (out !== undefined) throw configError('--out', 'excludes --report', 'Keep one of them.');
   if (traceData === undefined || simResults === undefined || report === undefined) return undefined;
-  requireWritableTargets({ '--report': report });
+  requireWritableTargets(
+    { '--report': report },
+    { '--trace-data': traceData, '--sim-results': simResults, '--trace-header': traceHeader },
+  );
   return { traceData, simResults, report, ...(traceHeader === undefined ? {} : { traceHeader }) };
 }
 

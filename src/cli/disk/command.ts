@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTargets, writeResultJson } from '../../files/results.ts';
+import { writeResultJson } from '../../files/results.ts';
 import { jsonOption } from '../optionRows.ts';
 import { printText } from '../output.ts';
 
@@ -18,8 +18,8 @@ export function diskCommand(): Command {
     .argument('<dir>', 'directory of the disk tier')
     .addOption(jsonOption())
     .action(async (dir: string, { json }: { json?: string }) => {
-      requireWritableTargets({ '--json': json });
-      const { describeStore, renderDescription } = await import('./run.ts');
+      const { describeStore, renderDescription, requireOutputs } = await import('./run.ts');
+      requireOutputs(dir, { '--json': json });
       const description = await describeStore(dir);
       if (json !== undefined) writeResultJson(json, 'disk stat', description);
       printText(renderDescription(description));
@@ -39,8 +39,8 @@ Exit code: 0 without faults, 1 with any, 2 when the directory cannot be checked 
 Last line: faults N`,
     )
     .action(async (dir: string, { json }: { json?: string }) => {
-      requireWritableTargets({ '--json': json });
-      const { checkStore, renderCheck } = await import('./run.ts');
+      const { checkStore, renderCheck, requireOutputs } = await import('./run.ts');
+      requireOutputs(dir, { '--json': json });
       const { startProgressBar } = await import('../../printing/progress.ts');
       using bar = startProgressBar('records');
       const report = await checkStore(dir, (done, all) =>

@@ -3,11 +3,12 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { type StoreReport, StoreView } from '../../backends/file/inspect.ts';
+import { storeFiles } from '../../backends/file/opening.ts';
 import { printable } from '../../backends/file/record.ts';
 import { openToWrite } from '../../backends/host/posix.ts';
 import { requireWritableTargets } from '../../files/results.ts';
 import { formatBytes, formatCount, formatCounted, formatShare, renderTable } from '../../printing/text.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
 import { keyToHex } from '../../runtime/index.ts';
 
 interface DiskCheckReport extends StoreReport {
@@ -141,8 +142,8 @@ interface ExportOptions {
 /** @throws {TierKVError} TKV_LOCKED, TKV_MISMATCH or TKV_IO */
 export async function exportStore(dir: string, { out: named, payloads }: ExportOptions): Promise<void> {
   const out = named === '-' ? undefined : named; // standard output, as without the option
-  requireWritableTargets({ '--out': out });
-  if (payloads !== undefined) requireDirectory(payloads);
+  requireOutputs(dir, { '--out': out });
+  if (payloads !== undefined) requireDirectory(payloads, dir);
   await using view = await StoreView.open(dir);
   const target = out === undefined ? undefined : openToWrite(out, 'w');
   try {
@@ -192,8 +193,17 @@ function writeAnew(file: string, bytes: Uint8Array): void {
   }
 }
 
-function requireDirectory(name: string): void {
-  if (fs.statSync(name, { throwIfNoEntry: false })?.isDirectory()) return;
+/** No output may take the place of a file of the store. @param targets files by the options that name them */
+export function requireOutputs(dir: string, targets: Readonly<Record<string, string | undefined>>): void {
+  const files = storeFiles.map((name) => [name, path.join(dir, name)]);
+  requireWritableTargets(targets, Object.fromEntries(files));
+}
+
+function requireDirectory(name: string, dir: string): void {
+  const there = fs.statSync(name, { throwIfNoEntry: false });
+  if (there?.isDirectory() && fs.existsSync(dir) && fs.realpathSync(name) === fs.realpathSync(dir))
+    throw configError('--payloads', `is ${name}, the disk tier itself`, 'Name another directory.');
+  if (there?.isDirectory()) return;
   throw new TierKVError('TKV_IO', `--payloads ${name} must be a directory. Create it first.`, {
     field: '--payloads',
     path: name,

@@ -82,7 +82,10 @@ export function evaluateCommand(): Command {
         await interruptible((signal) => toFrameworks(policies, options, limits, server, signal));
         return;
       }
-      requireWritableTargets({ '--json': options.json, '--trace': options.trace });
+      requireWritableTargets(
+        { '--json': options.json, '--trace': options.trace, '--report': options.report },
+        { '--plan': options.plan, ...Object.fromEntries(policies.map((file) => [file, file])) },
+      );
       await checkReport(options.report);
       const { runEvaluate } = await import('./run.ts');
       await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits, server);

@@ -97,7 +97,7 @@ export function evolveCommand(): Command {
         wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),
         json: texts.json,
       };
-      requireWritableTargets({ '--json': options.json });
+      requireWritableTargets({ '--json': options.json }, { '--plan': options.plan });
       const { evolve } = await import('./run.ts');
       await interruptible((signal) => evolve(options, signal));
     });

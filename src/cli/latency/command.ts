@@ -136,7 +136,10 @@ function fitCommand(): Command {
     .requiredOption('--out <file>', 'where the coefficients go')
     .addOption(jsonOption())
     .action(async (raw, self: Command) => {
-      requireWritableTargets({ '--out': raw.out, '--json': raw.json });
+      requireWritableTargets(
+        { '--out': raw.out, '--json': raw.json },
+        { '--requests': raw.requests, '--steps': raw.steps, '--runs': raw.runs },
+      );
       refuseOtherFit(self, raw.requests !== undefined);
       if (raw.requests !== undefined) return fitOneRun({ ...servedBy(raw), out: raw.out });
       const { fitCoefficients } = await import('../../fitting/fit.ts');
@@ -230,7 +233,10 @@ function checkCommand(): Command {
     .option('--plot <file>', 'draw predicted against measured as SVG')
     .addOption(jsonOption())
     .action(async (raw) => {
-      requireWritableTargets({ '--plot': raw.plot, '--json': raw.json });
+      requireWritableTargets(
+        { '--plot': raw.plot, '--json': raw.json },
+        { '--steps': raw.steps, '--runs': raw.runs },
+      );
       const { check } = await import('../../fitting/check.ts');
       const { checkChart, renderCheck } = await import('./renderCheck.ts');
       const report = check(raw);

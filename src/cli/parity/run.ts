@@ -89,7 +89,10 @@ function parseParityOptions(
   engine?: ParityEngine,
 ): ParityCall {
   const options: OptionValues = { ...given, hardware: given.gpu, timeout: '-1' };
-  requireWritableTargets({ '--log': options.log, '--json': options.json, '--plot': options.plot });
+  requireWritableTargets(
+    { '--log': options.log, '--json': options.json, '--plot': options.plot },
+    { TRACE: trace },
+  );
   const dir = textOption(options, 'dir');
   if (dir !== undefined && !(existsSync(dir) && statSync(dir).isDirectory())) {
     throw configError('--dir', `is ${dir}, which is not a directory`, 'Make it, or leave --dir out.');

@@ -70,7 +70,10 @@ export function planCommand(): Command {
     .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, flags: PlanFlags) => {
-      requireWritableTargets({ '--out': flags.out, '--json': flags.json });
+      requireWritableTargets(
+        { '--out': flags.out, '--json': flags.json, '--report': flags.report },
+        { WORKLOAD: workload },
+      );
       await checkReport(flags.report);
       const { server, workers } = workersOption(scalars(flags));
       const { plan } = await import('../../plan/plan.ts');

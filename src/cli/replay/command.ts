@@ -119,7 +119,7 @@ export function replayCommand(): Command {
       await checkReport(command.getOptionValue('report'));
       const { movesBytes, parseStudyRun, renderStudy } = await import('./study.ts');
       const usual = command.getOptionValueSource('blockTokens') === 'default';
-      const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
+      const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw, tracePath);
       if (study !== undefined && tracePath === undefined) {
         throw configError('--eviction', 'needs a trace', 'Name the trace beside it.');
       }

@@ -137,18 +137,6 @@ function requireModeled(option: string, driver: DriverName): void {
   throw configError(option, 'needs the modeled driver', `Add --driver modeled, or leave ${option} out.`);
 }
 
-function requireDifferentFiles(files: readonly (readonly [name: string, file: string | undefined])[]): void {
-  const seen = new Map<string, string>();
-  for (const [name, file] of files) {
-    if (file === undefined) continue;
-    const real = fs.existsSync(file) ? fs.realpathSync(file) : path.resolve(file);
-    const other = seen.get(real);
-    if (other !== undefined)
-      throw configError(name, `is ${file}, the same file as ${other}`, 'Name another.');
-    seen.set(real, name);
-  }
-}
-
 /**
  * The tiers that are on. Sequences read and write in the first one, which is never off.
  */
@@ -248,14 +236,10 @@ export function parseReplayOptions(
     throw configError('--link-latency-us', `is ${linkLatencyUs}, more than any link has`, remedy);
   }
 
-  requireDifferentFiles([
-    ['TRACE', tracePath],
-    ['--inputs', raw.inputs],
-    ['--links', raw.links],
-    ['--log', raw.log],
-    ['--json', raw.json],
-  ]);
-  requireWritableTargets({ '--log': raw.log, '--json': raw.json });
+  requireWritableTargets(
+    { '--log': raw.log, '--json': raw.json },
+    { TRACE: tracePath, '--inputs': raw.inputs, '--links': raw.links },
+  );
   if (driver === 'real') requireRoom(tiers, blockBytes);
 
   const { sharedTier } = raw;

@@ -83,10 +83,11 @@ export interface StudyRun extends StudyOptions {
 
 /**
  * @param raw `blockTokens` as given, '' where the user gave none
+ * @param trace the file that is read, which no output may take the place of
  * @returns undefined where no study is asked for
  * @throws TKV_CONFIG naming the option
  */
-export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
+export function parseStudyRun(raw: RawStudyOptions, trace?: string): StudyRun | undefined {
   const { policy, plot, json, requests, blockTokens } = raw;
   const sizes = askedRows()
     .filter(isAlwaysAsked)
@@ -108,7 +109,7 @@ export function parseStudyRun(raw: RawStudyOptions): StudyRun | undefined {
     );
   }
   const capacities = parseCapacities(topOption, topText, maxBlocks);
-  requireWritableTargets({ '--plot': plot, '--json': json });
+  requireWritableTargets({ '--plot': plot, '--json': json }, { TRACE: trace });
   return {
     policies,
     capacities,

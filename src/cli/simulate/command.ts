@@ -24,7 +24,8 @@ export function simulateCommand(): Command {
     .action(async (workload: string | undefined, _given: OptionValues, self: Command) => {
       const asked = askedOf(self, workload);
       const { options } = asked;
-      requireWritableTargets({
+      const read = { WORKLOAD: workload, '--deployment': options.deployment, '--policy': options.policy };
+      const written = {
         '--json': options.json,
         '--metrics-path': options.metricsPath,
         '--requests': options.requests,
@@ -32,11 +33,15 @@ export function simulateCommand(): Command {
         '--decisions': options.decisions,
         '--chrome-trace': options.chromeTrace,
         '--plot': options.plot,
-      });
+        '--report': options.report,
+      };
+      requireWritableTargets(written, read);
       await checkReport(options.report);
       if (typeof options.traceOutput === 'string') {
         const stem = traceStem('--trace-output', options.traceOutput);
-        for (const end of ['.yaml', '.csv']) requireWritableTargets({ '--trace-output': `${stem}${end}` });
+        for (const end of ['.yaml', '.csv']) {
+          requireWritableTargets({ '--trace-output': `${stem}${end}` }, { ...read, ...written });
+        }
       }
       const { runSimulate } = await import('./run.ts');
       await runSimulate(asked);

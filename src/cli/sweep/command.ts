@@ -47,7 +47,7 @@ export function sweepCommand(): Command {
     .option(reportFlags, reportAbout)
     .addHelpText('after', helpEnd)
     .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
-      requireWritableTargets({ '--json': options.json, '--plot': options.plot });
+      requireWritableTargets({ '--json': options.json, '--plot': options.plot, '--report': options.report });
       await checkReport(options.report);
       const { grid, ...rest } = options;
       const bound = (name: string, flag: string): number | undefined =>

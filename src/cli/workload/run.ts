@@ -173,7 +173,7 @@ function noteSessions(opened: OpenedWorkload): void {
 }
 
 async function describe(file: string | undefined, options: OptionValues): Promise<void> {
-  requireWritableTargets({ '--json': options.json, '--plot': options.plot });
+  requireWritableTargets({ '--json': options.json, '--plot': options.plot }, { FILE: file });
   const opened = openFrom(file, options);
   const summarizer = new WorkloadSummarizer();
   const digest = new WorkloadDigest();

@@ -204,11 +204,11 @@ interface PublisherSettings {
 }
 
 function checked(options: KVPublisherOptions): PublisherSettings {
-  requireOptions(options, kvPublisherOptionsNames, 'options', 'TKV_CONFIG');
+  requireOptions(options, kvPublisherOptionsNames, 'options', 'TKV_CONFIG', ['adapterExtra']);
   const { endpoint, replayEndpoint, topic = '', mediums = {}, firstNumber } = options;
   const { salt = (tenant) => (tenant === '' ? null : tenant), saltPrefix = '' } = options;
   requireTopic(topic);
-  requireOptions(mediums, tierNames, 'mediums', 'TKV_CONFIG');
+  requireOptions(mediums, tierNames, 'mediums', 'TKV_CONFIG', tierNames);
   requireFunction(salt, 'salt', 'TKV_CONFIG');
   for (const [tier, name] of Object.entries(mediums)) {
     if (name !== null)

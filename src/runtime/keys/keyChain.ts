@@ -425,7 +425,7 @@ export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
   for (const name of Object.keys(extras).sort()) {
     const value = extras[name];
     if (typeof value !== 'string') {
-      throw configError(`extras.${name}`, `is ${typeof value}`, 'Give it as text.');
+      throw configError(`extras.${name}`, `is ${described(value)}`, 'Give it as text.');
     }
     writer.text(Tag.EXTRA_NAME, name).text(Tag.EXTRA_VALUE, value);
   }
@@ -440,7 +440,7 @@ function encodeTenant(writer: CanonicalWriter, tenant: string | Uint8Array, epoc
   else
     throw configError(
       'tenant',
-      `is ${typeof tenant}`,
+      `is ${described(tenant)}`,
       'Give the tenant as text or bytes; "" is a tenant too.',
     );
   return writer.integer(Tag.EPOCH, epoch);

@@ -1,6 +1,6 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
-import { TierKVError } from '../errors.ts';
+import { requireInteger, TierKVError } from '../errors.ts';
 import { described } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 import type { ContentTable, UseHistory } from '../tables/contentTable.ts';
@@ -43,9 +43,16 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
   return { blocks: i, byTier, pending };
 }
 
-/** One comparison where all is well: each lookup makes it. @throws TKV_INPUT naming what is too short, or no array */
-export function requireKeys(keys: Uint32Array, count: number): void {
-  if (!(keys?.length >= count * 4)) throw notWords('keys', keys, `four words a block, of ${count} blocks`);
+/**
+ * Some comparisons where all is well: each lookup makes them. Other arrays than words would be looked up too, and nothing
+ * ever found.
+ * @throws TKV_INPUT naming what is too short, or not made of words; TKV_CONFIG for a count that is none
+ */
+export function requireKeys(keys: Uint32Array, count: number, from = 0): void {
+  const isCount = Number.isInteger(count) && count >= 0;
+  if (isCount && keys instanceof Uint32Array && keys.length >= from + count * 4) return;
+  requireInteger('count', count, 0);
+  throw notWords('keys', keys, `four words a block, of ${count} blocks`);
 }
 
 /** An argument that must be words, and is something else or too short. */

@@ -93,6 +93,24 @@ export interface Eviction {
   readonly blockers: readonly SequenceId[];
 }
 
+/** Blocks of a sequence, a bound that no memory comes near: loops over blocks end. */
+const BLOCKS_MAX = 2 ** 24;
+
+/** Blocks [from, to) of a sequence; none where `to` is before `from`. @throws TKV_CONFIG naming what must be a block's number */
+function requireSpan(from: number, to: number, first = 'from', last = 'to'): void {
+  if (
+    Number.isInteger(from) &&
+    Number.isInteger(to) &&
+    from >= 0 &&
+    to >= 0 &&
+    to <= BLOCKS_MAX &&
+    from <= BLOCKS_MAX
+  )
+    return;
+  requireInteger(first, from, 0, BLOCKS_MAX);
+  requireInteger(last, to, 0, BLOCKS_MAX);
+}
+
 interface TableWish {
   readonly matchLimit: number;
   readonly owner: number;
@@ -488,6 +506,8 @@ export class KVManager {
     const core = this.#core;
     requireKeys(keys, count);
     requireInteger('owner', owner, 0, this.config.owners - 1);
+    if (!(typeof matchLimit === 'number' && matchLimit >= 0)) requireInteger('matchLimit', matchLimit, 0);
+    requireSpan(units, room, 'units', 'room');
     this.#now(nowUs, op);
     core.sink?.input(op, nowUs, [count, matchLimit, owner, units, sizeClass], keys.subarray(0, count * 4));
     const matched = this.#match(keys, Math.min(count, matchLimit));
@@ -526,6 +546,7 @@ export class KVManager {
   load(sequence: Sequence, nowUs: number, from = 0, to: number = sequence.matched): boolean {
     const core = this.#core;
     this.#live(sequence);
+    requireSpan(from, to);
     this.#now(nowUs, InputOp.LOAD, sequence.id);
     core.sink?.input(InputOp.LOAD, nowUs, [sequence.id, from, to]);
     return this.#load(sequence, from, to, false);
@@ -535,6 +556,7 @@ export class KVManager {
   loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
     const core = this.#core;
     this.#live(sequence);
+    requireSpan(from, to);
     this.#now(nowUs, InputOp.LOAD_BACK, sequence.id);
     core.sink?.input(InputOp.LOAD_BACK, nowUs, [sequence.id, from, to]);
     return this.#load(sequence, from, to, true);
@@ -569,6 +591,7 @@ export class KVManager {
   recompute(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
     const core = this.#core;
     this.#live(sequence);
+    requireSpan(from, to);
     requireInteger('to', to, from, sequence.length);
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
     for (let i = from; i < to; i++) {
@@ -600,6 +623,7 @@ export class KVManager {
   allocate(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
     const core = this.#core;
     this.#live(sequence);
+    requireSpan(from, to);
     requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
     this.#now(nowUs, InputOp.ALLOCATE, sequence.id);
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
@@ -662,6 +686,10 @@ export class KVManager {
   ): void {
     const core = this.#core;
     this.#live(sequence);
+    requireSpan(from, to);
+    requireInteger('at', at, 0);
+    requireKeys(keys, Math.max(0, to - from), at);
+    requireInteger('tokens', tokens, 0, BLOCKS_MAX);
     for (let i = from; i < to; i++) {
       if (sequence.state[i] !== Entry.OPEN) {
         throw wrongState(i, 'is not open. Seal a block once, after it was allocated.');
@@ -881,6 +909,7 @@ export class KVManager {
   evict(position: number, count: number, nowUs: number): Eviction {
     const core = this.#core;
     requireInteger('position', position, 0, core.tiers - 1);
+    if (!(typeof count === 'number' && count >= 0)) requireInteger('count', count, 0); // Infinity: all of them
     this.#now(nowUs, InputOp.EVICT);
     core.sink?.input(InputOp.EVICT, nowUs, [position, count]);
     let evicted = 0;
@@ -1083,7 +1112,8 @@ export class KVManager {
   /** @param sequence whose call it is; -1 for calls of no sequence */
   #now(nowUs: number, op: InputOp, sequence = -1): void {
     const core = this.#core;
-    if (!(nowUs >= core.nowUs)) {
+    if (!(nowUs >= core.nowUs && nowUs < Infinity && typeof nowUs === 'number')) {
+      if (typeof nowUs !== 'number' || nowUs === Infinity) requireInteger('nowUs', nowUs, 0);
       const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
       throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
     }

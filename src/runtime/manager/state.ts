@@ -11,6 +11,7 @@ import { newArrays, Sequence } from './sequence.ts';
 
 export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
+  visitor.constant(core.config.owners); // rows of arrays that `fields` would replace by others of another length
   visitor.fields(core);
   visitor.fields(core.counters);
   visitor.list(core.tokenCounts);

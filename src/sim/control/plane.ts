@@ -83,7 +83,7 @@ const shadowOptionNames = optionNames<ShadowConfig>({
 const historyNames = optionNames<HistoryConfig>({ windowUs: true, windows: true, burstFactor: true });
 
 export function checkControl(config: Partial<ControlConfig>): ControlConfig {
-  requireOptions(config, controlNames, 'config', 'TKV_CONFIG');
+  requireOptions(config, controlNames, 'config', 'TKV_CONFIG', ['gateway']);
   const whole = { ...defaultControl, ...config };
   const { signals, shadow, history } = whole;
   const choice: Shape = { policy: 'text' };

@@ -80,8 +80,9 @@ export class SpecNode {
 
   #nameOf(key: unknown): string {
     const node = this.#source.resolve(key);
-    if (isScalar(node)) return String(node.value);
+    if (isScalar(node) && typeof node.value !== 'symbol') return String(node.value);
     const line = this.#source.line((key as Node | null)?.range?.[0]);
+    if (isScalar(node)) throw this.#source.error(line, 'mappings are not merged (<<)', 'Write the keys out');
     throw this.#source.error(line, 'a key is a list or a mapping', 'Write a text as key');
   }
 
@@ -136,7 +137,7 @@ export class SpecNode {
   flag(key: string): boolean | undefined {
     const value = this.#scalar(key);
     if (value === undefined || value === null) return undefined;
-    if (typeof value !== 'boolean') throw this.error(key, `is ${shownPlain(value)}`, 'Write true or false');
+    if (typeof value !== 'boolean') throw this.#wrong(key, value, 'Write true or false');
     return value;
   }
 
@@ -149,7 +150,7 @@ export class SpecNode {
     if (value === undefined || value === null) return undefined;
     const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : Number.NaN;
     if (within(number, range)) return number;
-    throw this.error(key, `is ${shownPlain(value)}`, `Set it to ${describeRange(range, 'a finite number')}`);
+    throw this.#wrong(key, value, `Set it to ${describeRange(range, 'a finite number')}`);
   }
 
   integer(key: string, range: NumberRange, fallback: number): number {
@@ -169,7 +170,7 @@ export class SpecNode {
     const whole =
       typeof value === 'bigint' ? value : Number.isInteger(value) ? BigInt(value as number) : undefined;
     if (whole === undefined || whole !== BigInt.asIntN(64, whole)) {
-      throw this.error(key, `is ${shownPlain(value)}`, 'Set it to an integer of 64 bits');
+      throw this.#wrong(key, value, 'Set it to an integer of 64 bits');
     }
     return whole;
   }
@@ -235,6 +236,13 @@ export class SpecNode {
         near === undefined ? `Known keys: ${known}` : `Did you mean "${near}"? Known keys: ${known}`,
       );
     }
+  }
+
+  /** A value of another kind: a text in quotation marks may look as what it must be, in a message without them. */
+  #wrong(key: string, value: unknown, remedy: string): TierKVError {
+    const looksRight = typeof value === 'string' && /^(true|false|[-+]?[\d.]+(e[-+]?\d+)?)$/i.test(value);
+    const what = looksRight ? `the text "${shownPlain(value)}"` : shownPlain(value);
+    return this.error(key, `is ${what}`, remedy);
   }
 
   #join(key: string): string {

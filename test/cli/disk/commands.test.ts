@@ -1,6 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -79,6 +79,16 @@ describe('tierkv disk', () => {
       const bytes = Uint8Array.from(readFileSync(join(payloads, file)));
       expect(mismatchedWords({ ...patternItem(shape, slot, 0, 7), bytes })).toBe(0);
     }
+    const before = readFileSync(join(dir, 'tierkv.blocks'));
+    for (const option of ['--out', '--payloads']) {
+      const target = option === '--out' ? join(dir, 'tierkv.blocks') : dir;
+      const { status, stderr } = tierkv('export', dir, option, target);
+      expect({ status, stderr }).toMatchObject({
+        status: 2,
+        stderr: expect.stringContaining(`${option} is `),
+      });
+    }
+    expect(readFileSync(join(dir, 'tierkv.blocks')).equals(before)).toBe(true);
     const out = join(work, 'out.jsonl');
     expect(tierkv('export', dir, '--out', out).stdout).toBe('');
     expect(readFileSync(out, 'utf8').trim().split('\n')).toHaveLength(3);
@@ -110,14 +120,28 @@ describe('tierkv disk', () => {
   it('a directory without a store, or none at all, is one line and exit code 2', () => {
     const empty = join(work, 'empty');
     mkdirSync(empty);
+    for (const [name, file] of [
+      ['begun', 'tierkv.index'],
+      ['foreign', 'tierkv.blocks'],
+    ] as const) {
+      mkdirSync(join(work, name));
+      writeFileSync(join(work, name, file), file === 'tierkv.index' ? '' : 'something else');
+    }
     expect(tierkv('stat', empty)).toMatchObject({
       status: 2,
       stderr: expect.stringMatching(/holds no tierkv\.blocks\. .* \[TKV_IO\]\n$/),
     });
-    expect(tierkv('fsck', join(work, 'absent'))).toMatchObject({
-      status: 2,
-      stderr: expect.stringContaining('ENOENT'),
-    });
+    for (const [name, says] of [
+      ['absent', /ENOENT\. Name the directory of a disk tier\. /],
+      [
+        'begun',
+        /holds tierkv\.index, and no records: tierkv\.blocks is missing\. The next start begins anew/,
+      ],
+      ['foreign', /is not a tierkv file\. Name the directory of a disk tier, or give the file back/],
+    ] as const) {
+      const { status, stderr } = tierkv('fsck', join(work, name));
+      expect({ name, status, stderr }).toMatchObject({ status: 2, stderr: expect.stringMatching(says) });
+    }
     expect(tierkv('export', dir, '--payloads', join(work, 'absent'))).toMatchObject({
       status: 2,
       stderr: expect.stringContaining('--payloads'),

@@ -325,6 +325,14 @@ describe('a mistake is one line with file, line and key', () => {
       /:6: pools\[1\].autoscaling has no room, since replicas are 2. Write replicas: \{min/,
     ],
     [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {mode: event, policy: {policy: hpa}}'),
+      /:6: pools\[1\].autoscaling.triggers hold nothing that can fire.* or take mode periodic/,
+    ],
+    [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {mode: event, triggers: {}, policy: {policy: hpa}}'),
+      /pools\[1\].autoscaling.triggers hold nothing that can fire/,
+    ],
+    [
       twoPools('replicas: {min: 1, max: 3}'),
       /pools gives "b" room to scale.*Add autoscaling to it or for all/,
     ],
@@ -354,6 +362,11 @@ describe('a mistake is one line with file, line and key', () => {
     ['models: []\nversion: 1\n', /models is empty/],
     [replaced('total_kv_blocks: 400', 'total_kv_blocks: 0'), /engine.total_kv_blocks is 0/],
     [replaced('replicas: 2', 'replicas: 0'), /pools\[0\].replicas is 0/],
+    [replaced('replicas: 2', 'replicas: "2"'), /pools\[0\].replicas is the text "2"\. Set it to a finite/],
+    [replaced('replicas: 2', '<<: {replicas: 2}'), /:6: mappings are not merged \(<<\)\. Write the keys out/],
+    [replaced('rate: 10', 'rate: -4'), /:14: workload.rate is -4\. Set it to requests per second above 0/],
+    [replaced('rate: 10', 'rate: .inf'), /:14: workload.rate is "Infinity", not a number/],
+    [replaced('num_requests: 150', 'num_requests: 1.5'), /:14: workload.num_requests is 1\.5\. Set it to/],
     [`${base}handoff: {granularity: blok}\n`, /handoff.granularity is "blok". Did you mean "block"/],
     [`${base}handoff: {pipelined: true}\n`, /handoff.pipelined has nothing to send .*chunk, block or stream/],
     [`${base}handoff: {pipelined: 1}\n`, /handoff.pipelined is 1. Write true or false/],

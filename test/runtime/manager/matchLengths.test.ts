@@ -113,20 +113,59 @@ it('refuses keys that are not there', () => {
   );
 });
 
-it.each([null, undefined, 'keys', 7, [1], new Uint32Array(7)])('%o in place of keys is named', (wrong) => {
-  const { manager } = new World();
-  const keys = wrong as never;
-  const calls = [
-    () => manager.lookup(keys, 2),
-    () => manager.matchLength(keys, 2),
-    () => manager.blockIds(keys, 2),
-    () => manager.canOpen(keys, 2, 1),
-    () => manager.bytesToOpen(keys, 2, 1),
-    () => manager.open(keys, 2, 0),
-    () => manager.openIfFits(keys, 2, 0, 2, 1),
-    () => manager.prefetch(keys, 2, 0),
-  ];
-  for (const call of calls) {
-    expect(call).toThrow(expect.objectContaining({ code: 'TKV_INPUT', field: 'keys' }));
-  }
-});
+const others = [
+  new Float32Array(8),
+  new Int32Array(8),
+  new Uint8Array(32),
+  new BigUint64Array(8),
+  Array(8).fill(1),
+];
+it.each([null, undefined, 'keys', 7, [1], new Uint32Array(7), ...others])(
+  '%o in place of keys is named',
+  (wrong) => {
+    const { manager } = new World();
+    const keys = wrong as never;
+    const calls = [
+      () => manager.lookup(keys, 2),
+      () => manager.matchLength(keys, 2),
+      () => manager.blockIds(keys, 2),
+      () => manager.canOpen(keys, 2, 1),
+      () => manager.bytesToOpen(keys, 2, 1),
+      () => manager.open(keys, 2, 0),
+      () => manager.openIfFits(keys, 2, 0, 2, 1),
+      () => manager.prefetch(keys, 2, 0),
+    ];
+    for (const call of calls) {
+      expect(call).toThrow(expect.objectContaining({ code: 'TKV_INPUT', field: 'keys' }));
+    }
+  },
+);
+
+it.each([Number.NaN, -1, 1.5, Number.POSITIVE_INFINITY, '1', null, 1n])(
+  '%o in place of a number is named',
+  (wrong) => {
+    const { manager } = new World();
+    const keys = new Uint32Array(8);
+    const sequence = manager.open(keys, 2, 0);
+    manager.allocate(sequence, 0, 2, 0);
+    const n = wrong as never;
+    const calls: readonly (readonly [field: string, call: () => unknown])[] = [
+      ['count', () => manager.lookup(keys, n)],
+      ['count', () => manager.open(keys, n, 0)],
+      ['units', () => manager.openIfFits(keys, 2, 0, 2, n)],
+      ['from', () => manager.allocate(sequence, n, 2, 0)],
+      ['to', () => manager.allocate(sequence, 0, n, 0)],
+      ['to', () => manager.load(sequence, 0, 0, n)],
+      ['from', () => manager.seal(sequence, n, 1, keys, 0, 16, 0)],
+      ['at', () => manager.seal(sequence, 0, 1, keys, n, 16, 0)],
+      ['tokens', () => manager.seal(sequence, 0, 1, keys, 0, n, 0)],
+    ];
+    const before = JSON.stringify(manager.dump());
+    for (const [field, call] of calls) expect(call).toThrow(expect.objectContaining({ field }));
+    const others = [...keys] as never;
+    expect(() => manager.seal(sequence, 0, 1, others, 0, 16, 0)).toThrow(
+      expect.objectContaining({ field: 'keys' }),
+    );
+    expect(JSON.stringify(manager.dump())).toBe(before);
+  },
+);

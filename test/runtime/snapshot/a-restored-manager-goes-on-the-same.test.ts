@@ -176,6 +176,34 @@ describe('a restored manager', () => {
     const other = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 9 } });
     expect(() => restoreState(other, saved)).toThrow(/^The saved state has another configuration\./);
     expect(() => restoreState(other, [])).toThrow(TierKVError);
+    const owned = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 8 }, owners: 3 });
+    expect(() => restoreState(owned, saved)).toThrow(/^The saved state has another configuration\./);
+  });
+
+  it('takes no damaged state: whatever stands in the place of a part, the error is one of ours', () => {
+    const config = { unitBytes: [1], hbm: { capacityBytes: 8 }, ddr: { capacityBytes: 8, landingBytes: 1 } };
+    const manager = new KVManager(config);
+    manager.allocate(manager.open(new Uint32Array(8), 2, 0), 0, 2, 1);
+    const saved = saveState(manager);
+    const head = new Uint32Array(9);
+    const wrongs = [null, undefined, Number.NaN, {}, 3n, { head, tail: 0, length: 2 }, { head, length: -1 }];
+    let refused = 0;
+    for (const wrong of wrongs) {
+      for (let i = 0; i < saved.length; i++) {
+        try {
+          restoreState(new KVManager(config), saved.with(i, wrong));
+        } catch (error) {
+          expect(error, `element ${i}`).toMatchObject({ code: 'TKV_MISMATCH' });
+          refused++;
+        }
+      }
+    }
+    expect(refused).toBeGreaterThan(4 * saved.length);
+    for (const wrong of [null, undefined, 'saved', {}, 7]) {
+      const call = (): void => restoreState(new KVManager(config), wrong as never);
+      expect(call).toThrow(expect.objectContaining({ code: 'TKV_INPUT', field: 'saved' }));
+      expect(() => saveState(wrong as never)).toThrow(expect.objectContaining({ field: 'owner' }));
+    }
   });
 });
 
