@@ -47,6 +47,9 @@ const broken = star(
 const endless = star(
   'def score(request, cluster, instances):\n    return [[x for x in range(1 << 40)] for i in instances]',
 );
+const hesitating = star(
+  'def score(request, cluster, instances):\n    return [len([x for x in range(100000)]) for i in instances]',
+);
 const unreadable = { routing: { type: 'parameterized', template: 'unknown', parameters: {} } } as const;
 
 async function evaluate(
@@ -116,8 +119,11 @@ describe('an evaluation', () => {
 
 test('a run that takes too long is ended alone, and nothing of it is kept', async () => {
   const cacheFolder = path.join(folder, 'late');
+  // far longer than a busy machine keeps a timer waiting
+  const long = path.join(folder, 'long.json');
+  fs.writeFileSync(long, fs.readFileSync(planFile, 'utf8').replace('"60"', '"100000"'));
   const evaluator = new SimulationEvaluator({
-    plan: loadPlan(planFile),
+    plan: loadPlan(long),
     limits: { workers: 1, wallMs: 1, heapMiB: 1024 },
     cacheFolder,
   });
@@ -134,7 +140,7 @@ test('a run that takes too long is ended alone, and nothing of it is kept', asyn
     limits: { workers: 1, wallMs: 1, heapMiB: 1024 },
     cacheFolder: known,
   });
-  const [slow, kept] = await late.evaluate([preset('routing/glia'), preset('routing/lor')], 'train');
+  const [slow, kept] = await late.evaluate([hesitating, preset('routing/lor')], 'train');
   await late.close();
   expect(slow.error?.kind).toBe('infrastructure_timeout');
   expect(kept).toEqual(good);
