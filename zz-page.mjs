@@ -1,0 +1,11 @@
+import http from 'node:http'; import fs from 'node:fs'; import path from 'node:path';
+import { openProfile } from './test/browser/browser.ts';
+const root = process.argv[2]; const types = { '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm' };
+const server = http.createServer((q, r) => { const f = path.join(root, q.url === '/' ? 'index.html' : q.url.split('?')[0]); if (!fs.existsSync(f)) { r.statusCode = 404; return r.end(); } r.setHeader('content-type', types[path.extname(f)] ?? 'application/octet-stream'); r.end(fs.readFileSync(f)); }).listen(0, '127.0.0.1');
+await new Promise((r) => server.once('listening', r));
+const { context, close } = await openProfile({ webgpu: true });
+const page = await context.newPage(); page.on('console', (m) => console.log('console', m.type(), m.text().slice(0, 200))); page.on('pageerror', (e) => console.log('pageerror', e.message));
+await page.goto(`http://127.0.0.1:${server.address().port}/`);
+await page.waitForFunction(() => document.title === 'done', null, { timeout: 150000 }).catch((e) => console.log('timeout'));
+console.log((await page.evaluate(() => window.out ?? ['nothing'])).join('\n'));
+await close(); server.close(); server.closeAllConnections();
